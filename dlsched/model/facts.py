@@ -139,7 +139,7 @@ class OperationKind(StrEnum):
     UPDATING = "updating"
     """Its limits are being changed."""
     MOVING = "moving"
-    """Its job moves to other GPUs."""
+    """Its job moves to other GPUs, or leaves for another node."""
     REFUSED = "refused"
     """Not an operation: its limits cannot be changed, so they stay."""
 

@@ -31,6 +31,10 @@ class Operations:
             operation = self.moves.operation(described.job, now_s)
         return self.resizes.operation(described) if operation is None else operation
 
+    def bars(self, described: Inspected, now_s: float) -> str | None:
+        """Why a container cannot be asked to leave now; None: it can."""
+        return self.bars_resize(described.container_id, described.job, now_s)
+
     def bars_resize(self, container: str, job: str, now_s: float) -> str | None:
         """Why a container's limits cannot be changed now; None: they can."""
         if self.resizes.updating(container):

@@ -20,6 +20,7 @@ from dlsched.runtime import host
 from dlsched.runtime.allotment import change_allotment, job_dir
 from dlsched.runtime.cgroup.read import PROC
 from dlsched.runtime.docker.background import Patience, begin
+from dlsched.runtime.docker.carrying import Arrivals
 from dlsched.runtime.docker.create.creation import Creation
 from dlsched.runtime.docker.create.pulls import Images
 from dlsched.runtime.docker.create.restarts import Restarts
@@ -42,6 +43,8 @@ from dlsched.runtime.docker.limits.outcome import GivenBack
 from dlsched.runtime.docker.limits.resizes import Resizes
 from dlsched.runtime.docker.limits.writer import LimitWriter
 from dlsched.runtime.docker.listing import Listing, Listings
+from dlsched.runtime.docker.moves.departures import Departures
+from dlsched.runtime.docker.moves.leaving_jobs import LeavingJobs
 from dlsched.runtime.docker.moves.moves import Moves
 from dlsched.runtime.docker.moves.relocation import Relocation
 from dlsched.runtime.docker.node import NodeReader
@@ -123,6 +126,10 @@ class DockerRuntime:
             self._listings.want,
             clock.now_s,
         )
+        transfers = self._listings.transfers
+        self._arrivals = Arrivals(
+            self._unhurried, options.instance, state_dir, transfers, read_only=options.read_only
+        )
         creation = Creation(
             self._unhurried,
             self._group,
@@ -132,17 +139,19 @@ class DockerRuntime:
             self._engine_facts.cgroup_driver,
             injector,
             options.confine,
+            arrivals=self._arrivals,
         )
         images = Images(self._unhurried, options.config_file)
         self._starts = Starts(images, creation, gate, self._start_ended, clock.now_s)
         self._moves = Moves(
-            Relocation(self._unhurried, creation, options.instance, state_dir),
+            Relocation(self._unhurried, creation, options.instance, state_dir, transfers),
             options.instance,
             gate,
             self._start_ended,
             wake,
             clock.now_s,
             self._node.gpu_names,
+            Departures(self._listings.hide, self._arrivals.sweep),
         )
         self._stops = Stops(self._unhurried, gate, self._listings.want, writer.lift)
         self._events = Events(
@@ -164,6 +173,15 @@ class DockerRuntime:
             Outside(self._engine.follow, self._engine.inspect, proc, self._engine.logs)
         )
         self.read_from = self._watches.read_from
+        self.leaving_jobs = LeavingJobs(
+            self._moves,
+            self._arrivals,
+            self._watches.of_job,
+            lambda one: self.held or self._operations.bars(one, clock.now_s()),
+            clock.now_s,
+            self._starts.forget,
+        )
+        """Jobs that leave for another node, or come from there."""
         self._restarts = Restarts(self._engine, self._listings.want)
         self._allotments = Allotments(state_dir, read_only=options.read_only)
         self._untold: tuple[Alarm, ...] = ()
@@ -230,7 +248,8 @@ class DockerRuntime:
     def apply(self, action: Action, now_s: float) -> Outcome:
         """Begin a start, a move or a removal, or carry out a resize; never raises for that."""
         if isinstance(action, Start):
-            return self._starts.begin(action)
+            bar = self._moves.bars_start(action.job)
+            return self._starts.begin(action) if bar is None else Outcome(action, "withheld", bar)
         if isinstance(action, Resize):
             return self.apply_all([action], now_s)[0]
         watch = self._watches.get(action.container_id)
@@ -313,6 +332,7 @@ class DockerRuntime:
         return (
             *self._resizes.alarms,
             *self._adoptions.alarms,
+            *self._arrivals.alarms,
             *self._moves.alarms(self._clock.now_s()),
             *self._untold,
             *gpu_alarms(self._node.gpus, self._node.gpu_problem, watched, self._canary),

@@ -62,6 +62,11 @@ class Watches:
         """That container's watch; None: it is not listed."""
         return self._watches.get(container)
 
+    def of_job(self, job: str) -> Inspected | None:
+        """That job's container; None: none is listed."""
+        watch = self._watches.get(self.ids.get(job, ""))
+        return None if watch is None else watch.described
+
     def all(self) -> Collection[Watch]:
         return self._watches.values()
 

@@ -1,37 +1,35 @@
 """State machine that moves a job to other GPUs: checkpoint, stop, recreate, roll back on failure.
 
-It also resumes what an earlier agent began. Each cycle takes the next step, and engine calls run
-in the background, so no cycle waits; `steps.Step` lists the steps. It must not decide which job
-moves, or where to.
+Half of it is also the way of a job that leaves for another node. It resumes what an earlier agent
+began. Each cycle takes the next step, and engine calls run in the background, so no cycle waits;
+`steps.Step` lists the steps. It must not decide which job moves, or where to.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
-from concurrent.futures import Future
-from contextlib import AbstractContextManager
+from collections.abc import Iterable
+from dataclasses import replace
 from functools import partial
-from threading import Timer
 
-from dlsched.control.ports import Wake
 from dlsched.model.actions import Move, Outcome, Remove
 from dlsched.model.alarms import Alarm, AlarmKey
 from dlsched.model.facts import ContainerFact, ContainerState, Operation, OperationKind
-from dlsched.runtime.docker.background import begin
+from dlsched.model.leaving import LeavingPhase
 from dlsched.runtime.docker.engine import one_line
-from dlsched.runtime.docker.identity.labels import RUNS, Inspected, set_aside_name
+from dlsched.runtime.docker.identity.labels import RUNS, Inspected
 from dlsched.runtime.docker.listing import Listing
-from dlsched.runtime.docker.moves.relocation import Relocation
+from dlsched.runtime.docker.moves.acting import Acting
 from dlsched.runtime.docker.moves.steps import (
     AGAIN_S,
     AGENT_ENDS,
     CUT_SHORT,
-    POLL_S,
+    GIVEN_BACK,
     REPORT_WITHIN_S,
     REST_S,
     RETURNS,
     STAYS_UP_S,
+    Departure,
     JobMove,
     Reason,
     Step,
@@ -47,38 +45,8 @@ from dlsched.runtime.docker.moves.steps import (
 _log = logging.getLogger(__name__)
 
 
-class Moves:
+class Moves(Acting):
     """The moves that this agent has begun or found; only for the loop's thread."""
-
-    def __init__(
-        self,
-        acts: Relocation,
-        instance: str,
-        gate: AbstractContextManager[object],
-        ended: Callable[[str | None, str], None],
-        wake: Wake,
-        now_s: Callable[[], float],
-        gpu_names: Callable[[tuple[str, ...]], str] = ", ".join,
-    ) -> None:
-        """`ended` is called from a thread at the end of a call, and wakes the loop; `gpu_names`
-        returns readable names of UUIDs."""
-        self._acts = acts
-        self._instance = instance
-        self._gate = gate
-        self._ended = ended
-        self._wake = wake
-        self._now_s = now_s
-        self._gpu_names = gpu_names
-        self._moves: dict[str, JobMove] = {}
-        self._given_up: dict[str, tuple[float, str]] = {}
-        """By job: the time of the next attempt, and why the last one failed."""
-        self._forsaken: set[str] = set()
-        """Old containers whose jobs are being removed."""
-        self._stale: list[str] = []
-        """Jobs that an earlier agent asked to save themselves, without effect."""
-        self._last_listing: Listing | None = None
-        self.winding_up = False
-        """Whether the agent ends: early moves go back, and none begins."""
 
     def begin(self, action: Move, described: Inspected, now_s: float) -> Outcome:
         """Ask a running job to save itself; a second call changes nothing."""
@@ -94,6 +62,13 @@ class Moves:
         self._moves[action.job] = move
         self._do(move, lambda: self._acts.ask(described, action.checkpoint))
         return Outcome(action, "begun", action.why)
+
+    def depart(self, departure: Departure, old: Inspected, now_s: float) -> None:
+        """Ask a running job, which is not being moved, to save itself and then leave the node."""
+        move = JobMove(old.job, old, Step.ASKED, now_s, departure=departure)
+        self._moves[old.job] = move
+        if (checkpoint := departure.checkpoint) is not None:
+            self._do(move, lambda: self._acts.ask(old, checkpoint))
 
     def find(self, listing: Listing, now_s: float) -> None:
         """Note the moves that an earlier agent began: containers that are set aside, and jobs that
@@ -111,11 +86,15 @@ class Moves:
                 continue
             asked = first and not self._is_aside(one) and self._acts.was_asked(one.job)
             if self._is_aside(one) or (asked and one.state is ContainerState.EXITED):
-                self._moves[one.job] = move = JobMove(one.job, one, Step.FOUND, now_s)
+                away = self.departures.away(one.job) if self._is_aside(one) else None
+                step = Step.FOUND if away is None else Step.AWAY
+                self._moves[one.job] = move = JobMove(one.job, one, step, now_s, departure=away)
                 move.call.set_result(None)
                 move.called_s = now_s
             elif asked:
                 self._stale.append(one.job)
+        if first:
+            self.departures.drop_all_over(self._moves.keys())
 
     def advance(self, listing: Listing, facts: Iterable[ContainerFact], now_s: float) -> None:
         """Take the next step of every move for which it is due."""
@@ -144,21 +123,33 @@ class Moves:
         move = self._moves.get(action.job)
         if move is None or listing is None:
             return ()
+        departure = move.departure
         if move.step is not Step.FOUND and not move.shown_by(listing):
+            if departure is not None:
+                departure.withdrawn = True  # packing may take long
             return Outcome(action, "begun", str(self.operation(action.job, now_s) or ""))
         del self._moves[action.job]
         self._forsaken.add(move.old.container_id)
+        if departure is not None:
+            self.departures.stays(departure, LeavingPhase.ENDED, "it was removed")
         others = (one for key, one in everything(listing).items() if key != action.container_id)
         return tuple(one for one in others if one.job == action.job and one.adopted is None)
 
-    @property
-    def idle(self) -> bool:
-        return not self._moves
+    def holds(self, job: str) -> bool:
+        """Whether the job is being moved, or may turn out to be in the first listing."""
+        return job in self._moves or self._last_listing is None
+
+    def bars_start(self, job: str) -> str | None:
+        """Why the job must not get another container; None: it may."""
+        move, away = self._moves.get(job), self.departures.away(job)
+        if move is not None and move.departure is not None and not move.is_away:
+            return "it is leaving for another node, or returns"
+        return None if away is None or away.cleared else "it left for another node"
 
     def operation(self, job: str, now_s: float) -> Operation | None:
         """What its move is waiting for; None: it is not being moved."""
         move = self._moves.get(job)
-        if move is None:
+        if move is None or move.is_away:
             return None
         return Operation(OperationKind.MOVING, f"moving {describe(move, now_s, self._gpu_names)}")
 
@@ -178,11 +169,6 @@ class Moves:
             for job, (_, why) in self._given_up.items()
         )
 
-    @property
-    def unsettled(self) -> bool:
-        """Whether some job has no container that will go on without the agent."""
-        return any(move.step is not Step.WATCHED for move in self._moves.values())
-
     def _go_on(
         self, move: JobMove, heir: Inspected | None, fact: ContainerFact | None, now_s: float
     ) -> None:
@@ -195,6 +181,10 @@ class Moves:
                 self._making(move, heir, now_s)
             case Step.WATCHED:
                 self._watched(move, heir, fact, now_s)
+            case Step.PACKING if move.departure is not None:
+                self._packing(move, move.departure, now_s)
+            case Step.AWAY if move.departure is not None:
+                self._away(move, move.departure, heir, now_s)
             case Step.CLEARING:
                 self._clear(move)
             case Step.UNDOING:
@@ -223,19 +213,21 @@ class Moves:
             self._return(move)
 
     def _asked(self, move: JobMove, fact: ContainerFact | None, now_s: float) -> None:
-        checkpoint = move.action.checkpoint if move.action is not None else None
+        checkpoint = move.checkpoint
         if not move.call.done():
             return
-        if self.winding_up:
-            self._give_up(move, f"not moved: {AGENT_ENDS}", 0.0)
+        if (cut := self._cut_short(move)) is not None:
+            self._give_up(move, f"not moved: {cut}", 0.0)
         elif (saved := acknowledged(move, fact)) is not None and checkpoint is not None:
             if is_below(saved.path, checkpoint.path):
+                if move.departure is not None:
+                    move.departure.leaving = replace(move.departure.leaving, step=saved.step)
                 self._end_old(move, now_s)
             else:
                 where = f"{one_line(saved.path)[:200]}, not below {checkpoint.path}"
                 self._give_up(move, f"not moved: it saved itself at {where}")
         elif checkpoint is None or move.old.state not in RUNS:
-            self._give_up(move, "not moved: it ended by itself", 0.0)
+            self._give_up(move, "not moved: it ended by itself", 0.0, LeavingPhase.ENDED)
         elif (why := move.failed()) is not None:
             self._give_up(move, f"not moved: it cannot be asked to save itself: {why}")
         elif now_s >= max(move.since_s, move.called_s) + checkpoint.timeout_s:
@@ -248,32 +240,23 @@ class Moves:
         else:
             self._poll_again(move)
 
-    def _poll_again(self, move: JobMove) -> None:
-        if move.poll is None or not move.poll.is_alive():
-            move.poll = Timer(POLL_S, self._wake, (f"{move.job}: saves itself",))
-            move.poll.daemon = True
-            move.poll.start()
-
     def _end_old(self, move: JobMove, now_s: float) -> None:
         move.before = move.call.result() if move.failed() is None else None
         self._enter(move, Step.ENDING, now_s)
         self._end_old_container(move, now_s)
 
-    def _end_old_container(self, move: JobMove, now_s: float) -> None:
-        old, stop = move.old, move.stop
-        move.kill_at_s = now_s + stop.grace_s
-
-        def end() -> None:
-            self._acts.set_aside(old)
-            self._acts.end(old, stop, soon=True)
-
-        self._do(move, end)
-
     def _ending(self, move: JobMove, now_s: float) -> None:
-        if self.winding_up and move.failure is None:
-            move.failure = AGENT_ENDS
+        departure = move.departure
+        cut = self._cut_short(move)
+        move.failure = move.failure or cut
         if move.old.state not in RUNS:
-            if move.action is None or move.failure is not None:
+            if departure is not None and departure.cleared:
+                self._enter(move, Step.CLEARING, now_s)
+                self._clear(move)
+            elif departure is not None and move.failure is None:
+                self._enter(move, Step.PACKING, now_s)
+                self._pack(move, departure)
+            elif move.action is None or move.failure is not None:
                 self._enter(move, Step.RETURNING, now_s, failure=move.failure)
                 self._return(move)
             else:
@@ -285,9 +268,37 @@ class Moves:
             self._give_up(move, f"not moved: its container cannot be set aside: {why}")
         elif move.failed() is not None:
             self._end_old_container(move, now_s)
-        elif self.winding_up or now_s >= (move.kill_at_s or 0.0):
+        elif cut is not None or now_s >= (move.kill_at_s or 0.0):
             # The acknowledged checkpoint is safe, whatever it is doing now.
             move.kill_at_s = now_s + REST_S
+            self._do(move, partial(self._acts.kill, move.old.container_id))
+
+    def _packing(self, move: JobMove, departure: Departure, now_s: float) -> None:
+        failure = self._cut_short(move)
+        if failure is None and move.old.state in RUNS:
+            failure = Reason("another program started it")
+        if failure is None and (why := move.failed()) is not None:
+            failure = Reason(f"its checkpoint cannot be packed: {why}")
+        if departure.cleared:
+            self._enter(move, Step.CLEARING, now_s)
+            self._clear(move)
+        elif failure is not None:
+            self._enter(move, Step.RETURNING, now_s, failure=failure)
+            self._return(move)
+        else:
+            self._enter(move, Step.AWAY, now_s)
+            self.departures.left(departure, move.call.result())
+
+    def _away(
+        self, move: JobMove, departure: Departure, heir: Inspected | None, now_s: float
+    ) -> None:
+        if departure.cleared or (departure.withdrawn and heir is not None):
+            self._enter(move, Step.CLEARING, now_s)
+            self._clear(move)
+        elif departure.withdrawn:
+            self._enter(move, Step.RETURNING, now_s, failure=GIVEN_BACK)
+            self._return(move)
+        elif move.old.state in RUNS:  # another node may run it by now
             self._do(move, partial(self._acts.kill, move.old.container_id))
 
     def _making(self, move: JobMove, heir: Inspected | None, now_s: float) -> None:
@@ -349,48 +360,3 @@ class Moves:
                 move.returns += 1
                 move.failure = Reason(f"{move.failure}; and it cannot be started again: {why}")
             self._do(move, partial(self._acts.name, move.old))
-
-    def _return(self, move: JobMove) -> None:
-        move.returns += 1
-        self._do(move, partial(self._acts.bring_back, move.old, move.before))
-
-    def _clear(self, move: JobMove) -> None:
-        act = self._acts.kill if move.old.state in RUNS else self._acts.remove
-        self._do(move, partial(act, move.old.container_id))
-
-    def _enter(
-        self, move: JobMove, step: Step, now_s: float, failure: Reason | None = None
-    ) -> None:
-        move.step, move.since_s, move.kill_at_s, move.failure = step, now_s, None, failure
-
-    def _do(self, move: JobMove, act: Callable[[], object]) -> None:
-        """Begin the step's next call."""
-        move.called_s = float("inf")
-        label = f"{move.job}: {move.step}"
-
-        def over(call: Future[object]) -> None:
-            if move.call is call:
-                move.called_s = self._now_s()
-            self._ended(move.old.container_id, label)
-
-        move.call = begin(act, f"move-{move.job}", self._gate)
-        move.call.add_done_callback(over)
-
-    def _give_up(self, move: JobMove, why: str, again_s: float = AGAIN_S) -> None:
-        """It is where it was; what was asked of it is withdrawn."""
-        del self._moves[move.job]
-        self._given_up[move.job] = (self._now_s() + again_s, why)
-        _log.warning("%s: %s", move.job, why)
-        self._withdraw(move.job)
-
-    def _withdraw(self, job: str) -> None:
-        begin(partial(self._acts.withdraw, job), f"withdraw-{job}")
-
-    def _over(self, move: JobMove) -> None:
-        del self._moves[move.job]
-        if move.step is Step.CLEARING:
-            self._given_up.pop(move.job, None)
-            _log.info("%s: moved", move.job)
-
-    def _is_aside(self, one: Inspected) -> bool:
-        return one.adopted is None and one.name == set_aside_name(self._instance, one.job)

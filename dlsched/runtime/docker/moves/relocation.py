@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import os
 import signal
-from contextlib import suppress
+from collections.abc import Callable
+from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,18 +25,28 @@ from dlsched.runtime.allotment import (
     write_allotment,
 )
 from dlsched.runtime.cgroup.read import belongs
+from dlsched.runtime.docker.carrying import Packed, pack
 from dlsched.runtime.docker.create.containers import NO_RESTART, restart_update
 from dlsched.runtime.docker.create.creation import Creation
 from dlsched.runtime.docker.engine import Engine, EngineRefused
 from dlsched.runtime.docker.identity.heritage import heritage_of
 from dlsched.runtime.docker.identity.labels import Inspected, container_name, set_aside_name
+from dlsched.runtime.docker.transfers import Transfers
 
 
 class Relocation:
     """The acts of one instance's moves. Thread-safe."""
 
-    def __init__(self, engine: Engine, creation: Creation, instance: str, state_dir: Path) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        creation: Creation,
+        instance: str,
+        state_dir: Path,
+        transfers: Transfers,
+    ) -> None:
         """`state_dir` holds own jobs' allotments."""
+        self._transfers = transfers
         self._engine = engine
         self._creation = creation
         self._instance = instance
@@ -84,13 +95,25 @@ class Relocation:
     def replace(self, old: Inspected, action: Start) -> str:
         """Create and start the new container with the old one's heritage; returns its id. Raises
         StartFailed, EngineRefused: there is none then."""
-        if old.gpu_access is not None:
-            # After its end an update is safe for its GPUs, and the engine must not start it.
-            self._engine.update(old.container_id, NO_RESTART)
+        self._keep_down(old)
         heritage = heritage_of(self._engine.inspect(old.container_id))
         image = self._engine.image(heritage.image)
         moved = self._meant_by(action.spec.container.image) != heritage.image
         return self._creation.start(action, image, replace(heritage, image_moved=moved))
+
+    def pack(
+        self, old: Inspected, path: str, archive: Path, most_bytes: int, stop: Callable[[], bool]
+    ) -> Packed:
+        """Pack that folder of a container that has ended into an archive; `stop` is asked all the
+        time. Raises EngineRefused, EngineUnavailable, Unfit, Withdrawn, OSError: there is none
+        then."""
+        self._keep_down(old)
+        with (
+            self._transfers.of(old.container_id),
+            # An error keeps its generators alive, and the engine would wait for this one's reader.
+            closing(self._engine.archive(old.container_id, path)) as chunks,
+        ):
+            return pack(chunks, archive, most_bytes, stop)
 
     def remove(self, container: str) -> None:
         """Remove a container that has ended; its volumes stay. Raises EngineRefused."""
@@ -118,6 +141,12 @@ class Relocation:
     def _name(self, container: str, name: str) -> None:
         if str(self._engine.inspect(container)["Name"]).lstrip("/") != name:
             self._engine.rename(container, name)
+
+    def _keep_down(self, old: Inspected) -> None:
+        """See that the engine does not start it again. For its GPUs an update is safe now that it
+        has ended."""
+        if old.gpu_access is not None:
+            self._engine.update(old.container_id, NO_RESTART)
 
     def _meant_by(self, reference: str) -> str | None:
         try:

@@ -6,14 +6,15 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from enum import StrEnum
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from posixpath import normpath
 from threading import Timer
 from typing import Any
 
 from dlsched.model.actions import Move
 from dlsched.model.facts import CheckpointAck, ContainerFact, ContainerState
-from dlsched.model.spec import Stop
+from dlsched.model.leaving import Leaving, LeavingPhase
+from dlsched.model.spec import Checkpoint, Stop
 from dlsched.runtime.allotment import Allotment
 from dlsched.runtime.docker.engine import one_line
 from dlsched.runtime.docker.identity.labels import Inspected
@@ -39,6 +40,7 @@ class Reason:
         return self.text
 
 
+GIVEN_BACK = Reason("it stays on this node", agent_ended=True)
 CUT_SHORT = Reason("the agent ended in the middle of it", agent_ended=True)
 AGENT_ENDS = Reason("the agent ends", agent_ended=True)
 
@@ -50,9 +52,12 @@ class Step(StrEnum):
     ---------  ------------------------------------------  ------------------------------------
     asked      the job's acknowledgement                   ending; given up where none comes, but
                                                            for one that lost a GPU and saved before
-    ending     the end of the old container                making
+    ending     the end of the old container                making, or packing
     making     the creation and the start of the new one   watched; undoing where it fails
     watched    the new one's first report                  clearing; undoing where none comes
+    packing    its checkpoint's archive, where the job     away; returning where that fails
+               leaves for another node
+    away       the word that it stays there, or not        clearing, or returning
     clearing   the removal of the old container            over
     undoing    the end and the removal of the new one      returning
     returning  the old one's start under its own name      over: rolled back
@@ -64,9 +69,40 @@ class Step(StrEnum):
     ENDING = "ending"
     MAKING = "making"
     WATCHED = "watched"
+    PACKING = "packing"
+    AWAY = "away"
     CLEARING = "clearing"
     UNDOING = "undoing"
     RETURNING = "returning"
+
+
+SAVING = Leaving(LeavingPhase.SAVING)
+
+
+@dataclass(slots=True)
+class Departure:
+    """A job that leaves for another node."""
+
+    job: str
+
+    archive: Path
+    """Where its checkpoint is packed."""
+    checkpoint: Checkpoint | None = None
+    """None: an earlier agent packed it."""
+    most_bytes: int = 0
+    """Of the archive."""
+    leaving: Leaving = SAVING
+    reported: bool = False
+    """Whether a refusal or an end of it was asked for."""
+    withdrawn: bool = False
+    """Whether it is to return. Read by the thread that packs."""
+    cleared: bool = False
+    """Whether its container is to be removed."""
+
+    @property
+    def over(self) -> bool:
+        """Whether it leaves no more."""
+        return self.withdrawn or self.cleared
 
 
 @dataclass(slots=True)
@@ -78,7 +114,9 @@ class JobMove:
     since_s: float
     """When the step began."""
     action: Move | None = None
-    """None: an agent that is gone began it."""
+    """None: it leaves, or an agent that is gone began it."""
+    departure: Departure | None = None
+    """None: it does not leave the node."""
     failure: Reason | None = None
     """Why it goes back; None: it goes on."""
     call: Future[Any] = field(default_factory=Future)
@@ -93,6 +131,18 @@ class JobMove:
     """Wakes the loop to check for an acknowledgement."""
 
     @property
+    def is_away(self) -> bool:
+        """Whether the job is no longer this node's."""
+        return self.departure is not None and self.step in (Step.AWAY, Step.CLEARING)
+
+    @property
+    def checkpoint(self) -> Checkpoint | None:
+        """How it is asked to save itself; None: an agent that is gone began this."""
+        if self.departure is not None:
+            return self.departure.checkpoint
+        return None if self.action is None else self.action.checkpoint
+
+    @property
     def stop(self) -> Stop:
         return self.old.stop if self.action is None else self.action.start.spec.stop
 
@@ -103,7 +153,8 @@ class JobMove:
 
     def rests(self, now_s: float) -> bool:
         """Whether to wait before the last call, which failed, is repeated."""
-        again = self.step is not Step.MAKING and self.failed() is not None
+        once = self.step in (Step.MAKING, Step.PACKING)
+        again = not once and self.failed() is not None
         return again and now_s < self.called_s + REST_S
 
     def shown_by(self, listing: Listing) -> bool:
@@ -140,7 +191,8 @@ def end_of(heir: Inspected) -> str:
 def describe(move: JobMove, now_s: float, gpu_names: Callable[[tuple[str, ...]], str]) -> str:
     """Where it goes, and what it waits for."""
     gpus = "" if move.action is None else gpu_names(move.action.start.gpus)
-    to = f"to {gpus}: " if gpus else ""
+    there = gpus if move.departure is None else "another node"
+    to = f"to {there}: " if there else ""
     back = f"back, since {move.failure}: "
 
     def left(until_s: float) -> str:
@@ -148,7 +200,7 @@ def describe(move: JobMove, now_s: float, gpu_names: Callable[[tuple[str, ...]],
 
     match move.step:
         case Step.ASKED:
-            timeout_s = move.action.checkpoint.timeout_s if move.action is not None else 0.0
+            timeout_s = move.checkpoint.timeout_s if move.checkpoint is not None else 0.0
             return f"{to}saves itself ({left(move.since_s + timeout_s)})"
         case Step.ENDING:
             direction = to if move.failure is None else back
@@ -157,6 +209,10 @@ def describe(move: JobMove, now_s: float, gpu_names: Callable[[tuple[str, ...]],
             return f"{to}its new container is made"
         case Step.WATCHED:
             return f"{to}waits for its first report ({left(move.since_s + REPORT_WITHIN_S)})"
+        case Step.PACKING:
+            return f"{to}its checkpoint is packed"
+        case Step.AWAY:
+            return f"{to}it is set aside"
         case Step.CLEARING:
             return f"{to}its old container is removed"
         case Step.UNDOING:

@@ -1,0 +1,129 @@
+"""Jobs that leave this node for another one, or come from there, as the node's agent asks it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from dlsched.model.errors import DlschedError
+from dlsched.model.facts import ContainerState
+from dlsched.model.leaving import Leaving, LeavingPhase
+from dlsched.model.spec import Checkpoint
+from dlsched.runtime.docker.background import begin
+from dlsched.runtime.docker.carrying import Arrivals
+from dlsched.runtime.docker.identity.labels import Inspected
+from dlsched.runtime.docker.moves.moves import Moves
+from dlsched.runtime.docker.moves.steps import Departure
+
+_OVER = (LeavingPhase.REFUSED, LeavingPhase.ENDED)
+
+
+class LeavingJobs:
+    """Implements NodeJobs of `dlsched.cluster.agent.ports`; only for the loop's thread."""
+
+    def __init__(
+        self,
+        moves: Moves,
+        arrivals: Arrivals,
+        container: Callable[[str], Inspected | None],
+        bars: Callable[[Inspected], str | None],
+        now_s: Callable[[], float],
+        forget_start: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        """`container` returns a job's present container, `bars` why nothing can be done to it now,
+        moves apart. `forget_start` is called for a job whose failed start no longer counts."""
+        self._moves = moves
+        self._departures = moves.departures
+        self._arrivals = arrivals
+        self._container = container
+        self._bars = bars
+        self._now_s = now_s
+        self._forget_start = forget_start
+
+    def keep_away(self, jobs: Mapping[str, Path]) -> None:
+        """Before the first cycle: jobs whose containers stay set aside, with their archives."""
+        self._departures.keep(jobs)
+
+    def leave(self, job: str, checkpoint: Checkpoint, archive: Path, most_bytes: int) -> None:
+        """Let a running job save a checkpoint, end it, set its container aside, pack what is below
+        `checkpoint.path` into that file. A second call changes nothing, unless `leaving` has
+        reported that the first attempt was refused, or that the job has ended."""
+        before = self._departures.of(job)
+        settled = before is not None and before.leaving.phase in _OVER and before.reported
+        if before is not None and not (settled or before.over):
+            return
+        departure = Departure(job, archive, checkpoint, most_bytes)
+        self._departures.begin(departure)
+        described = self._container(job)
+        if described is None or described.state in (ContainerState.EXITED, ContainerState.DEAD):
+            self._departures.stays(departure, LeavingPhase.ENDED, "it ended by itself")
+        elif (why := self._unable(described)) is not None:
+            self._departures.stays(departure, LeavingPhase.REFUSED, why)
+        else:
+            self._moves.depart(departure, described, self._now_s())
+
+    def leaving(self, job: str) -> Leaving | None:
+        """How far that is; None: it does not leave."""
+        departure = self._departures.of(job)
+        if departure is None or departure.over:
+            return None
+        departure.reported = departure.leaving.phase in _OVER
+        return departure.leaving
+
+    def give_back(self, job: str) -> None:
+        """Start the container that is set aside under its own name, or end the attempt to leave."""
+        if (departure := self._departures.of(job)) is not None:
+            departure.withdrawn = True
+            self._end(departure)
+
+    def clear(self, job: str) -> None:
+        """Remove the container that is set aside, its archive, and the volumes of earlier moves.
+        The job's next container gets the volume of its spec again."""
+        self._forget_start(job)
+        with suppress(OSError):
+            self._arrivals.forget(job)
+        if (departure := self._departures.of(job)) is not None:
+            departure.cleared = True
+            self._end(departure)
+        else:
+            self._sweep(job)
+
+    def bring(self, job: str, epoch: int, archive: Path) -> None:
+        """The job's next new container gets a volume of its own at its checkpoint's mount, for this
+        epoch, filled from that archive before it starts; later ones get the same volume. The same
+        or a lower epoch changes nothing. Raises OSError: it is not durable."""
+        before = self._arrivals.of(job)
+        if self._departures.away(job) is not None:
+            self.clear(job)
+        if before is None or before.epoch < epoch:
+            self._forget_start(job)
+        self._arrivals.bring(job, epoch, archive)
+        self._sweep(job)
+
+    def _unable(self, described: Inspected) -> str | None:
+        if described.adopted is not None:
+            return "another program started it"
+        if described.state is not ContainerState.RUNNING:
+            return f"it is {described.state}"
+        if self._moves.winding_up:
+            return "the agent ends"
+        if (operation := self._moves.operation(described.job, self._now_s())) is not None:
+            return f"operation under way: {operation}"
+        if self._moves.holds(described.job):
+            return "what an earlier move left of it is not removed yet"
+        return self._bars(described)
+
+    def _end(self, departure: Departure) -> None:
+        """Nothing of it is under way: forget it. Else its next step sees what is wanted."""
+        if self._moves.holds(departure.job):
+            self._departures.show()
+        else:
+            self._departures.drop(departure)
+
+    def _sweep(self, job: str) -> None:
+        def sweep() -> None:
+            with suppress(DlschedError):
+                self._arrivals.sweep(job)
+
+        begin(sweep, f"sweep-{job}")

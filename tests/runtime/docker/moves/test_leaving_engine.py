@@ -1,0 +1,499 @@
+"""Jobs that leave for another node, on the real engine: the other node is a second instance."""
+
+from __future__ import annotations
+
+import io
+import re
+import secrets
+import tarfile
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from docker.errors import APIError
+
+from dlsched.model.actions import Remove, Start
+from dlsched.model.facts import ContainerFact, ContainerState
+from dlsched.model.leaving import Leaving, LeavingPhase
+from dlsched.model.spec import Checkpoint, JobSpec, Limits, Restart, Stop
+from dlsched.runtime.allotment import job_dir, read_allotment
+from dlsched.runtime.docker import archives, carrying
+from dlsched.runtime.docker.create import creation
+from dlsched.runtime.docker.identity.labels import container_name, set_aside_name
+from dlsched.runtime.docker.moves import relocation
+from tests.doubles import texts
+from tests.runtime.docker.moves.test_moves_engine import SAVES, TRAINS, Mortal, names
+from tests.runtime.docker.rig import Rig, fact, job_spec, options_for
+
+pytestmark = pytest.mark.engine
+
+CHECKPOINT = Checkpoint("SIGUSR1", 20.0, "/data/ckpt")
+MOST = 1 << 24
+
+
+class Node:
+    """One node: a runtime, and the job's volume there."""
+
+    def __init__(self, rig: Rig, folder: Path) -> None:
+        self.rig = rig
+        self.archive = folder / "job-e1.tar"
+        self.volume = f"dlsched-test-{secrets.token_hex(4)}"
+
+    @property
+    def jobs(self) -> Any:
+        return self.rig.runtime.leaving_jobs
+
+    def spec(self, when_asked: str = SAVES, **more: Any) -> JobSpec:
+        """A job that saves itself in a volume of that name."""
+        code = TRAINS.replace("{when_asked}", when_asked).replace("{at_start}", "")
+        code = code.replace("/ckpt", "/data/ckpt").replace("{at_end}", "")
+        code = "import os; os.makedirs('/data/ckpt', exist_ok=True)\n" + code
+        spec = job_spec(
+            "trains",
+            ("python3", "-c", code),
+            volumes=(f"{self.volume}:/data",),
+            network="none",
+            **more,
+        )
+        return replace(spec, stop=Stop(grace_s=5.0), checkpoint=CHECKPOINT)
+
+    def start(self, spec: JobSpec) -> ContainerFact:
+        found = self.rig.start(spec, cores=1.0)
+        self.until_written("step ")
+        return found
+
+    def until_written(self, words: str) -> None:
+        self.rig.until(lambda _: words in self.log())
+
+    def log(self) -> str:
+        """What the job noted of itself, in whatever container it runs."""
+        return self.read("/data/ckpt/log")
+
+    def read(self, path: str) -> str:
+        with suppress(APIError):
+            chunks, _ = self.rig.client.get_archive(self.present(), path)
+            with tarfile.open(fileobj=io.BytesIO(b"".join(chunks))) as tar:
+                file = tar.extractfile(tar.next() or "")
+                return "" if file is None else file.read().decode()
+        return ""
+
+    def present(self) -> str:
+        there = names(self.rig)
+        own = container_name(self.rig.options.instance, "trains")
+        return own if own in there else set_aside_name(self.rig.options.instance, "trains")
+
+    def leave(self, checkpoint: Checkpoint = CHECKPOINT, most_bytes: int = MOST) -> None:
+        self.jobs.leave("trains", checkpoint, self.archive, most_bytes)
+
+    def until(self, phase: LeavingPhase | None) -> Leaving | None:
+        def there(_: object) -> bool:
+            state = self.jobs.leaving("trains")
+            return (None if state is None else state.phase) is phase
+
+        self.rig.until(there)
+        state: Leaving | None = self.jobs.leaving("trains")
+        return state
+
+    def left(self) -> Leaving:
+        """It has left."""
+        self.leave()
+        state = self.until(LeavingPhase.AWAY)
+        assert state is not None
+        return state
+
+    def runs_again(self) -> ContainerFact:
+        """It runs under its own name, nothing is being done to it, and it makes steps."""
+
+        def still(seen: Any) -> bool:
+            found = fact(seen, "trains")
+            running = found is not None and found.state is ContainerState.RUNNING
+            return running and found is not None and found.operation is None
+
+        found = fact(self.rig.until(still), "trains")
+        assert found is not None
+        assert names(self.rig) == {container_name(self.rig.options.instance, "trains"): "running"}
+        count = self.log().count("step ")
+        self.rig.until(lambda _: self.log().count("step ") > count)
+        return found
+
+
+def begins_of(log: str) -> list[int]:
+    return [int(step) for step in re.findall(r"begins (\d+)", log)]
+
+
+def saved_of(log: str) -> list[int]:
+    return [int(step) for step in re.findall(r"saved (\d+)", log)]
+
+
+@pytest.fixture
+def node(rig: Rig, tmp_path: Path) -> Iterator[Node]:
+    yield from one_node(rig, tmp_path)
+
+
+@pytest.fixture
+def other(docker_host: str, base_image: str, tmp_path: Path) -> Iterator[Node]:
+    """The node that it goes to."""
+    folder = tmp_path / "other"
+    folder.mkdir()
+    rig = Rig(options_for(docker_host, f"t{secrets.token_hex(3)}", folder), docker_host)
+    try:
+        yield from one_node(rig, folder)
+    finally:
+        rig.close()
+
+
+def one_node(rig: Rig, folder: Path) -> Iterator[Node]:
+    made = Node(rig, folder)
+    try:
+        yield made
+    finally:
+        rig.close()
+        mine = {"label": f"dlsched.instance={rig.options.instance}"}
+        volumes = rig.client.volumes(filters=mine)["Volumes"] or ()
+        for name in (made.volume, *(one["Name"] for one in volumes)):
+            with suppress(APIError):
+                rig.client.remove_volume(name)
+
+
+def test_a_job_leaves_and_goes_on_elsewhere_from_its_checkpoint(node: Node, other: Node) -> None:
+    node.start(node.spec())
+    state = node.left()
+    assert state.size_bytes == node.archive.stat().st_size
+    assert node.archive.stat().st_mode & 0o777 == 0o600
+    seen = node.rig.observe()
+    assert seen.containers == ()
+    aside = set_aside_name(node.rig.options.instance, "trains")
+    assert names(node.rig) == {aside: "exited"}
+    start = Start(node.spec(), Limits(0.5), 1024)
+    refused = node.rig.apply(start)
+    assert (refused.status, refused.detail) == ("withheld", "it left for another node")
+    node.rig.runtime.release({})
+    assert names(node.rig) == {aside: "exited"}
+    assert texts(node.rig.runtime.alarms()) == ()
+
+    other.jobs.bring("trains", 2, node.archive)
+    spec = replace(other.spec(), container=replace(other.spec().container, restart=Restart()))
+    after = other.start(spec)
+    log = other.log()
+    assert begins_of(log) == [0, saved_of(log)[0]]
+    assert saved_of(log)[0] == state.step
+    inspected = other.rig.client.inspect_container(after.container_id)
+    (mount,) = [one for one in inspected["Mounts"] if one["Destination"] == "/data"]
+    own = f"{container_name(other.rig.options.instance, 'trains')}-e2"
+    assert mount["Name"] == own
+    assert other.rig.client.inspect_volume(own)["Labels"] == {
+        "dlsched.instance": other.rig.options.instance,
+        "dlsched.job": "trains",
+    }
+
+    node.jobs.clear("trains")
+    assert node.jobs.leaving("trains") is None
+    node.rig.until(lambda _: names(node.rig) == {})
+    assert not node.archive.exists()
+
+    # It is made anew there: with the same volume, which is not filled again.
+    other.archive.unlink(missing_ok=True)
+    gone = Remove("trains", after.container_id, Stop(grace_s=5.0), None, "a test")
+    other.rig.apply(gone)
+    other.rig.until(lambda seen: fact(seen, "trains") is None and names(other.rig) == {})
+    node.archive.unlink(missing_ok=True)
+    other.rig.reopen()
+    other.rig.until(lambda _: True)
+    other.start(spec)
+    assert len(begins_of(other.log())) == 3
+
+
+def test_it_comes_back_to_a_node_that_it_left(node: Node, other: Node) -> None:
+    node.start(node.spec())
+    node.left()
+    other.jobs.bring("trains", 2, node.archive)
+    other.start(other.spec())
+    other.left()
+    node.jobs.bring("trains", 3, other.archive)
+    again = node.start(node.spec())
+    assert len(begins_of(node.log())) == 3
+    node.rig.until(lambda _: len(names(node.rig)) == 1)
+    other.jobs.clear("trains")
+    other.rig.until(lambda _: names(other.rig) == {})
+    theirs = {"label": f"dlsched.instance={other.rig.options.instance}"}
+    other.rig.until(lambda _: not other.rig.client.volumes(filters=theirs)["Volumes"])
+    mounts = node.rig.client.inspect_container(again.container_id)["Mounts"]
+    assert any(str(one.get("Name")).endswith("-e3") for one in mounts)
+
+
+def test_given_back_it_goes_on_where_it_was(node: Node) -> None:
+    before = node.start(node.spec(restart=Restart("unless-stopped")))
+    state = node.left()
+    node.jobs.give_back("trains")
+    assert node.jobs.leaving("trains") is None
+    after = node.runs_again()
+    assert after.container_id == before.container_id
+    assert begins_of(node.log()) == [0, state.step]
+    assert not node.archive.exists()
+    policy = node.rig.client.inspect_container(before.container_id)["HostConfig"]["RestartPolicy"]
+    assert policy["Name"] == "unless-stopped"
+    assert not read_allotment(job_dir(node.rig.options.state_dir, "trains")).checkpoint_wanted
+    assert texts(node.rig.runtime.alarms()) == ()
+    assert node.left().step is not None, "and it may leave again"
+
+
+def test_one_that_does_not_acknowledge_runs_on(node: Node) -> None:
+    before = node.start(node.spec(when_asked="pass"))
+    node.leave(replace(CHECKPOINT, timeout_s=1.0))
+    state = node.until(LeavingPhase.REFUSED)
+    assert state is not None
+    assert state.why == "not moved: it acknowledged no checkpoint within 1 s"
+    assert node.runs_again().container_id == before.container_id
+    assert begins_of(node.log()) == [0]
+
+
+HOSTILE = {
+    "pipe": ("os.mkfifo('/ckpt/pipe')", "'pipe' is a named pipe, which is not carried"),
+    "setuid": ("os.close(os.open('/ckpt/s', 64)); os.chmod('/ckpt/s', 0o4755)", "setuid"),
+    "link": ("os.symlink('/etc/shadow', '/ckpt/l')", "may be outside"),
+    "size": ("open('/ckpt/big', 'wb').truncate(1 << 30)", "it is larger than 16 MiB"),
+}
+
+
+@pytest.mark.parametrize("what", HOSTILE)
+def test_what_is_hostile_is_not_packed_and_the_job_goes_on(node: Node, what: str) -> None:
+    act, why = HOSTILE[what]
+    before = node.start(node.spec(when_asked=f"{act}; {SAVES}"))
+    node.leave()
+    state = node.until(LeavingPhase.REFUSED)
+    assert state is not None
+    assert why in state.why
+    assert state.why.startswith("moved back: its checkpoint cannot be packed: ")
+    assert node.runs_again().container_id == before.container_id
+    assert list(node.archive.parent.glob("*.tar*")) == []
+
+
+@pytest.mark.parametrize("what", ["missing", "noise", "hostile"])
+def test_what_cannot_be_unpacked_leaves_nothing(node: Node, what: str) -> None:
+    if what == "noise":
+        node.archive.write_bytes(b"noise" * 1000)
+    elif what == "hostile":
+        with tarfile.open(node.archive, "w") as tar:
+            for name, kind in (("c", tarfile.DIRTYPE), ("c/a", tarfile.REGTYPE), ("c/n", b"3")):
+                info = tarfile.TarInfo(name)
+                info.type = kind
+                tar.addfile(info)
+    node.jobs.bring("trains", 2, node.archive)
+    assert node.rig.apply(Start(node.spec(), Limits(0.5), 1024)).status == "begun"
+    begun = node.rig.until_failed("trains")
+    assert not begun.retryable
+    assert begun.detail.startswith("the checkpoint that it came with cannot be unpacked: ")
+    assert "\n" not in begun.detail
+    assert names(node.rig) == {}
+    mine = {"label": f"dlsched.instance={node.rig.options.instance}"}
+    assert not node.rig.client.volumes(filters=mine)["Volumes"]
+    node.jobs.bring("trains", 4, node.archive)
+    assert node.rig.observe().begun == ()
+
+
+# ---------------------------------------------------------------------- an agent that dies
+
+
+LEAVES = ["allot", "rename", "allot", "update", "kill", "pack"]
+RETURNS = [*LEAVES, "allot", "update", "start", "rename"]
+
+
+def play(
+    node: Node, monkeypatch: pytest.MonkeyPatch, dies_at: int, *, after: bool, back: bool
+) -> Mortal:
+    """Let the job leave under an agent that dies; returns once it is dead, or the job is away."""
+    node.start(node.spec(restart=Restart("unless-stopped")))
+    agent = Mortal(dies_at, after=after)
+    with monkeypatch.context() as patched:
+        for module, words in ((relocation, ("change", "write")), (creation, ("write",))):
+            for word in words:
+                told = f"{word}_allotment"
+                patched.setattr(module, told, agent.wrap("allot", getattr(module, told)))
+        patched.setattr(relocation, "pack", agent.wrap("pack", relocation.pack))
+        acts = node.rig.runtime._moves._acts
+        patched.setattr(acts, "_engine", agent.engine(node.rig.runtime._unhurried))
+        node.leave()
+
+        def away() -> bool:
+            state = node.jobs.leaving("trains")
+            return state is not None and state.phase is LeavingPhase.AWAY
+
+        node.rig.until(lambda _: agent.dead or away())
+        if back and not agent.dead:
+            node.jobs.give_back("trains")
+            node.rig.until(lambda seen: agent.dead or fact(seen, "trains") is not None)
+            node.rig.until(lambda _: agent.dead or node.rig.runtime._moves.idle)
+    return agent
+
+
+def test_the_points_of_death_are_all_that_there_are(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The last thing is that the request is withdrawn once more, in the background.
+    done = play(node, monkeypatch, 100, after=False, back=True).done
+    assert done[: len(RETURNS)] == RETURNS
+    assert done[len(RETURNS) :] in ([], ["allot"])
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("dies_at", range(len(RETURNS)), ids=lambda n: f"{n}-{RETURNS[n]}")
+def test_a_job_that_had_not_left_for_certain_comes_back(
+    node: Node, monkeypatch: pytest.MonkeyPatch, dies_at: int, after: bool
+) -> None:
+    agent = play(node, monkeypatch, dies_at, after=after, back=True)
+    assert agent.dead
+    assert agent.done == RETURNS[: dies_at + after]
+    node.rig.reopen()
+    node.runs_again()
+    log = node.log()
+    assert set(begins_of(log)) <= {0, *saved_of(log)}
+    assert node.jobs.leaving("trains") is None
+    node.rig.until(
+        lambda _: (
+            not read_allotment(job_dir(node.rig.options.state_dir, "trains")).checkpoint_wanted
+        )
+    )
+
+
+def test_a_job_that_has_left_stays_away_when_another_agent_begins(node: Node) -> None:
+    before = node.start(node.spec())
+    node.left()
+    node.rig.reopen()
+    node.jobs.keep_away({"trains": node.archive})
+    for _ in range(20):
+        seen = node.rig.observe()
+        assert seen.containers == ()
+    aside = set_aside_name(node.rig.options.instance, "trains")
+    assert names(node.rig) == {aside: "exited"}
+    assert node.archive.exists()
+    node.jobs.give_back("trains")
+    assert node.runs_again().container_id == before.container_id
+    assert not node.archive.exists()
+
+
+def test_an_agent_that_ends_before_it_left_brings_it_back(node: Node) -> None:
+    node.start(node.spec())
+    node.leave()
+    node.rig.until(
+        lambda seen: "ends" in str(getattr(fact(seen, "trains"), "operation", None) or "")
+    )
+    node.rig.runtime.release({})
+    assert names(node.rig) == {container_name(node.rig.options.instance, "trains"): "running"}
+    assert node.jobs.leaving("trains").why == "moved back: the agent ends"
+
+
+@pytest.mark.parametrize("at", ["create", "unpack", "filled"])
+def test_an_agent_that_dies_while_the_checkpoint_is_unpacked_begins_again(
+    node: Node, other: Node, monkeypatch: pytest.MonkeyPatch, at: str
+) -> None:
+    node.start(node.spec())
+    state = node.left()
+    other.jobs.bring("trains", 2, node.archive)
+    arrivals, engine = other.rig.runtime._arrivals, other.rig.runtime._unhurried
+    with monkeypatch.context() as patched:
+        agent = Mortal({"create": 0, "unpack": 1, "filled": 2}[at], after=at != "filled")
+        mortal = agent.engine(engine)
+        mortal.unpack = agent.wrap("unpack", engine.unpack)
+        patched.setattr(arrivals, "_engine", mortal)
+        patched.setattr(other.rig.runtime._starts._creation, "_engine", mortal)
+        records = arrivals._records
+        patched.setattr(records, "secure", agent.wrap("record", records.secure))
+        other.rig.apply(Start(other.spec(), Limits(1.0), 1024))
+        other.rig.until(lambda _: agent.dead)
+        other.rig.until_failed("trains")
+    assert list(names(other.rig).values()) == ["created"]
+    other.rig.reopen()
+    other.rig.observe()
+    other.rig.apply(Start(other.spec(), Limits(1.0), 1024))
+    begun = other.rig.until_failed("trains")
+    assert begun.retryable
+    assert begun.detail.endswith("is without the checkpoint that its job came with")
+    other.start(other.spec())
+    assert begins_of(other.log())[:2] == [0, state.step]
+
+
+def test_the_engine_is_asked_for_other_jobs_while_files_are_copied(
+    node: Node, other: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The engine answers nobody who inspects a container whose files it copies."""
+    may_go_on = threading.Event()
+
+    def slowly(chunks: Any, top: str, most_bytes: int) -> Iterator[bytes]:
+        parts = archives.carried(chunks, top, most_bytes)
+        yield next(parts)
+        copying.set()
+        may_go_on.wait(60)
+        yield from parts
+
+    def listed(rig: Rig) -> None:
+        """Whatever happens, there are new listings."""
+        rig.until(lambda _: copying.is_set())
+        for _ in range(3):
+            rig.runtime._listings.want()
+            asked_s = rig.clock.now_s()
+
+            def shown(seen: Any, asked_s: float = asked_s) -> bool:
+                assert seen.engine_ok, seen.engine_problem
+                listing = rig.runtime._listings.last
+                return listing is not None and listing.at_s > asked_s
+
+            rig.until(shown, 20.0)
+
+    monkeypatch.setattr(carrying, "carried", slowly)
+    node.start(node.spec())
+    copying = threading.Event()
+    node.leave()
+    try:
+        listed(node.rig)
+        may_go_on.set()
+        node.until(LeavingPhase.AWAY)
+        may_go_on.clear()
+        copying = threading.Event()
+        other.jobs.bring("trains", 2, node.archive)
+        other.rig.apply(Start(other.spec(), Limits(1.0), 1024))
+        listed(other.rig)
+    finally:
+        may_go_on.set()
+    other.rig.until(lambda _: "step " in other.log())
+
+
+def test_a_real_training_goes_on_elsewhere(
+    node: Node, other: Node, training_image: str, tmp_path: Path
+) -> None:
+    checkpoint = Checkpoint("SIGUSR1", 60.0, "/ckpt")
+
+    def spec(volume: str) -> JobSpec:
+        command = ("python", "train.py", "--steps", "100000", "--evaluate-every", "5")
+        made = job_spec(
+            "trains", command, image=training_image, volumes=(f"{volume}:/ckpt",), network="none"
+        )
+        return replace(made, checkpoint=checkpoint, stop=Stop(grace_s=60.0))
+
+    def printed(one: Node, container: str) -> str:
+        return str(one.rig.client.logs(container).decode())
+
+    before = node.rig.start(spec(node.volume), cores=2.0)
+    node.rig.until(lambda _: "step 10 " in printed(node, before.container_id), 120.0)
+    node.leave(checkpoint)
+    node.rig.until(lambda _: node.jobs.leaving("trains").phase is not LeavingPhase.SAVING, 120.0)
+    state = node.jobs.leaving("trains")
+    assert state.phase is LeavingPhase.AWAY, state
+    assert state.step >= 10
+
+    other.jobs.bring("trains", 2, node.archive)
+    after = other.rig.start(spec(other.volume), cores=2.0)
+    resumed = r"resuming at step (\d+)"
+    other.rig.until(lambda _: re.search(resumed, printed(other, after.container_id)), 120.0)
+    found = re.search(resumed, printed(other, after.container_id))
+    assert found is not None
+    assert int(found[1]) >= state.step
+    goes_on = f"step {int(found[1]) // 5 * 5 + 10} "
+    other.rig.until(lambda _: goes_on in printed(other, after.container_id), 120.0)
+    # It saves itself there, too: the volume's folder belongs to its user.
+    other.leave(checkpoint)
+    other.rig.until(lambda _: other.jobs.leaving("trains").phase is not LeavingPhase.SAVING, 120.0)
+    assert other.jobs.leaving("trains").step > state.step

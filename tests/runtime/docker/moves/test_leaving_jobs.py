@@ -1,0 +1,612 @@
+"""Jobs that leave for another node: on acts that are written down, and a clock of numbers. How they
+do it on an engine is in test_leaving_engine."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Set
+from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dlsched.cluster.agent.ports import NodeJobs
+from dlsched.model.actions import Outcome, Remove
+from dlsched.model.errors import EngineUnavailable
+from dlsched.model.facts import CheckpointAck, ContainerState, GpuAccess
+from dlsched.model.leaving import Leaving, LeavingPhase
+from dlsched.model.spec import Checkpoint, Stop
+from dlsched.runtime.docker.archives import Unfit
+from dlsched.runtime.docker.carrying import Brought, Packed
+from dlsched.runtime.docker.create.containers import NO_RESTART
+from dlsched.runtime.docker.engine import EngineRefused
+from dlsched.runtime.docker.identity.labels import Inspected
+from dlsched.runtime.docker.listing import Listing
+from dlsched.runtime.docker.moves.departures import Departures
+from dlsched.runtime.docker.moves.leaving_jobs import LeavingJobs
+from dlsched.runtime.docker.moves.moves import Moves
+from dlsched.runtime.docker.moves.relocation import Relocation
+from dlsched.runtime.docker.moves.steps import REST_S
+from dlsched.runtime.docker.transfers import Transfers
+from tests.doubles import texts
+from tests.runtime.docker.moves.test_moves import ACK, ENDED, GONE, NEW, OLD, Acts, World, aside
+from tests.runtime.docker.test_archives import TOP, cut, entry, packed
+
+SAVED = replace(ACK, received_s=102.0)
+CHECKPOINT = Checkpoint("SIGUSR1", 20.0, "/ckpt")
+PACKED = Packed("5e" * 32, 4096)
+EXITED = replace(OLD, **ENDED)  # type: ignore[arg-type]
+REFUSED, AWAY = LeavingPhase.REFUSED, LeavingPhase.AWAY
+
+
+class PackingActs(Acts):
+    """Packs when the test lets it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.may_pack = threading.Event()
+        self.may_pack.set()
+        self.stop: Any = None
+
+    def pack(self, old: Inspected, path: str, archive: Path, most_bytes: int, stop: Any) -> Packed:
+        self.done.append("pack")
+        self.stop = stop
+        self.may_pack.wait(10)
+        if "pack" in self.raises:
+            raise self.raises["pack"]
+        archive.write_text(f"{path} of {old.container_id}, at most {most_bytes}")
+        return PACKED
+
+
+class Arriving:
+    """Notes what it is asked for."""
+
+    def __init__(self) -> None:
+        self.done: list[str] = []
+        self.brought: Brought | None = None
+
+    def of(self, job: str) -> Brought | None:
+        return self.brought
+
+    def bring(self, job: str, epoch: int, archive: Path) -> None:
+        self.brought = Brought(job, epoch, str(archive))
+        self.done.append(f"bring {epoch}")
+
+    def forget(self, job: str) -> None:
+        self.done.append("forget")
+
+    def sweep(self, job: str) -> None:
+        self.done.append("sweep")
+
+
+class Node(World):
+    """A node with one job, whose agent is asked to let it leave."""
+
+    def __init__(self, folder: Path, *, kept: bool = False) -> None:
+        super().__init__()
+        self.archive = folder / "job-e1.tar"
+        self.hidden: Set[str] = frozenset()
+        self.acts = PackingActs()
+        self.arrivals: Any = Arriving()
+        self.present: Inspected | None = OLD
+        self.bar: str | None = None
+        self.forgotten: list[str] = []
+        self.reopen(kept=kept)
+
+    def reopen(self, *, kept: bool) -> None:
+        """An agent begins."""
+        idle = (nullcontext(), lambda *_: None, lambda _: None)
+        departures = Departures(self.hide, self.arrivals.sweep)
+        clock = lambda: self.now_s  # noqa: E731
+        self.moves = Moves(self.acts, "i", *idle, clock, departures=departures)
+        self.jobs = LeavingJobs(
+            self.moves,
+            self.arrivals,
+            lambda _: self.present,
+            lambda _: self.bar,
+            clock,
+            self.forgotten.append,
+        )
+        if kept:
+            self.jobs.keep_away({"job": self.archive})
+
+    def hide(self, jobs: Set[str]) -> None:
+        self.hidden = jobs
+
+    def listing(self, *there: Inspected) -> Listing:
+        """As the engine's listing: one that is set aside stands for its job, unless it is hidden or
+        another one is there."""
+        shown = super().listing(*there)
+        away = {key: one for key, one in shown.containers.items() if one in (GONE, aside(OLD))}
+        if not (away and "job" in self.hidden):
+            return shown
+        return replace(shown, containers={}, set_aside={**shown.set_aside, **away})
+
+    def leave(self) -> None:
+        self.jobs.leave("job", CHECKPOINT, self.archive, 1 << 20)
+        self.wait()
+
+    def leaves(self) -> None:
+        """It has left."""
+        self.leave()
+        self.see(OLD, reports=[SAVED])
+        self.see(GONE)
+        self.see(GONE)
+
+    @property
+    def state(self) -> Leaving | None:
+        return self.jobs.leaving("job")
+
+    @property
+    def phase(self) -> LeavingPhase | None:
+        return None if (state := self.state) is None else state.phase
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Node:
+    node = Node(tmp_path)
+    node.see(OLD)
+    return node
+
+
+def test_saved_ended_packed_and_kept_aside(node: Node) -> None:
+    assert node.state is None
+    node.leave()
+    assert node.step == "moving to another node: saves itself (20 s left)"
+    assert node.state == Leaving(LeavingPhase.SAVING)
+    assert node.moves.bars_start("job") == "it is leaving for another node, or returns"
+    node.see(OLD, reports=[SAVED])
+    assert node.acts.done == ["ask", "set_aside", "end"]
+    node.see(GONE)
+    assert node.step == "moving to another node: its checkpoint is packed"
+    assert node.state == Leaving(LeavingPhase.SAVING, step=7)
+    assert node.hidden == set()
+    node.see(GONE)
+    assert node.state == Leaving(AWAY, 7, PACKED.sha256, PACKED.size_bytes)
+    assert node.acts.done == ["ask", "set_aside", "end", "pack"]
+    assert node.archive.read_text() == "/ckpt of old, at most 1048576"
+    assert node.hidden == {"job"}
+    assert node.step == ""
+    assert node.moves.bars_start("job") == "it left for another node"
+    for _ in range(3):
+        node.see(GONE)
+    assert len(node.acts.done) == 4
+    assert not node.moves.unsettled
+    assert node.moves.idle
+    assert texts(node.moves.alarms(node.now_s)) == ()
+
+
+def test_a_second_call_changes_nothing(node: Node) -> None:
+    for _ in range(2):
+        node.leave()
+    node.see(OLD, reports=[SAVED])
+    node.leave()
+    node.see(GONE)
+    node.leave()
+    node.see(GONE)
+    node.leave()
+    assert node.acts.done == ["ask", "set_aside", "end", "pack"]
+    assert node.phase is AWAY
+
+
+def test_one_that_acknowledges_nothing_runs_on(node: Node) -> None:
+    node.leave()
+    node.see(OLD, at_s=121.0)
+    why = "not moved: it acknowledged no checkpoint within 20 s"
+    node.leave()
+    assert node.acts.done[0] == "ask", "before it is known, a refusal is not tried again"
+    assert node.acts.done.count("ask") == 1
+    assert node.state == Leaving(REFUSED, why=why)
+    assert "set_aside" not in node.acts.done
+    assert node.moves.bars_start("job") is None
+    assert texts(node.moves.alarms(node.now_s)) == ()
+    node.leave()
+    assert node.phase is LeavingPhase.SAVING, "a refusal that is known may be tried again"
+    assert node.acts.done.count("ask") == 2
+
+
+def test_one_that_saves_itself_elsewhere_runs_on(node: Node) -> None:
+    node.leave()
+    node.see(OLD, reports=[replace(SAVED, checkpoint=CheckpointAck(7, "/tmp/7"))])
+    assert node.phase is REFUSED
+    assert node.state is not None
+    assert node.state.why == "not moved: it saved itself at /tmp/7, not below /ckpt"
+
+
+@pytest.mark.parametrize("there", [None, EXITED, replace(EXITED, state=ContainerState.DEAD)])
+def test_one_that_has_ended_does_not_leave(node: Node, there: Inspected | None) -> None:
+    node.present = there
+    node.leave()
+    assert node.state == Leaving(LeavingPhase.ENDED, why="it ended by itself")
+    assert node.acts.done == []
+
+
+def test_one_that_ends_over_being_asked_has_ended(node: Node) -> None:
+    node.leave()
+    node.see(EXITED)
+    assert node.phase is LeavingPhase.ENDED
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"state": ContainerState.PAUSED}, "it is paused"),
+        ({"adopted": object()}, "another program started it"),
+    ],
+)
+def test_one_that_cannot_be_asked_is_refused(node: Node, change: Any, why: str) -> None:
+    node.present = replace(OLD, **change)
+    node.leave()
+    assert node.state == Leaving(REFUSED, why=why)
+    assert node.acts.done == []
+
+
+def test_one_that_is_busy_is_refused(node: Node) -> None:
+    node.bar = "operation under way: stopping"
+    node.leave()
+    assert node.state == Leaving(REFUSED, why="operation under way: stopping")
+    other = Node(node.archive.parent)
+    other.see(OLD)
+    other.begin()
+    other.leave()
+    assert other.phase is REFUSED
+    assert other.state is not None
+    assert other.state.why.startswith("operation under way: moving to b: saves itself")
+
+
+@pytest.mark.parametrize(
+    "error", [Unfit("'pipe' is a named pipe"), EngineUnavailable("no answer"), OSError("full")]
+)
+def test_one_that_cannot_be_packed_returns(node: Node, error: Exception) -> None:
+    node.acts.raises["pack"] = error
+    node.leaves()
+    assert node.acts.done == ["ask", "set_aside", "end", "pack", "bring_back"]
+    assert node.step.startswith("moving back, since its checkpoint cannot be packed: ")
+    node.see(OLD)
+    assert node.state == Leaving(
+        REFUSED, 7, why=f"moved back: its checkpoint cannot be packed: {error}"
+    )
+    assert node.hidden == set()
+    assert texts(node.moves.alarms(node.now_s)) == ()
+
+
+def test_one_that_another_program_starts_while_it_is_packed_returns(node: Node) -> None:
+    node.leave()
+    node.see(OLD, reports=[SAVED])
+    node.see(GONE)
+    node.see(aside(OLD))
+    assert node.acts.done[-1] == "bring_back"
+    assert node.state is not None
+    node.see(OLD)
+    assert node.phase is REFUSED
+
+
+def test_one_that_another_program_starts_after_it_left_is_killed(node: Node) -> None:
+    node.leaves()
+    node.see(aside(OLD))
+    assert node.acts.done[-1] == "kill"
+    assert node.phase is AWAY
+
+
+def test_given_back_after_it_left(node: Node) -> None:
+    node.leaves()
+    node.jobs.give_back("job")
+    assert node.state is None
+    assert node.hidden == set()
+    assert node.moves.bars_start("job") is not None
+    node.see(GONE)
+    assert node.acts.done[-1] == "bring_back"
+    assert node.step == "moving back, since it stays on this node: it is started again"
+    assert node.moves.unsettled
+    node.see(OLD)
+    assert node.step == ""
+    assert node.state is None
+    assert not node.archive.exists()
+    assert node.moves.bars_start("job") is None
+    assert texts(node.moves.alarms(node.now_s)) == ()
+
+
+def test_one_that_cannot_be_started_again_is_an_alarm(node: Node) -> None:
+    node.leaves()
+    node.acts.raises["bring_back"] = EngineRefused(500, "its device is gone")
+    node.jobs.give_back("job")
+    for _ in range(4):
+        node.see(GONE, at_s=node.now_s + REST_S)
+    node.see(replace(GONE, name=OLD.name))
+    (alarm,) = texts(node.moves.alarms(node.now_s))
+    assert alarm.endswith("and it cannot be started again: its device is gone")
+    assert node.state is None
+
+
+def test_given_back_while_it_is_asked(node: Node) -> None:
+    node.leave()
+    node.jobs.give_back("job")
+    node.see(OLD, reports=[SAVED])
+    assert node.state is None
+    assert node.step == ""
+    assert "set_aside" not in node.acts.done
+
+
+def test_given_back_while_it_ends(node: Node) -> None:
+    node.leave()
+    node.see(OLD, reports=[SAVED])
+    node.jobs.give_back("job")
+    node.see(aside(OLD))
+    assert node.acts.done[-1] == "kill", "its checkpoint is safe"
+    node.see(GONE)
+    assert node.acts.done[-1] == "bring_back"
+    node.see(OLD)
+    assert node.state is None
+    assert "pack" not in node.acts.done
+
+
+@pytest.mark.parametrize("how", ["give_back", "winding_up", "remove"])
+def test_packing_ends_early_where_it_is_not_wanted_any_more(node: Node, how: str) -> None:
+    node.leave()
+    node.see(OLD, reports=[SAVED])
+    node.acts.may_pack.clear()
+    listing = node.listing(GONE)
+    node.moves.advance(replace(listing, at_s=node.now_s + 1), (), node.now_s)
+    while not node.acts.stop:
+        pass
+    assert not node.acts.stop()
+    if how == "give_back":
+        node.jobs.give_back("job")
+    elif how == "winding_up":
+        node.moves.winding_up = True
+        assert node.moves.unsettled
+    else:
+        removes = node.moves.forsake(REMOVE, listing, node.now_s)
+        assert isinstance(removes, Outcome)
+        assert removes.status == "begun"
+    assert node.acts.stop()
+    node.acts.may_pack.set()
+    node.wait()
+    node.see(GONE)
+    assert node.acts.done[-1] == "bring_back"
+    node.see(OLD)
+    assert node.step == ""
+    assert node.phase is (REFUSED if how == "winding_up" else None)
+    assert not node.archive.exists()
+    assert not node.moves.unsettled
+
+
+def test_what_left_stays_away_when_the_agent_ends(node: Node) -> None:
+    node.leaves()
+    node.moves.winding_up = True
+    assert not node.moves.unsettled
+    node.see(GONE)
+    assert node.phase is AWAY
+    assert node.acts.done[-1] == "pack"
+
+
+def test_an_agent_that_ends_lets_no_job_leave(node: Node) -> None:
+    node.moves.winding_up = True
+    node.leave()
+    assert node.state == Leaving(REFUSED, why="the agent ends")
+
+
+REMOVE = Remove("job", "old", Stop(), None, "its file was removed")
+
+
+def test_a_job_that_is_removed_does_not_leave(node: Node) -> None:
+    node.leave()
+    node.see(OLD, reports=[SAVED])
+    listing = replace(node.listing(GONE), at_s=node.now_s + 1.0)
+    assert node.moves.forsake(REMOVE, listing, node.now_s) == ()
+    node.see(GONE)
+    assert node.phase is LeavingPhase.ENDED
+    assert node.step == ""
+
+
+def test_cleared(node: Node) -> None:
+    node.leaves()
+    node.jobs.clear("job")
+    assert node.state is None
+    assert node.hidden == {"job"}, "until its container is gone"
+    assert node.moves.bars_start("job") is None
+    node.see(GONE)
+    assert node.acts.done[-1] == "remove"
+    assert node.step == ""
+    node.see()
+    join("dlsched-sweep-job")
+    assert node.hidden == set()
+    assert not node.archive.exists()
+    assert node.arrivals.done == ["forget", "sweep"]
+    assert not node.moves._moves
+
+
+def join(name: str) -> None:
+    for thread in threading.enumerate():
+        if thread.name == name:
+            thread.join(60)
+
+
+def test_cleared_while_it_ends_it_does_not_return(node: Node) -> None:
+    node.leave()
+    node.see(OLD, reports=[SAVED])
+    node.jobs.clear("job")
+    assert node.moves.bars_start("job") is not None
+    node.see(GONE)
+    assert node.acts.done == ["ask", "set_aside", "end", "remove"]
+    node.see()
+    assert node.state is None
+    assert not node.moves._moves
+
+
+def test_one_that_comes_again_replaces_what_is_set_aside(node: Node) -> None:
+    node.leaves()
+    node.jobs.bring("job", 3, Path("elsewhere"))
+    assert node.moves.bars_start("job") is None
+    node.see(GONE, NEW)
+    assert node.acts.done[-1] == "remove"
+    node.see(NEW)
+    join("dlsched-sweep-job")
+    assert node.arrivals.done[:2] == ["forget", "bring 3"]
+    assert node.state is None
+
+
+def test_a_container_that_came_meanwhile_is_not_replaced_by_what_is_given_back(node: Node) -> None:
+    node.leaves()
+    node.jobs.give_back("job")
+    node.see(GONE, NEW)
+    assert node.acts.done[-1] == "remove"
+    node.see(NEW)
+    assert "bring_back" not in node.acts.done
+    assert not node.moves._moves
+
+
+def test_somebody_removes_what_is_set_aside(node: Node) -> None:
+    node.leaves()
+    node.see()
+    assert node.phase is AWAY, "its archive is there"
+    assert node.archive.exists()
+    node.jobs.give_back("job")
+    assert node.state is None
+    assert node.hidden == set()
+    assert not node.archive.exists()
+
+
+@pytest.mark.parametrize("steps", range(1, 4))
+def test_somebody_removes_it_before_it_has_left(node: Node, steps: int) -> None:
+    node.leave()
+    for one in [(OLD,), (GONE,), (GONE,)][: steps - 1]:
+        node.see(*one, reports=[SAVED])
+    node.acts.raises["pack"] = Unfit("no")
+    node.see()
+    node.see()
+    assert node.phase in (LeavingPhase.ENDED, AWAY)
+    assert not node.moves._moves
+
+
+# ---------------------------------------------------------------------- an agent that died
+
+
+def test_what_left_while_an_earlier_agent_ran_stays_away(tmp_path: Path) -> None:
+    node = Node(tmp_path, kept=True)
+    assert node.state == Leaving(AWAY)
+    assert node.hidden == {"job"}
+    for _ in range(3):
+        node.see(GONE)
+    assert node.acts.done == []
+    assert node.phase is AWAY
+    assert not node.moves.unsettled
+    assert node.moves.bars_start("job") == "it left for another node"
+    node.jobs.give_back("job")
+    node.see(GONE)
+    assert node.acts.done == ["bring_back"]
+    node.see(OLD)
+    assert node.state is None
+
+
+@pytest.mark.parametrize("word", ["give_back", "clear"])
+def test_a_word_before_the_first_listing_counts(tmp_path: Path, word: str) -> None:
+    node = Node(tmp_path, kept=True)
+    getattr(node.jobs, word)("job")
+    assert node.state is None
+    for _ in range(2):
+        node.see(GONE)
+    assert node.acts.done == ["bring_back" if word == "give_back" else "remove"]
+
+
+def test_what_had_not_left_when_its_agent_died_returns(node: Node) -> None:
+    node.leaves()
+    node.reopen(kept=False)
+    node.acts.done.clear()
+    for _ in range(2):
+        node.see(GONE)
+    assert node.acts.done == ["bring_back"]
+    node.see(OLD)
+    assert node.state is None
+    assert node.step == ""
+
+
+def test_other_jobs_that_are_found_return_all_the_same(tmp_path: Path) -> None:
+    node = Node(tmp_path)
+    node.jobs.keep_away({"other": tmp_path / "other.tar"})
+    for _ in range(2):
+        node.see(GONE)
+    assert node.acts.done == ["bring_back"]
+
+
+@pytest.mark.parametrize("word", ["give_back", "clear"])
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_one_whose_container_is_gone_may_start_again(tmp_path: Path, word: str, when: str) -> None:
+    node = Node(tmp_path, kept=True)
+    node.archive.touch()
+    if when == "before":
+        getattr(node.jobs, word)("job")
+    else:
+        node.see(GONE)
+        getattr(node.jobs, word)("job")
+    node.see()
+    node.see()
+    assert node.moves.bars_start("job") is None
+    assert not node.archive.exists()
+    assert node.state is None
+
+
+# ---------------------------------------------------------------------- one act, and the protocol
+
+
+class PackingEngine:
+    """Has one folder to pack, and fails in the middle of it where it should."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self.error = error
+        self.updates: list[Any] = []
+        self.open = 0
+
+    def update(self, container: str, body: Any) -> None:
+        self.updates.append((container, body))
+
+    def archive(self, container: str, path: str) -> Iterator[bytes]:
+        self.open += 1
+        try:
+            yield from cut(packed(TOP, entry("ckpt/a", text=b"a" * 3000)))
+            if self.error is not None:
+                raise self.error
+        finally:
+            self.open -= 1
+
+
+def acts_on(engine: Any, folder: Path, transfers: Transfers) -> Relocation:
+    creation: Any = None
+    return Relocation(engine, creation, "i", folder, transfers)
+
+
+def test_the_engine_starts_no_container_that_is_packed(tmp_path: Path) -> None:
+    engine = PackingEngine()
+    over: list[str] = []
+    acts = acts_on(engine, tmp_path, Transfers(over.append))
+    old = replace(GONE, gpu_access=GpuAccess.LEGACY)
+    done = acts.pack(old, "/ckpt", tmp_path / "a.tar", 1 << 20, lambda: False)
+    assert done.size_bytes == (tmp_path / "a.tar").stat().st_size
+    assert engine.updates == [("old", NO_RESTART)]
+    assert over == ["old"]
+
+
+def test_the_engine_is_not_left_waiting_for_a_reader(tmp_path: Path) -> None:
+    engine = PackingEngine()
+    with pytest.raises(Unfit) as caught:
+        acts_on(engine, tmp_path, Transfers()).pack(
+            GONE, "/ckpt", tmp_path / "a.tar", 100, lambda: False
+        )
+    assert engine.open == 0, f"although {caught.value!r} is still there"
+
+
+def test_it_is_what_the_node_s_agent_asks_for(node: Node) -> None:
+    asked: NodeJobs = node.jobs
+    assert {name for name in dir(NodeJobs) if name[0] != "_"} <= set(dir(asked))
+
+
+def test_a_start_that_failed_does_not_count_against_the_next_epoch(node: Node) -> None:
+    node.jobs.bring("job", 2, node.archive)
+    assert node.forgotten == ["job"]
+    node.jobs.bring("job", 2, node.archive)
+    assert node.forgotten == ["job"], "the same epoch is not tried again and again"
+    node.jobs.bring("job", 3, node.archive)
+    node.jobs.clear("job")
+    assert node.forgotten == ["job"] * 3
