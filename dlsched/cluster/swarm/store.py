@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from dlsched.cluster.core.records import Record, Submission
 from dlsched.cluster.store import Member, StaleRecord, Stored, StoreError
-from dlsched.cluster.swarm.calls import Config, Node, SwarmCalls
+from dlsched.cluster.swarm.calls import Config, Exchange, Node, SwarmCalls
 from dlsched.cluster.swarm.labels import (
     PREFIX,
     Names,
@@ -240,6 +240,11 @@ class SwarmStore:
             line = f"config {config.name} is left as it is: label {PREFIX}job is another's"
             raise StaleRecord(line)
         return found
+
+
+def swarm_store(engine: Exchange, instance: str) -> SwarmStore:
+    """The store in the swarm that this engine manages."""
+    return SwarmStore(SwarmCalls(engine), instance)
 
 
 def _end_of(name: str, names: Names) -> str:
