@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from collections.abc import Iterator, Mapping
 
@@ -18,6 +19,7 @@ from dlsched.model.units import render_bytes
 
 EVENTS_MAX = 10
 """Of each job."""
+_NODE_ID = re.compile(r"\b[a-z0-9]{25}\b")
 
 
 class RoundLog:
@@ -35,7 +37,8 @@ class RoundLog:
         if report.facts is None:
             return []
         if report.answer.asked:
-            self._reasons = {**report.answer.why, **report.answer.approved.refused}
+            reasons = {**report.answer.why, **report.answer.approved.refused}
+            self._reasons = {job: by_host(text, report.members) for job, text in reasons.items()}
         lines = []
         before = dict(report.facts.records)
         for record in report.written:
@@ -204,6 +207,11 @@ def place(node: str | None, members: Mapping[str, Member]) -> str:
         return node or "?"
     same = sum(one.host == member.host for one in members.values())
     return member.host if same == 1 else f"{member.host} ({member.name})"
+
+
+def by_host(text: str, members: Mapping[str, Member]) -> str:
+    """A policy's reason, with hosts' names for the ids of a swarm's nodes."""
+    return _NODE_ID.sub(lambda found: place(found[0], members), text)
 
 
 def changes(before: Mapping[str, str], rows: tuple[NodeRow, ...]) -> Iterator[str]:

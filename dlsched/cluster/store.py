@@ -18,6 +18,10 @@ class StaleRecord(StoreError):
     """Another controller has changed this record meanwhile."""
 
 
+class NotStorable(StoreError):
+    """This can never be stored, such as a job file that is too long."""
+
+
 @dataclass(frozen=True, slots=True)
 class Member:
     """A node that belongs to the cluster, as the store knows it."""
@@ -74,7 +78,7 @@ class ClusterStore(Protocol):
 
     def submit(self, submission: Submission) -> None:
         """Submit a job, or replace a submission of the same manager. Raises StaleRecord where
-        another manager has submitted a job of that name."""
+        another manager has submitted a job of that name, NotStorable where it is too long."""
         ...
 
     def withdraw(self, job: str, by: str) -> None:

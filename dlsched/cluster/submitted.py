@@ -12,7 +12,7 @@ from pathlib import Path
 
 from dlsched.cluster.core.job_memory import DesiredJob
 from dlsched.cluster.core.records import Submission
-from dlsched.cluster.store import ClusterStore, StaleRecord, StoreError
+from dlsched.cluster.store import ClusterStore, NotStorable, StaleRecord, StoreError
 from dlsched.config.inbox.files import Moved, is_operator, read_job_file, stamp_at
 from dlsched.config.inbox.scan import Inbox, InboxScan
 from dlsched.config.job import parse_spec
@@ -111,7 +111,7 @@ class SubmittedFolder:
             return ""
         try:
             self._store.submit(submission)
-        except StaleRecord as error:
+        except (NotStorable, StaleRecord) as error:
             return f"{file}: {error}"
         submitted.append(spec.name)
         return ""

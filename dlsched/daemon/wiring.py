@@ -30,7 +30,6 @@ _AT_START = (
     "watch",
     "engine",
     "journal",
-    "cluster",
     "group_weight",
     "status_group",
     "control_group",

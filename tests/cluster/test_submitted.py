@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from dlsched.cluster.core.records import Submission
-from dlsched.cluster.store import MemoryStore, StoreError
+from dlsched.cluster.store import MemoryStore, NotStorable, StoreError
 from dlsched.cluster.submitted import FolderReport, SubmittedFolder, SubmittedJobs
 from dlsched.config.yaml import SIZE_MAX_BYTES
 
@@ -46,6 +46,11 @@ class Silent(MemoryStore):
     """A store that can stop to answer."""
 
     silent = False
+
+    def submit(self, submission: Submission) -> None:
+        if submission.job == "long":
+            raise NotStorable("long: more than 16 KiB")
+        super().submit(submission)
 
     def submissions(self) -> dict[str, Submission]:
         if self.silent:
@@ -178,6 +183,14 @@ def test_a_store_that_does_not_answer_is_a_problem_and_no_end(
     assert manager.settle().problem == "the store: no manager of the swarm leads"
     store.silent = False
     assert manager.settle().submitted == ("resnet",)
+
+
+def test_a_file_that_cannot_be_stored_keeps_no_other_back(manager: Manager, store: Silent) -> None:
+    manager.write("a.yaml", "name: long\nimage: a\n")
+    manager.write("b.yaml", RESNET)
+    report = manager.settle()
+    assert report.rejected == ("a.yaml: long: more than 16 KiB",)
+    assert report.submitted == ("resnet",)
 
 
 def test_jobs_come_with_their_file_and_are_parsed_once(store: Silent) -> None:

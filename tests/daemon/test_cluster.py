@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -13,14 +14,22 @@ from pathlib import Path
 
 import pytest
 
+from dlsched.cluster.certificates import MANAGER
 from dlsched.cluster.core.records import Holding, Order, Phase, RecordState, Submission, Verb
 from dlsched.cluster.core.reports import JobReport, NodeReport
+from dlsched.cluster.rounds import by_host
 from dlsched.cluster.status import FILE_NAME, ClusterStatus, UnreadableStatus, read_status
 from dlsched.cluster.store import Member, MemoryStore, StoreError
+from dlsched.config.setting_values import TlsFiles
 from dlsched.config.settings import ClusterSettings, Settings
 from dlsched.daemon import cluster
 from dlsched.daemon.cluster import ClusterLoop, ClusterParts
+from dlsched.daemon.cluster_wiring import connect
 from dlsched.model.errors import AlreadyRunning, DaemonUnavailable, PolicyError
+from dlsched.runtime.clock import SystemClock
+from dlsched.runtime.docker.engine import Engine
+from tests.cluster.authority import Authority
+from tests.cluster.swarm.played import PlayedSwarm
 
 RESNET = "name: resnet\nimage: lab/resnet\n"
 
@@ -253,6 +262,58 @@ def test_a_second_controller_on_the_host_is_refused(site: Site) -> None:
 def test_an_unknown_policy_is_refused(tmp_path: Path) -> None:
     with pytest.raises(PolicyError):
         Site(tmp_path, policy="fastest")
+
+
+def test_reasons_name_hosts_instead_of_node_ids() -> None:
+    node, twins = "k3s8f0vq2m7w1x9z4b6n5c0d1", ("a" * 25, "b" * 25)
+    members = {node: Member(node, host="gpu-1")}
+    members |= {twin: Member(twin, host="twin") for twin in twins}
+    text = f"{node}: it drains; {twins[0]}: it drains; {'c' * 25}"
+    assert by_host(text, members) == f"gpu-1: it drains; twin ({twins[0]}): it drains; {'c' * 25}"
+
+
+@pytest.mark.process
+def test_the_real_parts_fit_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A played swarm, and a node where no agent listens."""
+    swarm = PlayedSwarm()
+    for node, leads in (("node1", True), ("node2", False)):
+        manager = {"ManagerStatus": {"Leader": leads}} if leads else {}
+        swarm.add_node(node, Status={"State": "ready", "Addr": "127.0.0.1"}, **manager)
+    monkeypatch.setattr(
+        Engine, "exchange", lambda _, *words, **more: swarm.exchange(*words, **more)
+    )
+    Authority(tmp_path / "tls").make().node("node1", MANAGER)
+    tls = TlsFiles(*(tmp_path / "tls" / name for name in ("ca.crt", "node1.crt", "node1.key")))
+    (tmp_path / "cluster.d").mkdir()
+    (tmp_path / "cluster.d" / "a.yaml").write_text(RESNET)
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        settings = Settings(
+            run_dir=tmp_path / "run",
+            presets=tmp_path / "presets",
+            cluster=ClusterSettings(
+                listen=unused.getsockname(), tls=tls, watch=tmp_path / "cluster.d", policy="spread"
+            ),
+        )
+        clock = SystemClock()
+        parts = connect(settings, clock)
+        try:
+            loop = ClusterLoop(settings, parts, clock)
+            for _ in range(100):
+                loop.step()
+                status = read_status(tmp_path / "run")
+                if status.queue and all(row.problem for row in status.nodes):
+                    break
+                clock.sleep_until(clock.now_s() + 0.1)
+        finally:
+            parts.close()
+    assert [(row.name, row.host, row.state) for row in status.nodes] == [
+        ("node1", "host-of-node1", "silent"),
+        ("node2", "host-of-node2", "silent"),
+    ]
+    assert all("Connection refused" in row.problem for row in status.nodes)
+    assert [row.why for row in status.queue] == ["fits no node: there are no nodes"]
+    assert [one.by for one in parts.store.submissions().values()] == ["node1"]
 
 
 PROGRAM = """

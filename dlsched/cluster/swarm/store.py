@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from dlsched.cluster.core.records import Record, Submission
-from dlsched.cluster.store import Member, StaleRecord, Stored, StoreError
-from dlsched.cluster.swarm.calls import Config, Node, SwarmCalls
+from dlsched.cluster.store import Member, NotStorable, StaleRecord, Stored, StoreError
+from dlsched.cluster.swarm.calls import Config, Exchange, Node, SwarmCalls
 from dlsched.cluster.swarm.labels import (
     PREFIX,
     Names,
@@ -29,10 +29,6 @@ from dlsched.cluster.swarm.labels import (
 DRAIN = f"{PREFIX}drain"
 """The label of a node from which jobs move away. `docker node update --availability drain` has the
 same effect on jobs, and takes services of Swarm away, too."""
-
-
-class NotStorable(StoreError):
-    """This can never be stored, such as a job file that is too long."""
 
 
 _Kind = TypeVar("_Kind", Record, Submission)
@@ -240,6 +236,11 @@ class SwarmStore:
             line = f"config {config.name} is left as it is: label {PREFIX}job is another's"
             raise StaleRecord(line)
         return found
+
+
+def swarm_store(engine: Exchange, instance: str) -> SwarmStore:
+    """The store in the swarm that this engine manages."""
+    return SwarmStore(SwarmCalls(engine), instance)
 
 
 def _end_of(name: str, names: Names) -> str:

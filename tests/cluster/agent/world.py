@@ -330,6 +330,9 @@ class World:
             return str(error)
         return ""
 
+    def unread(self) -> tuple[str, ...]:
+        return ()
+
     def scan(self, now_s: float) -> Mapping[str, DesiredJob]:
         return self.desired
 
