@@ -82,6 +82,12 @@ def test_a_job_waits_until_all_before_it_and_itself_have_cores() -> None:
     assert found.queue_cores == 16.0
 
 
+def test_cores_that_are_too_few_for_the_head_do_not_let_others_start() -> None:
+    apart = [full((500.0, 4.0), free=4.0)] * 4
+    queued = shard(*apart, queue=(("head", Ask(8.0)),))
+    assert wait_s(queued, Ask(1.0), 8.0, queued=True) > 300.0
+
+
 def test_a_shard_where_nothing_ends_takes_for_ever() -> None:
     assert wait_s(shard(full()), Ask(1.0), 0.0, queued=True) >= 1e9
 
