@@ -172,6 +172,20 @@ def test_the_other_delay_must_be_clearly_less(
     assert RULE.gains(own_s, other_s, hops) is gains
 
 
+def test_a_job_goes_where_a_gpu_is_free() -> None:
+    """Cores are free in both; in the own shard some more are in a moment, but no GPU."""
+    job = QueuedJob("job", Ask(1.0, 0, 1))
+    largest = Ask(8.0, 1 << 40, 2)
+    ends = [(20.0, 1.0), (3600.0, 7.0)]
+    own = summarize("a", largest, [NodeRoom(4.0, cores=16.0, ends=ends)], [("job", job.ask)])
+    other = summarize("b", largest, [NodeRoom(4.0, None, 1, cores=16.0)])
+    assert considered(own, [job]) == [job]
+    (found,) = between(own, other, queue=[job]).hand_overs
+    assert (found.target, found.other_s) == ("b", 0.0)
+    without = summarize("b", largest, [NodeRoom(4.0, cores=16.0, ends=ends)])
+    assert between(own, without, queue=[job]).hand_overs == ()
+
+
 def test_so_many_go_in_a_round() -> None:
     queue = line(200)
     own = crowded("a", queue)
