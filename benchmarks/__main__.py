@@ -287,6 +287,13 @@ BENCHES = {
         "yes",
         "kill -9 at every point where the agent changes something",
     ),
+    "cluster-moves": Bench(
+        "benchmarks.robustness.cluster_moves",
+        "robustness",
+        "20 min",
+        "no",
+        "moves between two real hosts while daemons, controller and network break",
+    ),
     "upgrade": Bench(
         "benchmarks.robustness.upgrade",
         "robustness",

@@ -1,0 +1,258 @@
+"""Moves between two real hosts, some of them broken on purpose: is a job lost, or run twice?
+
+Two engines of one swarm, a daemon on each, a controller. Trainings with checkpoints are moved there
+and back by draining one host after the other. During some moves a daemon or the controller is
+killed (SIGKILL) or a host's network is cut, at a drawn moment, and comes back. All engines are
+listed four times a second. A training notes each start and each acknowledged checkpoint in the
+folder that moves with it.
+
+    python -m benchmarks run cluster-moves      writes benchmarks/results/cluster-moves.json
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import statistics
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from docker.errors import DockerException
+from requests.exceptions import RequestException
+from rich.console import Console
+
+from benchmarks.publish import results
+from benchmarks.real.hosts import Host, training_file, until
+from dlsched.cluster.swarm.calls import SwarmCalls
+from dlsched.cluster.swarm.store import SwarmStore
+from dlsched.runtime.docker.engine import Engine
+from tools.base_image import BASE, ensure_base
+from tools.engines import EngineNodes, copy_images, swarm
+
+NAME = "cluster-moves"
+JOBS, SIZE_BYTES = 4, 50_000_000
+STEPS = 10_000_000
+LISTED_S = 0.25
+EMPTIED_S = 300.0
+"""Longest time until a drained host is empty, with a move that fails in between."""
+LATEST_S = 8.0
+"""A fault comes at a moment drawn up to this after a drain: a move takes about six seconds."""
+AWAY_S = 3.0
+"""How long what was killed or cut stays so."""
+FAULTS = ("none", "controller", "source daemon", "target daemon", "source cut", "target cut")
+
+
+@dataclass
+class Watched:
+    """What listings of all engines have shown."""
+
+    listings: int = 0
+    twice: int = 0
+    """Listings in which a job ran on both."""
+    example: str = ""
+
+
+@dataclass(frozen=True)
+class Round:
+    """One host emptied."""
+
+    fault: str
+    at_s: float
+    emptied_s: float
+    moved: int
+    """Jobs on the other host at its end."""
+
+
+@dataclass
+class Found:
+    """All of it."""
+
+    watched: Watched
+    rounds: list[Round] = field(default_factory=list)
+    pauses_s: list[float] = field(default_factory=list)
+    """From an acknowledged checkpoint to the next start, of the starts that came from one."""
+    moves: int = 0
+    lost: list[str] = field(default_factory=list)
+    """Starts below an acknowledged step."""
+
+
+@contextmanager
+def watching(hosts: Sequence[Host]) -> Iterator[Watched]:
+    """List all engines until the block ends."""
+    watched, ends = Watched(), threading.Event()
+
+    def watch() -> None:
+        while not ends.wait(LISTED_S):
+            try:
+                shown = Counter(job for host in hosts for job in host.running())
+            except (DockerException, RequestException):
+                continue
+            watched.listings += 1
+            twice = sorted(job for job, count in shown.items() if count > 1)
+            watched.twice += bool(twice)
+            watched.example = watched.example or ", ".join(twice)
+
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
+    try:
+        yield watched
+    finally:
+        ends.set()
+        thread.join()
+
+
+class Torture:
+    """Two hosts, and what is done to them."""
+
+    def __init__(self, engines: EngineNodes, folder: Path, seed: int) -> None:
+        self._engines = engines
+        self._draw = random.Random(seed)
+        instance = f"moves-{seed}"
+        self.hosts = [
+            Host(node, folder / node.name, instance, float(JOBS)) for node in engines.nodes
+        ]
+        self._engine = Engine(self.hosts[0].node.host, 20.0)
+        self._store = SwarmStore(SwarmCalls(self._engine), instance)
+
+    def begin(self) -> None:
+        """Daemons, controller, and jobs that run."""
+        for host in self.hosts:
+            host.start("run")
+        self.hosts[0].start("cluster", "run")
+        for number in range(JOBS):
+            job = f"training-{number}"
+            file = self.hosts[0].cluster / f"{job}.yaml"
+            file.write_text(training_file(job, BASE, STEPS, SIZE_BYTES))
+        until(lambda: self._count() == JOBS, 120.0, "all jobs to run")
+
+    def empty(self, source: Host, target: Host, fault: str) -> Round:
+        """Drain a host, with that fault meanwhile."""
+        at_s = 0.0 if fault == "none" else self._draw.uniform(0.0, LATEST_S)
+        # The next controller knows no rest after moves that failed.
+        self._again(self.hosts[0], "cluster", "run")
+        self._store.undrain(target.node.node_id)
+        began_s = time.monotonic()
+        self._store.drain(source.node.node_id)
+        if fault != "none":
+            time.sleep(at_s)
+            self._break(source, target, fault)
+        until(lambda: self._emptied(source, target), EMPTIED_S, f"{source.node.name} to be empty")
+        return Round(fault, at_s, time.monotonic() - began_s, len(target.running()))
+
+    def close(self) -> None:
+        for host in self.hosts:
+            host.close()
+        self._engine.close()
+
+    def logs(self) -> str:
+        return "\n".join(host.logs() for host in self.hosts)
+
+    def judge(self, found: Found) -> None:
+        """What the trainings noted."""
+        for host in self.hosts:
+            for job in host.running():
+                acknowledged, saved_s = 0, 0.0
+                for word, step, at_s in (line.split() for line in host.notes(job)):
+                    if word == "saved":
+                        acknowledged, saved_s = int(step), float(at_s)
+                        continue
+                    if int(step) < acknowledged:
+                        found.lost.append(f"{job}: begins at {step}, saved {acknowledged}")
+                    if saved_s:
+                        found.moves += 1
+                        found.pauses_s.append(float(at_s) - saved_s)
+
+    def _break(self, source: Host, target: Host, fault: str) -> None:
+        if fault == "controller":
+            self._again(self.hosts[0], "cluster", "run")
+            return
+        host = source if fault.startswith("source") else target
+        if fault.endswith("daemon"):
+            self._again(host, "run")
+            return
+        self._engines.cut(host.node)
+        time.sleep(AWAY_S)
+        self._engines.mend(host.node)
+        self._again(self.hosts[0], "cluster", "run")
+
+    def _again(self, host: Host, *words: str) -> None:
+        host.kill(words[0])
+        time.sleep(AWAY_S)
+        host.start(*words)
+
+    def _count(self) -> int:
+        return sum(len(host.running()) for host in self.hosts)
+
+    def _emptied(self, source: Host, target: Host) -> bool:
+        return not source.running() and len(target.running()) == JOBS
+
+
+def headlines(found: Found) -> list[str]:
+    """One sentence a figure."""
+    kinds = Counter(one.fault for one in found.rounds)
+    broken = sum(count for fault, count in kinds.items() if fault != "none")
+    pause_s = statistics.median(found.pauses_s) if found.pauses_s else 0.0
+    watched = found.watched
+    return [
+        (
+            f"{found.moves} moves in {len(found.rounds)} drained hosts, {broken} of them with a fault "
+            f"(asked 60 moves and 40 failed ones): {_reached(found.moves >= 60 and broken >= 40)}"
+        ),
+        (
+            f"starts below an acknowledged step: {len(found.lost)} (asked 0): "
+            f"{_reached(not found.lost)}"
+        ),
+        (
+            f"listings with a job on both hosts: {watched.twice} of {watched.listings} (asked 0): "
+            f"{_reached(not watched.twice)}"
+        ),
+        (
+            f"median pause of a move at {SIZE_BYTES / 1e6:.0f} MB: {pause_s:.1f} s (asked 8 s): "
+            f"{_reached(pause_s <= 8.0)}"
+        ),
+    ]
+
+
+def _reached(reached: bool) -> str:
+    return "reached" if reached else "not reached"
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run it, print, and write the result file."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--rounds", type=int, default=18)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--save", action="store_true")
+    chosen = parser.parse_args(arguments)
+    show = Console(soft_wrap=True, highlight=False)
+    with tempfile.TemporaryDirectory() as folder, swarm(2, 1) as engines:
+        one, other = engines.nodes
+        ensure_base(one.host)
+        copy_images(one.host, other.host, [BASE])
+        with closing(Torture(engines, Path(folder), chosen.seed)) as torture:
+            try:
+                torture.begin()
+                with watching(torture.hosts) as watched:
+                    found = Found(watched)
+                    for number in range(chosen.rounds):
+                        source, target = torture.hosts[:: 1 if number % 2 else -1]
+                        fault = FAULTS[number % len(FAULTS)]
+                        found.rounds.append(torture.empty(source, target, fault))
+                        show.print(str(found.rounds[-1]), markup=False)
+                torture.judge(found)
+            except AssertionError:
+                show.print(torture.logs(), markup=False)
+                raise
+    told = headlines(found)
+    show.print("\n".join(told), markup=False)
+    if chosen.save:
+        rows = [asdict(one) for one in found.rounds]
+        facts = results.host_facts("two private engines of one swarm")
+        results.save(NAME, facts, [chosen.seed], rows, headlines=told)
+    return 0
