@@ -177,11 +177,11 @@ class ClusterAgent:
         phase = next_phase(None if own is None else (own.epoch, own.phase), order)
         if phase is None or not self._write(_followed(own, order, phase), now_s):
             return
-        left = own is not None and self._node.leaving(order.job) is not None
-        if left and order.verb is Verb.GIVE_BACK:
+        begins = order.verb is Verb.ARRIVE and order.source is None
+        if order.verb is Verb.GIVE_BACK:
             self._node.give_back(order.job)
-        if left and order.verb is Verb.CLEAR:
-            self._node.clear(order.job)
+        elif order.verb is Verb.CLEAR or begins:
+            self._node.clear(order.job)  # with the volumes of its earlier epochs
 
     def _resume(self) -> None:
         """Tell the runtime, before its first cycle, what an earlier agent has written."""
@@ -197,8 +197,8 @@ class ClusterAgent:
             incoming = self._archive("incoming", own)
             if own.phase is Phase.FENCED:
                 self._node.clear(own.job)
-            elif own.phase in RUNNING and own.source is not None:
-                self._node.bring(own.job, own.epoch, incoming)
+            elif own.phase in RUNNING and not own.confirmed:
+                self._bring(own)
             elif own.phase is Phase.ARRIVING:
                 incoming.unlink(missing_ok=True)  # perhaps not whole
 
@@ -230,13 +230,14 @@ class ClusterAgent:
                 archive.unlink(missing_ok=True)
                 self._fail(own, problem, now_s)
             elif self._write(replace(own, phase=Phase.RUNNING), now_s):
-                self._node.bring(own.job, own.epoch, archive)
+                self._bring(own)
 
     def _running(self, own: Assignment, course: _Course, now_s: float) -> None:
         view = self._views.get(own.job)
         if self._confirmed.get(own.job) == own.epoch and not own.confirmed:
             own = replace(own, confirmed=True)
-            self._write(own, now_s, begins=False)
+            if self._write(own, now_s, begins=False):
+                self._archive("incoming", own).unlink(missing_ok=True)
         if view is not None and view.state in (JobState.FINISHED, JobState.FAILED):
             code = 0 if view.state is JobState.FINISHED else 1
             why = view.reason or ""
@@ -262,9 +263,20 @@ class ClusterAgent:
         elif leaving.phase is LeavingPhase.REFUSED:
             self._write(replace(own, phase=Phase.REFUSED, why=leaving.why), now_s)
             self._node.give_back(own.job)
+        elif leaving.phase is LeavingPhase.ENDED:
+            self._write(replace(own, phase=Phase.RUNNING), now_s)  # its view says how
+            self._node.give_back(own.job)
         elif leaving.phase is LeavingPhase.AWAY:
             saved = Saved(leaving.step or 0, leaving.sha256, leaving.size_bytes)
             self._write(replace(own, phase=Phase.AWAY, saved=saved), now_s)
+
+    def _bring(self, own: Assignment) -> None:
+        """Let the job's next container begin with the archive that has come."""
+        try:
+            self._node.bring(own.job, own.epoch, self._archive("incoming", own))
+        except OSError as error:
+            now_s = self._clock.now_s()
+            self._fail(own, f"its checkpoint cannot be unpacked: {error.strerror or error}", now_s)
 
     def _fail(self, own: Assignment, why: str, now_s: float) -> None:
         self._write(replace(own, phase=Phase.FAILED, why=why), now_s)

@@ -30,16 +30,19 @@ class NodeJobs(Protocol):
         ...
 
     def give_back(self, job: str) -> None:
-        """Start the container that is set aside under its own name, or end the attempt to leave."""
+        """Start the container that is set aside under its own name, or end the attempt to leave;
+        where it does not leave, nothing."""
         ...
 
     def clear(self, job: str) -> None:
-        """Remove the container that is set aside, and its archive."""
+        """Remove the container that is set aside, its archive, and what volumes of its own earlier
+        epochs left; where there is none, nothing."""
         ...
 
     def bring(self, job: str, epoch: int, archive: Path) -> None:
         """The job's next new container gets a volume of its own at its checkpoint's mount, for this
-        epoch, filled from that archive before it starts."""
+        epoch, filled from that archive before it starts; the same epoch again changes nothing.
+        Raises OSError."""
         ...
 
 

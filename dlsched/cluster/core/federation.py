@@ -26,6 +26,7 @@ from dlsched.cluster.core.shards import (
     ShardSummary,
     crowding_s,
     fits,
+    has_beside,
     wait_s,
 )
 
@@ -164,6 +165,7 @@ def considered(
         one
         for one in queue
         if one.ahead_cores + one.ask.cores > soon
+        or not has_beside(summary, one.ask)
         or crowding_s(summary, one.shortest_s) > rule.margin_s
     )
     return list(itertools.islice(found, rule.considered_max))

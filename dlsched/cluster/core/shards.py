@@ -180,15 +180,19 @@ def wait_s(summary: ShardSummary, ask: Ask, ahead_cores: float, queued: bool) ->
 
     It is a fluid estimate: jobs start as soon as cores for all those before them and for the job
     itself have become free, by the forecast ends. Free cores that are too few for such a job on
-    their node do not count. Memory and GPUs are counted apart from cores, so they can be too few
-    without that being known: the placing of the shard has the last word.
+    their node do not count. Of memory and GPUs only those that are free now are known, apart from
+    cores: where no node has enough, the job is taken to wait until half of all that runs has ended.
+    The placing of the shard has the last word.
     """
     size = max(ask.cores, summary.head_cores)
     missing = ahead_cores + ask.cores - _usable(summary.free_cores, size)
-    if not queued and missing <= 0 and _has_beside(summary, ask):
+    beside = has_beside(summary, ask)
+    if not queued and missing <= 0 and beside:
         return 0.0
     step = bisect.bisect_left(CORES_STEPS, ask.cores)
     least_s = summary.starts_s[min(step, len(CORES_STEPS) - 1)]
+    if not beside:
+        least_s = max(least_s, _freed_s(summary.ends_cores, sum(summary.ends_cores) / 2 or 1.0))
     return max(least_s, _freed_s(summary.ends_cores, missing)) if ahead_cores > 0 else least_s
 
 
@@ -220,8 +224,8 @@ def _sums(ends_cores: tuple[float, ...]) -> list[float]:
     return list(itertools.accumulate(ends_cores[: len(ENDS_S)]))
 
 
-def _has_beside(summary: ShardSummary, ask: Ask) -> bool:
-    """Whether a node has enough memory, and one enough GPUs."""
+def has_beside(summary: ShardSummary, ask: Ask) -> bool:
+    """Whether a node has enough memory free, and one enough GPUs."""
     return all(
         sum(counts[bisect.bisect_left(steps, asked) :]) > 0
         for steps, counts, asked in (

@@ -130,7 +130,8 @@ class PlayedNode:
         return self._leaving.get(job)
 
     def give_back(self, job: str) -> None:
-        del self._leaving[job]
+        if self._leaving.pop(job, None) is None:
+            return
         self._archives.pop(job).unlink(missing_ok=True)
         one = self._engine.containers.get(job)
         if one is not None and one.aside:
@@ -334,6 +335,9 @@ class World:
 
     def scan(self, now_s: float) -> Mapping[str, DesiredJob]:
         return self.desired
+
+    def unread(self) -> tuple[str, ...]:
+        return ()
 
     def now_s(self) -> float:
         return self.now

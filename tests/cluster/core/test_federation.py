@@ -68,6 +68,35 @@ def test_only_as_many_go_as_find_room_there() -> None:
     assert [one.job for one in found] == ["job-0", "job-1", "job-2"]
 
 
+def test_those_behind_a_job_that_goes_move_up() -> None:
+    """The second job would gain by the room that the first one found, but not by the wait there,
+    once it is the first in its own queue."""
+    ends = [(600.0, 8.0), (9000.0, 8.0)]
+    rooms = [NodeRoom(0.0, cores=8.0, demand_cores=8.0, ends=[end]) for end in ends]
+    queue = line(2)
+    own = summarize("a", LARGEST, rooms, [(job.name, job.ask) for job in queue])
+    busy = NodeRoom(0.0, cores=8.0, demand_cores=8.0, ends=[(500.0, 8.0)])
+    other = summarize("b", LARGEST, [NodeRoom(8.0, cores=8.0), busy])
+    assert [one.job for one in between(own, other, queue=queue).hand_overs] == ["job-0"]
+
+
+def test_a_job_crowds_the_shard_that_it_comes_to() -> None:
+    job = QueuedJob("job", Ask(1.0), parallel_cores=8.0, shortest_s=3600.0)
+    own = summarize("a", LARGEST, [NodeRoom(4.0, cores=8.0, demand_cores=16.0)])
+    other = summarize("b", LARGEST, [NodeRoom(4.0, cores=8.0, demand_cores=4.0)])
+    (found,) = between(own, other, queue=[job]).hand_overs
+    assert (found.own_s, found.other_s) == (3600.0, 1800.0)
+
+
+@pytest.mark.parametrize(("number", "first"), [(0, "a"), (1, "b"), (2, "a")])
+def test_another_shard_chooses_first_in_each_round(number: int, first: str) -> None:
+    queues = {name: [QueuedJob(f"of-{name}", Ask(8.0))] for name in "ab"}
+    shards = {name: crowded(name, queue) for name, queue in queues.items()}
+    shards["c"] = empty("c", nodes=1)
+    found = decide(number, 0.0, shards, queues).hand_overs
+    assert [one.job for one in found] == [f"of-{first}"]
+
+
 def test_what_an_old_summary_does_not_contain_yet_counts() -> None:
     queue = line(3)
     old = replace(empty("b", nodes=3), age_s=ROUND_S)
@@ -141,6 +170,20 @@ def test_the_other_delay_must_be_clearly_less(
     own_s: float, other_s: float, hops: int, gains: bool
 ) -> None:
     assert RULE.gains(own_s, other_s, hops) is gains
+
+
+def test_a_job_goes_where_a_gpu_is_free() -> None:
+    """Cores are free in both; in the own shard some more are in a moment, but no GPU."""
+    job = QueuedJob("job", Ask(1.0, 0, 1))
+    largest = Ask(8.0, 1 << 40, 2)
+    ends = [(20.0, 1.0), (3600.0, 7.0)]
+    own = summarize("a", largest, [NodeRoom(4.0, cores=16.0, ends=ends)], [("job", job.ask)])
+    other = summarize("b", largest, [NodeRoom(4.0, None, 1, cores=16.0)])
+    assert considered(own, [job]) == [job]
+    (found,) = between(own, other, queue=[job]).hand_overs
+    assert (found.target, found.other_s) == ("b", 0.0)
+    without = summarize("b", largest, [NodeRoom(4.0, cores=16.0, ends=ends)])
+    assert between(own, without, queue=[job]).hand_overs == ()
 
 
 def test_so_many_go_in_a_round() -> None:

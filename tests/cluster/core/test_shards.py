@@ -82,6 +82,22 @@ def test_a_job_waits_until_all_before_it_and_itself_have_cores() -> None:
     assert found.queue_cores == 16.0
 
 
+def test_cores_that_are_too_few_for_the_head_do_not_let_others_start() -> None:
+    apart = [full((500.0, 4.0), free=4.0)] * 4
+    queued = shard(*apart, queue=(("head", Ask(8.0)),))
+    assert wait_s(queued, Ask(1.0), 8.0, queued=True) > 300.0
+
+
+@pytest.mark.parametrize("ask", [Ask(1.0, 2 * GIB), Ask(1.0, 0, 1)])
+@pytest.mark.parametrize("queued", [False, True])
+def test_a_job_waits_where_cores_are_free_but_no_memory_or_gpu(ask: Ask, queued: bool) -> None:
+    taken = NodeRoom(4.0, GIB, 0, cores=8.0, demand_cores=4.0, ends=((900.0, 2.0), (9000.0, 2.0)))
+    wait = wait_s(shard(taken), ask, 0.0, queued)
+    assert 600.0 <= wait <= 1350.0
+    assert wait_s(shard(taken, EMPTY), ask, 0.0, queued=False) == 0.0
+    assert wait_s(shard(NodeRoom(8.0, GIB, 0)), ask, 0.0, queued) >= 1e9
+
+
 def test_a_shard_where_nothing_ends_takes_for_ever() -> None:
     assert wait_s(shard(full()), Ask(1.0), 0.0, queued=True) >= 1e9
 

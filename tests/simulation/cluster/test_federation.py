@@ -102,6 +102,26 @@ def test_others_go_before_the_head_only_where_they_do_not_delay_it() -> None:
     assert beside.jobs[0].name == "long"
 
 
+def test_the_node_that_the_head_waits_for_is_known_though_it_is_full() -> None:
+    """The head is to start on the full node, so a job that runs longer may start on the other."""
+    shard = FluidShard("a", 2, 8)
+    submit(shard, job("full", 8, 800.0), job("long", 6, 6000.0))
+    submit(shard, job("head", 8, 800.0, 1.0), job("small", 2, 20_000.0, 2.0), now_s=2.0)
+    assert [one.name for one in shard.queue] == ["head"]
+
+
+def test_candidates_are_the_nodes_with_most_cores_free_and_those_done_first() -> None:
+    shard = FluidShard("a", 12, 8)
+    kinds = [("idle", 1, 1e6), ("middle", 2, 1e5), ("soon", 4, 100.0)]
+    expected = set()
+    for (kind, cores, work), node in zip(kinds * 4, shard.nodes.values(), strict=True):
+        node.add(job(f"{kind}-{node.name}", cores, work))
+        shard.divide(node)
+        expected |= {node.name} if kind != "middle" else set()
+    assert shard.candidates(1) == expected
+    assert shard.candidates(8) == set()
+
+
 def test_a_held_job_is_queued_but_not_started() -> None:
     shard = FluidShard("a", 1, 8)
     shard.submit(job("held", 1, 10.0), Entry("held", EntryState.QUEUED), hold=True)

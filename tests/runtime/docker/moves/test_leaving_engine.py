@@ -407,9 +407,11 @@ def test_an_agent_that_dies_while_the_checkpoint_is_unpacked_begins_again(
         other.rig.until_failed("trains")
     assert list(names(other.rig).values()) == ["created"]
     other.rig.reopen()
-    with suppress(AssertionError):
-        other.rig.apply(Start(other.spec(), Limits(1.0), 1024))
-        other.rig.until_failed("trains", 3.0)
+    other.rig.observe()
+    other.rig.apply(Start(other.spec(), Limits(1.0), 1024))
+    begun = other.rig.until_failed("trains")
+    assert begun.retryable
+    assert begun.detail.endswith("is without the checkpoint that its job came with")
     other.start(other.spec())
     assert begins_of(other.log())[:2] == [0, state.step]
 
