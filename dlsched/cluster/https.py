@@ -112,15 +112,13 @@ class HttpsClient:
         caller sets a timeout."""
         with _answering(to):
             cluster = self._own.peer().organisation
-            reader, writer = await asyncio.open_connection(
-                to.address,
-                to.port,
-                ssl=self._certificates.client_context(),
-                server_hostname=to.node,
-                limit=_BLOCK_BYTES,
-            )
+            context = self._certificates.client_context()
+            reader, writer = await asyncio.open_connection(to.address, to.port, limit=_BLOCK_BYTES)
+        plain = writer.transport
         try:
             with _answering(to):
+                # In two steps: asyncio leaves a connection open whose TLS is cancelled early.
+                await writer.start_tls(context, server_hostname=to.node)
                 _check(peer(writer.get_extra_info("ssl_object")), to, cluster)
                 http = h11.Connection(h11.CLIENT, max_incomplete_event_size=_HEAD_BYTES)
                 writer.write(_request(http, to, method, target, body))
@@ -129,6 +127,7 @@ class HttpsClient:
             yield answer
         finally:
             writer.transport.abort()
+            plain.abort()
 
 
 class LoopThread:
