@@ -134,6 +134,28 @@ def test_a_file_that_was_renamed_and_broken_meanwhile_withdraws_nothing(
     assert "resnet" in store.submissions()
 
 
+def test_a_file_under_a_new_name_withdraws_nothing(manager: Manager, store: Silent) -> None:
+    manager.write("a.yaml", RESNET)
+    manager.settle()
+    (manager.folder / "a.yaml").unlink()
+    manager.scan()
+    manager.write("b.yaml", RESNET)
+    assert manager.scan(0.6).withdrawn == ()
+    assert manager.settle().withdrawn == ()
+    assert store.submissions()["resnet"].name == "b.yaml"
+
+
+def test_a_broken_file_keeps_its_job_over_a_restart(manager: Manager, store: Silent) -> None:
+    manager.write("b.yaml", RESNET)
+    manager.settle()
+    manager.write("b.yaml", "name: [")
+    manager.write("a.yaml", RESNET + "weight: 2\n")
+    manager.restart()
+    report = manager.settle()
+    assert report.rejected[0] == "a.yaml: the job resnet is already that of b.yaml"
+    assert store.submissions()["resnet"].text == RESNET
+
+
 def test_of_two_managers_with_one_name_the_first_has_it(tmp_path: Path, store: Silent) -> None:
     managers = []
     for name in ("m1", "m2"):

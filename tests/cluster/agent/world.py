@@ -333,9 +333,6 @@ class World:
     def scan(self, now_s: float) -> Mapping[str, DesiredJob]:
         return self.desired
 
-    def unread(self) -> tuple[str, ...]:
-        return ()
-
     def now_s(self) -> float:
         return self.now
 
