@@ -201,7 +201,7 @@ def headlines(found: Found) -> list[str]:
     watched = found.watched
     return [
         (
-            f"{found.moves} moves in {len(found.rounds)} drained hosts, {broken} of them with a fault "
+            f"{found.moves} moves in {len(found.rounds)} drained hosts, {broken} with a fault "
             f"(asked 60 moves and 40 failed ones): {_reached(found.moves >= 60 and broken >= 40)}"
         ),
         (
