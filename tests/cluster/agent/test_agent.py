@@ -249,3 +249,23 @@ def test_saved_is_what_the_source_reported(world: World) -> None:
     world.until(lambda: world.record.saved is not None)
     step = world.nodes["a"].engine.acknowledged[JOB]
     assert isinstance(world.record.saved, Saved) and world.record.saved.step == step
+
+
+def test_a_late_order_gives_no_job_back_that_another_node_has(world: World) -> None:
+    world.seconds(MOVABLE_S)
+    world.move("b")
+    world.until(lambda: world.record.state is RecordState.MOVING)
+    world.deliver(Order(Verb.GIVE_BACK, "a", JOB, 1))  # of a controller that no longer leads
+    world.seconds(3)
+    assert world.runs_on("b")
+
+
+def test_a_job_that_left_for_nothing_starts_again_in_a_new_epoch(world: World) -> None:
+    world.seconds(MOVABLE_S)
+    world.deliver(Order(Verb.LEAVE, "a", JOB, 1, target="b"))
+    for _ in range(4):
+        world.nodes["a"].cycle()
+    assert phase(world, "a") is Phase.AWAY
+    world.seconds(4)
+    assert world.runs_on("a") and phase(world, "a") is Phase.RUNNING
+    assert (world.record.epoch, world.record.state) == (2, RecordState.PLACED)

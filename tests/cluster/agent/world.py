@@ -330,9 +330,6 @@ class World:
             return str(error)
         return ""
 
-    def unread(self) -> tuple[str, ...]:
-        return ()
-
     def scan(self, now_s: float) -> Mapping[str, DesiredJob]:
         return self.desired
 
