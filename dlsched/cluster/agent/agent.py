@@ -7,8 +7,9 @@ was killed goes on from there, and an order of an earlier epoch is refused.
 from __future__ import annotations
 
 import queue
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -41,9 +42,12 @@ KEPT_S = 90_000.0
 GRANTED_S = 600.0
 """How long a checkpoint may be fetched, from when its job was away."""
 
-
 _DESIRED = (*RUNNING, Phase.ENDED)
 """One that has ended is kept with its container, for its output, until it is cleared."""
+_CLEARED = (Phase.FENCED, Phase.PREPARED, Phase.ARRIVING)
+"""What an earlier stay left is removed, and must not start again meanwhile."""
+_LEFT = (Phase.FENCED, Phase.PREPARED, Phase.FAILED)
+"""Phases in which the job is not the cluster's here: the node may have one of that name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,9 +92,7 @@ class ClusterAgent:
         self._facts = facts
         self._held = assignment_records(options.state_dir)
         for direction in ("incoming", "outgoing"):
-            archive_path(options.state_dir, direction, "x", 0).parent.mkdir(
-                mode=0o700, parents=True, exist_ok=True
-            )
+            self._folder(direction).mkdir(mode=0o700, parents=True, exist_ok=True)
         self._orders: queue.SimpleQueue[Order] = queue.SimpleQueue()
         self._contact_s = now_s = clock.now_s()
         self._confirmed: Mapping[str, int] = {}
@@ -141,7 +143,8 @@ class ClusterAgent:
         while not self._orders.empty():
             self._take(self._orders.get(), now_s)
         desired = self._inner.scan(now_s)
-        self._locals = frozenset({*desired.specs, *desired.claimed} - self._courses.keys())
+        here = {own.job for own in self._held.all().values() if own.phase not in _LEFT}
+        self._locals = frozenset({*desired.specs, *desired.claimed} - here)
         return self._merged(desired)
 
     def step(self, report: CycleReport) -> None:
@@ -156,6 +159,8 @@ class ClusterAgent:
                 self._forget(own)
             elif own.phase is Phase.ARRIVING:
                 self._arriving(own, course, now_s)
+            elif own.phase is Phase.FAILED:
+                self._failed(own, now_s)
             elif own.phase in RUNNING:
                 self._running(own, course, now_s)
         self._last = node_report(
@@ -186,26 +191,32 @@ class ClusterAgent:
     def _resume(self) -> None:
         """Tell the runtime, before its first cycle, what an earlier agent has written."""
         held = self._held.all().values()
-        self._node.keep_away(
-            {
-                own.job: self._archive("outgoing", own)
-                for own in held
-                if own.phase in (Phase.AWAY, Phase.FENCED)
-            }
-        )
+        away = (own for own in held if own.phase in (Phase.AWAY, *_CLEARED))
+        self._node.keep_away({own.job: self._archive("outgoing", own) for own in away})
         for own in held:
-            incoming = self._archive("incoming", own)
-            if own.phase is Phase.FENCED:
+            if own.phase in _CLEARED:
                 self._node.clear(own.job)
             elif own.phase in RUNNING and not own.confirmed:
                 self._bring(own)
-            elif own.phase is Phase.ARRIVING:
-                incoming.unlink(missing_ok=True)  # perhaps not whole
+        self._remove_others(held)
+
+    def _remove_others(self, held: Collection[Assignment]) -> None:
+        """Remove archives that no job needs, and what is not whole."""
+        needed = {self._archive("outgoing", own) for own in held if own.phase is Phase.AWAY}
+        needed |= {
+            self._archive("incoming", own)
+            for own in held
+            if own.phase in (*RUNNING, Phase.FAILED) and not own.confirmed
+        }
+        for direction in ("incoming", "outgoing"):
+            for path in self._folder(direction).iterdir():
+                if path not in needed:
+                    _remove(path)
 
     # ------------------------------------------------------------------ steps
 
     def _fenced(self, own: Assignment, course: _Course, now_s: float) -> None:
-        self._archive("incoming", own).unlink(missing_ok=True)
+        _remove(self._archive("incoming", own))
         if now_s > course.since_s + KEPT_S:
             self._forget(own)
 
@@ -227,7 +238,7 @@ class ClusterAgent:
             problem = _differs(course.digest, archive, own.saved)
             course.digest = None
             if problem is not None:
-                archive.unlink(missing_ok=True)
+                _remove(archive)
                 self._fail(own, problem, now_s)
             elif self._write(replace(own, phase=Phase.RUNNING), now_s):
                 self._bring(own)
@@ -237,7 +248,7 @@ class ClusterAgent:
         if self._confirmed.get(own.job) == own.epoch and not own.confirmed:
             own = replace(own, confirmed=True)
             if self._write(own, now_s, begins=False):
-                self._archive("incoming", own).unlink(missing_ok=True)
+                _remove(self._archive("incoming", own))
         if view is not None and view.state in (JobState.FINISHED, JobState.FAILED):
             code = 0 if view.state is JobState.FINISHED else 1
             why = view.reason or ""
@@ -248,6 +259,14 @@ class ClusterAgent:
             self._saving(own, view, now_s)
         elif own.phase is Phase.REFUSED and now_s > course.since_s + REFUSED_S:
             self._write(replace(own, phase=Phase.RUNNING, why=""), now_s)
+
+    def _failed(self, own: Assignment, now_s: float) -> None:
+        """Go on where the record says that it had arrived before its lease ran out here: then no
+        other node has it."""
+        if self._confirmed.get(own.job) == own.epoch:
+            runs = replace(own, phase=Phase.RUNNING, confirmed=True, why="")
+            if self._write(runs, now_s):
+                self._bring(runs)
 
     def _saving(self, own: Assignment, view: JobView | None, now_s: float) -> None:
         leaving = self._node.leaving(own.job)
@@ -357,7 +376,7 @@ class ClusterAgent:
         self._unwritten = None
         course = self._courses.setdefault(own.job, _Course(now_s))
         if begins:
-            course.since_s, course.spec = now_s, None
+            course.since_s, course.spec, course.digest = now_s, None, None
         return True
 
     def _forget(self, own: Assignment) -> None:
@@ -368,8 +387,17 @@ class ClusterAgent:
             return
         del self._courses[own.job]
 
+    def _folder(self, direction: str) -> Path:
+        return archive_path(self._options.state_dir, direction, "x", 0).parent
+
     def _archive(self, direction: str, own: Assignment) -> Path:
         return archive_path(self._options.state_dir, direction, own.job, own.epoch)
+
+
+def _remove(archive: Path) -> None:
+    """Where it cannot be removed, it is tried again at the next start."""
+    with suppress(OSError):
+        archive.unlink(missing_ok=True)
 
 
 def _followed(own: Assignment | None, order: Order, phase: Phase) -> Assignment:
@@ -391,7 +419,8 @@ def _followed(own: Assignment | None, order: Order, phase: Phase) -> Assignment:
             return Assignment(order.job, order.epoch, phase)
         case Verb.LEAVE:
             assert own is not None
-            return replace(own, phase=phase, target=order.target, why="")
+            # Only what has arrived is asked to leave.
+            return replace(own, phase=phase, target=order.target, confirmed=True, why="")
         case Verb.GIVE_BACK:
             assert own is not None
             return replace(own, epoch=order.epoch, phase=phase, target=None, confirmed=True, why="")

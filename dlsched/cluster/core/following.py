@@ -9,7 +9,8 @@ An order comes late, twice, or from a controller that no longer leads. Its epoch
     prepare     nothing, prepared, failed or fenced         prepared
     arrive      nothing, a lower epoch, prepared            arriving
     leave       running, this epoch                         saving
-    give_back   saving, refused or away, this epoch or less running
+    give_back   saving or refused, this epoch or less       running
+    give_back   away, a lower epoch                         running
     clear       anything, or nothing                        fenced
     any         any other                                   none
 
@@ -56,8 +57,10 @@ def next_phase(held: tuple[int, Phase] | None, order: Order) -> Phase | None:
             leaves = order.epoch == epoch and phase is Phase.RUNNING
             return Phase.SAVING if leaves else None
         case Verb.GIVE_BACK:
-            returns = phase in (Phase.SAVING, Phase.REFUSED, Phase.AWAY)
-            return Phase.RUNNING if returns else None
+            # Once it is away at this epoch another node may own it by now.
+            returns = order.epoch > epoch and phase is Phase.AWAY
+            stays = phase in (Phase.SAVING, Phase.REFUSED)
+            return Phase.RUNNING if returns or stays else None
         case Verb.CLEAR:
             return Phase.FENCED
 

@@ -7,7 +7,8 @@ is the present owner's; `-` stands for none or a lower epoch.
     record             agents                        -> write                 orders
     -----------------  ----------------------------     --------------------  ----------------
     placed on A e      A -, never started               -                     arrive A e
-                       A saving or away e               -                     give_back A e
+                       A saving e                       -                     give_back A e
+                       A away e                         returning on A, e + 1 -
                        A ended e                        ended                 -
                        another node has less than e     -                     clear it
     leaving A to B e   A running e, B prepared e        -                     leave A e
@@ -119,7 +120,11 @@ def _placed(case: _Case) -> Acts:
         assert own is not None
         state = RecordState.ENDED
         return Acts(replace(record, state=state, exit_code=own.exit_code, why=own.why))
-    if _is(own, record.epoch, Phase.SAVING, Phase.AWAY):
+    if _is(own, record.epoch, Phase.AWAY):
+        # A new epoch: a late order of this one must not bring it back once another node owns it.
+        state = RecordState.RETURNING
+        return Acts(replace(record, state=state, source=record.on, epoch=record.epoch + 1))
+    if _is(own, record.epoch, Phase.SAVING):
         orders = (*orders, case.order(Verb.GIVE_BACK, record.on))
     elif case.answers and _before(own, record.epoch) and record.epoch == record.first:
         orders = (*orders, case.order(Verb.ARRIVE, record.on))

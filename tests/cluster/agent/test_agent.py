@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import Future
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from dlsched.cluster.agent.agent import GRANTED_S, KEPT_S
 from dlsched.cluster.core.following import LEASE_S, RESERVED_S
 from dlsched.cluster.core.records import Order, Phase, RecordState, Saved, Verb
 from dlsched.control.ledger.desired import Desired
-from tests.cluster.agent.world import JOB, MOVABLE_S, TEXT, Killed, World
+from tests.cluster.agent.world import JOB, MOVABLE_S, TEXT, Killed, PlayedNode, World
 
 
 @pytest.fixture
@@ -249,3 +250,114 @@ def test_saved_is_what_the_source_reported(world: World) -> None:
     world.until(lambda: world.record.saved is not None)
     step = world.nodes["a"].engine.acknowledged[JOB]
     assert isinstance(world.record.saved, Saved) and world.record.saved.step == step
+
+
+def test_a_late_order_gives_no_job_back_that_another_node_has(world: World) -> None:
+    world.seconds(MOVABLE_S)
+    world.move("b")
+    world.until(lambda: world.record.state is RecordState.MOVING)
+    world.deliver(Order(Verb.GIVE_BACK, "a", JOB, 1))  # of a controller that no longer leads
+    world.seconds(3)
+    assert world.runs_on("b")
+
+
+def test_a_job_that_left_for_nothing_starts_again_in_a_new_epoch(world: World) -> None:
+    world.seconds(MOVABLE_S)
+    world.deliver(Order(Verb.LEAVE, "a", JOB, 1, target="b"))
+    for _ in range(4):
+        world.nodes["a"].cycle()
+    assert phase(world, "a") is Phase.AWAY
+    world.seconds(4)
+    assert world.runs_on("a") and phase(world, "a") is Phase.RUNNING
+    assert (world.record.epoch, world.record.state) == (2, RecordState.PLACED)
+
+
+def test_an_arrival_whose_confirmation_was_lost_goes_on(world: World) -> None:
+    world.seconds(MOVABLE_S)
+    world.move("b")
+    world.until(lambda: world.record.on == "b" and world.record.state is RecordState.PLACED)
+    world.cut = {"b"}  # its agent does not learn of it
+    world.seconds(int(LEASE_S) + 3)
+    assert not world.runs_on("b")
+    world.cut = set()
+    world.seconds(5)
+    assert world.runs_on("b") and phase(world, "b") is Phase.RUNNING
+
+
+def test_what_is_asked_to_leave_needs_no_more_confirmation(world: World) -> None:
+    world.seconds(MOVABLE_S)
+    world.move("b")
+    world.until(lambda: world.record.on == "b" and world.record.state is RecordState.PLACED)
+    world.nodes["b"].engine.saves = False
+    world.deliver(Order(Verb.LEAVE, "b", JOB, 2, target="a"))
+    world.cut = {"b"}
+    world.seconds(int(LEASE_S) + 3)
+    assert world.runs_on("b")
+
+
+def test_a_file_that_cannot_be_removed_ends_no_cycle(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stays(_path: Path, missing_ok: bool = False) -> None:
+        raise OSError(5, "Input/output error")
+
+    world.seconds(MOVABLE_S)
+    world.move("b")
+    world.until(lambda: world.runs_on("b"))
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "unlink", stays)
+        patched.setattr(PlayedNode, "clear", lambda *_: None)
+        world.desired = {}
+        world.seconds(5)
+    assert phase(world, "b") is Phase.FENCED
+
+
+def test_a_digest_of_an_earlier_arrival_is_not_taken_for_the_present_ones(world: World) -> None:
+    world.seconds(MOVABLE_S)
+    target = world.nodes["b"].agent
+    digest_of, pending = target._digest_of, Future[str]()
+    target._digest_of = lambda _: pending
+    world.move("b")
+    world.until(lambda: phase(world, "b") is Phase.ARRIVING)
+    world.seconds(3)
+    target._digest_of = digest_of
+    world.deliver(Order(Verb.CLEAR, "b", JOB, 2))
+    world.seconds(10)
+    world.begin()
+    pending.set_result("of another archive")
+    world.until(lambda: world.runs_on("b"))
+
+
+def test_what_is_still_to_be_removed_does_not_start_again(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.seconds(MOVABLE_S)
+    world.move("b")
+    with monkeypatch.context() as patched:
+        patched.setattr(PlayedNode, "clear", lambda *_: None)  # the engine is slow
+        world.seconds(20)
+        assert phase(world, "a") is Phase.FENCED
+        world.deliver(Order(Verb.PREPARE, "a", JOB, 2, text=TEXT))
+        world.second()
+    world.nodes["a"].begin()
+    assert not world.runs_on("a")
+
+
+def test_archives_that_no_job_needs_are_removed_at_the_start(world: World) -> None:
+    folder = world.nodes["a"].folder / "cluster"
+    left = [folder / "outgoing/other-e1.tar", folder / f"incoming/.{JOB}-e7.tar.tmp"]
+    for path in left:
+        path.write_text("1")
+    world.nodes["a"].begin()
+    assert not any(path.exists() for path in left)
+
+
+def test_a_name_that_the_cluster_used_here_is_the_nodes_own_again(world: World) -> None:
+    world.seconds(3)
+    job, world.desired = world.desired[JOB], {}
+    world.seconds(5)
+    assert phase(world, "a") is Phase.FENCED
+    world.nodes["a"].own = Desired(specs={JOB: job.spec}, sources={JOB: "own.yaml"})
+    world.second()
+    problem = world.deliver(Order(Verb.ARRIVE, "a", JOB, 2, text=TEXT))
+    assert problem == f"{JOB}: a has a job of its own of that name"

@@ -50,6 +50,7 @@ PREPARED = has(Phase.PREPARED, 7)
 AWAY = has(Phase.AWAY, 7)
 MOVED = replace(PLACED, on="b", epoch=8, moves=1)
 BACK = replace(PLACED, epoch=9)
+STARTS_AGAIN = replace(PLACED, state=RecordState.RETURNING, source="a", epoch=8)
 
 Told = dict[str, Holding | None]
 """By node that answered: what it holds."""
@@ -64,7 +65,7 @@ ROWS: list[tuple[str, Record, Told, Record | None, list[Order]]] = [
     ("wait for its node", FIRST, {"b": None}, None, []),
     ("it runs", PLACED, {"a": has(Phase.RUNNING, 7), "b": None}, None, []),
     ("never start it afresh", PLACED, {"a": None}, None, []),
-    ("a late order to leave", PLACED, {"a": AWAY}, None, [order(Verb.GIVE_BACK, "a", 7)]),
+    ("a late order to leave", PLACED, {"a": AWAY}, STARTS_AGAIN, []),
     (
         "it still saves", PLACED, {"a": has(Phase.SAVING, 7)}, None,
         [order(Verb.GIVE_BACK, "a", 7)],
