@@ -13,7 +13,12 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from dlsched.cluster.agent.assignments import Assignment, archive_path, assignment_records
+from dlsched.cluster.agent.assignments import (
+    Assignment,
+    archive_path,
+    assignment_records,
+    lost_jobs,
+)
 from dlsched.cluster.agent.ports import Checkpoints, NodeJobs, OrderRefused
 from dlsched.cluster.agent.reporting import NodeFacts, node_report
 from dlsched.cluster.core.following import (
@@ -164,7 +169,13 @@ class ClusterAgent:
             elif own.phase in RUNNING:
                 self._running(own, course, now_s)
         self._last = node_report(
-            self._options.node, report, self._held.all(), self._facts, self._parsed_or_none, now_s
+            self._options.node,
+            report,
+            self._held.all(),
+            self._locals,
+            self._facts,
+            self._parsed_or_none,
+            now_s,
         )
         self._last_s = now_s
 
@@ -191,8 +202,12 @@ class ClusterAgent:
     def _resume(self) -> None:
         """Tell the runtime, before its first cycle, what an earlier agent has written."""
         held = self._held.all().values()
-        away = (own for own in held if own.phase in (Phase.AWAY, *_CLEARED))
-        self._node.keep_away({own.job: self._archive("outgoing", own) for own in away})
+        folder, away = self._options.state_dir, (Phase.AWAY, *_CLEARED)
+        # Another node may have those whose file is lost: what is set aside of them stays so.
+        lost = lost_jobs(folder, self._held.all())
+        aside = {job: archive_path(folder, "outgoing", job, 0) for job in lost}
+        aside |= {own.job: self._archive("outgoing", own) for own in held if own.phase in away}
+        self._node.keep_away(aside)
         for own in held:
             if own.phase in _CLEARED:
                 self._node.clear(own.job)

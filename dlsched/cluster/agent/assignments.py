@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
 from dlsched.cluster.core.records import Phase, Saved
 from dlsched.model.spec import NAME
-from dlsched.store.records import Records
+from dlsched.store.records import BROKEN, Records
 
 FOLDER = "cluster"
 """In the state directory: files of jobs, and archives of checkpoints that come and go."""
@@ -43,6 +44,14 @@ def assignment_records(state_dir: Path) -> Records[Assignment]:
         NAME,
         "its container is left alone until the cluster's controller gives the job to a node again",
     )
+
+
+def lost_jobs(state_dir: Path, held: Collection[str]) -> frozenset[str]:
+    """Jobs whose file was broken, and that no order has come for since. Raises OSError."""
+    suffix = f".json{BROKEN}"
+    files = (state_dir / FOLDER / "jobs").iterdir()
+    jobs = {path.name.removesuffix(suffix) for path in files if path.name.endswith(suffix)}
+    return frozenset(jobs - set(held))
 
 
 def archive_path(state_dir: Path, direction: str, job: str, epoch: int) -> Path:

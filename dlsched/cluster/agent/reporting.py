@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 
 from dlsched.cluster.agent.assignments import Assignment
@@ -40,11 +40,12 @@ def node_report(
     node: str,
     cycle: CycleReport,
     held: Mapping[str, Assignment],
+    own_jobs: Collection[str],
     facts: NodeFacts,
     spec_of: SpecOf,
     now_s: float,
 ) -> NodeReport:
-    """The report after that cycle."""
+    """The report after that cycle. `own_jobs`: names in the node's own folder."""
     snapshot = cycle.snapshot
     views = {one.name: one for one in snapshot.jobs}
     jobs = {
@@ -75,7 +76,8 @@ def node_report(
         images=facts.images(),
         sharing=Sharing.FAIR if policy in _IN_PARALLEL else Sharing.SHORTEST,
         holdings=tuple(
-            _holding(own, jobs.get(job), views.get(job)) for job, own in sorted(held.items())
+            _holding(own, jobs.get(job), None if job in own_jobs else views.get(job))
+            for job, own in sorted(held.items())
         ),
         jobs=tuple(jobs.values()),
     )
@@ -92,9 +94,17 @@ def _foreign_cores(cycle: CycleReport, held: Mapping[str, Assignment]) -> float:
 
 
 def _holding(own: Assignment, report: JobReport | None, view: JobView | None) -> Holding:
+    if own.phase is Phase.FENCED and view is not None and _may_run(view):
+        # Another node may start it only once this container has ended.
+        return Holding(own.job, own.epoch, Phase.FAILED, why="its container is being removed")
     step = report.step if report is not None and _has_reported(view) else None
     shown = own.saved if own.phase is Phase.AWAY else None
     return Holding(own.job, own.epoch, own.phase, step, shown, own.exit_code, own.why)
+
+
+def _may_run(view: JobView) -> bool:
+    """Whether it has a container that may run; one that is set aside has ended."""
+    return view.state.holds and view.state is not JobState.MOVING
 
 
 def _has_reported(view: JobView | None) -> bool:

@@ -185,6 +185,34 @@ def test_a_lost_file_leaves_the_container_alone(world: World) -> None:
     assert len(node.engine.started_from) == 1
 
 
+def test_a_job_that_is_still_being_removed_is_not_reported_as_removed(world: World) -> None:
+    world.nodes["b"].engine.reports = False
+    world.seconds(MOVABLE_S)
+    world.move("b")
+    world.until(lambda: world.runs_on("b"))
+    world.nodes["b"].engine.removes = False
+    world.deliver(Order(Verb.CLEAR, "b", JOB, 2))
+    world.seconds(20)  # `check`: it does not run on the source meanwhile
+    assert world.runs_on("b") and phase(world, "b") is not Phase.FENCED
+    world.nodes["b"].engine.removes = True
+    world.seconds(20)
+    assert phase(world, "b") is Phase.FENCED
+    assert world.record.on == "a" and world.runs_on("a")
+
+
+def test_a_lost_file_starts_no_job_that_is_away(world: World) -> None:
+    world.seconds(MOVABLE_S)
+    world.move("b")
+    world.until(lambda: world.runs_on("b"))
+    node = world.nodes["a"]
+    (node.folder / "cluster/jobs" / f"{JOB}.json").write_text("{")
+    for _ in range(2):  # the broken file is moved aside by the first
+        node.begin()
+        world.seconds(2)
+    world.seconds(20)
+    assert world.record.on == "b" and world.runs_on("b") and not world.runs_on("a")
+
+
 def test_the_epoch_of_a_removed_job_is_forgotten_at_last(world: World) -> None:
     world.seconds(5)
     world.desired = {}

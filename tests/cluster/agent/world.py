@@ -79,6 +79,10 @@ class PlayedEngine:
     saves: bool = True
     breaks: bool = False
     """Whether new containers fail at once."""
+    reports: bool = True
+    """Whether jobs report their steps."""
+    removes: bool = True
+    """Whether containers end when they are to be removed; else they are still in their grace."""
     exits: dict[str, int] = field(default_factory=dict)
 
     def start(self, job: str, source: str, step: int) -> None:
@@ -89,7 +93,7 @@ class PlayedEngine:
         for job, one in list(self.containers.items()):
             if one.running:
                 one.step += STEPS_PER_S
-                one.reports += 1
+                one.reports += int(self.reports)
                 if one.step >= self.total_steps or self.breaks:
                     del self.containers[job]
                     self.exits[job] = 1 if self.breaks else 0
@@ -155,7 +159,8 @@ class PlayedNode:
         there = self._engine.containers
         for job, one in list(there.items()):
             if (
-                job not in desired.specs
+                self._engine.removes
+                and job not in desired.specs
                 and not one.aside
                 and desired.spares(fact(job, one)) is None
             ):
@@ -332,6 +337,10 @@ class World:
 
     def scan(self, now_s: float) -> Mapping[str, DesiredJob]:
         return self.desired
+
+    def unread(self) -> tuple[str, ...]:
+        """Jobs whose submission cannot be read."""
+        return ()
 
     def now_s(self) -> float:
         return self.now
