@@ -90,6 +90,7 @@ def refused(node: Session, *words: str) -> str:
     return str(done.stderr)
 
 
+@pytest.mark.quiet  # a latency beside a busy container is what the host leaves of it
 def test_a_running_service_is_adopted_met_within_three_minutes_and_dropped_as_it_was(
     node: Session, host: Host
 ):

@@ -23,7 +23,7 @@ from uvicorn.server import ServerState
 from benchmarks.robustness.fuzzing.mutation import WORDS, mutated
 from benchmarks.robustness.fuzzing.trial import Broken, Target, told_line
 from dlsched.api.access import Caller
-from dlsched.api.server import ApiServer, HttpProtocol
+from dlsched.api.server import CONNECTIONS_MAX, ApiServer, HttpProtocol
 from tests.status_source import FakeSource, example_report
 
 _PATHS = (
@@ -204,7 +204,7 @@ class Api:
     async def _asked(self, caller: Caller, data: bytes) -> bytes:
         state, connection = ServerState(), Connection()
         protocol = HttpProtocol(
-            lambda _: caller, config=self._config, server_state=state, app_state={}
+            lambda _: caller, CONNECTIONS_MAX, config=self._config, server_state=state, app_state={}
         )
         protocol.connection_made(connection)
         rng = Random(data)  # the same bytes always come in the same pieces
