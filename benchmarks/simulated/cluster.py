@@ -78,7 +78,7 @@ def line(own: Sequence[ClusterScore]) -> str:
     """The means over the seeds, with the worst seed's mean and the worst job of all."""
 
     def mean(part: str) -> float:
-        return statistics.fmean(getattr(one, part) for one in own)
+        return _mean(own, part)
 
     worst = max(own, key=lambda one: one.worst_ratio)
     return (
@@ -89,6 +89,56 @@ def line(own: Sequence[ClusterScore]) -> str:
         f"{mean('failed_moves'):.1f}  slower {mean('slower'):.1f}  worst {worst.worst_ratio:.2f} "
         f"({worst.worst}, seed {worst.seed})"
     )
+
+
+ASKED = {
+    "cluster-50-equal": (0.84, 0.90, 0.995, 1),
+    "cluster-50-two-half": (0.69, 0.85, 0.99, 7),
+    "cluster-50-loses": (0.60, 0.55, 0.96, 4),
+    "cluster-50-heavy": (0.89, 0.94, 0.98, 2),
+}
+"""Asked of `adaptive` with `ENDS`: mean and makespan beside plain Docker, mean beside no moves, and
+how many of 50 jobs may be more than 10 % slower than without."""
+
+
+def headlines(found: Sequence[ClusterScore]) -> list[str]:
+    """One sentence a figure that was asked for."""
+    told = []
+    by_cell = cells(found)
+    best = Contender("adaptive", ENDS).name
+    for scenario, (mean, makespan, alone, slower) in ASKED.items():
+        own, moves = by_cell[scenario, best], by_cell[scenario, f"moves alone: {best}"]
+        placebo = by_cell[scenario, f"moves alone: {Contender(PLACEBO, ENDS).name}"]
+        means, ends = _mean(own, "mean_ratio"), _mean(own, "makespan_ratio")
+        told.append(
+            f"{scenario}: mean {means:.3f} and makespan {ends:.3f} of spread with plain Docker "
+            f"(asked {mean} and {makespan}): {_reached(means <= mean and ends <= makespan)}"
+        )
+        means, worst = _mean(moves, "mean_ratio"), max(one.mean_ratio for one in moves)
+        over = sum(one.mean_ratio > 1.01 for one in moves)
+        told.append(
+            f"{scenario}: moves alone, mean {means:.3f} (asked {alone}), worst seed {worst:.3f}, "
+            f"{over} of {len(moves)} above 1.01 (asked none above 1.03 and 1 in 20): "
+            f"{_reached(means <= alone and worst <= 1.03 and 20 * over <= len(moves))}"
+        )
+        count = _mean(moves, "slower")
+        told.append(
+            f"{scenario}: jobs more than 10 % slower for the moves: {count:.1f} of 50 "
+            f"(asked {slower}): {_reached(count <= slower)}"
+        )
+        means = _mean(placebo, "mean_ratio")
+        told.append(
+            f"{scenario}: random moves, mean {means:.3f} (asked above 1): {_reached(means > 1.0)}"
+        )
+    return told
+
+
+def _mean(own: Sequence[ClusterScore], part: str) -> float:
+    return statistics.fmean(getattr(one, part) for one in own)
+
+
+def _reached(reached: bool) -> str:
+    return "reached" if reached else "not reached"
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -108,5 +158,8 @@ def main(arguments: list[str] | None = None) -> int:
         show.print(f"{scenario}  {contender}\n    {line(own)}", markup=False)
     whole = chosen.worlds == ",".join(WORLDS) and not chosen.only
     if chosen.save or (whole and chosen.seeds == SEEDS):
-        results.save(NAME, results.host_facts("none"), seeds, [asdict(one) for one in found])
+        told = headlines(found) if whole else []
+        show.print("\n".join(told), markup=False)
+        rows_found = [asdict(one) for one in found]
+        results.save(NAME, results.host_facts("none"), seeds, rows_found, headlines=told)
     return 0
