@@ -10,6 +10,7 @@ import pytest
 from dlsched.cluster.controller import (
     BUSY_S,
     KEPT_S,
+    LEASE_S,
     PREPARE_S,
     ClusterController,
     ClusterPorts,
@@ -233,3 +234,20 @@ def test_the_record_of_an_unread_job_is_not_forgotten() -> None:
     world.round(KEPT_S + 1)
     world.round()
     assert world.records["job"].exit_code == 0
+
+
+def test_a_node_that_answered_another_leader_is_not_taken_for_gone() -> None:
+    world = World()
+    running(world)
+    undoing = replace(world.records["job"], state=RecordState.UNDOING, on="b", source="a", epoch=2)
+    version = world.store.put(undoing, world.store.records()["job"].version)
+    world.store.leading = "other"
+    world.round(1000.0)
+    world.store.leading = "me"
+    world.store.members["b"] = Member("b", up=False)
+    del world.holdings["b"]
+    world.round()
+    world.round(LEASE_S - 1.0)
+    assert world.store.records()["job"].version == version
+    world.round(2.0)
+    assert world.records["job"].state is RecordState.RETURNING
