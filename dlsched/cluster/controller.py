@@ -28,7 +28,14 @@ from dlsched.cluster.core.transit import (
     begin_move,
     next_acts,
 )
-from dlsched.cluster.store import ClusterStore, Member, StaleRecord, Stored, StoreError
+from dlsched.cluster.store import (
+    ClusterStore,
+    Member,
+    NotStorable,
+    StaleRecord,
+    Stored,
+    StoreError,
+)
 
 LEASE_S = 180.0
 """An agent without contact ends arrivals that were not confirmed after 90 s. With a margin for that
@@ -249,11 +256,12 @@ class ClusterController:
         )
 
     def _write(self, record: Record, stored: dict[str, Stored], report: RoundReport) -> bool:
-        """Whether the record is committed; another controller may have been faster."""
+        """Whether the record is committed: another controller may have been faster, or what a node
+        has reported cannot be stored."""
         before = stored.get(record.job)
         try:
             version = self._store.put(record, before.version if before else None)
-        except StaleRecord as error:
+        except (StaleRecord, NotStorable) as error:  # the other jobs go on
             report.alarms.append(f"the store: {error}")
             return False
         stored[record.job] = Stored(record, version)

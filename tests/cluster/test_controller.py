@@ -22,7 +22,7 @@ from dlsched.cluster.core.model import ClusterDecision, ClusterMemory, ClusterSn
 from dlsched.cluster.core.policies.spread import SpreadParameters, SpreadPolicy
 from dlsched.cluster.core.records import Holding, Order, Phase, Record, RecordState, Verb
 from dlsched.cluster.core.reports import JobReport, NodeReport
-from dlsched.cluster.store import Member, MemoryStore
+from dlsched.cluster.store import Member, MemoryStore, NotStorable
 from dlsched.model.spec import ContainerSpec, JobSpec
 
 
@@ -251,3 +251,22 @@ def test_a_node_that_answered_another_leader_is_not_taken_for_gone() -> None:
     assert world.store.records()["job"].version == version
     world.round(2.0)
     assert world.records["job"].state is RecordState.RETURNING
+
+
+def test_what_one_node_reports_stops_no_other_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    world.want("bad", "good")
+    world.round()
+    world.holdings["a"] = [Holding("bad", 1, Phase.ENDED, exit_code=1 << 40)]
+    world.holdings["b"] = [Holding("good", 1, Phase.ENDED, exit_code=0)]
+    put = world.store.put
+
+    def bounded(record: Record, version: int | None) -> int:
+        if record.exit_code == 1 << 40:
+            raise NotStorable("bad: label exit_code")
+        return put(record, version)
+
+    monkeypatch.setattr(world.store, "put", bounded)
+    world.round()
+    assert world.records["good"].state is RecordState.ENDED
+    assert world.last.alarms == ["the store: bad: label exit_code"]
