@@ -28,11 +28,18 @@ from dlsched.cluster.core.transit import (
     begin_move,
     next_acts,
 )
-from dlsched.cluster.store import ClusterStore, Member, StaleRecord, Stored, StoreError
+from dlsched.cluster.store import (
+    ClusterStore,
+    Member,
+    NotStorable,
+    StaleRecord,
+    Stored,
+    StoreError,
+)
 
-LEASE_S = 120.0
-"""An agent without contact ends arrivals that were not confirmed after 90 s; with a margin, as both
-count from the last answer."""
+LEASE_S = 180.0
+"""An agent without contact ends arrivals that were not confirmed after 90 s. With a margin for that
+end, and as a controller that no longer leads still asks for reports for a while."""
 KEPT_S = 86_400.0
 """How long the record of a job that is gone stays, as its epochs must not be used again."""
 PREPARE_S = 30.0
@@ -124,6 +131,8 @@ class ClusterController:
                 self._moves.clear()
         except StoreError as error:
             report.alarms.append(f"the store: {error}")
+        if report.snapshot is None:
+            self._ledger.begin_again()  # agents may answer another controller now
         self._publish(report)
         return report
 
@@ -247,11 +256,12 @@ class ClusterController:
         )
 
     def _write(self, record: Record, stored: dict[str, Stored], report: RoundReport) -> bool:
-        """Whether the record is committed; another controller may have been faster."""
+        """Whether the record is committed: another controller may have been faster, or what a node
+        has reported cannot be stored."""
         before = stored.get(record.job)
         try:
             version = self._store.put(record, before.version if before else None)
-        except StaleRecord as error:
+        except (StaleRecord, NotStorable) as error:  # the other jobs go on
             report.alarms.append(f"the store: {error}")
             return False
         stored[record.job] = Stored(record, version)

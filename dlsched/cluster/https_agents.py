@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -126,7 +127,7 @@ class _Node:
         self._destination: Destination | None = None
         self._request = ReportRequest({}, {})
         self._answered: _Answered | None = None
-        self._wanted_s = now_s()
+        self._wanted_s = -math.inf
         self._clock_offset_s: float | None = None
         """Of the controller's clock from the node's."""
         self._no_report = ""

@@ -10,6 +10,7 @@ import pytest
 from dlsched.cluster.controller import (
     BUSY_S,
     KEPT_S,
+    LEASE_S,
     PREPARE_S,
     ClusterController,
     ClusterPorts,
@@ -21,7 +22,7 @@ from dlsched.cluster.core.model import ClusterDecision, ClusterMemory, ClusterSn
 from dlsched.cluster.core.policies.spread import SpreadParameters, SpreadPolicy
 from dlsched.cluster.core.records import Holding, Order, Phase, Record, RecordState, Verb
 from dlsched.cluster.core.reports import JobReport, NodeReport
-from dlsched.cluster.store import Member, MemoryStore
+from dlsched.cluster.store import Member, MemoryStore, NotStorable
 from dlsched.model.spec import ContainerSpec, JobSpec
 
 
@@ -233,3 +234,39 @@ def test_the_record_of_an_unread_job_is_not_forgotten() -> None:
     world.round(KEPT_S + 1)
     world.round()
     assert world.records["job"].exit_code == 0
+
+
+def test_a_node_that_answered_another_leader_is_not_taken_for_gone() -> None:
+    world = World()
+    running(world)
+    undoing = replace(world.records["job"], state=RecordState.UNDOING, on="b", source="a", epoch=2)
+    version = world.store.put(undoing, world.store.records()["job"].version)
+    world.store.leading = "other"
+    world.round(1000.0)
+    world.store.leading = "me"
+    world.store.members["b"] = Member("b", up=False)
+    del world.holdings["b"]
+    world.round()
+    world.round(LEASE_S - 1.0)
+    assert world.store.records()["job"].version == version
+    world.round(2.0)
+    assert world.records["job"].state is RecordState.RETURNING
+
+
+def test_what_one_node_reports_stops_no_other_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    world.want("bad", "good")
+    world.round()
+    world.holdings["a"] = [Holding("bad", 1, Phase.ENDED, exit_code=1 << 40)]
+    world.holdings["b"] = [Holding("good", 1, Phase.ENDED, exit_code=0)]
+    put = world.store.put
+
+    def bounded(record: Record, version: int | None) -> int:
+        if record.exit_code == 1 << 40:
+            raise NotStorable("bad: label exit_code")
+        return put(record, version)
+
+    monkeypatch.setattr(world.store, "put", bounded)
+    world.round()
+    assert world.records["good"].state is RecordState.ENDED
+    assert world.last.alarms == ["the store: bad: label exit_code"]

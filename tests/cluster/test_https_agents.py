@@ -364,6 +364,19 @@ def test_a_controller_that_no_longer_wants_reports_gives_no_sign(
         until(lambda: len(agent.placed) > asked)
 
 
+def test_a_controller_that_never_led_gives_no_sign(
+    own: Mapping[str, Certificates],
+    manager: Certificates,
+    port: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(https_agents, "ASK_AGAIN_S", 0.02)
+    agent = FakeAgent()
+    with serving(agent, own["node-1"], port), asking(manager, port):
+        time.sleep(0.5)
+    assert agent.placed == []
+
+
 def test_members_come_move_and_go(
     own: Mapping[str, Certificates], manager: Certificates, port: int
 ) -> None:

@@ -161,7 +161,7 @@ class ClusterAgent:
             if own.phase is Phase.FENCED:
                 self._fenced(own, course, now_s)
             elif own.phase is Phase.PREPARED and now_s > course.since_s + RESERVED_S:
-                self._forget(own)
+                self._lapse(own, now_s)
             elif own.phase is Phase.ARRIVING:
                 self._arriving(own, course, now_s)
             elif own.phase is Phase.FAILED:
@@ -234,6 +234,14 @@ class ClusterAgent:
         _remove(self._archive("incoming", own))
         if now_s > course.since_s + KEPT_S:
             self._forget(own)
+
+    def _lapse(self, own: Assignment, now_s: float) -> None:
+        """Keep no room any more. Orders of earlier epochs stay refused, this epoch's is not."""
+        if own.epoch == 1:
+            self._forget(own)
+        else:
+            fence = Assignment(own.job, own.epoch - 1, Phase.FENCED)
+            self._write(fence, now_s)
 
     def _arriving(self, own: Assignment, course: _Course, now_s: float) -> None:
         if own.source is None or own.saved is None:

@@ -156,7 +156,10 @@ async def _write(answer: Answer, size_bytes: int, to: Path, silence: asyncio.Tim
     try:
         with os.fdopen(descriptor, "wb") as stream:
             async with asyncio.timeout(GRACE_S + size_bytes / SLOWEST_BYTES_PER_S):
+                left = size_bytes
                 async for block in answer.blocks():
+                    if (left := left - len(block)) < 0:  # it may be chunked, too
+                        raise NotAnswered("the checkpoint is longer than its answer says")
                     stream.write(block)
                     silence.reschedule(asyncio.get_running_loop().time() + SILENT_S)
             silence.reschedule(None)

@@ -95,11 +95,16 @@ class ClusterLedger:
         return now_s - memory.since_s if memory else 0.0
 
     def unanswered_s(self, node: str, now_s: float) -> float:
-        """Time since the node's last answer. If it gave this controller none, since that began, as
-        it may have answered an earlier one until then."""
+        """Time since the node's last answer, or since this controller began to lead, as it may have
+        answered another one until then."""
+        began_s = now_s if self._began_s is None else self._began_s
         last = self._reports.get(node)
-        since_s = self._began_s if last is None else last[0]
-        return now_s - (now_s if since_s is None else since_s)
+        return now_s - (began_s if last is None else max(last[0], began_s))
+
+    def begin_again(self) -> None:
+        """Another controller may lead until the next update: from then on it counts how long a node
+        has not answered."""
+        self._began_s = None
 
     def rest(self, job: str, until_s: float) -> None:
         self.jobs.setdefault(job, JobMemory()).rests_until_s = until_s

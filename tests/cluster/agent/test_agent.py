@@ -389,3 +389,18 @@ def test_a_name_that_the_cluster_used_here_is_the_nodes_own_again(world: World) 
     world.second()
     problem = world.deliver(Order(Verb.ARRIVE, "a", JOB, 2, text=TEXT))
     assert problem == f"{JOB}: a has a job of its own of that name"
+
+
+def test_room_that_lapses_lets_no_earlier_order_in(world: World) -> None:
+    world.desired = {}
+    world.deliver(Order(Verb.PREPARE, "b", JOB, 3, text=TEXT))
+    world.second()
+    world.now += RESERVED_S
+    world.second()
+    assert phase(world, "b") is Phase.FENCED
+    assert world.deliver(Order(Verb.ARRIVE, "b", JOB, 1, text=TEXT)) == (
+        f"{JOB}: epoch 2 was followed"
+    )
+    world.deliver(Order(Verb.PREPARE, "b", JOB, 3, text=TEXT))
+    world.second()
+    assert phase(world, "b") is Phase.PREPARED

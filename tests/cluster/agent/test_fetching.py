@@ -222,6 +222,10 @@ HEAD = b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n"
             b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n0\r\n\r\n",
             "the answer does not say how long",
         ),
+        (
+            HEAD[:-2] + b"Transfer-Encoding: chunked\r\n\r\n3e9\r\n" + b"x" * 1001,
+            "the checkpoint is longer than its answer says",
+        ),
         (b"HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n", "the answer is broken: "),
         (
             b"HTTP/1.1 200 OK\r\nContent-Length: 99999999999999999\r\n\r\n",
