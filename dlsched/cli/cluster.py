@@ -158,6 +158,99 @@ def undrain(node: str, config: Path | None) -> None:
     say(f"{node}: takes jobs again")
 
 
+@cluster.command(short_help="Move a job to a node.")
+@click.argument("job")
+@click.argument("node")
+@options.config
+def move(job: str, node: str, config: Path | None) -> None:
+    """Ask for a job to be moved to a node, whatever it costs. It saves a checkpoint first, and the
+    node must have room for it. A move that cannot begin within a minute is given up. NODE is the
+    host's name or the node's id.
+
+    \b
+    Example:
+      dlsched cluster move resnet gpu-3
+    """
+    from dlsched.cluster.core.records import Request, Wanted
+
+    with _store(config) as store:
+        if job not in store.records():
+            raise DlschedError(f"{job}: no job of the cluster that has a node")
+        store.ask(Request(Wanted.MOVE, job, _node(node, store.nodes())))
+    say(f"{job}: asked; `dlsched cluster why {job}` shows what comes of it")
+
+
+@cluster.command(short_help="Place and move nothing until `resume`.")
+@options.config
+def pause(config: Path | None) -> None:
+    """Place and move nothing until `dlsched cluster resume`. Moves that are under way come to their
+    end, and jobs whose file is removed end.
+
+    \b
+    Example:
+      dlsched cluster pause
+    """
+    from dlsched.cluster.core.records import Request, Wanted
+
+    with _store(config) as store:
+        store.ask(Request(Wanted.PAUSE))
+    say("paused: `dlsched cluster resume` ends it")
+
+
+@cluster.command(short_help="Place and move jobs again.")
+@options.config
+def resume(config: Path | None) -> None:
+    """Place and move jobs again after a pause.
+
+    \b
+    Example:
+      dlsched cluster resume
+    """
+    from dlsched.cluster.core.records import Request, Wanted
+
+    with _store(config) as store:
+        store.done(Request(Wanted.PAUSE))
+    say("jobs are placed and moved again")
+
+
+@cluster.command(short_help="Give up a node that is off, with what only it had.")
+@click.argument("node")
+@click.option(
+    "--i-know-it-is-off",
+    "is_off",
+    is_flag=True,
+    help="The host is switched off, or its containers are ended.",
+)
+@options.config
+def forget(node: str, is_off: bool, config: Path | None) -> None:
+    """Give up a node that is off: its jobs start elsewhere, from the beginning where only that node
+    had their checkpoint. NODE is the host's name or the node's id.
+
+    The cluster cannot see whether a node that does not answer still runs its containers. If it
+    does, a job runs twice until the node is back and ends its own. A node that answers is not
+    forgotten.
+
+    \b
+    Example:
+      dlsched cluster forget gpu-2 --i-know-it-is-off
+    """
+    from dlsched.cluster.core.records import Request, Wanted
+
+    if not is_off:
+        raise click.UsageError(
+            f"make sure that {node} is switched off, then say so with --i-know-it-is-off: "
+            "if its containers still run, its jobs run twice"
+        )
+    with _store(config) as store:
+        members = store.nodes()
+        left = any(node in (one.record.on, one.record.source) for one in store.records().values())
+        name = node if left else _node(node, members)
+        if name in members and members[name].up:
+            raise DlschedError(f"{node} is not off: it answers")
+        store.ask(Request(Wanted.FORGET, name))
+    say(f"{node}: asked; its jobs start elsewhere, as `dlsched cluster status` shows")
+
+
 def _status(config: Path | None, run_dir: Path | None) -> ClusterStatus:
     from dlsched.cluster.status import read_status
 

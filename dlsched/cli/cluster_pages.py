@@ -42,13 +42,15 @@ def show_cluster(status: ClusterStatus, page: Page) -> None:
         page.table(_QUEUE, [_waiting(one) for one in status.queue])
     remarks = [*status.rejected, *status.alarms]
     remarks += [f"{names[one.name]}: {one.problem}" for one in status.nodes if one.problem]
-    if remarks:
+    if remarks or status.asked:
         page.line("")
+    for line in status.asked:
+        page.note("asked", line, "yellow")
     for line in status.rejected:
         page.note("rejected", line, "red")
     for line in remarks[len(status.rejected) :]:
         page.note("alarm", line, "red")
-    if status.nodes or remarks:
+    if status.nodes or remarks or status.asked:
         page.line("")
     for line, style in _ends(status):
         page.line(line, style)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -11,12 +11,14 @@ from dlsched.cluster.core.decider import ClusterAnswer, ClusterDecider
 from dlsched.cluster.core.guards import REST_S
 from dlsched.cluster.core.job_memory import DesiredJob
 from dlsched.cluster.core.ledger import ClusterFacts, ClusterLedger
-from dlsched.cluster.core.model import ClusterSnapshot, NodeState
+from dlsched.cluster.core.model import ClusterSnapshot, Move, NodeState
 from dlsched.cluster.core.records import (
     Order,
     Record,
     RecordState,
+    Request,
     Verb,
+    Wanted,
     end_job,
     place_job,
 )
@@ -47,11 +49,17 @@ PREPARE_S = 30.0
 PAUSE_S = 10.0
 """Between rounds in which nothing is under way."""
 LEAST_S = 0.1
+REQUEST_S = 60.0
+"""How long a person's move is tried before it is given up: a new controller has no reports yet, and
+one move waits for another."""
 BUSY_S = 1.0
 """Between rounds while a job starts or moves."""
 
 _WITH_FILE = (Verb.PREPARE, Verb.ARRIVE)
 """Orders that need the job's file."""
+
+_WAITS_FOR_OWNER = (RecordState.PLACED, RecordState.LEAVING, RecordState.RETURNING)
+"""While its owner is silent, nothing else can go on with the job."""
 
 
 class DesiredJobs(Protocol):
@@ -95,6 +103,13 @@ class RoundReport:
     orders: list[Order] = field(default_factory=list)
     failed: dict[str, str] = field(default_factory=dict)
     """Moves that were given up, by job, and why."""
+    paused: bool = False
+    forgotten: frozenset[str] = frozenset()
+    """Nodes that a person declared off."""
+    requests: dict[Request, str] = field(default_factory=dict)
+    """Requests that wait, and what for."""
+    done: dict[Request, str] = field(default_factory=dict)
+    """Requests that this round has removed, and what came of them."""
     alarms: list[str] = field(default_factory=list)
     next_s: float = PAUSE_S
 
@@ -120,6 +135,8 @@ class ClusterController:
         self._publish = publish
         self._moves: dict[str, tuple[str, float]] = {}
         """Moves whose target is being prepared: target, and since when."""
+        self._asked_s: dict[Request, float] = {}
+        """When this controller first read a person's move."""
 
     def round(self) -> RoundReport:
         report = RoundReport()
@@ -139,14 +156,24 @@ class ClusterController:
     def _lead(self, now_s: float, report: RoundReport) -> None:
         members, stored = self._store.nodes(), dict(self._store.records())
         report.members = members
+        requests = self._store.requests()
         report.facts = facts = self._observe(now_s, members, stored)
+        report.paused = any(one.verb is Wanted.PAUSE for one in requests)
+        report.forgotten = self._forgotten(requests, members, facts, report)
+        if report.paused:
+            self._moves.clear()
+            report.requests[Request(Wanted.PAUSE)] = "`dlsched cluster resume` ends it"
         report.snapshot = snapshot = self._ledger.update(facts, self._moves)
-        report.answer = answer = self._decider.ask(snapshot)
-        self._decided(answer, facts, stored, report)
+        moves = [one for one in requests if one.verb is Wanted.MOVE]
+        if not self._by_hand(moves, snapshot, facts, report) and not report.paused:
+            report.answer = self._decider.ask(snapshot)
+            self._decided(report.answer, facts, stored, report)
         self._go_on(members, facts, stored, report)
         report.records = {job: one.record for job, one in stored.items()}
-        rest_s = BUSY_S if self._is_busy(stored) else PAUSE_S
-        report.next_s = min(rest_s, max(self._decider.due_in_s(now_s), LEAST_S))
+        report.next_s = BUSY_S if self._is_busy(stored) else PAUSE_S
+        if not report.paused:
+            due_s = self._decider.due_in_s(now_s)
+            report.next_s = min(report.next_s, max(due_s, LEAST_S))
 
     # ------------------------------------------------------------------ observe
 
@@ -171,6 +198,76 @@ class ClusterController:
         return ClusterFacts(
             now_s, states, records, reports, desired, frozenset(self._desired.unread())
         )
+
+    # ------------------------------------------------------------------ requests
+
+    def _forgotten(
+        self,
+        requests: Sequence[Request],
+        members: Mapping[str, Member],
+        facts: ClusterFacts,
+        report: RoundReport,
+    ) -> frozenset[str]:
+        """The nodes that a person declared off, but those of which the opposite shows."""
+        found = set()
+        for one in requests:
+            node = one.subject
+            if one.verb is not Wanted.FORGET:
+                continue
+            if node in facts.reports or (node in members and members[node].up):
+                self._done(one, f"{node} is not off: it answers", report)
+            else:
+                found.add(node)
+                report.requests[one] = f"its jobs start elsewhere; until {node} answers again"
+        return frozenset(found)
+
+    def _by_hand(
+        self,
+        requests: Sequence[Request],
+        snapshot: ClusterSnapshot,
+        facts: ClusterFacts,
+        report: RoundReport,
+    ) -> bool:
+        """Follow a person's moves; whether one has just begun, after which the policy waits for
+        the next round."""
+        self._asked_s = {one: self._asked_s.get(one, facts.now_s) for one in requests}
+        began = False
+        for one in requests:
+            job, target = one.subject, one.target
+            record = facts.records.get(job)
+            if record is None or record.state is RecordState.ENDED:
+                self._done(one, f"{job} does not run", report)
+            elif target in (record.target, record.on):
+                what = "moves to" if record.state is not RecordState.PLACED else "is on"
+                self._done(one, f"{job} {what} {target}", report)
+            elif report.paused:
+                self._asked_s[one] = facts.now_s
+                report.requests[one] = "the cluster is paused"
+            elif self._moves.get(job, ("", 0.0))[0] == target:
+                report.requests[one] = f"{target} makes room for it"
+            elif not began:
+                began = self._try(one, snapshot, facts.now_s, report)
+        return began
+
+    def _try(
+        self, request: Request, snapshot: ClusterSnapshot, now_s: float, report: RoundReport
+    ) -> bool:
+        job, target = request.subject, request.target
+        approved = self._decider.by_hand(snapshot, [Move(job, target)])
+        if approved.moves:
+            self._moves[job] = (target, now_s)
+            report.requests[request] = f"{target} makes room for it"
+            return True
+        why = approved.refused[job]
+        if now_s - self._asked_s[request] < REQUEST_S:
+            report.requests[request] = why
+        else:
+            self._done(request, why, report)
+        return False
+
+    def _done(self, request: Request, what: str, report: RoundReport) -> None:
+        report.done[request] = what
+        self._store.done(request)
 
     # ------------------------------------------------------------------ act
 
@@ -199,7 +296,7 @@ class ClusterController:
         report: RoundReport,
     ) -> None:
         """Bring every job one step on: write its record until only orders are left, send them."""
-        gone = {
+        gone = report.forgotten | {
             name
             for name, one in members.items()
             if not one.up and self._ledger.unanswered_s(name, facts.now_s) > LEASE_S
@@ -208,7 +305,7 @@ class ClusterController:
         nowhere = Held(facts.reports.keys(), {})
         for job in sorted(stored):
             held = held_by.get(job, nowhere)
-            acts = self._acts(stored[job].record, held, facts, gone)
+            acts = self._acts(stored[job].record, held, facts, gone, report.forgotten)
             while (write := acts.write) is not None:
                 if acts.failed:
                     report.failed[job] = acts.failed
@@ -224,7 +321,14 @@ class ClusterController:
             if not acts.orders and self._is_forgotten(job, facts):
                 self._store.remove(job, stored.pop(job).version)
 
-    def _acts(self, record: Record, held: Held, facts: ClusterFacts, gone: set[str]) -> Acts:
+    def _acts(
+        self,
+        record: Record,
+        held: Held,
+        facts: ClusterFacts,
+        gone: Collection[str],
+        forgotten: Collection[str],
+    ) -> Acts:
         job, now_s = record.job, facts.now_s
         desired = facts.desired.get(job)
         runs = record.state is not RecordState.ENDED
@@ -234,6 +338,9 @@ class ClusterController:
         if desired is not None and runs and desired.spec.digest != record.digest:
             self._moves.pop(job, None)
             return Acts(end_job(record, "its file has changed"))
+        if record.on in forgotten and record.state in _WAITS_FOR_OWNER:
+            self._moves.pop(job, None)
+            return Acts(end_job(record, "its node was declared off"))
         acts = next_acts(record, held, self._ledger.waited_s(job, now_s), gone, self._patience)
         if job not in self._moves:
             return acts

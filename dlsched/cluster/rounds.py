@@ -48,6 +48,12 @@ class RoundLog:
             lines.append(f"{record.job}: {text}")
             events = self._events.setdefault(record.job, deque(maxlen=EVENTS_MAX))
             events.append(EventRow(wall_time, text))
+        for request, what in report.done.items():
+            text = by_host(f"asked to {request}: {what}", report.members)
+            lines.append(text)
+            if request.subject in report.records:
+                events = self._events.setdefault(request.subject, deque(maxlen=EVENTS_MAX))
+                events.append(EventRow(wall_time, text))
         self._age(report.records, report.facts.now_s)
         return lines
 
@@ -113,6 +119,13 @@ class RoundLog:
             for one in snapshot.queue
             if one.name not in report.answer.approved.place
         )
+
+
+def asked(report: RoundReport) -> tuple[str, ...]:
+    """What people have asked for and is not done yet, and what it waits for."""
+    return tuple(
+        by_host(f"{request}: {what}", report.members) for request, what in report.requests.items()
+    )
 
 
 def nodes(report: RoundReport, problems: Mapping[str, str]) -> tuple[NodeRow, ...]:

@@ -105,6 +105,8 @@ class ClusterStatus:
     nodes: tuple[NodeRow, ...]
     jobs: tuple[JobRow, ...]
     queue: tuple[QueueRow, ...]
+    asked: tuple[str, ...]
+    """Requests of people that are not done yet, and what they wait for."""
     rejected: tuple[str, ...]
     """Problems of this manager's job files, and of others' submissions."""
     alarms: tuple[str, ...]

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from dlsched.cluster.core.records import Record, Submission
+from dlsched.cluster.core.records import Record, Request, Submission
 
 
 class StoreError(Exception):
@@ -85,6 +85,18 @@ class ClusterStore(Protocol):
         """Remove that manager's submission, if there is one."""
         ...
 
+    def requests(self) -> Sequence[Request]:
+        """What people have asked for and is not done yet, in a fixed order."""
+        ...
+
+    def ask(self, request: Request) -> None:
+        """Ask for something, in place of an earlier request of this kind for the same subject."""
+        ...
+
+    def done(self, request: Request) -> None:
+        """Remove exactly that request, if it is there."""
+        ...
+
 
 class MemoryStore:
     """A store in memory, for simulations and tests."""
@@ -95,6 +107,7 @@ class MemoryStore:
         self._records: dict[str, Stored] = {}
         self._version = 0
         self._submissions: dict[str, Submission] = {}
+        self._requests: dict[tuple[str, str], Request] = {}
 
     def nodes(self) -> Mapping[str, Member]:
         return dict(sorted(self.members.items()))
@@ -133,6 +146,16 @@ class MemoryStore:
     def withdraw(self, job: str, by: str) -> None:
         if job in self._submissions and self._submissions[job].by == by:
             del self._submissions[job]
+
+    def requests(self) -> Sequence[Request]:
+        return [self._requests[key] for key in sorted(self._requests)]
+
+    def ask(self, request: Request) -> None:
+        self._requests[request.verb, request.subject] = request
+
+    def done(self, request: Request) -> None:
+        if self._requests.get((request.verb, request.subject)) == request:
+            del self._requests[request.verb, request.subject]
 
     def _member(self, node: str, *, draining: bool) -> None:
         if node not in self.members:

@@ -18,7 +18,7 @@ from dlsched.cluster.controller import ClusterController, ClusterPorts, RoundRep
 from dlsched.cluster.core.decider import ClusterDecider
 from dlsched.cluster.core.ledger import ClusterLedger
 from dlsched.cluster.core.registry import load
-from dlsched.cluster.rounds import RoundLog, changes, nodes
+from dlsched.cluster.rounds import RoundLog, asked, changes, nodes
 from dlsched.cluster.status import SCHEMA_VERSION, ClusterStatus, write_status
 from dlsched.cluster.store import ClusterStore, Member, StoreError
 from dlsched.cluster.submitted import FolderReport, SubmittedFolder, SubmittedJobs
@@ -185,6 +185,7 @@ class ClusterLoop:
             nodes=(),
             jobs=(),
             queue=(),
+            asked=(),
             rejected=(),
             alarms=(),
         )
@@ -208,6 +209,7 @@ class ClusterLoop:
             nodes=nodes(report, self._parts.node_problems()),
             jobs=self._rounds.jobs(report),
             queue=self._rounds.queue(report),
+            asked=asked(report),
             rejected=(*scanned.rejected, *(f"{job}: {line}" for job, line in unread.items())),
             alarms=_bounded(alarms),
         )

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from dlsched.cluster.core.records import Record, RecordState, Request, Wanted
 from dlsched.cluster.status import (
     SCHEMA_VERSION,
     ClusterStatus,
@@ -71,6 +72,7 @@ def example() -> ClusterStatus:
         nodes=nodes,
         jobs=(JOB,),
         queue=(QueueRow("vgg", 30.0, "gpu-1: its floor is 64.00 cores of 8.00"),),
+        asked=(),
         rejected=("a.yaml:3:9: weight: 'no' is not a number",),
         alarms=(),
     )
@@ -203,6 +205,49 @@ def test_a_node_that_is_not_one_is_refused(
     assert not any(one.draining for one in store.nodes().values())
 
 
+def test_a_move_is_asked_for(program: Program, store: MemoryStore) -> None:
+    store.put(Record("resnet", RecordState.PLACED, "n1"), None)
+    assert program("cluster", "move", "resnet", "n3").exit_code == 0
+    assert store.requests() == [Request(Wanted.MOVE, "resnet", "n3")]
+    # Another one takes its place.
+    program("cluster", "move", "resnet", "n4")
+    assert store.requests() == [Request(Wanted.MOVE, "resnet", "n4")]
+    assert program("cluster", "move", "absent", "n3").exit_code == 1
+    assert program("cluster", "move", "resnet", "twin").exit_code == 1
+    assert len(store.requests()) == 1
+
+
+def test_pause_and_resume(program: Program, store: MemoryStore) -> None:
+    assert program("cluster", "pause").exit_code == 0
+    assert store.requests() == [Request(Wanted.PAUSE)]
+    assert program("cluster", "resume").exit_code == 0
+    assert store.requests() == []
+
+
+def test_a_node_is_forgotten_only_if_it_is_off(program: Program, store: MemoryStore) -> None:
+    assert program("cluster", "forget", "n1").exit_code == 2
+    done = program("cluster", "forget", "gpu-1", "--i-know-it-is-off")
+    assert (done.exit_code, done.stderr) == (1, "error: gpu-1 is not off: it answers\n")
+    assert store.requests() == []
+    store.members["n1"] = Member("n1", up=False, host="gpu-1")
+    assert program("cluster", "forget", "gpu-1", "--i-know-it-is-off").exit_code == 0
+    assert store.requests() == [Request(Wanted.FORGET, "n1")]
+
+
+def test_a_node_that_has_left_the_cluster_can_be_forgotten(
+    program: Program, store: MemoryStore
+) -> None:
+    store.put(Record("resnet", RecordState.PLACED, "gone"), None)
+    assert program("cluster", "forget", "gone", "--i-know-it-is-off").exit_code == 0
+    assert store.requests() == [Request(Wanted.FORGET, "gone")]
+    assert program("cluster", "forget", "gon", "--i-know-it-is-off").exit_code == 1
+
+
+def test_status_shows_what_was_asked(program: Program, folders: Path) -> None:
+    status = replace(example(), asked=("move resnet gpu-2: it drains",))
+    assert "  asked: move resnet gpu-2: it drains\n" in show(program, folders, status).stdout
+
+
 def test_run_has_its_flags_before_the_settings(
     program: Program, folders: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -227,7 +272,7 @@ def test_run_beside_another_controller_ends_with_3(
     assert program("cluster", "run").exit_code == 3
 
 
-@pytest.mark.parametrize("words", [("run",), ("drain", "gpu-1"), ("undrain", "gpu-1")])
+@pytest.mark.parametrize("words", [("run",), ("drain", "gpu-1"), ("undrain", "gpu-1"), ("pause",)])
 def test_where_no_engine_answers_commands_end_with_3(
     program: Program, folders: Path, words: tuple[str, ...]
 ) -> None:

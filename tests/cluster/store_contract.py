@@ -7,7 +7,14 @@ from threading import Barrier, Thread
 
 import pytest
 
-from dlsched.cluster.core.records import Record, RecordState, Saved, Submission
+from dlsched.cluster.core.records import (
+    Record,
+    RecordState,
+    Request,
+    Saved,
+    Submission,
+    Wanted,
+)
 from dlsched.cluster.store import ClusterStore, StaleRecord
 
 DIGEST = "0123456789abcdef" * 4
@@ -110,3 +117,16 @@ class StoreContract:
         assert two.submissions() == {}
         two.submit(replace(SUBMISSION, by="node-b"))
         assert one.submissions()["resnet"].by == "node-b"
+
+    def test_a_request_stays_until_it_is_done_or_replaced(self, stores: Stores) -> None:
+        one, two = stores
+        pause, forget = Request(Wanted.PAUSE), Request(Wanted.FORGET, "node-b")
+        first, second = (Request(Wanted.MOVE, "resnet", node) for node in ("node-a", "node-b"))
+        for request in (pause, pause, first, forget, second):
+            one.ask(request)
+        assert sorted(map(str, two.requests())) == sorted(map(str, (pause, forget, second)))
+        two.done(first)
+        assert second in one.requests()
+        for request in (pause, second, forget, forget):
+            two.done(request)
+        assert one.requests() == []

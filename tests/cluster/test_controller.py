@@ -12,6 +12,7 @@ from dlsched.cluster.controller import (
     KEPT_S,
     LEASE_S,
     PREPARE_S,
+    REQUEST_S,
     ClusterController,
     ClusterPorts,
 )
@@ -20,7 +21,17 @@ from dlsched.cluster.core.job_memory import DesiredJob
 from dlsched.cluster.core.ledger import ClusterLedger
 from dlsched.cluster.core.model import ClusterDecision, ClusterMemory, ClusterSnapshot, Left, Move
 from dlsched.cluster.core.policies.spread import SpreadParameters, SpreadPolicy
-from dlsched.cluster.core.records import Holding, Order, Phase, Record, RecordState, Verb
+from dlsched.cluster.core.records import (
+    Holding,
+    Order,
+    Phase,
+    Record,
+    RecordState,
+    Request,
+    Saved,
+    Verb,
+    Wanted,
+)
 from dlsched.cluster.core.reports import JobReport, NodeReport
 from dlsched.cluster.store import Member, MemoryStore, NotStorable
 from dlsched.model.spec import ContainerSpec, JobSpec
@@ -48,7 +59,13 @@ class World:
         self.orders: list[Order] = []
         self.written_when_ordered: list[dict[str, Record]] = []
         self.confirmed: dict[str, Mapping[str, int]] = {}
-        decider = ClusterDecider("test", policy or SpreadPolicy(SpreadParameters()))
+        self.unmovable: str | None = None
+        self._policy = policy or SpreadPolicy(SpreadParameters())
+        self.start_controller()
+
+    def start_controller(self) -> None:
+        """A controller that knows nothing yet."""
+        decider = ClusterDecider("test", self._policy)
         ports = ClusterPorts(self.store, self, self, self)
         self.controller = ClusterController("me", ports, ClusterLedger(), decider)
 
@@ -58,7 +75,7 @@ class World:
             return None
         held = self.holdings[node]
         jobs = [
-            JobReport(one.job, 1.0, 100.0, 100, 9, self.left, 1.0, pause_s=8.0)
+            JobReport(one.job, 1.0, 100.0, 100, 9, self.left, 1.0, (), self.unmovable, 8.0)
             for one in held
             if one.phase is Phase.RUNNING
         ]
@@ -270,3 +287,125 @@ def test_what_one_node_reports_stops_no_other_job(monkeypatch: pytest.MonkeyPatc
     world.round()
     assert world.records["good"].state is RecordState.ENDED
     assert world.last.alarms == ["the store: bad: label exit_code"]
+
+
+# ------------------------------------------------------------------ requests of people
+
+
+def test_a_pause_holds_placements_and_moves() -> None:
+    world = World(Moves(SpreadParameters()))
+    running(world)
+    world.store.ask(Request(Wanted.PAUSE))
+    world.holdings["b"] = [Holding("job", 1, Phase.PREPARED)]
+    world.want("job", "late")
+    assert world.round() == []
+    assert world.last.paused
+    assert world.records.keys() == {"job"}
+    assert world.records["job"].state is RecordState.PLACED
+    world.store.done(Request(Wanted.PAUSE))
+    world.round()
+    assert "late" in world.records
+
+
+def test_a_move_under_way_goes_on_in_a_pause() -> None:
+    world = World(Moves(SpreadParameters()))
+    running(world)
+    world.holdings["b"] = [Holding("job", 1, Phase.PREPARED)]
+    world.round(1.0)
+    world.store.ask(Request(Wanted.PAUSE))
+    world.holdings["a"] = [Holding("job", 1, Phase.AWAY, saved=Saved(100))]
+    world.round(1.0)
+    assert world.records["job"].state is RecordState.MOVING
+
+
+def test_a_move_by_hand_needs_no_gain_and_no_rest() -> None:
+    world = World()
+    running(world)
+    # Nothing is left of it, so that no policy could move it.
+    world.left = Left(0.0, 1.0, 2.0)
+    world.store.ask(Request(Wanted.MOVE, "job", "b"))
+    assert world.round() == [(Verb.PREPARE, "b")]
+    assert list(world.last.requests.values()) == ["b makes room for it"]
+    world.holdings["b"] = [Holding("job", 1, Phase.PREPARED)]
+    assert world.round(1.0) == [(Verb.LEAVE, "a")]
+    assert world.store.requests() == [Request(Wanted.MOVE, "job", "b")]
+    world.round(1.0)
+    assert world.last.done == {Request(Wanted.MOVE, "job", "b"): "job moves to b"}
+    assert world.store.requests() == []
+
+
+def test_a_move_by_hand_is_taken_up_by_the_next_controller() -> None:
+    world = World()
+    running(world)
+    world.store.ask(Request(Wanted.MOVE, "job", "b"))
+    world.round()
+    world.start_controller()
+    assert world.round(1.0) == [(Verb.PREPARE, "b")]
+
+
+@pytest.mark.parametrize(
+    ("target", "unmovable", "draining", "why"),
+    [
+        ("b", "it declares no checkpoint", False, "it cannot be moved: it declares no checkpoint"),
+        ("c", None, False, "there is no such node"),
+        ("b", None, True, "it drains"),
+    ],
+)
+def test_a_move_by_hand_obeys_the_rules_of_safety(
+    target: str, unmovable: str | None, draining: bool, why: str
+) -> None:
+    world = World()
+    running(world)
+    world.unmovable = unmovable
+    if draining:
+        world.store.drain("b")
+    request = Request(Wanted.MOVE, "job", target)
+    world.store.ask(request)
+    assert world.round() == []
+    assert why in world.last.requests[request]
+    assert world.round(REQUEST_S) == []
+    assert why in world.last.done[request]
+    assert world.store.requests() == []
+    assert world.records["job"].state is RecordState.PLACED
+
+
+def test_a_move_by_hand_waits_for_the_end_of_a_pause() -> None:
+    world = World()
+    running(world)
+    request = Request(Wanted.MOVE, "job", "b")
+    world.store.ask(Request(Wanted.PAUSE))
+    world.store.ask(request)
+    for _ in range(2):
+        assert world.round(REQUEST_S) == []
+        assert world.last.requests[request] == "the cluster is paused"
+    world.store.done(Request(Wanted.PAUSE))
+    assert world.round() == [(Verb.PREPARE, "b")]
+
+
+def test_the_jobs_of_a_forgotten_node_start_elsewhere_under_a_new_epoch() -> None:
+    world = World()
+    running(world)
+    del world.holdings["a"]
+    world.store.members["a"] = Member("a", up=False)
+    world.round(60.0)
+    assert world.records["job"].on == "a"
+    world.store.ask(Request(Wanted.FORGET, "a"))
+    world.round()
+    assert world.records["job"].why == "its node was declared off"
+    assert world.round() == [(Verb.ARRIVE, "b")]
+    assert (world.records["job"].on, world.records["job"].epoch) == ("b", 2)
+    # It was not off for good: it ends what it has, and counts again.
+    world.holdings["a"] = [Holding("job", 1, Phase.RUNNING, 100)]
+    world.store.members["a"] = Member("a")
+    assert (Verb.CLEAR, "a") in world.round()
+    assert world.last.done == {Request(Wanted.FORGET, "a"): "a is not off: it answers"}
+
+
+def test_a_node_that_answers_is_not_forgotten() -> None:
+    world = World()
+    running(world)
+    world.store.ask(Request(Wanted.FORGET, "a"))
+    world.round()
+    assert world.last.forgotten == frozenset()
+    assert (world.records["job"].state, world.records["job"].on) == (RecordState.PLACED, "a")
+    assert world.store.requests() == []

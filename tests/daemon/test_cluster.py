@@ -15,7 +15,17 @@ from pathlib import Path
 import pytest
 
 from dlsched.cluster.certificates import MANAGER
-from dlsched.cluster.core.records import Holding, Order, Phase, RecordState, Submission, Verb
+from dlsched.cluster.controller import PAUSE_S
+from dlsched.cluster.core.records import (
+    Holding,
+    Order,
+    Phase,
+    RecordState,
+    Request,
+    Submission,
+    Verb,
+    Wanted,
+)
 from dlsched.cluster.core.reports import JobReport, NodeReport
 from dlsched.cluster.rounds import by_host
 from dlsched.cluster.status import FILE_NAME, ClusterStatus, UnreadableStatus, read_status
@@ -144,6 +154,26 @@ def test_a_job_file_becomes_a_placement_and_its_removal_an_end(
         "resnet: withdrawn, as its file was removed",
         "resnet: ends on gpu-1: it is no longer desired",
     ]
+
+
+def test_what_people_ask_is_in_the_status_then_in_the_log(
+    site: Site, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    (site.watch / "a.yaml").write_text(RESNET)
+    site.steps()
+    site.store.ask(Request(Wanted.PAUSE))
+    move = Request(Wanted.MOVE, "resnet", "m1")
+    site.store.ask(move)
+    status = site.steps(1)
+    assert status.asked == ("pause: `dlsched cluster resume` ends it",)
+    text = f"asked to {move}: resnet is on m1"
+    assert text in caplog.messages
+    assert [one.text for one in status.jobs[0].events] == ["placed on gpu-1", text]
+    # Nothing is due in a pause.
+    assert site.loop.step() == PAUSE_S
+    site.store.done(Request(Wanted.PAUSE))
+    assert site.steps(1).asked == ()
 
 
 def test_a_controller_killed_between_submission_and_placement_is_followed_by_another(

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from dlsched.cluster.core.asking import ask
 from dlsched.cluster.core.guards import Approved, GuardMemory, guard
-from dlsched.cluster.core.model import ClusterMemory, ClusterPolicy, ClusterSnapshot
+from dlsched.cluster.core.model import (
+    ClusterDecision,
+    ClusterMemory,
+    ClusterPolicy,
+    ClusterSnapshot,
+    Move,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +42,13 @@ class ClusterDecider:
     def due_in_s(self, now_s: float) -> float:
         """Seconds until the policy is asked again."""
         return self._ask_at_s - now_s
+
+    def by_hand(self, snapshot: ClusterSnapshot, moves: Sequence[Move]) -> Approved:
+        """A person's moves, which keep the rules of safety alone. The policy is not asked."""
+        decision = ClusterDecision(moves=tuple(moves))
+        approved = guard(snapshot, decision, self._guards, by_hand=True)
+        self._guards = approved.memory
+        return approved
 
     def ask(self, snapshot: ClusterSnapshot) -> ClusterAnswer:
         """The approved decision. An arrival, an exit or a changed node makes the policy due."""

@@ -57,10 +57,15 @@ class Approved:
 
 
 def guard(
-    snapshot: ClusterSnapshot, decision: ClusterDecision, memory: GuardMemory | None = None
+    snapshot: ClusterSnapshot,
+    decision: ClusterDecision,
+    memory: GuardMemory | None = None,
+    *,
+    by_hand: bool = False,
 ) -> Approved:
     """The placements and moves that keep the rules. Moves go first, as they have waited for their
-    turn; each placement then needs room beside them."""
+    turn; each placement then needs room beside them. Moves `by_hand` need not rest or be worth
+    their cost."""
     occupancy = Occupancy(snapshot)
     passed = _judged(occupancy, memory or GuardMemory())
     refused: dict[str, str] = {}
@@ -79,7 +84,7 @@ def guard(
                 problem = f"a job is moving to {move.target}"
             elif len(snapshot.moving) + len(moves) >= most:
                 problem = f"{counted(most, 'move')} under way, the most in this cluster"
-            else:
+            elif not by_hand:
                 problem = _too_soon(occupancy, move, passed)
         if problem is not None:
             refused[move.job] = f"not moved to {shown(move.target)}: {problem}"

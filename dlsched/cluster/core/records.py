@@ -45,6 +45,29 @@ class Submission:
     """uid of the file's owner on that manager."""
 
 
+class Wanted(StrEnum):
+    PAUSE = "pause"
+    """Place and move nothing."""
+    MOVE = "move"
+    """Move that job to `target`, whatever it costs."""
+    FORGET = "forget"
+    """That node is off and does not come back with its jobs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What a person asks of the controller. It stays in the store until it is done or taken
+    back."""
+
+    verb: Wanted
+    subject: str = ""
+    """The job or the node."""
+    target: str = ""
+
+    def __str__(self) -> str:
+        return " ".join(filter(None, (self.verb, self.subject, self.target)))
+
+
 @dataclass(frozen=True, slots=True)
 class Record:
     """One job's record. Only compare-and-swap changes it, and always before the act itself."""

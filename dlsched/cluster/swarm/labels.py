@@ -13,7 +13,7 @@ import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from dlsched.cluster.core.records import Record, RecordState, Saved, Submission
+from dlsched.cluster.core.records import Record, RecordState, Request, Saved, Submission, Wanted
 from dlsched.config.yaml import SIZE_MAX_BYTES
 from dlsched.model.spec import NAME
 from dlsched.model.units import plain_text, shown
@@ -35,12 +35,14 @@ _HASHED = "sha256-"
 _JOB = re.compile(NAME)
 _NODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 _DIGEST = re.compile(r"([0-9a-f]{64})?")
+_NONE = re.compile("")
 _WHOLE = re.compile(r"0|-?[1-9][0-9]{0,15}")
 _EVERY = {"v", "instance", "job"}
 _OF_RECORD = _EVERY | {
     "state", "on", "epoch", "digest", "first", "target", "source",
     "saved.step", "saved.sha256", "saved.bytes", "moves", "exit_code", "why",
 }  # fmt: skip
+_OF_REQUEST = {"v", "instance", "verb", "subject", "target"}
 _OF_SUBMISSION = _EVERY | {"by", "name", "owner", "text"}
 
 REMOVED = "removed"
@@ -66,6 +68,15 @@ class Names:
     @property
     def submissions(self) -> str:
         return f"{self.prefix}submitted."
+
+    @property
+    def requests(self) -> str:
+        return f"{self.prefix}asked."
+
+    def request(self, request: Request) -> str:
+        """Of every request of this kind for the same subject."""
+        about = ".".join(filter(None, (request.verb.value, request.subject)))
+        return f"{self.requests}{self.part(about)}"
 
     def record(self, job: str) -> str:
         return f"{self.records}{self.part(job)}"
@@ -189,6 +200,24 @@ def read_submission(labels: Mapping[str, str], instance: str) -> Submission:
         name=_one_line(read.text("name"), FILE_NAME_MAX),
         owner=read.number("owner", 0, 2**32) if read.has("owner") else None,
     )
+
+
+def request_labels(request: Request, instance: str) -> dict[str, str]:
+    """A request as labels."""
+    values = {"verb": request.verb.value, "subject": request.subject, "target": request.target}
+    return _labels(values, instance)
+
+
+def read_request(labels: Mapping[str, str], instance: str) -> Request:
+    """Raises ValueError."""
+    read = _Reader(labels, _OF_REQUEST, instance)
+    try:
+        verb = Wanted(read.text("verb"))
+    except ValueError:
+        raise ValueError(f"label {PREFIX}verb: {shown(read.text('verb'))} is no request") from None
+    subject = {Wanted.PAUSE: _NONE, Wanted.MOVE: _JOB, Wanted.FORGET: _NODE}[verb]
+    target = _NODE if verb is Wanted.MOVE else _NONE
+    return Request(verb, read.text("subject", subject), read.text("target", target))
 
 
 def others_labels(labels: Mapping[str, str]) -> dict[str, str]:

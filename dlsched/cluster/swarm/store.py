@@ -1,4 +1,4 @@
-"""The cluster's store in a swarm: one config object for each record and each submission.
+"""The cluster's store in a swarm: one config object for each record, submission and request.
 
 Swarm changes labels of a config by compare-and-swap, takes each name once, and keeps all of it on
 a majority of the managers. What a person has edited so that it cannot be read stays as it is, is
@@ -7,11 +7,11 @@ reported, and its job is left alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from dlsched.cluster.core.records import Record, Submission
+from dlsched.cluster.core.records import Record, Request, Submission
 from dlsched.cluster.store import Member, NotStorable, StaleRecord, Stored, StoreError
 from dlsched.cluster.swarm.calls import Config, Exchange, Node, SwarmCalls
 from dlsched.cluster.swarm.labels import (
@@ -20,9 +20,11 @@ from dlsched.cluster.swarm.labels import (
     is_removed,
     others_labels,
     read_record,
+    read_request,
     read_submission,
     record_labels,
     removed_labels,
+    request_labels,
     submission_labels,
 )
 
@@ -51,6 +53,7 @@ class SwarmStore:
         self._instance = instance
         self._names = Names(instance)
         self._problems: Mapping[str, str] = {}
+        self._request_problems: Mapping[str, str] = {}
 
     def own_id(self) -> str:
         """The name of the manager itself, which `leader` names while it leads."""
@@ -65,7 +68,7 @@ class SwarmStore:
     def problems(self) -> Mapping[str, str]:
         """What cannot be read, in one line, by job; of the last reading. These jobs are in neither
         `records` nor `submissions`."""
-        return self._problems
+        return {**self._request_problems, **self._problems}
 
     # ------------------------------------------------------------------ nodes
 
@@ -185,6 +188,48 @@ class SwarmStore:
         found = self._calls.config(self._names.submission(job))
         if found is not None and self._submission(found).by == by:
             self._calls.remove(found)
+
+    # ------------------------------------------------------------------ requests
+
+    def requests(self) -> Sequence[Request]:
+        """Those that can be read; the others are among the problems, by the config's name."""
+        found, problems = [], {}
+        for config in sorted(
+            self._calls.configs(self._names.requests), key=lambda config: config.name
+        ):
+            try:
+                found.append(self._request(config))
+            except StaleRecord as problem:
+                problems[config.name] = str(problem)
+        self._request_problems = problems
+        return found
+
+    def ask(self, request: Request) -> None:
+        name, labels = self._names.request(request), request_labels(request, self._instance)
+        try:
+            read_request(labels, self._instance)
+        except ValueError as error:
+            raise NotStorable(f"{request}: {error}") from error
+        found = self._calls.config(name)
+        if found is None:
+            self._calls.create(name, labels)
+        elif self._request(found) != request:
+            self._calls.relabel(found, {**others_labels(found.labels), **labels})
+
+    def done(self, request: Request) -> None:
+        found = self._calls.config(self._names.request(request))
+        if found is not None and self._request(found) == request:
+            self._calls.remove(found)
+
+    def _request(self, config: Config) -> Request:
+        """Raises StaleRecord for one that cannot be read."""
+        try:
+            found = read_request(config.labels, self._instance)
+        except ValueError as error:
+            raise StaleRecord(f"config {config.name} is left as it is: {error}") from error
+        if config.name != self._names.request(found):
+            raise StaleRecord(f"config {config.name} is left as it is: its labels are another's")
+        return found
 
     # ------------------------------------------------------------------ reading
 
