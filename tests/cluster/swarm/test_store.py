@@ -10,6 +10,7 @@ from dataclasses import replace
 
 import pytest
 
+from dlsched.cluster.core.records import Request, Wanted
 from dlsched.cluster.store import Member, StaleRecord, StoreError
 from dlsched.cluster.swarm.calls import SwarmCalls
 from dlsched.cluster.swarm.store import NotStorable, SwarmStore
@@ -166,6 +167,27 @@ def test_a_job_with_an_edited_submission_is_not_taken_for_one_no_longer_desired(
         with pytest.raises(StaleRecord, match="is left as it is"):
             change()
     assert repr(swarm.configs) == before
+
+
+def test_an_edited_request_is_left_as_it_is(swarm: PlayedSwarm, store: SwarmStore) -> None:
+    move, pause = Request(Wanted.MOVE, "resnet", "node-b"), Request(Wanted.PAUSE)
+    for request in (move, pause):
+        store.ask(request)
+    (name,) = [one for one in names_in(swarm) if one.endswith(".asked.move.resnet")]
+    for label, value in (("verb", "stop"), ("subject", "bert"), ("target", "../b"), ("v", "2")):
+        swarm.edited(name, {f"dlsched.{label}": value})
+        before = repr(swarm.configs)
+        assert store.requests() == [pause]
+        assert "is left as it is" in store.problems()[name]
+        for change in (store.ask, store.done):
+            with pytest.raises(StaleRecord, match="is left as it is"):
+                change(move)
+        assert repr(swarm.configs) == before
+        kept = {"verb": "move", "subject": "resnet", "target": "node-b", "v": "1"}
+        swarm.edited(name, {f"dlsched.{label}": kept[label]})
+    assert set(store.requests()) == {move, pause}
+    with pytest.raises(NotStorable):
+        store.ask(Request(Wanted.FORGET, "no node"))
 
 
 def names_in(swarm: PlayedSwarm) -> list[str]:
