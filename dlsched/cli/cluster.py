@@ -40,7 +40,7 @@ def cluster() -> None:
 @click.option("--policy", metavar="NAME", help="The policy that places and moves jobs.")
 @click.option("--watch", metavar="DIR", type=_FOLDER, help="Folder of job files to submit.")
 @click.option("--state-dir", metavar="DIR", type=_FOLDER, help="Has the controller's lock.")
-@click.option("--run-dir", metavar="DIR", type=_FOLDER, help="Directory of the status file.")
+@click.option("--run-dir", metavar="DIR", type=_FOLDER, help="The status file is in DIR-cluster.")
 @click.option("--instance", metavar="NAME", help="Which jobs of the swarm are ours.")
 @click.option("--log-format", type=click.Choice(["text", "json"]), help="Log format on stderr.")
 def run(

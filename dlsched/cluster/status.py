@@ -15,7 +15,6 @@ from dlsched.store.atomic import write_whole
 
 SCHEMA_VERSION = 1
 FILE_NAME = "cluster.json"
-"""In the run directory."""
 _SIZE_MAX_BYTES = 64 << 20
 
 
@@ -112,17 +111,23 @@ class ClusterStatus:
     alarms: tuple[str, ...]
 
 
+def status_file(run_dir: Path) -> Path:
+    """Beside the run directory, as systemd deletes that when the daemon ends."""
+    return run_dir.with_name(f"{run_dir.name}-cluster") / FILE_NAME
+
+
 def write_status(run_dir: Path, status: ClusterStatus) -> None:
     """Raises OSError; the former file is then whole."""
-    run_dir.mkdir(parents=True, exist_ok=True, mode=0o755)
+    path = status_file(run_dir)
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o755)
     text = json.dumps(as_json(status), indent=1) + "\n"
-    write_whole(run_dir / FILE_NAME, text, to_disk=False)
+    write_whole(path, text, to_disk=False)
 
 
 def read_status(run_dir: Path) -> ClusterStatus:
     """The snapshot there. Raises DaemonUnavailable where there is none, UnreadableStatus, and
     OSError."""
-    path = run_dir / FILE_NAME
+    path = status_file(run_dir)
     try:
         with path.open("rb") as stream:
             content = stream.read(_SIZE_MAX_BYTES + 1)

@@ -19,7 +19,7 @@ from dlsched.cluster.core.decider import ClusterDecider
 from dlsched.cluster.core.ledger import ClusterLedger
 from dlsched.cluster.core.registry import load
 from dlsched.cluster.rounds import RoundLog, asked, changes, nodes
-from dlsched.cluster.status import SCHEMA_VERSION, ClusterStatus, write_status
+from dlsched.cluster.status import SCHEMA_VERSION, ClusterStatus, status_file, write_status
 from dlsched.cluster.store import ClusterStore, Member, StoreError
 from dlsched.cluster.submitted import FolderReport, SubmittedFolder, SubmittedJobs
 from dlsched.config.inbox.watcher import FolderWatch
@@ -247,7 +247,8 @@ def run(settings: Settings, connect: Callable[[Settings, LoopClock], ClusterPart
     """Run the controller until SIGTERM or SIGINT; returns the exit code. Raises AlreadyRunning,
     CannotStart, PolicyError, SettingsError or EngineUnavailable where it cannot start."""
     logs.set_up(settings.log.level, settings.log.format)
-    findings = (folder("state", settings.state_dir), folder("run", settings.run_dir))
+    run_dir = status_file(settings.run_dir).parent
+    findings = (folder("state", settings.state_dir), folder("run", run_dir))
     if failed := [found for found in findings if found.state == "fail"]:
         raise CannotStart(tuple(f"{found.line}: {found.remedy}" for found in failed))
     with _lock(settings.state_dir / LOCK_FOLDER, settings.instance):

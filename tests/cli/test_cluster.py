@@ -114,7 +114,8 @@ def test_status_shows_nodes_jobs_queue_and_problems(program: Program, folders: P
 
 def test_status_as_json_is_the_file(program: Program, folders: Path) -> None:
     done = show(program, folders, example(), "status", "--json")
-    assert json.loads(done.stdout) == json.loads((folders / "run" / "cluster.json").read_text())
+    file = folders / "run-cluster" / "cluster.json"
+    assert json.loads(done.stdout) == json.loads(file.read_text())
 
 
 def test_an_old_status_says_so(program: Program, folders: Path) -> None:

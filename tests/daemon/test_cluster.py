@@ -28,7 +28,13 @@ from dlsched.cluster.core.records import (
 )
 from dlsched.cluster.core.reports import JobReport, NodeReport
 from dlsched.cluster.rounds import by_host
-from dlsched.cluster.status import FILE_NAME, ClusterStatus, UnreadableStatus, read_status
+from dlsched.cluster.status import (
+    FILE_NAME,
+    ClusterStatus,
+    UnreadableStatus,
+    read_status,
+    status_file,
+)
 from dlsched.cluster.store import Member, MemoryStore, StoreError
 from dlsched.config.setting_values import TlsFiles
 from dlsched.config.settings import ClusterSettings, Settings
@@ -270,7 +276,9 @@ def test_the_status_is_whole_or_refused(site: Site) -> None:
     with pytest.raises(DaemonUnavailable, match="no controller of a cluster has run here"):
         site.status()
     site.steps(1)
-    file = site.settings.run_dir / FILE_NAME
+    file = status_file(site.settings.run_dir)
+    # The daemon's folder goes with the daemon.
+    assert site.settings.run_dir not in file.parents
     whole = file.read_text()
     for broken in ("", "[]", whole.replace('"schema_version": 1', '"schema_version": 2'),
                    whole.replace('"nodes": [', '"nodes": [3, ')):  # fmt: skip
