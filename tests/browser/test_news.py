@@ -14,7 +14,13 @@ from tests.browser.driver import TIMES, Opened, expect
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(180)]
 
-GONE = ("ERR_CONNECTION", "ERR_INCOMPLETE_CHUNKED", "ERR_EMPTY_RESPONSE")
+GONE = (
+    "ERR_CONNECTION",
+    "ERR_INCOMPLETE_CHUNKED",
+    "ERR_EMPTY_RESPONSE",
+    "ERR_CONTENT_LENGTH_MISMATCH",
+)
+"""Of a daemon that was killed, also in the middle of an answer."""
 JOBS = "#jobs tbody tr:visible"
 
 
@@ -50,13 +56,17 @@ def test_a_daemon_that_hangs_shows_by_the_age_of_its_last_message(own: Serve, op
     server = own("eight")
     one = opened(server)
     one.go()
-    one.state("news", "live")
-    server.signal(signal.SIGSTOP)
-    one.state("news", "old")
-    one.shows("#banner", re.compile(r"No news for \d+ s, what you see is from \d\d:\d\d:\d\d\."))
-    if not any("ERR_NETWORK_CHANGED" in complaint for complaint in one.complaints):
-        one.shows("#banner", "The connection is open, but the daemon says nothing.")
-        assert one.now("stream") == "open"
+    old = re.compile(r"No news for \d+ s, what you see is from \d\d:\d\d:\d\d\.")
+    for _ in range(3):
+        one.state("news", "live")
+        server.signal(signal.SIGSTOP)
+        one.state("news", "old")
+        one.shows("#banner", old)
+        if one.now("stream") == "open":
+            break
+        server.signal(signal.SIGCONT)  # the stream broke for another reason at that moment
+    assert one.now("stream") == "open"
+    one.shows("#banner", "The connection is open, but the daemon says nothing.")
     expect(one.page.locator(JOBS)).to_have_count(8)
     server.signal(signal.SIGCONT)
     one.state("news", "live")
