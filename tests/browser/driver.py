@@ -84,6 +84,11 @@ class Opened:
         self.page.goto(self.url + link)
         self.state("jobs", re.compile("."))
 
+    def pause(self) -> None:
+        """Hold what is shown, once there are curves."""
+        self.state("points", re.compile("^[1-9]"))
+        self.press("p")
+
     def state(self, key: str, value: str | re.Pattern[str]) -> None:
         """Wait until <body> has that state."""
         expect(self.page.locator("body")).to_have_attribute(f"data-{key}", value)

@@ -63,7 +63,7 @@ def test_both_themes_and_a_change_redraws_the_charts(
 ) -> None:
     one = opened(shared("eight"), theme=first)
     one.go()
-    one.press("p")  # so that nothing but the theme changes
+    one.pause()  # so that nothing but the theme changes
     one.state("drawn", first)
     before = {box: ink(one.page, box) for box in ("#ratio-chart", "#limits-chart")}
     one.page.emulate_media(color_scheme=then)
@@ -168,7 +168,7 @@ def test_without_a_store_of_the_browser_pins_last_until_the_page_is_closed(
 def test_a_pause_holds_what_is_shown(shared, opened: Open) -> None:
     one = opened(shared("eight"))
     one.go()
-    one.press("p")
+    one.pause()
     one.state("paused", "true")
     cycle = one.now("cycle")
     followed = one.page.request.get(f"{one.url}v1/jobs").json()["cycle"]
@@ -211,7 +211,7 @@ def test_a_link_leads_to_a_job(shared, opened: Open) -> None:
 def test_decisions_are_marks_with_their_reasons_and_a_list(shared, opened: Open) -> None:
     one = opened(shared("eight"))
     one.go()
-    one.press("p")
+    one.pause()
     one.page.locator("#ratio-chart .mark").nth(3).hover()
     one.shows("#tip", "p95 81 ms of 50 ms: one step up")
     one.shows("#tip", re.compile(r"job-00\d 0\.400 → \d\.\d\d\d cores"))
@@ -304,7 +304,7 @@ def test_the_charts_have_a_text_of_the_same_figures(shared, opened: Open) -> Non
 def test_long_dashes_are_what_the_shadow_policy_would_set(shared, opened: Open) -> None:
     one = opened(shared("shadow"))
     one.go()
-    one.press("p")
+    one.pause()
     one.shows("#limits-note", "dashed: used, long dashes: shadow")
     # One of the three would have no ceiling, and counts with the 0.1 that it uses.
     one.shows("#limits-legend", "shadow fair1.65")
