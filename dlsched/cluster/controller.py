@@ -210,12 +210,20 @@ class ClusterController:
     ) -> frozenset[str]:
         """The nodes that a person declared off, but those of which the opposite shows."""
         found = set()
+        named = {
+            node
+            for record in facts.records.values()
+            if record.state is not RecordState.ENDED
+            for node in (record.on, record.source, record.target)
+        }
         for one in requests:
             node = one.subject
             if one.verb is not Wanted.FORGET:
                 continue
             if node in facts.reports or (node in members and members[node].up):
                 self._done(one, f"{node} is not off: it answers", report)
+            elif node not in members and node not in named:
+                self._done(one, f"{node} is no longer a member, and no job needs it", report)
             else:
                 found.add(node)
                 report.requests[one] = f"its jobs start elsewhere; until {node} answers again"

@@ -165,6 +165,11 @@ def _find(name: str, group: Group) -> type[Any]:
             found = getattr(importlib.import_module(module), attribute)
         else:
             names = ", ".join(sorted(p.name for p in _points(group)))
+            if not names:
+                line = f"policy {name!r}: no policies of {group.entry_points} are installed"
+                raise PolicyError(
+                    f"{line}: install dlsched again, or name module:Class of your own"
+                )
             raise PolicyError(f"no policy {name!r}; known are {names}, or module:Class of your own")
     except (ImportError, AttributeError) as error:
         raise PolicyError(f"policy {name!r} cannot be loaded: {error}{_instead(error)}") from error

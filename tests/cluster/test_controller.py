@@ -401,6 +401,20 @@ def test_the_jobs_of_a_forgotten_node_start_elsewhere_under_a_new_epoch() -> Non
     assert world.last.done == {Request(Wanted.FORGET, "a"): "a is not off: it answers"}
 
 
+def test_the_request_to_forget_a_node_that_has_left_the_swarm_comes_to_an_end() -> None:
+    world = World()
+    running(world)
+    del world.holdings["a"], world.store.members["a"]
+    request = Request(Wanted.FORGET, "a")
+    world.store.ask(request)
+    world.round()
+    assert world.last.requests.keys() == {request}, "its job is still there"
+    world.round()
+    assert world.records["job"].on == "b"
+    assert world.last.done == {request: "a is no longer a member, and no job needs it"}
+    assert world.store.requests() == []
+
+
 def test_a_node_that_answers_is_not_forgotten() -> None:
     world = World()
     running(world)

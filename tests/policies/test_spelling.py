@@ -105,3 +105,9 @@ def test_options_that_fit_no_policy_are_told_in_one_line(
         load("fair", options)
     assert said in str(refused.value)
     assert "\n" not in str(refused.value)
+
+
+def test_a_program_without_entry_points_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dlsched.policies.registry.entry_points", lambda group: ())
+    with pytest.raises(PolicyError, match=r"no policies of dlsched\.policies are installed"):
+        load("adaptive")

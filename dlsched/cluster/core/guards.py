@@ -18,6 +18,7 @@ MOVED_AGAIN_S = 600.0
 REST_S = 600.0
 """After a move that failed: of the job, and of moves from that source to that target."""
 REPORTS_MIN = 3
+"""A job moves after so many reports: its remaining work is too uncertain before."""
 DONE_RATIO_MIN = 0.03
 """A job moves after so much of its work, as its forecast is a guess before."""
 PAUSES_MIN = 2.0

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from dlsched.cluster.core.model import ClusterJob, Evaluation, Left
 from dlsched.cluster.core.records import Record, RecordState
-from dlsched.cluster.core.reports import REPORTS_MIN, JobReport
+from dlsched.cluster.core.reports import PACE_REPORTS_MIN, JobReport
 from dlsched.model.spec import JobSpec
 
 _PRIOR_LOW, _PRIOR_HIGH = 0.5, 2.0
@@ -92,7 +92,7 @@ class JobMemory:
             self.last_evaluated_s = self.evaluations[-1].at_s
         self.report, self.pause_s, self.speed = report, report.pause_s, speed
         # What was measured on earlier nodes is better than the first reports on this one.
-        counts = report.reports >= REPORTS_MIN or not self.before_core_s
+        counts = report.reports >= PACE_REPORTS_MIN or not self.before_core_s
         if report.left is not None and (counts or self.work_core_s is None):
             self.left = Left(*[one * speed for one in report.left])
             self.work_core_s = self.done_core_s + self.left.mid_core_s

@@ -13,7 +13,7 @@ from dlsched.model.facts import Sample
 from dlsched.model.spec import AccuracyTarget
 from dlsched.model.state import JobView
 
-REPORTS_MIN = 3
+PACE_REPORTS_MIN = 3
 """A pace counts after so many reports: the first one also contains the start of the process."""
 _HALF_WIDTH = 0.5
 """Relative half-width of the interval of remaining work after one report; it falls with the root of
@@ -104,5 +104,5 @@ def _with_work(
         mid_core_s = max((total - step) * work_core_s - since_core_s, 0.0)
         half = mid_core_s * _HALF_WIDTH / math.sqrt(report.reports)
         left = Left(mid_core_s - half, mid_core_s, mid_core_s + half)
-    pace = 1.0 / work_core_s if report.reports >= REPORTS_MIN else None
+    pace = 1.0 / work_core_s if report.reports >= PACE_REPORTS_MIN else None
     return replace(report, step=step, left=left, steps_per_core_s=pace)

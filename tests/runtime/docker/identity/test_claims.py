@@ -95,7 +95,9 @@ def test_of_two_for_a_job_the_one_with_its_name_is_its_container(
     engine.states["b"] = "running"
     assert seen(refreshed(listings)) == {"a"}
     engine.names["a"] = "/renamed"
-    assert seen(refreshed(listings)) == {"a", "b"}, "neither has the name: whoever asks decides"
+    assert seen(refreshed(listings)) == {"a", "b"}, (
+        "neither has the name: the job that asks decides"
+    )
     del engine.states["b"]
     assert seen(refreshed(listings)) == {"a"}, "a renamed one stays ours"
 
