@@ -149,6 +149,13 @@ BENCHES = {
         "no",
         "fifty trainings on four nodes: placement and moves beside Swarm's spread",
     ),
+    "cluster-each-move": Bench(
+        "benchmarks.simulated.cluster_each_move",
+        "simulated",
+        "40 min",
+        "no",
+        "what each move of the cluster's adaptive was good for: the same run without it",
+    ),
     "federation": Bench(
         "benchmarks.simulated.federation",
         "simulated",

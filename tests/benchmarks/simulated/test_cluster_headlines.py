@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from benchmarks.simulated.cluster import ASKED, ENDS, PLACEBO, headlines
+from benchmarks.simulated.cluster import ASKED, ENDS, LATER, PLACEBO, STAYS, headlines
+from benchmarks.simulated.cluster_each_move import MoveScore
+from benchmarks.simulated.cluster_each_move import headlines as each_move
 from dlsched.simulation.cluster.scoring import ClusterScore, Contender
 
 BEST = Contender("adaptive", ENDS).name
@@ -21,6 +23,7 @@ def scores(seed: int) -> list[ClusterScore]:
             replace(row, scenario=scenario, contender=BEST),
             replace(row, scenario=scenario, contender=f"moves alone: {BEST}"),
             replace(row, scenario=scenario, contender=f"moves alone: {RANDOM}", mean_ratio=1.1),
+            replace(row, scenario=scenario, contender=f"{LATER}: {STAYS.name}", slower=7),
         )
     ]
 
@@ -28,8 +31,9 @@ def scores(seed: int) -> list[ClusterScore]:
 def test_each_headline_says_whether_its_figure_is_reached() -> None:
     found = scores(101) + scores(102)
     told = headlines(found)
-    assert len(told) == 4 * len(ASKED)
-    assert all(line.endswith(": reached") for line in told)
+    assert len(told) == 5 * len(ASKED)
+    assert sum(line.endswith(": reached") for line in told) == 4 * len(ASKED)
+    assert sum("a second later: 7.0 jobs" in line for line in told) == len(ASKED)
     scenario = "cluster-50-equal"
     for contender, worse in (
         (BEST, {"makespan_ratio": 1.5}),
@@ -43,3 +47,15 @@ def test_each_headline_says_whether_its_figure_is_reached() -> None:
         ]
         missed = [line for line in headlines(changed) if line.endswith("not reached")]
         assert len(missed) == 1 and missed[0].startswith(scenario)
+
+
+def test_a_bad_move_is_counted_and_told() -> None:
+    good = MoveScore("cluster-50-equal", 101, "job", 0.8, 0.98)
+    found = [good, good, good, replace(good, sum_ratio=1.02)]
+    assert each_move(found) == [
+        (
+            "cluster-50-equal: of 4 moves 1 made the sum of completions more than 1 % worse "
+            "(25%, asked 20%), 3 better; the mean of a move 0.9900, for the job itself 0.800: "
+            "not reached"
+        )
+    ]
