@@ -12,7 +12,9 @@ from dlsched.cluster.core.guards import REST_S
 from dlsched.cluster.core.job_memory import DesiredJob
 from dlsched.cluster.core.ledger import ClusterFacts, ClusterLedger
 from dlsched.cluster.core.model import ClusterSnapshot, Move, NodeState
+from dlsched.cluster.core.rebuilding import held_twice, lost, rebuilt
 from dlsched.cluster.core.records import (
+    Holding,
     Order,
     Record,
     RecordState,
@@ -164,11 +166,15 @@ class ClusterController:
             self._moves.clear()
             report.requests[Request(Wanted.PAUSE)] = "`dlsched cluster resume` ends it"
         report.snapshot = snapshot = self._ledger.update(facts, self._moves)
+        if held := lost(facts):
+            self._rebuild(held, members, facts, stored, report)
+            return
         moves = [one for one in requests if one.verb is Wanted.MOVE]
         if not self._by_hand(moves, snapshot, facts, report) and not report.paused:
             report.answer = self._decider.ask(snapshot)
             self._decided(report.answer, facts, stored, report)
         self._go_on(members, facts, stored, report)
+        report.alarms += held_twice(facts)
         report.records = {job: one.record for job, one in stored.items()}
         report.next_s = BUSY_S if self._is_busy(stored) else PAUSE_S
         if not report.paused:
@@ -198,6 +204,32 @@ class ClusterController:
         return ClusterFacts(
             now_s, states, records, reports, desired, frozenset(self._desired.unread())
         )
+
+    def _rebuild(
+        self,
+        held: Mapping[str, Mapping[str, Holding]],
+        members: Mapping[str, Member],
+        facts: ClusterFacts,
+        stored: dict[str, Stored],
+        report: RoundReport,
+    ) -> None:
+        """Write the records that the store has lost, once every node has said what it holds; one
+        that is silent for longer is taken for lost, too."""
+        report.next_s = BUSY_S
+        silent = [
+            name
+            for name in members.keys() - facts.reports.keys() - report.forgotten
+            if self._ledger.unanswered_s(name, facts.now_s) <= LEASE_S
+        ]
+        if silent:
+            report.alarms.append(
+                f"the store has lost its records: waiting for what {', '.join(sorted(silent))} "
+                f"holds, at most {LEASE_S:.0f} s"
+            )
+            return
+        for job, holdings in sorted(held.items()):
+            self._write(rebuilt(job, facts.desired[job].spec.digest, holdings), stored, report)
+        report.records = {job: one.record for job, one in stored.items()}
 
     # ------------------------------------------------------------------ requests
 

@@ -423,3 +423,40 @@ def test_a_node_that_answers_is_not_forgotten() -> None:
     assert world.last.forgotten == frozenset()
     assert (world.records["job"].state, world.records["job"].on) == (RecordState.PLACED, "a")
     assert world.store.requests() == []
+
+
+def test_lost_records_come_back_from_the_nodes_once_all_have_answered() -> None:
+    world = World()
+    world.want("job", "new")
+    world.holdings["a"] = [Holding("job", 5, Phase.RUNNING, 100)]
+    b = world.holdings.pop("b")
+    for _ in range(3):
+        assert world.round() == []
+        assert world.records == {}, "b may hold them, too"
+        assert "waiting for what b holds" in world.last.alarms[0]
+    world.holdings["b"] = b
+    assert world.round() == []
+    assert (world.records["job"].on, world.records["job"].epoch) == ("a", 5)
+    assert (Verb.ARRIVE, "b") in world.round()
+    assert world.records["new"].epoch == 1
+    assert world.last.alarms == []
+
+
+def test_a_node_that_stays_silent_does_not_hold_up_lost_records_for_ever() -> None:
+    world = World()
+    world.want("job")
+    world.holdings = {"a": [Holding("job", 5, Phase.RUNNING, 100)]}
+    world.round()
+    world.round(LEASE_S + 1.0)
+    assert world.records["job"].on == "a"
+    # It is back, and has run a job of which only it knew.
+    world.holdings["b"] = [Holding("job", 6, Phase.RUNNING, 900)]
+    assert (Verb.CLEAR, "b") not in world.round()
+    assert "b runs it at epoch 6" in world.last.alarms[0]
+
+
+def test_without_any_holding_an_empty_store_is_a_new_cluster() -> None:
+    world = World()
+    world.want("job")
+    del world.holdings["b"]
+    assert world.round() == [(Verb.ARRIVE, "a")]

@@ -1,0 +1,73 @@
+"""Records from what the nodes hold, when the store has lost them all.
+
+A new swarm, as after the loss of all managers, has no records, while the nodes run on with what
+they own. The node with the highest epoch of a job owns it. A node that lies can claim jobs here, so
+this is done only while the store has no record at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from dlsched.cluster.core.following import RUNNING
+from dlsched.cluster.core.ledger import ClusterFacts
+from dlsched.cluster.core.records import Holding, Phase, Record, RecordState
+
+_RUNS = (*RUNNING, Phase.ARRIVING)
+_OWNS = (*_RUNS, Phase.AWAY, Phase.ENDED)
+"""Phases of the node that a record named as the owner."""
+
+
+def lost(facts: ClusterFacts) -> dict[str, dict[str, Holding]]:
+    """What nodes hold of desired jobs whose records the store has lost, by job and node."""
+    found: dict[str, dict[str, Holding]] = {}
+    if not facts.records:
+        for node, report in facts.reports.items():
+            for one in report.holdings:
+                if one.job in facts.desired:
+                    found.setdefault(one.job, {})[node] = one
+    return found
+
+
+def rebuilt(job: str, digest: str, holdings: Mapping[str, Holding]) -> Record:
+    """The record of a job from what each node holds of it. `digest`: of its present job file, as
+    that of the file by which it runs is unknown. `holdings`: by node, at least one."""
+    epoch = max(one.epoch for one in holdings.values())
+    latest = {node: one for node, one in sorted(holdings.items()) if one.epoch == epoch}
+    owner = next((node for node, one in latest.items() if one.phase in _OWNS), None)
+    left = _left(holdings, epoch)
+    if owner and left:
+        state, saved = RecordState.MOVING, holdings[left].saved
+        return Record(job, state, owner, epoch, digest, source=left, saved=saved)
+    if owner:
+        return Record(job, RecordState.PLACED, owner, epoch, digest, first=epoch)
+    if left:
+        return Record(job, RecordState.UNDOING, min(latest), epoch, digest, source=left)
+    # The next placement has a higher epoch than all that the nodes know.
+    why = "its record was lost, and no node has it"
+    return Record(job, RecordState.ENDED, min(latest), epoch, digest, why=why)
+
+
+def held_twice(facts: ClusterFacts) -> Iterator[str]:
+    """Jobs that a node runs which is not the owner, at an epoch that the record does not know: no
+    order to end it can be right. Such a node was silent while records were rebuilt, or lies."""
+    for node, report in sorted(facts.reports.items()):
+        for one in report.holdings:
+            record = facts.records.get(one.job)
+            if record is None or record.state is not RecordState.PLACED or record.on == node:
+                continue
+            if one.phase in _RUNS and one.epoch >= record.epoch:
+                yield (
+                    f"{one.job}: {node} runs it at epoch {one.epoch}, its record names {record.on} "
+                    f"at epoch {record.epoch}: remove its file to end both"
+                )
+
+
+def _left(holdings: Mapping[str, Holding], epoch: int) -> str | None:
+    """The node that has set the job aside for the owner of that epoch."""
+    away = [
+        (one.epoch, node)
+        for node, one in holdings.items()
+        if one.phase is Phase.AWAY and one.epoch < epoch
+    ]
+    return max(away)[1] if away else None
