@@ -36,6 +36,7 @@ from dlsched.model.state import JobState, JobView
 
 KEPT_S = 90_000.0
 """How long the epoch of a removed job is known: an hour longer than the controller's record."""
+UNCONFIRMED = f"no manager has confirmed its arrival for {LEASE_S:.0f} s"
 GRANTED_S = 600.0
 """How long a checkpoint may be fetched, from when its job was away."""
 
@@ -182,6 +183,8 @@ class ClusterAgent:
         phase = next_phase(None if own is None else (own.epoch, own.phase), order)
         if phase is None or not self._write(followed(own, order, phase), now_s):
             return
+        if own is not None and phase in _CLEARED:
+            self._drop_incoming(own)
         begins = order.verb is Verb.ARRIVE and order.source is None
         if order.verb is Verb.GIVE_BACK:
             self._node.give_back(order.job)
@@ -225,6 +228,10 @@ class ClusterAgent:
             return
         if own.job in self._views:
             return  # what is left of an earlier stay is still being removed
+        if now_s - self._contact_s > LEASE_S:
+            self._drop_incoming(own)
+            self._fail(own, UNCONFIRMED, now_s)
+            return
         archive, most_bytes = self._archives.incoming(own), self._options.checkpoint_max_bytes
         if course.digest is None:
             self._checkpoints.begin(own.source, own.job, own.epoch, archive, most_bytes)
@@ -253,7 +260,7 @@ class ClusterAgent:
             why = view.reason or ""
             self._write(replace(own, phase=Phase.ENDED, exit_code=code, why=why), now_s)
         elif not own.confirmed and now_s - self._contact_s > LEASE_S:
-            self._fail(own, f"no manager has confirmed its arrival for {LEASE_S:.0f} s", now_s)
+            self._fail(own, UNCONFIRMED, now_s)
         elif own.phase is Phase.SAVING:
             self._saving(own, view, now_s)
         elif own.phase is Phase.REFUSED and now_s > course.since_s + REFUSED_S:
@@ -295,6 +302,11 @@ class ClusterAgent:
         except OSError as error:
             now_s = self._clock.now_s()
             self._fail(own, f"its checkpoint cannot be unpacked: {error.strerror or error}", now_s)
+
+    def _drop_incoming(self, own: Assignment) -> None:
+        """Its checkpoint comes no more, or is needed no more."""
+        self._checkpoints.end(own.job)
+        self._archives.remove_incoming(own)
 
     def _fail(self, own: Assignment, why: str, now_s: float) -> None:
         self._write(replace(own, phase=Phase.FAILED, why=why), now_s)
