@@ -8,19 +8,17 @@ in part, so the sender keeps it within the same bounds: no job can have its node
 
 from __future__ import annotations
 
-import ipaddress
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Final, Literal, TypeVar
 
-from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
+from dlsched.cluster import bounds
 from dlsched.cluster.core.model import EVALUATIONS_MAX, Evaluation, Left, Sharing
 from dlsched.cluster.core.records import Holding, Order, Phase, Saved, Verb
 from dlsched.cluster.core.reports import JobReport, NodeReport
 from dlsched.model.errors import DlschedError
-from dlsched.model.spec import NAME
 from dlsched.model.units import CORES_MAX, plain_text, render_bytes, shown
 
 VERSION: Final = 1
@@ -29,20 +27,6 @@ ORDER_BYTES = 256 << 10
 """Limit of an order, and of a report's request."""
 REPORT_BYTES = 8 << 20
 """Limit of a report: 1,000 jobs with all their evaluations have half of it."""
-
-JOBS_MAX = 4096
-IMAGES_MAX = 4096
-NODES_MAX = 2048
-IMAGE_CHARACTERS = 512
-LINE_CHARACTERS = 500
-WHOLE_MAX = 1 << 53
-"""Of steps, epochs, bytes and counts: larger ones have no exact number in JSON."""
-AMOUNT_MAX = 1e15
-"""Of seconds, core-seconds and rates."""
-VALUE_MAX = 1e100
-"""Of a metric, with either sign."""
-NODE = r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,62}[A-Za-z0-9])?"
-"""A node's name: what a certificate's CN can hold."""
 
 
 class WireError(DlschedError):
@@ -59,44 +43,19 @@ class ReportRequest:
     """The cluster's present members and their IP addresses; an empty one is not known."""
 
 
-def _printable(text: str) -> str:
-    if not text.isprintable():
-        raise ValueError("must be one line of printable characters")
-    return text
-
-
-def _ip_address(text: str) -> str:
-    if text:
-        ipaddress.ip_address(text)
-    return text
-
-
 _STRICT = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
-
-_Job = Annotated[str, Field(pattern=f"^(?:{NAME})$")]
-_Node = Annotated[str, Field(pattern=f"^(?:{NODE})$")]
-_Line = Annotated[str, Field(max_length=LINE_CHARACTERS), AfterValidator(_printable)]
-_Image = Annotated[str, Field(max_length=IMAGE_CHARACTERS), AfterValidator(_printable)]
-_Address = Annotated[str, Field(max_length=64), AfterValidator(_ip_address)]
-_Epoch = Annotated[int, Field(ge=1, le=WHOLE_MAX)]
-_Whole = Annotated[int, Field(ge=0, le=WHOLE_MAX)]
-_ExitCode = Annotated[int, Field(ge=-WHOLE_MAX, le=WHOLE_MAX)]
-_Cores = Annotated[float, Field(ge=0.0, le=CORES_MAX)]
-_Amount = Annotated[float, Field(ge=0.0, le=AMOUNT_MAX)]
-_Value = Annotated[float, Field(ge=-VALUE_MAX, le=VALUE_MAX)]
-_Sha256 = Annotated[str, Field(pattern="^(?:[0-9a-f]{64})?$")]
 
 
 @dataclass(frozen=True, slots=True)
 class _WireSaved:
     __pydantic_config__ = _STRICT
-    step: _Whole
-    sha256: _Sha256 = ""
-    size_bytes: _Whole = 0
+    step: bounds.Whole
+    sha256: bounds.Sha256 = ""
+    size_bytes: bounds.Whole = 0
 
     @classmethod
     def of(cls, saved: Saved | None) -> _WireSaved | None:
-        if saved is None or _whole(saved.step) is None:
+        if saved is None or bounds.whole(saved.step) is None:
             return None
         return cls(saved.step, saved.sha256, saved.size_bytes)
 
@@ -107,13 +66,13 @@ class _WireSaved:
 @dataclass(frozen=True, slots=True)
 class _WireHolding:
     __pydantic_config__ = _STRICT
-    job: _Job
-    epoch: _Epoch
+    job: bounds.Job
+    epoch: bounds.Epoch
     phase: Phase
-    step: _Whole | None = None
+    step: bounds.Whole | None = None
     saved: _WireSaved | None = None
-    exit_code: _ExitCode | None = None
-    why: _Line = ""
+    exit_code: bounds.ExitCode | None = None
+    why: bounds.Line = ""
 
     @classmethod
     def of(cls, one: Holding) -> _WireHolding:
@@ -121,10 +80,10 @@ class _WireHolding:
             one.job,
             one.epoch,
             one.phase,
-            _whole(one.step),
+            bounds.whole(one.step),
             _WireSaved.of(one.saved),
             one.exit_code,
-            _line(one.why),
+            bounds.line(one.why),
         )
 
     def core(self) -> Holding:
@@ -135,18 +94,18 @@ class _WireHolding:
 @dataclass(frozen=True, slots=True)
 class _WireJob:
     __pydantic_config__ = _STRICT
-    name: _Job
-    granted_cores: _Cores = 0.0
-    used_core_s: _Amount = 0.0
-    step: _Whole | None = None
-    reports: _Whole = 0
-    left: tuple[_Amount, _Amount, _Amount] | None = None
-    steps_per_core_s: _Amount | None = None
+    name: bounds.Job
+    granted_cores: bounds.Cores = 0.0
+    used_core_s: bounds.Amount = 0.0
+    step: bounds.Whole | None = None
+    reports: bounds.Whole = 0
+    left: tuple[bounds.Amount, bounds.Amount, bounds.Amount] | None = None
+    steps_per_core_s: bounds.Amount | None = None
     evaluations: Annotated[
-        tuple[tuple[_Amount, _Value], ...], Field(max_length=EVALUATIONS_MAX)
+        tuple[tuple[bounds.Amount, bounds.Value], ...], Field(max_length=EVALUATIONS_MAX)
     ] = ()
-    unmovable: _Line | None = None
-    pause_s: _Amount = 0.0
+    unmovable: bounds.Line | None = None
+    pause_s: bounds.Amount = 0.0
 
     @classmethod
     def of(cls, one: JobReport) -> _WireJob:
@@ -155,19 +114,20 @@ class _WireJob:
             left = None
         return cls(
             one.name,
-            _amount(one.granted_cores, CORES_MAX),
-            _amount(one.used_core_s),
-            _whole(one.step),
-            _whole(one.reports) or 0,
+            bounds.amount(one.granted_cores, CORES_MAX),
+            bounds.amount(one.used_core_s),
+            bounds.whole(one.step),
+            bounds.whole(one.reports) or 0,
             left,
-            _known_amount(one.steps_per_core_s),
+            bounds.known_amount(one.steps_per_core_s),
             tuple(
                 (at_s, value)
                 for at_s, value in one.evaluations[-EVALUATIONS_MAX:]
-                if _is_within(at_s, 0.0, AMOUNT_MAX) and _is_within(value, -VALUE_MAX, VALUE_MAX)
+                if bounds.is_within(at_s, 0.0, bounds.AMOUNT_MAX)
+                and bounds.is_within(value, -bounds.VALUE_MAX, bounds.VALUE_MAX)
             ),
-            None if one.unmovable is None else _line(one.unmovable),
-            _amount(one.pause_s),
+            None if one.unmovable is None else bounds.line(one.unmovable),
+            bounds.amount(one.pause_s),
         )
 
     def core(self) -> JobReport:
@@ -192,34 +152,34 @@ class _WireJob:
 class _WireReport:
     __pydantic_config__ = _STRICT
     v: Literal[1]
-    now_s: _Amount
-    node: _Node
-    capacity_cores: _Cores
-    foreign_cores: _Cores = 0.0
-    memory_free_bytes: _Whole | None = None
-    gpus_free: _Whole = 0
-    images: Annotated[tuple[_Image, ...], Field(max_length=IMAGES_MAX)] = ()
+    now_s: bounds.Amount
+    node: bounds.Node
+    capacity_cores: bounds.Cores
+    foreign_cores: bounds.Cores = 0.0
+    memory_free_bytes: bounds.Whole | None = None
+    gpus_free: bounds.Whole = 0
+    images: Annotated[tuple[bounds.Image, ...], Field(max_length=bounds.IMAGES_MAX)] = ()
     sharing: Sharing = Sharing.SHORTEST
-    age_s: _Amount = 0.0
-    holdings: Annotated[tuple[_WireHolding, ...], Field(max_length=JOBS_MAX)] = ()
-    jobs: Annotated[tuple[_WireJob, ...], Field(max_length=JOBS_MAX)] = ()
+    age_s: bounds.Amount = 0.0
+    holdings: Annotated[tuple[_WireHolding, ...], Field(max_length=bounds.JOBS_MAX)] = ()
+    jobs: Annotated[tuple[_WireJob, ...], Field(max_length=bounds.JOBS_MAX)] = ()
 
     @classmethod
     def of(cls, one: NodeReport, now_s: float) -> _WireReport:
-        images = sorted(name for name in one.images if _is_image(name))
+        images = sorted(name for name in one.images if bounds.is_image(name))
         return cls(
             VERSION,
-            _amount(now_s),
+            bounds.amount(now_s),
             one.node,
-            _amount(one.capacity_cores, CORES_MAX),
-            _amount(one.foreign_cores, CORES_MAX),
-            _whole(one.memory_free_bytes),
-            _whole(one.gpus_free) or 0,
-            tuple(images[:IMAGES_MAX]),
+            bounds.amount(one.capacity_cores, CORES_MAX),
+            bounds.amount(one.foreign_cores, CORES_MAX),
+            bounds.whole(one.memory_free_bytes),
+            bounds.whole(one.gpus_free) or 0,
+            tuple(images[: bounds.IMAGES_MAX]),
             one.sharing,
-            _amount(one.age_s),
-            tuple(map(_WireHolding.of, one.holdings[:JOBS_MAX])),
-            tuple(map(_WireJob.of, one.jobs[:JOBS_MAX])),
+            bounds.amount(one.age_s),
+            tuple(map(_WireHolding.of, one.holdings[: bounds.JOBS_MAX])),
+            tuple(map(_WireJob.of, one.jobs[: bounds.JOBS_MAX])),
         )
 
     def core(self) -> NodeReport:
@@ -243,8 +203,8 @@ class _WireReport:
 class _WireRequest:
     __pydantic_config__ = _STRICT
     v: Literal[1]
-    placed: Annotated[dict[_Job, _Epoch], Field(max_length=JOBS_MAX)]
-    nodes: Annotated[dict[_Node, _Address], Field(max_length=NODES_MAX)]
+    placed: Annotated[dict[bounds.Job, bounds.Epoch], Field(max_length=bounds.JOBS_MAX)]
+    nodes: Annotated[dict[bounds.Node, bounds.Address], Field(max_length=bounds.NODES_MAX)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,12 +212,12 @@ class _WireOrder:
     __pydantic_config__ = _STRICT
     v: Literal[1]
     verb: Verb
-    node: _Node
-    job: _Job
-    epoch: _Epoch
-    source: _Node | None = None
+    node: bounds.Node
+    job: bounds.Job
+    epoch: bounds.Epoch
+    source: bounds.Node | None = None
     saved: _WireSaved | None = None
-    target: _Node | None = None
+    target: bounds.Node | None = None
     text: str = ""
 
 
@@ -360,7 +320,7 @@ def _first(error: ValidationError) -> str:
 
 
 def _version(value: object) -> str:
-    is_plain = isinstance(value, str) or (type(value) is int and abs(value) < WHOLE_MAX)
+    is_plain = isinstance(value, str) or (type(value) is int and abs(value) < bounds.WHOLE_MAX)
     return shown(value) if is_plain else "no version"
 
 
@@ -376,30 +336,6 @@ def _check_once(what: str, names: Iterable[str]) -> None:
         known.add(name)
 
 
-def _is_within(number: float, low: float, high: float) -> bool:
-    return math.isfinite(number) and low <= number <= high
-
-
-def _amount(number: float, most: float = AMOUNT_MAX) -> float:
-    return min(max(float(number), 0.0), most) if not math.isnan(number) else 0.0
-
-
-def _known_amount(number: float | None) -> float | None:
-    return number if number is not None and _is_within(number, 0.0, AMOUNT_MAX) else None
-
-
 def _is_interval(left: Left) -> bool:
     in_order = left.low_core_s <= left.mid_core_s <= left.high_core_s
-    return in_order and all(_is_within(one, 0.0, AMOUNT_MAX) for one in left)
-
-
-def _whole(number: int | None) -> int | None:
-    return number if number is not None and 0 <= number <= WHOLE_MAX else None
-
-
-def _line(text: str) -> str:
-    return plain_text(text[:LINE_CHARACTERS])
-
-
-def _is_image(name: str) -> bool:
-    return len(name) <= IMAGE_CHARACTERS and name.isprintable()
+    return in_order and all(bounds.is_within(one, 0.0, bounds.AMOUNT_MAX) for one in left)

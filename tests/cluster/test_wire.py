@@ -13,24 +13,25 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlsched.cluster import wire
+from dlsched.cluster import bounds, wire
 from dlsched.cluster.core.model import EVALUATIONS_MAX, Evaluation, Left, Sharing
 from dlsched.cluster.core.records import Holding, Order, Phase, Saved, Verb
 from dlsched.cluster.core.reports import JobReport, NodeReport
 from dlsched.cluster.wire import ReportRequest, WireError
 from dlsched.model.spec import NAME
+from dlsched.model.units import CORES_MAX
 
 names = st.from_regex(NAME, fullmatch=True)
-nodes = st.from_regex(re.compile(wire.NODE, re.ASCII), fullmatch=True)
-epochs = st.integers(1, wire.WHOLE_MAX)
-wholes = st.integers(0, wire.WHOLE_MAX)
-amounts = st.floats(0.0, wire.AMOUNT_MAX)
-cores = st.floats(0.0, wire.CORES_MAX)
-lines = st.text(st.characters(exclude_categories=("C", "Z")), max_size=wire.LINE_CHARACTERS)
+nodes = st.from_regex(re.compile(bounds.NODE, re.ASCII), fullmatch=True)
+epochs = st.integers(1, bounds.WHOLE_MAX)
+wholes = st.integers(0, bounds.WHOLE_MAX)
+amounts = st.floats(0.0, bounds.AMOUNT_MAX)
+cores = st.floats(0.0, CORES_MAX)
+lines = st.text(st.characters(exclude_categories=("C", "Z")), max_size=bounds.LINE_CHARACTERS)
 digests = st.just("") | st.from_regex("[0-9a-f]{64}", fullmatch=True)
 saved = st.builds(Saved, wholes, digests, wholes)
 lefts = st.lists(amounts, min_size=3, max_size=3).map(lambda three: Left(*sorted(three)))
-evaluations = st.builds(Evaluation, amounts, st.floats(-wire.VALUE_MAX, wire.VALUE_MAX))
+evaluations = st.builds(Evaluation, amounts, st.floats(-bounds.VALUE_MAX, bounds.VALUE_MAX))
 holdings = st.builds(
     Holding,
     names,
@@ -142,14 +143,14 @@ def test_what_is_out_of_bounds_is_left_out_or_set_to_the_bound() -> None:
         "train",
         evaluations=(Evaluation(2.0, 0.5),),
         unmovable="it has [2J ports",
-        pause_s=wire.AMOUNT_MAX,
+        pause_s=bounds.AMOUNT_MAX,
     )
 
 
 def test_a_thousand_jobs_with_all_their_evaluations_fit() -> None:
     evaluated = tuple(Evaluation(1e5 + index / 7, -1e-5 / 7) for index in range(EVALUATIONS_MAX))
     job = JobReport("x", 1 / 3, 1e9 / 7, 10**9, 10**6, Left(1 / 7, 1e9 / 7, 1e10 / 7), 1 / 7)
-    job = replace(job, evaluations=evaluated, unmovable="x" * wire.LINE_CHARACTERS, pause_s=1 / 7)
+    job = replace(job, evaluations=evaluated, unmovable="x" * bounds.LINE_CHARACTERS, pause_s=1 / 7)
     held = Holding(
         "x", 1 << 40, Phase.RUNNING, 10**9, Saved(10**9, "ab" * 32, 10**12), why="y" * 99
     )

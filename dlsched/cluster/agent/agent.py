@@ -7,18 +7,14 @@ was killed goes on from there, and an order of an earlier epoch is refused.
 from __future__ import annotations
 
 import queue
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from dlsched.cluster.agent.assignments import (
-    Assignment,
-    archive_path,
-    assignment_records,
-    lost_jobs,
-)
+from dlsched.cluster.agent.archives import Archives, differs
+from dlsched.cluster.agent.assignments import Assignment, assignment_records, followed, lost_jobs
+from dlsched.cluster.agent.given_jobs import GivenJobs, parsed
 from dlsched.cluster.agent.ports import Checkpoints, NodeJobs, OrderRefused
 from dlsched.cluster.agent.reporting import NodeFacts, node_report
 from dlsched.cluster.core.following import (
@@ -31,24 +27,19 @@ from dlsched.cluster.core.following import (
 )
 from dlsched.cluster.core.records import Order, Phase, Saved, Verb
 from dlsched.cluster.core.reports import NodeReport
-from dlsched.config.job import parse_spec
 from dlsched.control.ledger.desired import Desired
 from dlsched.control.ports import Clock, DesiredSource
 from dlsched.model.alarms import Alarm, AlarmKey
-from dlsched.model.cycle import CycleReport, RejectedFile
-from dlsched.model.errors import SpecError
-from dlsched.model.facts import ContainerFact
+from dlsched.model.cycle import CycleReport
 from dlsched.model.leaving import LeavingPhase
-from dlsched.model.spec import JobSpec
 from dlsched.model.state import JobState, JobView
 
 KEPT_S = 90_000.0
 """How long the epoch of a removed job is known: an hour longer than the controller's record."""
+UNCONFIRMED = f"no manager has confirmed its arrival for {LEASE_S:.0f} s"
 GRANTED_S = 600.0
 """How long a checkpoint may be fetched, from when its job was away."""
 
-_DESIRED = (*RUNNING, Phase.ENDED)
-"""One that has ended is kept with its container, for its output, until it is cleared."""
 _CLEARED = (Phase.FENCED, Phase.PREPARED, Phase.ARRIVING)
 """What an earlier stay left is removed, and must not start again meanwhile."""
 _LEFT = (Phase.FENCED, Phase.PREPARED, Phase.FAILED)
@@ -71,7 +62,6 @@ class _Course:
     """When its phase began, or this agent."""
     digest: Future[str] | None = None
     """Of the archive that has come."""
-    spec: JobSpec | None = None
 
 
 class ClusterAgent:
@@ -96,8 +86,8 @@ class ClusterAgent:
         self._checkpoints, self._clock, self._digest_of = checkpoints, clock, digest_of
         self._facts = facts
         self._held = assignment_records(options.state_dir)
-        for direction in ("incoming", "outgoing"):
-            self._folder(direction).mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._given = GivenJobs(self._held)
+        self._archives = Archives(options.state_dir)
         self._orders: queue.SimpleQueue[Order] = queue.SimpleQueue()
         self._contact_s = now_s = clock.now_s()
         self._confirmed: Mapping[str, int] = {}
@@ -127,7 +117,7 @@ class ClusterAgent:
             if order.job in self._locals:
                 text = f"{order.job}: {self._options.node} has a job of its own of that name"
                 raise OrderRefused(text, 422)
-            self._parsed(order.job, order.text)
+            parsed(order.job, order.text)
         self._orders.put(order)
         self._clock.wake()
 
@@ -139,7 +129,7 @@ class ClusterAgent:
         granted = peer == own.target and peer in self._members and epoch == own.epoch + 1
         if not granted or self._clock.now_s() - course.since_s > GRANTED_S:
             return None
-        return self._archive("outgoing", own)
+        return self._archives.outgoing(own)
 
     # ------------------------------------------------------------------ for the loop's thread
 
@@ -150,7 +140,7 @@ class ClusterAgent:
         desired = self._inner.scan(now_s)
         here = {own.job for own in self._held.all().values() if own.phase not in _LEFT}
         self._locals = frozenset({*desired.specs, *desired.claimed} - here)
-        return self._merged(desired)
+        return self._given.merged(desired, self.alarms())
 
     def step(self, report: CycleReport) -> None:
         """Go on with every job, by what this cycle showed."""
@@ -174,7 +164,7 @@ class ClusterAgent:
             self._held.all(),
             self._locals,
             self._facts,
-            self._parsed_or_none,
+            self._given.spec_of,
             now_s,
         )
         self._last_s = now_s
@@ -191,8 +181,10 @@ class ClusterAgent:
     def _take(self, order: Order, now_s: float) -> None:
         own = self._held.of(order.job)
         phase = next_phase(None if own is None else (own.epoch, own.phase), order)
-        if phase is None or not self._write(_followed(own, order, phase), now_s):
+        if phase is None or not self._write(followed(own, order, phase), now_s):
             return
+        if own is not None and phase in _CLEARED:
+            self._drop_incoming(own)
         begins = order.verb is Verb.ARRIVE and order.source is None
         if order.verb is Verb.GIVE_BACK:
             self._node.give_back(order.job)
@@ -202,36 +194,23 @@ class ClusterAgent:
     def _resume(self) -> None:
         """Tell the runtime, before its first cycle, what an earlier agent has written."""
         held = self._held.all().values()
-        folder, away = self._options.state_dir, (Phase.AWAY, *_CLEARED)
+        away = (Phase.AWAY, *_CLEARED)
         # Another node may have those whose file is lost: what is set aside of them stays so.
-        lost = lost_jobs(folder, self._held.all())
-        aside = {job: archive_path(folder, "outgoing", job, 0) for job in lost}
-        aside |= {own.job: self._archive("outgoing", own) for own in held if own.phase in away}
+        lost = lost_jobs(self._options.state_dir, self._held.all())
+        aside = {job: self._archives.of_lost(job) for job in lost}
+        aside |= {own.job: self._archives.outgoing(own) for own in held if own.phase in away}
         self._node.keep_away(aside)
         for own in held:
             if own.phase in _CLEARED:
                 self._node.clear(own.job)
             elif own.phase in RUNNING and not own.confirmed:
                 self._bring(own)
-        self._remove_others(held)
-
-    def _remove_others(self, held: Collection[Assignment]) -> None:
-        """Remove archives that no job needs, and what is not whole."""
-        needed = {self._archive("outgoing", own) for own in held if own.phase is Phase.AWAY}
-        needed |= {
-            self._archive("incoming", own)
-            for own in held
-            if own.phase in (*RUNNING, Phase.FAILED) and not own.confirmed
-        }
-        for direction in ("incoming", "outgoing"):
-            for path in self._folder(direction).iterdir():
-                if path not in needed:
-                    _remove(path)
+        self._archives.remove_others(held)
 
     # ------------------------------------------------------------------ steps
 
     def _fenced(self, own: Assignment, course: _Course, now_s: float) -> None:
-        _remove(self._archive("incoming", own))
+        self._archives.remove_incoming(own)
         if now_s > course.since_s + KEPT_S:
             self._forget(own)
 
@@ -249,7 +228,11 @@ class ClusterAgent:
             return
         if own.job in self._views:
             return  # what is left of an earlier stay is still being removed
-        archive, most_bytes = self._archive("incoming", own), self._options.checkpoint_max_bytes
+        if now_s - self._contact_s > LEASE_S:
+            self._drop_incoming(own)
+            self._fail(own, UNCONFIRMED, now_s)
+            return
+        archive, most_bytes = self._archives.incoming(own), self._options.checkpoint_max_bytes
         if course.digest is None:
             self._checkpoints.begin(own.source, own.job, own.epoch, archive, most_bytes)
             problem = self._checkpoints.fetched(own.job, own.epoch)
@@ -258,10 +241,10 @@ class ClusterAgent:
             elif problem is not None:
                 course.digest = self._digest_of(archive)
         elif course.digest.done():
-            problem = _differs(course.digest, archive, own.saved)
+            problem = differs(course.digest, archive, own.saved)
             course.digest = None
             if problem is not None:
-                _remove(archive)
+                self._archives.remove_incoming(own)
                 self._fail(own, problem, now_s)
             elif self._write(replace(own, phase=Phase.RUNNING), now_s):
                 self._bring(own)
@@ -271,13 +254,13 @@ class ClusterAgent:
         if self._confirmed.get(own.job) == own.epoch and not own.confirmed:
             own = replace(own, confirmed=True)
             if self._write(own, now_s, begins=False):
-                _remove(self._archive("incoming", own))
+                self._archives.remove_incoming(own)
         if view is not None and view.state in (JobState.FINISHED, JobState.FAILED):
             code = 0 if view.state is JobState.FINISHED else 1
             why = view.reason or ""
             self._write(replace(own, phase=Phase.ENDED, exit_code=code, why=why), now_s)
         elif not own.confirmed and now_s - self._contact_s > LEASE_S:
-            self._fail(own, f"no manager has confirmed its arrival for {LEASE_S:.0f} s", now_s)
+            self._fail(own, UNCONFIRMED, now_s)
         elif own.phase is Phase.SAVING:
             self._saving(own, view, now_s)
         elif own.phase is Phase.REFUSED and now_s > course.since_s + REFUSED_S:
@@ -293,14 +276,14 @@ class ClusterAgent:
 
     def _saving(self, own: Assignment, view: JobView | None, now_s: float) -> None:
         leaving = self._node.leaving(own.job)
-        spec = self._parsed_or_none(own)
+        spec = self._given.spec_of(own)
         if leaving is None:
             runs = view is not None and view.runs
             if spec is None or spec.checkpoint is None or not runs:
                 why = "it declares no checkpoint" if runs else "it does not run"
                 self._write(replace(own, phase=Phase.REFUSED, why=why), now_s)
                 return
-            archive = self._archive("outgoing", own)
+            archive = self._archives.outgoing(own)
             self._node.leave(own.job, spec.checkpoint, archive, self._options.checkpoint_max_bytes)
         elif leaving.phase is LeavingPhase.REFUSED:
             self._write(replace(own, phase=Phase.REFUSED, why=leaving.why), now_s)
@@ -315,77 +298,20 @@ class ClusterAgent:
     def _bring(self, own: Assignment) -> None:
         """Let the job's next container begin with the archive that has come."""
         try:
-            self._node.bring(own.job, own.epoch, self._archive("incoming", own))
+            self._node.bring(own.job, own.epoch, self._archives.incoming(own))
         except OSError as error:
             now_s = self._clock.now_s()
             self._fail(own, f"its checkpoint cannot be unpacked: {error.strerror or error}", now_s)
 
+    def _drop_incoming(self, own: Assignment) -> None:
+        """Its checkpoint comes no more, or is needed no more."""
+        self._checkpoints.end(own.job)
+        self._archives.remove_incoming(own)
+
     def _fail(self, own: Assignment, why: str, now_s: float) -> None:
         self._write(replace(own, phase=Phase.FAILED, why=why), now_s)
 
-    # ------------------------------------------------------------------ desired jobs
-
-    def _merged(self, desired: Desired) -> Desired:
-        specs: dict[str, JobSpec] = {}
-        for own in self._held.all().values():
-            if own.phase in _DESIRED and (spec := self._parsed_or_none(own)) is not None:
-                specs[own.job] = spec
-        twice = [
-            RejectedFile(
-                desired.sources.get(job, job),
-                job,
-                (f"{job}: the cluster has given this node a job of that name",),
-            )
-            for job in sorted(specs.keys() & desired.specs.keys())
-        ]
-        return replace(
-            desired,
-            specs={**desired.specs, **specs},
-            sources={**desired.sources, **{job: self._source(job) for job in specs}},
-            rejected=(*desired.rejected, *twice),
-            spares=lambda fact: self._spared(fact, desired),
-            claimed=(*desired.claimed, *specs),
-            alarms=(*desired.alarms, *self.alarms()),
-        )
-
-    def _spared(self, fact: ContainerFact, desired: Desired) -> str | None:
-        """Why a container of a job that is not desired is left alone; None: it is removed."""
-        if fact.source != self._source(fact.job):
-            return desired.spares(fact)
-        own = self._held.of(fact.job)
-        if own is None:
-            return f"its file {fact.source} is lost, and no controller has given it away"
-        if own.phase in _DESIRED:
-            return f"its file {fact.source} cannot be read"
-        if own.phase is Phase.ARRIVING and own.source is None:
-            return "the cluster gives it to this node again"  # whose file was lost
-        return None
-
-    def _source(self, job: str) -> str:
-        return str(self._held.path(job))
-
-    def _parsed(self, job: str, text: str) -> JobSpec:
-        """The job's spec. Raises OrderRefused with the problems, a line each."""
-        try:
-            spec = parse_spec(text, f"{job}.yaml")
-        except SpecError as error:
-            lines = "\n".join(str(problem) for problem in error.problems)
-            raise OrderRefused(lines, 422) from None
-        if spec.name != job:
-            raise OrderRefused(f"the job file of {job} is one of {spec.name}", 422)
-        return replace(spec, owner=0)  # only an operator writes to a manager's folder
-
-    def _parsed_or_none(self, own: Assignment) -> JobSpec | None:
-        """The spec, parsed once; None: this version of dlsched cannot read the file any more."""
-        course = self._courses[own.job]
-        if course.spec is None:
-            try:
-                course.spec = self._parsed(own.job, own.text)
-            except OrderRefused:
-                return None
-        return course.spec
-
-    # ------------------------------------------------------------------ files
+    # ------------------------------------------------------------------ durable files
 
     def _write(self, own: Assignment, now_s: float, *, begins: bool = True) -> bool:
         """Whether the file was written; else nothing has changed, and the next cycle tries again.
@@ -399,7 +325,7 @@ class ClusterAgent:
         self._unwritten = None
         course = self._courses.setdefault(own.job, _Course(now_s))
         if begins:
-            course.since_s, course.spec, course.digest = now_s, None, None
+            course.since_s, course.digest = now_s, None
         return True
 
     def _forget(self, own: Assignment) -> None:
@@ -409,54 +335,3 @@ class ClusterAgent:
             self._unwritten = f"{own.job}: its file cannot be removed: {error}"
             return
         del self._courses[own.job]
-
-    def _folder(self, direction: str) -> Path:
-        return archive_path(self._options.state_dir, direction, "x", 0).parent
-
-    def _archive(self, direction: str, own: Assignment) -> Path:
-        return archive_path(self._options.state_dir, direction, own.job, own.epoch)
-
-
-def _remove(archive: Path) -> None:
-    """Where it cannot be removed, it is tried again at the next start."""
-    with suppress(OSError):
-        archive.unlink(missing_ok=True)
-
-
-def _followed(own: Assignment | None, order: Order, phase: Phase) -> Assignment:
-    """What is written before an order is followed."""
-    match order.verb:
-        case Verb.PREPARE:
-            return Assignment(order.job, order.epoch, phase, order.text)
-        case Verb.ARRIVE:
-            return Assignment(
-                order.job,
-                order.epoch,
-                phase,
-                order.text,
-                source=order.source,
-                saved=order.saved,
-                confirmed=order.source is None,
-            )
-        case Verb.CLEAR:
-            return Assignment(order.job, order.epoch, phase)
-        case Verb.LEAVE:
-            assert own is not None
-            # Only what has arrived is asked to leave.
-            return replace(own, phase=phase, target=order.target, confirmed=True, why="")
-        case Verb.GIVE_BACK:
-            assert own is not None
-            return replace(own, epoch=order.epoch, phase=phase, target=None, confirmed=True, why="")
-
-
-def _differs(digest: Future[str], archive: Path, saved: Saved) -> str | None:
-    """Why what came differs from the one that the source has; None: it does not."""
-    try:
-        size_bytes, found = archive.stat().st_size, digest.result()
-    except OSError as error:
-        return f"its checkpoint cannot be read: {error.strerror or error}"
-    if size_bytes != saved.size_bytes:
-        return f"its checkpoint has {size_bytes} bytes instead of {saved.size_bytes}"
-    if found != saved.sha256:
-        return f"its checkpoint has digest {found[:12]} instead of {saved.sha256[:12]}"
-    return None

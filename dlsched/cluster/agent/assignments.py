@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from dlsched.cluster.core.records import Phase, Saved
+from dlsched.cluster.core.records import Order, Phase, Saved, Verb
 from dlsched.model.spec import NAME
 from dlsched.store.records import BROKEN, Records
 
@@ -54,6 +54,27 @@ def lost_jobs(state_dir: Path, held: Collection[str]) -> frozenset[str]:
     return frozenset(jobs - set(held))
 
 
-def archive_path(state_dir: Path, direction: str, job: str, epoch: int) -> Path:
-    """Where an archive of that job lies. `direction`: incoming or outgoing."""
-    return state_dir / FOLDER / direction / f"{job}-e{epoch}.tar"
+def followed(own: Assignment | None, order: Order, phase: Phase) -> Assignment:
+    """What is written before an order is followed."""
+    match order.verb:
+        case Verb.PREPARE:
+            return Assignment(order.job, order.epoch, phase, order.text)
+        case Verb.ARRIVE:
+            return Assignment(
+                order.job,
+                order.epoch,
+                phase,
+                order.text,
+                source=order.source,
+                saved=order.saved,
+                confirmed=order.source is None,
+            )
+        case Verb.CLEAR:
+            return Assignment(order.job, order.epoch, phase)
+        case Verb.LEAVE:
+            assert own is not None
+            # Only what has arrived is asked to leave.
+            return replace(own, phase=phase, target=order.target, confirmed=True, why="")
+        case Verb.GIVE_BACK:
+            assert own is not None
+            return replace(own, epoch=order.epoch, phase=phase, target=None, confirmed=True, why="")

@@ -9,9 +9,11 @@ import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
+from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
 
+from dlsched.cluster.bounds import LINE_CHARACTERS
 from dlsched.cluster.certificates import Certificates
 from dlsched.cluster.https import (
     PORT,
@@ -22,7 +24,6 @@ from dlsched.cluster.https import (
     NotAnswered,
     refusal,
 )
-from dlsched.cluster.wire import LINE_CHARACTERS
 from dlsched.model.units import plain_text, render_bytes, render_seconds
 from dlsched.store.atomic import sync_folder
 
@@ -42,6 +43,17 @@ _POLL_S = 0.2
 _ERROR_BYTES = 64 << 10
 
 
+@dataclass(slots=True)
+class _Fetch:
+    """The last one of a job."""
+
+    epoch: int
+    to: Path
+    work: Future[None] | None = None
+    result: str | None = None
+    """None: it is under way; else the empty text, or why it failed."""
+
+
 class HttpsCheckpoints:
     """The port Checkpoints."""
 
@@ -59,10 +71,7 @@ class HttpsCheckpoints:
         self._free_bytes = free_bytes or _free_bytes
         self._thread = LoopThread("cluster-fetching")
         self._lock = threading.Lock()
-        # The last fetch of each job: its epoch, itself, and what came of it.
-        self._epochs: dict[str, int] = {}
-        self._fetches: dict[str, Future[None]] = {}
-        self._results: dict[str, str] = {}
+        self._fetches: dict[str, _Fetch] = {}
 
     def start(self) -> None:
         self._thread.start()
@@ -75,33 +84,42 @@ class HttpsCheckpoints:
         """Begin to fetch into a file that must not exist; again: changes nothing. A lower epoch
         of the job is given up."""
         with self._lock:
-            if self._epochs.get(job, 0) >= epoch:
+            last = self._fetches.get(job)
+            if last is not None and last.epoch >= epoch:
                 return
-            if job in self._fetches:
-                self._fetches[job].cancel()
-            self._epochs[job] = epoch
-            self._results.pop(job, None)
-            work = self._fetch(source, job, epoch, to, most_bytes)
-            self._fetches[job] = self._thread.begin(work)
+            self._drop(job)
+            self._fetches[job] = fetch = _Fetch(epoch, to)
+            fetch.work = self._thread.begin(self._run(source, job, fetch, most_bytes))
+
+    def end(self, job: str) -> None:
+        """Give up what is being fetched of the job, if anything: no file comes any more."""
+        with self._lock:
+            self._drop(job)
 
     def fetched(self, job: str, epoch: int) -> str | None:
         """None: under way; else the empty text, or why it failed, and then there is no file."""
         with self._lock:
-            if self._epochs.get(job) != epoch:
+            fetch = self._fetches.get(job)
+            if fetch is None or fetch.epoch != epoch:
                 return f"epoch {epoch} of {job} is not being fetched"
-            return self._results.get(job)
+            return fetch.result
 
-    async def _fetch(self, source: str, job: str, epoch: int, to: Path, most_bytes: int) -> None:
+    def _drop(self, job: str) -> None:
+        if (fetch := self._fetches.pop(job, None)) is not None and fetch.work is not None:
+            fetch.work.cancel()
+
+    async def _run(self, source: str, job: str, fetch: _Fetch, most_bytes: int) -> None:
+        to = fetch.to
         result = "it was given up"
         try:
             destination = await self._find(source)
-            target = f"/v1/cluster/jobs/{job}/checkpoint?epoch={epoch}"
+            target = f"/v1/cluster/jobs/{job}/checkpoint?epoch={fetch.epoch}"
             async with (
                 asyncio.timeout(SILENT_S) as silence,
                 self._client.ask(destination, "GET", target) as answer,
             ):
                 size_bytes = await self._size(answer, to, most_bytes)
-                await _write(answer, size_bytes, to, silence)
+                await self._write(answer, size_bytes, job, fetch, silence)
             result = ""
         except NotAnswered as error:
             result = f"{source}: {error}"
@@ -115,8 +133,7 @@ class HttpsCheckpoints:
             result = f"{source}: {type(error).__name__}"
         finally:
             with self._lock:
-                if self._epochs.get(job) == epoch:
-                    self._results[job] = plain_text(result[:LINE_CHARACTERS])
+                fetch.result = plain_text(result[:LINE_CHARACTERS])
 
     async def _find(self, source: str) -> Destination:
         """Raises NotAnswered."""
@@ -146,34 +163,39 @@ class HttpsCheckpoints:
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
         return size_bytes
 
-
-async def _write(answer: Answer, size_bytes: int, to: Path, silence: asyncio.Timeout) -> None:
-    """Write it durably; a cut one leaves no file. Raises OSError and what reading raises."""
-    unfinished = to.with_name(f".{to.name}.tmp")
-    unfinished.unlink(missing_ok=True)  # of a killed run
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    descriptor = os.open(unfinished, flags, 0o600)
-    try:
-        with os.fdopen(descriptor, "wb") as stream:
-            async with asyncio.timeout(GRACE_S + size_bytes / SLOWEST_BYTES_PER_S):
-                left = size_bytes
-                async for block in answer.blocks():
-                    if (left := left - len(block)) < 0:  # it may be chunked, too
-                        raise NotAnswered("the checkpoint is longer than its answer says")
-                    stream.write(block)
-                    silence.reschedule(asyncio.get_running_loop().time() + SILENT_S)
-            silence.reschedule(None)
-            stream.flush()
-            await asyncio.to_thread(os.fsync, descriptor)
-        # Unlike a rename it replaces nothing.
-        to.hardlink_to(unfinished)
-    finally:
-        unfinished.unlink(missing_ok=True)
-    try:
-        sync_folder(to.parent)
-    except OSError:
-        to.unlink(missing_ok=True)
-        raise
+    async def _write(
+        self, answer: Answer, size_bytes: int, job: str, fetch: _Fetch, silence: asyncio.Timeout
+    ) -> None:
+        """Write it durably; a cut one leaves no file. Raises OSError and what reading raises."""
+        to = fetch.to
+        unfinished = to.with_name(f".{to.name}.tmp")
+        unfinished.unlink(missing_ok=True)  # of a killed run
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        descriptor = os.open(unfinished, flags, 0o600)
+        try:
+            with os.fdopen(descriptor, "wb") as stream:
+                async with asyncio.timeout(GRACE_S + size_bytes / SLOWEST_BYTES_PER_S):
+                    left = size_bytes
+                    async for block in answer.blocks():
+                        if (left := left - len(block)) < 0:  # it may be chunked, too
+                            raise NotAnswered("the checkpoint is longer than its answer says")
+                        stream.write(block)
+                        silence.reschedule(asyncio.get_running_loop().time() + SILENT_S)
+                silence.reschedule(None)
+                stream.flush()
+                await asyncio.to_thread(os.fsync, descriptor)
+            with self._lock:
+                if self._fetches.get(job) is not fetch:
+                    raise asyncio.CancelledError
+                # Unlike a rename it replaces nothing.
+                to.hardlink_to(unfinished)
+        finally:
+            unfinished.unlink(missing_ok=True)
+        try:
+            sync_folder(to.parent)
+        except OSError:
+            to.unlink(missing_ok=True)
+            raise
 
 
 def _free_bytes(folder: Path) -> int:

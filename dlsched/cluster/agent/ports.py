@@ -79,6 +79,11 @@ class Checkpoints(Protocol):
         """Begin to fetch into a file that must not exist; again: changes nothing."""
         ...
 
+    def end(self, job: str) -> None:
+        """Give up what is being fetched of that job, if anything: once this returns, no file of it
+        comes any more."""
+        ...
+
     def fetched(self, job: str, epoch: int) -> str | None:
         """None: under way; else the empty text, or why it failed, and then there is no file."""
         ...

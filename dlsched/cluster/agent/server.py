@@ -37,13 +37,12 @@ from dlsched.api.sockets import open_tcp
 from dlsched.api.stream import in_time
 from dlsched.cluster.agent.ports import NodeAgent, OrderRefused
 from dlsched.cluster.agent.tls import Door, TlsFront
+from dlsched.cluster.bounds import LINE_CHARACTERS, WHOLE_MAX
 from dlsched.cluster.certificates import Certificates, Peer, peer
 from dlsched.cluster.core.records import Order, Verb
 from dlsched.cluster.https import OwnIdentity
 from dlsched.cluster.wire import (
-    LINE_CHARACTERS,
     ORDER_BYTES,
-    WHOLE_MAX,
     WireError,
     read_order,
     read_request,
@@ -240,7 +239,7 @@ class _Routes:
 
 class ArchiveResponse(StreamingResponse):
     """A file in blocks, never whole in memory. A caller who takes nothing is cut off, and so is one
-    whose file became shorter: it must not take part of it for the whole."""
+    whose file was removed or became shorter: it must not take part of it for the whole."""
 
     def __init__(self, descriptor: int, abort: Callable[[], None]) -> None:
         """Takes over the descriptor, at the file's begin."""
@@ -264,7 +263,8 @@ class ArchiveResponse(StreamingResponse):
         left = self._size_bytes
         while left:
             block = await run_in_threadpool(os.read, self._descriptor, min(left, _BLOCK_BYTES))
-            if not block:
+            removed = not os.fstat(self._descriptor).st_nlink
+            if removed or not block:
                 self._abort()
                 await asyncio.get_running_loop().create_future()  # the disconnect cancels this
             left -= len(block)

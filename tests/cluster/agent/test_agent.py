@@ -12,7 +12,15 @@ from dlsched.cluster.agent.agent import GRANTED_S, KEPT_S
 from dlsched.cluster.core.following import LEASE_S, RESERVED_S
 from dlsched.cluster.core.records import Order, Phase, RecordState, Saved, Verb
 from dlsched.control.ledger.desired import Desired
-from tests.cluster.agent.world import JOB, MOVABLE_S, TEXT, Killed, PlayedNode, World
+from tests.cluster.agent.world import (
+    JOB,
+    MOVABLE_S,
+    TEXT,
+    Killed,
+    NodeUnderTest,
+    PlayedNode,
+    World,
+)
 
 
 @pytest.fixture
@@ -116,6 +124,47 @@ def test_room_that_is_kept_lapses(world: World) -> None:
     world.now += RESERVED_S
     world.second()
     assert phase(world, "b") is None
+
+
+@pytest.mark.parametrize(
+    "order",
+    [
+        Order(Verb.CLEAR, "b", JOB, 2),
+        Order(Verb.CLEAR, "b", JOB, 7),
+        Order(Verb.ARRIVE, "b", JOB, 7, text=TEXT),
+    ],
+)
+def test_what_is_fetched_ends_with_its_epoch(world: World, order: Order) -> None:
+    target = arriving(world)
+    assert target.fetches.ended == []
+    (came,) = target.folder.glob("cluster/incoming/*")
+    world.deliver(order)
+    target.cycle()
+    assert target.fetches.ended == [JOB]
+    assert not came.exists()
+
+
+def arriving(world: World) -> NodeUnderTest:
+    """The node that a checkpoint comes to, but never whole."""
+    target = world.nodes["b"]
+    target.fetches.ended.clear()
+    target.fetches.slow = True
+    world.seconds(MOVABLE_S)
+    world.move("b")
+    world.until(lambda: bool(list(target.folder.glob("cluster/incoming/*"))))
+    target.fetches.ended.clear()
+    return target
+
+
+def test_a_fetch_ends_without_a_manager(world: World) -> None:
+    target = arriving(world)
+    world.cut = {"b"}
+    world.seconds(int(LEASE_S) + 3)
+    assert target.fetches.ended and not list(target.folder.glob("cluster/incoming/*"))
+    target.fetches.slow = False
+    world.seconds(3)
+    assert not target.engine.started_from
+    assert phase(world, "b") is Phase.FAILED
 
 
 def test_an_arrival_that_no_manager_confirms_ends(world: World) -> None:

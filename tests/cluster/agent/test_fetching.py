@@ -370,6 +370,37 @@ def test_a_later_epoch_ends_the_earlier_fetch(
     assert [path.name for path in folder.iterdir()] == ["e10"]
 
 
+@pytest.mark.parametrize("late", [False, True], ids=["on its way", "about to be whole"])
+def test_what_is_given_up_leaves_no_file(
+    source: Certificates,
+    checkpoints: HttpsCheckpoints,
+    port: int,
+    folder: Path,
+    late: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    synced = threading.Event()
+
+    def sync(_descriptor: int) -> None:
+        checkpoints._fetches["train"].work = None  # too late to be cancelled
+        checkpoints.end("train")
+        synced.set()
+
+    monkeypatch.setattr(fetching.os, "fsync", sync)
+    answer = HEAD + b"x" * 1000 if late else b""
+    with stage(port, source, lambda tls: tls.sendall(answer) if late else drip(tls)) as serves:
+        checkpoints.begin("node-1", "train", 8, folder / "x", MOST)
+        if late:
+            assert synced.wait(30.0)
+        else:
+            until(lambda: list(folder.iterdir()))
+            checkpoints.end("train")
+        serves.join(5.0)
+        assert not serves.is_alive()
+        until(lambda: not list(folder.iterdir()))
+    assert checkpoints.fetched("train", 8) == "epoch 8 of train is not being fetched"
+
+
 def test_a_stop_leaves_no_part_of_a_file(
     source: Certificates, target: Certificates, port: int, folder: Path
 ) -> None:

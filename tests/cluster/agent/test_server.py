@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import socket
 import ssl
 import time
@@ -459,7 +460,9 @@ def test_a_node_that_takes_nothing_of_a_checkpoint_is_cut_off(
         until(lambda: not server._server.server_state.connections)
 
 
-def test_a_checkpoint_that_became_shorter_is_cut(
+@pytest.mark.parametrize("change", ["shorter", "removed"])
+def test_a_checkpoint_that_changes_is_cut(
+    change: str,
     server: AgentServer,
     agent: FakeAgent,
     port: int,
@@ -478,8 +481,10 @@ def test_a_checkpoint_that_became_shorter_is_cut(
         with contextlib.suppress(*REFUSED):
             while block := tls.recv(1 << 16):
                 received += len(block)
-                if archive.stat().st_size:
-                    archive.write_bytes(b"")
+                if change == "removed":
+                    archive.unlink(missing_ok=True)
+                else:
+                    os.truncate(archive, 0)
     assert received < 255 << 20
 
 

@@ -209,11 +209,12 @@ class NodeUnderTest:
     def begin(self) -> None:
         """Start the agent anew from its files."""
         self.node = PlayedNode(self.engine)
+        self.fetches = Fetches(self)
         self.agent = ClusterAgent(
             AgentOptions(self.name, self.folder, 1 << 30),
             self,
             self.node,
-            Fetches(self),
+            self.fetches,
             self.world,
             _digest_of,
             NodeFacts(lambda: "fair"),
@@ -261,6 +262,9 @@ class Fetches:
     def __init__(self, node: NodeUnderTest) -> None:
         self._node = node
         self._results: dict[tuple[str, int], str] = {}
+        self.ended: list[str] = []
+        self.slow = False
+        """Whether nothing that is fetched is ever whole."""
 
     def begin(self, source: str, job: str, epoch: int, to: Path, most_bytes: int) -> None:
         if (job, epoch) in self._results:
@@ -274,8 +278,13 @@ class Fetches:
             assert path.stat().st_size <= most_bytes
             to.write_bytes(path.read_bytes())
 
+    def end(self, job: str) -> None:
+        self.ended.append(job)
+        for key in [key for key in self._results if key[0] == job]:
+            del self._results[key]
+
     def fetched(self, job: str, epoch: int) -> str | None:
-        return self._results.get((job, epoch))
+        return None if self.slow else self._results.get((job, epoch))
 
 
 class Moves(SpreadPolicy):

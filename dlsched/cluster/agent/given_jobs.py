@@ -1,0 +1,97 @@
+"""The jobs that the cluster has given this node, beside those of the node's own folder."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from dlsched.cluster.agent.assignments import Assignment
+from dlsched.cluster.agent.ports import OrderRefused
+from dlsched.cluster.core.following import RUNNING
+from dlsched.cluster.core.records import Phase
+from dlsched.config.job import parse_spec
+from dlsched.control.ledger.desired import Desired
+from dlsched.model.alarms import Alarm
+from dlsched.model.cycle import RejectedFile
+from dlsched.model.errors import SpecError
+from dlsched.model.facts import ContainerFact
+from dlsched.model.spec import JobSpec
+from dlsched.store.records import Records
+
+_DESIRED = (*RUNNING, Phase.ENDED)
+"""One that has ended is kept with its container, for its output, until it is cleared."""
+
+
+class GivenJobs:
+    """Desired jobs by their durable files."""
+
+    def __init__(self, held: Records[Assignment]) -> None:
+        self._held = held
+        self._specs: dict[str, tuple[str, JobSpec | None]] = {}
+        """By job: what was parsed, and what came of it."""
+
+    def spec_of(self, own: Assignment) -> JobSpec | None:
+        """The spec, parsed once; None: this version of dlsched cannot read the file."""
+        text, spec = self._specs.get(own.job, (None, None))
+        if text != own.text:
+            try:
+                spec = parsed(own.job, own.text)
+            except OrderRefused:
+                spec = None
+            self._specs[own.job] = (own.text, spec)
+        return spec
+
+    def merged(self, desired: Desired, alarms: tuple[Alarm, ...]) -> Desired:
+        """The node's own jobs and those that the cluster has given it."""
+        held = self._held.all()
+        for job in self._specs.keys() - held.keys():
+            del self._specs[job]
+        specs = {
+            own.job: spec
+            for own in held.values()
+            if own.phase in _DESIRED and (spec := self.spec_of(own)) is not None
+        }
+        twice = [
+            RejectedFile(
+                desired.sources.get(job, job),
+                job,
+                (f"{job}: the cluster has given this node a job of that name",),
+            )
+            for job in sorted(specs.keys() & desired.specs.keys())
+        ]
+        return replace(
+            desired,
+            specs={**desired.specs, **specs},
+            sources={**desired.sources, **{job: self._source(job) for job in specs}},
+            rejected=(*desired.rejected, *twice),
+            spares=lambda fact: self._spared(fact, desired),
+            claimed=(*desired.claimed, *specs),
+            alarms=(*desired.alarms, *alarms),
+        )
+
+    def _spared(self, fact: ContainerFact, desired: Desired) -> str | None:
+        """Why a container of a job that is not desired is left alone; None: it is removed."""
+        if fact.source != self._source(fact.job):
+            return desired.spares(fact)
+        own = self._held.of(fact.job)
+        if own is None:
+            return f"its file {fact.source} is lost, and no controller has given it away"
+        if own.phase in _DESIRED:
+            return f"its file {fact.source} cannot be read"
+        if own.phase is Phase.ARRIVING and own.source is None:
+            return "the cluster gives it to this node again"  # whose file was lost
+        return None
+
+    def _source(self, job: str) -> str:
+        return str(self._held.path(job))
+
+
+def parsed(job: str, text: str) -> JobSpec:
+    """The job's spec. Raises OrderRefused with the problems, a line each."""
+    try:
+        spec = parse_spec(text, f"{job}.yaml")
+    except SpecError as error:
+        lines = "\n".join(str(problem) for problem in error.problems)
+        raise OrderRefused(lines, 422) from None
+    if spec.name != job:
+        raise OrderRefused(f"the job file of {job} is one of {spec.name}", 422)
+    return replace(spec, owner=0)  # only an operator writes to a manager's folder
