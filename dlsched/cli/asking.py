@@ -15,9 +15,10 @@ from dlsched.model.errors import DaemonUnavailable
 
 @click.command(short_help="Show every job, its target and whether it is met.")
 @click.option("--all", "-a", "_all", is_flag=True, help="No effect: stopped jobs are always shown.")
+@click.option("--cluster", is_flag=True, help="Show the cluster's nodes and jobs: on a manager.")
 @options.output
 @options.asking
-def ps(_all: bool, output: str, config: Path | None, run_dir: Path | None) -> None:
+def ps(_all: bool, cluster: bool, output: str, config: Path | None, run_dir: Path | None) -> None:
     """Show every job, its target, whether it is met, and why the job is as it is.
 
     RESULT of a service is OK where the latency is not above the target, else LATE and by how much
@@ -29,12 +30,20 @@ def ps(_all: bool, output: str, config: Path | None, run_dir: Path | None) -> No
     `in 4 min (3-6)` with its 80 % interval; `lacks 1.2 cores` that other jobs have; `at best 64 ms`
     on this node, whatever else runs on it; `?` not known yet. `dlsched why` gives the numbers.
 
+    With --cluster it is `dlsched cluster status`: jobs of all hosts, each with its node.
+
     \b
     Examples:
       dlsched ps
       dlsched ps --json | jq '.jobs[] | select(.satisfied_slo == false) | .name'
       dlsched ps --json | jq '.jobs[] | {name, in_s: .outlook[0].in_s}'
+      dlsched ps --cluster
     """
+    if cluster:
+        from dlsched.cli.cluster import print_status
+
+        print_status(output, config, run_dir)
+        return
     daemon = options.daemon(config, run_dir)
     try:
         if output == "json":

@@ -118,6 +118,15 @@ def test_status_as_json_is_the_file(program: Program, folders: Path) -> None:
     assert json.loads(done.stdout) == json.loads(file.read_text())
 
 
+def test_ps_shows_the_cluster_the_same_way(program: Program, folders: Path) -> None:
+    assert program("ps", "--cluster").exit_code == 3
+    done = show(program, folders, replace(example(), written_at=written_ago(3 * 86_400.0)))
+    assert "resnet" in done.stdout
+    assert program("ps", "--cluster").stdout == done.stdout
+    table = json.loads(program("ps", "--cluster", "--json").stdout)
+    assert [one["node"] for one in table["jobs"]] == ["n1"]
+
+
 def test_an_old_status_says_so(program: Program, folders: Path) -> None:
     done = show(program, folders, replace(example(), written_at=written_ago(600.0)))
     assert "10 min old: the controller on this host has ended, or hangs" in done.stdout
