@@ -14,7 +14,7 @@ from dlsched.cli.output import print_json, say
 from dlsched.model.errors import DlschedError
 
 if TYPE_CHECKING:
-    from dlsched.cluster.status import ClusterStatus, JobRow, QueueRow
+    from dlsched.api.cluster_schema import ClusterStatus, JobRow, QueueRow
     from dlsched.cluster.store import ClusterStore, Member
 
 _FOLDER = click.Path(file_okay=False, path_type=Path)
