@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from dlsched.api.cluster_schema import ClusterStatus
 from dlsched.api.metrics.totals import JournalTotals, LoopTotals, Totals
 from dlsched.api.stream import Stream
 from dlsched.estimate.effect import Effect, Verdict
@@ -341,6 +342,10 @@ class FakeSource:
         self.refuses: str | None = None
         """Why no container is adopted, and no job stopped."""
         self.given_back: list[Mapping[str, object]] = []
+        self.cluster_status: ClusterStatus | None = None
+
+    def cluster(self) -> ClusterStatus | None:
+        return self.cluster_status
 
     def last_report(self) -> CycleReport | None:
         return self.report

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 from urllib.parse import quote
 
+from dlsched.api.cluster_schema import ClusterAnswer
 from dlsched.api.reading import read
 from dlsched.api.schema import CONTROL_SOCKET_NAME, STATUS_SOCKET_NAME, Status
 from dlsched.api.why_schema import Explanation
@@ -68,6 +69,10 @@ class Daemon:
     def explain(self, job: str, limit: int) -> Explanation:
         """`why`, parsed; raises SchemaMismatch."""
         return read(Explanation, self.why(job, limit))
+
+    def cluster(self) -> ClusterAnswer:
+        """What a cluster's controller on that host last reported. Raises SchemaMismatch."""
+        return read(ClusterAnswer, self._reading.ask("GET", "/v1/cluster"))
 
     def jobs(self, read_s: float = ANSWER_S) -> dict[str, Any]:
         """Node, engine, jobs and rejected files, as JSON."""

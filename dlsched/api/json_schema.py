@@ -8,6 +8,7 @@ from typing import Any, get_args
 from pydantic import ConfigDict, TypeAdapter
 
 from dlsched.api import (
+    cluster_schema,
     history_schema,
     review_schema,
     schema,
@@ -15,6 +16,7 @@ from dlsched.api import (
     usage_schema,
     why_schema,
 )
+from dlsched.api.cluster_schema import ClusterAnswer
 from dlsched.api.history_schema import History
 from dlsched.api.review_schema import Review
 from dlsched.api.stream_schema import CycleEvents, CyclePoint
@@ -24,13 +26,30 @@ from dlsched.api.why_schema import Explanation
 
 def status_schema() -> dict[str, Any]:
     """JSON Schema (draft 2020-12) of what `ps`, `why`, `usage` and `report` print as JSON, of the
-    stream and of the history."""
-    modules = (schema, stream_schema, why_schema, history_schema, usage_schema, review_schema)
+    stream, of the history and of a cluster."""
+    modules = (
+        schema,
+        stream_schema,
+        why_schema,
+        history_schema,
+        usage_schema,
+        review_schema,
+        cluster_schema,
+    )
     for kind in (kind for module in modules for kind in vars(module).values()):
         if is_dataclass(kind):
             described = ConfigDict(use_attribute_docstrings=True)
             setattr(kind, "__pydantic_config__", described)  # noqa: B010
-    roots = schema.Status | Explanation | CycleEvents | CyclePoint | History | UsageStatus | Review
+    roots = (
+        schema.Status
+        | Explanation
+        | CycleEvents
+        | CyclePoint
+        | History
+        | UsageStatus
+        | Review
+        | ClusterAnswer
+    )
     made = TypeAdapter(roots).json_schema()
     for kind in get_args(roots):
         version = made["$defs"][kind.__name__]["properties"]["schema_version"]

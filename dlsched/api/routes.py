@@ -8,6 +8,7 @@ import threading
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
+from time import time
 from typing import Any
 
 from starlette.applications import Starlette
@@ -19,6 +20,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from dlsched.api.access import Gate, caller_of, refusal
+from dlsched.api.cluster import cluster_answer
 from dlsched.api.history import OneReading, asked_range, asked_usage, history_answer, json_bytes
 from dlsched.api.log_stream import LogReading, LogResponse
 from dlsched.api.metrics.page import MetricsPage, content_type, wants_openmetrics
@@ -70,6 +72,7 @@ def build_app(source: StatusSource, connections: Callable[[], Mapping[str, int]]
             Route("/v1/stream", routes.stream),
             Route("/v1/history", routes.history),
             Route("/v1/usage", routes.usage),
+            Route("/v1/cluster", routes.cluster),
             Route("/v1/jobs", routes.jobs),
             Route("/v1/jobs/{name}", routes.job),
             Route("/v1/jobs/{name}/why", routes.why),
@@ -127,6 +130,10 @@ class _Routes:
 
     async def report(self, request: Request) -> Response:
         return _AsciiJson(plain(self._shown(request)))
+
+    def cluster(self, _request: Request) -> Response:
+        answer = cluster_answer(self._source.cluster(), time())
+        return _AsciiJson(as_json(answer))
 
     async def jobs(self, request: Request) -> Response:
         return _AsciiJson(as_json(node_status(self._shown(request))))

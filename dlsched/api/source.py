@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Protocol
 
+from dlsched.api.cluster_schema import ClusterStatus
 from dlsched.api.metrics.totals import Totals
 from dlsched.api.stream import Stream
 from dlsched.estimate.effect import Effect
@@ -28,6 +29,11 @@ class StatusSource(Protocol):
 
     def totals(self) -> Totals | None:
         """The same, with the loop's counters up to its end. One object a cycle."""
+        ...
+
+    def cluster(self) -> ClusterStatus | None:
+        """What a cluster's controller on this host last reported; None: none has run here. Raises
+        DlschedError where that cannot be read."""
         ...
 
     def changes(self, job: str, limit: int) -> Sequence[Mapping[str, object]]:

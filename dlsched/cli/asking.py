@@ -9,15 +9,33 @@ import click
 
 from dlsched.cli import options
 from dlsched.cli.completing import job_names
+from dlsched.cli.exits import UNREACHABLE
 from dlsched.cli.output import LogText, print_json, say
 from dlsched.model.errors import DaemonUnavailable
 
 
 @click.command(short_help="Show every job, its target and whether it is met.")
 @click.option("--all", "-a", "_all", is_flag=True, help="No effect: stopped jobs are always shown.")
+@click.option("--cluster", is_flag=True, help="Show the cluster's nodes and jobs: on a manager.")
+@click.option(
+    "--host",
+    "hosts",
+    metavar="HOST,...",
+    multiple=True,
+    help="Ask these hosts instead, by ssh: `user@name`, or what your ssh configuration names.",
+)
 @options.output
 @options.asking
-def ps(_all: bool, output: str, config: Path | None, run_dir: Path | None) -> None:
+@click.pass_context
+def ps(
+    ctx: click.Context,
+    _all: bool,
+    cluster: bool,
+    hosts: tuple[str, ...],
+    output: str,
+    config: Path | None,
+    run_dir: Path | None,
+) -> None:
     """Show every job, its target, whether it is met, and why the job is as it is.
 
     RESULT of a service is OK where the latency is not above the target, else LATE and by how much
@@ -29,12 +47,28 @@ def ps(_all: bool, output: str, config: Path | None, run_dir: Path | None) -> No
     `in 4 min (3-6)` with its 80 % interval; `lacks 1.2 cores` that other jobs have; `at best 64 ms`
     on this node, whatever else runs on it; `?` not known yet. `dlsched why` gives the numbers.
 
+    With --cluster it is `dlsched cluster status`: jobs of all hosts, each with its node.
+
+    --host asks the daemons of hosts that need not be a cluster, with `ssh HOST dlsched ps --json`.
+    ssh must get in without a question. Of a host that does not answer it says why, and ends with 3.
+
     \b
     Examples:
       dlsched ps
       dlsched ps --json | jq '.jobs[] | select(.satisfied_slo == false) | .name'
       dlsched ps --json | jq '.jobs[] | {name, in_s: .outlook[0].in_s}'
+      dlsched ps --cluster
+      dlsched ps --host gpu-1,gpu-2,ann@gpu-3
     """
+    if cluster and hosts:
+        raise click.UsageError("--cluster and --host exclude each other")
+    if hosts:
+        ctx.exit(_print_hosts(hosts, output))
+    if cluster:
+        from dlsched.cli.cluster import print_status
+
+        print_status(output, config, run_dir)
+        return
     daemon = options.daemon(config, run_dir)
     try:
         if output == "json":
@@ -51,6 +85,25 @@ def ps(_all: bool, output: str, config: Path | None, run_dir: Path | None) -> No
     from dlsched.cli.pages import show_jobs
 
     show_jobs(status, Page())
+
+
+def _print_hosts(given: tuple[str, ...], output: str) -> int:
+    """The exit code."""
+    from dlsched.api.reading import as_json
+    from dlsched.cli.hosts import ask_hosts, named_hosts
+    from dlsched.cli.layout import Page
+    from dlsched.cli.pages import show_hosts
+
+    found = ask_hosts(named_hosts(given))
+    answered = {host: one for host, one in found.items() if not isinstance(one, str)}
+    failed = {host: one for host, one in found.items() if isinstance(one, str)}
+    if output == "json":
+        print_json(as_json({"hosts": answered, "failed": failed}))
+    else:
+        show_hosts(answered, Page())
+    for host, line in failed.items():
+        say(f"{host}: {line}")
+    return UNREACHABLE if failed else 0
 
 
 @click.command(short_help="Explain a job: its limits, its history and its forecasts.")

@@ -14,7 +14,7 @@ from dlsched.cli.output import print_json, say
 from dlsched.model.errors import DlschedError
 
 if TYPE_CHECKING:
-    from dlsched.cluster.status import ClusterStatus, JobRow, QueueRow
+    from dlsched.api.cluster_schema import ClusterStatus, JobRow, QueueRow
     from dlsched.cluster.store import ClusterStore, Member
 
 _FOLDER = click.Path(file_okay=False, path_type=Path)
@@ -84,16 +84,7 @@ def status(output: str, config: Path | None, run_dir: Path | None) -> None:
       dlsched cluster status
       dlsched cluster status --json | jq '.jobs[] | select(.state != "running") | .name'
     """
-    found = _status(config, run_dir)
-    if output == "json":
-        from dlsched.api.reading import as_json
-
-        print_json(as_json(found))
-        return
-    from dlsched.cli.cluster_pages import show_cluster
-    from dlsched.cli.layout import Page
-
-    show_cluster(found, Page())
+    print_status(output, config, run_dir)
 
 
 @cluster.command(short_help="Explain where a job is, and why.")
@@ -249,6 +240,20 @@ def forget(node: str, is_off: bool, config: Path | None) -> None:
             raise DlschedError(f"{node} is not off: it answers")
         store.ask(Request(Wanted.FORGET, name))
     say(f"{node}: asked; its jobs start elsewhere, as `dlsched cluster status` shows")
+
+
+def print_status(output: str, config: Path | None, run_dir: Path | None) -> None:
+    """What the controller on this host last saw, as a table or JSON."""
+    found = _status(config, run_dir)
+    if output == "json":
+        from dlsched.api.reading import as_json
+
+        print_json(as_json(found))
+        return
+    from dlsched.cli.cluster_pages import show_cluster
+    from dlsched.cli.layout import Page
+
+    show_cluster(found, Page())
 
 
 def _status(config: Path | None, run_dir: Path | None) -> ClusterStatus:

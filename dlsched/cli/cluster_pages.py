@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
+from dlsched.api.cluster_schema import ClusterStatus, JobRow, NodeRow, QueueRow
 from dlsched.cli.layout import Cell, Column, Page
-from dlsched.cluster.status import ClusterStatus, JobRow, NodeRow, QueueRow
 from dlsched.model.units import counted, render_seconds
 
 OLD_S = 60.0

@@ -1,9 +1,9 @@
-"""The page of `ps`: the table of jobs, alarms, rejected files, and one line about the node. A text
+"""The page of `ps`: the table of jobs, alarms, rejected files, and one line about each node. A text
 always says the same as a colour."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from dlsched.api.schema import AccuracyTargetStatus, JobStatus, Status
@@ -18,6 +18,9 @@ SILENT_S = 30.0
 
 REASON_COLUMNS = 32
 """With less room, reasons are printed below the table."""
+
+HOST_COLUMNS = 24
+"""Maximum width of a host's name."""
 
 METRIC_COLUMNS = 12
 """Maximum width of a metric's name. The values beside it matter more."""
@@ -68,30 +71,46 @@ def show_jobs(status: Status, page: Page) -> None:
     page.line(node_line(status), "" if status.engine.ok else "bold red")
 
 
-def show_alarms(status: Status, page: Page) -> None:
+def show_hosts(found: Mapping[str, Status], page: Page) -> None:
+    """The jobs of all hosts in one table, then alarms and a line of each host."""
+    jobs = [(host, job) for host, status in found.items() for job in status.jobs]
+    if jobs:
+        _show_table([job for _, job in jobs], page, [host for host, _ in jobs])
+    for host, status in found.items():
+        show_alarms(status, page, host)
+    for host, status in found.items():
+        page.line(f"{host}: {node_line(status)}", "" if status.engine.ok else "bold red")
+
+
+def show_alarms(status: Status, page: Page, host: str = "") -> None:
     """Alarms and rejected files, each with a line or more."""
+    of = f"{host}: " if host else ""
     for alarm in status.alarms:
-        page.note("alarm", alarm, "bold red")
+        page.note("alarm", f"{of}{alarm}", "bold red")
     for rejected in status.rejected:
         for problem in rejected.problems:
-            page.note("rejected", problem, "red")
+            page.note("rejected", f"{of}{problem}", "red")
 
 
-def _show_table(jobs: Sequence[JobStatus], page: Page) -> None:
+def _show_table(jobs: Sequence[JobStatus], page: Page, hosts: Sequence[str] = ()) -> None:
+    """`hosts`: of each job, in a column of its own; none: it has none."""
     has_forecasts = any(job.outlook for job in jobs)
     for layout in _LAYOUTS:
         if layout.forecast and not has_forecasts:
             continue
         columns, rows = _columns(layout), [_row(job, layout) for job in jobs]
+        if hosts:
+            columns.insert(0, Column("HOST", most=HOST_COLUMNS))
+            rows = [[Cell(host), *row] for host, row in zip(hosts, rows, strict=True)]
         room = page.room(columns, rows) - len(GAP)
         if room >= 0:
             break
     reasons = [_reason(job, forecast_shown=layout.forecast) for job in jobs]
     if room < REASON_COLUMNS:
         page.table(columns, rows)
-        for job, reason in zip(jobs, reasons, strict=True):
+        for at, (job, reason) in enumerate(zip(jobs, reasons, strict=True)):
             if reason:
-                page.note(job.name, reason, "dim")
+                page.note(f"{hosts[at]} {job.name}" if hosts else job.name, reason, "dim")
         return
     columns.append(Column("REASON", wraps=True))
     page.table(columns, [[*row, Cell(reason)] for row, reason in zip(rows, reasons, strict=True)])

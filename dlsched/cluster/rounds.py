@@ -6,6 +6,7 @@ import re
 from collections import deque
 from collections.abc import Iterator, Mapping
 
+from dlsched.api.cluster_schema import EventRow, JobRow, NodeRow, QueueRow
 from dlsched.api.status import target_of
 from dlsched.cluster.controller import RoundReport
 from dlsched.cluster.core.job_memory import DesiredJob
@@ -13,7 +14,6 @@ from dlsched.cluster.core.ledger import ClusterFacts
 from dlsched.cluster.core.model import ClusterJob, ClusterSnapshot
 from dlsched.cluster.core.occupancy import Occupancy, known_left
 from dlsched.cluster.core.records import Phase, Record, RecordState
-from dlsched.cluster.status import EventRow, JobRow, NodeRow, QueueRow
 from dlsched.cluster.store import Member
 from dlsched.model.units import render_bytes
 

@@ -1,14 +1,13 @@
-"""What a manager's controller reports to people: one snapshot after each round, as JSON in a file.
-
-Standard dataclasses, read strictly by `dlsched.api.reading`. None: unknown, or there is none.
-"""
+"""The file in which a manager's controller reports to people: one snapshot after each round, as
+JSON, read strictly by `dlsched.api.reading`."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+import threading
 from pathlib import Path
 
+from dlsched.api.cluster_schema import ClusterStatus
 from dlsched.api.reading import as_json, read_part
 from dlsched.model.errors import DaemonUnavailable, DlschedError
 from dlsched.store.atomic import write_whole
@@ -20,95 +19,6 @@ _SIZE_MAX_BYTES = 64 << 20
 
 class UnreadableStatus(DlschedError):
     """The file is none that this program reads."""
-
-
-@dataclass(frozen=True)
-class NodeRow:
-    """One node that belongs to the cluster."""
-
-    name: str
-    host: str
-    address: str
-    state: str
-    """ready, drain, silent, or down where the store says so."""
-    jobs: int
-    used_cores: float | None
-    """By jobs of the cluster and by everything else."""
-    capacity_cores: float | None
-    ends_in_s: float | None
-    """Until its last job is done, by forecast."""
-    report_age_s: float | None
-    problem: str
-    """Why it does not answer, or refuses an order; usually empty."""
-
-
-@dataclass(frozen=True)
-class EventRow:
-    """Something that happened to a job."""
-
-    at: str
-    """RFC 3339, UTC."""
-    text: str
-
-
-@dataclass(frozen=True)
-class JobRow:
-    """One job that has a node, or ended."""
-
-    name: str
-    node: str
-    target: str | None
-    """The node to which it moves, or that prepares for it."""
-    state: str
-    epoch: int
-    since_s: float
-    """How long it has been so, as far as this controller knows."""
-    moves: int
-    goal: str
-    """Its target, as `accuracy 0.9, 0.97`; empty: it has none."""
-    measured: float | None
-    """The last value of the target's metric."""
-    granted_cores: float | None
-    left_core_s: float | None
-    """The work until its end."""
-    unmovable: str
-    """Why it cannot be moved; empty: it can."""
-    why: str
-    events: tuple[EventRow, ...]
-    """The latest, the newest last; those since the controller began."""
-
-
-@dataclass(frozen=True)
-class QueueRow:
-    """One job that waits for a node."""
-
-    name: str
-    waits_s: float
-    why: str
-
-
-@dataclass(frozen=True)
-class ClusterStatus:
-    """The whole snapshot."""
-
-    schema_version: int
-    instance: str
-    manager: str
-    """Whose controller wrote this."""
-    leader: str
-    """The manager whose controller acts; empty: unknown."""
-    policy: str
-    written_at: str
-    observed_at: str
-    """When nodes and jobs were as they are here; empty: never, as another manager leads."""
-    nodes: tuple[NodeRow, ...]
-    jobs: tuple[JobRow, ...]
-    queue: tuple[QueueRow, ...]
-    asked: tuple[str, ...]
-    """Requests of people that are not done yet, and what they wait for."""
-    rejected: tuple[str, ...]
-    """Problems of this manager's job files, and of others' submissions."""
-    alarms: tuple[str, ...]
 
 
 def status_file(run_dir: Path) -> Path:
@@ -148,3 +58,36 @@ def read_status(run_dir: Path) -> ClusterStatus:
         return read_part(ClusterStatus, found)
     except ValueError as error:
         raise UnreadableStatus(f"{path}: {error}") from None
+
+
+class StatusFile:
+    """The file, parsed once each time that it is written. Safe in threads."""
+
+    def __init__(self, run_dir: Path) -> None:
+        self._run_dir = run_dir
+        self._lock = threading.Lock()
+        self._version: tuple[int, ...] | None = None
+        self._found: ClusterStatus | UnreadableStatus | None = None
+
+    def latest(self) -> ClusterStatus | None:
+        """None: no controller has run here. Raises UnreadableStatus."""
+        path = status_file(self._run_dir)
+        with self._lock:
+            try:
+                stat = path.stat()
+                version = (stat.st_ino, stat.st_mtime_ns, stat.st_size)
+                if version != self._version:
+                    self._found, self._version = self._read(), version
+            except (FileNotFoundError, DaemonUnavailable):
+                return None
+            except OSError as error:
+                raise UnreadableStatus(f"{path}: {error.strerror or error}") from None
+            if isinstance(self._found, UnreadableStatus):
+                raise self._found
+            return self._found
+
+    def _read(self) -> ClusterStatus | UnreadableStatus:
+        try:
+            return read_status(self._run_dir)
+        except UnreadableStatus as error:
+            return error

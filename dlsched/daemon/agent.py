@@ -160,6 +160,7 @@ class Agent:
         self._stream = Stream(secrets.token_hex(4), self.journal.earlier_report())
         self.source = AgentSource(
             self._journal_path,
+            settings.run_dir,
             lambda: self._controller.last_report,
             lambda: self._totals.last,
             self._stream,

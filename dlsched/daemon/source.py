@@ -10,6 +10,7 @@ from typing import TypeVar
 
 from dlsched.api.metrics.totals import Totals
 from dlsched.api.stream import Stream
+from dlsched.cluster.status import StatusFile
 from dlsched.daemon.give_back import Release
 from dlsched.estimate.effect import Effect
 from dlsched.model.cycle import CycleReport
@@ -38,6 +39,7 @@ class AgentSource:
     def __init__(
         self,
         journal_path: Path,
+        run_dir: Path,
         last_report: Callable[[], CycleReport | None],
         totals: Callable[[], Totals | None],
         stream: Stream,
@@ -51,6 +53,7 @@ class AgentSource:
         dry_run: bool,
     ) -> None:
         self._journal_path = journal_path
+        self.cluster = StatusFile(run_dir).latest
         self._effects = Effects(journal_path)
         self.last_report = last_report
         self.totals = totals

@@ -10,6 +10,7 @@ from docs.generate.markdown import table
 
 _ROOTS = (
     "Status", "Explanation", "CycleEvents", "CyclePoint", "History", "UsageStatus", "Review",
+    "ClusterAnswer",
 )  # fmt: skip
 """What is printed or sent; the other types are within these."""
 

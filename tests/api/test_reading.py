@@ -13,6 +13,7 @@ import pytest
 from pydantic import TypeAdapter
 
 from dlsched.api import (
+    cluster_schema,
     history_schema,
     review_schema,
     schema,
@@ -176,11 +177,14 @@ def test_a_number_that_is_not_finite_becomes_text() -> None:
     assert as_json({"a": (float("nan"), float("inf"))}) == {"a": ["nan", "inf"]}
 
 
+ELSEWHERE = (history_schema, usage_schema, review_schema, cluster_schema)
+
+
 def test_the_published_schema_has_every_type_and_field() -> None:
     definitions = status_schema()["$defs"]
     assert {name: list(one["properties"]) for name, one in definitions.items()} == {
         name: [field.name for field in dataclasses.fields(kind)]
-        for name, kind in (KINDS | types_of(history_schema, usage_schema, review_schema)).items()
+        for name, kind in (KINDS | types_of(*ELSEWHERE)).items()
     }
     for root in (
         "Status",
@@ -190,6 +194,7 @@ def test_the_published_schema_has_every_type_and_field() -> None:
         "History",
         "UsageStatus",
         "Review",
+        "ClusterAnswer",
     ):
         version = definitions[root]["properties"]["schema_version"]
         assert version["const"] == SCHEMA_VERSION

@@ -6,22 +6,14 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from dlsched.api.cluster_schema import ClusterStatus
 from dlsched.cluster.core.records import Record, RecordState, Request, Wanted
-from dlsched.cluster.status import (
-    SCHEMA_VERSION,
-    ClusterStatus,
-    EventRow,
-    JobRow,
-    NodeRow,
-    QueueRow,
-    write_status,
-)
+from dlsched.cluster.status import write_status
 from dlsched.cluster.store import Member, MemoryStore
 from dlsched.config.settings import Settings
 from dlsched.daemon import cluster as controller
@@ -29,53 +21,7 @@ from dlsched.daemon import cluster_wiring
 from dlsched.model.errors import AlreadyRunning
 from dlsched.runtime.docker.engine import Engine
 from tests.cli.conftest import Program
-
-JOB = JobRow(
-    name="resnet",
-    node="n1",
-    target="n3",
-    state="moving",
-    epoch=7,
-    since_s=12.0,
-    moves=1,
-    goal="accuracy 0.9, 0.97",
-    measured=0.71,
-    granted_cores=2.0,
-    left_core_s=600.0,
-    unmovable="",
-    why="gains 190 s",
-    events=(EventRow("2026-01-01T00:00:00.000Z", "placed on gpu-1"),),
-)
-
-
-def written_ago(age_s: float) -> str:
-    at = datetime.now(UTC) - timedelta(seconds=age_s)
-    return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
-def example() -> ClusterStatus:
-    now = written_ago(2.0)
-    nodes = (
-        NodeRow("n1", "gpu-1", "10.0.0.1", "ready", 9, 7.8, 8.0, 840.0, 2.0, ""),
-        NodeRow("n2", "gpu-2", "10.0.0.2", "silent", 0, None, None, None, None, "no report: refu"),
-        NodeRow("n3", "twin", "10.0.0.3", "ready", 0, 0.0, 8.0, None, 1.0, ""),
-        NodeRow("n4", "twin", "10.0.0.4", "drain", 0, 0.0, 8.0, None, 1.0, ""),
-    )
-    return ClusterStatus(
-        schema_version=SCHEMA_VERSION,
-        instance="default",
-        manager="n1",
-        leader="n1",
-        policy="adaptive",
-        written_at=now,
-        observed_at=now,
-        nodes=nodes,
-        jobs=(JOB,),
-        queue=(QueueRow("vgg", 30.0, "gpu-1: its floor is 64.00 cores of 8.00"),),
-        asked=(),
-        rejected=("a.yaml:3:9: weight: 'no' is not a number",),
-        alarms=(),
-    )
+from tests.cluster_status import example, written_ago
 
 
 def show(program: Program, folders: Path, status: ClusterStatus, *words: str) -> Any:
@@ -116,6 +62,15 @@ def test_status_as_json_is_the_file(program: Program, folders: Path) -> None:
     done = show(program, folders, example(), "status", "--json")
     file = folders / "run-cluster" / "cluster.json"
     assert json.loads(done.stdout) == json.loads(file.read_text())
+
+
+def test_ps_shows_the_cluster_the_same_way(program: Program, folders: Path) -> None:
+    assert program("ps", "--cluster").exit_code == 3
+    done = show(program, folders, replace(example(), written_at=written_ago(3 * 86_400.0)))
+    assert "resnet" in done.stdout
+    assert program("ps", "--cluster").stdout == done.stdout
+    table = json.loads(program("ps", "--cluster", "--json").stdout)
+    assert [one["node"] for one in table["jobs"]] == ["n1"]
 
 
 def test_an_old_status_says_so(program: Program, folders: Path) -> None:

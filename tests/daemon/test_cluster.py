@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from dlsched.api.cluster_schema import ClusterStatus
 from dlsched.cluster.certificates import MANAGER
 from dlsched.cluster.controller import PAUSE_S
 from dlsched.cluster.core.records import (
@@ -30,10 +31,11 @@ from dlsched.cluster.core.reports import JobReport, NodeReport
 from dlsched.cluster.rounds import by_host
 from dlsched.cluster.status import (
     FILE_NAME,
-    ClusterStatus,
+    StatusFile,
     UnreadableStatus,
     read_status,
     status_file,
+    write_status,
 )
 from dlsched.cluster.store import Member, MemoryStore, StoreError
 from dlsched.config.setting_values import TlsFiles
@@ -46,6 +48,7 @@ from dlsched.runtime.clock import SystemClock
 from dlsched.runtime.docker.engine import Engine
 from tests.cluster.authority import Authority
 from tests.cluster.swarm.played import PlayedSwarm
+from tests.cluster_status import example
 
 RESNET = "name: resnet\nimage: lab/resnet\n"
 
@@ -387,3 +390,31 @@ def test_sigterm_ends_the_controller(tmp_path: Path) -> None:
     assert running.returncode == 0
     assert "ended; the nodes and their jobs go on" in rest
     assert replace(read_status(tmp_path / "run"), written_at="").leader == "m1"
+
+
+def test_the_status_file_is_parsed_once_each_time_that_it_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_dir = tmp_path / "run"
+    file = StatusFile(run_dir)
+    assert file.latest() is None, "no controller has run here"
+    write_status(run_dir, example())
+    first = file.latest()
+    assert first is not None
+    assert first.jobs == example().jobs
+    assert file.latest() is first
+    write_status(run_dir, replace(example(), jobs=()))
+    second = file.latest()
+    assert second is not None
+    assert second.jobs == ()
+    path = status_file(run_dir)
+    path.write_text("[]")
+    for _ in range(2):
+        with pytest.raises(UnreadableStatus, match="not the status of a cluster"):
+            file.latest()
+    path.unlink()
+    path.mkdir()
+    with pytest.raises(UnreadableStatus, match="Is a directory"):
+        file.latest()
+    path.rmdir()
+    assert file.latest() is None

@@ -1,0 +1,122 @@
+"""What a manager's controller reports to people, and `/v1/cluster` answers.
+
+Standard dataclasses. None: unknown, or there is none.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class NodeRow:
+    """One node that belongs to the cluster."""
+
+    name: str
+    host: str
+    address: str
+    state: str
+    """ready, drain, silent, or down where the store says so."""
+    jobs: int
+    used_cores: float | None
+    """By jobs of the cluster and by everything else."""
+    capacity_cores: float | None
+    ends_in_s: float | None
+    """Until its last job is done, by forecast."""
+    report_age_s: float | None
+    problem: str
+    """Why it does not answer, or refuses an order; usually empty."""
+
+
+@dataclass(frozen=True)
+class EventRow:
+    """Something that happened to a job."""
+
+    at: str
+    """RFC 3339, UTC."""
+    text: str
+
+
+@dataclass(frozen=True)
+class JobRow:
+    """One job that has a node, or ended."""
+
+    name: str
+    node: str
+    target: str | None
+    """The node to which it moves, or that prepares for it."""
+    state: str
+    epoch: int
+    since_s: float
+    """How long it has been so, as far as this controller knows."""
+    moves: int
+    goal: str
+    """Its target, as `accuracy 0.9, 0.97`; empty: it has none."""
+    measured: float | None
+    """The last value of the target's metric."""
+    granted_cores: float | None
+    left_core_s: float | None
+    """The work until its end."""
+    unmovable: str
+    """Why it cannot be moved; empty: it can."""
+    why: str
+    events: tuple[EventRow, ...]
+    """The latest, the newest last; those since the controller began."""
+
+
+@dataclass(frozen=True)
+class QueueRow:
+    """One job that waits for a node."""
+
+    name: str
+    waits_s: float
+    why: str
+
+
+@dataclass(frozen=True)
+class ClusterStatus:
+    """The whole snapshot."""
+
+    schema_version: int
+    instance: str
+    manager: str
+    """Whose controller wrote this."""
+    leader: str
+    """The manager whose controller acts; empty: unknown."""
+    policy: str
+    written_at: str
+    observed_at: str
+    """When nodes and jobs were as they are here; empty: never, as another manager leads."""
+    nodes: tuple[NodeRow, ...]
+    jobs: tuple[JobRow, ...]
+    queue: tuple[QueueRow, ...]
+    asked: tuple[str, ...]
+    """Requests of people that are not done yet, and what they wait for."""
+    rejected: tuple[str, ...]
+    """Problems of this manager's job files, and of others' submissions."""
+    alarms: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """How many rows the answer has not: it has at most 1,000 of each, and 100 lines of each."""
+
+    nodes: int
+    jobs: int
+    queue: int
+    lines: int
+    """Of `asked`, `rejected` and `alarms` together."""
+
+
+@dataclass(frozen=True)
+class ClusterAnswer:
+    """What the controller on this host last reported."""
+
+    schema_version: int
+    cluster: ClusterStatus | None
+    """None: no controller of a cluster has run on this host."""
+    written_age_s: float | None
+    """Since the controller wrote it. Above a minute: it has ended, or hangs."""
+    observed_age_s: float | None
+    """Since nodes and jobs were so."""
+    left_out: LeftOut
