@@ -12,7 +12,8 @@ from dlsched.cluster.agent.fetching import HttpsCheckpoints
 from dlsched.cluster.agent.ports import NodeJobs
 from dlsched.cluster.agent.reporting import NodeFacts
 from dlsched.cluster.agent.server import AgentServer
-from dlsched.cluster.certificates import Certificates
+from dlsched.cluster.certificates import CertificateError, Certificates
+from dlsched.cluster.https import OwnIdentity
 from dlsched.cluster.swarm.identity import swarm_certificates
 from dlsched.config.settings import Settings
 from dlsched.control.ledger.desired import Desired
@@ -36,11 +37,11 @@ class ClusterPart:
         policy: Callable[[], str],
     ) -> None:
         """`inner`: the watch folder; `policy`: the name of the node's present policy. Raises
-        CertificateError, OSError."""
+        OSError. The certificates may be missing: the jobs are kept, and managers get no answer."""
         cluster = settings.cluster
         self._checkpoints = HttpsCheckpoints(certificates, self._address, cluster.listen[1])
         self._agent = ClusterAgent(
-            AgentOptions(certificates.own().name, settings.state_dir, cluster.checkpoint_max_bytes),
+            AgentOptions(settings.state_dir, cluster.checkpoint_max_bytes),
             inner,
             node,
             self._checkpoints,
@@ -48,6 +49,7 @@ class ClusterPart:
             _digest_of,
             NodeFacts(policy),
         )
+        self._own = OwnIdentity(certificates)
         self._server = AgentServer(self._agent, certificates, cluster.listen, clock.now_s)
 
     def start(self) -> None:
@@ -69,7 +71,11 @@ class ClusterPart:
 
     def alarms(self) -> tuple[Alarm, ...]:
         problem = self._server.problem
-        return () if problem is None else (Alarm("cluster", AlarmKey.API_DOWN, problem),)
+        try:
+            self._own.peer()
+        except CertificateError as error:
+            problem = problem or f"no manager gets an answer: {error} (docker swarm join)"
+        return () if problem is None else (Alarm("cluster", AlarmKey.CLUSTER_DOWN, problem),)
 
     def _address(self, node: str) -> str:
         return self._server.address(node)

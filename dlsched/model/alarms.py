@@ -141,6 +141,11 @@ class AlarmKey(StrEnum):
         "The sockets do not answer, so `ps`, `why` and `stop` do not work. Jobs run on.",
         "Check `run_dir`, then restart the daemon.",
     )
+    CLUSTER_DOWN = (
+        "cluster-down",
+        "No manager of the cluster gets an answer from this node. Its jobs run on.",
+        "Follow the text: join the swarm, or correct `cluster.tls`; then it answers by itself.",
+    )
     POLICY_FAILED = (
         "policy-failed",
         "The policy failed. Limits stay as they are, and it is asked again.",

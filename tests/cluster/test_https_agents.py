@@ -21,6 +21,7 @@ from dlsched.cluster.core.records import Order, Verb
 from dlsched.cluster.core.reports import JobReport, NodeReport
 from dlsched.cluster.https_agents import ANSWER_S, RECENT_S, WANTED_S, HttpsAgents
 from dlsched.cluster.store import Member
+from dlsched.cluster.wire import report_bytes
 from tests.cluster.agent.serving import NODE_S, FakeAgent, free_port, serving, until
 from tests.cluster.authority import Authority
 
@@ -133,16 +134,24 @@ def test_a_node_that_hangs_delays_no_other_and_no_caller(
 
 
 def test_a_report_that_lies_makes_the_node_silent(
-    own: Mapping[str, Certificates], manager: Certificates, port: int
+    own: Mapping[str, Certificates],
+    manager: Certificates,
+    port: int,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    agent = FakeAgent()
+    agent, name = FakeAgent(), "node-1"
+
+    def written(report: NodeReport, now_s: float) -> bytes:
+        return report_bytes(replace(report, node=name), now_s)
+
+    monkeypatch.setattr("dlsched.cluster.agent.server.report_bytes", written)
     with serving(agent, own["node-1"], port), asking(manager, port) as agents:
         until(lambda: agents.report("node-1", {}) is not None)
-        agent.report_as = NodeReport("node-2", 8.0)
+        name = "node-2"
         line = "no report: it is refused: it is the report of node-2"
         assert problem(agents) == line
         assert agents.report("node-1", {}) is None, "nor is the report before it believed"
-        job = JobReport("train")
+        name, job = "node-1", JobReport("train")
         agent.report_as = NodeReport("node-1", 8.0, jobs=(job, job))
         until(lambda: agents.report("node-1", {}) or problem(agents) != line)
         assert problem(agents) == "no report: it is refused: jobs: train is there twice"

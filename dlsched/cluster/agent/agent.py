@@ -48,8 +48,6 @@ _LEFT = (Phase.FENCED, Phase.PREPARED, Phase.FAILED)
 
 @dataclass(frozen=True, slots=True)
 class AgentOptions:
-    node: str
-    """The node's name in the cluster."""
     state_dir: Path
     checkpoint_max_bytes: int
 
@@ -96,7 +94,7 @@ class ClusterAgent:
         self._members: frozenset[str] = frozenset()
         self._views: Mapping[str, JobView] = {}
         self._unwritten: str | None = None
-        self._last = NodeReport(options.node, 0.0)
+        self._last = NodeReport("", 0.0)
         self._last_s = now_s
         self._resume()
 
@@ -115,7 +113,7 @@ class ClusterAgent:
             raise OrderRefused(f"{order.job}: epoch {own.epoch} was followed", epoch=own.epoch)
         if order.verb in (Verb.PREPARE, Verb.ARRIVE):
             if order.job in self._locals:
-                text = f"{order.job}: {self._options.node} has a job of its own of that name"
+                text = f"{order.job}: this node has a job of its own of that name"
                 raise OrderRefused(text, 422)
             parsed(order.job, order.text)
         self._orders.put(order)
@@ -159,7 +157,6 @@ class ClusterAgent:
             elif own.phase in RUNNING:
                 self._running(own, course, now_s)
         self._last = node_report(
-            self._options.node,
             report,
             self._held.all(),
             self._locals,

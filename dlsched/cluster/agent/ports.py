@@ -59,8 +59,9 @@ class NodeAgent(Protocol):
     """What the agent's HTTPS server calls, from its own thread. Nothing blocks."""
 
     def report(self, placed: Mapping[str, int], nodes: frozenset[str]) -> NodeReport:
-        """The node's present report, and the sign that a manager is there. `placed` confirms which
-        jobs are the node's own, by epoch; `nodes` are the cluster's present members."""
+        """The node's present report, without its name, and the sign that a manager is there.
+        `placed` confirms which jobs are the node's own, by epoch; `nodes` are the cluster's present
+        members."""
         ...
 
     def follow(self, order: Order) -> None:

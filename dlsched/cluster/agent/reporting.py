@@ -37,7 +37,6 @@ class NodeFacts:
 
 
 def node_report(
-    node: str,
     cycle: CycleReport,
     held: Mapping[str, Assignment],
     own_jobs: Collection[str],
@@ -45,7 +44,8 @@ def node_report(
     spec_of: SpecOf,
     now_s: float,
 ) -> NodeReport:
-    """The report after that cycle. `own_jobs`: names in the node's own folder."""
+    """The report after that cycle, but for the node's name. `own_jobs`: names in the node's own
+    folder."""
     snapshot = cycle.snapshot
     views = {one.name: one for one in snapshot.jobs}
     jobs = {
@@ -65,7 +65,7 @@ def node_report(
     taken_gpus = {gpu for one in snapshot.jobs for gpu in one.gpus}
     policy = facts.policy().partition("?")[0]
     return NodeReport(
-        node=node,
+        node="",
         capacity_cores=snapshot.node.capacity_cores,
         foreign_cores=_foreign_cores(cycle, held),
         memory_free_bytes=max(int(snapshot.node.memory_bytes - local_bytes - kept_bytes), 0),

@@ -16,7 +16,7 @@ import socket
 import stat
 import threading
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from http import HTTPStatus
 from pathlib import Path
@@ -194,6 +194,7 @@ class _Routes:
             raise HTTPException(HTTPStatus.BAD_REQUEST, f"the request: {error}") from None
         self.nodes = dict(asked.nodes)
         report = self._agent.report(asked.placed, frozenset(asked.nodes))
+        report = replace(report, node=self._own.peer().name)
         return Response(report_bytes(report, self._now_s()), media_type="application/json")
 
     async def order(self, request: Request) -> Response:

@@ -101,10 +101,11 @@ def asked(
     body: bytes = b"",
     *,
     size_bytes: int | None = None,
+    to: str = "node-1",
 ) -> tuple[int, bytes]:
     """Status and body of the answer to that request."""
     size = len(body) if size_bytes is None else size_bytes
-    with connected(certificates, port) as tls:
+    with connected(certificates, port, to) as tls:
         tls.sendall(f"{head} HTTP/1.1\r\nHost: n\r\nContent-Length: {size}\r\n\r\n".encode() + body)
         return answered(tls, head.split(maxsplit=1)[0])
 

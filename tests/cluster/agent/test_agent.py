@@ -279,7 +279,7 @@ def test_a_job_of_the_nodes_own_folder_keeps_its_name(world: World) -> None:
     world.desired = {}
     world.second()
     problem = world.deliver(Order(Verb.PREPARE, "a", JOB, 1, text=TEXT))
-    assert problem == f"{JOB}: a has a job of its own of that name"
+    assert problem == f"{JOB}: this node has a job of its own of that name"
 
 
 WRITES = 9
@@ -437,7 +437,7 @@ def test_a_name_that_the_cluster_used_here_is_the_nodes_own_again(world: World) 
     world.nodes["a"].own = Desired(specs={JOB: job.spec}, sources={JOB: "own.yaml"})
     world.second()
     problem = world.deliver(Order(Verb.ARRIVE, "a", JOB, 2, text=TEXT))
-    assert problem == f"{JOB}: a has a job of its own of that name"
+    assert problem == f"{JOB}: this node has a job of its own of that name"
 
 
 def test_room_that_lapses_lets_no_earlier_order_in(world: World) -> None:

@@ -211,7 +211,7 @@ class NodeUnderTest:
         self.node = PlayedNode(self.engine)
         self.fetches = Fetches(self)
         self.agent = ClusterAgent(
-            AgentOptions(self.name, self.folder, 1 << 30),
+            AgentOptions(self.folder, 1 << 30),
             self,
             self.node,
             self.fetches,
@@ -327,7 +327,7 @@ class World:
     def report(self, node: str, placed: Mapping[str, int]) -> NodeReport | None:
         if not self.reaches(node):
             return None
-        return self.nodes[node].agent.report(placed, frozenset(self.nodes))
+        return replace(self.nodes[node].agent.report(placed, frozenset(self.nodes)), node=node)
 
     def send(self, order: Order) -> None:
         self.sent.append(order)
