@@ -19,6 +19,7 @@ from dlsched import __version__
 from dlsched.api.metrics.totals import JournalTotals, LoopTotals
 from dlsched.api.server import ApiServer
 from dlsched.api.stream import Stream
+from dlsched.cluster.agent.assignments import has_assignments
 from dlsched.config.inbox.desired import DesiredFolder
 from dlsched.config.inbox.scan import Inbox
 from dlsched.config.inbox.watcher import FolderWatch
@@ -123,7 +124,9 @@ class Agent:
         self._use_presets = docker.use_presets
         self._runtime = DryRun(docker) if dry_run else docker
         self._cluster = None
-        if settings.cluster.enabled and not dry_run:
+        # Switched off, it still keeps the jobs that it has: they are not to end for a setting.
+        part = settings.cluster.enabled or has_assignments(settings.state_dir)
+        if part and not dry_run:
             self._cluster = ClusterPart(
                 settings,
                 certificates_of(settings, engine.host),

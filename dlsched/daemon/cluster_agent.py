@@ -39,6 +39,7 @@ class ClusterPart:
         """`inner`: the watch folder; `policy`: the name of the node's present policy. Raises
         OSError. The certificates may be missing: the jobs are kept, and managers get no answer."""
         cluster = settings.cluster
+        self._enabled = cluster.enabled
         self._checkpoints = HttpsCheckpoints(certificates, self._address, cluster.listen[1])
         self._agent = ClusterAgent(
             AgentOptions(settings.state_dir, cluster.checkpoint_max_bytes),
@@ -53,7 +54,9 @@ class ClusterPart:
         self._server = AgentServer(self._agent, certificates, cluster.listen, clock.now_s)
 
     def start(self) -> None:
-        """Answer managers. Raises SocketUnusable."""
+        """Answer managers, if the setting says so. Raises SocketUnusable."""
+        if not self._enabled:
+            return
         self._checkpoints.start()
         self._server.start()
 
@@ -70,12 +73,20 @@ class ClusterPart:
         self._agent.step(report)
 
     def alarms(self) -> tuple[Alarm, ...]:
-        problem = self._server.problem
+        problem = self._problem()
+        return () if problem is None else (Alarm("cluster", AlarmKey.CLUSTER_DOWN, problem),)
+
+    def _problem(self) -> str | None:
+        if not self._enabled:
+            jobs = ", ".join(self._agent.running())
+            return (
+                f"cluster.enabled is false, and the cluster's jobs run on: {jobs}" if jobs else None
+            )
         try:
             self._own.peer()
         except CertificateError as error:
-            problem = problem or f"no manager gets an answer: {error} (docker swarm join)"
-        return () if problem is None else (Alarm("cluster", AlarmKey.CLUSTER_DOWN, problem),)
+            return f"no manager gets an answer: {error} (docker swarm join)"
+        return self._server.problem
 
     def _address(self, node: str) -> str:
         return self._server.address(node)

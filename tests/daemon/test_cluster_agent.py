@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from dlsched.cluster.certificates import MANAGER
+from dlsched.cluster.agent.assignments import Assignment, assignment_records, has_assignments
+from dlsched.cluster.certificates import MANAGER, Certificates
+from dlsched.cluster.core.records import Phase
 from dlsched.cluster.wire import read_report
 from dlsched.config.settings import ClusterSettings, Settings
 from dlsched.control.ledger.desired import Desired
@@ -17,7 +19,6 @@ from dlsched.runtime.clock import SystemClock
 from tests.cluster.agent.serving import asked, free_port, named
 from tests.cluster.agent.world import PlayedEngine, PlayedNode
 from tests.cluster.authority import Authority
-
 
 pytestmark = pytest.mark.process  # openssl
 
@@ -29,20 +30,18 @@ class NoJobs:
         return Desired()
 
 
+def made(settings: Settings, certificates: Certificates) -> ClusterPart:
+    node = PlayedNode(PlayedEngine())
+    return ClusterPart(settings, certificates, NoJobs(), node, SystemClock(), lambda: "fair")
+
+
 def test_a_node_outside_a_swarm_runs_on_and_answers_once_it_has_joined_one(tmp_path: Path) -> None:
     authority = Authority(tmp_path / "ca").make()
     own = authority.files("node")
     manager = authority.node("boss", MANAGER)
     port = free_port()
     listens = replace(ClusterSettings(), enabled=True, listen=("127.0.0.1", port))
-    part = ClusterPart(
-        Settings(state_dir=tmp_path / "state", cluster=listens),
-        own,
-        NoJobs(),
-        PlayedNode(PlayedEngine()),
-        SystemClock(),
-        lambda: "fair",
-    )
+    part = made(Settings(state_dir=tmp_path / "state", cluster=listens), own)
     part.start()
     try:
         assert part.scan(0.0).specs == {}
@@ -55,5 +54,21 @@ def test_a_node_outside_a_swarm_runs_on_and_answers_once_it_has_joined_one(tmp_p
             status, body = asked(manager, port, "POST /v1/cluster/report", named(name), to=name)
             assert status == 200
             assert read_report(body)[0].node == name
+    finally:
+        part.stop()
+
+
+def test_jobs_of_the_cluster_run_on_where_it_is_switched_off(tmp_path: Path) -> None:
+    state_dir = tmp_path / "state"
+    assert not has_assignments(state_dir)
+    text = "name: resnet\nimage: trainer:1\n"
+    assignment_records(state_dir).secure(Assignment("resnet", 3, Phase.RUNNING, text))
+    assert has_assignments(state_dir)
+    part = made(Settings(state_dir=state_dir), Authority(tmp_path).files("node"))
+    part.start()
+    try:
+        assert part.scan(0.0).specs.keys() == {"resnet"}
+        (alarm,) = part.alarms()
+        assert alarm.text == "cluster.enabled is false, and the cluster's jobs run on: resnet"
     finally:
         part.stop()

@@ -166,6 +166,10 @@ class ClusterAgent:
         )
         self._last_s = now_s
 
+    def running(self) -> list[str]:
+        """Jobs that the cluster has given this node, and that run here."""
+        return sorted(own.job for own in self._held.all().values() if own.phase in RUNNING)
+
     def alarms(self) -> tuple[Alarm, ...]:
         """Broken files, and a disk that takes no more of them."""
         unwritten = self._unwritten

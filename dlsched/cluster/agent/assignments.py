@@ -46,6 +46,12 @@ def assignment_records(state_dir: Path) -> Records[Assignment]:
     )
 
 
+def has_assignments(state_dir: Path) -> bool:
+    """Whether the cluster has given this node a job, be it whole or broken. Raises OSError."""
+    folder = state_dir / FOLDER / "jobs"
+    return folder.is_dir() and any(".json" in path.name for path in folder.iterdir())
+
+
 def lost_jobs(state_dir: Path, held: Collection[str]) -> frozenset[str]:
     """Jobs whose file was broken, and that no order has come for since. Raises OSError."""
     suffix = f".json{BROKEN}"
