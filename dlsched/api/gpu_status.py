@@ -81,7 +81,7 @@ def _row(gpu: GpuView, on_it: list[JobView], holders: list[JobView]) -> GpuStatu
         compute_mode=fact.compute_mode.value,
         numa_node=fact.numa_node,
         jobs=tuple(GpuUserStatus(job.name, _share(job)) for job in on_it),
-        kept_for=tuple(job.name for job in holders if gpu.uuid in job.gpus_kept),
+        kept_for=(*(one.name for one in holders if gpu.uuid in one.gpus_kept), *gpu.kept_for),
         promised_share=sum(job.spec.bounds.floor_share for job in on_it),
         reserved=gpu.reserved,
         foreign_processes=gpu.foreign_processes,

@@ -4,7 +4,8 @@ unread or unbounded, never zero."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Literal
 
@@ -272,6 +273,8 @@ class Observation:
     host_busy_core_s: float | None = None
     """CPU time of all processes on the host since boot, in core-seconds."""
     node: NodeFact | None = None
+    gpus_away: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """UUIDs of the GPUs of jobs that left for another node and may return, by job."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -234,6 +234,8 @@ class GpuView:
     """Number of its processes that belong to no job of ours."""
     foreign_memory_bytes: int = 0
     """Memory of those processes, as far as it can be read."""
+    kept_for: tuple[str, ...] = ()
+    """Jobs that left for another node, and may return to it."""
 
     @property
     def uuid(self) -> str:

@@ -38,6 +38,13 @@ def test_one_for_which_a_gpu_is_kept_is_told() -> None:
     assert [row.kept_for for row in told] == [(), (), (), ("shared-one",)]
 
 
+def test_one_that_may_return_to_a_gpu_is_shown_with_it() -> None:
+    snapshot = gpu_report().snapshot
+    gpus = [replace(one, kept_for=("away",)) for one in snapshot.node.gpus[:1]]
+    there = replace(snapshot, node=replace(snapshot.node, gpus=tuple(gpus)))
+    assert [row.kept_for for row in gpu_rows(there)] == [("away",)]
+
+
 CDI = (("devices", "CDI"), ("cpu", "engine"))
 
 

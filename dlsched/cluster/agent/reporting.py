@@ -70,7 +70,7 @@ def node_report(
         foreign_cores=_foreign_cores(cycle, held),
         memory_free_bytes=max(int(snapshot.node.memory_bytes - local_bytes - kept_bytes), 0),
         gpus_free=sum(
-            not gpu.reserved and not gpu.foreign_processes and gpu.uuid not in taken_gpus
+            not (gpu.reserved or gpu.foreign_processes or gpu.kept_for or gpu.uuid in taken_gpus)
             for gpu in snapshot.node.gpus
         ),
         images=facts.images(),

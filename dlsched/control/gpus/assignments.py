@@ -22,7 +22,7 @@ from dlsched.control.gpus.rebalance import (
 )
 from dlsched.model.actions import Move, Outcome
 from dlsched.model.alarms import Alarm, AlarmKey
-from dlsched.model.facts import ContainerFact, GpuFact, NodeFact
+from dlsched.model.facts import ContainerFact, GpuFact, Observation
 from dlsched.model.forecast import Forecast
 from dlsched.model.spec import JobSpec
 from dlsched.model.state import GpuView, JobState, NodeView
@@ -52,16 +52,16 @@ class Assignments:
     _view_inputs: tuple[object, ...] = ()
     _views: tuple[GpuView, ...] = ()
 
-    def views(
-        self, node: NodeFact | None, ours: Iterable[ContainerFact], options: PlacementOptions
-    ) -> tuple[GpuView, ...]:
+    def views(self, observed: Observation, options: PlacementOptions) -> tuple[GpuView, ...]:
         """The node's GPUs, with their use by processes outside our containers."""
+        node, away = observed.node, observed.gpus_away
         if node is None or not node.gpus:
             return ()
-        inputs = (node.gpus, frozenset(one.container_id for one in ours), options.reserved)
+        ours = frozenset(one.container_id for one in observed.containers)
+        inputs = (node.gpus, ours, options.reserved, away)
         if inputs != self._view_inputs:
             self._view_inputs = inputs
-            self._views = tuple(_view(gpu, inputs[1], options.reserved) for gpu in node.gpus)
+            self._views = tuple(_view(gpu, ours, options.reserved, away) for gpu in node.gpus)
         return self._views
 
     def settle(self, members: Mapping[str, Member]) -> None:
@@ -193,13 +193,19 @@ class Assignments:
         return tuple(dict.fromkeys((*fact.gpus, *fact.gpus_kept, *placed)))
 
 
-def _view(gpu: GpuFact, ours: Collection[str], reserved: Collection[str]) -> GpuView:
+def _view(
+    gpu: GpuFact,
+    ours: Collection[str],
+    reserved: Collection[str],
+    away: Mapping[str, tuple[str, ...]],
+) -> GpuView:
     foreign = [process for process in gpu.processes if process.container_id not in ours]
     return GpuView(
         fact=gpu,
         reserved=gpu.uuid in reserved or gpu.part_of in reserved,
         foreign_processes=len(foreign),
         foreign_memory_bytes=sum(process.memory_bytes or 0 for process in foreign),
+        kept_for=tuple(job for job, gpus in sorted(away.items()) if gpu.uuid in gpus),
     )
 
 

@@ -231,6 +231,8 @@ def _closed(gpu: GpuView, options: PlacementOptions) -> str | None:
         return "its compute mode is prohibited"
     if others and (options.foreign == "avoid" or exclusive):
         return f"used by {others} foreign process{'es' if others > 1 else ''}"
+    if gpu.kept_for:
+        return f"kept for {gpu.kept_for[0]}, which may return from another node"
     return None
 
 

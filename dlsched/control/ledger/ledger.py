@@ -236,7 +236,7 @@ class Ledger:
             memory_bytes=max(0, memory_bytes - options.reserve_memory_bytes),
             grain_cores=observed.node.grain_cores if observed.node else 0.001,
             foreign_cores=foreign,
-            gpus=self._assignments.views(observed.node, observed.containers, options.gpus),
+            gpus=self._assignments.views(observed, options.gpus),
             gpu_trouble=observed.node.gpu_trouble if observed.node else None,
         )
 

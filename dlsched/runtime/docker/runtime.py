@@ -221,6 +221,7 @@ class DockerRuntime:
             left_alone=() if listing is None else listing.left_alone,
             host_busy_core_s=host.busy_core_s(),
             node=node,
+            gpus_away=self._moves.gpus_away(),
         )
 
     def advance(self, now_s: float) -> None:

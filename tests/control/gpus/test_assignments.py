@@ -53,6 +53,7 @@ class Cycles:
         self.facts: dict[str, ContainerFact] = {}
         self.begun: tuple[Begun, ...] = ()
         self.gpus, self.trouble, self.now_s, self.engine_ok = gpus, trouble, 0.0, True
+        self.away: dict[str, tuple[str, ...]] = {}
 
     def update(self, after_s: float = 1.0) -> State:
         self.now_s += after_s
@@ -63,6 +64,7 @@ class Cycles:
             containers=tuple(self.facts.values()),
             begun=self.begun,
             node=node,
+            gpus_away=dict(self.away),
         )
         return self.ledger.update(seen, Desired(specs=self.specs), {})
 
@@ -98,6 +100,16 @@ def test_a_reserved_gpu_is_reserved_with_all_its_instances():
     cycles = Cycles(gpus=(*TWO, part), reserved=frozenset({"GPU-0"}))
     reserved = [gpu.uuid for gpu in cycles.update().snapshot.node.gpus if gpu.reserved]
     assert reserved == ["GPU-0", "MIG-1"]
+
+
+def test_a_job_that_is_away_keeps_its_gpus():
+    cycles = Cycles(gpu_spec("new"), gpus=(gpu_fact(0),))
+    cycles.away = {"away": ("GPU-0",)}
+    state = cycles.update()
+    assert state.starts == ()
+    assert "kept for away, which may return from another node" in views(state)["new"].reason
+    cycles.away = {}
+    assert cycles.update().placements == {"new": ("GPU-0",)}
 
 
 def test_what_does_not_change_is_told_as_the_same():

@@ -108,6 +108,13 @@ def test_a_driver_that_hangs_holds_up_no_observation(tmp_path: Path, nvml: Stub)
     assert seen.node.gpu_trouble == "the GPU driver has not answered yet"
 
 
+def test_the_gpus_of_a_job_that_is_away_are_observed(
+    runtime: DockerRuntime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runtime._moves, "gpus_away", lambda: {"train": ("GPU-0",)})
+    assert runtime.observe(1.0).gpus_away == {"train": ("GPU-0",)}
+
+
 @pytest.mark.engine
 def test_a_process_on_a_gpu_is_told_with_its_container(rig: Rig, nvml: Stub) -> None:
     found = rig.start(job_spec("on-gpu"))

@@ -10,6 +10,7 @@ from functools import partial
 from threading import Timer
 
 from dlsched.control.ports import Wake
+from dlsched.model.alarms import Alarm, AlarmKey
 from dlsched.model.leaving import LeavingPhase
 from dlsched.runtime.docker.background import begin
 from dlsched.runtime.docker.carrying import Packed
@@ -77,6 +78,30 @@ class Acting:
         """Whether some job has no container that will go on without the agent."""
         moves = self._moves.values()
         return any(move.step is not Step.WATCHED and not move.is_away for move in moves)
+
+    def kept(self, job: str, gpus: tuple[str, ...]) -> tuple[str, ...]:
+        """The GPUs that the job needs beside `gpus`: its target's, and those it may return to."""
+        move = self._moves.get(job)
+        if move is None:
+            return ()
+        target = move.action.start.gpus if move.action is not None else ()
+        return tuple(sorted({*target, *move.old.gpus} - set(gpus)))
+
+    def gpus_away(self) -> dict[str, tuple[str, ...]]:
+        """The GPUs of jobs that have left, by job: a container that is set aside may return."""
+        return {
+            job: move.old.gpus
+            for job, move in self._moves.items()
+            if move.is_away and move.old.gpus and not (move.departure and move.departure.cleared)
+        }
+
+    def alarms(self, now_s: float) -> tuple[Alarm, ...]:
+        """Moves that failed, until they are tried again."""
+        self._given_up = {job: entry for job, entry in self._given_up.items() if now_s < entry[0]}
+        return tuple(
+            Alarm(job, AlarmKey.MOVE_FAILED, f"{job}: {why}")
+            for job, (_, why) in self._given_up.items()
+        )
 
     def _cut_short(self, move: JobMove) -> Reason | None:
         """Why it should go back now; None: it goes on."""

@@ -13,7 +13,6 @@ from dataclasses import replace
 from functools import partial
 
 from dlsched.model.actions import Move, Outcome, Remove
-from dlsched.model.alarms import Alarm, AlarmKey
 from dlsched.model.facts import ContainerFact, ContainerState, Operation, OperationKind
 from dlsched.model.leaving import LeavingPhase
 from dlsched.runtime.docker.engine import one_line
@@ -152,22 +151,6 @@ class Moves(Acting):
         if move is None or move.is_away:
             return None
         return Operation(OperationKind.MOVING, f"moving {describe(move, now_s, self._gpu_names)}")
-
-    def kept(self, job: str, gpus: tuple[str, ...]) -> tuple[str, ...]:
-        """The GPUs that the job needs beside `gpus`: its target's, and those it may return to."""
-        move = self._moves.get(job)
-        if move is None:
-            return ()
-        target = move.action.start.gpus if move.action is not None else ()
-        return tuple(sorted({*target, *move.old.gpus} - set(gpus)))
-
-    def alarms(self, now_s: float) -> tuple[Alarm, ...]:
-        """Moves that failed, until they are tried again."""
-        self._given_up = {job: entry for job, entry in self._given_up.items() if now_s < entry[0]}
-        return tuple(
-            Alarm(job, AlarmKey.MOVE_FAILED, f"{job}: {why}")
-            for job, (_, why) in self._given_up.items()
-        )
 
     def _go_on(
         self, move: JobMove, heir: Inspected | None, fact: ContainerFact | None, now_s: float

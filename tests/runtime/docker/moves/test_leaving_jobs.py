@@ -178,6 +178,27 @@ def test_saved_ended_packed_and_kept_aside(node: Node) -> None:
     assert texts(node.moves.alarms(node.now_s)) == ()
 
 
+def test_its_gpus_are_kept_until_it_is_cleared_or_back(node: Node) -> None:
+    node.leave()
+    assert node.moves.gpus_away() == {}, "its container shows them"
+    node = Node(node.archive.parent)
+    node.see(OLD)
+    node.leaves()
+    assert node.moves.gpus_away() == {"job": ("a",)}
+    node.reopen(kept=True)
+    node.see(GONE)
+    assert node.moves.gpus_away() == {"job": ("a",)}
+    back = Node(node.archive.parent)
+    back.see(OLD)
+    back.leaves()
+    node.jobs.clear("job")
+    node.see(GONE)
+    assert node.moves.gpus_away() == {}
+    back.jobs.give_back("job")
+    back.see(GONE)
+    assert back.moves.gpus_away() == {}
+
+
 def test_a_second_call_changes_nothing(node: Node) -> None:
     for _ in range(2):
         node.leave()
