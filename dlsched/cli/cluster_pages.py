@@ -33,7 +33,7 @@ def show_cluster(status: ClusterStatus, page: Page) -> None:
     """Nodes, jobs, queue, problems, and how old all of it is."""
     names = node_names(status)
     if status.nodes:
-        page.table(_NODES, [_node(one) for one in status.nodes])
+        page.table(_NODES, [_node(one, names[one.name]) for one in status.nodes])
     if status.jobs:
         page.line("")
         page.table(_JOBS, [_job(one, names) for one in status.jobs])
@@ -106,7 +106,7 @@ def _facts(row: JobRow) -> list[tuple[str, str]]:
 
 
 _NODES = (
-    Column("NODE", most=24),
+    Column("NODE", most=30),
     Column("STATE"),
     Column("JOBS", right=True),
     Column("CPU", right=True),
@@ -129,7 +129,7 @@ _QUEUE = (
 )
 
 
-def _node(row: NodeRow) -> list[Cell]:
+def _node(row: NodeRow, name: str) -> list[Cell]:
     cpu = "?"
     if row.used_cores is not None and row.capacity_cores is not None:
         cpu = f"{row.used_cores:.1f} / {row.capacity_cores:g}"
@@ -138,7 +138,7 @@ def _node(row: NodeRow) -> list[Cell]:
         ends = render_seconds(row.ends_in_s)
     report = "none yet" if row.report_age_s is None else f"{render_seconds(row.report_age_s)} old"
     return [
-        Cell(row.host or row.name),
+        Cell(name),
         Cell(row.state, _STATES.get(row.state, "")),
         Cell(str(row.jobs)),
         Cell(cpu),

@@ -35,6 +35,7 @@ def test_status_shows_nodes_jobs_queue_and_problems(program: Program, folders: P
     rows = [line.split() for line in done.stdout.splitlines()]
     assert ["gpu-1", "ready", "9", "7.8", "/", "8", "14", "min", "2", "s", "old"] in rows
     assert ["gpu-2", "silent", "0", "?", "?", "none", "yet"] in rows
+    assert [row[1] for row in rows if row[:1] in (["n3"], ["n4"])] == ["ready", "drain"]
     assert next(row[:8] for row in rows if row[:1] == ["resnet"]) == [
         "resnet",
         "gpu-1>n3",

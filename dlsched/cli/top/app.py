@@ -19,7 +19,7 @@ from dlsched.cli.top.asked import Asked, Sheet
 from dlsched.cli.top.feed import Feed, View
 from dlsched.cli.top.order import ORDERS, ordered
 from dlsched.cli.top.table import JobTable
-from dlsched.cli.top.texts import log_of, node_text, why_of
+from dlsched.cli.top.texts import cluster_of, log_of, node_text, why_of
 from dlsched.model.units import counted
 
 WHY_S = 3.0
@@ -29,6 +29,9 @@ LOG_S = 2.0
 """A log that is shown is asked for again so often. It is not followed: a silent job would hold one
 of the daemon's 32 places for it."""
 
+CLUSTER_S = 3.0
+"""The cluster that is shown is asked for again so often."""
+
 LOW_ROWS = 20
 """On a lower terminal the table has all the room; Enter shows the page of the job."""
 
@@ -36,7 +39,10 @@ MOST_OF_TABLE = "50%"
 """Height of the table at most, while the page of the selected job is below it."""
 
 FOOTER_COLUMNS = 66
-"""On a narrower terminal the keys stand closer: the last one is how to leave."""
+"""On a narrower terminal the keys stand closer, so that there is room for how to leave."""
+
+NODES_COLUMNS = 9
+"""Of the key for a cluster's nodes."""
 
 _HELP = """\
 up, down, k, j    select a job; the cursor stays on it wherever its row goes
@@ -46,6 +52,7 @@ l                 the last lines of its output, if you may read them
 /                 show only jobs with a text in their name or state; Esc ends it
 s                 sort: worst first, by name, by CPU
 g                 GPUs of the node, and of each job
+n                 nodes, jobs and queue of the cluster, on its managers
 p                 pause what is shown, and go on
 q                 quit; in a page like this one: back
 
@@ -80,6 +87,8 @@ class Top(App[None]):
         Binding("p", "pause", "Pause"),
         Binding("question_mark", "explain", "Help", key_display="?"),
         Binding("q", "quit", "Quit"),
+        # The last one has no room on the narrowest terminal.
+        Binding("n", "nodes", "Nodes"),
         Binding("escape", "all", show=False),
     ]
 
@@ -88,9 +97,10 @@ class Top(App[None]):
             self.view = view
             super().__init__()
 
-    def __init__(self, feed: Feed) -> None:
+    def __init__(self, feed: Feed, *, of_cluster: bool = False) -> None:
+        """`of_cluster`: a cluster's controller has run on this host."""
         super().__init__()
-        self._feed = feed
+        self._feed, self._of_cluster = feed, of_cluster
         self._view: View | None = None
         self._waiting: View | None = None
         """The last one while paused."""
@@ -130,7 +140,8 @@ class Top(App[None]):
         self.why.display = self.size.height >= LOW_ROWS
         # The jobs have the room that they need, up to this; the page of the selected one the rest.
         self.table.styles.max_height = MOST_OF_TABLE if self.why.display else "100%"
-        self.query_one(Footer).compact = self.size.width < FOOTER_COLUMNS
+        needed = FOOTER_COLUMNS + NODES_COLUMNS * self._of_cluster
+        self.query_one(Footer).compact = self.size.width < needed
         self.call_after_refresh(self._draw)
 
     def on_top__news(self, news: _News) -> None:
@@ -212,6 +223,13 @@ class Top(App[None]):
     def action_gpus(self) -> None:
         self.table.with_gpus = not self.table.with_gpus
         self._draw()
+
+    def action_nodes(self) -> None:
+        self.push_screen(Sheet("cluster", cluster_of(self._feed.daemon), CLUSTER_S))
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Whether the key does something here, and is on the screen."""
+        return self._of_cluster if action == "nodes" else super().check_action(action, parameters)
 
     def action_pause(self) -> None:
         self._paused = self.why.paused = not self._paused

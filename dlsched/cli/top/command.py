@@ -5,12 +5,17 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from dlsched.cli import options
 from dlsched.cli.exits import INVALID
 from dlsched.cli.output import say
+from dlsched.model.errors import DlschedError
+
+if TYPE_CHECKING:
+    from dlsched.api.client import Daemon
 
 
 @click.command(short_help="Watch jobs, targets, limits and reasons live.")
@@ -37,7 +42,16 @@ def top(ctx: click.Context, config: Path | None, run_dir: Path | None) -> None:
     from dlsched.cli.top.app import Top
     from dlsched.cli.top.feed import Feed
 
-    Top(Feed(daemon)).run()
+    Top(Feed(daemon), of_cluster=_of_cluster(daemon)).run()
+
+
+def _of_cluster(daemon: Daemon) -> bool:
+    """Whether a cluster's controller has run on this host. A daemon of an earlier version cannot
+    say."""
+    try:
+        return daemon.cluster().cluster is not None
+    except DlschedError:
+        return False
 
 
 def _unfit() -> str | None:

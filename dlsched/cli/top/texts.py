@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from rich.text import Text
 
 from dlsched.api.client import Daemon
+from dlsched.cli.cluster_pages import show_cluster
 from dlsched.cli.gpu_pages import show_gpus
 from dlsched.cli.layout import Page
 from dlsched.cli.output import LogText
@@ -79,6 +80,31 @@ def why_of(daemon: Daemon, job: str) -> Load:
     def load(width: int) -> Text:
         page = _Lines(width)
         show_why(job, daemon.explain(job, CHANGES), page)
+        return Text("\n").join(page.lines)
+
+    return load
+
+
+def cluster_of(daemon: Daemon) -> Load:
+    """The page of `dlsched cluster status`."""
+
+    def load(width: int) -> Text:
+        page, answer = _Lines(width), daemon.cluster()
+        if answer.cluster is None:
+            return Text("no controller of a cluster has run on this host", "dim")
+        show_cluster(answer.cluster, page)
+        more = [
+            counted(count, f"more {kind}")
+            for kind, count in (
+                ("node", answer.left_out.nodes),
+                ("job", answer.left_out.jobs),
+                ("waiting job", answer.left_out.queue),
+                ("line", answer.left_out.lines),
+            )
+            if count
+        ]
+        if more:
+            page.line(f"and {', '.join(more)}: `dlsched cluster status`", "yellow")
         return Text("\n").join(page.lines)
 
     return load

@@ -71,10 +71,12 @@ Play = Callable[..., None]
 def play(daemon: FakeSource, folders: Path) -> Play:
     """Runs top, shown these views, in a terminal of that size, and plays a person before it."""
 
-    def run(person: Played, *views: View, size: tuple[int, int] = (110, 30)) -> None:
+    def run(
+        person: Played, *views: View, size: tuple[int, int] = (110, 30), of_cluster: bool = False
+    ) -> None:
         async def session() -> None:
             feed = GivenFeed(folders / "run", *views)
-            async with Top(feed).run_test(size=size) as pilot:
+            async with Top(feed, of_cluster=of_cluster).run_test(size=size) as pilot:
                 await pilot.pause()
                 await person(pilot, feed)
 

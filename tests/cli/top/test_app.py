@@ -4,19 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from rich.text import Text
 from textual.pilot import Pilot
 
 from dlsched.api.client import Daemon
+from dlsched.api.cluster import ROWS_MAX
 from dlsched.cli.top import app as app_module
 from dlsched.cli.top.app import Top
+from dlsched.cli.top.command import _of_cluster
 from dlsched.cli.top.texts import NOTES_MAX
 from dlsched.model.cycle import CycleReport
 from dlsched.model.errors import Refused
 from dlsched.model.state import JobState
 from tests.cli.top.conftest import GivenFeed, Play, screen_lines, shows, until, view_of
+from tests.cluster_status import example
 from tests.status_source import FakeSource, example_report, gpu_report, job
 
 RATIOS = (0.5, 0.9, 1.0, 1.05, 1.3, 2.0)
@@ -289,6 +293,63 @@ def test_the_whole_page_and_the_help_open_and_close(play: Play) -> None:
     play(person, view_of(example_report(), {"digits-resnet": 1.6}), size=(100, 24))
 
 
+def test_n_shows_the_cluster_on_a_manager(play: Play, daemon: FakeSource) -> None:
+    status = example()
+    daemon.cluster_status = replace(
+        status, alarms=(HOSTILE,), jobs=tuple(replace(one, why=HOSTILE) for one in status.jobs)
+    )
+
+    async def person(pilot: Pilot[None], feed: GivenFeed) -> None:
+        app = pilot.app
+        assert isinstance(app, Top)
+        assert "n Nodes" in screen_lines(app)[-1]
+        await pilot.press("n")
+        await shows(pilot, "4 nodes, 1 job, 1 waiting; policy adaptive")
+        lines = screen_lines(app)
+        rows = [line.split() for line in lines]
+        assert ["gpu-1", "ready", "9", "7.8", "/", "8", "14", "min"] in [row[:8] for row in rows]
+        assert any(row[:3] == ["resnet", "gpu-1>n3", "moving"] for row in rows)
+        assert any(row[:4] == ["vgg", "30", "s", "gpu-1:"] for row in rows)
+        assert not {"\x1b", "\x07", "\u202e"} & set("\n".join(lines))
+        many = status.jobs * (ROWS_MAX + 1)
+        daemon.cluster_status = replace(status, jobs=many)
+        await pilot.press("q", "n", "end")
+        await shows(pilot, "and 1 more job: `dlsched cluster status`")
+        daemon.cluster_status = None
+        await pilot.press("q", "n")
+        await shows(pilot, "no controller of a cluster has run on this host")
+        await pilot.press("q")
+        await shows(pilot, "1 job | worst first")
+
+    play(person, view_of(jobs_report("a")), of_cluster=True)
+
+
+def test_without_a_cluster_n_does_nothing(play: Play, daemon: FakeSource) -> None:
+    daemon.cluster_status = example()
+
+    async def person(pilot: Pilot[None], feed: GivenFeed) -> None:
+        assert "Nodes" not in screen_lines(pilot.app)[-1]  # type: ignore[arg-type]
+        await pilot.press("n")
+        await pilot.pause()
+        assert len(pilot.app.screen_stack) == 1
+
+    play(person, view_of(jobs_report("a")))
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_the_command_learns_of_the_cluster(
+    daemon: FakeSource, folders: Path, monkeypatch: pytest.MonkeyPatch, known: bool
+) -> None:
+    daemon.cluster_status = example() if known else None
+    assert _of_cluster(Daemon(folders / "run")) is known
+
+    def refuse(self: Daemon) -> None:
+        raise Refused(404, "Not Found")
+
+    monkeypatch.setattr(Daemon, "cluster", refuse)
+    assert not _of_cluster(Daemon(folders / "run")), "a daemon of an earlier version"
+
+
 class Log:
     """A log that grows each time it is read."""
 
@@ -402,6 +463,17 @@ def test_the_narrowest_terminal_has_targets_and_the_key_that_leaves(play: Play) 
         assert lines[-1].rstrip().endswith("q Quit")
 
     play(person, view_of(example_report()), size=(60, 24))
+
+
+@pytest.mark.parametrize("columns", [60, 66, 74, 75])
+def test_on_a_manager_the_key_that_leaves_has_room_too(play: Play, columns: int) -> None:
+    async def person(pilot: Pilot[None], feed: GivenFeed) -> None:
+        await shows(pilot, "8 jobs | worst first")
+        keys = screen_lines(pilot.app)[-1]  # type: ignore[arg-type]
+        assert "q Quit" in keys, keys
+        assert ("n Nodes" in keys) is (columns > 60), keys
+
+    play(person, view_of(example_report()), size=(columns, 24), of_cluster=True)
 
 
 def test_the_newest_of_why_is_in_sight_and_few_jobs_leave_it_the_room(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from dlsched.cli.top.app import Top
 from tests.cli.top.conftest import GivenFeed, Play, screen_lines, shows, view_of
 from tests.cli.top.looks import assert_looks
 from tests.cli.top.test_app import jobs_report
+from tests.cluster_status import example
 from tests.status_source import FakeSource, example_report, foretold, gpu_report
 
 RATIOS = tuple(0.5 + n / 20 for n in range(20))
@@ -51,6 +53,18 @@ def test_gpus(play: Play) -> None:
         assert_looks(pilot.app, "gpus")
 
     play(person, view_of(gpu_report()), size=(120, 19))
+
+
+def test_the_cluster(play: Play, daemon: FakeSource) -> None:
+    at = (datetime.now(UTC) - timedelta(days=3)).isoformat()  # 3 d old, however slow the host
+    daemon.cluster_status = replace(example(), written_at=at)
+
+    async def person(pilot: Pilot[None], feed: GivenFeed) -> None:
+        await pilot.press("n")
+        await shows(pilot, "3 d old")
+        assert_looks(pilot.app, "cluster")
+
+    play(person, VIEW, size=(110, 24), of_cluster=True)
 
 
 def test_no_news(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
