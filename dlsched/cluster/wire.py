@@ -22,6 +22,7 @@ from dlsched.cluster.core.reports import JobReport, NodeReport
 from dlsched.model.errors import DlschedError
 from dlsched.model.spec import NAME
 from dlsched.model.units import CORES_MAX, plain_text, render_bytes, shown
+from dlsched.report.lines import PATH_CHARACTERS
 
 VERSION: Final = 1
 
@@ -76,6 +77,7 @@ _STRICT = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 _Job = Annotated[str, Field(pattern=f"^(?:{NAME})$")]
 _Node = Annotated[str, Field(pattern=f"^(?:{NODE})$")]
 _Line = Annotated[str, Field(max_length=LINE_CHARACTERS), AfterValidator(_printable)]
+_Path = Annotated[str, Field(max_length=PATH_CHARACTERS), AfterValidator(_printable)]
 _Image = Annotated[str, Field(max_length=IMAGE_CHARACTERS), AfterValidator(_printable)]
 _Address = Annotated[str, Field(max_length=64), AfterValidator(_ip_address)]
 _Epoch = Annotated[int, Field(ge=1, le=WHOLE_MAX)]
@@ -93,15 +95,16 @@ class _WireSaved:
     step: _Whole
     sha256: _Sha256 = ""
     size_bytes: _Whole = 0
+    file: _Path = ""
 
     @classmethod
     def of(cls, saved: Saved | None) -> _WireSaved | None:
         if saved is None or _whole(saved.step) is None:
             return None
-        return cls(saved.step, saved.sha256, saved.size_bytes)
+        return cls(saved.step, saved.sha256, saved.size_bytes, saved.file)
 
     def core(self) -> Saved:
-        return Saved(self.step, self.sha256, self.size_bytes)
+        return Saved(self.step, self.sha256, self.size_bytes, self.file)
 
 
 @dataclass(frozen=True, slots=True)
