@@ -11,6 +11,7 @@ from pydantic import AfterValidator, Field
 
 from dlsched.model.spec import NAME
 from dlsched.model.units import CORES_MAX, plain_text
+from dlsched.report.lines import PATH_CHARACTERS
 
 JOBS_MAX = 4096
 IMAGES_MAX = 4096
@@ -42,6 +43,7 @@ def _ip_address(text: str) -> str:
 Job = Annotated[str, Field(pattern=f"^(?:{NAME})$")]
 Node = Annotated[str, Field(pattern=f"^(?:{NODE})$")]
 Line = Annotated[str, Field(max_length=LINE_CHARACTERS), AfterValidator(_printable)]
+PathText = Annotated[str, Field(max_length=PATH_CHARACTERS), AfterValidator(_printable)]
 Image = Annotated[str, Field(max_length=IMAGE_CHARACTERS), AfterValidator(_printable)]
 Address = Annotated[str, Field(max_length=64), AfterValidator(_ip_address)]
 Epoch = Annotated[int, Field(ge=1, le=WHOLE_MAX)]

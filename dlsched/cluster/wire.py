@@ -52,15 +52,16 @@ class _WireSaved:
     step: bounds.Whole
     sha256: bounds.Sha256 = ""
     size_bytes: bounds.Whole = 0
+    file: bounds.PathText = ""
 
     @classmethod
     def of(cls, saved: Saved | None) -> _WireSaved | None:
         if saved is None or bounds.whole(saved.step) is None:
             return None
-        return cls(saved.step, saved.sha256, saved.size_bytes)
+        return cls(saved.step, saved.sha256, saved.size_bytes, saved.file)
 
     def core(self) -> Saved:
-        return Saved(self.step, self.sha256, self.size_bytes)
+        return Saved(self.step, self.sha256, self.size_bytes, self.file)
 
 
 @dataclass(frozen=True, slots=True)

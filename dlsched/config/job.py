@@ -33,6 +33,7 @@ from dlsched.config.metrics.loading import package_presets
 from dlsched.config.metrics.resolving import Contradiction, Presets, check_target
 from dlsched.config.yaml import Document, Scalar, load_document
 from dlsched.config.yaml import Path as Place
+from dlsched.control.checkpoint_volume import checkpoint_volume
 from dlsched.model.errors import Problem, SpecError
 from dlsched.model.sources import ProgressSource
 from dlsched.model.spec import (  # fmt: skip
@@ -100,6 +101,10 @@ def parse_spec(
         check_target(spec.sources, spec.target)
     except Contradiction as error:
         finding.add(("metrics", *error.place) if error.place else _QUANTILE, error.what)
+    if spec.checkpoint is not None and spec.checkpoint.shared and checkpoint_volume(spec) is None:
+        path = shown(spec.checkpoint.path)
+        what = f"the path {path} is in none of the writable volumes, so no other node has it"
+        finding.add(("checkpoint", "shared"), what)
     for place, what in refusals(spec):
         finding.add(place, what)
     if finding.problems:
@@ -311,7 +316,7 @@ def target_of(given: TargetKeys | None) -> Target | None:
 
 def _checkpoint(keys: JobKeys) -> Checkpoint | None:
     given = keys.checkpoint
-    return Checkpoint(given.signal, given.timeout, given.path) if given else None
+    return Checkpoint(given.signal, given.timeout, given.path, given.shared) if given else None
 
 
 def _discreet(problem: Problem) -> Problem:

@@ -202,6 +202,11 @@ class CheckpointKeys(Keys):
         60.0, description="How long saving may take, 1s to 1h (default 60s)."
     )
     path: AbsolutePath = Field(description="Where it saves, inside the container.")
+    shared: Annotated[bool, flag()] = Field(
+        False,
+        description="Whether path lies in the same storage on every node of a cluster, such as NFS "
+        "(default: the checkpoint is copied when the job moves).",
+    )
 
 
 class UlimitKeys(Keys):

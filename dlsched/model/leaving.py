@@ -14,7 +14,8 @@ class LeavingPhase(StrEnum):
     ENDED = "ended"
     """It ended by itself first."""
     AWAY = "away"
-    """Its container has ended and is set aside, and its checkpoint is packed in the archive."""
+    """Its container has ended and is set aside, and its checkpoint is packed in the archive, or is
+    in shared storage."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,4 +26,7 @@ class Leaving:
     sha256: str = ""
     """Of the archive's bytes, in hexadecimal digits."""
     size_bytes: int = 0
+    """Of the archive, or of the file in shared storage."""
+    file: str = ""
+    """In shared storage: its path in the container."""
     why: str = ""

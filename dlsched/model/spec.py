@@ -89,6 +89,8 @@ class Checkpoint:
     signal: str
     timeout_s: float
     path: str
+    shared: bool = False
+    """Whether the path is the same storage on every node of a cluster."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -205,6 +205,14 @@ def test_checkpoint_and_stop() -> None:
     assert spec.stop == Stop("SIGINT", 10.0)
 
 
+@pytest.mark.parametrize("volume", ["/mnt/nfs:/data", "nfs:/data"])
+def test_a_checkpoint_in_shared_storage(volume: str) -> None:
+    more = f"volumes: [{volume}]\ncheckpoint: {{signal: USR1, path: /data/c, shared: true}}\n"
+    spec = parsed(more)
+    assert spec.checkpoint == Checkpoint("SIGUSR1", 60.0, "/data/c", shared=True)
+    assert spec.digest != parsed(more.replace(", shared: true", "")).digest
+
+
 # ------------------------------------------------------------------------------ what is wrong
 
 
@@ -281,6 +289,18 @@ def test_checkpoint_and_stop() -> None:
         ("checkpoint: {signal: KILL, path: /c}", "checkpoint.signal: SIGKILL cannot be caught"),
         ("checkpoint: {signal: USR1}", "checkpoint.path: is required, but not there"),
         ("checkpoint: {signal: USR1, path: c}", "'c' is not an absolute path"),
+        (
+            "checkpoint: {signal: USR1, path: /c, shared: true}",
+            "job.yaml:3:46: checkpoint.shared: the path '/c' is in none of the writable volumes",
+        ),
+        (
+            "volumes: [nfs:/c:ro]\ncheckpoint: {signal: USR1, path: /c, shared: true}",
+            "job.yaml:4:46: checkpoint.shared: the path '/c' is in none of the writable volumes",
+        ),
+        (
+            "volumes: [nfs:/c]\ntmpfs: /c/t\ncheckpoint: {signal: HUP, path: /c/t, shared: true}",
+            "job.yaml:5:47: checkpoint.shared: the path '/c/t' is in none of the writable volumes",
+        ),
         ("environment: [A]", "job.yaml:3:15: environment[0]: *** is not KEY=VALUE"),
         ("environment: {A: true}", "environment.A: true is a boolean here: write it in quotes"),
         ("environment: {A: [1]}", "environment.A: a list stands where text is meant"),

@@ -233,6 +233,10 @@ class ClusterAgent:
             self._drop_incoming(own)
             self._fail(own, UNCONFIRMED, now_s)
             return
+        if own.saved.file:
+            if self._write(replace(own, phase=Phase.RUNNING), now_s):
+                self._bring(own)
+            return
         archive, most_bytes = self._archives.incoming(own), self._options.checkpoint_max_bytes
         if course.digest is None:
             self._checkpoints.begin(own.source, own.job, own.epoch, archive, most_bytes)
@@ -293,12 +297,16 @@ class ClusterAgent:
             self._write(replace(own, phase=Phase.RUNNING), now_s)  # its view says how
             self._node.give_back(own.job)
         elif leaving.phase is LeavingPhase.AWAY:
-            saved = Saved(leaving.step or 0, leaving.sha256, leaving.size_bytes)
+            saved = Saved(leaving.step or 0, leaving.sha256, leaving.size_bytes, leaving.file)
             self._write(replace(own, phase=Phase.AWAY, saved=saved), now_s)
 
     def _bring(self, own: Assignment) -> None:
-        """Let the job's next container begin with the archive that has come."""
+        """Let the job's next container begin with the archive that has come, or with its file in
+        shared storage."""
         try:
+            if own.saved is not None and own.saved.file:
+                self._node.expect(own.job, own.epoch, own.saved.file, own.saved.size_bytes)
+                return
             self._node.bring(own.job, own.epoch, self._archives.incoming(own))
         except OSError as error:
             now_s = self._clock.now_s()

@@ -22,7 +22,7 @@ class NodeJobs(Protocol):
 
     def leave(self, job: str, checkpoint: Checkpoint, archive: Path, most_bytes: int) -> None:
         """Let a running job save a checkpoint, end it, set its container aside, pack what is below
-        `checkpoint.path` into that file. A second call changes nothing."""
+        `checkpoint.path` into that file, unless that is shared. A second call changes nothing."""
         ...
 
     def leaving(self, job: str) -> Leaving | None:
@@ -43,6 +43,12 @@ class NodeJobs(Protocol):
         """The job's next new container gets a volume of its own at its checkpoint's mount, for this
         epoch, filled from that archive before it starts; the same epoch again changes nothing.
         Raises OSError."""
+        ...
+
+    def expect(self, job: str, epoch: int, file: str, size_bytes: int) -> None:
+        """The job's next new container of this epoch starts only if it shows that file with that
+        size, in storage that other nodes have, too; the same epoch again changes nothing. Raises
+        OSError."""
         ...
 
 

@@ -118,7 +118,7 @@ def _job(view: JobView, own: Assignment, as_of_s: float, now_s: float) -> JobRep
     if view.state is not JobState.RUNNING:
         return None
     came = own.saved if own.source is not None else None
-    size_bytes = 0 if own.saved is None else own.saved.size_bytes
+    size_bytes = 0 if own.saved is None or own.saved.file else own.saved.size_bytes
     return replace(
         job_report(view, as_of_s, now_s, 0 if came is None else came.step),
         unmovable=unmovable_across(view.spec),

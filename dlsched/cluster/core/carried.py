@@ -1,4 +1,4 @@
-"""Which jobs can go on on another node: their checkpoint is all that is carried there."""
+"""Which jobs can go on on another node: their checkpoint is carried there, or is there already."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ _SAME_EVERYWHERE = (None, "", "default", "bridge", "none")
 
 def unmovable_across(spec: JobSpec) -> str | None:
     """Why a job cannot go on on another node, in one line; None: it can. Only its checkpoint goes
-    with it, in a volume of its own; its address and whatever else it wrote stay behind."""
+    with it, in a volume of its own, or lies in storage that every node has; its address and
+    whatever else it wrote stay behind."""
     if (why := unmovable(spec)) is not None:
         return why
     container = spec.container
@@ -21,7 +22,10 @@ def unmovable_across(spec: JobSpec) -> str | None:
     if container.network not in _SAME_EVERYWHERE:
         return f"its network {container.network} belongs to its node"
     kept = checkpoint_volume(spec)
+    shared = spec.checkpoint is not None and spec.checkpoint.shared
     for volume in map(volume_parts, container.volumes):
+        if volume == kept and shared:
+            continue
         if volume.is_bind and volume.writable:
             return f"it writes to {volume.source}, a place on its node"
         if not volume.is_bind and volume != kept:

@@ -23,11 +23,14 @@ class RecordState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """A checkpoint that a node keeps: its step, the digest of its bytes, their number."""
+    """A checkpoint that a node keeps: its step, the digest of its bytes, their number; or one in
+    storage that every node has."""
 
     step: int
     sha256: str = ""
     size_bytes: int = 0
+    file: str = ""
+    """In shared storage: its path in the container, and no digest."""
 
 
 @dataclass(frozen=True, slots=True)

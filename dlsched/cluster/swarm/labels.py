@@ -17,6 +17,7 @@ from dlsched.cluster.core.records import Record, RecordState, Request, Saved, Su
 from dlsched.config.yaml import SIZE_MAX_BYTES
 from dlsched.model.spec import NAME
 from dlsched.model.units import plain_text, shown
+from dlsched.report.lines import PATH_CHARACTERS
 
 PREFIX = "dlsched."
 VERSION = "1"
@@ -35,12 +36,13 @@ _HASHED = "sha256-"
 _JOB = re.compile(NAME)
 _NODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 _DIGEST = re.compile(r"([0-9a-f]{64})?")
+_FILE = re.compile(rf"/.{{0,{PATH_CHARACTERS - 1}}}")
 _NONE = re.compile("")
 _WHOLE = re.compile(r"0|-?[1-9][0-9]{0,15}")
 _EVERY = {"v", "instance", "job"}
 _OF_RECORD = _EVERY | {
     "state", "on", "epoch", "digest", "first", "target", "source",
-    "saved.step", "saved.sha256", "saved.bytes", "moves", "exit_code", "why",
+    "saved.step", "saved.sha256", "saved.bytes", "saved.file", "moves", "exit_code", "why",
 }  # fmt: skip
 _OF_REQUEST = {"v", "instance", "verb", "subject", "target"}
 _OF_SUBMISSION = _EVERY | {"by", "name", "owner", "text"}
@@ -113,6 +115,7 @@ def record_labels(record: Record, instance: str) -> dict[str, str]:
         "saved.step": saved.step if saved else None,
         "saved.sha256": saved.sha256 if saved else None,
         "saved.bytes": saved.size_bytes if saved else None,
+        "saved.file": saved.file or None if saved else None,
         "moves": record.moves,
         "exit_code": record.exit_code,
         "why": _one_line(record.why, WHY_MAX),
@@ -140,6 +143,7 @@ def read_record(labels: Mapping[str, str], instance: str) -> Record:
             read.number("saved.step"),
             read.text("saved.sha256", _DIGEST),
             read.number("saved.bytes"),
+            read.text("saved.file", _FILE) if read.has("saved.file") else "",
         )
     state = read.state()
     for needed, states in _NEEDED.items():

@@ -1,5 +1,6 @@
 """Carries a job's checkpoint between nodes: out of a container that has ended into one file, and
-out of such a file into a fresh volume of a container that has not started yet.
+out of such a file into a fresh volume of a container that has not started yet. One in storage that
+every node has is only checked there.
 
 Owns the files' and volumes' names and what is durable about them. It must not know moves, and
 must not believe what it reads: see `archives`.
@@ -27,6 +28,7 @@ from dlsched.model.units import render_bytes
 from dlsched.runtime.docker.archives import TOP, Unfit, carried
 from dlsched.runtime.docker.engine import ARCHIVE_BYTES, Body, Engine, EngineRefused
 from dlsched.runtime.docker.identity.labels import INSTANCE, JOB, container_name
+from dlsched.runtime.docker.shared_files import NotShared, check_shown
 from dlsched.runtime.docker.transfers import Transfers
 from dlsched.store.atomic import sync_folder
 from dlsched.store.records import Records
@@ -35,16 +37,23 @@ FREE_SHARE = 0.8
 """Of the free room on its file system, what an archive may take at most."""
 
 
+CHECKS = 5
+"""How often a shared checkpoint is looked for, 5, 10, 20 and 40 s apart: a client of NFS may keep
+for 60 s what it knew of a folder."""
+
+
 class Withdrawn(DlschedError):
     """The archive is not wanted any more."""
 
 
 @dataclass(frozen=True, slots=True)
 class Packed:
-    """A whole archive on disk."""
+    """A whole archive on disk, or a file in shared storage."""
 
     sha256: str
     size_bytes: int
+    file: str = ""
+    """In shared storage: its path in the container."""
 
 
 def pack(
@@ -108,6 +117,10 @@ class Brought:
     archive: str
     """Needed until it is in the volume."""
     filled: bool = False
+    file: str = ""
+    """In shared storage: its path in the container, and no archive."""
+    size_bytes: int = 0
+    """Of that file."""
 
 
 class Arrivals:
@@ -124,6 +137,8 @@ class Arrivals:
     ) -> None:
         """Raises OSError."""
         self._transfers = transfers
+        self._checked: dict[str, int] = {}
+        """Checks of a shared checkpoint that failed, by job."""
         self._engine = engine
         self._instance = instance
         loss = "the job's next container starts without its checkpoint"
@@ -142,6 +157,13 @@ class Arrivals:
         before = self._records.of(job)
         if before is None or before.epoch < epoch:
             self._records.secure(Brought(job, epoch, str(archive)))
+
+    def expect(self, job: str, epoch: int, file: str, size_bytes: int) -> None:
+        """Note that its checkpoint is that file in shared storage; else as `bring`."""
+        before = self._records.of(job)
+        if before is None or before.epoch < epoch:
+            self._checked.pop(job, None)
+            self._records.secure(Brought(job, epoch, "", file=file, size_bytes=size_bytes))
 
     def of(self, job: str) -> Brought | None:
         return self._records.of(job)
@@ -163,6 +185,8 @@ class Arrivals:
     def adapted(self, spec: JobSpec, brought: Brought) -> JobSpec:
         """The same job with the volume that it brought. Raises ValueError: none of its volumes
         holds its checkpoint."""
+        if brought.file:
+            return spec
         kept, container = _kept(spec), spec.container
         mode = ("nocopy",) if "nocopy" in kept.mode else ()
         own = str(replace(kept, source=self._volume(brought), mode=mode))
@@ -178,11 +202,17 @@ class Arrivals:
     def make_room(self, brought: Brought) -> None:
         """Remove what an earlier attempt left in its volume. Raises EngineRefused: a container has
         it; EngineUnavailable."""
-        self._engine.remove_volume(self._volume(brought))
+        if not brought.file:
+            self._engine.remove_volume(self._volume(brought))
 
     def fill(self, container: str, spec: JobSpec, brought: Brought) -> None:
-        """Unpack the archive into the volume of a container that was not started yet. Raises Unfit,
-        EngineRefused, EngineUnavailable, OSError; then the volume is of no use."""
+        """Unpack the archive into the volume of a container that was not started yet, or check that
+        shared storage shows its file there. Raises Unfit, NotShared, EngineRefused,
+        EngineUnavailable, OSError; then the volume is of no use."""
+        if brought.file:
+            self._check(container, brought)
+            self._records.secure(replace(brought, filled=True))
+            return
         path, top = _place(spec)
         with Path(brought.archive).open("rb") as file:
             most_bytes = os.fstat(file.fileno()).st_size
@@ -190,6 +220,14 @@ class Arrivals:
             with self._transfers.of(container):
                 self._engine.unpack(container, path, carried(chunks, top, most_bytes))
         self._records.secure(replace(brought, filled=True))
+
+    def _check(self, container: str, brought: Brought) -> None:
+        try:
+            with self._transfers.of(container):
+                check_shown(self._engine, container, brought.file, brought.size_bytes)
+        except NotShared as error:
+            failed = self._checked[brought.job] = self._checked.get(brought.job, 0) + 1
+            raise NotShared(str(error), passing=failed < CHECKS) from error
 
     def _volume(self, brought: Brought) -> str:
         return f"{container_name(self._instance, brought.job)}-e{brought.epoch}"

@@ -7,10 +7,12 @@ not know jobs. Calls block for up to `timeout_s`; they belong in a background th
 
 from __future__ import annotations
 
+import base64
+import json
 import os
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import docker
 from docker.errors import APIError, DockerException
@@ -38,6 +40,20 @@ ARCHIVE_BYTES = 256 * 1024
 
 FOLLOW_BYTES = 16 * 1024
 """What is taken of a terminal's output at once, where there is so much."""
+
+
+PATH_STAT = "X-Docker-Container-Path-Stat"
+"""The header in which the engine says what is at a path."""
+
+
+class PathStat(NamedTuple):
+    """What is at a path in a container."""
+
+    size_bytes: int
+    mode: int
+    """As Go has it."""
+    link: str
+    """Where a link leads, all the way."""
 
 
 class EngineRefused(DlschedError):
@@ -130,6 +146,21 @@ class Engine:
             client._raise_for_status(response)  # type: ignore[attr-defined]
             with response:
                 yield from response.iter_content(ARCHIVE_BYTES)
+
+    def stat(self, container: str, path: str) -> PathStat:
+        """What is at that path in a container, running or not; status 404: nothing is."""
+        with self._calling() as client:
+            response = client.head(
+                self._url(client, f"/containers/{container}/archive"),
+                params={"path": path},
+                timeout=self._timeout_s,
+            )
+            client._raise_for_status(response)  # type: ignore[attr-defined]
+            try:
+                found = json.loads(base64.b64decode(response.headers[PATH_STAT]))
+                return PathStat(int(found["size"]), int(found["mode"]), str(found["linkTarget"]))
+            except (KeyError, TypeError, ValueError) as error:
+                raise EngineRefused(500, f"it does not say what {path} is") from error
 
     def unpack(self, container: str, path: str, archive: Iterator[bytes]) -> None:
         """Unpack a tar archive at that path in a container, running or not; its entries keep their

@@ -13,8 +13,10 @@ from dlsched.cluster.core.following import LEASE_S, RESERVED_S
 from dlsched.cluster.core.records import Order, Phase, RecordState, Saved, Verb
 from dlsched.control.ledger.desired import Desired
 from tests.cluster.agent.world import (
+    FILE,
     JOB,
     MOVABLE_S,
+    SHARED,
     TEXT,
     Killed,
     NodeUnderTest,
@@ -48,6 +50,41 @@ def test_a_job_moves_and_goes_on_from_its_checkpoint(world: World) -> None:
     assert world.nodes["b"].engine.started_from == [world.nodes["a"].engine.acknowledged[JOB]]
     assert phase(world, "a") is Phase.FENCED
     assert not list(world.nodes["a"].folder.glob("cluster/*/*.tar"))
+
+
+def test_a_job_moves_within_shared_storage_and_nothing_is_carried(tmp_path: Path) -> None:
+    world = World(tmp_path, SHARED)
+    world.seconds(MOVABLE_S)
+    world.move("b")
+    world.until(lambda: world.record.state is RecordState.MOVING)
+    step = world.nodes["a"].engine.acknowledged[JOB]
+    assert world.record.saved == Saved(step, "", len(str(step)), FILE)
+    world.seconds(20)
+    assert (world.record.on, world.record.state) == ("b", RecordState.PLACED)
+    assert world.runs_on("b") and phase(world, "a") is Phase.FENCED
+    assert world.nodes["b"].engine.started_from == [step]
+    assert not world.nodes["b"].node.brought and world.nodes["b"].node.expected
+
+
+def test_where_the_storage_is_another_one_the_job_returns(tmp_path: Path) -> None:
+    world = World(tmp_path, SHARED)
+    world.nodes["b"].engine.storage = {}
+    world.seconds(MOVABLE_S)
+    world.move("b")
+    world.seconds(30)
+    assert (world.record.on, world.record.state) == ("a", RecordState.PLACED)
+    assert world.runs_on("a")
+    assert world.nodes["b"].engine.started_from == [], "it never ran there"
+
+
+def test_an_agent_that_is_killed_on_arrival_still_checks_shared_storage(tmp_path: Path) -> None:
+    world = World(tmp_path, SHARED)
+    world.nodes["b"].engine.storage = {}
+    world.seconds(MOVABLE_S)
+    world.move("b")
+    world.until(lambda: phase(world, "b") is Phase.RUNNING)
+    world.nodes["b"].begin()
+    assert world.nodes["b"].node.expected[JOB][1] == FILE
 
 
 def test_it_moves_back_again(world: World) -> None:

@@ -29,7 +29,7 @@ from dlsched.estimate.learning import TOTAL_STEPS
 from dlsched.model.cycle import CycleReport
 from dlsched.model.facts import ContainerFact, ContainerState, Sample
 from dlsched.model.leaving import Leaving, LeavingPhase
-from dlsched.model.spec import Checkpoint
+from dlsched.model.spec import Checkpoint, JobSpec
 from dlsched.model.state import JobState, JobView, NodeView, Progress, Snapshot, Usage
 
 JOB = "resnet"
@@ -39,7 +39,9 @@ volumes: [{JOB}:/ckpt]
 checkpoint: {{signal: SIGUSR1, timeout: 30s, path: /ckpt}}
 target: {{metric: accuracy, deliver: 0.8, finish: 0.9}}
 """
-SPEC = replace(parse_spec(TEXT, "x"), owner=0)
+SHARED = TEXT.replace("path: /ckpt", "path: /ckpt, shared: true")
+"""The same job with its checkpoint in storage that every node has."""
+FILE = "/ckpt/last"
 STEPS_PER_S = 1
 TOTAL = 2000
 MOVABLE_S = 70
@@ -84,6 +86,8 @@ class PlayedEngine:
     removes: bool = True
     """Whether containers end when they are to be removed; else they are still in their grace."""
     exits: dict[str, int] = field(default_factory=dict)
+    storage: dict[str, int] = field(default_factory=dict)
+    """What this node shows of shared storage: the step by file."""
 
     def start(self, job: str, source: str, step: int) -> None:
         self.started_from.append(step)
@@ -106,7 +110,9 @@ class PlayedNode:
         self._engine = engine
         self._leaving: dict[str, Leaving] = {}
         self._archives: dict[str, Path] = {}
+        self._shared: set[str] = set()
         self.brought: dict[str, Path] = {}
+        self.expected: dict[str, tuple[int, str, int]] = {}
 
     def keep_away(self, jobs: Mapping[str, Path]) -> None:
         for job, one in self._engine.containers.items():
@@ -129,6 +135,7 @@ class PlayedNode:
         if job not in self._leaving:
             self._leaving[job] = Leaving(LeavingPhase.SAVING)
             self._archives[job] = archive
+            self._shared |= {job} if checkpoint.shared else set()
 
     def leaving(self, job: str) -> Leaving | None:
         return self._leaving.get(job)
@@ -152,6 +159,11 @@ class PlayedNode:
         assert epoch > 1
         self.brought[job] = archive
 
+    def expect(self, job: str, epoch: int, file: str, size_bytes: int) -> None:
+        assert epoch > 1
+        if self.expected.get(job, (0, "", 0))[0] < epoch:
+            self.expected[job] = (epoch, file, size_bytes)
+
     def cycle(self, desired: Desired) -> None:
         """One cycle of the node's own controller and runtime."""
         for job, leaving in list(self._leaving.items()):
@@ -169,9 +181,17 @@ class PlayedNode:
             del self._engine.exits[job]
         for job in desired.specs:
             if job not in there and job not in self._engine.exits:
-                archive = self.brought.get(job)
-                step = 0 if archive is None else int(archive.read_text())
-                self._engine.start(job, desired.sources[job], step)
+                self._start(job, desired.sources[job], desired.specs[job])
+
+    def _start(self, job: str, source: str, spec: JobSpec) -> None:
+        storage, archive = self._engine.storage, self.brought.get(job)
+        _, file, size_bytes = self.expected.get(job, (0, "", 0))
+        if file and _size(storage.get(file, 0)) != size_bytes:
+            self._engine.exits[job] = 1  # its start fails for good
+            return
+        assert spec.checkpoint is not None
+        step = storage.get(FILE, 0) if spec.checkpoint.shared else 0
+        self._engine.start(job, source, step if archive is None else int(archive.read_text()))
 
     def _leave_on(self, job: str, leaving: Leaving) -> None:
         one = self._engine.containers.get(job)
@@ -184,11 +204,19 @@ class PlayedNode:
         elif not one.aside:
             self._engine.acknowledged[job] = one.step
             one.running, one.aside = False, True
+        elif job in self._shared:
+            self._engine.storage[FILE] = one.step
+            self._leaving[job] = Leaving(LeavingPhase.AWAY, one.step, "", _size(one.step), FILE)
         else:
             self._archives[job].write_text(str(one.step))
             data = self._archives[job].read_bytes()
             digest = hashlib.sha256(data).hexdigest()
             self._leaving[job] = Leaving(LeavingPhase.AWAY, one.step, digest, len(data))
+
+
+def _size(step: int) -> int:
+    """Of the file with that step in shared storage."""
+    return len(str(step)) if step else 0
 
 
 def fact(job: str, one: Container) -> ContainerFact:
@@ -235,7 +263,7 @@ class NodeUnderTest:
         self.agent.step(self._report())
 
     def _report(self) -> CycleReport:
-        spec = SPEC
+        spec = self.world.spec
         views = [
             JobView(
                 spec,
@@ -302,17 +330,19 @@ class Moves(SpreadPolicy):
 class World:
     """The cluster: store, controller, two nodes, and a network that a test breaks."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, text: str = TEXT) -> None:
         self.now = 0.0
+        self.spec = replace(parse_spec(text, "x"), owner=0)
         self.store = MemoryStore([Member("a"), Member("b")], leader="me")
         self.cut: set[str] = set()
         self.loses: set[int] = set()
         self.sent: list[Order] = []
         self.policy = Moves(SpreadParameters())
-        self.desired = {JOB: DesiredJob(SPEC, text=TEXT)}
+        self.desired = {JOB: DesiredJob(self.spec, text=text)}
         self.nodes: dict[str, NodeUnderTest] = {}
         for name in ("a", "b"):
             self.nodes[name] = NodeUnderTest(self, name, folder / name)
+            self.nodes[name].engine.storage = self.nodes["a"].engine.storage
         self.begin()
 
     def begin(self) -> None:

@@ -12,9 +12,9 @@ from dlsched.model.spec import Checkpoint, JobSpec
 from tests.doubles import job_spec
 
 
-def job(path: str | None = "/ckpt", **container: Any) -> JobSpec:
+def job(path: str | None = "/ckpt", *, shared: bool = False, **container: Any) -> JobSpec:
     spec = job_spec("job")
-    checkpoint = None if path is None else Checkpoint("SIGUSR1", 1.0, path)
+    checkpoint = None if path is None else Checkpoint("SIGUSR1", 1.0, path, shared)
     volumes = {"volumes": ("ckpt:/ckpt",), **container}
     return replace(spec, checkpoint=checkpoint, container=replace(spec.container, **volumes))
 
@@ -67,3 +67,24 @@ def test_what_goes_on_elsewhere(container: dict[str, Any]) -> None:
 )
 def test_what_cannot_go_on_elsewhere(path: str | None, container: dict[str, Any], why: str) -> None:
     assert unmovable_across(job(path, **container)) == why
+
+
+@pytest.mark.parametrize("volumes", [("nfs:/ckpt",), ("/mnt/nfs:/ckpt", "/srv/images:/images:ro")])
+def test_shared_storage_is_on_every_node(volumes: tuple[str, ...]) -> None:
+    assert unmovable_across(job(shared=True, volumes=volumes)) is None
+
+
+@pytest.mark.parametrize(
+    ("volumes", "why"),
+    [
+        (("/mnt/nfs:/data",), "its checkpoint path /ckpt is in none of its writable volumes"),
+        (("/mnt/nfs:/ckpt", "/srv/out:/out"), "it writes to /srv/out, a place on its node"),
+        (("/mnt/nfs:/ckpt", "/srv/out:/ckpt/out"), "it writes to /srv/out, a place on its node"),
+        (
+            ("nfs:/ckpt", "data:/data"),
+            "its volume data stays on its node, and holds no checkpoint",
+        ),
+    ],
+)
+def test_only_what_holds_the_checkpoint_is_shared(volumes: tuple[str, ...], why: str) -> None:
+    assert unmovable_across(job(shared=True, volumes=volumes)) == why

@@ -12,6 +12,7 @@ NODES = st.from_regex(r"[a-z0-9]{1,25}", fullmatch=True)
 JOBS = st.from_regex(r"[a-z0-9][a-z0-9_.-]{1,62}", fullmatch=True)
 DIGESTS = st.sampled_from(["", "0123456789abcdef" * 4])
 COUNTS = st.integers(0, 2**53)
+FILES = st.sampled_from(["", "/ckpt/7.pt", "/" + "c" * 1023])
 
 
 @st.composite
@@ -28,7 +29,7 @@ def records(draw: st.DrawFn) -> Record:
         first=draw(st.integers(1, epoch)),
         target=draw(NODES) if state is RecordState.LEAVING else None,
         source=draw(NODES) if moved else None,
-        saved=draw(st.none() | st.builds(Saved, COUNTS, DIGESTS, COUNTS)),
+        saved=draw(st.none() | st.builds(Saved, COUNTS, DIGESTS, COUNTS, FILES)),
         moves=draw(COUNTS),
         exit_code=draw(st.none() | st.integers(-(2**31), 2**31)),
         why=draw(st.from_regex(r"([a-z]{1,9} ){0,9}[a-z]", fullmatch=True)),

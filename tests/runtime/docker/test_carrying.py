@@ -18,6 +18,7 @@ from dlsched.model.errors import EngineUnavailable
 from dlsched.model.spec import Checkpoint, JobSpec, Limits
 from dlsched.runtime.docker.archives import Unfit
 from dlsched.runtime.docker.carrying import (
+    CHECKS,
     Arrivals,
     Brought,
     Packed,
@@ -26,7 +27,8 @@ from dlsched.runtime.docker.carrying import (
     remove_archive,
 )
 from dlsched.runtime.docker.create.containers import create_body
-from dlsched.runtime.docker.engine import EngineRefused
+from dlsched.runtime.docker.engine import EngineRefused, PathStat
+from dlsched.runtime.docker.shared_files import NotShared, size_of
 from dlsched.runtime.docker.transfers import Transfers
 from tests.doubles import job_spec
 from tests.runtime.docker.create.test_containers import AROUND
@@ -111,6 +113,7 @@ class Volumes:
         self.there: dict[str, Any] = {}
         self.used: set[str] = set()
         self.unpacked: list[tuple[str, str, bytes]] = []
+        self.shown: dict[str, PathStat] = {}
 
     def volumes(self, labels: dict[str, str]) -> list[dict[str, Any]]:
         return [{"Name": name} for name, one in self.there.items() if one == labels]
@@ -119,6 +122,11 @@ class Volumes:
         if name in self.used:
             raise EngineRefused(409, "in use")
         self.there.pop(name, None)
+
+    def stat(self, container: str, path: str) -> PathStat:
+        if path not in self.shown:
+            raise EngineRefused(404, "no such file")
+        return self.shown[path]
 
     def unpack(self, container: str, path: str, archive: Iterator[bytes]) -> None:
         self.unpacked.append((container, path, b"".join(archive)))
@@ -273,3 +281,59 @@ def test_an_archive_that_another_host_changed_is_checked_again(
     with pytest.raises(Unfit, match="is a device"):
         arrivals.fill("container", job(), Brought("job", 2, str(archive)))
     assert engine.unpacked == []
+
+
+FOLDER, LINK = 1 << 31, 1 << 27
+
+
+def test_a_shared_checkpoint_is_only_checked_once(engine: Any, arrivals: Arrivals) -> None:
+    arrivals.expect("job", 2, "/ckpt/7.pt", 4096)
+    brought = arrivals.of("job")
+    assert brought == Brought("job", 2, "", file="/ckpt/7.pt", size_bytes=4096)
+    assert arrivals.adapted(job(), brought) == job()
+    engine.shown["/ckpt/7.pt"] = PathStat(4096, 0o644, "")
+    arrivals.fill("container", job(), brought)
+    assert engine.unpacked == []
+    assert arrivals.of("job") == replace(brought, filled=True)
+    arrivals.expect("job", 2, "/ckpt/7.pt", 4096)
+    assert arrivals.of("job") == replace(brought, filled=True)
+
+
+@pytest.mark.parametrize(
+    ("shown", "why"),
+    [
+        ({}, "its checkpoint /ckpt/7.pt is not there"),
+        (
+            {"/ckpt/7.pt": PathStat(0, 0o644, "")},
+            "its checkpoint /ckpt/7.pt has 0 B here, 4 KiB where it was saved",
+        ),
+    ],
+)
+def test_one_that_the_storage_here_does_not_show(
+    engine: Any, arrivals: Arrivals, shown: dict[str, PathStat], why: str
+) -> None:
+    engine.shown = shown
+    for epoch in (2, 4):
+        arrivals.expect("job", epoch, "/ckpt/7.pt", 4096)
+        brought = arrivals.of("job")
+        assert brought is not None
+        passing = []
+        for _ in range(CHECKS):
+            with pytest.raises(NotShared, match=why) as caught:
+                arrivals.fill("container", job(), brought)
+            passing.append(caught.value.passing)
+        assert passing == [True] * (CHECKS - 1) + [False]
+        assert arrivals.of("job") == brought, "it is not filled"
+
+
+def test_the_size_of_what_a_job_saved(engine: Any) -> None:
+    engine.shown = {
+        "/ckpt/folder": PathStat(4096, FOLDER | 0o755, ""),
+        "/ckpt/last": PathStat(4, LINK | 0o777, "/ckpt/7.pt"),
+        "/ckpt/7.pt": PathStat(700, 0o644, ""),
+        "/ckpt/away": PathStat(4, LINK | 0o777, "/ckpt/none"),
+    }
+    sizes = [size_of(engine, "c", f"/ckpt/{name}") for name in ("folder", "last", "7.pt")]
+    assert sizes == [0, 700, 700]
+    with pytest.raises(NotShared, match="/ckpt/away is not there"):
+        size_of(engine, "c", "/ckpt/away")

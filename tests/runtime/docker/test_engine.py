@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import gc
+import json
 import socket
 import socketserver
 import threading
@@ -14,7 +16,7 @@ import pytest
 from requests.exceptions import ConnectionError as RequestsConnectionError
 
 from dlsched.model.errors import EngineUnavailable
-from dlsched.runtime.docker.engine import Engine, EngineRefused, one_line, root_cause
+from dlsched.runtime.docker.engine import Engine, EngineRefused, PathStat, one_line, root_cause
 
 
 def open_descriptors() -> int:
@@ -69,6 +71,15 @@ class _Answers(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
 
+    def do_HEAD(self) -> None:
+        told = {"name": "7.pt", "size": 700, "mode": 420, "mtime": "", "linkTarget": ""}
+        found = "path=%2Fckpt%2F7.pt" in self.path
+        self.send_response(200 if found else 404)
+        if found:
+            text = base64.b64encode(json.dumps(told).encode()).decode()
+            self.send_header("X-Docker-Container-Path-Stat", text)
+        self.end_headers()
+
     def address_string(self) -> str:
         return "a unix socket"
 
@@ -97,6 +108,20 @@ def test_calls_one_after_another_share_a_connection(tmp_path: Path) -> None:
                 for number in range(12):
                     assert engine.inspect(f"container-{number}")["ApiVersion"] == "1.44"
                 assert server.accepted == 1
+        finally:
+            server.shutdown()
+
+
+def test_what_is_at_a_path_of_a_container(tmp_path: Path) -> None:
+    path = str(tmp_path / "engine.sock")
+    with _Server(path) as server:
+        threading.Thread(target=server.serve_forever, args=(0.01,)).start()
+        try:
+            with closing(Engine(f"unix://{path}", 5.0)) as engine:
+                assert engine.stat("c", "/ckpt/7.pt") == PathStat(700, 0o644, "")
+                with pytest.raises(EngineRefused) as caught:
+                    engine.stat("c", "/ckpt/8.pt")
+                assert caught.value.status == 404
         finally:
             server.shutdown()
 

@@ -45,6 +45,7 @@ from dlsched.runtime.docker.identity.labels import (
 from dlsched.runtime.docker.limits.group import ParentGroup
 from dlsched.runtime.docker.limits.outcome import Own, Untouchable
 from dlsched.runtime.docker.limits.writer import LimitWriter
+from dlsched.runtime.docker.shared_files import NotShared
 
 _PASSING = (
     "port is already allocated",
@@ -183,6 +184,8 @@ class Creation:
                 self._arrivals.make_room(brought)
             if isinstance(error, EngineUnavailable):
                 raise
+            if isinstance(error, NotShared):
+                raise StartFailed(one_line(error), retryable=error.passing) from error
             why = f"the checkpoint that it came with cannot be unpacked: {one_line(error)}"
             raise StartFailed(why, retryable=False) from error
 

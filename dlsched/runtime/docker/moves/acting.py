@@ -152,7 +152,10 @@ class Acting:
         assert departure.checkpoint is not None
         path, archive = departure.checkpoint.path, departure.archive
         bound = departure.most_bytes
-        old = move.old
+        old, saved = move.old, departure.file
+        if departure.checkpoint.shared:
+            self._do(move, lambda: self._acts.find(old, saved))
+            return
 
         def pack() -> Packed:
             return self._acts.pack(

@@ -49,12 +49,13 @@ class Departures:
         return departure if gone else None
 
     def left(self, departure: Departure, packed: Packed) -> None:
-        """It has left, and its archive is whole."""
+        """It has left, and its archive is whole or its file is in shared storage."""
         departure.leaving = replace(
             departure.leaving,
             phase=LeavingPhase.AWAY,
             sha256=packed.sha256,
             size_bytes=packed.size_bytes,
+            file=packed.file,
         )
         _log.info("%s: left, its checkpoint has %d bytes", departure.job, packed.size_bytes)
         self.show()

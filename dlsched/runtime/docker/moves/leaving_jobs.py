@@ -47,8 +47,8 @@ class LeavingJobs:
 
     def leave(self, job: str, checkpoint: Checkpoint, archive: Path, most_bytes: int) -> None:
         """Let a running job save a checkpoint, end it, set its container aside, pack what is below
-        `checkpoint.path` into that file. A second call changes nothing, unless `leaving` has
-        reported that the first attempt was refused, or that the job has ended."""
+        `checkpoint.path` into that file, unless it is shared. A second call changes nothing, unless
+        `leaving` has reported that the first attempt was refused, or that the job has ended."""
         before = self._departures.of(job)
         settled = before is not None and before.leaving.phase in _OVER and before.reported
         if before is not None and not (settled or before.over):
@@ -93,13 +93,24 @@ class LeavingJobs:
         """The job's next new container gets a volume of its own at its checkpoint's mount, for this
         epoch, filled from that archive before it starts; later ones get the same volume. The same
         or a lower epoch changes nothing. Raises OSError: it is not durable."""
+        self._clear_before(job, epoch)
+        self._arrivals.bring(job, epoch, archive)
+        self._sweep(job)
+
+    def expect(self, job: str, epoch: int, file: str, size_bytes: int) -> None:
+        """The job's next new container starts only if shared storage shows that file there with
+        that size; later ones start anyway. Else as `bring`."""
+        self._clear_before(job, epoch)
+        self._arrivals.expect(job, epoch, file, size_bytes)
+        self._sweep(job)
+
+    def _clear_before(self, job: str, epoch: int) -> None:
+        """Clear what left from here, and a failed start of an earlier epoch."""
         before = self._arrivals.of(job)
         if self._departures.away(job) is not None:
             self.clear(job)
         if before is None or before.epoch < epoch:
             self._forget_start(job)
-        self._arrivals.bring(job, epoch, archive)
-        self._sweep(job)
 
     def _unable(self, described: Inspected) -> str | None:
         if described.adopted is not None:

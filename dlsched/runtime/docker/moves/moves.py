@@ -204,6 +204,7 @@ class Moves(Acting):
         elif (saved := acknowledged(move, fact)) is not None and checkpoint is not None:
             if is_below(saved.path, checkpoint.path):
                 if move.departure is not None:
+                    move.departure.file = saved.path
                     move.departure.leaving = replace(move.departure.leaving, step=saved.step)
                 self._end_old(move, now_s)
             else:
@@ -261,7 +262,7 @@ class Moves(Acting):
         if failure is None and move.old.state in RUNS:
             failure = Reason("another program started it")
         if failure is None and (why := move.failed()) is not None:
-            failure = Reason(f"its checkpoint cannot be packed: {why}")
+            failure = Reason(f"its checkpoint cannot be handed over: {why}")
         if departure.cleared:
             self._enter(move, Step.CLEARING, now_s)
             self._clear(move)

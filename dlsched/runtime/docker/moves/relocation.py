@@ -31,6 +31,7 @@ from dlsched.runtime.docker.create.creation import Creation
 from dlsched.runtime.docker.engine import Engine, EngineRefused
 from dlsched.runtime.docker.identity.heritage import heritage_of
 from dlsched.runtime.docker.identity.labels import Inspected, container_name, set_aside_name
+from dlsched.runtime.docker.shared_files import size_of
 from dlsched.runtime.docker.transfers import Transfers
 
 
@@ -114,6 +115,13 @@ class Relocation:
             closing(self._engine.archive(old.container_id, path)) as chunks,
         ):
             return pack(chunks, archive, most_bytes, stop)
+
+    def find(self, old: Inspected, path: str) -> Packed:
+        """The file at that path of a container that has ended, in storage that other nodes have.
+        Raises EngineRefused, EngineUnavailable, NotShared."""
+        self._keep_down(old)
+        with self._transfers.of(old.container_id):
+            return Packed("", size_of(self._engine, old.container_id, path), path)
 
     def remove(self, container: str) -> None:
         """Remove a container that has ended; its volumes stay. Raises EngineRefused."""

@@ -92,6 +92,8 @@ class Departure:
     most_bytes: int = 0
     """Of the archive."""
     leaving: Leaving = SAVING
+    file: str = ""
+    """The checkpoint that it acknowledged, by its path in the container."""
     reported: bool = False
     """Whether a refusal or an end of it was asked for."""
     withdrawn: bool = False

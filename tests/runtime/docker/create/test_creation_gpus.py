@@ -13,6 +13,7 @@ from dlsched.model.actions import Start
 from dlsched.model.facts import GpuAccess, GpuFact
 from dlsched.model.spec import Bounds, JobSpec, Limits
 from dlsched.runtime.confinement import Confinement
+from dlsched.runtime.docker.carrying import Arrivals
 from dlsched.runtime.docker.create.creation import Creation, StartFailed
 from dlsched.runtime.docker.engine import Body, EngineRefused
 from dlsched.runtime.docker.gpus.injection import Injector
@@ -80,6 +81,7 @@ class Bench:
         injection: Any = "auto",
         confined: Confinement | None = None,
         pipes: Path | None = None,
+        arrivals: Arrivals | None = None,
     ) -> None:
         self.root = root
         self.host = FakeEngine(root, runtimes)
@@ -97,6 +99,7 @@ class Bench:
             injector,
             lambda _: confined,
             lambda: pipes,
+            arrivals,
         )
 
     def start(

@@ -267,7 +267,7 @@ def test_what_is_hostile_is_not_packed_and_the_job_goes_on(node: Node, what: str
     state = node.until(LeavingPhase.REFUSED)
     assert state is not None
     assert why in state.why
-    assert state.why.startswith("moved back: its checkpoint cannot be packed: ")
+    assert state.why.startswith("moved back: its checkpoint cannot be handed over: ")
     assert node.runs_again().container_id == before.container_id
     assert list(node.archive.parent.glob("*.tar*")) == []
 

@@ -29,6 +29,7 @@ from dlsched.runtime.docker.moves.leaving_jobs import LeavingJobs
 from dlsched.runtime.docker.moves.moves import Moves
 from dlsched.runtime.docker.moves.relocation import Relocation
 from dlsched.runtime.docker.moves.steps import REST_S
+from dlsched.runtime.docker.shared_files import NotShared
 from dlsched.runtime.docker.transfers import Transfers
 from tests.doubles import texts
 from tests.runtime.docker.moves.test_moves import ACK, ENDED, GONE, NEW, OLD, Acts, World, aside
@@ -59,6 +60,12 @@ class PackingActs(Acts):
         archive.write_text(f"{path} of {old.container_id}, at most {most_bytes}")
         return PACKED
 
+    def find(self, old: Inspected, path: str) -> Packed:
+        self.done.append("find")
+        if "find" in self.raises:
+            raise self.raises["find"]
+        return Packed("", 700, path)
+
 
 class Arriving:
     """Notes what it is asked for."""
@@ -73,6 +80,10 @@ class Arriving:
     def bring(self, job: str, epoch: int, archive: Path) -> None:
         self.brought = Brought(job, epoch, str(archive))
         self.done.append(f"bring {epoch}")
+
+    def expect(self, job: str, epoch: int, file: str, size_bytes: int) -> None:
+        self.brought = Brought(job, epoch, "", file=file, size_bytes=size_bytes)
+        self.done.append(f"expect {file} of {size_bytes} in {epoch}")
 
     def forget(self, job: str) -> None:
         self.done.append("forget")
@@ -93,6 +104,7 @@ class Node(World):
         self.present: Inspected | None = OLD
         self.bar: str | None = None
         self.forgotten: list[str] = []
+        self.checkpoint = CHECKPOINT
         self.reopen(kept=kept)
 
     def reopen(self, *, kept: bool) -> None:
@@ -125,7 +137,7 @@ class Node(World):
         return replace(shown, containers={}, set_aside={**shown.set_aside, **away})
 
     def leave(self) -> None:
-        self.jobs.leave("job", CHECKPOINT, self.archive, 1 << 20)
+        self.jobs.leave("job", self.checkpoint, self.archive, 1 << 20)
         self.wait()
 
     def leaves(self) -> None:
@@ -197,6 +209,39 @@ def test_its_gpus_are_kept_until_it_is_cleared_or_back(node: Node) -> None:
     back.jobs.give_back("job")
     back.see(GONE)
     assert back.moves.gpus_away() == {}
+
+
+def test_in_shared_storage_nothing_is_packed(node: Node) -> None:
+    node.checkpoint = replace(CHECKPOINT, shared=True)
+    node.leaves()
+    assert node.state == Leaving(AWAY, 7, "", 700, "/ckpt/7")
+    assert node.acts.done == ["ask", "set_aside", "end", "find"]
+    assert not node.archive.exists()
+    node.jobs.give_back("job")
+    node.see(GONE)
+    assert node.acts.done[-1] == "bring_back"
+
+
+def test_one_that_did_not_save_where_it_says_returns(node: Node) -> None:
+    node.checkpoint = replace(CHECKPOINT, shared=True)
+    node.acts.raises["find"] = NotShared("its checkpoint /ckpt/7 is not there")
+    node.leaves()
+    assert node.acts.done == ["ask", "set_aside", "end", "find", "bring_back"]
+    node.see(OLD)
+    assert node.phase is REFUSED
+
+
+def test_one_that_comes_to_shared_storage(node: Node) -> None:
+    node.leaves()
+    node.jobs.expect("job", 3, "/ckpt/9", 900)
+    node.see(GONE)
+    assert node.acts.done[-1] == "remove", "what was set aside here is cleared first"
+    assert "expect /ckpt/9 of 900 in 3" in node.arrivals.done
+    assert node.forgotten[-1] == "job"
+    node.see()
+    count = len(node.forgotten)
+    node.jobs.expect("job", 3, "/ckpt/9", 900)
+    assert len(node.forgotten) == count, "a failed start of the same epoch counts"
 
 
 def test_a_second_call_changes_nothing(node: Node) -> None:
@@ -284,10 +329,10 @@ def test_one_that_cannot_be_packed_returns(node: Node, error: Exception) -> None
     node.acts.raises["pack"] = error
     node.leaves()
     assert node.acts.done == ["ask", "set_aside", "end", "pack", "bring_back"]
-    assert node.step.startswith("moving back, since its checkpoint cannot be packed: ")
+    assert node.step.startswith("moving back, since its checkpoint cannot be handed over: ")
     node.see(OLD)
     assert node.state == Leaving(
-        REFUSED, 7, why=f"moved back: its checkpoint cannot be packed: {error}"
+        REFUSED, 7, why=f"moved back: its checkpoint cannot be handed over: {error}"
     )
     assert node.hidden == set()
     assert texts(node.moves.alarms(node.now_s)) == ()
