@@ -165,6 +165,7 @@ class ClusterAgent:
             self._locals,
             self._facts,
             self._given.spec_of,
+            self._checkpoints.came_bytes,
             now_s,
         )
         self._last_s = now_s
