@@ -67,6 +67,10 @@ def known_amount(number: float | None) -> float | None:
     return number if number is not None and is_within(number, 0.0, AMOUNT_MAX) else None
 
 
+def is_interval(low: float, mid: float, high: float) -> bool:
+    return low <= mid <= high and all(is_within(one, 0.0, AMOUNT_MAX) for one in (low, mid, high))
+
+
 def whole(number: int | None) -> int | None:
     return number if number is not None and 0 <= number <= WHOLE_MAX else None
 

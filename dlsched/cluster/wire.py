@@ -74,6 +74,7 @@ class _WireHolding:
     saved: _WireSaved | None = None
     exit_code: bounds.ExitCode | None = None
     why: bounds.Line = ""
+    came_bytes: bounds.Whole | None = None
 
     @classmethod
     def of(cls, one: Holding) -> _WireHolding:
@@ -85,11 +86,21 @@ class _WireHolding:
             _WireSaved.of(one.saved),
             one.exit_code,
             bounds.line(one.why),
+            bounds.whole(one.came_bytes),
         )
 
     def core(self) -> Holding:
         saved = None if self.saved is None else self.saved.core()
-        return Holding(self.job, self.epoch, self.phase, self.step, saved, self.exit_code, self.why)
+        return Holding(
+            self.job,
+            self.epoch,
+            self.phase,
+            self.step,
+            saved,
+            self.exit_code,
+            self.why,
+            self.came_bytes,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +122,7 @@ class _WireJob:
     @classmethod
     def of(cls, one: JobReport) -> _WireJob:
         left = one.left
-        if left is not None and not _is_interval(left):
+        if left is not None and not bounds.is_interval(*left):
             left = None
         return cls(
             one.name,
@@ -133,7 +144,7 @@ class _WireJob:
 
     def core(self) -> JobReport:
         left = None if self.left is None else Left(*self.left)
-        if left is not None and not _is_interval(left):
+        if left is not None and not bounds.is_interval(*left):
             raise WireError(f"the work left of {self.name} is not in ascending order")
         return JobReport(
             self.name,
@@ -335,8 +346,3 @@ def _check_once(what: str, names: Iterable[str]) -> None:
         if name in known:
             raise WireError(f"{what}: {name} is there twice")
         known.add(name)
-
-
-def _is_interval(left: Left) -> bool:
-    in_order = left.low_core_s <= left.mid_core_s <= left.high_core_s
-    return in_order and all(bounds.is_within(one, 0.0, bounds.AMOUNT_MAX) for one in left)

@@ -31,6 +31,7 @@ from dlsched.control.ledger.desired import Desired
 from dlsched.control.ports import Clock, DesiredSource
 from dlsched.model.alarms import Alarm, AlarmKey
 from dlsched.model.cycle import CycleReport
+from dlsched.model.errors import DlschedError
 from dlsched.model.leaving import LeavingPhase
 from dlsched.model.state import JobState, JobView
 
@@ -60,6 +61,8 @@ class _Course:
     """When its phase began, or this agent."""
     digest: Future[str] | None = None
     """Of the archive that has come."""
+    problem: str = ""
+    """Why its order waits, although it is tried again in each cycle."""
 
 
 class ClusterAgent:
@@ -78,8 +81,8 @@ class ClusterAgent:
         digest_of: Callable[[Path], Future[str]],
         facts: NodeFacts,
     ) -> None:
-        """`inner` is the node's own source of jobs; `digest_of` begins to compute a file's sha256.
-        Raises OSError."""
+        """`inner` is the node's own source of jobs; `digest_of` begins to compute a file's sha256;
+        with a DlschedError it is tried again. Raises OSError."""
         self._options, self._inner, self._node = options, inner, node
         self._checkpoints, self._clock, self._digest_of = checkpoints, clock, digest_of
         self._facts = facts
@@ -158,10 +161,11 @@ class ClusterAgent:
                 self._running(own, course, now_s)
         self._last = node_report(
             report,
-            self._held.all(),
+            {own.job: self._shown(own) for own in self._held.all().values()},
             self._locals,
             self._facts,
             self._given.spec_of,
+            self._checkpoints.came_bytes,
             now_s,
         )
         self._last_s = now_s
@@ -169,6 +173,10 @@ class ClusterAgent:
     def running(self) -> list[str]:
         """Jobs that the cluster has given this node, and that run here."""
         return sorted(own.job for own in self._held.all().values() if own.phase in RUNNING)
+
+    def _shown(self, own: Assignment) -> Assignment:
+        problem = self._courses[own.job].problem
+        return replace(own, why=problem) if problem else own
 
     def alarms(self) -> tuple[Alarm, ...]:
         """Broken files, and a disk that takes no more of them."""
@@ -246,6 +254,11 @@ class ClusterAgent:
             elif problem is not None:
                 course.digest = self._digest_of(archive)
         elif course.digest.done():
+            failed = course.digest.exception()
+            course.problem = ""
+            if isinstance(failed, DlschedError):
+                course.digest, course.problem = None, f"its checkpoint is not read yet: {failed}"
+                return
             problem = differs(course.digest, archive, own.saved)
             course.digest = None
             if problem is not None:
@@ -334,7 +347,7 @@ class ClusterAgent:
         self._unwritten = None
         course = self._courses.setdefault(own.job, _Course(now_s))
         if begins:
-            course.since_s, course.digest = now_s, None
+            course.since_s, course.digest, course.problem = now_s, None, ""
         return True
 
     def _forget(self, own: Assignment) -> None:

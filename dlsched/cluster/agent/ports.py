@@ -94,3 +94,7 @@ class Checkpoints(Protocol):
     def fetched(self, job: str, epoch: int) -> str | None:
         """None: under way; else the empty text, or why it failed, and then there is no file."""
         ...
+
+    def came_bytes(self, job: str, epoch: int) -> int | None:
+        """How much of it has come; None: it is not being fetched."""
+        ...

@@ -26,6 +26,8 @@ _IN_PARALLEL = ("none", "fair")
 """Policies of a node that finish no job before another."""
 
 SpecOf = Callable[[Assignment], JobSpec | None]
+CameBytes = Callable[[str, int], int | None]
+"""Of a job's checkpoint, by its epoch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +44,7 @@ def node_report(
     own_jobs: Collection[str],
     facts: NodeFacts,
     spec_of: SpecOf,
+    came_bytes: CameBytes,
     now_s: float,
 ) -> NodeReport:
     """The report after that cycle, but for the node's name. `own_jobs`: names in the node's own
@@ -76,7 +79,7 @@ def node_report(
         images=facts.images(),
         sharing=Sharing.FAIR if policy in _IN_PARALLEL else Sharing.SHORTEST,
         holdings=tuple(
-            _holding(own, jobs.get(job), None if job in own_jobs else views.get(job))
+            _holding(own, jobs.get(job), None if job in own_jobs else views.get(job), came_bytes)
             for job, own in sorted(held.items())
         ),
         jobs=tuple(jobs.values()),
@@ -93,13 +96,16 @@ def _foreign_cores(cycle: CycleReport, held: Mapping[str, Assignment]) -> float:
     return (cycle.snapshot.node.foreign_cores or 0.0) + own
 
 
-def _holding(own: Assignment, report: JobReport | None, view: JobView | None) -> Holding:
+def _holding(
+    own: Assignment, report: JobReport | None, view: JobView | None, came_bytes: CameBytes
+) -> Holding:
     if own.phase is Phase.FENCED and view is not None and _may_run(view):
         # Another node may start it only once this container has ended.
         return Holding(own.job, own.epoch, Phase.FAILED, why="its container is being removed")
     step = report.step if report is not None and _has_reported(view) else None
     shown = own.saved if own.phase is Phase.AWAY else None
-    return Holding(own.job, own.epoch, own.phase, step, shown, own.exit_code, own.why)
+    came = came_bytes(own.job, own.epoch) if own.phase is Phase.ARRIVING else None
+    return Holding(own.job, own.epoch, own.phase, step, shown, own.exit_code, own.why, came)
 
 
 def _may_run(view: JobView) -> bool:

@@ -8,8 +8,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from dlsched.cluster.core.model import ClusterJob, Evaluation, Left
-from dlsched.cluster.core.records import Record, RecordState
+from dlsched.cluster.core.records import Holding, Record, RecordState
 from dlsched.cluster.core.reports import PACE_REPORTS_MIN, JobReport
+from dlsched.cluster.core.transit import PATIENCE
 from dlsched.model.spec import JobSpec
 
 _PRIOR_LOW, _PRIOR_HIGH = 0.5, 2.0
@@ -43,6 +44,10 @@ class JobMemory:
     record: Record | None = None
     since_s: float = 0.0
     """When this controller first read the present record."""
+    came_bytes: int = 0
+    """Of the checkpoint that it moves with."""
+    came_s: float = 0.0
+    """When the last of them had come; until then, `since_s`."""
     began_s: float = 0.0
     """When its last move began."""
     pause_s: float = 0.0
@@ -73,6 +78,7 @@ class JobMemory:
         if record == before:
             return
         self.record, self.since_s = record, now_s
+        self.came_bytes, self.came_s = 0, now_s
         if before is None or record.state is RecordState.LEAVING:
             self.began_s = now_s
         if record.state is RecordState.ENDED:
@@ -82,6 +88,15 @@ class JobMemory:
             self.placed_at_s = now_s
             self.before_core_s = self.done_core_s
             self.report, self.left, self.evaluations = None, None, ()
+
+    def arrive(self, held: Holding, now_s: float) -> None:
+        """Take the progress of its fetch into account, as its owner reports it."""
+        record, came_bytes = self.record, held.came_bytes or 0
+        if record is None or record.saved is None or held.epoch != record.epoch:
+            return
+        in_time = now_s - self.since_s <= PATIENCE.fetch_s(record.saved)
+        if in_time and self.came_bytes < came_bytes <= record.saved.size_bytes:
+            self.came_bytes, self.came_s = came_bytes, now_s
 
     def measure(self, report: JobReport, speed: float) -> None:
         """Take a report of its owner into account."""

@@ -90,9 +90,10 @@ class ClusterLedger:
         )
 
     def waited_s(self, job: str, now_s: float) -> float:
-        """How long the job's record has been as it is, as far as this controller knows."""
+        """How long the job's record has been as it is, and nothing of its checkpoint has come, as
+        far as this controller knows."""
         memory = self.jobs.get(job)
-        return now_s - memory.since_s if memory else 0.0
+        return now_s - memory.came_s if memory else 0.0
 
     def unanswered_s(self, node: str, now_s: float) -> float:
         """Time since the node's last answer, or since this controller began to lead, as it may have
@@ -121,6 +122,10 @@ class ClusterLedger:
     def _measure(self, facts: ClusterFacts) -> None:
         for node, report in facts.reports.items():
             self._reports[node] = (facts.now_s, report)
+            for held in report.holdings:
+                owned = self.jobs.get(held.job)
+                if owned is not None and owned.record is not None and owned.record.on == node:
+                    owned.arrive(held, facts.now_s)
             for one in report.jobs:
                 memory = self.jobs.get(one.name)
                 if memory is None or memory.record is None or memory.record.on != node:

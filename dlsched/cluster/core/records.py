@@ -155,6 +155,8 @@ class Holding:
     saved: Saved | None = None
     exit_code: int | None = None
     why: str = ""
+    came_bytes: int | None = None
+    """While it arrives: how much of its checkpoint has come."""
 
 
 class Verb(StrEnum):

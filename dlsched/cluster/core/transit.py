@@ -37,7 +37,15 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from dlsched.cluster.core.records import Holding, Order, Phase, Record, RecordState, Verb
+from dlsched.cluster.core.records import (
+    Holding,
+    Order,
+    Phase,
+    Record,
+    RecordState,
+    Saved,
+    Verb,
+)
 
 
 class Held(NamedTuple):
@@ -54,9 +62,19 @@ class Patience:
     """How long a step of a move may take."""
 
     arrival_s: float = 180.0
-    """From the record until its container runs on the target."""
+    """From the record, or the last bytes of its checkpoint, until its container runs on the
+    target."""
     report_s: float = 900.0
-    """From the record until the first report from there: evaluations may be rare."""
+    """From then until the first report from there: evaluations may be rare."""
+    least_bytes_per_s: float = 1 << 20
+    """Bytes that come after the checkpoint should have been there at this rate do not count: else a
+    target could keep the job for as long as it reports a few."""
+    longest_s: float = 86_400.0
+    """However large its source says that the checkpoint is."""
+
+    def fetch_s(self, saved: Saved) -> float:
+        """How long bytes of that checkpoint count, from the record."""
+        return min(self.arrival_s + saved.size_bytes / self.least_bytes_per_s, self.longest_s)
 
 
 PATIENCE = Patience()
@@ -86,7 +104,8 @@ def next_acts(
     gone: Collection[str] = (),
     patience: Patience = PATIENCE,
 ) -> Acts:
-    """The row of the table. `waited_s`: how long the record has been as it is."""
+    """The row of the table. `waited_s`: how long the record has been as it is, and no bytes of a
+    checkpoint have come."""
     return _ROWS[record.state](_Case(record, held, waited_s, gone, patience))
 
 

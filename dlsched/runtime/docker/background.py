@@ -13,6 +13,8 @@ from concurrent.futures import Future
 from contextlib import AbstractContextManager, nullcontext
 from typing import TypeVar
 
+from dlsched.model.errors import EngineUnavailable
+
 T = TypeVar("T")
 
 
@@ -21,19 +23,22 @@ def begin(
     name: str,
     gate: AbstractContextManager[object] | None = None,
 ) -> Future[T]:
-    """Run `call` in a thread of its own; cancelling works while it waits at the gate."""
+    """Run `call` in a thread of its own; cancelling works while it waits at the gate. The result
+    is EngineUnavailable where no thread can be started."""
     future: Future[T] = Future()
 
     def run() -> None:
         with gate or nullcontext():
             _run(future, call)
 
-    threading.Thread(target=run, name=f"dlsched-{name}", daemon=True).start()
+    if (error := _start(run, name)) is not None:
+        future.set_exception(error)
     return future
 
 
 def begin_all(calls: Sequence[Callable[[], T]], name: str, width: int) -> list[Future[T]]:
-    """Run them in their order, `width` at a time; one that has not begun can be cancelled."""
+    """Run them in their order, `width` at a time, fewer where no more threads can be started; one
+    that has not begun can be cancelled. Without any thread the results are EngineUnavailable."""
     futures: list[Future[T]] = [Future() for _ in calls]
     pending = iter(list(zip(futures, calls, strict=True)))
     lock = threading.Lock()
@@ -46,9 +51,21 @@ def begin_all(calls: Sequence[Callable[[], T]], name: str, width: int) -> list[F
                 return
             _run(future, call)
 
-    for _ in range(min(width, len(calls))):
-        threading.Thread(target=work, name=f"dlsched-{name}", daemon=True).start()
+    for started in range(min(width, len(calls))):
+        if (error := _start(work, name)) is not None:
+            for future in futures if started == 0 else ():
+                future.set_exception(error)
+            break
     return futures
+
+
+def _start(work: Callable[[], None], name: str) -> EngineUnavailable | None:
+    """Start a thread; returns why it cannot be started."""
+    try:
+        threading.Thread(target=work, name=f"dlsched-{name}", daemon=True).start()
+    except RuntimeError:
+        return EngineUnavailable("no thread can be started: the limit of processes is reached")
+    return None
 
 
 def _run(future: Future[T], call: Callable[[], T]) -> None:

@@ -12,6 +12,7 @@ from dlsched.cluster.agent.agent import GRANTED_S, KEPT_S
 from dlsched.cluster.core.following import LEASE_S, RESERVED_S
 from dlsched.cluster.core.records import Order, Phase, RecordState, Saved, Verb
 from dlsched.control.ledger.desired import Desired
+from dlsched.model.errors import EngineUnavailable
 from tests.cluster.agent.world import (
     FILE,
     JOB,
@@ -191,6 +192,19 @@ def arriving(world: World) -> NodeUnderTest:
     world.until(lambda: bool(list(target.folder.glob("cluster/incoming/*"))))
     target.fetches.ended.clear()
     return target
+
+
+def test_how_much_has_come_is_reported(world: World) -> None:
+    target = arriving(world)
+    for came in (None, 0, 5):
+        target.fetches.came = came
+        target.cycle()
+        (held,) = target.agent.report({}, frozenset()).holdings
+        assert (held.phase, held.came_bytes) == (Phase.ARRIVING, came)
+    target.fetches.slow = False
+    world.seconds(4)
+    (held,) = target.agent.report({}, frozenset()).holdings
+    assert (held.phase, held.came_bytes) == (Phase.RUNNING, None)
 
 
 def test_a_fetch_ends_without_a_manager(world: World) -> None:
@@ -440,6 +454,24 @@ def test_a_digest_of_an_earlier_arrival_is_not_taken_for_the_present_ones(world:
     world.begin()
     pending.set_result("of another archive")
     world.until(lambda: world.runs_on("b"))
+
+
+def test_a_checkpoint_that_cannot_be_read_now_is_read_later(world: World) -> None:
+    world.seconds(MOVABLE_S)
+    target = world.nodes["b"].agent
+    digest_of, failed = target._digest_of, Future[str]()
+    failed.set_exception(EngineUnavailable("no thread can be started"))
+    target._digest_of = lambda _: failed
+    world.move("b")
+    world.until(lambda: phase(world, "b") is Phase.ARRIVING)
+    world.seconds(10)
+    (held,) = target.report({}, frozenset()).holdings
+    line = "its checkpoint is not read yet: no thread can be started"
+    assert (held.phase, held.why) == (Phase.ARRIVING, line)
+    target._digest_of = digest_of
+    world.until(lambda: world.runs_on("b"))
+    (held,) = target.report({}, frozenset()).holdings
+    assert (held.phase, held.why) == (Phase.RUNNING, "")
 
 
 def test_what_is_still_to_be_removed_does_not_start_again(

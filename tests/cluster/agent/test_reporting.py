@@ -22,5 +22,6 @@ def test_a_gpu_is_free_unless_something_has_it_or_may_return_to_it() -> None:
     runs = JobView(gpu_spec("runs"), JobState.RUNNING, gpus=("GPU-4",))
     snapshot = Snapshot(1, 0.0, NodeView(8.0, 8.0, 1 << 34, gpus=gpus), (runs,))
     facts = NodeFacts(lambda: "fair")
-    report = node_report(CycleReport(snapshot, "fair"), {}, (), facts, lambda _: None, 0.0)
+    none = (lambda _: None, lambda *_: None)
+    report = node_report(CycleReport(snapshot, "fair"), {}, (), facts, *none, 0.0)
     assert report.gpus_free == 1

@@ -10,8 +10,9 @@ import pytest
 from dlsched.cluster.core.job_memory import DesiredJob
 from dlsched.cluster.core.ledger import ClusterFacts, ClusterLedger
 from dlsched.cluster.core.model import ClusterSnapshot, Evaluation, Left, NodeState, Transit
-from dlsched.cluster.core.records import Record, RecordState, Saved
+from dlsched.cluster.core.records import Holding, Phase, Record, RecordState, Saved
 from dlsched.cluster.core.reports import JobReport, NodeReport
+from dlsched.cluster.core.transit import PATIENCE
 from dlsched.model.spec import ContainerSpec, JobSpec
 
 ON_A = Record("job", RecordState.PLACED, "a")
@@ -51,6 +52,53 @@ def test_a_job_without_a_record_waits_in_order_of_arrival() -> None:
     found = update(ClusterLedger(), 0.0, [], {"a": []}, desired("zebra", "ant"))
     assert [job.name for job in found.queue] == ["zebra", "ant"]
     assert found.jobs == ()
+
+
+SIZE = 100 << 20
+"""100 s at the least rate."""
+
+
+@pytest.mark.parametrize(
+    ("node", "epoch", "came", "at_s", "waited_s"),
+    [
+        ("b", 2, 1, 150.0, 0.0),
+        ("b", 2, SIZE, 150.0, 0.0),
+        ("b", 2, 1, PATIENCE.arrival_s + 99.0, 0.0),
+        ("b", 2, 1, PATIENCE.arrival_s + 101.0, PATIENCE.arrival_s + 101.0),  # too slow
+        ("b", 2, None, 150.0, 150.0),
+        ("b", 2, 0, 150.0, 150.0),
+        ("b", 2, SIZE + 1, 150.0, 150.0),  # more than there is
+        ("b", 1, 1, 150.0, 150.0),
+        ("a", 2, 1, 150.0, 150.0),
+    ],
+)
+def test_an_arrival_is_waited_for_while_its_checkpoint_comes(
+    node: str, epoch: int, came: int | None, at_s: float, waited_s: float
+) -> None:
+    ledger, moving = ClusterLedger(), replace(MOVING, saved=Saved(10, size_bytes=SIZE))
+    update(ledger, 0.0, [moving], {})
+    comes(ledger, at_s, moving, node, epoch, came)
+    assert ledger.waited_s("job", at_s) == waited_s
+
+
+def comes(
+    ledger: ClusterLedger, at_s: float, record: Record, node: str, epoch: int, came: int | None
+) -> None:
+    holding = Holding("job", epoch, Phase.ARRIVING, came_bytes=came)
+    reports = {node: NodeReport(node, 8.0, holdings=(holding,))}
+    states = dict.fromkeys("abc", NodeState.READY)
+    ledger.update(ClusterFacts(at_s, states, {"job": record}, reports, desired("job")), {})
+
+
+def test_bytes_that_came_before_are_no_progress() -> None:
+    ledger, moving = ClusterLedger(), replace(MOVING, saved=Saved(10, size_bytes=SIZE))
+    update(ledger, 0.0, [moving], {})
+    for at_s, came in ((10.0, 7), (20.0, 7), (30.0, 6), (40.0, 7)):
+        comes(ledger, at_s, moving, "b", 2, came)
+    assert ledger.waited_s("job", 40.0) == 30.0
+    undoing = replace(moving, state=RecordState.UNDOING)
+    update(ledger, 50.0, [undoing], {})
+    assert ledger.waited_s("job", 50.0) == 0.0
 
 
 def test_a_node_is_silent_once_its_last_report_is_old() -> None:

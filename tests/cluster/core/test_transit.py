@@ -152,6 +152,11 @@ def test_an_arrival_that_takes_too_long_is_undone(told: Told, late_s: float) -> 
     assert acts.failed
 
 
+def test_no_checkpoint_comes_for_ever() -> None:
+    assert PATIENCE.fetch_s(Saved(1, size_bytes=20 << 20)) == PATIENCE.arrival_s + 20.0
+    assert PATIENCE.fetch_s(Saved(1, size_bytes=1 << 53)) == PATIENCE.longest_s
+
+
 def test_a_silent_target_is_undone_only_once_it_is_gone() -> None:
     assert next_acts(UNDOING, held({}), 1e6).write is None
     assert next_acts(UNDOING, held({}), gone={"b"}).write == RETURNING

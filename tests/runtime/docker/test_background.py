@@ -8,6 +8,7 @@ from functools import partial
 
 import pytest
 
+from dlsched.model.errors import EngineUnavailable
 from dlsched.runtime.docker.background import Patience, begin, begin_all
 
 
@@ -18,6 +19,24 @@ def test_a_result_and_an_error_come_back() -> None:
     assert begin(lambda: 7, "test").result(60) == 7
     with pytest.raises(ValueError, match="no"):
         begin(fails, "test").result(60)
+
+
+def test_without_a_thread_the_result_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    started = 0
+
+    def start(thread: threading.Thread) -> None:
+        nonlocal started
+        started += 1
+        if started > 1:
+            raise RuntimeError("can't start new thread")
+        thread.run()
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+    assert [one.result(60) for one in begin_all([lambda: 7] * 3, "test", 2)] == [7, 7, 7]
+    calls = [begin(lambda: 7, "test"), *begin_all([lambda: 7] * 3, "test", 2)]
+    for call in calls:
+        with pytest.raises(EngineUnavailable, match="no thread can be started"):
+            call.result(0)
 
 
 def test_what_waits_at_the_gate_can_be_cancelled() -> None:

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from dlsched.cluster.core.records import RecordState, Verb
+from dlsched.cluster.core.transit import PATIENCE
 from dlsched.simulation.cluster.network import NetworkOptions, NodeFault
 from dlsched.simulation.cluster.run import (
     ClusterOptions,
@@ -14,7 +15,7 @@ from dlsched.simulation.cluster.run import (
     SimulatedCluster,
     simulate_cluster,
 )
-from dlsched.simulation.node.workloads import SavedState, Trace
+from dlsched.simulation.node.workloads import SavedState, Trace, TrainingLoad
 from tests.simulation.cluster.test_thin import three_jobs
 
 SCRIPTED = "tests.simulation.cluster.scripted:Scripted"
@@ -58,6 +59,19 @@ def test_a_move_costs_save_transfer_and_start_and_repeats_the_steps_since(
     asked_s = 61.0
     alone_s = (1000 - saved.step) / STEPS_PER_S
     assert completion_s(run, "first") == pytest.approx(asked_s + pause_s + alone_s, abs=1.5)
+
+
+def test_a_checkpoint_that_comes_for_longer_than_an_arrival_may_take_is_waited_for() -> None:
+    trace = three_jobs()
+    carry_s = PATIENCE.arrival_s + 60.0
+    saved = SavedState(int(carry_s * trace.network_bytes_per_s), 2.0)
+    jobs = tuple(
+        replace(one, checkpoint=saved, load=replace(one.load, steps=10 * one.load.steps))
+        for one in trace.jobs
+        if isinstance(one.load, TrainingLoad)
+    )
+    run = cluster(replace(trace, jobs=jobs, duration_s=3600.0)).run()
+    assert (run.moves, run.failed_moves, run.nodes["first"]) == (1, 0, "right")
 
 
 def test_the_other_job_has_the_node_for_itself_from_then_on() -> None:
