@@ -118,7 +118,11 @@ class _Routes:
         if page is None:
             # In a thread, so that other requests do not wait for it.
             page = await run_in_threadpool(
-                self._metrics.render, totals, self._connections(), openmetrics
+                self._metrics.render,
+                totals,
+                self._connections(),
+                openmetrics,
+                self._source.cluster,
             )
         return Response(page, headers={"Content-Type": content_type(openmetrics)})
 

@@ -84,6 +84,7 @@ def test_before_the_first_cycle_it_answers_and_an_unreadable_status_is_a_line(
         answer = client.get("/v1/cluster")
         assert answer.status_code == 503
         assert answer.json() == {"error": "cluster.json: not the status of a cluster"}
+        assert client.get("/metrics").status_code == 503, "no cycle yet"
         assert client.post("/v1/cluster").status_code == 403
     server.stop()
 
@@ -99,3 +100,14 @@ def test_hostile_texts_are_ascii_on_the_wire(tmp_path: Path) -> None:
     server.stop()
     assert not {0x1B, 0xE2} & set(answer.content)
     assert answer.json()["cluster"] == as_json(source.cluster_status)
+
+
+def test_metrics_have_the_cluster(tmp_path: Path) -> None:
+    source = FakeSource(example_report())
+    source.cluster_status = example()
+    server = ApiServer(source, tmp_path)
+    server.start()
+    transport = httpx2.HTTPTransport(uds=str(server.status_path))
+    with httpx2.Client(transport=transport, base_url="http://dlsched", timeout=60) as client:
+        assert "dlsched_cluster_moving_jobs 1.0" in client.get("/metrics").text
+    server.stop()

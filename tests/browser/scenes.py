@@ -8,7 +8,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
+from dlsched.api.cluster_schema import ClusterStatus
+from dlsched.api.reading import as_json, read_part
+from dlsched.cluster.status import UnreadableStatus
 from dlsched.control.decider import NamedPolicy
 from dlsched.estimate.effect import Effect
 from dlsched.estimate.sketch import from_latencies
@@ -23,6 +27,7 @@ from dlsched.simulation.trace.reading import parse_trace
 from dlsched.store.journal.effects import Effects
 from dlsched.store.journal.reader import JournalReader
 from dlsched.store.journal.writer import Journal
+from tests.cluster_status import example, written_ago
 from tests.status_source import (
     P95_50MS,
     FakeSource,
@@ -99,6 +104,75 @@ def _hostile(_folder: Path) -> Scene:
         alarms=(f"alarm {MARKUP}",),
     )
     return Scene(_HostileSource(shown), at=lambda _cycle: shown)
+
+
+def _cluster(_folder: Path) -> Scene:
+    """A manager of four nodes: one job moves, one waits, one failed."""
+    report = foretold(example_report())
+    source = FakeSource(report)
+    source.cluster_status = with_jobs(example())
+
+    def at(_cycle: int) -> CycleReport:
+        source.cluster_status = with_jobs(example())  # as new as the cycle
+        return report
+
+    return Scene(source, at=at)
+
+
+def with_jobs(status: ClusterStatus) -> ClusterStatus:
+    """The status with jobs that run, and one that failed, beside the one that moves."""
+    (moving,) = status.jobs
+    plain = replace(
+        moving, target=None, state="running", moves=0, why="placed: its work ends first"
+    )
+    jobs = [replace(plain, name=f"bert-{number}", node="n3", goal="") for number in range(9)]
+    failed = replace(plain, name="vit", state="failed", since_s=300.0, measured=None)
+    return replace(status, jobs=(*jobs, failed, moving))
+
+
+def _cluster_many(folder: Path) -> Scene:
+    scene = _cluster(folder)
+    status = example()
+    jobs = status.jobs * 250
+    scene.source.cluster_status = replace(status, jobs=jobs, nodes=status.nodes * 60)
+    return Scene(scene.source, at=lambda _cycle: scene.source.report)
+
+
+def _cluster_old(_folder: Path) -> Scene:
+    """A manager that does not lead, and whose controller has ended."""
+    report = example_report()
+    source = FakeSource(report)
+    ended = replace(example(), manager="n2", written_at=written_ago(600.0))
+    source.cluster_status = replace(ended, nodes=(), jobs=(), queue=(), observed_at="")
+    return Scene(source, at=lambda _cycle: report)
+
+
+class _UnreadableSource(FakeSource):
+    def cluster(self) -> ClusterStatus | None:
+        raise UnreadableStatus("cluster.json: not the status of a cluster")
+
+
+def _cluster_unreadable(_folder: Path) -> Scene:
+    report = example_report()
+    return Scene(_UnreadableSource(report), at=lambda _cycle: report)
+
+
+def _cluster_hostile(_folder: Path) -> Scene:
+    """Markup in every text of a cluster's status."""
+    report = example_report()
+    source = FakeSource(report)
+    answer = as_json(example())
+
+    def marked(value: Any, key: str = "") -> Any:
+        if isinstance(value, dict):
+            return {name: marked(one, name) for name, one in value.items()}
+        if isinstance(value, list):
+            return [marked(one) for one in value]
+        kept = key in ("written_at", "observed_at")
+        return f"{value} {MARKUP}" if isinstance(value, str) and not kept else value
+
+    source.cluster_status = read_part(ClusterStatus, marked(answer))
+    return Scene(source, at=lambda _cycle: report)
 
 
 class _HostileSource(FakeSource):
@@ -252,4 +326,9 @@ SCENES: Mapping[str, Callable[[Path], Scene]] = {
     "many": _waves(200, 900),
     "played": _played,
     "shadow": _shadow,
+    "cluster": _cluster,
+    "cluster-many": _cluster_many,
+    "cluster-old": _cluster_old,
+    "cluster-hostile": _cluster_hostile,
+    "cluster-unreadable": _cluster_unreadable,
 }

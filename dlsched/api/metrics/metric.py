@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
+from dlsched.api.cluster_schema import ClusterStatus
 from dlsched.api.metrics.totals import Histogram, Totals
 from dlsched.api.schema import JobStatus, Status
 
@@ -39,6 +40,9 @@ class Scene:
     """The jobs that have series of their own."""
     connections: Mapping[str, int]
     """By address of the API."""
+    cluster: ClusterStatus | None
+    """What a cluster's controller on this host last reported; None: none has run, or it cannot be
+    read."""
 
 
 Series = tuple[tuple[str, ...], float | Histogram]

@@ -18,11 +18,13 @@ from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.openmetrics import exposition as openmetrics
 from prometheus_client.registry import Collector
 
+from dlsched.api.cluster_schema import ClusterStatus
 from dlsched.api.metrics import METRICS
 from dlsched.api.metrics.metric import JOBS_MAX, Kind, Metric, Scene, Series
 from dlsched.api.metrics.totals import BOUNDS_S, Histogram, Totals
 from dlsched.api.schema import JobStatus
 from dlsched.api.status import node_status
+from dlsched.model.errors import DlschedError
 from dlsched.model.state import JobState
 
 LABEL_CHARACTERS = 128
@@ -50,14 +52,18 @@ class MetricsPage:
         return page if totals_then is totals else None
 
     def render(
-        self, totals: Totals, connections: Mapping[str, int], openmetrics_format: bool
+        self,
+        totals: Totals,
+        connections: Mapping[str, int],
+        openmetrics_format: bool,
+        cluster: Callable[[], ClusterStatus | None] = lambda: None,
     ) -> bytes:
         """The page. Callers that come together wait for one rendering."""
         with self._lock:
             page = self.kept(totals, openmetrics_format)
             if page is None:
                 registry = CollectorRegistry(auto_describe=False)
-                registry.register(_LastCycle(totals, connections))
+                registry.register(_LastCycle(totals, connections, _readable(cluster)))
                 encode = openmetrics.generate_latest if openmetrics_format else generate_latest
                 page = encode(registry)
                 self._last = {**self._last, openmetrics_format: (totals, page)}
@@ -72,14 +78,18 @@ def content_type(openmetrics_format: bool) -> str:
 class _LastCycle(Collector):
     """All metrics of one cycle."""
 
-    def __init__(self, totals: Totals, connections: Mapping[str, int]) -> None:
+    def __init__(
+        self, totals: Totals, connections: Mapping[str, int], cluster: ClusterStatus | None
+    ) -> None:
         self._totals = totals
         self._connections = connections
+        self._cluster = cluster
 
     def collect(self) -> Iterable[Family]:
         """Every metric that has a series."""
         status = node_status(self._totals.report)
-        scene = Scene(self._totals, status, _with_series(status.jobs), self._connections)
+        shown = _with_series(status.jobs)
+        scene = Scene(self._totals, status, shown, self._connections, self._cluster)
         for metric in METRICS:
             filled = family(metric, metric.read(scene))
             if filled.samples:
@@ -88,6 +98,13 @@ class _LastCycle(Collector):
     def describe(self) -> Iterable[Family]:
         """Nothing: else the registry would collect to learn the names."""
         return ()
+
+
+def _readable(cluster: Callable[[], ClusterStatus | None]) -> ClusterStatus | None:
+    try:
+        return cluster()
+    except DlschedError:  # the figures of the node are not lost for it
+        return None
 
 
 def _with_series(jobs: Sequence[JobStatus]) -> tuple[JobStatus, ...]:

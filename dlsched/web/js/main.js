@@ -5,6 +5,7 @@ import { Chart } from "./chart.js";
 import { $, forgetColours, setData, setHidden, setText } from "./dom.js";
 import { Feed } from "./feed.js";
 import { History, RANGES } from "./history.js";
+import { Hosts } from "./hosts.js";
 import { keys } from "./keys.js";
 import { limitLines, ratioLines } from "./lines.js";
 import { hideTip } from "./marks.js";
@@ -31,6 +32,7 @@ class App {
     this.why = new Why(this);
     this.notices = new Notices(this);
     this.history = new History(this);
+    this.hosts = new Hosts(this);
     this.ratio = new Chart(this, $("ratio-chart"), $("ratio-legend"), "Latency of target");
     this.limits = new Chart(this, $("limits-chart"), $("limits-legend"), "CPU limits in cores");
     this.feed = new Feed(this.store, (kind) => { if (kind === "status") this.#schedule(); });
@@ -177,6 +179,7 @@ class App {
   #tick() {
     this.notices.showAge(this.feed, this.store);
     this.why.ask();
+    this.hosts.ask();
   }
 
   #recolour() {

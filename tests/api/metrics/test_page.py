@@ -12,13 +12,16 @@ import pytest
 from prometheus_client import parser
 from prometheus_client.openmetrics import parser as openmetrics_parser
 
+from dlsched.api.cluster_schema import ClusterStatus
 from dlsched.api.metrics import METRICS, page
 from dlsched.api.metrics.metric import JOBS_MAX, UNITS, Kind
 from dlsched.api.metrics.page import LABEL_CHARACTERS, MetricsPage, wants_openmetrics
 from dlsched.api.metrics.totals import JournalTotals, LoopTotals, Totals
+from dlsched.cluster.status import UnreadableStatus
 from dlsched.model.cycle import CycleReport
 from dlsched.model.spec import AccuracyTarget, Limits
 from dlsched.model.state import JobState
+from tests.cluster_status import example
 from tests.status_source import everything_report, example_report, foretold, gpu_report, job
 
 Labels = frozenset[tuple[str, str]]
@@ -33,14 +36,19 @@ def totals_of(report: CycleReport) -> Totals:
     return loop.last
 
 
-def text_of(report: CycleReport, openmetrics: bool = False) -> str:
-    return MetricsPage().render(totals_of(report), CONNECTIONS, openmetrics).decode()
+def text_of(
+    report: CycleReport, openmetrics: bool = False, cluster: ClusterStatus | None = None
+) -> str:
+    page = MetricsPage()
+    return page.render(totals_of(report), CONNECTIONS, openmetrics, lambda: cluster).decode()
 
 
-def samples(report: CycleReport) -> dict[str, dict[Labels, float]]:
+def samples(
+    report: CycleReport, cluster: ClusterStatus | None = None
+) -> dict[str, dict[Labels, float]]:
     """Values by the samples' names and labels."""
     found: dict[str, dict[Labels, float]] = {}
-    for family in parser.text_string_to_metric_families(text_of(report)):
+    for family in parser.text_string_to_metric_families(text_of(report, cluster=cluster)):
         for one in family.samples:
             series = found.setdefault(one.name, {})
             labels = frozenset(one.labels.items())
@@ -66,7 +74,7 @@ def with_jobs(*jobs: Any) -> CycleReport:
 
 
 def test_every_metric_is_on_the_page_of_a_node_that_has_everything() -> None:
-    found = set(samples(everything_report()))
+    found = set(samples(everything_report(), example()))
     for metric in METRICS:
         suffix = "_sum" if metric.kind is Kind.HISTOGRAM else ""
         assert metric.full_name + suffix in found
@@ -136,6 +144,49 @@ def test_the_cpu_of_owners_has_a_series_for_each_uid_and_kind() -> None:
         for kind in ("asked", "given", "used", "lent", "borrowed")
     }
     assert {dict(labels)["owner"] for labels in found} == {"1000", "none"}
+
+
+def of_cluster(cluster: ClusterStatus | None) -> dict[str, dict[Labels, float]]:
+    found = samples(example_report(), cluster)
+    return {
+        name.removeprefix("dlsched_cluster_"): series
+        for name, series in found.items()
+        if name.startswith("dlsched_cluster_")
+    }
+
+
+def test_a_cluster_has_its_nodes_jobs_moves_and_queue() -> None:
+    at = "2026-01-01T00:00:10.000Z"
+    found = of_cluster(replace(example(), written_at=at))
+    nodes = {dict(labels)["state"]: count for labels, count in found["nodes"].items()}
+    assert nodes == {"ready": 2, "silent": 1, "drain": 1, "down": 0}
+    jobs = {dict(labels)["state"]: count for labels, count in found["jobs"].items()}
+    assert (jobs["moving"], jobs["failed"], sum(jobs.values())) == (1, 0, 1)
+    alone = {name: series[frozenset()] for name, series in found.items() if frozenset() in series}
+    assert alone == {
+        "status_timestamp_seconds": 1767225610.0,
+        "leads": 1,
+        "waiting_jobs": 1,
+        "moving_jobs": 1,
+        "alarms": 1,
+    }
+
+
+def test_without_a_cluster_and_where_another_leads_its_series_are_absent() -> None:
+    assert of_cluster(None) == {}
+    follower = replace(example(), leader="n2", nodes=(), jobs=(), queue=(), observed_at="")
+    assert set(of_cluster(follower)) == {"status_timestamp_seconds", "leads", "alarms"}
+    assert of_cluster(follower)["leads"][frozenset()] == 0
+    assert "status_timestamp_seconds" not in of_cluster(replace(follower, written_at="then"))
+
+
+def test_an_unreadable_status_of_a_cluster_costs_no_other_metric() -> None:
+    def unreadable() -> ClusterStatus | None:
+        raise UnreadableStatus("cluster.json: not the status of a cluster")
+
+    page = MetricsPage().render(totals_of(example_report()), CONNECTIONS, False, unreadable)
+    assert b"dlsched_node_capacity_cores" in page
+    assert b"dlsched_cluster_" not in page
 
 
 def test_what_is_unknown_is_absent() -> None:
