@@ -11,6 +11,7 @@ import click
 
 from dlsched.cli import options
 from dlsched.cli.output import print_json, say
+from dlsched.cli.replaying_cluster import replay
 from dlsched.model.errors import DlschedError
 
 if TYPE_CHECKING:
@@ -33,6 +34,9 @@ def cluster() -> None:
       dlsched cluster why resnet
       dlsched cluster drain gpu-2
     """
+
+
+cluster.add_command(replay)
 
 
 @cluster.command(short_help="Run the controller on a manager, in the foreground.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -11,7 +12,7 @@ import click
 
 from dlsched.cli import options
 from dlsched.cli.output import print_json, print_text, say
-from dlsched.model.errors import DaemonUnavailable, Problem, Refused, SpecError
+from dlsched.model.errors import DaemonUnavailable, DlschedError, Problem, Refused, SpecError
 
 if TYPE_CHECKING:
     from dlsched.api.schema import Status
@@ -101,9 +102,15 @@ def schema(what: str) -> None:
     type=click.Path(file_okay=False, path_type=Path),
     help="The folder (default: the running daemon's, else that of the settings).",
 )
+@click.option("--cluster", is_flag=True, help="Submit it to the cluster, on a manager.")
 @options.asking
 def submit(
-    file: Path, start: bool, watch: Path | None, config: Path | None, run_dir: Path | None
+    file: Path,
+    start: bool,
+    watch: Path | None,
+    cluster: bool,
+    config: Path | None,
+    run_dir: Path | None,
 ) -> None:
     """Check a job file and put it into the watch folder, whole or not at all.
 
@@ -112,17 +119,26 @@ def submit(
     more cores, memory or GPUs than the running daemon's node has is refused. For a job that runs
     already, what speaks against its target is shown.
 
+    With --cluster the folder is that of the setting cluster.watch, on a manager of the cluster. A
+    name that another file or manager has, an env_file, and a file that is too long are refused.
+
     \b
     Examples:
       dlsched submit face-unlock.yaml
       dlsched submit --start face-unlock.yaml
+      dlsched submit --cluster resnet.yaml
     """
     from dlsched.config.inbox.submit import own_folder
     from dlsched.config.inbox.submit import submit as put
     from dlsched.config.metrics.loading import load_presets
 
-    flags = {"watch": watch, "run_dir": run_dir}
+    if cluster and start:
+        raise click.UsageError("a job of the cluster starts by itself: --start is for one host")
+    flags = {"cluster.watch" if cluster else "watch": watch, "run_dir": run_dir}
     settings = options.settings(config, flags)
+    if cluster:
+        _submit_to_cluster(file, settings)
+        return
     running, status = _running(settings) if watch is None else (settings.watch, None)
     folder = own_folder(running)
     presets = load_presets(settings.presets)
@@ -132,6 +148,27 @@ def submit(
         say(f"{file.name}: {doubt}")
     if start:
         _lift(spec.name, settings)
+
+
+def _submit_to_cluster(file: Path, settings: Settings) -> None:
+    from dlsched.cluster.core.carried import unmovable_across
+    from dlsched.cluster.status import status_file
+    from dlsched.cluster.submitting import submit_file
+    from dlsched.config.metrics.loading import load_presets
+    from dlsched.daemon import cluster_wiring
+
+    folder, presets = settings.cluster.watch, load_presets(settings.presets)
+    with cluster_wiring.opened_manager(settings) as (manager, store):
+        if os.geteuid() not in (0, folder.stat().st_uid):
+            raise DlschedError(f"{folder}: only root's files are submitted")
+        spec, silent = submit_file(_read(file), file.name, folder, store, manager, presets)
+    print_text(str(folder / file.name))
+    if silent:
+        say(f"{file.name}: not compared with the cluster's jobs: {silent}")
+    if (why := unmovable_across(spec)) is not None:
+        say(f"{file.name}: it stays on its first node: {why}")
+    if not status_file(settings.run_dir).exists():
+        say("no controller has run on this host yet: systemctl start dlsched-cluster")
 
 
 def _running(settings: Settings) -> tuple[Path, Status | None]:

@@ -64,24 +64,24 @@ def within(reader: JournalReader, first: str | None, last: str | None) -> tuple[
 
     begin, end = 0, _LAST
     if first is not None:
-        moment = _moment(first, "--from")
-        begin = moment if isinstance(moment, int) else first_cycle_from(reader, moment)
+        begins = moment(first, "--from")
+        begin = begins if isinstance(begins, int) else first_cycle_from(reader, begins)
     if last is not None:
-        moment = _moment(last, "--to")
-        end = moment if isinstance(moment, int) else last_cycle_until(reader, moment)
+        ends = moment(last, "--to")
+        end = ends if isinstance(ends, int) else last_cycle_until(reader, ends)
     return begin, end
 
 
-def _moment(when: str, option: str) -> int | datetime:
+def moment(when: str, option: str) -> int | datetime:
     """A cycle's number, or a time."""
     if when.isascii() and when.isdigit() and len(when) < 19:
         return int(when)
     try:
-        moment = datetime.fromisoformat(when)
+        found = datetime.fromisoformat(when)
     except ValueError:
         what = f"{when!r} is neither a cycle's number nor a time such as 2026-11-21T14:30"
         raise click.BadParameter(what, param_hint=option) from None
-    return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+    return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
 
 
 def cycles_text(kept: range) -> str:

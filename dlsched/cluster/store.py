@@ -76,6 +76,10 @@ class ClusterStore(Protocol):
         """All submissions by job."""
         ...
 
+    def check(self, submission: Submission) -> None:
+        """Raise what `submit` would raise now, and write nothing."""
+        ...
+
     def submit(self, submission: Submission) -> None:
         """Submit a job, or replace a submission of the same manager. Raises StaleRecord where
         another manager has submitted a job of that name, NotStorable where it is too long."""
@@ -137,10 +141,13 @@ class MemoryStore:
     def submissions(self) -> Mapping[str, Submission]:
         return dict(self._submissions)
 
-    def submit(self, submission: Submission) -> None:
+    def check(self, submission: Submission) -> None:
         before = self._submissions.get(submission.job)
         if before is not None and before.by != submission.by:
             raise StaleRecord(f"{submission.job}: {before.by} has a job of that name")
+
+    def submit(self, submission: Submission) -> None:
+        self.check(submission)
         self._submissions[submission.job] = submission
 
     def withdraw(self, job: str, by: str) -> None:

@@ -207,10 +207,11 @@ class SubmittedJobs:
 
 def carried_spec(text: str, file: str, presets: Presets | None) -> JobSpec:
     """The job of a file that has to mean the same on every node. Raises SpecError."""
-    return parse_spec(text, file, _not_carried, presets=presets)
+    return parse_spec(text, file, not_carried, presets=presets)
 
 
-def _not_carried(_name: str) -> str:
+def not_carried(_name: str) -> str:
+    """Reads no env_file: for `parse_spec`. Raises ValueError."""
     raise ValueError("an env_file stays on its host: write `environment` instead")
 
 

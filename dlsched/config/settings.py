@@ -105,7 +105,7 @@ class Gpus:
 
 @dataclass(frozen=True, slots=True)
 class JournalSettings:
-    """How much history is kept."""
+    """How much history the daemon keeps, and a cluster's controller of its decisions."""
 
     __pydantic_config__ = _STRICT
     max_size_bytes: Annotated[int, size(1 << 20), Field(alias="max_size")] = 1 << 30

@@ -19,6 +19,7 @@ from dlsched.cluster.controller import ClusterController, ClusterPorts, RoundRep
 from dlsched.cluster.core.decider import ClusterDecider
 from dlsched.cluster.core.ledger import ClusterLedger
 from dlsched.cluster.core.registry import load
+from dlsched.cluster.journal import FILE_NAME, RoundJournal
 from dlsched.cluster.rounds import RoundLog, asked, changes, nodes
 from dlsched.cluster.status import SCHEMA_VERSION, status_file, write_status
 from dlsched.cluster.store import ClusterStore, Member, StoreError
@@ -87,6 +88,13 @@ class ClusterLoop:
             ClusterDecider(cluster.policy, policy),
         )
         self._rounds = RoundLog()
+        self._journal = RoundJournal(
+            journal_file(settings.state_dir),
+            cluster.policy,
+            cluster.policy_options,
+            max_bytes=settings.journal.max_size_bytes,
+            max_age_s=settings.journal.max_age_s,
+        )
         self._logged: set[str] = set()
         """Problems that are in the log already."""
         self._nodes: dict[str, str] = {}
@@ -118,7 +126,11 @@ class ClusterLoop:
             self._notify.stopping()
         finally:
             watch.stop()
+            self.close()
         log.info("ended; the nodes and their jobs go on")
+
+    def close(self) -> None:
+        self._journal.close()
 
     def step(self) -> float:
         """One scan of the folder and one round; returns the seconds until the next."""
@@ -128,8 +140,10 @@ class ClusterLoop:
         with suppress(StoreError):  # the round reports it
             self._parts.follow(self._parts.store.nodes())
         report = self._controller.round()
-        for line in self._rounds.take(report, self._clock.wall_time()):
+        wall_time = self._clock.wall_time()
+        for line in self._rounds.take(report, wall_time):
             log.info("%s", line)
+        self._journal.take(report, wall_time)
         self._lead(report.snapshot is not None, report)
         self._status = self._next_status(report, scanned)
         self._log_problems(report)
@@ -195,7 +209,8 @@ class ClusterLoop:
         """The snapshot after this round. Without an answer of the store, nodes and jobs are those
         of the round before, as `observed_at` says."""
         now = self._clock.wall_time()
-        alarms = [*([scanned.problem] if scanned.problem else []), *report.alarms]
+        journal = self._journal.problem()
+        alarms = [line for line in (scanned.problem, *report.alarms, journal) if line]
         base = replace(self._status, written_at=now, rejected=scanned.rejected)
         if report.snapshot is None:
             leader = self._leader()
@@ -260,6 +275,10 @@ def run(settings: Settings, connect: Callable[[Settings, LoopClock], ClusterPart
         finally:
             parts.close()
     return 0
+
+
+def journal_file(state_dir: Path) -> Path:
+    return state_dir / LOCK_FOLDER / FILE_NAME
 
 
 def _lock(path: Path, instance: str) -> Lock:

@@ -32,6 +32,22 @@ def opened_store(settings: Settings) -> Iterator[ClusterStore]:
         engine.close()
 
 
+@contextmanager
+def opened_manager(settings: Settings) -> Iterator[tuple[str, ClusterStore]]:
+    """The name of this host's manager, and the store, for one command. Raises DlschedError where
+    this host is no manager."""
+    engine = engine_of(settings)
+    try:
+        store = swarm_store(engine, settings.instance)
+        try:
+            name = store.own_id()
+        except StoreError as error:
+            raise in_one_line(error) from error
+        yield name, store
+    finally:
+        engine.close()
+
+
 def in_one_line(error: StoreError) -> DlschedError:
     """The same as an error of a command."""
     if isinstance(error.__cause__, EngineUnavailable):

@@ -118,6 +118,16 @@ class StoreContract:
         two.submit(replace(SUBMISSION, by="node-b"))
         assert one.submissions()["resnet"].by == "node-b"
 
+    def test_a_check_says_what_submitting_would_and_writes_nothing(self, stores: Stores) -> None:
+        one, two = stores
+        one.check(SUBMISSION)
+        assert two.submissions() == {}
+        one.submit(SUBMISSION)
+        one.check(replace(SUBMISSION, text="name: resnet\nweight: 2\n"))
+        with pytest.raises(StaleRecord, match="node-a has a job of that name"):
+            two.check(replace(SUBMISSION, by="node-b"))
+        assert two.submissions() == {"resnet": SUBMISSION}
+
     def test_a_request_stays_until_it_is_done_or_replaced(self, stores: Stores) -> None:
         one, two = stores
         pause, forget = Request(Wanted.PAUSE), Request(Wanted.FORGET, "node-b")

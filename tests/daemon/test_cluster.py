@@ -6,6 +6,7 @@ import logging
 import os
 import signal
 import socket
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -28,6 +29,7 @@ from dlsched.cluster.core.records import (
     Wanted,
 )
 from dlsched.cluster.core.reports import JobReport, NodeReport
+from dlsched.cluster.journal import RoundReader
 from dlsched.cluster.rounds import by_host
 from dlsched.cluster.status import (
     FILE_NAME,
@@ -185,6 +187,32 @@ def test_what_people_ask_is_in_the_status_then_in_the_log(
     assert site.steps(1).asked == ()
 
 
+def test_the_rounds_are_kept_for_a_replay(site: Site) -> None:
+    (site.watch / "a.yaml").write_text(RESNET)
+    site.steps()
+    site.loop.close()
+    with RoundReader(cluster.journal_file(site.settings.state_dir)) as reader:
+        found = [one.decided.place for one in reader.rounds()]
+    assert {"resnet": "m1"} in found
+
+
+def test_a_full_disk_is_one_warning_and_ends_no_round(
+    site: Site, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def full(*_: object) -> None:
+        raise sqlite3.OperationalError("database or disk is full")
+
+    monkeypatch.setattr(site.loop._journal._writer._rows, "write", full)
+    (site.watch / "a.yaml").write_text(RESNET)
+    for _ in range(20):
+        status = site.steps(1)
+        site.loop._journal.flush()
+    line = "journal not written: database or disk is full"
+    assert status.alarms == (line,)
+    assert [job.name for job in status.jobs] == ["resnet"]
+    assert caplog.messages.count(line) == 1
+
+
 def test_a_controller_killed_between_submission_and_placement_is_followed_by_another(
     site: Site,
 ) -> None:
@@ -331,6 +359,7 @@ def test_the_real_parts_fit_together(tmp_path: Path, monkeypatch: pytest.MonkeyP
         unused.bind(("127.0.0.1", 0))
         settings = Settings(
             run_dir=tmp_path / "run",
+            state_dir=tmp_path / "state",
             presets=tmp_path / "presets",
             cluster=ClusterSettings(
                 listen=unused.getsockname(), tls=tls, watch=tmp_path / "cluster.d", policy="spread"

@@ -193,8 +193,11 @@ class ClusterPolicy(Protocol):
     randomness.
 
     `Parameters` is a frozen dataclass whose fields each have a default and a docstring with unit
-    and reason. Guards (see `guards`) hold every policy to the same rules: a job starts only where
-    it fits, and moves rarely, one at a time from and to a node.
+    and reason. A policy that remembers something has the type of it as `Memory`, so that
+    `dlsched cluster replay` can ask it again.
+
+    Guards (see `guards`) hold every policy to the same rules: a job starts only where it fits, and
+    moves rarely, one at a time from and to a node.
     """
 
     Parameters: ClassVar[type[Any]]

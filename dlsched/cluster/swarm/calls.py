@@ -23,6 +23,8 @@ DATA = base64.b64encode(b"a record of dlsched: see its labels\n").decode("ascii"
 """Swarm wants some."""
 OUT_OF_SEQUENCE = "out of sequence"
 HOST_MAX = 253
+MANAGERS_MAX = 7
+"""Named in one line."""
 
 
 class Exchange(Protocol):
@@ -120,12 +122,19 @@ class SwarmCalls:
         with _answers():
             swarm = self._engine.exchange("GET", "/info")["Swarm"]
             if swarm["LocalNodeState"] != "active" or not swarm["ControlAvailable"]:
-                raise StoreError("this engine is not a manager of a swarm")
+                raise StoreError(f"this engine is not a manager of a swarm{_managers(swarm)}")
             return str(swarm["NodeID"])
 
     def _update(self, path: str, version: int, spec: Body, labels: Mapping[str, str]) -> None:
         body = {**spec, "Labels": dict(labels)}
         self._engine.exchange("POST", f"{path}/update", {"version": str(version)}, body)
+
+
+def _managers(swarm: Mapping[str, Any]) -> str:
+    """Where the managers are, for a message of an engine that is none."""
+    found = [_address(str(one["Addr"])) for one in swarm.get("RemoteManagers") or ()]
+    known = sorted({address for address in found if address})
+    return f"; its managers: {', '.join(known[:MANAGERS_MAX])}" if known else ""
 
 
 def _config(answer: Body) -> Config:

@@ -164,25 +164,32 @@ class SwarmStore:
     def submissions(self) -> Mapping[str, Submission]:
         return self._read().submissions
 
+    def check(self, submission: Submission) -> None:
+        """Raises NotStorable for a job file that is too long."""
+        self._checked_submission(submission)
+
     def submit(self, submission: Submission) -> None:
         """Raises NotStorable for a job file that is too long."""
-        job, name = submission.job, self._names.submission(submission.job)
-        try:
-            labels = submission_labels(submission, self._instance)
-            wanted = read_submission(labels, self._instance)
-        except ValueError as error:
-            raise NotStorable(f"{job}: {error}") from error
-        found = self._calls.config(name)
+        labels, found = self._checked_submission(submission)
         if found is None:
-            self._calls.create(name, labels)
-            return
-        before = self._submission(found)
-        if before.by != submission.by:
-            raise StaleRecord(f"{job}: {before.by} has a job of that name")
-        if before != wanted:
+            self._calls.create(self._names.submission(submission.job), labels)
+        elif self._submission(found) != read_submission(labels, self._instance):
             # Labels, not data: a config with other data is another one, and in the moment between
             # the two the job would not be desired.
             self._calls.relabel(found, {**others_labels(found.labels), **labels})
+
+    def _checked_submission(self, submission: Submission) -> tuple[dict[str, str], Config | None]:
+        """Its labels, and the present config of that name."""
+        job = submission.job
+        try:
+            labels = submission_labels(submission, self._instance)
+            read_submission(labels, self._instance)
+        except ValueError as error:
+            raise NotStorable(f"{job}: {error}") from error
+        found = self._calls.config(self._names.submission(job))
+        if found is not None and (before := self._submission(found)).by != submission.by:
+            raise StaleRecord(f"{job}: {before.by} has a job of that name")
+        return labels, found
 
     def withdraw(self, job: str, by: str) -> None:
         found = self._calls.config(self._names.submission(job))

@@ -34,16 +34,18 @@ def submit(
     folder: Path,
     refusals: Callable[[JobSpec], Iterable[tuple[Place, str]]] = lambda _: (),
     presets: Presets | None = None,
+    read_file: Callable[[str], str] | None = None,
 ) -> JobSpec:
     """Check the text and write it into the folder atomically; returns the job.
 
-    `refusals` and `presets` are as in `parse_spec`. Raises SpecError when the text or
+    `refusals`, `presets` and `read_file` (None: an env_file is one of the folder) are as in
+    `parse_spec`. Raises SpecError when the text or
     file name is invalid or the file is another job's; OSError when the folder is not writable.
     """
     if not is_job_file(file_name) or "/" in file_name or "\0" in file_name:
         what = "is not the name of a job file: it must end in .yaml or .yml, and hold no /"
         raise SpecError((Problem(file_name, 0, 0, "", what),))
-    spec = parse_spec(text, file_name, env_file_reader(folder), refusals, presets)
+    spec = parse_spec(text, file_name, read_file or env_file_reader(folder), refusals, presets)
     _refuse_other_job(spec, folder, file_name, presets)
     write_whole(folder / file_name, text)
     return spec

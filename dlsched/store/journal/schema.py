@@ -4,7 +4,8 @@ are only ever added to: `PRAGMA user_version` counts the migrations applied."""
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
 from typing import Final
@@ -63,18 +64,18 @@ _WAL_BYTES = 4 << 20
 class OtherVersion(Exception):
     """The file was written by a newer version."""
 
-    def __init__(self, version: int) -> None:
+    def __init__(self, version: int, known: int) -> None:
         self.version = version
-        super().__init__(f"has version {version}, this program knows versions up to {VERSION}")
+        super().__init__(f"has version {version}, this program knows versions up to {known}")
 
 
-def open_for_writing(path: Path) -> sqlite3.Connection:
+def open_for_writing(path: Path, migrations: Sequence[str] = MIGRATIONS) -> sqlite3.Connection:
     """The file, created or migrated. Raises sqlite3.Error and OtherVersion."""
     connection = sqlite3.connect(
         path, isolation_level=None, check_same_thread=False, timeout=1.0, cached_statements=32
     )
     try:
-        version = _known_version(connection)
+        version = _known_version(connection, len(migrations))
         if version == 0:
             connection.execute(f"PRAGMA page_size = {_PAGE_BYTES}")
             connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
@@ -82,9 +83,9 @@ def open_for_writing(path: Path) -> sqlite3.Connection:
         connection.execute("PRAGMA synchronous = NORMAL")
         connection.execute(f"PRAGMA journal_size_limit = {_WAL_BYTES}")
         connection.execute(f"PRAGMA wal_autocheckpoint = {_WAL_BYTES // _PAGE_BYTES}")
-        for number in range(version, VERSION):
+        for number in range(version, len(migrations)):
             connection.executescript(
-                f"BEGIN; {MIGRATIONS[number]}; PRAGMA user_version = {number + 1}; COMMIT;"
+                f"BEGIN; {migrations[number]}; PRAGMA user_version = {number + 1}; COMMIT;"
             )
     except BaseException:
         connection.close()
@@ -106,10 +107,10 @@ def open_for_reading(path: Path) -> sqlite3.Connection:
         return _reading(f"{uri}?immutable=1")
 
 
-def newer(connection: sqlite3.Connection) -> OtherVersion | None:
+def newer(connection: sqlite3.Connection, known: int = VERSION) -> OtherVersion | None:
     """The error when a newer program wrote the file; None: all of it is known."""
     version = _version(connection)
-    return OtherVersion(version) if version > VERSION else None
+    return OtherVersion(version, known) if version > known else None
 
 
 def foreign(connection: sqlite3.Connection) -> bool:
@@ -139,6 +140,28 @@ def set_aside(path: Path, what: str) -> Path:
     return aside
 
 
+def used_bytes(connection: sqlite3.Connection) -> int:
+    """Size of the file without the pages that are free."""
+    pages, free, size_bytes = connection.execute(
+        "SELECT page_count, freelist_count, page_size"
+        " FROM pragma_page_count, pragma_freelist_count, pragma_page_size"
+    ).fetchone()
+    return int((pages - free) * size_bytes)
+
+
+@contextmanager
+def transaction(connection: sqlite3.Connection) -> Iterator[None]:
+    """Roll back on any error, unless SQLite itself has done so, as on a full disk."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+
+
 def _reading(uri: str) -> sqlite3.Connection:
     connection = sqlite3.connect(uri, uri=True, isolation_level=None, timeout=1.0)
     try:
@@ -151,8 +174,8 @@ def _reading(uri: str) -> sqlite3.Connection:
     return connection
 
 
-def _known_version(connection: sqlite3.Connection) -> int:
-    if (other := newer(connection)) is not None:
+def _known_version(connection: sqlite3.Connection, known: int) -> int:
+    if (other := newer(connection, known)) is not None:
         raise other
     return _version(connection)
 

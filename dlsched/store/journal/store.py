@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import sqlite3
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import astuple
 from pathlib import Path
 
@@ -15,7 +14,7 @@ from dlsched.store.journal.changes import Reported, changes, events, last_report
 from dlsched.store.journal.coding import Encoder
 from dlsched.store.journal.minutes import Minute, Minutes, packed
 from dlsched.store.journal.reader import JournalReader
-from dlsched.store.journal.schema import open_for_writing
+from dlsched.store.journal.schema import open_for_writing, transaction, used_bytes
 from dlsched.store.memory import memory_text
 
 log = logging.getLogger(__name__)
@@ -101,7 +100,7 @@ class Store:
             self._retain(batch[-1].snapshot.now_s)
             self._since_retention = 0
         try:
-            with _transaction(self._connection):
+            with transaction(self._connection):
                 for report in batch:
                     try:
                         self._append(report)
@@ -201,31 +200,13 @@ class Store:
             if len(starts) < 2:
                 break
             next_cycle, next_s = starts[1]
-            if self._bytes() <= self._max_bytes and now_s - next_s <= self._max_age_s:
+            if (
+                used_bytes(self._connection) <= self._max_bytes
+                and now_s - next_s <= self._max_age_s
+            ):
                 break
-            with _transaction(self._connection):
+            with transaction(self._connection):
                 for table in ("frames", "changes", "events"):
                     run(f"DELETE FROM {table} WHERE cycle < ?", (next_cycle,))
                 run("DELETE FROM minutes WHERE last_cycle < ?", (next_cycle,))
             run("PRAGMA incremental_vacuum").fetchall()
-
-    def _bytes(self) -> int:
-        assert self._connection is not None
-        pages, free, size_bytes = self._connection.execute(
-            "SELECT page_count, freelist_count, page_size"
-            " FROM pragma_page_count, pragma_freelist_count, pragma_page_size"
-        ).fetchone()
-        return int((pages - free) * size_bytes)
-
-
-@contextmanager
-def _transaction(connection: sqlite3.Connection) -> Iterator[None]:
-    """Roll back on any error, unless SQLite itself has done so, as on a full disk."""
-    connection.execute("BEGIN IMMEDIATE")
-    try:
-        yield
-        connection.execute("COMMIT")
-    except BaseException:
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
-        raise
