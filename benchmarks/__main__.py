@@ -79,6 +79,13 @@ BENCHES = {
         "yes",
         "every policy on the same trainings, and the papers' headlines",
     ),
+    "cluster-real": Bench(
+        "benchmarks.real.cluster_real",
+        "real",
+        "100 min",
+        "its own",
+        "twenty trainings on three hosts: adaptive and SpeCon beside Swarm's spread",
+    ),
     "simulated": Bench(
         "benchmarks.simulated.simulated",
         "simulated",
