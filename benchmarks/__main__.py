@@ -35,6 +35,13 @@ BENCHES = {
         "yes",
         "eight models, and real traffic, under plain Docker and dlsched, live (make demo)",
     ),
+    "demo-cluster": Bench(
+        "benchmarks.real.cluster_demo",
+        "real",
+        "4 min",
+        "its own",
+        "trainings on three hosts, one of them drained meanwhile, live (make demo-cluster)",
+    ),
     "satisfied": Bench(
         BENCH,
         "real",
