@@ -3,7 +3,7 @@
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-browser vendor durations test-v2 bench bench-gpu torture models dashboard docs man wheels lint clean environment python install uninstall
+.PHONY: help demo demo-cluster test test-browser vendor durations test-v2 bench bench-gpu torture models dashboard docs man wheels lint clean environment python install uninstall
 
 PYTHON := .venv/bin/python
 # Runs a command with a Docker Engine that answers, a private one where there is none.
@@ -16,6 +16,9 @@ help:  ## what can be made
 
 demo: environment  ## inference containers under plain Docker and under dlsched, real traffic too
 	@$(ENGINE) -- $(IMAGES) inference training -- $(PYTHON) -m benchmarks run demo
+
+demo-cluster: environment  ## trainings on three hosts of one swarm, one drained while they run
+	@$(PYTHON) -m benchmarks run demo-cluster
 
 # LANES="--slow --browser --stacks": those lanes, too; .ci/run has the first two.
 test: lint  ## all checks and tests, with a real Docker Engine where one can be had

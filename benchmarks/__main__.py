@@ -35,6 +35,13 @@ BENCHES = {
         "yes",
         "eight models, and real traffic, under plain Docker and dlsched, live (make demo)",
     ),
+    "demo-cluster": Bench(
+        "benchmarks.real.cluster_demo",
+        "real",
+        "4 min",
+        "its own",
+        "trainings on three hosts, one of them drained meanwhile, live (make demo-cluster)",
+    ),
     "satisfied": Bench(
         BENCH,
         "real",
@@ -78,6 +85,13 @@ BENCHES = {
         "90 min",
         "yes",
         "every policy on the same trainings, and the papers' headlines",
+    ),
+    "cluster-real": Bench(
+        "benchmarks.real.cluster_real",
+        "real",
+        "100 min",
+        "its own",
+        "twenty trainings on three hosts: adaptive and SpeCon beside Swarm's spread",
     ),
     "simulated": Bench(
         "benchmarks.simulated.simulated",

@@ -3,53 +3,105 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import docker
 
-from tools.engines import EngineNode
+from dlsched.cluster.status import ClusterStatus, read_status
+from dlsched.model.errors import DaemonUnavailable
+from tools.engines import EngineNode, EngineNodes
+from tools.private_engine import uninterrupted
+
+# A host's daemon takes for foreign what its host's cores do beside its containers. The other hosts'
+# containers are not on it, nor is what else this machine does: to it, nothing else happens.
+_MOUNT = 'mount --bind "$0" /proc/stat && exec "$@"'
+_STILL = ("unshare", "--mount", "--propagation=slave", "sh", "-c", _MOUNT)
 
 DLSCHED = Path(sys.executable).parent / "dlsched"
+READY_WITHIN_S = 60.0
 
 
 class Host:
     """One host: its engine, its daemon, and on a manager its controller."""
 
     def __init__(
-        self, node: EngineNode, folder: Path, instance: str, capacity_cores: float = 1.0
+        self,
+        node: EngineNode,
+        folder: Path,
+        instance: str,
+        capacity_cores: float = 1.0,
+        policy: str = "fair",
+        cluster: Mapping[str, object] | None = None,
     ) -> None:
+        """`cluster`: settings of the cluster beside those that it needs here."""
         self.node, self.folder, self.instance = node, folder, instance
         self.settings = folder / "dlsched.yaml"
         self.cluster = folder / "cluster.d"
         for one in (folder / "jobs.d", self.cluster):
             one.mkdir(parents=True)
+        self._machine = folder / "stat"
+        self._machine.write_text(Path("/proc/stat").read_text())
         settings = {
             "instance": instance,
             "state_dir": str(folder / "state"),
             "run_dir": str(folder / "run"),
             "watch": str(folder / "jobs.d"),
-            "policy": "fair",
+            "policy": policy,
             "capacity": capacity_cores,
             "reserve": {"cpus": 0, "memory": "256MiB"},
             "engine": {"host": node.host, "cgroup_parent": node.engine.cgroup_parent},
-            "cluster": {"enabled": True, "watch": str(self.cluster)},
+            "cluster": {"enabled": True, "watch": str(self.cluster), **(cluster or {})},
         }
         self.settings.write_text(json.dumps(settings))
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self.engine = docker.DockerClient(base_url=node.host, timeout=60)
-        self._label = f"dlsched.instance={instance}"
+        self.label = f"dlsched.instance={instance}"
 
     def start(self, *words: str) -> None:
         """`dlsched WORDS` at this host's address: `run`, or `cluster run`."""
-        enter = ["nsenter", f"--net={self.node.namespaces.network}"]
+        enter = ["nsenter", f"--net={self.node.namespaces.network}", *_STILL, self._machine]
         with (self.folder / f"{words[0]}.log").open("ab") as log:
             self._processes[words[0]] = subprocess.Popen(
-                [*enter, DLSCHED, *words, "--config", self.settings], stdout=log, stderr=log
+                [*enter, DLSCHED, *words, "--config", self.settings],
+                stdout=log,
+                stderr=log,
+                start_new_session=True,  # Ctrl-C is the caller's
             )
+
+    def ask(self, *words: str) -> str:
+        """What a command of `dlsched` prints on this host. AssertionError where it fails."""
+        done = subprocess.run(
+            [DLSCHED, *words, "--config", self.settings],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+            env={**os.environ, "COLUMNS": "120"},
+        )
+        assert done.returncode == 0, done.stdout
+        return done.stdout
+
+    def status(self) -> ClusterStatus | None:
+        """What its controller reports; None: nothing yet."""
+        try:
+            return read_status(self.folder / "run")
+        except DaemonUnavailable:
+            return None
+
+    def drop(self, job: str, text: str) -> None:
+        """Put a job file into its folder of the cluster."""
+        (self.cluster / f"{job}.yaml").write_text(text)
+
+    def withdraw(self, job: str) -> None:
+        """Remove it from there."""
+        (self.cluster / f"{job}.yaml").unlink()
 
     def kill(self, word: str) -> None:
         """SIGKILL to what `start` began with that first word."""
@@ -60,12 +112,19 @@ class Host:
 
     def running(self) -> list[str]:
         """The jobs whose containers run here."""
-        found = self.engine.api.containers(filters={"label": self._label})
+        found = self.engine.api.containers(filters={"label": self.label})
         return sorted(str(one["Labels"]["dlsched.job"]) for one in found)
+
+    def containers(self) -> list[dict[str, Any]]:
+        """Those of jobs, also ended ones, as the engine lists them."""
+        found: list[dict[str, Any]] = self.engine.api.containers(
+            all=True, filters={"label": self.label}
+        )
+        return found
 
     def notes(self, job: str) -> list[str]:
         """What a running job noted in `/ckpt/log`; empty where it does not run here."""
-        filters = {"label": [self._label, f"dlsched.job={job}"]}
+        filters = {"label": [self.label, f"dlsched.job={job}"]}
         for one in self.engine.containers.list(filters=filters):
             output = one.exec_run(["cat", "/ckpt/log"]).output
             return [line for line in output.decode().splitlines() if line.count(" ") == 2]
@@ -77,12 +136,51 @@ class Host:
         return "\n".join(parts)
 
     def close(self) -> None:
-        """End the processes, remove the containers."""
+        """End the processes, remove the containers, and the volumes of the private engine."""
         for word in list(self._processes):
             self.kill(word)
-        for one in self.engine.containers.list(all=True, filters={"label": self._label}):
+        for one in self.engine.containers.list(all=True, filters={"label": self.label}):
             one.remove(force=True, v=True)
+        # What a job saved must not be gone on with by the next one of its name.
+        for volume in self.engine.volumes.list():
+            volume.remove(force=True)
         self.engine.close()
+
+
+@contextmanager
+def cluster(
+    engines: EngineNodes,
+    sizes_cores: Sequence[float],
+    folder: Path,
+    instance: str,
+    policy: str,
+    cluster_policy: str,
+) -> Iterator[list[Host]]:
+    """A daemon on each engine and a controller on the first, ready for jobs. AssertionError where
+    they are not in time."""
+    hosts: list[Host] = []
+    try:
+        for node, cores in zip(engines.nodes, sizes_cores, strict=True):
+            node.limit(cores)
+            settings = {"policy": cluster_policy}
+            hosts.append(Host(node, folder / node.name, instance, cores, policy, settings))
+            hosts[-1].start("run")
+        hosts[0].start("cluster", "run")
+        until(lambda: _ready(hosts), READY_WITHIN_S, "all hosts to be ready")
+        yield hosts
+    except AssertionError:
+        print("\n".join(host.logs() for host in hosts), file=sys.stderr)
+        raise
+    finally:
+        with uninterrupted():
+            for host in hosts:
+                host.close()
+
+
+def _ready(hosts: Sequence[Host]) -> bool:
+    status = hosts[0].status()
+    states = [one.state for one in status.nodes] if status else []
+    return states == ["ready"] * len(hosts)
 
 
 def until(holds: Callable[[], bool], within_s: float, what: str) -> None:

@@ -80,7 +80,7 @@ class TrainingJob:
     arrives_s: float
 
 
-def command(model: Model, seed: int) -> list[str]:
+def command(model: Model, seed: int, threads: int = THREADS) -> list[str]:
     """The trainer's command line."""
     options = {
         "model": model.name,
@@ -89,7 +89,7 @@ def command(model: Model, seed: int) -> list[str]:
         "batch": model.batch,
         "lr": model.rate,
         "width": model.width,
-        "threads": THREADS,
+        "threads": threads,
         "seed": seed,
     }
     words = (word for name, value in options.items() for word in (f"--{name}", str(value)))

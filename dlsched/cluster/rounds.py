@@ -202,8 +202,11 @@ def happened(
     if state is RecordState.ENDED:
         if record.exit_code is None:
             return f"ends on {at(record.on)}: {record.why or 'it is no longer desired'}"
+        code = f"exit code {record.exit_code}"
+        if record.why.startswith(code):  # an exit's reason begins with its code, but out of memory
+            return f"ended on {at(record.on)} with {record.why}"
         why = f": {record.why}" if record.why else ""
-        return f"ended on {at(record.on)} with exit code {record.exit_code}{why}"
+        return f"ended on {at(record.on)} with {code}{why}"
     if was is RecordState.MOVING:
         return f"has moved to {at(record.on)}"
     if was is RecordState.RETURNING:

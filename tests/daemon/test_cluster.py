@@ -22,6 +22,7 @@ from dlsched.cluster.core.records import (
     Holding,
     Order,
     Phase,
+    Record,
     RecordState,
     Request,
     Submission,
@@ -30,7 +31,7 @@ from dlsched.cluster.core.records import (
 )
 from dlsched.cluster.core.reports import JobReport, NodeReport
 from dlsched.cluster.journal import RoundReader
-from dlsched.cluster.rounds import by_host
+from dlsched.cluster.rounds import by_host, happened
 from dlsched.cluster.status import (
     FILE_NAME,
     StatusFile,
@@ -331,6 +332,20 @@ def test_a_second_controller_on_the_host_is_refused(site: Site) -> None:
 def test_an_unknown_policy_is_refused(tmp_path: Path) -> None:
     with pytest.raises(PolicyError):
         Site(tmp_path, policy="fastest")
+
+
+@pytest.mark.parametrize(
+    ("code", "why", "line"),
+    [
+        (0, "exit code 0", "ended on a with exit code 0"),
+        (1, "exit code 1, given up after 3 restarts", None),
+        (137, "killed: out of memory", "ended on a with exit code 137: killed: out of memory"),
+        (7, "", "ended on a with exit code 7"),
+    ],
+)
+def test_an_end_says_its_exit_code_once(code: int, why: str, line: str | None) -> None:
+    record = Record("job", RecordState.ENDED, "a", exit_code=code, why=why)
+    assert happened(record, None, "", {}) == (line or f"ended on a with {why}")
 
 
 def test_reasons_name_hosts_instead_of_node_ids() -> None:

@@ -87,13 +87,16 @@ def node_report(
 
 
 def _foreign_cores(cycle: CycleReport, held: Mapping[str, Assignment]) -> float:
-    """CPU of all that the cluster has not placed: of other processes and of the node's own jobs."""
+    """How much of the capacity goes to what the cluster has not placed: to the node's own jobs, and
+    to other processes where the host's cores beyond the capacity are too few for them."""
+    node = cycle.snapshot.node
     own = math.fsum(
         one.usage.window_cores or one.usage.cpu_cores or 0.0
         for one in cycle.snapshot.jobs
         if one.name not in held
     )
-    return (cycle.snapshot.node.foreign_cores or 0.0) + own
+    beyond_cores = max(node.cores - node.capacity_cores, 0.0)
+    return max((node.foreign_cores or 0.0) - beyond_cores, 0.0) + own
 
 
 def _holding(

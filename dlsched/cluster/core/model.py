@@ -65,7 +65,7 @@ class NodeSummary:
     name: str
     capacity_cores: float
     foreign_cores: float = 0.0
-    """Used by processes that are no jobs."""
+    """Of the capacity, used by what is no job of the cluster."""
     memory_free_bytes: int | None = None
     """None: unknown, so memory refuses no job."""
     gpus_free: int = 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from dlsched.simulation.cluster.run import ClusterOptions, ClusterRun, simulate_cluster
@@ -69,16 +69,36 @@ def compare_clusters(
 
 
 def score(scenario: str, contender: str, run: ClusterRun, first: ClusterRun) -> ClusterScore:
-    times, base = completions_s(run), completions_s(first)
+    return scored(scenario, contender, run.seed, timed(run), timed(first))
+
+
+@dataclass(frozen=True, slots=True)
+class Timed:
+    """What a run is scored by, simulated or not."""
+
+    times_s: Mapping[str, float]
+    """From arrival to the end, by training."""
+    makespan_s: float | None
+    moves: int
+    failed_moves: int
+
+
+def timed(run: ClusterRun) -> Timed:
+    return Timed(completions_s(run), _makespan_s(run), run.moves, run.failed_moves)
+
+
+def scored(scenario: str, contender: str, seed: int, run: Timed, first: Timed) -> ClusterScore:
+    """One run in numbers, beside the first one under the same seed."""
+    times, base = run.times_s, first.times_s
     ordered = sorted(times.values())
     ratios = sorted((times[job] / base[job], job) for job in times if base.get(job))
     worst_ratio, worst = ratios[-1] if ratios else (1.0, "")
-    mean_s, makespan_s = statistics.fmean(ordered), _makespan_s(run)
-    base_makespan_s = _makespan_s(first)
+    mean_s = statistics.fmean(ordered)
+    makespan_s, base_makespan_s = run.makespan_s, first.makespan_s
     return ClusterScore(
         scenario,
         contender,
-        run.seed,
+        seed,
         mean_s,
         statistics.median(ordered),
         ordered[math.ceil(0.95 * len(ordered)) - 1],

@@ -4,10 +4,20 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from dlsched.cluster.agent.reporting import NodeFacts, node_report
+from dlsched.cluster.core.reports import NodeReport
 from dlsched.model.cycle import CycleReport
-from dlsched.model.state import GpuView, JobState, JobView, NodeView, Snapshot
+from dlsched.model.spec import Bounds, ContainerSpec, JobSpec
+from dlsched.model.state import GpuView, JobState, JobView, NodeView, Snapshot, Usage
 from tests.doubles import gpu_fact, gpu_spec
+
+
+def reported(node: NodeView, *jobs: JobView) -> NodeReport:
+    cycle = CycleReport(Snapshot(1, 100.0, node, jobs), "fair")
+    facts = NodeFacts(lambda: "fair")
+    return node_report(cycle, {}, (), facts, lambda _: None, lambda *_: None, 100.0)
 
 
 def test_a_gpu_is_free_unless_something_has_it_or_may_return_to_it() -> None:
@@ -20,8 +30,28 @@ def test_a_gpu_is_free_unless_something_has_it_or_may_return_to_it() -> None:
         free[4],
     )
     runs = JobView(gpu_spec("runs"), JobState.RUNNING, gpus=("GPU-4",))
-    snapshot = Snapshot(1, 0.0, NodeView(8.0, 8.0, 1 << 34, gpus=gpus), (runs,))
-    facts = NodeFacts(lambda: "fair")
-    none = (lambda _: None, lambda *_: None)
-    report = node_report(CycleReport(snapshot, "fair"), {}, (), facts, *none, 0.0)
-    assert report.gpus_free == 1
+    assert reported(NodeView(8.0, 8.0, 1 << 34, gpus=gpus), runs).gpus_free == 1
+
+
+def foreign_cores(capacity_cores: float, used_cores: float | None, *jobs: JobView) -> float:
+    node = NodeView(capacity_cores, 8.0, 1 << 30, foreign_cores=used_cores)
+    return reported(node, *jobs).foreign_cores
+
+
+@pytest.mark.parametrize(
+    ("used_cores", "taken_cores"), [(None, 0.0), (1.5, 0.0), (2.0, 0.0), (5.0, 3.0), (8.0, 6.0)]
+)
+def test_other_processes_use_the_cores_beyond_the_capacity_first(
+    used_cores: float | None, taken_cores: float
+) -> None:
+    assert foreign_cores(6.0, used_cores) == taken_cores
+
+
+def test_without_cores_beyond_the_capacity_they_use_the_capacity() -> None:
+    assert foreign_cores(8.0, 1.5) == 1.5
+
+
+def test_a_job_of_the_nodes_own_folder_uses_the_capacity() -> None:
+    spec = JobSpec("own", ContainerSpec("image"), Bounds())
+    own = JobView(spec, JobState.RUNNING, usage=Usage(cpu_cores=1.25))
+    assert foreign_cores(6.0, 1.0, own) == 1.25

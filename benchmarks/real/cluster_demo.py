@@ -1,0 +1,191 @@
+"""`make demo-cluster`: three hosts on this machine, trainings placed on them, one host drained.
+
+Three engines of one swarm, each in a network of its own and with a part of this machine's cores; a
+daemon on each, a controller on the first. Five trainings are dropped as files. While they run, one
+host is drained: its trainings save themselves, move, and go on. Every placement and move is told as
+the controller logs it. What ran where is read from the engines. At the end nothing of it is left.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.real.cluster_set import SIZES_CORES, ClusterTraining, arrive, training
+from benchmarks.real.demo import Screen
+from benchmarks.real.host_runs import Seen, seeing
+from benchmarks.real.hosts import Host, cluster, until
+from tools.engine import end_with_signal
+from tools.engines import EngineNodes, swarm
+from tools.steps import SetupError
+
+INSTANCE = "demo-cluster"
+LENGTHS_CORE_S = (("cnn", 40.0), ("mlp", 35.0), ("vae", 40.0), ("gru", 30.0), ("lstm", 25.0))
+GAP_S = 5.0
+POLL_S = 0.5
+BEGUN_WITHIN_S, EMPTY_WITHIN_S, ENDED_WITHIN_S = 180.0, 600.0, 600.0
+
+
+class Course:
+    """What is shown while it runs: stages, commands, and the controller's own log."""
+
+    def __init__(self, console: Console, hosts: Sequence[Host]) -> None:
+        self._console, self._screen = console, Screen(console)
+        self.hosts = hosts
+        self._log = (hosts[0].folder / "cluster.log").open()
+        self._log.seek(0, os.SEEK_END)
+
+    def stage(self, text: str) -> None:
+        self._screen.stage(text)
+
+    def command(self, *words: str) -> None:
+        """Type a command of `dlsched` on the manager."""
+        self.print(f"$ dlsched {' '.join(words)}")
+        self.print(self.hosts[0].ask(*words).rstrip())
+
+    def tell(self) -> None:
+        """What the controller has logged since the last time."""
+        for line in self._log:
+            self.print(f"   {line.rstrip().split(maxsplit=2)[-1]}")
+
+    def wait(self, seconds: float) -> None:
+        """Let seconds pass."""
+        until_s = time.monotonic() + seconds
+        while (left_s := until_s - time.monotonic()) > 0:
+            time.sleep(min(left_s, POLL_S))
+            self.tell()
+
+    def until(self, holds: Callable[[], bool], within_s: float, what: str) -> None:
+        """Tell on until that holds. AssertionError when the time passes."""
+
+        def told() -> bool:
+            self.tell()
+            return holds()
+
+        until(told, within_s, what)
+
+    def print(self, text: str) -> None:
+        self._console.print(text, highlight=False, markup=False, soft_wrap=True)
+
+    def close(self) -> None:
+        self._log.close()
+
+
+def show(console: Console, hosts: Sequence[Host]) -> None:
+    """The whole of it. AssertionError where it does not come about in time."""
+    trainings = [
+        training(model, model, core_s, number * GAP_S, number)
+        for number, (model, core_s) in enumerate(LENGTHS_CORE_S, start=1)
+    ]
+    with closing(Course(console, hosts)) as course, seeing(hosts) as seen:
+        course.stage(f"{len(trainings)} trainings come, as files in cluster.d of {_name(hosts[0])}")
+        arrive(hosts[0], trainings, course.wait)
+        course.until(lambda: _movable(hosts) is not None, BEGUN_WITHIN_S, "trainings that can move")
+        source = _movable(hosts) or hosts[-1]
+        course.stage(f"{_name(source)} is to be switched off: its trainings move away")
+        course.command("cluster", "drain", _name(source))
+        course.until(lambda: _is_empty(hosts, source), EMPTY_WITHIN_S, f"{_name(source)} is empty")
+        course.command("cluster", "status")
+        course.stage(f"{_name(source)} is back")
+        course.command("cluster", "undrain", _name(source))
+        jobs = [one.name for one in trainings]
+        course.until(lambda: seen.all_ended(jobs), ENDED_WITHIN_S, "all trainings to end")
+        course.stage("all have ended; their files are removed, and with them their containers")
+        for one in trainings:
+            hosts[0].withdraw(one.name)
+        course.until(lambda: not any(map(Host.containers, hosts)), EMPTY_WITHIN_S, "no containers")
+        console.print(table(trainings, seen))
+        course.print(verdict(seen))
+
+
+def _name(host: Host) -> str:
+    return host.node.name
+
+
+def _is_empty(hosts: Sequence[Host], host: Host) -> bool:
+    """Whether the cluster has no job there any more."""
+    status = hosts[0].status()
+    rows = status.nodes if status else ()
+    return any(one.name == host.node.node_id and one.jobs == 0 for one in rows)
+
+
+def _movable(hosts: Sequence[Host]) -> Host | None:
+    """The host with most trainings, once all of the cluster's can be moved."""
+    status = hosts[0].status()
+    if status is None or len(status.jobs) < len(LENGTHS_CORE_S):
+        return None
+    here = [one for one in status.jobs if one.state == "running"]
+    if any(one.unmovable for one in here):
+        return None
+    ids = [one.node for one in here]
+    return max(hosts, key=lambda host: ids.count(host.node.node_id))
+
+
+def table(trainings: Sequence[ClusterTraining], seen: Seen) -> Table:
+    """What ran where."""
+    found = Table(title="what ran where, by the engines", title_justify="left")
+    for column in ("training", "steps", "ran on", "in all"):
+        found.add_column(column, justify="right" if column in ("steps", "in all") else "left")
+    for one in trainings:
+        runs = seen.of(one.name)
+        places = [f"{ran.host} from step {ran.first_step}" for ran in runs]
+        took_s = runs[-1].ended_s - runs[0].began_s
+        found.add_row(one.name, str(runs[-1].last_step), ", ".join(places), f"{took_s:.0f} s")
+    return found
+
+
+def verdict(seen: Seen) -> str:
+    """Whether a step was lost, or a training ran twice."""
+    moves = seen.moves()
+    lost, twice = sum(one.lost_steps for one in moves), len(seen.twice)
+    pause_s = statistics.median(one.pause_s for one in moves) if moves else 0.0
+    return (
+        f"moves: {len(moves)}, median pause {pause_s:.1f} s; steps lost: {lost}; trainings on two "
+        f"hosts at once: {twice}, in {seen.listings} listings of all engines"
+    )
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """The demo; returns the exit code."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.parse_args(arguments)
+    signal.signal(signal.SIGTERM, end_with_signal)
+    console = Console(stderr=False)
+    try:
+        with tempfile.TemporaryDirectory() as folder, swarm(len(SIZES_CORES), 1) as engines:
+            _play(console, engines, Path(folder))
+    except KeyboardInterrupt:
+        console.print("interrupted; the engines and all that ran on them are gone")
+        return 130
+    except (SetupError, AssertionError) as error:
+        console.print(f"demo-cluster: {error}", markup=False)
+        return 1
+    console.print(
+        "the engines, their network and all that ran on them are gone; their images stay in "
+        ".build/engines for the next time (`make clean` removes them)",
+        soft_wrap=True,
+    )
+    return 0
+
+
+def _play(console: Console, engines: EngineNodes, folder: Path) -> None:
+    screen = Screen(console)
+    engines.give_images(["training"])
+    sizes = ", ".join(
+        f"{node.name} with {cores:g}"
+        for node, cores in zip(engines.nodes, SIZES_CORES, strict=True)
+    )
+    screen.stage(f"three hosts of one swarm on this machine: {sizes} cores")
+    policy = "adaptive"
+    with cluster(engines, SIZES_CORES, folder, INSTANCE, policy, policy) as hosts:
+        show(console, hosts)

@@ -1,0 +1,180 @@
+"""What ran on several hosts, as their engines say it: no figure of dlsched's own is used.
+
+A training of the examples prints each evaluation, the step at which a signal ended it, and the step
+from which its next start goes on. Engines keep the times of these lines.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime
+from itertools import pairwise
+from typing import Any
+
+from docker.errors import APIError, DockerException
+from requests.exceptions import RequestException
+
+from benchmarks.real.hosts import Host
+
+LISTED_S = 1.0
+_EVALUATED = re.compile(r"step (\d+) \w+ ")
+_RESUMED = re.compile(r"checkpoint \S+: resuming at step (\d+)")
+_STOPPED = re.compile(r"stopped after step (\d+)")
+
+
+@dataclass(frozen=True)
+class Ran:
+    """One container of a training, from its start to its end."""
+
+    job: str
+    host: str
+    began_s: float
+    ended_s: float
+    exit_code: int
+    first_step: int
+    """From which it went on; 0: from the beginning."""
+    first_at_s: float
+    last_step: int
+    """The last one that it told."""
+    last_at_s: float
+
+
+@dataclass(frozen=True)
+class Moved:
+    """A job that went on on another host."""
+
+    job: str
+    source: str
+    target: str
+    step: int
+    """At its end on the source."""
+    lost_steps: int
+    pause_s: float
+    """From its last sign there to its first one here."""
+
+
+@dataclass
+class Seen:
+    """What listings of all engines have shown so far."""
+
+    runs: dict[str, Ran] = field(default_factory=dict)
+    """Those that have ended, by container."""
+    twice: set[str] = field(default_factory=set)
+    """Jobs that ran on two hosts in one listing."""
+    listings: int = 0
+
+    def of(self, job: str) -> list[Ran]:
+        """In the order in which they began."""
+        found = [one for one in self.runs.values() if one.job == job]
+        return sorted(found, key=lambda one: one.began_s)
+
+    def finished(self) -> dict[str, float]:
+        """When each job came to its own end."""
+        return {one.job: one.ended_s for one in self.runs.values() if one.exit_code == 0}
+
+    def failed(self) -> dict[str, int]:
+        """Exit codes of jobs that no signal ended."""
+        ends = {one.job: one.exit_code for one in self.runs.values()}
+        return {job: code for job, code in ends.items() if 0 < code < 128}
+
+    def all_ended(self, jobs: Iterable[str]) -> bool:
+        """Whether these came to their own end. AssertionError where one failed."""
+        failed = self.failed()
+        assert not failed, f"exit codes of trainings: {failed}"
+        return set(jobs) <= self.finished().keys()
+
+    def moves(self) -> list[Moved]:
+        jobs = sorted({one.job for one in self.runs.values()})
+        return [one for job in jobs for one in moves(self.of(job))]
+
+
+def moves(runs: Sequence[Ran]) -> Iterator[Moved]:
+    """The moves among the runs of one job."""
+    for before, after in pairwise(runs):
+        if before.host != after.host:
+            yield Moved(
+                after.job,
+                before.host,
+                after.host,
+                before.last_step,
+                max(before.last_step - after.first_step, 0),
+                after.first_at_s - before.last_at_s,
+            )
+
+
+@contextmanager
+def seeing(hosts: Sequence[Host]) -> Iterator[Seen]:
+    """List all engines until the block ends."""
+    seen, ends = Seen(), threading.Event()
+
+    def watch() -> None:
+        while not ends.wait(LISTED_S):
+            try:
+                take(seen, hosts)
+            except (DockerException, RequestException):
+                continue  # a container that went while it was read
+
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
+    try:
+        yield seen
+    finally:
+        ends.set()
+        thread.join()
+
+
+def take(seen: Seen, hosts: Sequence[Host]) -> None:
+    """One listing. Raises DockerException and RequestException."""
+    running: Counter[str] = Counter()
+    for host in hosts:
+        for one in host.containers():
+            if one["State"] == "running":
+                running[one["Labels"]["dlsched.job"]] += 1
+            elif one["State"] == "exited" and one["Id"] not in seen.runs:
+                ran = _ran(host, one["Id"])
+                if ran is not None:
+                    seen.runs[one["Id"]] = ran
+    seen.listings += 1
+    seen.twice |= {job for job, count in running.items() if count > 1}
+
+
+def _ran(host: Host, identifier: str) -> Ran | None:
+    try:
+        found = host.engine.api.inspect_container(identifier)
+        text = host.engine.api.logs(identifier, timestamps=True).decode(errors="replace")
+    except APIError:
+        return None
+    return ran(host.node.name, found, text)
+
+
+def ran(host: str, inspected: Mapping[str, Any], log: str) -> Ran:
+    """From what an engine says of a container that has ended, and the lines that it printed."""
+    state = inspected["State"]
+    began_s, ended_s = seconds(state["StartedAt"]), seconds(state["FinishedAt"])
+    first, first_at_s, last, last_at_s = 0, began_s, 0, ended_s
+    for at, _, text in (line.partition(" ") for line in log.splitlines()):
+        if resumed := _RESUMED.match(text):
+            first, first_at_s = int(resumed[1]), seconds(at)
+        elif told := _EVALUATED.match(text) or _STOPPED.match(text):
+            last, last_at_s = int(told[1]), seconds(at)
+    return Ran(
+        inspected["Config"]["Labels"]["dlsched.job"],
+        host,
+        began_s,
+        ended_s,
+        int(state["ExitCode"]),
+        first,
+        first_at_s,
+        max(last, first),
+        last_at_s,
+    )
+
+
+def seconds(at: str) -> float:
+    """An engine's time."""
+    return datetime.fromisoformat(at).timestamp()

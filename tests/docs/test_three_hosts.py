@@ -1,0 +1,90 @@
+"""The tutorial of three hosts: its commands of dlsched are typed on three engines of one swarm.
+
+Of the page's other commands, those of a watch folder are followed; a host's set-up is not.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from benchmarks.real.hosts import Host, cluster, training_file, until
+from dlsched.cluster.core.carried import unmovable_across
+from dlsched.config.job import parse_spec
+from tests.docs.test_tutorials import TUTORIALS
+from tests.docs.tutorial import Typed, fits, steps
+from tests.tools.live import needs_dockerd
+from tools.base_image import BASE, ensure_base
+from tools.engines import copy_images, swarm
+
+JOB = "digits"
+FILE = f"/etc/dlsched/cluster.d/{JOB}.yaml"
+PATIENCE_S = 90.0
+_LOOKS = ("dlsched cluster status", "dlsched cluster why")
+
+
+def page() -> str:
+    return (TUTORIALS / "three-hosts.md").read_text()
+
+
+def test_its_job_can_move() -> None:
+    (text,) = re.findall(r"^```yaml\n(# digits.yaml\n.*?)^```$", page(), re.MULTILINE | re.DOTALL)
+    spec = parse_spec(text, "digits.yaml")
+    assert spec.name == JOB
+    assert unmovable_across(spec) is None
+
+
+def follow(hosts: list[Host], typed: list[Typed]) -> None:
+    """Type the commands on the manager. AssertionError where something else is shown."""
+    manager = hosts[0]
+    swapped: tuple[str, str] | None = None
+    for step in typed:
+        command, shown = step.command, "\n".join(step.shown)
+        if command.startswith("cat > "):
+            continue  # the job's file
+        if command.startswith("cp "):
+            manager.drop(JOB, training_file(JOB, BASE, 1_000_000, 1 << 16))
+            until(lambda: any(host.running() for host in hosts), PATIENCE_S, "the job to run")
+            (name,) = (host.node.name for host in hosts if host.running())
+            swapped = ("node2", name)  # as the page has it, and as it is here
+            continue
+        if command == f"rm {FILE}":
+            manager.withdraw(JOB)
+            continue
+        if swapped is not None:
+            command, shown = (_swap(text, *swapped) for text in (command, shown))
+        program, *words = command.split()
+        assert program == "dlsched", command
+        output = ""
+
+        def as_shown(words: list[str] = words, shown: str = shown) -> bool:
+            nonlocal output
+            output = manager.ask(*words)
+            return fits(tuple(shown.splitlines()), output)
+
+        patience_s = PATIENCE_S if command.startswith(_LOOKS) else 0.0
+        try:
+            until(as_shown, patience_s, command)
+        except AssertionError as error:
+            raise AssertionError(f"$ {command}\n{output}\nmeant:\n{shown}") from error
+
+
+def _swap(text: str, one: str, other: str) -> str:
+    return re.sub(f"{one}|{other}", lambda found: other if found[0] == one else one, text)
+
+
+@pytest.mark.slow
+@pytest.mark.engine
+@pytest.mark.timeout(600)
+@needs_dockerd
+def test_its_commands_show_what_it_says(tmp_path: Path) -> None:
+    with swarm(3, 1, tmp_path / "engines") as engines:
+        first, *others = engines.nodes
+        ensure_base(first.host)
+        for other in others:
+            copy_images(first.host, other.host, [BASE])
+        sizes = [1.0] * 3
+        with cluster(engines, sizes, tmp_path, "three-hosts", "adaptive", "adaptive") as hosts:
+            follow(hosts, steps(page()))
