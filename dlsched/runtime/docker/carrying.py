@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -35,6 +36,9 @@ from dlsched.store.records import Records
 
 FREE_SHARE = 0.8
 """Of the free room on its file system, what an archive may take at most."""
+
+SWEEPS_S = (0.0, 1.0, 4.0, 15.0, 60.0)
+"""Pauses before the attempts to remove a volume: its container is removed meanwhile."""
 
 
 CHECKS = 5
@@ -173,14 +177,27 @@ class Arrivals:
         self._records.lift(job)
 
     def sweep(self, job: str) -> None:
-        """Remove volumes of earlier epochs that no container has. Blocks on the engine; raises
-        EngineUnavailable, EngineRefused."""
+        """Remove volumes of earlier epochs. Blocks while a container has them, or the engine does
+        not answer, and then gives up."""
+        for pause_s in SWEEPS_S:
+            time.sleep(pause_s)
+            with suppress(DlschedError):
+                if not self._left(job):
+                    return
+
+    def _left(self, job: str) -> list[str]:
+        """The volumes of earlier epochs that cannot be removed. Raises EngineUnavailable,
+        EngineRefused."""
+        left = []
         brought = self._records.of(job)
         present = None if brought is None else self._volume(brought)
         for volume in self._engine.volumes(self._labels(job)):
             if (name := str(volume["Name"])) != present:
-                with suppress(EngineRefused):
+                try:
                     self._engine.remove_volume(name)
+                except EngineRefused:
+                    left.append(name)
+        return left
 
     def adapted(self, spec: JobSpec, brought: Brought) -> JobSpec:
         """The same job with the volume that it brought. Raises ValueError: none of its volumes

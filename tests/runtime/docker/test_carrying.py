@@ -17,6 +17,7 @@ import pytest
 from dlsched.model.errors import EngineUnavailable
 from dlsched.model.spec import Checkpoint, JobSpec, Limits
 from dlsched.runtime.docker.archives import Unfit
+from dlsched.runtime.docker import carrying
 from dlsched.runtime.docker.carrying import (
     CHECKS,
     Arrivals,
@@ -236,8 +237,9 @@ def test_one_that_is_not_filled_stays_so(
 
 
 def test_volumes_of_earlier_epochs_are_removed_and_no_others(
-    engine: Any, arrivals: Arrivals
+    engine: Any, arrivals: Arrivals, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(carrying, "SWEEPS_S", (0.0,))
     mine = {"dlsched.instance": "i", "dlsched.job": "job"}
     others = {"dlsched.instance": "j", "dlsched.job": "job"}
     names = [f"dlsched-i-job-e{epoch}" for epoch in range(4)]
@@ -250,6 +252,30 @@ def test_volumes_of_earlier_epochs_are_removed_and_no_others(
     engine.used = set()
     arrivals.sweep("job")
     assert sorted(engine.there) == ["data", "dlsched-j-job-e1"]
+
+
+def test_a_volume_goes_once_its_container_is_removed(
+    engine: Any, arrivals: Arrivals, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(carrying, "SWEEPS_S", (0.0, 0.0))
+    name = "dlsched-i-job-e1"
+    engine.there = {name: {"dlsched.instance": "i", "dlsched.job": "job"}}
+    engine.used = {name}
+    removals = 0
+    remove = engine.remove_volume
+
+    def remove_volume(volume: str) -> None:
+        nonlocal removals
+        removals += 1
+        try:
+            remove(volume)
+        finally:
+            engine.used = set()
+
+    engine.remove_volume = remove_volume
+    arrivals.sweep("job")
+    assert engine.there == {}
+    assert removals == 2
 
 
 def test_a_broken_record_is_an_alarm(engine: Any, tmp_path: Path) -> None:

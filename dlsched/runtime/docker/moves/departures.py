@@ -90,7 +90,7 @@ class Departures:
 
     def _is_hidden(self, job: str) -> bool:
         departure = self.away(job)
-        return departure is not None and not (departure.withdrawn and not departure.cleared)
+        return departure is not None and not departure.returns
 
     def _remove_archive(self, departure: Departure) -> None:
         # At once, so that it cannot hit the archive of the next attempt.

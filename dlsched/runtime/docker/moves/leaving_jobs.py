@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
-from dlsched.model.errors import DlschedError
 from dlsched.model.facts import ContainerState
 from dlsched.model.leaving import Leaving, LeavingPhase
 from dlsched.model.spec import Checkpoint
@@ -133,8 +133,4 @@ class LeavingJobs:
             self._departures.drop(departure)
 
     def _sweep(self, job: str) -> None:
-        def sweep() -> None:
-            with suppress(DlschedError):
-                self._arrivals.sweep(job)
-
-        begin(sweep, f"sweep-{job}")
+        begin(partial(self._arrivals.sweep, job), f"sweep-{job}")

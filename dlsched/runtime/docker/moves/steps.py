@@ -106,6 +106,11 @@ class Departure:
         """Whether it leaves no more."""
         return self.withdrawn or self.cleared
 
+    @property
+    def returns(self) -> bool:
+        """Whether the job is to go on here."""
+        return self.withdrawn and not self.cleared
+
 
 @dataclass(slots=True)
 class JobMove:
@@ -134,8 +139,12 @@ class JobMove:
 
     @property
     def is_away(self) -> bool:
-        """Whether the job is no longer this node's."""
-        return self.departure is not None and self.step in (Step.AWAY, Step.CLEARING)
+        """Whether the job is no longer this node's. What is given back counts as being moved at
+        once: else its container, which has ended, would be the end of the job."""
+        if self.departure is None:
+            return False
+        stays_away = self.step is Step.AWAY and not self.departure.returns
+        return stays_away or self.step is Step.CLEARING
 
     @property
     def checkpoint(self) -> Checkpoint | None:

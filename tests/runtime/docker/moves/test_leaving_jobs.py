@@ -361,6 +361,7 @@ def test_given_back_after_it_left(node: Node) -> None:
     node.jobs.give_back("job")
     assert node.state is None
     assert node.hidden == set()
+    assert node.step != ""  # from the same cycle on: its container, which has ended, is shown again
     assert node.moves.bars_start("job") is not None
     node.see(GONE)
     assert node.acts.done[-1] == "bring_back"
