@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dlsched.cli import options
+from dlsched.cli.doctoring_cluster import doctor
 from dlsched.cli.output import print_json, say
 from dlsched.cli.replaying_cluster import replay
 from dlsched.model.errors import DlschedError
@@ -36,6 +37,7 @@ def cluster() -> None:
     """
 
 
+cluster.add_command(doctor)
 cluster.add_command(replay)
 
 

@@ -51,7 +51,12 @@ def doctor(ctx: click.Context, output: str, config: Path | None, no_probe: bool)
       dlsched doctor
       dlsched doctor --no-probe -o json --config ./dlsched.yaml
     """
-    findings = list(_findings(config, probing=not no_probe))
+    show(ctx, output, _findings(config, probing=not no_probe))
+
+
+def show(ctx: click.Context, output: str, found: Iterator[Finding]) -> None:
+    """Print the findings. Ends the command with 1 if a check failed."""
+    findings = list(found)
     if output == "json":
         print_json([asdict(finding) for finding in findings])
     else:

@@ -68,6 +68,15 @@ class Certificates:
     def own(self) -> Peer:
         """Whom the own certificate names. It is verified like a peer's: raises CertificateError for
         one that has expired or is of another authority."""
+        return peer(self._verified())
+
+    def valid_until(self) -> float:
+        """When the own certificate expires, as unix seconds. Raises CertificateError."""
+        certificate: Mapping[str, Any] = self._verified().getpeercert() or {}
+        return float(ssl.cert_time_to_seconds(certificate["notAfter"]))
+
+    def _verified(self) -> ssl.SSLObject:
+        """The own certificate, as a peer has it after a handshake."""
         loaded = self._newest()
         to_client, to_server = ssl.MemoryBIO(), ssl.MemoryBIO()
         server = loaded.server.wrap_bio(to_server, to_client, server_side=True)
@@ -79,7 +88,7 @@ class Certificates:
                 _advance(side)
         except ssl.SSLError as error:
             raise CertificateError(f"{self._cert}: {_reason(error)}") from error
-        return peer(client)
+        return client
 
     def _newest(self) -> _Loaded:
         """The present files; the former ones while the present ones cannot be used, such as a new

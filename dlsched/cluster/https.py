@@ -16,6 +16,7 @@ from typing import Any
 
 import h11
 
+from dlsched import __version__
 from dlsched.cluster.certificates import CertificateError, Certificates, Peer, peer
 from dlsched.model.errors import DlschedError
 from dlsched.model.units import plain_text, render_address
@@ -26,6 +27,10 @@ _HEAD_BYTES = 16 << 10
 """Limit of an answer's status line and headers."""
 _BLOCK_BYTES = 256 << 10
 _LINE_CHARACTERS = 300
+_NAME_CHARACTERS = 64
+
+_VERSION, _INSTANCE = b"dlsched-version", b"dlsched-instance"
+"""Headers of every answer of an agent."""
 
 
 class NotAnswered(DlschedError):
@@ -65,6 +70,8 @@ class Answer:
         self.status = 0
         self.size_bytes: int | None = None
         """Of the body; None: the answer does not say."""
+        self.version = self.instance = ""
+        """Of the dlsched that answers; empty: it does not say."""
 
     async def begin(self) -> None:
         """Wait for the head. Raises NotAnswered."""
@@ -72,6 +79,9 @@ class Answer:
         if not isinstance(event, h11.Response):
             raise NotAnswered("the answer is not one of an agent")
         self.status = event.status_code
+        said = dict(event.headers)
+        self.version = _said(said.get(_VERSION))
+        self.instance = _said(said.get(_INSTANCE))
         lengths = [value for name, value in event.headers if name == b"content-length"]
         # h11 has checked that it is one whole number.
         self.size_bytes = int(lengths[0]) if lengths else None
@@ -208,6 +218,16 @@ def _request(http: h11.Connection, to: Destination, method: str, target: str, bo
     if body:
         sent += http.send(h11.Data(body)) or b""
     return sent + (http.send(h11.EndOfMessage()) or b"")
+
+
+def own_headers(instance: str) -> list[tuple[str, str]]:
+    """What an agent says of itself in every answer."""
+    said = {_VERSION: __version__, _INSTANCE: instance}
+    return [(key.decode(), value) for key, value in said.items() if value]
+
+
+def _said(value: bytes | None) -> str:
+    return plain_text((value or b"")[:_NAME_CHARACTERS].decode("ascii", "replace"))
 
 
 def _line(text: str) -> str:

@@ -51,7 +51,9 @@ class ClusterPart:
             NodeFacts(policy),
         )
         self._own = OwnIdentity(certificates)
-        self._server = AgentServer(self._agent, certificates, cluster.listen, clock.now_s)
+        self._server = AgentServer(
+            self._agent, certificates, cluster.listen, clock.now_s, settings.instance
+        )
 
     def start(self) -> None:
         """Answer managers, if the setting says so. Raises SocketUnusable."""

@@ -247,3 +247,40 @@ def test_where_the_engine_is_no_manager_run_ends_with_1(
     done = program("cluster", "run")
     assert done.exit_code == 1
     assert "error: this engine is not a manager of a swarm" in done.stderr
+
+
+def test_the_doctor_without_an_engine_fails_with_a_remedy(program: Program, folders: Path) -> None:
+    environ = {"DLSCHED_ENGINE_HOST": f"unix://{folders}/none.sock"}
+    done = program("cluster", "doctor", env=environ)
+    assert done.exit_code == 1
+    assert done.stdout.startswith("fail  engine    no answer from the Docker Engine at unix://")
+    assert "start Docker (systemctl start docker)" in done.stdout
+    (found,) = json.loads(program("cluster", "doctor", "--json", env=environ).stdout)
+    assert (found["what"], found["state"]) == ("engine", "fail")
+
+
+def test_the_doctor_on_a_worker_asks_with_the_certificates_of_the_engine(
+    program: Program, folders: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    swarm = {"LocalNodeState": "active", "ControlAvailable": False, "NodeID": "n1"}
+    info = {"Swarm": swarm, "DockerRootDir": f"{folders}/docker"}
+    for method in ("exchange", "info"):
+        monkeypatch.setattr(Engine, method, lambda *_: info)
+    done = program("cluster", "doctor")
+    assert done.exit_code == 1
+    states = {line.split()[1]: line.split()[0] for line in done.stdout.splitlines()}
+    assert states == {
+        "swarm": "ok",
+        "restart": "warn",
+        "agent": "warn",
+        "tls": "fail",
+        "nodes": "warn",
+    }
+    assert f"{folders}/docker/swarm/certificates/" in done.stdout
+
+
+def test_the_doctor_shows_wrong_settings(program: Program, tmp_path: Path) -> None:
+    file = tmp_path / "dlsched.yaml"
+    file.write_text("cluster: {enabled: maybe}\n")
+    done = program("cluster", "doctor", "--config", str(file))
+    assert (done.exit_code, done.stdout.split()[:2]) == (1, ["fail", "settings"])

@@ -153,7 +153,12 @@ def test_a_worker_names_the_managers(
     program: Program, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     managers = [{"NodeID": "m2", "Addr": "10.0.0.2:2377"}, {"NodeID": "m1", "Addr": "junk\x1b["}]
-    swarm = {"LocalNodeState": "active", "ControlAvailable": False, "RemoteManagers": managers}
+    swarm = {
+        "LocalNodeState": "active",
+        "NodeID": "w1",
+        "ControlAvailable": False,
+        "RemoteManagers": managers,
+    }
     monkeypatch.setattr(Engine, "exchange", lambda *_: {"Swarm": swarm})
     done = program("submit", "--cluster", written(tmp_path / "resnet.yaml", MOVABLE))
     assert done.exit_code == 1

@@ -7,9 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from dlsched import __version__
 from dlsched.cluster.agent.assignments import Assignment, assignment_records, has_assignments
 from dlsched.cluster.certificates import MANAGER, Certificates
 from dlsched.cluster.core.records import Phase
+from dlsched.cluster.https import Destination
+from dlsched.cluster.probing import Probe, probe
 from dlsched.cluster.wire import read_report
 from dlsched.config.settings import ClusterSettings, Settings
 from dlsched.control.ledger.desired import Desired
@@ -41,7 +44,7 @@ def test_a_node_outside_a_swarm_runs_on_and_answers_once_it_has_joined_one(tmp_p
     manager = authority.node("boss", MANAGER)
     port = free_port()
     listens = replace(ClusterSettings(), enabled=True, listen=("127.0.0.1", port))
-    part = made(Settings(state_dir=tmp_path / "state", cluster=listens), own)
+    part = made(Settings(state_dir=tmp_path / "state", instance="lab", cluster=listens), own)
     part.start()
     try:
         assert part.scan(0.0).specs == {}
@@ -54,6 +57,8 @@ def test_a_node_outside_a_swarm_runs_on_and_answers_once_it_has_joined_one(tmp_p
             status, body = asked(manager, port, "POST /v1/cluster/report", named(name), to=name)
             assert status == 200
             assert read_report(body)[0].node == name
+            (found,) = probe(manager, [Destination(name, "127.0.0.1", port)])
+            assert found == Probe(name, version=__version__, instance="lab")
     finally:
         part.stop()
 

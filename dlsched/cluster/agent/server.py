@@ -40,7 +40,7 @@ from dlsched.cluster.agent.tls import Door, TlsFront
 from dlsched.cluster.bounds import LINE_CHARACTERS, WHOLE_MAX
 from dlsched.cluster.certificates import Certificates, Peer, peer
 from dlsched.cluster.core.records import Order, Verb
-from dlsched.cluster.https import OwnIdentity
+from dlsched.cluster.https import OwnIdentity, own_headers
 from dlsched.cluster.wire import (
     ORDER_BYTES,
     WireError,
@@ -83,15 +83,16 @@ class AgentServer:
         certificates: Certificates,
         listen: tuple[str, int],
         now_s: Callable[[], float],
+        instance: str = "",
     ) -> None:
-        """`now_s`: the clock of the agent's reports."""
+        """`now_s`: the clock of the agent's reports; `instance`: of its jobs, for the answers."""
         own, door = OwnIdentity(certificates), Door(certificates)
         self._routes = _Routes(agent, own, now_s)
         self._listen = listen
         self._config = api_server.configured(self._routes.app(door), _caller, PEER_CONNECTIONS_MAX)
+        self._config.headers = own_headers(instance)
         http = cast("Callable[..., asyncio.Protocol]", self._config.http)
-        front = partial(TlsFront, door, http)
-        self._config.http = cast("type[asyncio.Protocol]", front)
+        self._config.http = cast("type[asyncio.Protocol]", partial(TlsFront, door, http))
         self._server = _Server(self._config)
         self._sockets: list[socket.socket] = []
         self.problem: str | None = None

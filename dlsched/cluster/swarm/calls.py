@@ -7,7 +7,6 @@ StoreError in one line: StaleRecord where the engine says that something else is
 from __future__ import annotations
 
 import base64
-import ipaddress
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -16,6 +15,7 @@ from typing import Any, Protocol
 from urllib.parse import quote
 
 from dlsched.cluster.store import StaleRecord, StoreError
+from dlsched.cluster.swarm.membership import managers_text, membership, usable_address
 from dlsched.model.errors import EngineUnavailable
 from dlsched.runtime.docker.engine import Body, EngineRefused, one_line
 
@@ -23,8 +23,6 @@ DATA = base64.b64encode(b"a record of dlsched: see its labels\n").decode("ascii"
 """Swarm wants some."""
 OUT_OF_SEQUENCE = "out of sequence"
 HOST_MAX = 253
-MANAGERS_MAX = 7
-"""Named in one line."""
 
 
 class Exchange(Protocol):
@@ -63,6 +61,9 @@ class Node:
     availability: str
     labels: Mapping[str, str]
     leads: bool
+    manages: bool
+    reachable: bool
+    """Of a manager: by the other ones."""
     spec: Body
 
 
@@ -120,21 +121,16 @@ class SwarmCalls:
     def own_id(self) -> str:
         """The node id of the engine itself. Raises StoreError where it is no manager."""
         with _answers():
-            swarm = self._engine.exchange("GET", "/info")["Swarm"]
-            if swarm["LocalNodeState"] != "active" or not swarm["ControlAvailable"]:
-                raise StoreError(f"this engine is not a manager of a swarm{_managers(swarm)}")
-            return str(swarm["NodeID"])
+            found = membership(self._engine.exchange("GET", "/info"))
+            if found.state != "active" or not found.is_manager:
+                known = managers_text(found)
+                its = f"; its managers: {known}" if known else ""
+                raise StoreError(f"this engine is not a manager of a swarm{its}")
+            return found.node
 
     def _update(self, path: str, version: int, spec: Body, labels: Mapping[str, str]) -> None:
         body = {**spec, "Labels": dict(labels)}
         self._engine.exchange("POST", f"{path}/update", {"version": str(version)}, body)
-
-
-def _managers(swarm: Mapping[str, Any]) -> str:
-    """Where the managers are, for a message of an engine that is none."""
-    found = [_address(str(one["Addr"])) for one in swarm.get("RemoteManagers") or ()]
-    known = sorted({address for address in found if address})
-    return f"; its managers: {', '.join(known[:MANAGERS_MAX])}" if known else ""
 
 
 def _config(answer: Body) -> Config:
@@ -151,28 +147,16 @@ def _node(answer: Body) -> Node:
         id=str(answer["ID"]),
         version=int(answer["Version"]["Index"]),
         host=one_line((answer.get("Description") or {}).get("Hostname", ""))[:HOST_MAX],
-        address=_address(manager.get("Addr", "")) or _address(answer["Status"].get("Addr", "")),
+        address=usable_address(manager.get("Addr", ""))
+        or usable_address(answer["Status"].get("Addr", "")),
         is_ready=answer["Status"]["State"] == "ready",
         availability=str(spec.get("Availability", "")),
         labels=dict(spec.get("Labels") or {}),
         leads=manager.get("Leader") is True,
+        manages=bool(manager),
+        reachable=manager.get("Reachability") == "reachable",
         spec=spec,
     )
-
-
-def _address(text: str) -> str:
-    """The IP address of `address` or `address:port`; empty: none of one host."""
-    host, _, port = text.rpartition(":")
-    bare = host.strip("[]") if host and port.isdigit() and not _is_address(text) else text
-    return bare if _is_address(bare) and not ipaddress.ip_address(bare).is_unspecified else ""
-
-
-def _is_address(text: str) -> bool:
-    try:
-        ipaddress.ip_address(text)
-    except ValueError:
-        return False
-    return True
 
 
 @contextmanager

@@ -84,6 +84,10 @@ class SwarmStore:
             for node in sorted(self._calls.nodes(), key=lambda one: one.id)
         }
 
+    def managers(self) -> Mapping[str, bool]:
+        """The managers, and whether the others reach them."""
+        return {node.id: node.reachable for node in self._calls.nodes() if node.manages}
+
     def drain(self, node: str) -> None:
         """Let the node's jobs move away. Raises StaleRecord where something else has changed the
         node meanwhile."""

@@ -61,9 +61,13 @@ def free_port() -> int:
 
 @contextmanager
 def serving(
-    agent: FakeAgent, certificates: Certificates, port: int, address: str = "127.0.0.1"
+    agent: FakeAgent,
+    certificates: Certificates,
+    port: int,
+    address: str = "127.0.0.1",
+    instance: str = "",
 ) -> Iterator[AgentServer]:
-    server = AgentServer(agent, certificates, (address, port), lambda: NODE_S)
+    server = AgentServer(agent, certificates, (address, port), lambda: NODE_S, instance)
     server.start()
     try:
         yield server

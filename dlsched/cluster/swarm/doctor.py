@@ -1,0 +1,258 @@
+"""Checks whether this host can work as a node or a manager of a cluster, and asks the other ones.
+Changes nothing."""
+
+from __future__ import annotations
+
+import errno
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from dlsched import __version__
+from dlsched.api.cluster_schema import ClusterStatus
+from dlsched.cluster.certificates import CertificateError, Certificates, Peer
+from dlsched.cluster.core.registry import load
+from dlsched.cluster.https import Destination
+from dlsched.cluster.probing import Probe, probe
+from dlsched.cluster.status import UnreadableStatus, read_status
+from dlsched.cluster.store import Member, StoreError
+from dlsched.cluster.swarm.calls import Exchange
+from dlsched.cluster.swarm.membership import Membership, managers_text, membership
+from dlsched.cluster.swarm.store import SwarmStore, swarm_store
+from dlsched.config.settings import Settings
+from dlsched.model.errors import DaemonUnavailable, DlschedError, PolicyError
+from dlsched.model.units import counted, plain_text, render_address, render_seconds
+from dlsched.runtime.docker.remedy import remedy
+from dlsched.runtime.doctor.finding import Finding, State
+
+OLD_STATUS_S = 60.0
+"""An older status is not the present one: the controller has ended, or hangs."""
+EXPIRES_SOON_S = 86_400.0
+"""Of an operator's certificate: Swarm renews its own ones."""
+_JOBS_MAX = 5
+"""Named in one line."""
+_REFUSED = os.strerror(errno.ECONNREFUSED)
+_AS_ROOT = "run this as root"
+_JOIN = "docker swarm init on the first manager, docker swarm join on the other hosts"
+_CONTROLLER = "systemctl enable --now dlsched-cluster; journalctl -u dlsched-cluster"
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterDoctor:
+    """Everything that is to be examined."""
+
+    settings: Settings
+    engine: Exchange
+    host: str
+    """The engine's address."""
+    certificates: Callable[[], Certificates]
+    """Raises DlschedError."""
+
+    def findings(self) -> Iterator[Finding]:
+        """Check by check; blocks on the engine, and for two seconds on the nodes."""
+        try:
+            member = membership(self.engine.exchange("GET", "/info"))
+        except DlschedError as error:
+            yield Finding("engine", "fail", str(error), remedy(self.host))
+            return
+        except (AttributeError, KeyError, TypeError, ValueError):
+            yield Finding("engine", "fail", f"{self.host}: it says nothing of a swarm", _JOIN)
+            return
+        yield _swarm(member)
+        if member.state != "active":
+            return
+        yield Finding(
+            "restart",
+            "warn",
+            "in a swarm live-restore is off for good: a restart of the engine ends its containers",
+            f"before one: dlsched cluster drain {member.node}",
+        )
+        yield self._agent()
+        certificates, own = None, None
+        try:
+            certificates = self.certificates()
+            own, until_s = certificates.own(), certificates.valid_until()
+            yield self._certificate(own, until_s, member)
+        except DlschedError as error:
+            yield Finding("tls", "fail", str(error), _tls_remedy(error))
+        store = swarm_store(self.engine, self.settings.instance)
+        members: Mapping[str, Member] = {}
+        if member.is_manager:
+            try:
+                members = store.nodes()
+                yield _managers(store, members)
+            except StoreError as error:
+                yield Finding("managers", "fail", str(error), "most managers must be up")
+        if own is None or certificates is None:
+            yield Finding("nodes", "warn", "not asked: there is no certificate to ask with")
+        else:
+            yield from self._nodes(certificates, member, members)
+        if member.is_manager:
+            yield from self._controller(member, members)
+
+    def _agent(self) -> Finding:
+        if self.settings.cluster.enabled:
+            return Finding("agent", "ok", "cluster.enabled is true: this host takes jobs")
+        line = "cluster.enabled is false: this host takes no jobs of the cluster"
+        return Finding("agent", "warn", line, "set it to true if it is to take some")
+
+    def _certificate(self, own: Peer, until_s: float, member: Membership) -> Finding:
+        if own.name != member.node:
+            line = f"the certificate names {own.name}, and this node of the swarm is {member.node}"
+            return Finding("tls", "fail", line, "its CN in cluster.tls must be the node's id")
+        if member.is_manager and not own.is_manager:
+            line = f"the certificate of {own.name} makes no manager: its OU is not swarm-manager"
+            return Finding("tls", "fail", line, "the OU swarm-manager in cluster.tls, on managers")
+        day = datetime.fromtimestamp(until_s, UTC).isoformat(timespec="minutes")
+        line = f"the certificate of {own.name} is valid until {day}"
+        if self.settings.cluster.tls is not None and until_s - time.time() < EXPIRES_SOON_S:
+            return Finding("tls", "warn", line, "replace the files of cluster.tls")
+        return Finding("tls", "ok", line)
+
+    # ------------------------------------------------------------------ the other nodes
+
+    def _nodes(
+        self, certificates: Certificates, own: Membership, members: Mapping[str, Member]
+    ) -> Iterator[Finding]:
+        """Managers ask all nodes; others themselves and the managers."""
+        if not members:
+            addresses = {**own.managers, own.node: own.address}
+            members = {name: Member(name, address=at) for name, at in addresses.items()}
+        asked = []
+        for name, one in members.items():
+            label = one.host or name
+            if not one.up:
+                line = f"{label}: down, as Swarm says; its jobs stay its own"
+                yield Finding("node", "warn", line, f"start it, or dlsched cluster forget {label}")
+            elif not one.address:
+                line = f"{label}: Swarm knows no address of it"
+                yield Finding("node", "fail", line, f"docker node inspect {name}")
+            else:
+                asked.append(Destination(name, one.address, self.settings.cluster.listen[1]))
+        for to, found in zip(asked, probe(certificates, asked), strict=True):
+            yield self._node(to, found, members[to.node].host or to.node)
+
+    def _node(self, to: Destination, found: Probe, label: str) -> Finding:
+        where = f"{label}: {render_address(to.address, to.port)}"
+        if found.problem:
+            state: State = "warn" if _REFUSED in found.problem else "fail"
+            return Finding("node", state, f"{label}: {found.problem}", _node_remedy(found, to.port))
+        if found.instance and found.instance != self.settings.instance:
+            line = f"{where} answers for instance {found.instance}, not {self.settings.instance}"
+            return Finding("node", "fail", line, "the same setting `instance` on all hosts")
+        if found.version and found.version != __version__:
+            line = f"{where} answers with dlsched {found.version}, this is {__version__}"
+            return Finding("node", "warn", line, "the same version on all hosts")
+        said = f" with dlsched {found.version}" if found.version else ""
+        return Finding("node", "ok", f"{where} answers{said}")
+
+    # ------------------------------------------------------------------ the controller
+
+    def _controller(self, own: Membership, members: Mapping[str, Member]) -> Iterator[Finding]:
+        cluster = self.settings.cluster
+        try:
+            load(cluster.policy, cluster.policy_options)
+        except PolicyError as error:
+            yield Finding("policy", "fail", str(error), "correct cluster.policy")
+        else:
+            yield Finding("policy", "ok", f"{cluster.policy} loads")
+        try:
+            status = read_status(self.settings.run_dir)
+        except (DaemonUnavailable, UnreadableStatus) as error:
+            yield Finding("status", "warn", str(error), _CONTROLLER)
+            return
+        except OSError as error:
+            yield Finding("status", "warn", f"{error.filename}: {error.strerror}", _AS_ROOT)
+            return
+        yield _status(status)
+        if status.leader == own.node:
+            yield _movable(status)
+        elif status.leader:
+            leader = members.get(status.leader)
+            label = leader.host if leader and leader.host else status.leader
+            yield Finding("jobs", "ok", f"known on {label}, which leads: ask there")
+
+
+def _swarm(member: Membership) -> Finding:
+    error = f": {plain_text(member.error[:200])}" if member.error else ""
+    if member.state == "locked":
+        return Finding("swarm", "fail", f"locked (autolock){error}", "docker swarm unlock")
+    if member.state != "active":
+        line = f"this engine is in no swarm: {plain_text(member.state[:20])}{error}"
+        return Finding("swarm", "fail", line, _JOIN)
+    if member.is_manager:
+        return Finding("swarm", "ok", f"active; this host is a manager, node {member.node}")
+    known = managers_text(member) or "none known"
+    return Finding("swarm", "ok", f"active; this host is a worker, its managers: {known}")
+
+
+def _tls_remedy(error: DlschedError) -> str:
+    if not isinstance(error, CertificateError):
+        return "see `dlsched doctor`"
+    if "autolock" in str(error):
+        return "cluster.tls with certificates of your own, or docker swarm update --autolock=false"
+    if os.geteuid() != 0:
+        return _AS_ROOT
+    if "expired" in str(error):
+        return "docker swarm ca --rotate on a manager, or a new certificate in cluster.tls"
+    return "docker swarm join again, or correct cluster.tls"
+
+
+def _managers(store: SwarmStore, members: Mapping[str, Member]) -> Finding:
+    """How many can be lost: a majority must be left."""
+    managers = store.managers()
+    count, spare = len(managers), (len(managers) - 1) // 2
+    lost = sorted(members[name].host or name for name, reached in managers.items() if not reached)
+    line = f"{counted(count, 'manager')}: "
+    if lost:
+        line += f"{', '.join(lost[:_JOBS_MAX])} not reached"
+        return Finding("managers", "warn", line, "start it, or docker node demote it")
+    if not spare:
+        line += "when one is lost, nothing is placed or moved; jobs run on"
+        return Finding("managers", "warn", line, "docker node promote: three go on without one")
+    return Finding("managers", "ok", f"{line}the cluster goes on without {spare} of them")
+
+
+def _node_remedy(found: Probe, port: int) -> str:
+    if _REFUSED in found.problem:
+        return "if it is to take jobs: cluster.enabled: true there, and dlsched running"
+    if "certificate" in found.problem or "TLS" in found.problem:
+        return "dlsched cluster doctor on that host"
+    return f"open port {port} between the nodes; dlsched cluster doctor on that host"
+
+
+def _status(status: ClusterStatus) -> Finding:
+    try:
+        written = datetime.fromisoformat(status.written_at)
+        old_s = max((datetime.now(UTC) - written).total_seconds(), 0.0)
+    except (TypeError, ValueError):
+        return Finding("status", "warn", "the controller has not finished a round", _CONTROLLER)
+    if old_s > OLD_STATUS_S:
+        line = f"{render_seconds(old_s)} old: the controller has ended, or hangs"
+        return Finding("status", "fail", line, _CONTROLLER)
+    if status.alarms:
+        more = len(status.alarms) - 1
+        rest = f" (and {more} more)" if more else ""
+        line = f"{plain_text(status.alarms[0][:200])}{rest}"
+        return Finding("status", "warn", line, "see `dlsched cluster status`")
+    leads = "leads" if status.leader == status.manager else "follows the leading one"
+    return Finding("status", "ok", f"the controller {leads}; {render_seconds(old_s)} old")
+
+
+def _movable(status: ClusterStatus) -> Finding:
+    """Jobs that neither a policy nor a drain can move."""
+    running: Sequence[tuple[str, str]] = [
+        (one.name, one.unmovable) for one in status.jobs if one.state not in ("finished", "failed")
+    ]
+    fixed = [f"{name} ({plain_text(why[:100])})" for name, why in running if why]
+    if not fixed:
+        line = f"{counted(len(running), 'job')} on the nodes, all can be moved"
+        return Finding("jobs", "ok", line if running else "none on the nodes")
+    more = f", and {len(fixed) - _JOBS_MAX} more" if len(fixed) > _JOBS_MAX else ""
+    line = (
+        f"{len(fixed)} of {counted(len(running), 'job')} cannot be moved, by {status.policy} or a "
+        f"drain: {', '.join(fixed[:_JOBS_MAX])}{more}"
+    )
+    return Finding("jobs", "warn", line, "declare `checkpoint` in the job file")
