@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import secrets
+import subprocess
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from benchmarks.real.hosts import Host, training_file, until
+from benchmarks.real.hosts import DLSCHED, Host, training_file, until
 from dlsched.cluster.swarm.calls import SwarmCalls
 from dlsched.cluster.swarm.store import SwarmStore
 from dlsched.runtime.docker.engine import Engine
@@ -83,3 +85,30 @@ def test_a_training_moves_when_its_host_drains_and_goes_on_where_it_was(
 
     file.unlink()
     until(lambda: not source.running(), 60, "the withdrawn job to end")
+
+
+def asked(host: Host, *words: str) -> subprocess.CompletedProcess[str]:
+    """`dlsched WORDS` at that host's address, to its end."""
+    enter = ["nsenter", f"--net={host.node.namespaces.network}", DLSCHED, *words]
+    command = [*enter, "--config", host.settings]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_commands_submit_check_the_hosts_and_reproduce_what_was_decided(
+    hosts: list[Host], tmp_path: Path
+) -> None:
+    file = tmp_path / "trains.yaml"
+    file.write_text(training_file(JOB, BASE, 100_000, 1 << 20))
+    worker = asked(hosts[1], "submit", "--cluster", str(file))
+    assert "is not a manager of a swarm; its managers: " in worker.stderr
+    submitted = asked(hosts[0], "submit", "--cluster", str(file))
+    assert submitted.returncode == 0, submitted.stderr
+    until(lambda: any(host.running() for host in hosts), 60, "the job to run")
+    for host in hosts:
+        doctor = asked(host, "cluster", "doctor", "--json")
+        found = json.loads(doctor.stdout)
+        assert doctor.returncode == 0, found
+        assert [one["state"] for one in found if one["what"] == "node"] == ["ok", "ok"]
+    replay = asked(hosts[0], "cluster", "replay")
+    assert replay.returncode == 0, replay.stderr
+    assert "1 with a placement or a move" in replay.stdout
