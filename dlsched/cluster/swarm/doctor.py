@@ -53,7 +53,8 @@ class ClusterDoctor:
     def findings(self) -> Iterator[Finding]:
         """Check by check; blocks on the engine, and for two seconds on the nodes."""
         try:
-            member = membership(self.engine.exchange("GET", "/info"))
+            info = self.engine.exchange("GET", "/info")
+            member = membership(info)
         except DlschedError as error:
             yield Finding("engine", "fail", str(error), remedy(self.host))
             return
@@ -62,11 +63,14 @@ class ClusterDoctor:
             return
         yield _swarm(member)
         if member.state != "active":
+            if info.get("LiveRestoreEnabled"):
+                line = "live-restore is set: Docker lets no such host into a swarm"
+                yield Finding("restart", "fail", line, "remove it from daemon.json, and restart it")
             return
         yield Finding(
             "restart",
             "warn",
-            "in a swarm live-restore is off for good: a restart of the engine ends its containers",
+            "no live-restore in a swarm: a restart of the engine ends this host's containers",
             f"before one: dlsched cluster drain {member.node}",
         )
         yield self._agent()

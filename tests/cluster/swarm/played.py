@@ -22,6 +22,8 @@ class PlayedSwarm:
         self.configs: dict[str, Body] = {}
         self.nodes: dict[str, Body] = {}
         self.info: Body = {"LocalNodeState": "active", "ControlAvailable": True, "NodeID": "node1"}
+        self.facts: Body = {}
+        """What else the engine says of itself."""
         self.calls: list[str] = []
         self.is_cut_off = False
         self.fail_at: dict[str, Exception] = {}
@@ -75,7 +77,7 @@ class PlayedSwarm:
     ) -> Any:
         match method, words, body:
             case "GET", ["info"], None:
-                return {"Swarm": self.info}
+                return {"Swarm": self.info, **self.facts}
             case "GET", ["nodes"], None:
                 return list(self.nodes.values())
             case "GET", ["configs"], None:

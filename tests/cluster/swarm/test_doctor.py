@@ -114,7 +114,7 @@ def test_a_whole_cluster_is_well(host: Host, authority: Authority) -> None:
     assert lines["swarm"] == "active; this host is a manager, node node1"
     assert lines["managers"] == "3 managers: the cluster goes on without 1 of them"
     assert lines["tls"].startswith("the certificate of node1 is valid until 20")
-    assert "a restart of the engine ends its containers" in lines["restart"]
+    assert "a restart of the engine ends this host's containers" in lines["restart"]
     assert lines["status"].startswith("the controller leads; ")
     nodes = [one.line for one in found if one.what == "node"]
     assert nodes[0] == "host-of-node4: down, as Swarm says; its jobs stay its own"
@@ -178,6 +178,12 @@ def test_an_engine_in_no_swarm_is_one_failure(
     assert (found.what, found.state, found.line[: len(line)]) == ("swarm", "fail", line)
     assert "\x1b" not in found.line
     assert found.remedy.startswith(remedy)
+
+
+def test_live_restore_keeps_a_host_out_of_a_swarm(host: Host, swarm: PlayedSwarm) -> None:
+    swarm.info.update(LocalNodeState="inactive", ControlAvailable=False)
+    swarm.facts["LiveRestoreEnabled"] = True
+    assert host.one("restart")[0] == "fail"
 
 
 def test_an_engine_that_does_not_answer_or_answers_nonsense(host: Host, swarm: PlayedSwarm) -> None:
