@@ -163,7 +163,6 @@ class Agent:
         self._stream = Stream(secrets.token_hex(4), self.journal.earlier_report())
         self.source = AgentSource(
             self._journal_path,
-            settings.run_dir,
             lambda: self._controller.last_report,
             lambda: self._totals.last,
             self._stream,
@@ -173,6 +172,7 @@ class Agent:
             self._clock.wall_time,
             self._wake,
             self._about,
+            run_dir=settings.run_dir,
             dry_run=dry_run,
         )
         self._api = ApiServer(

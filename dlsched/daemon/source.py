@@ -39,7 +39,6 @@ class AgentSource:
     def __init__(
         self,
         journal_path: Path,
-        run_dir: Path,
         last_report: Callable[[], CycleReport | None],
         totals: Callable[[], Totals | None],
         stream: Stream,
@@ -50,6 +49,7 @@ class AgentSource:
         wake: Callable[[str], None],
         about: Callable[[], Mapping[str, object]],
         *,
+        run_dir: Path,
         dry_run: bool,
     ) -> None:
         self._journal_path = journal_path

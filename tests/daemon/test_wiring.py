@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from dlsched.cluster.status import write_status
 from dlsched.config.settings import DeliverHook, EngineSettings, Gpus, Reserve, Settings
 from dlsched.control.decider import NamedPolicy
 from dlsched.daemon import main
@@ -31,6 +32,7 @@ from dlsched.simulation.clock import VirtualClock
 from dlsched.store.jobs import delivered_records, lock_state_dir
 from dlsched.store.journal.coding import shadow_name
 from dlsched.store.journal.schema import DRY_RUN_JOURNAL_NAME
+from tests.cluster_status import example
 
 JOB = "name: alpha\nimage: model:1\n"
 Make = Callable[..., Agent]
@@ -426,3 +428,12 @@ def test_a_reload_with_wrong_settings_resumes_all_the_same(agent: Make, settings
 
     one._reload(wrong)
     assert one._release.why is None
+
+
+def test_the_agent_reads_what_the_controller_beside_it_reports(
+    agent: Make, settings: Settings
+) -> None:
+    one = agent()
+    assert one.source.cluster() is None
+    write_status(settings.run_dir, status := example())
+    assert one.source.cluster() == status
