@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import Future
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from dlsched.cluster.agent.agent import GRANTED_S, KEPT_S
-from dlsched.cluster.core.following import LEASE_S, RESERVED_S
+from dlsched.cluster.agent.agent import GONE
+from dlsched.cluster.core.following import GRANTED_S, KEPT_S, LEASE_S, RESERVED_S
 from dlsched.cluster.core.records import Order, Phase, RecordState, Saved, Verb
 from dlsched.control.ledger.desired import Desired
-from dlsched.model.errors import EngineUnavailable
+from dlsched.model.errors import EngineUnavailable, NotNow
 from tests.cluster.agent.world import (
     JOB,
     MOVABLE_S,
@@ -274,6 +275,90 @@ def test_a_lost_file_starts_no_job_that_is_away(world: World) -> None:
         world.seconds(2)
     world.seconds(20)
     assert world.record.on == "b" and world.runs_on("b") and not world.runs_on("a")
+
+
+def lose(node: NodeUnderTest, how: str) -> None:
+    """Its agent begins again without the job's file."""
+    path = node.folder / "cluster/jobs" / f"{JOB}.json"
+    path.write_text("{") if how == "broken" else path.unlink()
+    node.begin()
+
+
+LOST = pytest.mark.parametrize("how", ["broken", "gone"])
+
+
+@LOST
+@pytest.mark.parametrize("state", [RecordState.LEAVING, RecordState.MOVING, RecordState.RETURNING])
+def test_a_job_whose_file_is_lost_while_it_moves_goes_on(
+    world: World, state: RecordState, how: str
+) -> None:
+    world.nodes["b"].engine.breaks = True
+    world.seconds(MOVABLE_S)
+    world.move("b")
+    world.until(lambda: world.record.state is state)
+    world.policy.wanted = ()
+    lose(world.nodes["a"], how)
+    world.seconds(40)  # `check`: from its checkpoint
+    assert (world.record.on, world.record.state) == ("a", RecordState.PLACED)
+    assert world.runs_on("a") and phase(world, "a") is Phase.RUNNING
+    assert min(world.nodes["a"].engine.started_from[1:], default=1) > 0
+
+
+@LOST
+def test_a_job_that_has_moved_and_whose_file_is_lost_goes_on(world: World, how: str) -> None:
+    world.seconds(MOVABLE_S)
+    world.move("b")
+    world.until(lambda: world.record.on == "b" and world.record.state is RecordState.PLACED)
+    world.seconds(3)
+    starts = len(world.nodes["b"].engine.started_from)
+    lose(world.nodes["b"], how)
+    world.seconds(5)
+    assert (world.record.on, world.record.state) == ("b", RecordState.PLACED)
+    assert world.runs_on("b") and phase(world, "b") is Phase.RUNNING
+    assert len(world.nodes["b"].engine.started_from) == starts
+
+
+@LOST
+def test_a_job_whose_file_and_container_are_lost_is_not_started_afresh(
+    world: World, how: str
+) -> None:
+    world.nodes["b"].engine.breaks = True
+    world.seconds(MOVABLE_S)
+    world.move("b")
+    world.until(lambda: world.record.state is RecordState.RETURNING)
+    world.policy.wanted = ()
+    node = world.nodes["a"]
+    node.engine.containers.clear()
+    lose(node, how)
+    world.seconds(10)
+    assert world.record.state is RecordState.ENDED
+    assert (world.record.exit_code, world.record.why) == (1, GONE)
+    assert not world.runs_on("a") and not world.runs_on("b")
+
+
+def test_a_container_is_not_taken_for_lost_before_it_could_be_known(world: World) -> None:
+    world.seconds(5)
+    world.cut = {"a", "b"}
+    node = world.nodes["a"]
+    lose(node, "gone")
+    for _ in range(2):
+        node.agent.follow(Order(Verb.GIVE_BACK, "a", JOB, 2, text=TEXT))
+        node.cycle()
+    assert phase(world, "a") is Phase.RUNNING and world.runs_on("a")
+    assert len(node.engine.started_from) == 1
+
+
+def test_an_agent_that_has_just_begun_reports_nothing(world: World) -> None:
+    world.seconds(3)
+    node = world.nodes["a"]
+    node.begin()
+    with pytest.raises(NotNow):
+        node.agent.report({}, frozenset())
+    node.agent.step(replace(node._report(), engine_ok=False))
+    with pytest.raises(NotNow):
+        node.agent.report({}, frozenset())
+    node.cycle()
+    assert phase(world, "a") is Phase.RUNNING
 
 
 def test_the_epoch_of_a_removed_job_is_forgotten_at_last(world: World) -> None:

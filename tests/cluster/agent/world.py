@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from dlsched.cluster.agent.agent import AgentOptions, ClusterAgent
-from dlsched.cluster.agent.ports import OrderRefused
+from dlsched.cluster.agent.ports import Lost, OrderRefused
 from dlsched.cluster.agent.reporting import NodeFacts
 from dlsched.cluster.controller import ClusterController, ClusterPorts
 from dlsched.cluster.core.decider import ClusterDecider
@@ -27,6 +27,7 @@ from dlsched.config.job import parse_spec
 from dlsched.control.ledger.desired import Desired
 from dlsched.estimate.learning import TOTAL_STEPS
 from dlsched.model.cycle import CycleReport
+from dlsched.model.errors import NotNow
 from dlsched.model.facts import ContainerFact, ContainerState, Sample
 from dlsched.model.leaving import Leaving, LeavingPhase
 from dlsched.model.spec import Checkpoint
@@ -108,11 +109,16 @@ class PlayedNode:
         self._archives: dict[str, Path] = {}
         self.brought: dict[str, Path] = {}
 
-    def keep_away(self, jobs: Mapping[str, Path]) -> None:
+    def keep_away(self, jobs: Mapping[str, Path], lost: Lost) -> None:
         for job, one in self._engine.containers.items():
-            if job in jobs and one.aside:
+            archive = jobs.get(job) or lost(job, one.source)
+            if archive is not None and one.aside:
                 self._leaving[job] = Leaving(LeavingPhase.AWAY)
-                self._archives[job] = jobs[job]
+                self._archives[job] = archive
+
+    def is_aside(self, job: str) -> bool:
+        one = self._engine.containers.get(job)
+        return one is not None and one.aside
 
     def found(self) -> None:
         """What the first cycle does with containers that are set aside."""
@@ -123,6 +129,11 @@ class PlayedNode:
     def _start_again(self, one: Container) -> None:
         one.running, one.aside, one.reports = True, False, 0
         self._engine.started_from.append(one.step)
+
+    def hides(self, job: str) -> bool:
+        """Whether its container does not stand for it."""
+        leaving = self._leaving.get(job)
+        return leaving is not None and leaving.phase is LeavingPhase.AWAY
 
     def leave(self, job: str, checkpoint: Checkpoint, archive: Path, most_bytes: int) -> None:
         assert checkpoint.path == "/ckpt" and most_bytes > 0
@@ -246,6 +257,7 @@ class NodeUnderTest:
                 progress=Progress(samples=one.samples(self.world.now)),
             )
             for job, one in self.engine.containers.items()
+            if not self.node.hides(job)
         ]
         views += [
             JobView(spec, JobState.FAILED if code else JobState.FINISHED, reason="it ended")
@@ -331,7 +343,10 @@ class World:
     def report(self, node: str, placed: Mapping[str, int]) -> NodeReport | None:
         if not self.reaches(node):
             return None
-        return self.nodes[node].agent.report(placed, frozenset(self.nodes))
+        try:
+            return self.nodes[node].agent.report(placed, frozenset(self.nodes))
+        except NotNow:
+            return None
 
     def send(self, order: Order) -> None:
         self.sent.append(order)
