@@ -15,7 +15,7 @@ from pathlib import Path
 from dlsched.cluster.agent.archives import Archives, differs
 from dlsched.cluster.agent.assignments import Assignment, Course, assignment_records, followed
 from dlsched.cluster.agent.given_jobs import GivenJobs, check
-from dlsched.cluster.agent.ports import Checkpoints, NodeJobs
+from dlsched.cluster.agent.ports import Checkpoints, NodeJobs, OrderRefused
 from dlsched.cluster.agent.reporting import NodeFacts, node_report
 from dlsched.cluster.core.following import (
     CLEARED,
@@ -132,8 +132,9 @@ class ClusterAgent:
             course = self._courses[own.job]
             if own.phase is Phase.FENCED:
                 self._fenced(own, course, now_s)
-            elif own.phase is Phase.PREPARED and now_s > course.since_s + RESERVED_S:
-                self._lapse(own, now_s)
+            elif own.phase is Phase.PREPARED:
+                if own.job in self._locals or now_s > course.since_s + RESERVED_S:
+                    self._lapse(own, now_s)
             elif own.phase is Phase.ARRIVING:
                 self._arriving(own, course, now_s)
             elif own.phase is Phase.FAILED:
@@ -169,6 +170,10 @@ class ClusterAgent:
 
     def _take(self, order: Order, now_s: float) -> None:
         own = self._held.of(order.job)
+        try:
+            check(order, own, order.job in self._locals)
+        except OrderRefused:
+            return  # something has changed since it came; the next one like it is answered so
         phase = next_phase(None if own is None else (own.epoch, own.phase), order)
         lost = own is None and order.verb is Verb.GIVE_BACK
         if phase is None or (lost and self._last is None):

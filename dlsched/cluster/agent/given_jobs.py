@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from dlsched.cluster.agent.assignments import Assignment
 from dlsched.cluster.agent.ports import OrderRefused
-from dlsched.cluster.core.following import RUNNING, is_overtaken
+from dlsched.cluster.core.following import LEFT, RUNNING, is_overtaken
 from dlsched.cluster.core.records import Order, Phase, Verb
 from dlsched.config.job import parse_spec
 from dlsched.control.ledger.desired import Desired
@@ -50,18 +50,21 @@ class GivenJobs:
             for own in held.values()
             if own.phase in _DESIRED and (spec := self.spec_of(own)) is not None
         }
+        here = {own.job for own in held.values() if own.phase not in LEFT}
         twice = [
             RejectedFile(
                 desired.sources.get(job, job),
                 job,
                 (f"{job}: the cluster has given this node a job of that name",),
             )
-            for job in sorted(specs.keys() & desired.specs.keys())
+            for job in sorted(here & desired.specs.keys())
         ]
+        local = {job: spec for job, spec in desired.specs.items() if job not in here}
+        sources = {job: path for job, path in desired.sources.items() if job not in here}
         return replace(
             desired,
-            specs={**desired.specs, **specs},
-            sources={**desired.sources, **{job: self._source(job) for job in specs}},
+            specs={**local, **specs},
+            sources={**sources, **{job: self._source(job) for job in specs}},
             rejected=(*desired.rejected, *twice),
             spares=lambda fact: self._spared(fact, desired),
             claimed=(*desired.claimed, *specs),
