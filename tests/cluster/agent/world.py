@@ -79,7 +79,7 @@ class PlayedEngine:
     total_steps: int = TOTAL
     saves: bool = True
     breaks: bool = False
-    """Whether new containers fail at once."""
+    """Whether new containers fail immediately."""
     reports: bool = True
     """Whether jobs report their steps."""
     removes: bool = True
@@ -218,7 +218,7 @@ class NodeUnderTest:
         self.begin()
 
     def begin(self) -> None:
-        """Start the agent anew from its files."""
+        """Start the agent again from its files."""
         self.node = PlayedNode(self.engine)
         self.fetches = Fetches(self)
         self.agent = ClusterAgent(

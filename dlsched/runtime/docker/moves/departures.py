@@ -105,6 +105,6 @@ class Departures:
         return departure is not None and not (departure.withdrawn and not departure.cleared)
 
     def _remove_archive(self, departure: Departure) -> None:
-        # At once, so that it cannot hit the archive of the next attempt.
+        # Not in the background, where it could hit the archive of the next attempt.
         with suppress(OSError):
             remove_archive(departure.archive)
