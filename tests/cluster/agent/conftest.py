@@ -11,6 +11,7 @@ from dlsched.api import server as api_server
 from dlsched.cluster.agent.server import AgentServer
 from dlsched.cluster.certificates import MANAGER, Certificates
 from tests.cluster.agent.serving import REPORT, FakeAgent, asked, free_port, named, serving
+from tests.cluster.agent.world import World
 from tests.cluster.authority import Authority
 
 
@@ -64,3 +65,8 @@ def archive(
     agent.archives["train", 8, "node-2"] = path
     asked(manager, port, REPORT, named("node-1", "node-2"))
     return path
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path)

@@ -2,38 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from concurrent.futures import Future
-from dataclasses import replace
-from pathlib import Path
-
 import pytest
 
-from dlsched.cluster.agent.agent import GONE
-from dlsched.cluster.agent.ports import OrderRefused
-from dlsched.cluster.core.following import GRANTED_S, KEPT_S, LEASE_S, RESERVED_S
+from dlsched.cluster.core.following import GRANTED_S, KEPT_S, RESERVED_S
 from dlsched.cluster.core.records import Order, Phase, RecordState, Saved, Verb
-from dlsched.control.ledger.desired import Desired
-from dlsched.model.errors import EngineUnavailable, NotNow
 from tests.cluster.agent.world import (
     JOB,
     MOVABLE_S,
     TEXT,
-    Killed,
-    NodeUnderTest,
     PlayedNode,
     World,
+    phase,
 )
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> World:
-    return World(tmp_path)
-
-
-def phase(world: World, node: str) -> Phase | None:
-    held = {one.job: one for one in world.nodes[node].agent.report({}, frozenset()).holdings}
-    return held[JOB].phase if JOB in held else None
 
 
 def test_a_job_is_placed_and_runs(world: World) -> None:
@@ -129,69 +109,6 @@ def test_room_that_is_kept_lapses(world: World) -> None:
     assert phase(world, "b") is None
 
 
-@pytest.mark.parametrize(
-    "order",
-    [
-        Order(Verb.CLEAR, "b", JOB, 2),
-        Order(Verb.CLEAR, "b", JOB, 7),
-        Order(Verb.ARRIVE, "b", JOB, 7, text=TEXT),
-    ],
-)
-def test_what_is_fetched_ends_with_its_epoch(world: World, order: Order) -> None:
-    target = arriving(world)
-    assert target.fetches.ended == []
-    (came,) = target.folder.glob("cluster/incoming/*")
-    world.deliver(order)
-    target.cycle()
-    assert target.fetches.ended == [JOB]
-    assert not came.exists()
-
-
-def arriving(world: World) -> NodeUnderTest:
-    """The node that a checkpoint comes to, but never whole."""
-    target = world.nodes["b"]
-    target.fetches.ended.clear()
-    target.fetches.slow = True
-    world.seconds(MOVABLE_S)
-    world.move("b")
-    world.until(lambda: bool(list(target.folder.glob("cluster/incoming/*"))))
-    target.fetches.ended.clear()
-    return target
-
-
-def test_how_much_has_come_is_reported(world: World) -> None:
-    target = arriving(world)
-    for came in (None, 0, 5):
-        target.fetches.came = came
-        target.cycle()
-        (held,) = target.agent.report({}, frozenset()).holdings
-        assert (held.phase, held.came_bytes) == (Phase.ARRIVING, came)
-    target.fetches.slow = False
-    world.seconds(4)
-    (held,) = target.agent.report({}, frozenset()).holdings
-    assert (held.phase, held.came_bytes) == (Phase.RUNNING, None)
-
-
-def test_a_fetch_ends_without_a_manager(world: World) -> None:
-    target = arriving(world)
-    world.cut = {"b"}
-    world.seconds(int(LEASE_S) + 3)
-    assert target.fetches.ended and not list(target.folder.glob("cluster/incoming/*"))
-    target.fetches.slow = False
-    world.seconds(3)
-    assert not target.engine.started_from
-    assert phase(world, "b") is Phase.FAILED
-
-
-def test_an_arrival_that_no_manager_confirms_ends(world: World) -> None:
-    world.seconds(MOVABLE_S)
-    world.move("b")
-    world.until(lambda: world.runs_on("b"))
-    world.cut = {"b"}
-    world.seconds(int(LEASE_S) + 3)
-    assert not world.runs_on("b")
-
-
 def test_a_checkpoint_is_for_one_node_and_ten_minutes(world: World) -> None:
     world.seconds(MOVABLE_S)
     world.nodes["b"].alive = False
@@ -205,49 +122,6 @@ def test_a_checkpoint_is_for_one_node_and_ten_minutes(world: World) -> None:
         assert own.agent.checkpoint(job, epoch, peer) is None
     world.now += GRANTED_S + 1
     assert own.agent.checkpoint(JOB, 2, "b") is None
-
-
-def test_a_checkpoint_that_was_changed_on_the_way_is_not_used(world: World) -> None:
-    world.seconds(MOVABLE_S)
-    world.move("b")
-    world.until(lambda: world.record.state is RecordState.MOVING)
-    for archive in world.nodes["a"].folder.glob("cluster/outgoing/*.tar"):
-        archive.write_text("9")
-    world.seconds(20)
-    assert world.record.on == "a" and world.runs_on("a")
-    assert world.nodes["b"].engine.started_from == []
-
-
-def test_a_disk_that_takes_nothing_follows_nothing(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    agent = world.nodes["a"].agent
-
-    def full(_: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    with monkeypatch.context() as patched:
-        patched.setattr(agent._held, "secure", full)
-        world.seconds(3)
-        assert not world.runs_on("a")
-        (alarm,) = agent.alarms()
-        assert "No space left on device" in alarm.text
-    world.seconds(3)
-    assert world.runs_on("a") and agent.alarms() == ()
-
-
-def test_a_lost_file_leaves_the_container_alone(world: World) -> None:
-    world.seconds(5)
-    node = world.nodes["a"]
-    (node.folder / "cluster/jobs" / f"{JOB}.json").write_text("{")
-    world.cut = {"a"}
-    node.begin()
-    world.seconds(3)
-    assert world.runs_on("a")
-    world.cut = set()
-    world.seconds(3)  # the controller gives it to the node again
-    assert world.runs_on("a") and phase(world, "a") is Phase.RUNNING
-    assert len(node.engine.started_from) == 1
 
 
 def test_a_job_that_is_still_being_removed_is_not_reported_as_removed(world: World) -> None:
@@ -265,103 +139,6 @@ def test_a_job_that_is_still_being_removed_is_not_reported_as_removed(world: Wor
     assert world.record.on == "a" and world.runs_on("a")
 
 
-def test_a_lost_file_starts_no_job_that_is_away(world: World) -> None:
-    world.seconds(MOVABLE_S)
-    world.move("b")
-    world.until(lambda: world.runs_on("b"))
-    node = world.nodes["a"]
-    (node.folder / "cluster/jobs" / f"{JOB}.json").write_text("{")
-    for _ in range(2):  # the broken file is moved aside by the first
-        node.begin()
-        world.seconds(2)
-    world.seconds(20)
-    assert world.record.on == "b" and world.runs_on("b") and not world.runs_on("a")
-
-
-def lose(node: NodeUnderTest, how: str) -> None:
-    """Its agent begins again without the job's file."""
-    path = node.folder / "cluster/jobs" / f"{JOB}.json"
-    path.write_text("{") if how == "broken" else path.unlink()
-    node.begin()
-
-
-LOST = pytest.mark.parametrize("how", ["broken", "gone"])
-
-
-@LOST
-@pytest.mark.parametrize("state", [RecordState.LEAVING, RecordState.MOVING, RecordState.RETURNING])
-def test_a_job_whose_file_is_lost_while_it_moves_goes_on(
-    world: World, state: RecordState, how: str
-) -> None:
-    world.nodes["b"].engine.breaks = True
-    world.seconds(MOVABLE_S)
-    world.move("b")
-    world.until(lambda: world.record.state is state)
-    world.policy.wanted = ()
-    lose(world.nodes["a"], how)
-    world.seconds(40)  # `check`: from its checkpoint
-    assert (world.record.on, world.record.state) == ("a", RecordState.PLACED)
-    assert world.runs_on("a") and phase(world, "a") is Phase.RUNNING
-    assert min(world.nodes["a"].engine.started_from[1:], default=1) > 0
-
-
-@LOST
-def test_a_job_that_has_moved_and_whose_file_is_lost_goes_on(world: World, how: str) -> None:
-    world.seconds(MOVABLE_S)
-    world.move("b")
-    world.until(lambda: world.record.on == "b" and world.record.state is RecordState.PLACED)
-    world.seconds(3)
-    starts = len(world.nodes["b"].engine.started_from)
-    lose(world.nodes["b"], how)
-    world.seconds(5)
-    assert (world.record.on, world.record.state) == ("b", RecordState.PLACED)
-    assert world.runs_on("b") and phase(world, "b") is Phase.RUNNING
-    assert len(world.nodes["b"].engine.started_from) == starts
-
-
-@LOST
-def test_a_job_whose_file_and_container_are_lost_is_not_started_afresh(
-    world: World, how: str
-) -> None:
-    world.nodes["b"].engine.breaks = True
-    world.seconds(MOVABLE_S)
-    world.move("b")
-    world.until(lambda: world.record.state is RecordState.RETURNING)
-    world.policy.wanted = ()
-    node = world.nodes["a"]
-    node.engine.containers.clear()
-    lose(node, how)
-    world.seconds(10)
-    assert world.record.state is RecordState.ENDED
-    assert (world.record.exit_code, world.record.why) == (1, GONE)
-    assert not world.runs_on("a") and not world.runs_on("b")
-
-
-def test_a_container_is_not_taken_for_lost_before_it_could_be_known(world: World) -> None:
-    world.seconds(5)
-    world.cut = {"a", "b"}
-    node = world.nodes["a"]
-    lose(node, "gone")
-    for _ in range(2):
-        node.agent.follow(Order(Verb.GIVE_BACK, "a", JOB, 2, text=TEXT))
-        node.cycle()
-    assert phase(world, "a") is Phase.RUNNING and world.runs_on("a")
-    assert len(node.engine.started_from) == 1
-
-
-def test_an_agent_that_has_just_begun_reports_nothing(world: World) -> None:
-    world.seconds(3)
-    node = world.nodes["a"]
-    node.begin()
-    with pytest.raises(NotNow):
-        node.agent.report({}, frozenset())
-    node.agent.step(replace(node._report(), engine_ok=False))
-    with pytest.raises(NotNow):
-        node.agent.report({}, frozenset())
-    node.cycle()
-    assert phase(world, "a") is Phase.RUNNING
-
-
 def test_the_epoch_of_a_removed_job_is_forgotten_at_last(world: World) -> None:
     world.seconds(5)
     world.desired = {}
@@ -371,107 +148,6 @@ def test_the_epoch_of_a_removed_job_is_forgotten_at_last(world: World) -> None:
     world.cut = {"a", "b"}
     world.second()
     assert phase(world, "a") is None
-
-
-def test_a_job_of_the_nodes_own_folder_keeps_its_name(world: World) -> None:
-    node = world.nodes["a"]
-    node.own = Desired(specs={JOB: world.desired[JOB].spec}, sources={JOB: "own.yaml"})
-    world.desired = {}
-    world.second()
-    problem = world.deliver(Order(Verb.PREPARE, "a", JOB, 1, text=TEXT))
-    assert problem == f"{JOB}: a has a job of its own of that name"
-
-
-def own_job(world: World) -> Desired:
-    """The node's own folder with a job of that name."""
-    return Desired({JOB: world.desired[JOB].spec}, {JOB: "own.yaml"}, claimed=(JOB,))
-
-
-def test_a_file_that_appears_once_an_order_was_taken_has_to_wait(world: World) -> None:
-    target = arriving(world)
-    target.own = own_job(world)
-    merged = target.agent.scan(world.now)
-    assert (merged.specs, merged.sources) == ({}, {})
-    (rejected,) = merged.rejected
-    assert rejected.file == "own.yaml"
-    assert rejected.problems == (f"{JOB}: the cluster has given this node a job of that name",)
-    target.fetches.slow = False
-    world.seconds(10)
-    assert world.record.on == "b" and world.record.state is RecordState.PLACED
-    assert world.nodes["b"].engine.started_from == [world.nodes["a"].engine.acknowledged[JOB]]
-
-
-def test_a_file_that_appears_while_the_job_is_away_does_not_start(world: World) -> None:
-    arriving(world)
-    source = world.nodes["a"]
-    source.own = own_job(world)
-    world.seconds(3)
-    assert phase(world, "a") is Phase.AWAY and source.engine.containers[JOB].aside
-    assert source.agent.scan(world.now).specs == {}
-    source.agent.follow(Order(Verb.CLEAR, "a", JOB, 1))
-    assert source.agent.scan(world.now).sources == {JOB: "own.yaml"}
-
-
-def test_an_order_is_not_taken_over_a_file_that_appeared_before_it(world: World) -> None:
-    node, world.cut = world.nodes["a"], {"a", "b"}
-    node.agent._locals = frozenset()
-    order = Order(Verb.ARRIVE, "a", JOB, 1, text=TEXT)
-    node.agent.follow(order)
-    node.agent._locals = frozenset({JOB})  # by a scan that had begun before
-    node.own = own_job(world)
-    node.cycle()
-    assert phase(world, "a") is None
-    with pytest.raises(OrderRefused, match="a has a job of its own of that name"):
-        node.agent.follow(order)
-
-
-def test_room_is_not_kept_for_a_job_whose_name_the_node_uses(world: World) -> None:
-    world.desired, job = {}, own_job(world)
-    world.deliver(Order(Verb.PREPARE, "b", JOB, 3, text=TEXT))
-    world.second()
-    assert phase(world, "b") is Phase.PREPARED
-    world.nodes["b"].own = job
-    world.second()
-    assert phase(world, "b") is Phase.FENCED
-
-
-WRITES = 9
-"""Of a placement and a move, on both nodes together."""
-
-
-@pytest.mark.parametrize("after", [False, True], ids=["before it is written", "once it is written"])
-@pytest.mark.parametrize("write", range(1, WRITES + 1))
-def test_an_agent_that_is_killed_at_a_write_goes_on(
-    tmp_path: Path, write: int, after: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    world = World(tmp_path)
-    writes = 0
-
-    def killing(secure: Callable[[object], None]) -> Callable[[object], None]:
-        def killed(record: object) -> None:
-            nonlocal writes
-            writes += 1
-            if writes == write and not after:
-                raise Killed
-            secure(record)
-            if writes == write:
-                raise Killed
-
-        return killed
-
-    for node in world.nodes.values():
-        monkeypatch.setattr(node.agent._held, "secure", killing(node.agent._held.secure))
-    world.seconds(MOVABLE_S)
-    world.move("b")
-    world.seconds(20)
-    for node in world.nodes.values():
-        if not node.alive:
-            node.begin()
-    assert writes >= write
-    world.seconds(300)
-    assert world.record.state is RecordState.PLACED
-    assert world.runs_on(world.record.on)
-    assert sum(world.runs_on(name) for name in world.nodes) == 1
 
 
 def test_saved_is_what_the_source_reported(world: World) -> None:
@@ -502,80 +178,6 @@ def test_a_job_that_left_for_nothing_starts_again_in_a_new_epoch(world: World) -
     assert (world.record.epoch, world.record.state) == (2, RecordState.PLACED)
 
 
-def test_an_arrival_whose_confirmation_was_lost_goes_on(world: World) -> None:
-    world.seconds(MOVABLE_S)
-    world.move("b")
-    world.until(lambda: world.record.on == "b" and world.record.state is RecordState.PLACED)
-    world.cut = {"b"}  # its agent does not learn of it
-    world.seconds(int(LEASE_S) + 3)
-    assert not world.runs_on("b")
-    world.cut = set()
-    world.seconds(5)
-    assert world.runs_on("b") and phase(world, "b") is Phase.RUNNING
-
-
-def test_what_is_asked_to_leave_needs_no_more_confirmation(world: World) -> None:
-    world.seconds(MOVABLE_S)
-    world.move("b")
-    world.until(lambda: world.record.on == "b" and world.record.state is RecordState.PLACED)
-    world.nodes["b"].engine.saves = False
-    world.deliver(Order(Verb.LEAVE, "b", JOB, 2, target="a"))
-    world.cut = {"b"}
-    world.seconds(int(LEASE_S) + 3)
-    assert world.runs_on("b")
-
-
-def test_a_file_that_cannot_be_removed_ends_no_cycle(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def stays(_path: Path, missing_ok: bool = False) -> None:
-        raise OSError(5, "Input/output error")
-
-    world.seconds(MOVABLE_S)
-    world.move("b")
-    world.until(lambda: world.runs_on("b"))
-    with monkeypatch.context() as patched:
-        patched.setattr(Path, "unlink", stays)
-        patched.setattr(PlayedNode, "clear", lambda *_: None)
-        world.desired = {}
-        world.seconds(5)
-    assert phase(world, "b") is Phase.FENCED
-
-
-def test_a_digest_of_an_earlier_arrival_is_not_taken_for_the_present_ones(world: World) -> None:
-    world.seconds(MOVABLE_S)
-    target = world.nodes["b"].agent
-    digest_of, pending = target._digest_of, Future[str]()
-    target._digest_of = lambda _: pending
-    world.move("b")
-    world.until(lambda: phase(world, "b") is Phase.ARRIVING)
-    world.seconds(3)
-    target._digest_of = digest_of
-    world.deliver(Order(Verb.CLEAR, "b", JOB, 2))
-    world.seconds(10)
-    world.begin()
-    pending.set_result("of another archive")
-    world.until(lambda: world.runs_on("b"))
-
-
-def test_a_checkpoint_that_cannot_be_read_now_is_read_later(world: World) -> None:
-    world.seconds(MOVABLE_S)
-    target = world.nodes["b"].agent
-    digest_of, failed = target._digest_of, Future[str]()
-    failed.set_exception(EngineUnavailable("no thread can be started"))
-    target._digest_of = lambda _: failed
-    world.move("b")
-    world.until(lambda: phase(world, "b") is Phase.ARRIVING)
-    world.seconds(10)
-    (held,) = target.report({}, frozenset()).holdings
-    line = "its checkpoint is not read yet: no thread can be started"
-    assert (held.phase, held.why) == (Phase.ARRIVING, line)
-    target._digest_of = digest_of
-    world.until(lambda: world.runs_on("b"))
-    (held,) = target.report({}, frozenset()).holdings
-    assert (held.phase, held.why) == (Phase.RUNNING, "")
-
-
 def test_what_is_still_to_be_removed_does_not_start_again(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -589,26 +191,6 @@ def test_what_is_still_to_be_removed_does_not_start_again(
         world.second()
     world.nodes["a"].begin()
     assert not world.runs_on("a")
-
-
-def test_archives_that_no_job_needs_are_removed_at_the_start(world: World) -> None:
-    folder = world.nodes["a"].folder / "cluster"
-    left = [folder / "outgoing/other-e1.tar", folder / f"incoming/.{JOB}-e7.tar.tmp"]
-    for path in left:
-        path.write_text("1")
-    world.nodes["a"].begin()
-    assert not any(path.exists() for path in left)
-
-
-def test_a_name_that_the_cluster_used_here_is_the_nodes_own_again(world: World) -> None:
-    world.seconds(3)
-    job, world.desired = world.desired[JOB], {}
-    world.seconds(5)
-    assert phase(world, "a") is Phase.FENCED
-    world.nodes["a"].own = Desired(specs={JOB: job.spec}, sources={JOB: "own.yaml"})
-    world.second()
-    problem = world.deliver(Order(Verb.ARRIVE, "a", JOB, 2, text=TEXT))
-    assert problem == f"{JOB}: a has a job of its own of that name"
 
 
 def test_room_that_lapses_lets_no_earlier_order_in(world: World) -> None:

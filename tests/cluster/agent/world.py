@@ -20,7 +20,7 @@ from dlsched.cluster.core.job_memory import DesiredJob
 from dlsched.cluster.core.ledger import ClusterLedger
 from dlsched.cluster.core.model import ClusterDecision, ClusterMemory, ClusterSnapshot, Move
 from dlsched.cluster.core.policies.spread import SpreadParameters, SpreadPolicy
-from dlsched.cluster.core.records import Order, Record
+from dlsched.cluster.core.records import Order, Phase, Record
 from dlsched.cluster.core.reports import NodeReport
 from dlsched.cluster.store import Member, MemoryStore
 from dlsched.config.job import parse_spec
@@ -432,3 +432,20 @@ def _digest_of(path: Path) -> Future[str]:
     done: Future[str] = Future()
     done.set_result(hashlib.sha256(path.read_bytes()).hexdigest())
     return done
+
+
+def phase(world: World, node: str) -> Phase | None:
+    held = {one.job: one for one in world.nodes[node].agent.report({}, frozenset()).holdings}
+    return held[JOB].phase if JOB in held else None
+
+
+def arriving(world: World) -> NodeUnderTest:
+    """The node that a checkpoint comes to, but never whole."""
+    target = world.nodes["b"]
+    target.fetches.ended.clear()
+    target.fetches.slow = True
+    world.seconds(MOVABLE_S)
+    world.move("b")
+    world.until(lambda: bool(list(target.folder.glob("cluster/incoming/*"))))
+    target.fetches.ended.clear()
+    return target
