@@ -1,4 +1,4 @@
-"""Who is let in by certificate, and what happens when the files change."""
+"""Who is accepted by certificate, and what happens when the files change."""
 
 from __future__ import annotations
 

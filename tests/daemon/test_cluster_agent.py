@@ -18,6 +18,8 @@ from dlsched.config.settings import ClusterSettings, Settings
 from dlsched.control.ledger.desired import Desired
 from dlsched.daemon.cluster_agent import ClusterPart
 from dlsched.model.alarms import AlarmKey
+from dlsched.model.cycle import CycleReport
+from dlsched.model.state import NodeView, Snapshot
 from dlsched.runtime.clock import SystemClock
 from tests.cluster.agent.serving import asked, free_port, named
 from tests.cluster.agent.world import PlayedEngine, PlayedNode
@@ -48,6 +50,7 @@ def test_a_node_outside_a_swarm_runs_on_and_answers_once_it_has_joined_one(tmp_p
     part.start()
     try:
         assert part.scan(0.0).specs == {}
+        part.step(CycleReport(Snapshot(1, 0.0, NodeView(8.0, 8.0, 1 << 30), ()), "fair"))
         (alarm,) = part.alarms()
         assert alarm.key is AlarmKey.CLUSTER_DOWN
         assert alarm.text.endswith("No such file or directory (docker swarm join)")

@@ -13,16 +13,19 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dlsched.cluster.agent.archives import Archives, differs
-from dlsched.cluster.agent.assignments import Assignment, assignment_records, followed, lost_jobs
-from dlsched.cluster.agent.given_jobs import GivenJobs, parsed
+from dlsched.cluster.agent.assignments import Assignment, Course, assignment_records, followed
+from dlsched.cluster.agent.given_jobs import GivenJobs, check
 from dlsched.cluster.agent.ports import Checkpoints, NodeJobs, OrderRefused
 from dlsched.cluster.agent.reporting import NodeFacts, node_report
 from dlsched.cluster.core.following import (
+    CLEARED,
+    GRANTED_S,
+    KEPT_S,
     LEASE_S,
+    LEFT,
     REFUSED_S,
     RESERVED_S,
     RUNNING,
-    is_overtaken,
     next_phase,
 )
 from dlsched.cluster.core.records import Order, Phase, Saved, Verb
@@ -31,38 +34,18 @@ from dlsched.control.ledger.desired import Desired
 from dlsched.control.ports import Clock, DesiredSource
 from dlsched.model.alarms import Alarm, AlarmKey
 from dlsched.model.cycle import CycleReport
-from dlsched.model.errors import DlschedError
+from dlsched.model.errors import DlschedError, NotNow
 from dlsched.model.leaving import LeavingPhase
 from dlsched.model.state import JobState, JobView
 
-KEPT_S = 90_000.0
-"""How long the epoch of a removed job is known: an hour longer than the controller's record."""
 UNCONFIRMED = f"no manager has confirmed its arrival for {LEASE_S:.0f} s"
-GRANTED_S = 600.0
-"""How long a checkpoint may be fetched, from when its job was away."""
-
-_CLEARED = (Phase.FENCED, Phase.PREPARED, Phase.ARRIVING)
-"""What an earlier stay left is removed, and must not start again meanwhile."""
-_LEFT = (Phase.FENCED, Phase.PREPARED, Phase.FAILED)
-"""Phases in which the job is not the cluster's here: the node may have one of that name."""
+GONE = "its file on this node is lost, and there is no container of it"
 
 
 @dataclass(frozen=True, slots=True)
 class AgentOptions:
     state_dir: Path
     checkpoint_max_bytes: int
-
-
-@dataclass(slots=True)
-class _Course:
-    """What of a job is known only while this agent runs."""
-
-    since_s: float
-    """When its phase began, or this agent."""
-    digest: Future[str] | None = None
-    """Of the archive that has come."""
-    problem: str = ""
-    """Why its order waits, although it is tried again in each cycle."""
 
 
 class ClusterAgent:
@@ -92,33 +75,29 @@ class ClusterAgent:
         self._orders: queue.SimpleQueue[Order] = queue.SimpleQueue()
         self._contact_s = now_s = clock.now_s()
         self._confirmed: Mapping[str, int] = {}
-        self._courses = {job: _Course(now_s) for job in self._held.all()}
+        self._courses = {job: Course(now_s) for job in self._held.all()}
         self._locals: frozenset[str] = frozenset()
         self._members: frozenset[str] = frozenset()
         self._views: Mapping[str, JobView] = {}
         self._unwritten: str | None = None
-        self._last = NodeReport("", 0.0)
+        self._last: NodeReport | None = None
         self._last_s = now_s
         self._resume()
 
     # ------------------------------------------------------------------ for the server's thread
 
     def report(self, placed: Mapping[str, int], nodes: frozenset[str]) -> NodeReport:
-        """The report of the last cycle. `placed` confirms jobs by epoch."""
+        """The report of the last cycle. `placed` confirms jobs by epoch. Raises NotNow before the
+        first cycle that saw the engine's containers."""
         now_s = self._clock.now_s()
         self._contact_s, self._confirmed, self._members = now_s, dict(placed), nodes
+        if self._last is None:
+            raise NotNow(503, "the agent has just begun: it does not know its containers yet")
         return replace(self._last, age_s=max(now_s - self._last_s, 0.0))
 
     def follow(self, order: Order) -> None:
         """Take an order for the next cycle. Raises OrderRefused."""
-        own = self._held.of(order.job)
-        if own is not None and is_overtaken(own.epoch, order):
-            raise OrderRefused(f"{order.job}: epoch {own.epoch} was followed", epoch=own.epoch)
-        if order.verb in (Verb.PREPARE, Verb.ARRIVE):
-            if order.job in self._locals:
-                text = f"{order.job}: this node has a job of its own of that name"
-                raise OrderRefused(text, 422)
-            parsed(order.job, order.text)
+        check(order, self._held.of(order.job), order.job in self._locals)
         self._orders.put(order)
         self._clock.wake()
 
@@ -139,7 +118,7 @@ class ClusterAgent:
         while not self._orders.empty():
             self._take(self._orders.get(), now_s)
         desired = self._inner.scan(now_s)
-        here = {own.job for own in self._held.all().values() if own.phase not in _LEFT}
+        here = {own.job for own in self._held.all().values() if own.phase not in LEFT}
         self._locals = frozenset({*desired.specs, *desired.claimed} - here)
         return self._given.merged(desired, self.alarms())
 
@@ -151,14 +130,17 @@ class ClusterAgent:
             course = self._courses[own.job]
             if own.phase is Phase.FENCED:
                 self._fenced(own, course, now_s)
-            elif own.phase is Phase.PREPARED and now_s > course.since_s + RESERVED_S:
-                self._lapse(own, now_s)
+            elif own.phase is Phase.PREPARED:
+                if own.job in self._locals or now_s > course.since_s + RESERVED_S:
+                    self._lapse(own, now_s)
             elif own.phase is Phase.ARRIVING:
                 self._arriving(own, course, now_s)
             elif own.phase is Phase.FAILED:
                 self._failed(own, now_s)
             elif own.phase in RUNNING:
                 self._running(own, course, now_s)
+        if not report.engine_ok and self._last is None:
+            return  # its containers are not known yet
         self._last = node_report(
             report,
             {own.job: self._shown(own) for own in self._held.all().values()},
@@ -189,10 +171,21 @@ class ClusterAgent:
 
     def _take(self, order: Order, now_s: float) -> None:
         own = self._held.of(order.job)
+        try:
+            check(order, own, order.job in self._locals)
+        except OrderRefused:
+            return  # something has changed since it came; the next one like it is answered so
         phase = next_phase(None if own is None else (own.epoch, own.phase), order)
-        if phase is None or not self._write(followed(own, order, phase), now_s):
+        lost = own is None and order.verb is Verb.GIVE_BACK
+        if phase is None or (lost and self._last is None):
             return
-        if own is not None and phase in _CLEARED:
+        following = followed(own, order, phase)
+        if lost and order.job not in self._views and not self._node.is_aside(order.job):
+            # Without a spec, so that it is not started from the beginning.
+            following = Assignment(order.job, order.epoch, Phase.ENDED, exit_code=1, why=GONE)
+        if not self._write(following, now_s):
+            return
+        if own is not None and phase in CLEARED:
             self._drop_incoming(own)
         begins = order.verb is Verb.ARRIVE and order.source is None
         if order.verb is Verb.GIVE_BACK:
@@ -203,22 +196,24 @@ class ClusterAgent:
     def _resume(self) -> None:
         """Tell the runtime, before its first cycle, what an earlier agent has written."""
         held = self._held.all().values()
-        away = (Phase.AWAY, *_CLEARED)
-        # Another node may have those whose file is lost: what is set aside of them stays so.
-        lost = lost_jobs(self._options.state_dir, self._held.all())
-        aside = {job: self._archives.of_lost(job) for job in lost}
-        aside |= {own.job: self._archives.outgoing(own) for own in held if own.phase in away}
-        self._node.keep_away(aside)
+        away = (Phase.AWAY, *CLEARED)
+        aside = {own.job: self._archives.outgoing(own) for own in held if own.phase in away}
+        self._node.keep_away(aside, self._lost)
         for own in held:
-            if own.phase in _CLEARED:
+            if own.phase in CLEARED:
                 self._node.clear(own.job)
             elif own.phase in RUNNING and not own.confirmed:
                 self._bring(own)
         self._archives.remove_others(held)
 
+    def _lost(self, job: str, source: str) -> Path | None:
+        """The archive of a job of the cluster whose file is lost: another node may have it."""
+        lost = source == str(self._held.path(job)) and self._held.of(job) is None
+        return self._archives.of_lost(job) if lost else None
+
     # ------------------------------------------------------------------ steps
 
-    def _fenced(self, own: Assignment, course: _Course, now_s: float) -> None:
+    def _fenced(self, own: Assignment, course: Course, now_s: float) -> None:
         self._archives.remove_incoming(own)
         if now_s > course.since_s + KEPT_S:
             self._forget(own)
@@ -231,7 +226,7 @@ class ClusterAgent:
             fence = Assignment(own.job, own.epoch - 1, Phase.FENCED)
             self._write(fence, now_s)
 
-    def _arriving(self, own: Assignment, course: _Course, now_s: float) -> None:
+    def _arriving(self, own: Assignment, course: Course, now_s: float) -> None:
         if own.source is None or own.saved is None:
             self._write(replace(own, phase=Phase.RUNNING), now_s)
             return
@@ -267,7 +262,7 @@ class ClusterAgent:
             elif self._write(replace(own, phase=Phase.RUNNING), now_s):
                 self._bring(own)
 
-    def _running(self, own: Assignment, course: _Course, now_s: float) -> None:
+    def _running(self, own: Assignment, course: Course, now_s: float) -> None:
         view = self._views.get(own.job)
         if self._confirmed.get(own.job) == own.epoch and not own.confirmed:
             own = replace(own, confirmed=True)
@@ -345,7 +340,7 @@ class ClusterAgent:
             self._unwritten = f"{own.job}: an order is not followed: {error}"
             return False
         self._unwritten = None
-        course = self._courses.setdefault(own.job, _Course(now_s))
+        course = self._courses.setdefault(own.job, Course(now_s))
         if begins:
             course.since_s, course.digest, course.problem = now_s, None, ""
         return True

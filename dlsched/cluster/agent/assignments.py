@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dlsched.cluster.core.records import Order, Phase, Saved, Verb
 from dlsched.model.spec import NAME
-from dlsched.store.records import BROKEN, Records
+from dlsched.store.records import Records
 
 FOLDER = "cluster"
 """In the state directory: files of jobs, and archives of checkpoints that come and go."""
@@ -35,6 +35,18 @@ class Assignment:
     why: str = ""
 
 
+@dataclass(slots=True)
+class Course:
+    """What of a job is known only while this agent runs."""
+
+    since_s: float
+    """When its phase began, or this agent."""
+    digest: Future[str] | None = None
+    """Of the archive that has come."""
+    problem: str = ""
+    """Why its order waits, although it is tried again in each cycle."""
+
+
 def assignment_records(state_dir: Path) -> Records[Assignment]:
     """All of them by job. Raises OSError."""
     return Records(
@@ -50,14 +62,6 @@ def has_assignments(state_dir: Path) -> bool:
     """Whether the cluster has given this node a job, be it whole or broken. Raises OSError."""
     folder = state_dir / FOLDER / "jobs"
     return folder.is_dir() and any(".json" in path.name for path in folder.iterdir())
-
-
-def lost_jobs(state_dir: Path, held: Collection[str]) -> frozenset[str]:
-    """Jobs whose file was broken, and that no order has come for since. Raises OSError."""
-    suffix = f".json{BROKEN}"
-    files = (state_dir / FOLDER / "jobs").iterdir()
-    jobs = {path.name.removesuffix(suffix) for path in files if path.name.endswith(suffix)}
-    return frozenset(jobs - set(held))
 
 
 def followed(own: Assignment | None, order: Order, phase: Phase) -> Assignment:
@@ -81,6 +85,9 @@ def followed(own: Assignment | None, order: Order, phase: Phase) -> Assignment:
             assert own is not None
             # Only what has arrived is asked to leave.
             return replace(own, phase=phase, target=order.target, confirmed=True, why="")
+        case Verb.GIVE_BACK if own is None:
+            return Assignment(order.job, order.epoch, phase, order.text)
         case Verb.GIVE_BACK:
-            assert own is not None
-            return replace(own, epoch=order.epoch, phase=phase, target=None, confirmed=True, why="")
+            why = own.why if phase is Phase.ENDED else ""
+            own = replace(own, epoch=order.epoch, phase=phase, why=why)
+            return replace(own, target=None, confirmed=True)

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from dlsched.cluster.agent.assignments import Assignment
 from dlsched.cluster.agent.ports import OrderRefused
-from dlsched.cluster.core.following import RUNNING
-from dlsched.cluster.core.records import Phase
+from dlsched.cluster.core.following import LEFT, RUNNING, is_overtaken
+from dlsched.cluster.core.records import Order, Phase, Verb
 from dlsched.config.job import parse_spec
 from dlsched.control.ledger.desired import Desired
 from dlsched.model.alarms import Alarm
@@ -50,18 +50,21 @@ class GivenJobs:
             for own in held.values()
             if own.phase in _DESIRED and (spec := self.spec_of(own)) is not None
         }
+        here = {own.job for own in held.values() if own.phase not in LEFT}
         twice = [
             RejectedFile(
                 desired.sources.get(job, job),
                 job,
                 (f"{job}: the cluster has given this node a job of that name",),
             )
-            for job in sorted(specs.keys() & desired.specs.keys())
+            for job in sorted(here & desired.specs.keys())
         ]
+        local = {job: spec for job, spec in desired.specs.items() if job not in here}
+        sources = {job: path for job, path in desired.sources.items() if job not in here}
         return replace(
             desired,
-            specs={**desired.specs, **specs},
-            sources={**desired.sources, **{job: self._source(job) for job in specs}},
+            specs={**local, **specs},
+            sources={**sources, **{job: self._source(job) for job in specs}},
             rejected=(*desired.rejected, *twice),
             spares=lambda fact: self._spared(fact, desired),
             claimed=(*desired.claimed, *specs),
@@ -83,6 +86,19 @@ class GivenJobs:
 
     def _source(self, job: str) -> str:
         return str(self._held.path(job))
+
+
+def check(order: Order, own: Assignment | None, is_local: bool) -> None:
+    """Raises OrderRefused: a later one was followed, the node has a job of its own of that name, or
+    the job file has problems."""
+    if own is not None and is_overtaken(own.epoch, order):
+        raise OrderRefused(f"{order.job}: epoch {own.epoch} was followed", epoch=own.epoch)
+    needs_file = order.verb in (Verb.PREPARE, Verb.ARRIVE)
+    if needs_file or (order.verb is Verb.GIVE_BACK and own is None):
+        if is_local:
+            text = f"{order.job}: {order.node} has a job of its own of that name"
+            raise OrderRefused(text, 422)
+        parsed(order.job, order.text)
 
 
 def parsed(job: str, text: str) -> JobSpec:

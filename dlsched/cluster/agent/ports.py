@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Protocol
 
@@ -12,12 +12,21 @@ from dlsched.model.errors import DlschedError
 from dlsched.model.leaving import Leaving
 from dlsched.model.spec import Checkpoint
 
+Lost = Callable[[str, str], Path | None]
+"""The archive of a job, by its name and the path of its file; None: that is no file of the
+cluster's, or it is not lost."""
+
 
 class NodeJobs(Protocol):
     """What becomes of the node's own containers; only for the loop's thread. Nothing blocks."""
 
-    def keep_away(self, jobs: Mapping[str, Path]) -> None:
-        """Before the first cycle: jobs whose containers stay set aside, with their archives."""
+    def keep_away(self, jobs: Mapping[str, Path], lost: Lost) -> None:
+        """Before the first cycle: jobs whose containers stay set aside, with their archives; `lost`
+        is asked about others that are found set aside."""
+        ...
+
+    def is_aside(self, job: str) -> bool:
+        """Whether a container of it stays set aside."""
         ...
 
     def leave(self, job: str, checkpoint: Checkpoint, archive: Path, most_bytes: int) -> None:
@@ -67,7 +76,7 @@ class NodeAgent(Protocol):
     def report(self, placed: Mapping[str, int], nodes: frozenset[str]) -> NodeReport:
         """The node's present report, without its name, and the sign that a manager is there.
         `placed` confirms which jobs are the node's own, by epoch; `nodes` are the cluster's present
-        members."""
+        members. Raises NotNow."""
         ...
 
     def follow(self, order: Order) -> None:

@@ -11,6 +11,8 @@ An order comes late, twice, or from a controller that no longer leads. Its epoch
     leave       running, this epoch                         saving
     give_back   saving or refused, this epoch or less       running
     give_back   away, a lower epoch                         running
+    give_back   running or ended, a lower epoch             the same, in this epoch
+    give_back   nothing: its file is lost                   running, if a container is there
     clear       anything, or nothing                        fenced
     any         any other                                   none
 
@@ -25,6 +27,10 @@ LEASE_S = 90.0
 """An arrival that was not confirmed ends after this time without contact."""
 RESERVED_S = 600.0
 """How long room is kept."""
+KEPT_S = 90_000.0
+"""How long the epoch of a removed job is known: an hour longer than the controller's record."""
+GRANTED_S = 600.0
+"""How long a checkpoint may be fetched, from when its job was away."""
 REFUSED_S = 60.0
 """How long a refusal to leave is reported, until the job can be asked again."""
 
@@ -32,6 +38,10 @@ RUNNING = (Phase.RUNNING, Phase.SAVING, Phase.REFUSED)
 """Phases in which its container runs."""
 OCCUPIES = (*RUNNING, Phase.PREPARED, Phase.ARRIVING)
 """Phases in which it needs room."""
+CLEARED = (Phase.FENCED, Phase.PREPARED, Phase.ARRIVING)
+"""What an earlier stay left is removed, and must not start again meanwhile."""
+LEFT = (Phase.FENCED, Phase.PREPARED, Phase.FAILED)
+"""Phases in which the job is not the cluster's here: the node may have one of that name."""
 
 
 def is_overtaken(epoch: int, order: Order) -> bool:
@@ -59,6 +69,8 @@ def next_phase(held: tuple[int, Phase] | None, order: Order) -> Phase | None:
         case Verb.GIVE_BACK:
             # Once it is away at this epoch another node may own it by now.
             returns = order.epoch > epoch and phase is Phase.AWAY
+            if order.epoch > epoch and phase in (Phase.RUNNING, Phase.ENDED):
+                return phase
             stays = phase in (Phase.SAVING, Phase.REFUSED)
             return Phase.RUNNING if returns or stays else None
         case Verb.CLEAR:
@@ -68,6 +80,7 @@ def next_phase(held: tuple[int, Phase] | None, order: Order) -> Phase | None:
 _FIRST = {
     Verb.PREPARE: Phase.PREPARED,
     Verb.ARRIVE: Phase.ARRIVING,
+    Verb.GIVE_BACK: Phase.RUNNING,
     Verb.CLEAR: Phase.FENCED,
 }
 """Where nothing is held of the job."""

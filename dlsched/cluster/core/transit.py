@@ -8,13 +8,14 @@ is the present owner's; `-` stands for none or a lower epoch.
     -----------------  ----------------------------     --------------------  ----------------
     placed on A e      A -, never started               -                     arrive A e
                        A saving e                       -                     give_back A e
-                       A away e                         returning on A, e + 1 -
+                       A away e, or - and started       returning on A, e + 1 -
                        A ended e                        ended                 -
                        another node has less than e     -                     clear it
     leaving A to B e   A running e, B prepared e        -                     leave A e
                        A away e, B prepared e           moving on B, e + 1    -
                        A ended e                        placed on A e         -
                        A refused e, B not prepared      placed on A e         -
+                       A -                              returning on A, e + 1 -
                        A silent                         -                     -
     moving on B e      B - or prepared                  -                     arrive B e from A
                        B running e, step >= saved       placed on B e         -
@@ -126,6 +127,11 @@ class _Case:
         """Whether the owner has answered."""
         return self.record.on in self.held.answered
 
+    @property
+    def has_lost(self) -> bool:
+        """Whether the owner holds nothing of it any more."""
+        return self.answers and self.owner is None
+
     def order(self, verb: Verb, node: str | None, epoch: int | None = None) -> Order:
         record = self.record
         assert node is not None
@@ -139,10 +145,8 @@ def _placed(case: _Case) -> Acts:
         assert own is not None
         state = RecordState.ENDED
         return Acts(replace(record, state=state, exit_code=own.exit_code, why=own.why))
-    if _is(own, record.epoch, Phase.AWAY):
-        # A new epoch: a late order of this one must not bring it back once another node owns it.
-        state = RecordState.RETURNING
-        return Acts(replace(record, state=state, source=record.on, epoch=record.epoch + 1))
+    if _is(own, record.epoch, Phase.AWAY) or (case.has_lost and record.epoch != record.first):
+        return Acts(_given_back(record))
     if _is(own, record.epoch, Phase.SAVING):
         orders = (*orders, case.order(Verb.GIVE_BACK, record.on))
     elif case.answers and _before(own, record.epoch) and record.epoch == record.first:
@@ -152,6 +156,8 @@ def _placed(case: _Case) -> Acts:
 
 def _leaving(case: _Case) -> Acts:
     record, own = case.record, case.owner
+    if case.has_lost:
+        return Acts(_given_back(record), failed=f"{record.on} has lost its file")
     if own is None:
         return Acts()
     stays = replace(record, state=RecordState.PLACED, target=None)
@@ -225,9 +231,9 @@ def _undoing(case: _Case) -> Acts:
 
 def _returning(case: _Case) -> Acts:
     record, own = case.record, case.owner
-    if own is None:
+    if own is None and not case.answers:
         return Acts()
-    if own.epoch < record.epoch:
+    if _before(own, record.epoch):
         return Acts(orders=(case.order(Verb.GIVE_BACK, record.on),))
     return Acts(replace(record, state=RecordState.PLACED, source=None, saved=None))
 
@@ -244,6 +250,13 @@ _ROWS: dict[RecordState, Callable[[_Case], Acts]] = {
     RecordState.RETURNING: _returning,
     RecordState.ENDED: _ended,
 }
+
+
+def _given_back(record: Record) -> Record:
+    """It is to go on where it is. A new epoch: a late order of this one must not bring it back once
+    another node owns it."""
+    state, epoch = RecordState.RETURNING, record.epoch + 1
+    return replace(record, state=state, source=record.on, target=None, epoch=epoch)
 
 
 def _clear_others(case: _Case, owners: Collection[str]) -> tuple[Order, ...]:

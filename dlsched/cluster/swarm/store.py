@@ -245,7 +245,7 @@ class SwarmStore:
     # ------------------------------------------------------------------ reading
 
     def _read(self) -> _Read:
-        """Everything at once: a job of which one half cannot be read is left out whole, lest it
+        """Everything in one call: a job of which one half cannot be read is left out whole, lest it
         count as no longer desired, or as not yet placed."""
         read, names = _Read(), self._names
         unread = set()

@@ -120,11 +120,16 @@ class SimulatedAgent:
         own.saved = Saved(training.step, digest, job.checkpoint.size_bytes)
 
     def _give_back(self, order: Order, own: HeldJob | None, now_s: float) -> None:
-        assert own is not None
+        if own is None:
+            self.held[order.job] = HeldJob(order.epoch, Phase.RUNNING, now_s)
+            self.node.assign(self.node.jobs[order.job].spec)
+            return
         if own.phase is Phase.AWAY:
             assert own.kept is not None
             self._start(order.job, own, own.kept)
-        own.epoch, own.phase, own.since_s = order.epoch, Phase.RUNNING, now_s
+        if own.phase is not Phase.ENDED:
+            own.phase = Phase.RUNNING
+        own.epoch, own.since_s = order.epoch, now_s
         own.due_s, own.why, own.confirmed = math.inf, "", True
 
     def _clear(self, order: Order, _own: HeldJob | None, now_s: float) -> None:

@@ -20,6 +20,9 @@ from dlsched.cluster.core.records import Order
 from dlsched.cluster.core.reports import NodeReport
 from dlsched.cluster.wire import ReportRequest, request_bytes
 
+REPORT = "POST /v1/cluster/report"
+CHECKPOINT = "GET /v1/cluster/jobs/train/checkpoint?epoch=8"
+REFUSED = (ssl.SSLError, ConnectionError, BrokenPipeError)
 NODE_S = 1000.0
 """What the node's clock says."""
 

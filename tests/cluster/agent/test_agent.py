@@ -2,38 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from concurrent.futures import Future
 from pathlib import Path
 
 import pytest
 
-from dlsched.cluster.agent.agent import GRANTED_S, KEPT_S
-from dlsched.cluster.core.following import LEASE_S, RESERVED_S
+from dlsched.cluster.core.following import GRANTED_S, KEPT_S, RESERVED_S
 from dlsched.cluster.core.records import Order, Phase, RecordState, Saved, Verb
-from dlsched.control.ledger.desired import Desired
-from dlsched.model.errors import EngineUnavailable
 from tests.cluster.agent.world import (
     FILE,
     JOB,
     MOVABLE_S,
     SHARED,
     TEXT,
-    Killed,
-    NodeUnderTest,
     PlayedNode,
     World,
+    phase,
 )
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> World:
-    return World(tmp_path)
-
-
-def phase(world: World, node: str) -> Phase | None:
-    held = {one.job: one for one in world.nodes[node].agent.report({}, frozenset()).holdings}
-    return held[JOB].phase if JOB in held else None
 
 
 def test_a_job_is_placed_and_runs(world: World) -> None:
@@ -164,69 +148,6 @@ def test_room_that_is_kept_lapses(world: World) -> None:
     assert phase(world, "b") is None
 
 
-@pytest.mark.parametrize(
-    "order",
-    [
-        Order(Verb.CLEAR, "b", JOB, 2),
-        Order(Verb.CLEAR, "b", JOB, 7),
-        Order(Verb.ARRIVE, "b", JOB, 7, text=TEXT),
-    ],
-)
-def test_what_is_fetched_ends_with_its_epoch(world: World, order: Order) -> None:
-    target = arriving(world)
-    assert target.fetches.ended == []
-    (came,) = target.folder.glob("cluster/incoming/*")
-    world.deliver(order)
-    target.cycle()
-    assert target.fetches.ended == [JOB]
-    assert not came.exists()
-
-
-def arriving(world: World) -> NodeUnderTest:
-    """The node that a checkpoint comes to, but never whole."""
-    target = world.nodes["b"]
-    target.fetches.ended.clear()
-    target.fetches.slow = True
-    world.seconds(MOVABLE_S)
-    world.move("b")
-    world.until(lambda: bool(list(target.folder.glob("cluster/incoming/*"))))
-    target.fetches.ended.clear()
-    return target
-
-
-def test_how_much_has_come_is_reported(world: World) -> None:
-    target = arriving(world)
-    for came in (None, 0, 5):
-        target.fetches.came = came
-        target.cycle()
-        (held,) = target.agent.report({}, frozenset()).holdings
-        assert (held.phase, held.came_bytes) == (Phase.ARRIVING, came)
-    target.fetches.slow = False
-    world.seconds(4)
-    (held,) = target.agent.report({}, frozenset()).holdings
-    assert (held.phase, held.came_bytes) == (Phase.RUNNING, None)
-
-
-def test_a_fetch_ends_without_a_manager(world: World) -> None:
-    target = arriving(world)
-    world.cut = {"b"}
-    world.seconds(int(LEASE_S) + 3)
-    assert target.fetches.ended and not list(target.folder.glob("cluster/incoming/*"))
-    target.fetches.slow = False
-    world.seconds(3)
-    assert not target.engine.started_from
-    assert phase(world, "b") is Phase.FAILED
-
-
-def test_an_arrival_that_no_manager_confirms_ends(world: World) -> None:
-    world.seconds(MOVABLE_S)
-    world.move("b")
-    world.until(lambda: world.runs_on("b"))
-    world.cut = {"b"}
-    world.seconds(int(LEASE_S) + 3)
-    assert not world.runs_on("b")
-
-
 def test_a_checkpoint_is_for_one_node_and_ten_minutes(world: World) -> None:
     world.seconds(MOVABLE_S)
     world.nodes["b"].alive = False
@@ -240,49 +161,6 @@ def test_a_checkpoint_is_for_one_node_and_ten_minutes(world: World) -> None:
         assert own.agent.checkpoint(job, epoch, peer) is None
     world.now += GRANTED_S + 1
     assert own.agent.checkpoint(JOB, 2, "b") is None
-
-
-def test_a_checkpoint_that_was_changed_on_the_way_is_not_used(world: World) -> None:
-    world.seconds(MOVABLE_S)
-    world.move("b")
-    world.until(lambda: world.record.state is RecordState.MOVING)
-    for archive in world.nodes["a"].folder.glob("cluster/outgoing/*.tar"):
-        archive.write_text("9")
-    world.seconds(20)
-    assert world.record.on == "a" and world.runs_on("a")
-    assert world.nodes["b"].engine.started_from == []
-
-
-def test_a_disk_that_takes_nothing_follows_nothing(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    agent = world.nodes["a"].agent
-
-    def full(_: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    with monkeypatch.context() as patched:
-        patched.setattr(agent._held, "secure", full)
-        world.seconds(3)
-        assert not world.runs_on("a")
-        (alarm,) = agent.alarms()
-        assert "No space left on device" in alarm.text
-    world.seconds(3)
-    assert world.runs_on("a") and agent.alarms() == ()
-
-
-def test_a_lost_file_leaves_the_container_alone(world: World) -> None:
-    world.seconds(5)
-    node = world.nodes["a"]
-    (node.folder / "cluster/jobs" / f"{JOB}.json").write_text("{")
-    world.cut = {"a"}
-    node.begin()
-    world.seconds(3)
-    assert world.runs_on("a")
-    world.cut = set()
-    world.seconds(3)  # the controller gives it to the node again
-    assert world.runs_on("a") and phase(world, "a") is Phase.RUNNING
-    assert len(node.engine.started_from) == 1
 
 
 def test_a_job_that_is_still_being_removed_is_not_reported_as_removed(world: World) -> None:
@@ -300,19 +178,6 @@ def test_a_job_that_is_still_being_removed_is_not_reported_as_removed(world: Wor
     assert world.record.on == "a" and world.runs_on("a")
 
 
-def test_a_lost_file_starts_no_job_that_is_away(world: World) -> None:
-    world.seconds(MOVABLE_S)
-    world.move("b")
-    world.until(lambda: world.runs_on("b"))
-    node = world.nodes["a"]
-    (node.folder / "cluster/jobs" / f"{JOB}.json").write_text("{")
-    for _ in range(2):  # the broken file is moved aside by the first
-        node.begin()
-        world.seconds(2)
-    world.seconds(20)
-    assert world.record.on == "b" and world.runs_on("b") and not world.runs_on("a")
-
-
 def test_the_epoch_of_a_removed_job_is_forgotten_at_last(world: World) -> None:
     world.seconds(5)
     world.desired = {}
@@ -322,54 +187,6 @@ def test_the_epoch_of_a_removed_job_is_forgotten_at_last(world: World) -> None:
     world.cut = {"a", "b"}
     world.second()
     assert phase(world, "a") is None
-
-
-def test_a_job_of_the_nodes_own_folder_keeps_its_name(world: World) -> None:
-    node = world.nodes["a"]
-    node.own = Desired(specs={JOB: world.desired[JOB].spec}, sources={JOB: "own.yaml"})
-    world.desired = {}
-    world.second()
-    problem = world.deliver(Order(Verb.PREPARE, "a", JOB, 1, text=TEXT))
-    assert problem == f"{JOB}: this node has a job of its own of that name"
-
-
-WRITES = 9
-"""Of a placement and a move, on both nodes together."""
-
-
-@pytest.mark.parametrize("after", [False, True], ids=["before it is written", "once it is written"])
-@pytest.mark.parametrize("write", range(1, WRITES + 1))
-def test_an_agent_that_is_killed_at_a_write_goes_on(
-    tmp_path: Path, write: int, after: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    world = World(tmp_path)
-    writes = 0
-
-    def killing(secure: Callable[[object], None]) -> Callable[[object], None]:
-        def killed(record: object) -> None:
-            nonlocal writes
-            writes += 1
-            if writes == write and not after:
-                raise Killed
-            secure(record)
-            if writes == write:
-                raise Killed
-
-        return killed
-
-    for node in world.nodes.values():
-        monkeypatch.setattr(node.agent._held, "secure", killing(node.agent._held.secure))
-    world.seconds(MOVABLE_S)
-    world.move("b")
-    world.seconds(20)
-    for node in world.nodes.values():
-        if not node.alive:
-            node.begin()
-    assert writes >= write
-    world.seconds(300)
-    assert world.record.state is RecordState.PLACED
-    assert world.runs_on(world.record.on)
-    assert sum(world.runs_on(name) for name in world.nodes) == 1
 
 
 def test_saved_is_what_the_source_reported(world: World) -> None:
@@ -400,80 +217,6 @@ def test_a_job_that_left_for_nothing_starts_again_in_a_new_epoch(world: World) -
     assert (world.record.epoch, world.record.state) == (2, RecordState.PLACED)
 
 
-def test_an_arrival_whose_confirmation_was_lost_goes_on(world: World) -> None:
-    world.seconds(MOVABLE_S)
-    world.move("b")
-    world.until(lambda: world.record.on == "b" and world.record.state is RecordState.PLACED)
-    world.cut = {"b"}  # its agent does not learn of it
-    world.seconds(int(LEASE_S) + 3)
-    assert not world.runs_on("b")
-    world.cut = set()
-    world.seconds(5)
-    assert world.runs_on("b") and phase(world, "b") is Phase.RUNNING
-
-
-def test_what_is_asked_to_leave_needs_no_more_confirmation(world: World) -> None:
-    world.seconds(MOVABLE_S)
-    world.move("b")
-    world.until(lambda: world.record.on == "b" and world.record.state is RecordState.PLACED)
-    world.nodes["b"].engine.saves = False
-    world.deliver(Order(Verb.LEAVE, "b", JOB, 2, target="a"))
-    world.cut = {"b"}
-    world.seconds(int(LEASE_S) + 3)
-    assert world.runs_on("b")
-
-
-def test_a_file_that_cannot_be_removed_ends_no_cycle(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def stays(_path: Path, missing_ok: bool = False) -> None:
-        raise OSError(5, "Input/output error")
-
-    world.seconds(MOVABLE_S)
-    world.move("b")
-    world.until(lambda: world.runs_on("b"))
-    with monkeypatch.context() as patched:
-        patched.setattr(Path, "unlink", stays)
-        patched.setattr(PlayedNode, "clear", lambda *_: None)
-        world.desired = {}
-        world.seconds(5)
-    assert phase(world, "b") is Phase.FENCED
-
-
-def test_a_digest_of_an_earlier_arrival_is_not_taken_for_the_present_ones(world: World) -> None:
-    world.seconds(MOVABLE_S)
-    target = world.nodes["b"].agent
-    digest_of, pending = target._digest_of, Future[str]()
-    target._digest_of = lambda _: pending
-    world.move("b")
-    world.until(lambda: phase(world, "b") is Phase.ARRIVING)
-    world.seconds(3)
-    target._digest_of = digest_of
-    world.deliver(Order(Verb.CLEAR, "b", JOB, 2))
-    world.seconds(10)
-    world.begin()
-    pending.set_result("of another archive")
-    world.until(lambda: world.runs_on("b"))
-
-
-def test_a_checkpoint_that_cannot_be_read_now_is_read_later(world: World) -> None:
-    world.seconds(MOVABLE_S)
-    target = world.nodes["b"].agent
-    digest_of, failed = target._digest_of, Future[str]()
-    failed.set_exception(EngineUnavailable("no thread can be started"))
-    target._digest_of = lambda _: failed
-    world.move("b")
-    world.until(lambda: phase(world, "b") is Phase.ARRIVING)
-    world.seconds(10)
-    (held,) = target.report({}, frozenset()).holdings
-    line = "its checkpoint is not read yet: no thread can be started"
-    assert (held.phase, held.why) == (Phase.ARRIVING, line)
-    target._digest_of = digest_of
-    world.until(lambda: world.runs_on("b"))
-    (held,) = target.report({}, frozenset()).holdings
-    assert (held.phase, held.why) == (Phase.RUNNING, "")
-
-
 def test_what_is_still_to_be_removed_does_not_start_again(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -487,26 +230,6 @@ def test_what_is_still_to_be_removed_does_not_start_again(
         world.second()
     world.nodes["a"].begin()
     assert not world.runs_on("a")
-
-
-def test_archives_that_no_job_needs_are_removed_at_the_start(world: World) -> None:
-    folder = world.nodes["a"].folder / "cluster"
-    left = [folder / "outgoing/other-e1.tar", folder / f"incoming/.{JOB}-e7.tar.tmp"]
-    for path in left:
-        path.write_text("1")
-    world.nodes["a"].begin()
-    assert not any(path.exists() for path in left)
-
-
-def test_a_name_that_the_cluster_used_here_is_the_nodes_own_again(world: World) -> None:
-    world.seconds(3)
-    job, world.desired = world.desired[JOB], {}
-    world.seconds(5)
-    assert phase(world, "a") is Phase.FENCED
-    world.nodes["a"].own = Desired(specs={JOB: job.spec}, sources={JOB: "own.yaml"})
-    world.second()
-    problem = world.deliver(Order(Verb.ARRIVE, "a", JOB, 2, text=TEXT))
-    assert problem == f"{JOB}: this node has a job of its own of that name"
 
 
 def test_room_that_lapses_lets_no_earlier_order_in(world: World) -> None:

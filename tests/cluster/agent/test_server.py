@@ -1,32 +1,30 @@
-"""Who may ask an agent what, over real TLS, and how much one caller may take."""
+"""Who may ask an agent what, over real TLS."""
 
 from __future__ import annotations
 
 import contextlib
 import logging
-import os
 import socket
 import ssl
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from dlsched.api import server as api_server
-from dlsched.cluster.agent import tls as tls_module
 from dlsched.cluster.agent.ports import OrderRefused
-from dlsched.cluster.agent.server import PEER_CONNECTIONS_MAX, AgentServer
+from dlsched.cluster.agent.server import AgentServer
 from dlsched.cluster.certificates import MANAGER, Certificates
 from dlsched.cluster.core.records import Order, Saved, Verb
-from dlsched.cluster.wire import ORDER_BYTES, order_bytes, read_report
+from dlsched.cluster.wire import order_bytes, read_report
 from tests.cluster.agent.serving import (
+    CHECKPOINT,
     NODE_S,
+    REFUSED,
+    REPORT,
     FakeAgent,
-    answered,
     asked,
     connected,
-    free_port,
     named,
     said,
     serving,
@@ -36,51 +34,8 @@ from tests.cluster.authority import Authority
 
 pytestmark = pytest.mark.process
 
-REPORT = "POST /v1/cluster/report"
-CHECKPOINT = "GET /v1/cluster/jobs/train/checkpoint?epoch=8"
+GIVES = "POST /v1/cluster/jobs/train/leave"
 LEAVE = Order(Verb.LEAVE, "node-1", "train", 7, target="node-2")
-REFUSED = (ssl.SSLError, ConnectionError, BrokenPipeError)
-
-
-@pytest.fixture(scope="module")
-def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    return Authority(tmp_path_factory.mktemp("authority")).make()
-
-
-@pytest.fixture(scope="module")
-def own(authority: Authority) -> Certificates:
-    return authority.node("node-1")
-
-
-@pytest.fixture(scope="module")
-def worker(authority: Authority) -> Certificates:
-    return authority.node("node-2")
-
-
-@pytest.fixture(scope="module")
-def manager(authority: Authority) -> Certificates:
-    return authority.node("boss", MANAGER)
-
-
-@pytest.fixture
-def agent() -> FakeAgent:
-    return FakeAgent()
-
-
-@pytest.fixture
-def port() -> int:
-    return free_port()
-
-
-@pytest.fixture
-def server(agent: FakeAgent, own: Certificates, port: int) -> Iterator[AgentServer]:
-    with serving(agent, own, port) as made:
-        yield made
-
-
-@pytest.fixture
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(api_server, "ASK_WITHIN_S", 0.5)
 
 
 # ---------------------------------------------------------------------- what it answers
@@ -102,8 +57,7 @@ def test_a_manager_gets_the_report(
 def test_a_manager_gives_an_order(
     server: AgentServer, agent: FakeAgent, port: int, manager: Certificates
 ) -> None:
-    head = "POST /v1/cluster/jobs/train/leave"
-    assert asked(manager, port, head, order_bytes(LEAVE)) == (202, b"{}")
+    assert asked(manager, port, GIVES, order_bytes(LEAVE)) == (202, b"{}")
     assert agent.orders == [LEAVE]
 
 
@@ -128,34 +82,7 @@ def test_an_order_is_refused(
     body: bytes,
 ) -> None:
     agent.refuses = refusal
-    head = "POST /v1/cluster/jobs/train/leave"
-    assert asked(manager, port, head, order_bytes(LEAVE)) == (status, body)
-
-
-@pytest.mark.parametrize(
-    ("path", "order", "line"),
-    [
-        ("train/arrive", LEAVE, "the order is leave train, not 'arrive' 'train'"),
-        ("other/leave", LEAVE, "the order is leave train, not 'leave' 'other'"),
-        (
-            "train/leave",
-            Order(Verb.LEAVE, "node-2", "train", 7),
-            "the order is for node node-2; this one is node-1",
-        ),
-    ],
-)
-def test_an_order_for_another_job_verb_or_node_is_refused(
-    server: AgentServer,
-    agent: FakeAgent,
-    port: int,
-    manager: Certificates,
-    path: str,
-    order: Order,
-    line: str,
-) -> None:
-    answer = asked(manager, port, f"POST /v1/cluster/jobs/{path}", order_bytes(order))
-    assert said(answer) == (400, line)
-    assert agent.orders == []
+    assert asked(manager, port, GIVES, order_bytes(LEAVE)) == (status, body)
 
 
 def test_the_node_that_a_job_moves_to_gets_its_checkpoint(
@@ -179,76 +106,74 @@ def test_the_node_that_a_job_moves_to_gets_its_checkpoint(
     assert said(asked(worker, port, CHECKPOINT)) == (403, line)
 
 
-@pytest.mark.parametrize(
-    ("query", "status", "line"),
-    [
-        ("train/checkpoint?epoch=7", 404, "no checkpoint of 'train', epoch 7, is kept for node-2"),
-        ("other/checkpoint?epoch=8", 404, "no checkpoint of 'other', epoch 8, is kept for node-2"),
-        ("train/checkpoint", 400, "epoch is '', must be a whole number"),
-        ("train/checkpoint?epoch=-8", 400, "epoch is '-8', must be a whole number"),
-        ("train/checkpoint?epoch=99999999999999999999", 400, "epoch is '9999"),
-        ("..%2f..%2fetc/checkpoint?epoch=8", 403, "node-2 is no manager"),
-    ],
-)
-def test_other_checkpoints_are_refused(
-    server: AgentServer,
-    agent: FakeAgent,
-    port: int,
-    manager: Certificates,
-    worker: Certificates,
-    tmp_path: Path,
-    query: str,
-    status: int,
-    line: str,
-) -> None:
-    agent.archives["train", 8, "node-2"] = tmp_path
-    asked(manager, port, REPORT, named("node-1", "node-2"))
-    answer = said(asked(worker, port, f"GET /v1/cluster/jobs/{query}"))
-    assert answer[0] == status
-    assert answer[1].startswith(line)
-
-
 @pytest.mark.parametrize("kind", ["absent", "folder", "link"])
 def test_only_a_plain_file_is_sent(
-    server: AgentServer,
-    agent: FakeAgent,
-    port: int,
-    manager: Certificates,
-    worker: Certificates,
-    tmp_path: Path,
-    kind: str,
+    archive: Path, port: int, worker: Certificates, tmp_path: Path, kind: str
 ) -> None:
     secret = tmp_path / "secret"
     secret.write_text("secret")
-    path = {"absent": tmp_path / "x", "folder": tmp_path, "link": tmp_path / "link"}[kind]
-    (tmp_path / "link").symlink_to(secret)
-    agent.archives["train", 8, "node-2"] = path
-    asked(manager, port, REPORT, named("node-2"))
+    if kind == "folder":
+        archive.mkdir()
+    elif kind == "link":
+        archive.symlink_to(secret)
     assert said(asked(worker, port, CHECKPOINT))[0] == 404
 
 
-# ---------------------------------------------------------------------- who is let in
+# ---------------------------------------------------------------------- who may ask
+
+
+BOSS, WORKER = "boss", "node-2"
+JOBS = "/v1/cluster/jobs"
+OTHERS = Order(Verb.LEAVE, "node-2", "train", 7)
+BODIES = (b"", b"{", b"\xff", b'{"v":2}', b"[" * 10_000)
+ONLY = "node-2 is no manager: it may only ask for a checkpoint"
 
 
 @pytest.mark.parametrize(
-    "head",
+    ("caller", "head", "body", "status", "line"),
     [
-        REPORT,
-        "POST /v1/cluster/jobs/train/leave",
-        "POST /v1/cluster/jobs/train/checkpoint?epoch=8",
-        "HEAD /v1/cluster/jobs/train/checkpoint?epoch=8",
-        "GET /v1/cluster/jobs/train/checkpoint/x?epoch=8",
-        "GET /v1/report",
-        "GET /",
+        # Orders for another verb, job or node.
+        (BOSS, f"POST {JOBS}/train/arrive", LEAVE, 400, "the order is leave train, not 'arrive' "),
+        (BOSS, f"POST {JOBS}/other/leave", LEAVE, 400, "the order is leave train, not 'leave' 'o"),
+        (BOSS, GIVES, OTHERS, 400, "the order is for node node-2; this one is node-1"),
+        # Other checkpoints than the one that is kept for it.
+        (WORKER, f"GET {JOBS}/train/checkpoint?epoch=7", b"", 404, "no checkpoint of 'train', "),
+        (WORKER, f"GET {JOBS}/other/checkpoint?epoch=8", b"", 404, "no checkpoint of 'other', "),
+        (WORKER, f"GET {JOBS}/train/checkpoint", b"", 400, "epoch is '', must be a whole"),
+        (WORKER, f"GET {JOBS}/train/checkpoint?epoch=-8", b"", 400, "epoch is '-8', must be"),
+        (WORKER, f"GET {JOBS}/train/checkpoint?epoch={'9' * 20}", b"", 400, "epoch is '9999"),
+        (WORKER, f"GET {JOBS}/..%2f..%2fetc/checkpoint?epoch=8", b"", 403, ONLY),
+        # A worker may do nothing but ask for one.
+        (WORKER, REPORT, LEAVE, 403, ONLY),
+        (WORKER, GIVES, LEAVE, 403, ONLY),
+        (WORKER, f"POST {JOBS}/train/checkpoint?epoch=8", LEAVE, 403, ONLY),
+        (WORKER, f"HEAD {JOBS}/train/checkpoint?epoch=8", LEAVE, 403, ""),
+        (WORKER, f"GET {JOBS}/train/checkpoint/x?epoch=8", LEAVE, 403, ONLY),
+        (WORKER, "GET /v1/report", LEAVE, 403, ONLY),
+        (WORKER, "GET /", LEAVE, 403, ONLY),
+        # Bodies that are no messages.
+        *((BOSS, REPORT, body, 400, "the request: ") for body in BODIES),
+        *((BOSS, GIVES, body, 400, "the order: ") for body in BODIES),
     ],
 )
-def test_a_worker_may_nothing_but_ask_for_a_checkpoint(
-    server: AgentServer, agent: FakeAgent, port: int, worker: Certificates, head: str
+def test_a_request_is_refused_in_one_line(
+    archive: Path,
+    agent: FakeAgent,
+    port: int,
+    manager: Certificates,
+    worker: Certificates,
+    caller: str,
+    head: str,
+    body: bytes | Order,
+    status: int,
+    line: str,
 ) -> None:
-    status, body = asked(worker, port, head, order_bytes(LEAVE))
-    assert status == 403
-    if not head.startswith("HEAD"):
-        assert b"node-2 is no manager: it may only ask for a checkpoint" in body
+    archive.write_bytes(b"checkpoint")
+    agent.placed.clear()
+    message = order_bytes(body) if isinstance(body, Order) else body
+    answer = asked(manager if caller == BOSS else worker, port, head, message)
+    assert answer[0] == status
+    assert line == "" or said(answer)[1].startswith(line)
     assert (agent.placed, agent.orders) == ([], [])
 
 
@@ -323,169 +248,6 @@ def test_plain_http_is_refused(server: AgentServer, agent: FakeAgent, port: int)
         with contextlib.suppress(ConnectionError):
             assert b"HTTP" not in plain.recv(1000)
     assert agent.placed == []
-
-
-# ---------------------------------------------------------------------- how much one may take
-
-
-@pytest.mark.parametrize("says_so", [True, False])
-def test_a_body_that_is_too_large_is_refused(
-    server: AgentServer, agent: FakeAgent, port: int, manager: Certificates, says_so: bool
-) -> None:
-    body = b" " * (ORDER_BYTES + 1)
-    if says_so:
-        answer = asked(manager, port, REPORT, body, size_bytes=1 << 40)
-    else:
-        with connected(manager, port) as tls:
-            tls.sendall(
-                f"{REPORT} HTTP/1.1\r\nHost: n\r\nTransfer-Encoding: chunked\r\n\r\n".encode()
-            )
-            tls.sendall(f"{len(body):x}\r\n".encode() + body)
-            answer = answered(tls)
-    assert said(answer) == (413, "the body has more than 256 KiB")
-    assert agent.placed == []
-
-
-@pytest.mark.usefixtures("impatient")
-def test_a_body_that_comes_too_slowly_is_refused(
-    server: AgentServer, agent: FakeAgent, port: int, manager: Certificates
-) -> None:
-    with connected(manager, port) as tls:
-        tls.sendall(f"{REPORT} HTTP/1.1\r\nHost: n\r\nContent-Length: 1000\r\n\r\n".encode())
-        for _ in range(4):
-            time.sleep(0.2)
-            tls.sendall(b" ")
-        assert said(answered(tls)) == (408, "the body did not come in time")
-        assert tls.recv(1) == b""
-    assert agent.placed == []
-
-
-@pytest.mark.usefixtures("impatient")
-@pytest.mark.parametrize("half", [b"", b"POST /v1/clu"])
-def test_half_a_request_does_not_stay(
-    server: AgentServer, port: int, manager: Certificates, half: bytes
-) -> None:
-    with connected(manager, port) as tls:
-        tls.sendall(half)
-        with contextlib.suppress(ConnectionError, ssl.SSLError):
-            assert tls.recv(1) == b""
-
-
-@pytest.mark.usefixtures("impatient")
-def test_half_a_handshake_does_not_stay(server: AgentServer, port: int) -> None:
-    with socket.create_connection(("127.0.0.1", port), timeout=30.0) as plain:
-        plain.sendall(b"\x16\x03\x01")
-        with contextlib.suppress(ConnectionError):
-            assert plain.recv(1) == b""
-
-
-def test_many_half_handshakes_keep_no_manager_out(
-    server: AgentServer, port: int, manager: Certificates, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(tls_module, "HANDSHAKES_MAX", 4)
-    monkeypatch.setattr(api_server, "ASK_WITHIN_S", 60.0)
-    with contextlib.ExitStack() as opened:
-        half = [
-            opened.enter_context(socket.create_connection(("127.0.0.1", port), timeout=30.0))
-            for _ in range(6)
-        ]
-        for one in half[:2]:
-            with contextlib.suppress(ConnectionError):
-                assert one.recv(1) == b"", "the oldest made room"
-        assert asked(manager, port, REPORT, named("node-1"))[0] == 200
-
-
-@pytest.mark.parametrize(
-    "garbage", [b"\x00\x01\x02\r\n\r\n", b"GET / HTTP/9\r\n\r\n", b"x" * 100_000]
-)
-def test_what_is_not_http_is_refused(
-    server: AgentServer, agent: FakeAgent, port: int, manager: Certificates, garbage: bytes
-) -> None:
-    with connected(manager, port) as tls:
-        tls.sendall(garbage)
-        assert answered(tls)[0] == 400
-    assert asked(manager, port, REPORT, named("node-1"))[0] == 200
-
-
-def test_bodies_that_are_no_messages_are_refused_in_one_line(
-    server: AgentServer, port: int, manager: Certificates
-) -> None:
-    for body in (b"", b"{", b"\xff", b'{"v":2}', b"[" * 10_000):
-        status, line = said(asked(manager, port, REPORT, body))
-        assert status == 400
-        assert line.startswith("the request: ")
-        status, line = said(asked(manager, port, "POST /v1/cluster/jobs/train/leave", body))
-        assert status == 400
-        assert line.startswith("the order: ")
-
-
-def test_a_node_has_a_limit_of_connections_and_others_are_not_concerned(
-    server: AgentServer,
-    port: int,
-    manager: Certificates,
-    worker: Certificates,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    # Longer than this test waits, so that only the limit closes a connection.
-    monkeypatch.setattr(api_server, "ASK_WITHIN_S", 60.0)
-    with contextlib.ExitStack() as opened:
-        held = [opened.enter_context(connected(worker, port)) for _ in range(PEER_CONNECTIONS_MAX)]
-        for one in held:
-            one.sendall(b"GET / HTTP/1.1\r\n")
-        until(lambda: len(server._server.server_state.connections) == PEER_CONNECTIONS_MAX)
-        with pytest.raises(REFUSED):
-            answered(opened.enter_context(connected(worker, port)))
-        assert asked(manager, port, REPORT, named("node-1"))[0] == 200
-    until(lambda: not server._server.server_state.connections)
-    assert asked(worker, port, "GET /")[0] == 403
-
-
-@pytest.mark.usefixtures("impatient")
-def test_a_node_that_takes_nothing_of_a_checkpoint_is_cut_off(
-    server: AgentServer,
-    agent: FakeAgent,
-    port: int,
-    manager: Certificates,
-    worker: Certificates,
-    tmp_path: Path,
-) -> None:
-    archive = tmp_path / "train-e8.tar"
-    with archive.open("wb") as stream:
-        stream.truncate(256 << 20)
-    agent.archives["train", 8, "node-2"] = archive
-    asked(manager, port, REPORT, named("node-2"))
-    with connected(worker, port) as tls:
-        tls.sendall(f"{CHECKPOINT} HTTP/1.1\r\nHost: n\r\n\r\n".encode())
-        until(lambda: server._server.server_state.connections)
-        until(lambda: not server._server.server_state.connections)
-
-
-@pytest.mark.parametrize("change", ["shorter", "removed"])
-def test_a_checkpoint_that_changes_is_cut(
-    change: str,
-    server: AgentServer,
-    agent: FakeAgent,
-    port: int,
-    manager: Certificates,
-    worker: Certificates,
-    tmp_path: Path,
-) -> None:
-    archive = tmp_path / "train-e8.tar"
-    with archive.open("wb") as stream:
-        stream.truncate(256 << 20)
-    agent.archives["train", 8, "node-2"] = archive
-    asked(manager, port, REPORT, named("node-2"))
-    received = 0
-    with connected(worker, port) as tls:
-        tls.sendall(f"{CHECKPOINT} HTTP/1.1\r\nHost: n\r\n\r\n".encode())
-        with contextlib.suppress(*REFUSED):
-            while block := tls.recv(1 << 16):
-                received += len(block)
-                if change == "removed":
-                    archive.unlink(missing_ok=True)
-                else:
-                    os.truncate(archive, 0)
-    assert received < 255 << 20
 
 
 # ---------------------------------------------------------------------- over time

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from dlsched.cluster.agent.agent import AgentOptions, ClusterAgent
-from dlsched.cluster.agent.ports import OrderRefused
+from dlsched.cluster.agent.ports import Lost, OrderRefused
 from dlsched.cluster.agent.reporting import NodeFacts
 from dlsched.cluster.controller import ClusterController, ClusterPorts
 from dlsched.cluster.core.decider import ClusterDecider
@@ -20,13 +20,14 @@ from dlsched.cluster.core.job_memory import DesiredJob
 from dlsched.cluster.core.ledger import ClusterLedger
 from dlsched.cluster.core.model import ClusterDecision, ClusterMemory, ClusterSnapshot, Move
 from dlsched.cluster.core.policies.spread import SpreadParameters, SpreadPolicy
-from dlsched.cluster.core.records import Order, Record
+from dlsched.cluster.core.records import Order, Phase, Record
 from dlsched.cluster.core.reports import NodeReport
 from dlsched.cluster.store import Member, MemoryStore
 from dlsched.config.job import parse_spec
 from dlsched.control.ledger.desired import Desired
 from dlsched.estimate.learning import TOTAL_STEPS
 from dlsched.model.cycle import CycleReport
+from dlsched.model.errors import NotNow
 from dlsched.model.facts import ContainerFact, ContainerState, Sample
 from dlsched.model.leaving import Leaving, LeavingPhase
 from dlsched.model.spec import Checkpoint, JobSpec
@@ -80,7 +81,7 @@ class PlayedEngine:
     total_steps: int = TOTAL
     saves: bool = True
     breaks: bool = False
-    """Whether new containers fail at once."""
+    """Whether new containers fail immediately."""
     reports: bool = True
     """Whether jobs report their steps."""
     removes: bool = True
@@ -114,11 +115,16 @@ class PlayedNode:
         self.brought: dict[str, Path] = {}
         self.expected: dict[str, tuple[int, str, int]] = {}
 
-    def keep_away(self, jobs: Mapping[str, Path]) -> None:
+    def keep_away(self, jobs: Mapping[str, Path], lost: Lost) -> None:
         for job, one in self._engine.containers.items():
-            if job in jobs and one.aside:
+            archive = jobs.get(job) or lost(job, one.source)
+            if archive is not None and one.aside:
                 self._leaving[job] = Leaving(LeavingPhase.AWAY)
-                self._archives[job] = jobs[job]
+                self._archives[job] = archive
+
+    def is_aside(self, job: str) -> bool:
+        one = self._engine.containers.get(job)
+        return one is not None and one.aside
 
     def found(self) -> None:
         """What the first cycle does with containers that are set aside."""
@@ -129,6 +135,11 @@ class PlayedNode:
     def _start_again(self, one: Container) -> None:
         one.running, one.aside, one.reports = True, False, 0
         self._engine.started_from.append(one.step)
+
+    def hides(self, job: str) -> bool:
+        """Whether its container does not stand for it."""
+        leaving = self._leaving.get(job)
+        return leaving is not None and leaving.phase is LeavingPhase.AWAY
 
     def leave(self, job: str, checkpoint: Checkpoint, archive: Path, most_bytes: int) -> None:
         assert checkpoint.path == "/ckpt" and most_bytes > 0
@@ -235,7 +246,7 @@ class NodeUnderTest:
         self.begin()
 
     def begin(self) -> None:
-        """Start the agent anew from its files."""
+        """Start the agent again from its files."""
         self.node = PlayedNode(self.engine)
         self.fetches = Fetches(self)
         self.agent = ClusterAgent(
@@ -274,6 +285,7 @@ class NodeUnderTest:
                 progress=Progress(samples=one.samples(self.world.now)),
             )
             for job, one in self.engine.containers.items()
+            if not self.node.hides(job)
         ]
         views += [
             JobView(spec, JobState.FAILED if code else JobState.FINISHED, reason="it ended")
@@ -361,7 +373,11 @@ class World:
     def report(self, node: str, placed: Mapping[str, int]) -> NodeReport | None:
         if not self.reaches(node):
             return None
-        return replace(self.nodes[node].agent.report(placed, frozenset(self.nodes)), node=node)
+        try:
+            found = self.nodes[node].agent.report(placed, frozenset(self.nodes))
+        except NotNow:
+            return None
+        return replace(found, node=node)
 
     def send(self, order: Order) -> None:
         self.sent.append(order)
@@ -447,3 +463,20 @@ def _digest_of(path: Path) -> Future[str]:
     done: Future[str] = Future()
     done.set_result(hashlib.sha256(path.read_bytes()).hexdigest())
     return done
+
+
+def phase(world: World, node: str) -> Phase | None:
+    held = {one.job: one for one in world.nodes[node].agent.report({}, frozenset()).holdings}
+    return held[JOB].phase if JOB in held else None
+
+
+def arriving(world: World) -> NodeUnderTest:
+    """The node that a checkpoint comes to, but never whole."""
+    target = world.nodes["b"]
+    target.fetches.ended.clear()
+    target.fetches.slow = True
+    world.seconds(MOVABLE_S)
+    world.move("b")
+    world.until(lambda: bool(list(target.folder.glob("cluster/incoming/*"))))
+    target.fetches.ended.clear()
+    return target

@@ -24,14 +24,15 @@ HIGHER: dict[Verb, dict[Phase, str]] = {
     Verb.PREPARE: SAME[Verb.PREPARE] | {Phase.FENCED: "prepared"},
     Verb.ARRIVE: dict.fromkeys(Phase, "arriving"),
     Verb.LEAVE: dict.fromkeys(Phase, "none"),
-    Verb.GIVE_BACK: SAME[Verb.GIVE_BACK] | {Phase.AWAY: "running"},
+    Verb.GIVE_BACK: SAME[Verb.GIVE_BACK]
+    | {Phase.AWAY: "running", Phase.RUNNING: "running", Phase.ENDED: "ended"},
     Verb.CLEAR: dict.fromkeys(Phase, "fenced"),
 }
 NOTHING = {
     Verb.PREPARE: "prepared",
     Verb.ARRIVE: "arriving",
     Verb.LEAVE: "none",
-    Verb.GIVE_BACK: "none",
+    Verb.GIVE_BACK: "running",
     Verb.CLEAR: "fenced",
 }
 

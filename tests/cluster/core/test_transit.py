@@ -64,7 +64,11 @@ ROWS: list[tuple[str, Record, Told, Record | None, list[Order]]] = [
     ("start it", FIRST, {"a": None}, None, [order(Verb.ARRIVE, "a", 1)]),
     ("wait for its node", FIRST, {"b": None}, None, []),
     ("it runs", PLACED, {"a": has(Phase.RUNNING, 7), "b": None}, None, []),
-    ("never start it afresh", PLACED, {"a": None}, None, []),
+    ("its file is lost", PLACED, {"a": None}, STARTS_AGAIN, []),
+    ("its file is lost while it leaves", LEAVING, {"a": None, "b": PREPARED}, STARTS_AGAIN, []),
+    ("its file is lost while it is away", RETURNING, {"a": None}, None, [
+        order(Verb.GIVE_BACK, "a", 9)
+    ]),
     ("a late order to leave", PLACED, {"a": AWAY}, STARTS_AGAIN, []),
     (
         "it still saves", PLACED, {"a": has(Phase.SAVING, 7)}, None,

@@ -11,6 +11,7 @@ from pathlib import Path
 from dlsched.model.leaving import Leaving, LeavingPhase
 from dlsched.runtime.docker.background import begin
 from dlsched.runtime.docker.carrying import Packed, remove_archive
+from dlsched.runtime.docker.identity.labels import Inspected
 from dlsched.runtime.docker.moves.steps import Departure
 
 _log = logging.getLogger(__name__)
@@ -29,9 +30,12 @@ class Departures:
         self._hide = hide
         self._sweep = sweep
         self._all: dict[str, Departure] = {}
+        self._lost: Callable[[str, str], Path | None] = lambda *_: None
 
-    def keep(self, archives: Mapping[str, Path]) -> None:
-        """Jobs that left while an earlier agent ran, with their archives."""
+    def keep(self, archives: Mapping[str, Path], lost: Callable[[str, str], Path | None]) -> None:
+        """Jobs that left while an earlier agent ran, with their archives. `lost` returns the
+        archive of another job that left, by its name and the path of its file."""
+        self._lost = lost
         for job, archive in archives.items():
             self.begin(Departure(job, archive, leaving=Leaving(LeavingPhase.AWAY)))
         self.show()
@@ -47,6 +51,15 @@ class Departures:
         departure = self._all.get(job)
         gone = departure is not None and departure.leaving.phase is LeavingPhase.AWAY
         return departure if gone else None
+
+    def found(self, aside: Inspected) -> Departure | None:
+        """The departure of a job of which a container is found set aside; None: it returns."""
+        departure = self.away(aside.job)
+        if departure is None and (archive := self._lost(aside.job, aside.source)) is not None:
+            departure = Departure(aside.job, archive, leaving=Leaving(LeavingPhase.AWAY))
+            self.begin(departure)
+            self.show()
+        return departure
 
     def left(self, departure: Departure, packed: Packed) -> None:
         """It has left, and its archive is whole or its file is in shared storage."""
@@ -93,6 +106,6 @@ class Departures:
         return departure is not None and not departure.returns
 
     def _remove_archive(self, departure: Departure) -> None:
-        # At once, so that it cannot hit the archive of the next attempt.
+        # Not in the background, where it could hit the archive of the next attempt.
         with suppress(OSError):
             remove_archive(departure.archive)

@@ -41,9 +41,15 @@ class LeavingJobs:
         self._now_s = now_s
         self._forget_start = forget_start
 
-    def keep_away(self, jobs: Mapping[str, Path]) -> None:
-        """Before the first cycle: jobs whose containers stay set aside, with their archives."""
-        self._departures.keep(jobs)
+    def keep_away(self, jobs: Mapping[str, Path], lost: Callable[[str, str], Path | None]) -> None:
+        """Before the first cycle: jobs whose containers stay set aside, with their archives; `lost`
+        returns the archive of another that is found set aside and is to stay so, by its name and
+        the path of its file."""
+        self._departures.keep(jobs, lost)
+
+    def is_aside(self, job: str) -> bool:
+        """Whether a container of it stays set aside."""
+        return self._departures.away(job) is not None and self._moves.holds(job)
 
     def leave(self, job: str, checkpoint: Checkpoint, archive: Path, most_bytes: int) -> None:
         """Let a running job save a checkpoint, end it, set its container aside, pack what is below

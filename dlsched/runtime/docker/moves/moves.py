@@ -85,7 +85,7 @@ class Moves(Acting):
                 continue
             asked = first and not self._is_aside(one) and self._acts.was_asked(one.job)
             if self._is_aside(one) or (asked and one.state is ContainerState.EXITED):
-                away = self.departures.away(one.job) if self._is_aside(one) else None
+                away = self.departures.found(one) if self._is_aside(one) else None
                 step = Step.FOUND if away is None else Step.AWAY
                 self._moves[one.job] = move = JobMove(one.job, one, step, now_s, departure=away)
                 move.call.set_result(None)

@@ -363,7 +363,7 @@ def test_a_job_that_has_left_stays_away_when_another_agent_begins(node: Node) ->
     before = node.start(node.spec())
     node.left()
     node.rig.reopen()
-    node.jobs.keep_away({"trains": node.archive})
+    node.jobs.keep_away({"trains": node.archive}, lambda *_: None)
     for _ in range(20):
         seen = node.rig.observe()
         assert seen.containers == ()

@@ -122,7 +122,7 @@ class Node(World):
             self.forgotten.append,
         )
         if kept:
-            self.jobs.keep_away({"job": self.archive})
+            self.jobs.keep_away({"job": self.archive}, lambda *_: None)
 
     def hide(self, jobs: Set[str]) -> None:
         self.hidden = jobs
@@ -590,9 +590,33 @@ def test_what_had_not_left_when_its_agent_died_returns(node: Node) -> None:
     assert node.step == ""
 
 
+def test_one_whose_file_is_lost_stays_away(node: Node, tmp_path: Path) -> None:
+    node.leaves()
+    node.reopen(kept=False)
+    asked: list[tuple[str, str]] = []
+
+    def lost(job: str, source: str) -> Path:
+        asked.append((job, source))
+        return tmp_path / "job-e0.tar"
+
+    node.jobs.keep_away({}, lost)
+    node.acts.done.clear()
+    for _ in range(3):
+        node.see(GONE)
+    assert node.acts.done == []
+    assert node.hidden == {"job"} and node.phase is AWAY and node.jobs.is_aside("job")
+    assert set(asked) == {("job", GONE.source)}
+    node.jobs.give_back("job")
+    for _ in range(2):
+        node.see(GONE)
+    assert "bring_back" in node.acts.done
+    node.see(OLD)
+    assert not node.jobs.is_aside("job")
+
+
 def test_other_jobs_that_are_found_return_all_the_same(tmp_path: Path) -> None:
     node = Node(tmp_path)
-    node.jobs.keep_away({"other": tmp_path / "other.tar"})
+    node.jobs.keep_away({"other": tmp_path / "other.tar"}, lambda *_: None)
     for _ in range(2):
         node.see(GONE)
     assert node.acts.done == ["bring_back"]

@@ -1,0 +1,138 @@
+"""Checkpoints that come to a node, and jobs that begin with them."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+
+import pytest
+
+from dlsched.cluster.core.following import LEASE_S
+from dlsched.cluster.core.records import Order, Phase, RecordState, Verb
+from dlsched.model.errors import EngineUnavailable
+from tests.cluster.agent.world import (
+    JOB,
+    MOVABLE_S,
+    TEXT,
+    World,
+    arriving,
+    phase,
+)
+
+
+@pytest.mark.parametrize(
+    "order",
+    [
+        Order(Verb.CLEAR, "b", JOB, 2),
+        Order(Verb.CLEAR, "b", JOB, 7),
+        Order(Verb.ARRIVE, "b", JOB, 7, text=TEXT),
+    ],
+)
+def test_what_is_fetched_ends_with_its_epoch(world: World, order: Order) -> None:
+    target = arriving(world)
+    assert target.fetches.ended == []
+    (came,) = target.folder.glob("cluster/incoming/*")
+    world.deliver(order)
+    target.cycle()
+    assert target.fetches.ended == [JOB]
+    assert not came.exists()
+
+
+def test_how_much_has_come_is_reported(world: World) -> None:
+    target = arriving(world)
+    for came in (None, 0, 5):
+        target.fetches.came = came
+        target.cycle()
+        (held,) = target.agent.report({}, frozenset()).holdings
+        assert (held.phase, held.came_bytes) == (Phase.ARRIVING, came)
+    target.fetches.slow = False
+    world.seconds(4)
+    (held,) = target.agent.report({}, frozenset()).holdings
+    assert (held.phase, held.came_bytes) == (Phase.RUNNING, None)
+
+
+def test_a_fetch_ends_without_a_manager(world: World) -> None:
+    target = arriving(world)
+    world.cut = {"b"}
+    world.seconds(int(LEASE_S) + 3)
+    assert target.fetches.ended and not list(target.folder.glob("cluster/incoming/*"))
+    target.fetches.slow = False
+    world.seconds(3)
+    assert not target.engine.started_from
+    assert phase(world, "b") is Phase.FAILED
+
+
+def test_an_arrival_that_no_manager_confirms_ends(world: World) -> None:
+    world.seconds(MOVABLE_S)
+    world.move("b")
+    world.until(lambda: world.runs_on("b"))
+    world.cut = {"b"}
+    world.seconds(int(LEASE_S) + 3)
+    assert not world.runs_on("b")
+
+
+def test_a_checkpoint_that_was_changed_on_the_way_is_not_used(world: World) -> None:
+    world.seconds(MOVABLE_S)
+    world.move("b")
+    world.until(lambda: world.record.state is RecordState.MOVING)
+    for archive in world.nodes["a"].folder.glob("cluster/outgoing/*.tar"):
+        archive.write_text("9")
+    world.seconds(20)
+    assert world.record.on == "a" and world.runs_on("a")
+    assert world.nodes["b"].engine.started_from == []
+
+
+def test_an_arrival_whose_confirmation_was_lost_goes_on(world: World) -> None:
+    world.seconds(MOVABLE_S)
+    world.move("b")
+    world.until(lambda: world.record.on == "b" and world.record.state is RecordState.PLACED)
+    world.cut = {"b"}  # its agent does not learn of it
+    world.seconds(int(LEASE_S) + 3)
+    assert not world.runs_on("b")
+    world.cut = set()
+    world.seconds(5)
+    assert world.runs_on("b") and phase(world, "b") is Phase.RUNNING
+
+
+def test_what_is_asked_to_leave_needs_no_more_confirmation(world: World) -> None:
+    world.seconds(MOVABLE_S)
+    world.move("b")
+    world.until(lambda: world.record.on == "b" and world.record.state is RecordState.PLACED)
+    world.nodes["b"].engine.saves = False
+    world.deliver(Order(Verb.LEAVE, "b", JOB, 2, target="a"))
+    world.cut = {"b"}
+    world.seconds(int(LEASE_S) + 3)
+    assert world.runs_on("b")
+
+
+def test_a_digest_of_an_earlier_arrival_is_not_taken_for_the_present_ones(world: World) -> None:
+    world.seconds(MOVABLE_S)
+    target = world.nodes["b"].agent
+    digest_of, pending = target._digest_of, Future[str]()
+    target._digest_of = lambda _: pending
+    world.move("b")
+    world.until(lambda: phase(world, "b") is Phase.ARRIVING)
+    world.seconds(3)
+    target._digest_of = digest_of
+    world.deliver(Order(Verb.CLEAR, "b", JOB, 2))
+    world.seconds(10)
+    world.begin()
+    pending.set_result("of another archive")
+    world.until(lambda: world.runs_on("b"))
+
+
+def test_a_checkpoint_that_cannot_be_read_now_is_read_later(world: World) -> None:
+    world.seconds(MOVABLE_S)
+    target = world.nodes["b"].agent
+    digest_of, failed = target._digest_of, Future[str]()
+    failed.set_exception(EngineUnavailable("no thread can be started"))
+    target._digest_of = lambda _: failed
+    world.move("b")
+    world.until(lambda: phase(world, "b") is Phase.ARRIVING)
+    world.seconds(10)
+    (held,) = target.report({}, frozenset()).holdings
+    line = "its checkpoint is not read yet: no thread can be started"
+    assert (held.phase, held.why) == (Phase.ARRIVING, line)
+    target._digest_of = digest_of
+    world.until(lambda: world.runs_on("b"))
+    (held,) = target.report({}, frozenset()).holdings
+    assert (held.phase, held.why) == (Phase.RUNNING, "")

@@ -1,0 +1,163 @@
+"""How much one caller may take of an agent's server."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import ssl
+import time
+from pathlib import Path
+
+import pytest
+
+from dlsched.api import server as api_server
+from dlsched.cluster.agent import tls as tls_module
+from dlsched.cluster.agent.server import PEER_CONNECTIONS_MAX, AgentServer
+from dlsched.cluster.certificates import Certificates
+from dlsched.cluster.wire import ORDER_BYTES
+from tests.cluster.agent.serving import (
+    CHECKPOINT,
+    REFUSED,
+    REPORT,
+    FakeAgent,
+    answered,
+    asked,
+    connected,
+    named,
+    said,
+    until,
+)
+
+pytestmark = pytest.mark.process
+
+
+@pytest.mark.parametrize("says_so", [True, False])
+def test_a_body_that_is_too_large_is_refused(
+    server: AgentServer, agent: FakeAgent, port: int, manager: Certificates, says_so: bool
+) -> None:
+    body = b" " * (ORDER_BYTES + 1)
+    if says_so:
+        answer = asked(manager, port, REPORT, body, size_bytes=1 << 40)
+    else:
+        with connected(manager, port) as tls:
+            tls.sendall(
+                f"{REPORT} HTTP/1.1\r\nHost: n\r\nTransfer-Encoding: chunked\r\n\r\n".encode()
+            )
+            tls.sendall(f"{len(body):x}\r\n".encode() + body)
+            answer = answered(tls)
+    assert said(answer) == (413, "the body has more than 256 KiB")
+    assert agent.placed == []
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_body_that_comes_too_slowly_is_refused(
+    server: AgentServer, agent: FakeAgent, port: int, manager: Certificates
+) -> None:
+    with connected(manager, port) as tls:
+        tls.sendall(f"{REPORT} HTTP/1.1\r\nHost: n\r\nContent-Length: 1000\r\n\r\n".encode())
+        for _ in range(4):
+            time.sleep(0.2)
+            tls.sendall(b" ")
+        assert said(answered(tls)) == (408, "the body did not come in time")
+        assert tls.recv(1) == b""
+    assert agent.placed == []
+
+
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize("half", [b"", b"POST /v1/clu"])
+def test_half_a_request_does_not_stay(
+    server: AgentServer, port: int, manager: Certificates, half: bytes
+) -> None:
+    with connected(manager, port) as tls:
+        tls.sendall(half)
+        with contextlib.suppress(ConnectionError, ssl.SSLError):
+            assert tls.recv(1) == b""
+
+
+@pytest.mark.usefixtures("impatient")
+def test_half_a_handshake_does_not_stay(server: AgentServer, port: int) -> None:
+    with socket.create_connection(("127.0.0.1", port), timeout=30.0) as plain:
+        plain.sendall(b"\x16\x03\x01")
+        with contextlib.suppress(ConnectionError):
+            assert plain.recv(1) == b""
+
+
+def test_many_half_handshakes_keep_no_manager_out(
+    server: AgentServer, port: int, manager: Certificates, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tls_module, "HANDSHAKES_MAX", 4)
+    monkeypatch.setattr(api_server, "ASK_WITHIN_S", 60.0)
+    with contextlib.ExitStack() as opened:
+        half = [
+            opened.enter_context(socket.create_connection(("127.0.0.1", port), timeout=30.0))
+            for _ in range(6)
+        ]
+        for one in half[:2]:
+            with contextlib.suppress(ConnectionError):
+                assert one.recv(1) == b"", "the oldest made room"
+        assert asked(manager, port, REPORT, named("node-1"))[0] == 200
+
+
+@pytest.mark.parametrize(
+    "garbage", [b"\x00\x01\x02\r\n\r\n", b"GET / HTTP/9\r\n\r\n", b"x" * 100_000]
+)
+def test_what_is_not_http_is_refused(
+    server: AgentServer, agent: FakeAgent, port: int, manager: Certificates, garbage: bytes
+) -> None:
+    with connected(manager, port) as tls:
+        tls.sendall(garbage)
+        assert answered(tls)[0] == 400
+    assert asked(manager, port, REPORT, named("node-1"))[0] == 200
+
+
+def test_a_node_has_a_limit_of_connections_and_others_are_not_concerned(
+    server: AgentServer,
+    port: int,
+    manager: Certificates,
+    worker: Certificates,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # Longer than this test waits, so that only the limit closes a connection.
+    monkeypatch.setattr(api_server, "ASK_WITHIN_S", 60.0)
+    with contextlib.ExitStack() as opened:
+        held = [opened.enter_context(connected(worker, port)) for _ in range(PEER_CONNECTIONS_MAX)]
+        for one in held:
+            one.sendall(b"GET / HTTP/1.1\r\n")
+        until(lambda: len(server._server.server_state.connections) == PEER_CONNECTIONS_MAX)
+        with pytest.raises(REFUSED):
+            answered(opened.enter_context(connected(worker, port)))
+        assert asked(manager, port, REPORT, named("node-1"))[0] == 200
+    until(lambda: not server._server.server_state.connections)
+    assert asked(worker, port, "GET /")[0] == 403
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_node_that_takes_nothing_of_a_checkpoint_is_cut_off(
+    server: AgentServer, archive: Path, port: int, worker: Certificates
+) -> None:
+    with archive.open("wb") as stream:
+        stream.truncate(256 << 20)
+    with connected(worker, port) as tls:
+        tls.sendall(f"{CHECKPOINT} HTTP/1.1\r\nHost: n\r\n\r\n".encode())
+        until(lambda: server._server.server_state.connections)
+        until(lambda: not server._server.server_state.connections)
+
+
+@pytest.mark.parametrize("change", ["shorter", "removed"])
+def test_a_checkpoint_that_changes_is_cut(
+    archive: Path, port: int, worker: Certificates, change: str
+) -> None:
+    with archive.open("wb") as stream:
+        stream.truncate(256 << 20)
+    received = 0
+    with connected(worker, port) as tls:
+        tls.sendall(f"{CHECKPOINT} HTTP/1.1\r\nHost: n\r\n\r\n".encode())
+        with contextlib.suppress(*REFUSED):
+            while block := tls.recv(1 << 16):
+                received += len(block)
+                if change == "removed":
+                    archive.unlink(missing_ok=True)
+                else:
+                    os.truncate(archive, 0)
+    assert received < 255 << 20
