@@ -158,6 +158,7 @@ class App {
     const shown = this.zoomed ?? this.stood ?? range;
     this.changes.show(changes.filter((one) => one.x >= shown.from && one.x <= shown.to), this.selected);
     this.changes.ask(changes, this.selected);
+    const { theme } = this; // it may change before the second frame, and both are then drawn again
     // Each in a frame of its own, so that none is long.
     requestAnimationFrame(() => {
       this.ratio.show(ratioLines(this, series), shown, changes);
@@ -165,7 +166,7 @@ class App {
         this.limits.show(limitLines(this, series), shown, changes);
         if (this.pointed !== undefined) for (const chart of [this.ratio, this.limits]) chart.point(this.pointed);
         this.pointed = undefined;
-        setData(document.body, "drawn", this.theme);
+        setData(document.body, "drawn", theme);
       });
     });
   }
