@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from dlsched.cluster.agent.agent import GRANTED_S, KEPT_S
-from dlsched.cluster.core.following import LEASE_S, RESERVED_S
+from dlsched.cluster.core.following import RESERVED_S
+from dlsched.cluster.core.leases import LEASE_S
 from dlsched.cluster.core.records import Order, Phase, RecordState, Saved, Verb
 from dlsched.control.ledger.desired import Desired
 from dlsched.model.errors import EngineUnavailable
