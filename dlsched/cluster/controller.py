@@ -10,6 +10,7 @@ from dlsched.cluster.agents import Agents
 from dlsched.cluster.core.decider import ClusterAnswer, ClusterDecider
 from dlsched.cluster.core.guards import REST_S
 from dlsched.cluster.core.job_memory import DesiredJob
+from dlsched.cluster.core.leases import LEASE_S, MARGIN_S, Absent, absent_for
 from dlsched.cluster.core.ledger import ClusterFacts, ClusterLedger
 from dlsched.cluster.core.model import ClusterSnapshot, Move, NodeState
 from dlsched.cluster.core.rebuilding import held_twice, lost, rebuilt
@@ -41,9 +42,6 @@ from dlsched.cluster.store import (
     StoreError,
 )
 
-LEASE_S = 180.0
-"""An agent without contact ends arrivals that were not confirmed after 90 s. With a margin for that
-end, and as a controller that no longer leads still asks for reports for a while."""
 KEPT_S = 86_400.0
 """How long the record of a job that is gone stays, as its epochs must not be used again."""
 PREPARE_S = 30.0
@@ -59,9 +57,6 @@ BUSY_S = 1.0
 
 _WITH_FILE = (Verb.PREPARE, Verb.ARRIVE)
 """Orders that need the job's file."""
-
-_WAITS_FOR_OWNER = (RecordState.PLACED, RecordState.LEAVING, RecordState.RETURNING)
-"""While its owner is silent, nothing else can go on with the job."""
 
 
 class DesiredJobs(Protocol):
@@ -219,12 +214,12 @@ class ClusterController:
         silent = [
             name
             for name in members.keys() - facts.reports.keys() - report.forgotten
-            if self._ledger.unanswered_s(name, facts.now_s) <= LEASE_S
+            if self._ledger.unanswered_s(name, facts.now_s) <= LEASE_S + MARGIN_S
         ]
         if silent:
             report.alarms.append(
                 f"the store has lost its records: waiting for what {', '.join(sorted(silent))} "
-                f"holds, at most {LEASE_S:.0f} s"
+                f"holds, at most {LEASE_S + MARGIN_S:.0f} s"
             )
             return
         for job, holdings in sorted(held.items()):
@@ -336,23 +331,26 @@ class ClusterController:
         report: RoundReport,
     ) -> None:
         """Bring every job one step on: write its record until only orders are left, send them."""
-        gone = report.forgotten | {
-            name
+        down_s = {
+            name: self._ledger.unanswered_s(name, facts.now_s)
             for name, one in members.items()
-            if not one.up and self._ledger.unanswered_s(name, facts.now_s) > LEASE_S
+            if not one.up
         }
         held_by = facts.held()
         nowhere = Held(facts.reports.keys(), {})
         for job in sorted(stored):
             held = held_by.get(job, nowhere)
-            acts = self._acts(stored[job].record, held, facts, gone, report.forgotten)
+            desired = facts.desired.get(job)
+            absent = absent_for(
+                desired.spec if desired else None, down_s, report.forgotten, paused=report.paused
+            )
+            acts = self._acts(stored[job].record, held, facts, absent)
             while (write := acts.write) is not None:
                 if acts.failed:
                     report.failed[job] = acts.failed
                     self._ledger.rest(job, facts.now_s + REST_S)
                 written = self._write(write, stored, report)
-                acts = next_acts(write, held, 0.0, gone, self._patience) if written else Acts()
-            desired = facts.desired.get(job)
+                acts = self._next(write, held, 0.0, absent) if written else Acts()
             for order in acts.orders:
                 if desired is None and job in facts.unread and order.verb in _WITH_FILE:
                     continue
@@ -366,8 +364,7 @@ class ClusterController:
         record: Record,
         held: Held,
         facts: ClusterFacts,
-        gone: Collection[str],
-        forgotten: Collection[str],
+        absent: Absent,
     ) -> Acts:
         job, now_s = record.job, facts.now_s
         desired = facts.desired.get(job)
@@ -378,10 +375,7 @@ class ClusterController:
         if desired is not None and runs and desired.spec.digest != record.digest:
             self._moves.pop(job, None)
             return Acts(end_job(record, "its file has changed"))
-        if record.on in forgotten and record.state in _WAITS_FOR_OWNER:
-            self._moves.pop(job, None)
-            return Acts(end_job(record, "its node was declared off"))
-        acts = next_acts(record, held, self._ledger.waited_s(job, now_s), gone, self._patience)
+        acts = self._next(record, held, self._ledger.waited_s(job, now_s), absent)
         if job not in self._moves:
             return acts
         target, since_s = self._moves[job]
@@ -390,6 +384,9 @@ class ClusterController:
             return acts
         begun = begin_move(record, target, held)
         return Acts(begun.write, (*acts.orders, *begun.orders))
+
+    def _next(self, record: Record, held: Held, waited_s: float, absent: Absent) -> Acts:
+        return next_acts(record, held, waited_s, absent.gone, self._patience, absent.off)
 
     def _is_forgotten(self, job: str, facts: ClusterFacts) -> bool:
         """Whether its record can go: it has not been desired for so long that no order from then

@@ -19,6 +19,7 @@ from typing import Any, Literal, cast
 from pydantic import TypeAdapter
 
 from dlsched.config.fields import PROBLEMS_MAX, validate
+from dlsched.config.job_cluster import cluster_problems
 from dlsched.config.job_schema import (  # fmt: skip
     COMPOSES,
     CpusKeys,
@@ -33,7 +34,6 @@ from dlsched.config.metrics.loading import package_presets
 from dlsched.config.metrics.resolving import Contradiction, Presets, check_target
 from dlsched.config.yaml import Document, Scalar, load_document
 from dlsched.config.yaml import Path as Place
-from dlsched.control.checkpoint_volume import checkpoint_volume
 from dlsched.model.errors import Problem, SpecError
 from dlsched.model.sources import ProgressSource
 from dlsched.model.spec import (  # fmt: skip
@@ -95,17 +95,14 @@ def parse_spec(
         target=target_of(keys.target),
         stop=Stop(keys.stop.signal, keys.stop.grace) if keys.stop else Stop(),
         checkpoint=_checkpoint(keys),
+        failover=keys.failover,
         sources=_sources(keys, presets or package_presets(), finding),
     )
     try:
         check_target(spec.sources, spec.target)
     except Contradiction as error:
         finding.add(("metrics", *error.place) if error.place else _QUANTILE, error.what)
-    if spec.checkpoint is not None and spec.checkpoint.shared and checkpoint_volume(spec) is None:
-        path = shown(spec.checkpoint.path)
-        what = f"the path {path} is in none of the writable volumes, so no other node has it"
-        finding.add(("checkpoint", "shared"), what)
-    for place, what in refusals(spec):
+    for place, what in (*cluster_problems(spec), *refusals(spec)):
         finding.add(place, what)
     if finding.problems:
         problems = sorted(finding.problems, key=lambda one: (one.line, one.column))

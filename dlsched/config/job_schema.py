@@ -302,6 +302,11 @@ class JobKeys(Keys):
     )
     stop: StopKeys | None = Field(None, description="How the job is ended.")
     checkpoint: CheckpointKeys | None = Field(None, description="How the job saves itself.")
+    failover: Annotated[Literal["wait", "restart"], choice("wait", "restart")] = Field(
+        "wait",
+        description="When its node of a cluster is down: wait for it (default), or restart on "
+        "another one, which needs checkpoint.shared and restart: no.",
+    )
     ports: tuple[Port, ...] = Field(
         (), description="[[address:]host port:]container port[/tcp|udp]; write them in quotes."
     )

@@ -8,6 +8,8 @@ from concurrent.futures import Future
 from pathlib import Path
 
 from dlsched.cluster.agent.agent import AgentOptions, ClusterAgent
+from dlsched.cluster.agent.assignments import FOLDER
+from dlsched.cluster.agent.contact import Contact
 from dlsched.cluster.agent.fetching import HttpsCheckpoints
 from dlsched.cluster.agent.ports import NodeJobs
 from dlsched.cluster.agent.reporting import NodeFacts
@@ -20,6 +22,7 @@ from dlsched.control.ledger.desired import Desired
 from dlsched.control.ports import Clock, DesiredSource
 from dlsched.model.alarms import Alarm, AlarmKey
 from dlsched.model.cycle import CycleReport
+from dlsched.runtime.clock import since_boot_s
 from dlsched.runtime.docker.background import begin
 from dlsched.runtime.docker.engine import Engine
 
@@ -49,6 +52,7 @@ class ClusterPart:
             clock,
             _digest_of,
             NodeFacts(policy),
+            Contact(settings.state_dir / FOLDER / "contact.json", _boot(), since_boot_s),
         )
         self._own = OwnIdentity(certificates)
         self._server = AgentServer(
@@ -104,6 +108,10 @@ def certificates_of(settings: Settings, engine_host: str) -> Certificates:
         return swarm_certificates(Path(str(engine.info()["DockerRootDir"])))
     finally:
         engine.close()
+
+
+def _boot() -> str:
+    return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii")
 
 
 def _digest_of(path: Path) -> Future[str]:

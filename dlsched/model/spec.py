@@ -188,6 +188,8 @@ class JobSpec:
     the file."""
     owner: int | None = None
     """uid of the job file's owner; None: the job has no file."""
+    failover: Literal["wait", "restart"] = "wait"
+    """What becomes of it in a cluster once its node is down."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,21 +11,22 @@ from datetime import UTC, datetime
 from queue import Empty, SimpleQueue
 
 
+def since_boot_s() -> float:
+    """Seconds since the host's start, those in which it slept included."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
 class SystemClock:
     """Real time. Counts from boot (suspend included), never below what the journal last saw."""
 
     def __init__(self, not_before_s: float = 0.0) -> None:
-        self._offset_s = max(0.0, not_before_s - self._boot_s())
+        self._offset_s = max(0.0, not_before_s - since_boot_s())
         # Not an Event: its lock would hang a signal handler that interrupts the sleeping thread.
         self._wakes: SimpleQueue[None] = SimpleQueue()
 
-    @staticmethod
-    def _boot_s() -> float:
-        return time.clock_gettime(time.CLOCK_BOOTTIME)
-
     def now_s(self) -> float:
         """Monotonic seconds since boot, shifted past the last run's after a reboot."""
-        return self._boot_s() + self._offset_s
+        return since_boot_s() + self._offset_s
 
     def wall_time(self) -> str:
         """RFC 3339 UTC with milliseconds."""

@@ -10,7 +10,6 @@ import pytest
 from dlsched.cluster.controller import (
     BUSY_S,
     KEPT_S,
-    LEASE_S,
     PREPARE_S,
     REQUEST_S,
     ClusterController,
@@ -18,6 +17,7 @@ from dlsched.cluster.controller import (
 )
 from dlsched.cluster.core.decider import ClusterDecider
 from dlsched.cluster.core.job_memory import DesiredJob
+from dlsched.cluster.core.leases import LEASE_S, MARGIN_S, over_s
 from dlsched.cluster.core.ledger import ClusterLedger
 from dlsched.cluster.core.model import ClusterDecision, ClusterMemory, ClusterSnapshot, Left, Move
 from dlsched.cluster.core.policies.spread import SpreadParameters, SpreadPolicy
@@ -35,6 +35,8 @@ from dlsched.cluster.core.records import (
 from dlsched.cluster.core.reports import JobReport, NodeReport
 from dlsched.cluster.store import Member, MemoryStore, NotStorable
 from dlsched.model.spec import ContainerSpec, JobSpec
+
+SPEC = JobSpec("", ContainerSpec("image"))
 
 
 class Moves(SpreadPolicy):
@@ -99,7 +101,7 @@ class World:
         return {job: one.record for job, one in self.store.records().items()}
 
     def want(self, *names: str, digest: str = "one") -> None:
-        spec = JobSpec("", ContainerSpec("image"), digest=digest)
+        spec = replace(SPEC, digest=digest)
         self.jobs = {name: DesiredJob(replace(spec, name=name)) for name in names}
 
     def round(self, after_s: float = 10.0) -> list[tuple[Verb, str]]:
@@ -264,7 +266,7 @@ def test_a_node_that_answered_another_leader_is_not_taken_for_gone() -> None:
     world.store.members["b"] = Member("b", up=False)
     del world.holdings["b"]
     world.round()
-    world.round(LEASE_S - 1.0)
+    world.round(over_s(SPEC) - 1.0)
     assert world.store.records()["job"].version == version
     world.round(2.0)
     assert world.records["job"].state is RecordState.RETURNING
@@ -447,7 +449,7 @@ def test_a_node_that_stays_silent_does_not_hold_up_lost_records_for_ever() -> No
     world.want("job")
     world.holdings = {"a": [Holding("job", 5, Phase.RUNNING, 100)]}
     world.round()
-    world.round(LEASE_S + 1.0)
+    world.round(LEASE_S + MARGIN_S + 1.0)
     assert world.records["job"].on == "a"
     # It is back, and has run a job of which only it knew.
     world.holdings["b"] = [Holding("job", 6, Phase.RUNNING, 900)]

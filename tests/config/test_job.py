@@ -205,6 +205,18 @@ def test_checkpoint_and_stop() -> None:
     assert spec.stop == Stop("SIGINT", 10.0)
 
 
+SHARED = "volumes: [nfs:/c]\ncheckpoint: {signal: USR1, path: /c, shared: true}"
+
+
+def test_what_becomes_of_it_when_its_node_is_down() -> None:
+    assert parsed().failover == "wait"
+    spec = parsed(f"{SHARED}\nfailover: restart\n")
+    assert spec.failover == "restart"
+    assert spec.container_digest == parsed(f"{SHARED}\n").container_digest
+    assert spec.digest != parsed(f"{SHARED}\n").digest
+    assert parsed("failover: wait\n").digest == parsed().digest
+
+
 @pytest.mark.parametrize("volume", ["/mnt/nfs:/data", "nfs:/data"])
 def test_a_checkpoint_in_shared_storage(volume: str) -> None:
     more = f"volumes: [{volume}]\ncheckpoint: {{signal: USR1, path: /data/c, shared: true}}\n"
@@ -332,6 +344,12 @@ def test_a_checkpoint_in_shared_storage(volume: str) -> None:
         ("image: x", "image: the key was already given in line 2"),
         ("pull_policy: sometimes", "'sometimes' is not one of missing, always, never"),
         ("cmd: x", "job.yaml:3:1: cmd: unknown key; did you mean command?"),
+        (f"{SHARED}\nfailover: restart\nrestart: always", "failover: restart needs restart: no"),
+        (f"{SHARED}\nfailover: never", "failover: 'never' is not one of wait, restart"),
+        (
+            f"{SHARED.replace(', shared: true', '')}\nfailover: restart",
+            "job.yaml:5:11: failover: restart needs a checkpoint with shared: true",
+        ),
         ("zzz: x", "zzz: unknown key; known here: cap_drop, checkpoint, command"),
         ("cpus: {floor: 1}", "cpus.floor: unknown key; known here: max, min"),
         ("env_file: x.env", "env_file: 'x.env' cannot be read here"),

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from dlsched.cluster.agent.archives import Archives, differs
 from dlsched.cluster.agent.assignments import Assignment, Course, assignment_records, followed
+from dlsched.cluster.agent.contact import Contact, Leases, cut_off
 from dlsched.cluster.agent.given_jobs import GivenJobs, check
 from dlsched.cluster.agent.ports import Checkpoints, NodeJobs, OrderRefused
 from dlsched.cluster.agent.reporting import NodeFacts, node_report
@@ -21,7 +22,6 @@ from dlsched.cluster.core.following import (
     CLEARED,
     GRANTED_S,
     KEPT_S,
-    LEASE_S,
     LEFT,
     REFUSED_S,
     RESERVED_S,
@@ -38,7 +38,6 @@ from dlsched.model.errors import DlschedError, NotNow
 from dlsched.model.leaving import LeavingPhase
 from dlsched.model.state import JobState, JobView
 
-UNCONFIRMED = f"no manager has confirmed its arrival for {LEASE_S:.0f} s"
 GONE = "its file on this node is lost, and there is no container of it"
 
 
@@ -63,17 +62,19 @@ class ClusterAgent:
         clock: Clock,
         digest_of: Callable[[Path], Future[str]],
         facts: NodeFacts,
+        contact: Contact,
     ) -> None:
         """`inner` is the node's own source of jobs; `digest_of` begins to compute a file's sha256;
         with a DlschedError it is tried again. Raises OSError."""
         self._options, self._inner, self._node = options, inner, node
         self._checkpoints, self._clock, self._digest_of = checkpoints, clock, digest_of
-        self._facts = facts
+        self._facts, self._contact = facts, contact
         self._held = assignment_records(options.state_dir)
         self._given = GivenJobs(self._held)
+        self._leases = Leases(contact, self._given.spec_of)
         self._archives = Archives(options.state_dir)
         self._orders: queue.SimpleQueue[Order] = queue.SimpleQueue()
-        self._contact_s = now_s = clock.now_s()
+        now_s = clock.now_s()
         self._confirmed: Mapping[str, int] = {}
         self._courses = {job: Course(now_s) for job in self._held.all()}
         self._locals: frozenset[str] = frozenset()
@@ -90,7 +91,8 @@ class ClusterAgent:
         """The report of the last cycle. `placed` confirms jobs by epoch. Raises NotNow before the
         first cycle that saw the engine's containers."""
         now_s = self._clock.now_s()
-        self._contact_s, self._confirmed, self._members = now_s, dict(placed), nodes
+        self._contact.renew()
+        self._confirmed, self._members = dict(placed), nodes
         if self._last is None:
             raise NotNow(503, "the agent has just begun: it does not know its containers yet")
         return replace(self._last, age_s=max(now_s - self._last_s, 0.0))
@@ -151,6 +153,7 @@ class ClusterAgent:
             now_s,
         )
         self._last_s = now_s
+        self._contact.keep()
 
     def running(self) -> list[str]:
         """Jobs that the cluster has given this node, and that run here."""
@@ -195,8 +198,11 @@ class ClusterAgent:
 
     def _resume(self) -> None:
         """Tell the runtime, before its first cycle, what an earlier agent has written."""
+        for own in list(self._held.all().values()):
+            if self._leases.ended(own):
+                self._fail(own, cut_off(own), self._clock.now_s())
         held = self._held.all().values()
-        away = (Phase.AWAY, *CLEARED)
+        away = (Phase.AWAY, Phase.FAILED, *CLEARED)
         aside = {own.job: self._archives.outgoing(own) for own in held if own.phase in away}
         self._node.keep_away(aside, self._lost)
         for own in held:
@@ -232,9 +238,9 @@ class ClusterAgent:
             return
         if own.job in self._views:
             return  # what is left of an earlier stay is still being removed
-        if now_s - self._contact_s > LEASE_S:
+        if self._leases.is_over(own):
             self._drop_incoming(own)
-            self._fail(own, UNCONFIRMED, now_s)
+            self._fail(own, cut_off(own), now_s)
             return
         if own.saved.file:
             if self._write(replace(own, phase=Phase.RUNNING), now_s):
@@ -272,8 +278,10 @@ class ClusterAgent:
             code = 0 if view.state is JobState.FINISHED else 1
             why = view.reason or ""
             self._write(replace(own, phase=Phase.ENDED, exit_code=code, why=why), now_s)
-        elif not own.confirmed and now_s - self._contact_s > LEASE_S:
-            self._fail(own, UNCONFIRMED, now_s)
+        elif not own.confirmed and self._leases.is_over(own):
+            self._fail(own, cut_off(own), now_s)
+        elif own.phase is not Phase.SAVING and self._leases.is_over(own):
+            self._write(replace(own, phase=Phase.SAVING, why=cut_off(own)), now_s)
         elif own.phase is Phase.SAVING:
             self._saving(own, view, now_s)
         elif own.phase is Phase.REFUSED and now_s > course.since_s + REFUSED_S:
@@ -281,8 +289,12 @@ class ClusterAgent:
 
     def _failed(self, own: Assignment, now_s: float) -> None:
         """Go on where the record says that it had arrived before its lease ran out here: then no
-        other node has it."""
-        if self._confirmed.get(own.job) == own.epoch:
+        other node has it. One that had is only given back by an order, once it has ended."""
+        view = self._views.get(own.job)
+        if own.confirmed and self._leases.binds(own):
+            if view is None or not view.state.holds:
+                self._write(replace(own, phase=Phase.AWAY, saved=None), now_s)
+        elif self._confirmed.get(own.job) == own.epoch and not self._leases.is_over(own):
             runs = replace(own, phase=Phase.RUNNING, confirmed=True, why="")
             if self._write(runs, now_s):
                 self._bring(runs)
@@ -293,13 +305,12 @@ class ClusterAgent:
         if leaving is None:
             runs = view is not None and view.runs
             if spec is None or spec.checkpoint is None or not runs:
-                why = "it declares no checkpoint" if runs else "it does not run"
-                self._write(replace(own, phase=Phase.REFUSED, why=why), now_s)
+                self._refuse(own, "it declares no checkpoint" if runs else "it does not run", now_s)
                 return
             archive = self._archives.outgoing(own)
             self._node.leave(own.job, spec.checkpoint, archive, self._options.checkpoint_max_bytes)
         elif leaving.phase is LeavingPhase.REFUSED:
-            self._write(replace(own, phase=Phase.REFUSED, why=leaving.why), now_s)
+            self._refuse(own, leaving.why, now_s)
             self._node.give_back(own.job)
         elif leaving.phase is LeavingPhase.ENDED:
             self._write(replace(own, phase=Phase.RUNNING), now_s)  # its view says how
@@ -307,6 +318,13 @@ class ClusterAgent:
         elif leaving.phase is LeavingPhase.AWAY:
             saved = Saved(leaving.step or 0, leaving.sha256, leaving.size_bytes, leaving.file)
             self._write(replace(own, phase=Phase.AWAY, saved=saved), now_s)
+
+    def _refuse(self, own: Assignment, why: str, now_s: float) -> None:
+        """It is not away: it runs on, but where another node may get it."""
+        if self._leases.is_over(own):
+            self._fail(own, cut_off(own), now_s)
+        else:
+            self._write(replace(own, phase=Phase.REFUSED, why=why), now_s)
 
     def _bring(self, own: Assignment) -> None:
         """Let the job's next container begin with the archive that has come, or with its file in

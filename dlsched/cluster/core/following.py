@@ -23,8 +23,6 @@ from __future__ import annotations
 
 from dlsched.cluster.core.records import Order, Phase, Verb
 
-LEASE_S = 90.0
-"""An arrival that was not confirmed ends after this time without contact."""
 RESERVED_S = 600.0
 """How long room is kept."""
 KEPT_S = 90_000.0

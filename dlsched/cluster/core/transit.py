@@ -7,12 +7,15 @@ is the present owner's; `-` stands for none or a lower epoch.
     record             agents                        -> write                 orders
     -----------------  ----------------------------     --------------------  ----------------
     placed on A e      A -, never started               -                     arrive A e
+                       A off                            ended                 -
                        A saving e                       -                     give_back A e
                        A away e, or - and started       returning on A, e + 1 -
                        A ended e                        ended                 -
                        another node has less than e     -                     clear it
     leaving A to B e   A running e, B prepared e        -                     leave A e
+                       A off                            ended                 -
                        A away e, B prepared e           moving on B, e + 1    -
+                       A away e, without a checkpoint   returning on A, e + 1 -
                        A ended e                        placed on A e         -
                        A refused e, B not prepared      placed on A e         -
                        A -                              returning on A, e + 1 -
@@ -25,17 +28,21 @@ is the present owner's; `-` stands for none or a lower epoch.
     undoing on B e     B fenced at e, or gone           returning on A, e + 1 -
                        B any other                      -                     clear B e
     returning on A e   A less than e                    -                     give_back A e
+                       A off                            ended                 -
                        A running or ended e             placed on A e         -
     ended e            a node has it                    -                     clear it
 
-A node is gone when a person declared it off, or when it is down and its lease has run out, so that
-its agent has ended every arrival that was not confirmed.
+A node is gone when a person declared it off, or when it is down and the lease of its jobs has run
+out (see `leases`), so that its agent has ended them. It is off for a job if it does not come back
+with it: a person declared that, or it is gone and the job is to start elsewhere. What has ended so
+is placed again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import NamedTuple
 
 from dlsched.cluster.core.records import (
@@ -46,7 +53,11 @@ from dlsched.cluster.core.records import (
     RecordState,
     Saved,
     Verb,
+    end_job,
 )
+
+_WAITS_FOR_OWNER = (RecordState.PLACED, RecordState.LEAVING, RecordState.RETURNING)
+"""While its owner is silent, nothing else can go on with the job."""
 
 
 class Held(NamedTuple):
@@ -104,9 +115,12 @@ def next_acts(
     waited_s: float = 0.0,
     gone: Collection[str] = (),
     patience: Patience = PATIENCE,
+    off: Mapping[str, str] = MappingProxyType({}),
 ) -> Acts:
     """The row of the table. `waited_s`: how long the record has been as it is, and no bytes of a
-    checkpoint have come."""
+    checkpoint have come; `off`: why, by node."""
+    if record.on in off and record.state in _WAITS_FOR_OWNER:
+        return Acts(end_job(record, off[record.on]))
     return _ROWS[record.state](_Case(record, held, waited_s, gone, patience))
 
 
@@ -168,6 +182,8 @@ def _leaving(case: _Case) -> Acts:
     assert record.target is not None
     if not _is(case.held.holdings.get(record.target), record.epoch, Phase.PREPARED):
         return Acts(stays, failed=f"{record.target} no longer keeps room")
+    if _is(own, record.epoch, Phase.AWAY) and own.saved is None:
+        return Acts(_given_back(record), failed="it ended without a checkpoint")
     if _is(own, record.epoch, Phase.AWAY):
         return Acts(
             replace(

@@ -11,7 +11,8 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from dlsched.cluster.core.following import LEASE_S, RESERVED_S, RUNNING, next_phase
+from dlsched.cluster.core.following import RESERVED_S, RUNNING, next_phase
+from dlsched.cluster.core.leases import LEASE_S, is_leased
 from dlsched.cluster.core.records import Order, Phase, Saved, Verb
 from dlsched.cluster.core.reports import NodeReport
 from dlsched.model.state import JobState
@@ -30,10 +31,13 @@ class SimulatedAgent:
     node: SimulatedNode
     fetch: Fetch
     network_bytes_per_s: float
+    storage: dict[str, Kept] = field(default_factory=dict)
+    """Checkpoints in storage that every node has, by job."""
     refuses: frozenset[str] = frozenset()
     """Jobs that never acknowledge a checkpoint."""
     held: dict[str, HeldJob] = field(default_factory=dict)
     _contact_s: float = 0.0
+    """It outlives the agent, but not the host's start."""
 
     # ------------------------------------------------------------------ port
 
@@ -71,17 +75,18 @@ class SimulatedAgent:
         """When its next step is due; infinite if none is."""
         return min((own.due_s for own in self.held.values()), default=math.inf)
 
-    def restart(self, now_s: float) -> None:
+    def restart(self, now_s: float, *, host_started: bool) -> None:
         """Begin again from its files."""
-        self._contact_s = now_s
-        for own in self.held.values():
+        if host_started:
+            self._contact_s = -math.inf
+        for job, own in self.held.items():
             own.due_s = math.inf
             if own.phase is Phase.ARRIVING:
                 own.phase = Phase.PREPARED
-            elif own.phase is Phase.SAVING and own.confirmed:
+            elif own.phase in RUNNING and self._is_over(job, own, now_s):
+                self._end_lease(job, own, now_s, host_started=host_started)
+            elif own.phase is Phase.SAVING:
                 own.phase = Phase.RUNNING
-            elif own.phase in RUNNING and not own.confirmed:
-                self._lapse(own, now_s)
         for job, own in self.held.items():
             if own.phase is Phase.RUNNING and job not in self.node.assigned:
                 self.node.assign(self.node.jobs[job].spec)
@@ -125,8 +130,7 @@ class SimulatedAgent:
             self.node.assign(self.node.jobs[order.job].spec)
             return
         if own.phase is Phase.AWAY:
-            assert own.kept is not None
-            self._start(order.job, own, own.kept)
+            self._start(order.job, own, own.kept or self.storage.get(order.job))
         if own.phase is not Phase.ENDED:
             own.phase = Phase.RUNNING
         own.epoch, own.since_s = order.epoch, now_s
@@ -142,20 +146,22 @@ class SimulatedAgent:
         own.due_s = math.inf
         if own.source is None:
             own.phase = Phase.RUNNING
-            self.node.assign(self.node.jobs[job].spec)
+            self._start(job, own, self.storage.get(job))
             return
-        kept = self.fetch(own.source, job, own.epoch)
+        shared = self._is_shared(job)
+        kept = self.storage.get(job) if shared else self.fetch(own.source, job, own.epoch)
         if kept is None or own.saved is None or kept.saved.sha256 != own.saved.sha256:
             own.phase, own.why = Phase.FAILED, f"its checkpoint does not come from {own.source}"
             return
         own.phase, own.since_s = Phase.RUNNING, now_s
         self._start(job, own, kept)
 
-    def _start(self, job: str, own: HeldJob, kept: Kept) -> None:
+    def _start(self, job: str, own: HeldJob, kept: Kept | None) -> None:
         load = self.node.jobs[job].load
-        assert isinstance(load, TrainingLoad)
-        self.node.runtime.carry(job, kept.training.carried(kept.saved.step, load))
-        own.began_step, own.kept = kept.saved.step, None
+        if kept is not None:
+            assert isinstance(load, TrainingLoad)
+            self.node.runtime.carry(job, kept.training.carried(kept.saved.step, load))
+        own.began_step, own.kept = kept.saved.step if kept else 0, None
         self.node.assign(self.node.jobs[job].spec)
 
     def _set_aside(self, job: str, own: HeldJob, now_s: float, present: Mapping[str, bool]) -> None:
@@ -168,10 +174,12 @@ class SimulatedAgent:
             self.node.withdraw(job)
         if job in present:
             return
-        training, load = self.node.loads[job], self.node.jobs[job].load
-        assert isinstance(training, Training) and isinstance(load, TrainingLoad)
-        assert own.saved is not None
-        own.kept = Kept(own.saved, training.carried(own.saved.step, load))
+        if own.saved is not None:
+            training, load = self.node.loads[job], self.node.jobs[job].load
+            assert isinstance(training, Training) and isinstance(load, TrainingLoad)
+            own.kept = Kept(own.saved, training.carried(own.saved.step, load))
+            if self._is_shared(job):
+                self.storage[job] = own.kept
         own.phase, own.since_s, own.due_s = Phase.AWAY, now_s, math.inf
 
     def _observe(self, job: str, own: HeldJob, now_s: float) -> None:
@@ -180,12 +188,28 @@ class SimulatedAgent:
             own.phase, own.due_s = Phase.ENDED, math.inf
             own.why = view.reason or ""
             own.failed = view.state is JobState.FAILED
-        elif not own.confirmed and now_s - self._contact_s > LEASE_S:
-            self._lapse(own, now_s)
+        elif own.phase is not Phase.SAVING and self._is_over(job, own, now_s):
+            if own.confirmed:
+                self._leave(Order(Verb.LEAVE, self.node.name, job, own.epoch), own, now_s)
+            if own.due_s == math.inf:
+                self._end_lease(job, own, now_s)
 
-    def _lapse(self, own: HeldJob, now_s: float) -> None:
-        """Set an arrival aside that was not confirmed, with what it came with."""
+    def _is_over(self, job: str, own: HeldJob, now_s: float) -> bool:
+        leased = is_leased(self.node.jobs[job].spec, confirmed=own.confirmed)
+        return leased and now_s - self._contact_s > LEASE_S
+
+    def _end_lease(
+        self, job: str, own: HeldJob, now_s: float, *, host_started: bool = False
+    ) -> None:
+        """Set it aside: an arrival with what it came with, any other without a checkpoint."""
+        own.saved = None if own.confirmed else own.saved
         own.phase, own.due_s = Phase.SAVING, now_s
+        if host_started:  # its container has ended, and is not started again
+            self.node.withdraw(job)
+
+    def _is_shared(self, job: str) -> bool:
+        checkpoint = self.node.jobs[job].spec.checkpoint
+        return checkpoint is not None and checkpoint.shared
 
 
 _FOLLOW: dict[Verb, Callable[[SimulatedAgent, Order, HeldJob | None, float], None]] = {

@@ -45,12 +45,15 @@ class Invariants:
     ) -> None:
         if record.state in (RecordState.MOVING, RecordState.UNDOING):
             assert record.source is not None and record.saved is not None
-            kept = cluster.agents[record.source].keeps(job, record.epoch)
+            shared = cluster.storage.get(job)
+            kept = shared or cluster.agents[record.source].keeps(job, record.epoch)
             if kept is None or kept.saved != record.saved:
                 raise BrokenInvariant(
                     f"I2 at {cluster.now_s:g} s: {record.source} no longer keeps {job}"
                 )
             self._steps[job] = max(self._steps.get(job, 0), record.saved.step)
+        if job in cluster.storage:
+            self._steps[job] = max(self._steps.get(job, 0), cluster.storage[job].saved.step)
         for node in running:
             training = cluster.nodes[node].loads[job]
             if isinstance(training, Training) and training.step < self._steps.get(job, 0):

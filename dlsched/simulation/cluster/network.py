@@ -47,8 +47,10 @@ class SimulatedAgents:
     def __init__(self, trace: Trace, policy: str, seed: int, options: NetworkOptions) -> None:
         self.now_s = 0.0
         self.nodes = {own.name: SimulatedNode(trace, own, policy, seed) for own in trace.nodes}
+        self.storage: dict[str, Kept] = {}
+        """Checkpoints in storage that every node has, by job."""
         self.agents = {
-            name: SimulatedAgent(node, self._fetch, trace.network_bytes_per_s)
+            name: SimulatedAgent(node, self._fetch, trace.network_bytes_per_s, self.storage)
             for name, node in self.nodes.items()
         }
         self.orders: list[Order] = []
@@ -56,7 +58,8 @@ class SimulatedAgents:
         self._options = options
         self._chance = random.Random(f"{seed}/network")
         self._sent: list[tuple[float, int, Order]] = []
-        self._down: set[str] = set()
+        self._down: dict[str, bool] = {}
+        """Whether the host is down, too, by node whose agent is."""
         self._changes_s = sorted(
             at_s for one in options.faults for at_s in (one.at_s, one.at_s + one.for_s)
         )
@@ -114,13 +117,12 @@ class SimulatedAgents:
         for name, node in self.nodes.items():
             is_down = self._has("agent", "dead", name)
             if is_down and name not in self._down:
-                self._down.add(name)
-                if self._has("dead", "dead", name):
+                self._down[name] = self._has("dead", "dead", name)
+                if self._down[name]:
                     node.runtime.power_off()
             elif not is_down and name in self._down:
-                self._down.discard(name)
                 node.restart()
-                self.agents[name].restart(self.now_s)
+                self.agents[name].restart(self.now_s, host_started=self._down.pop(name))
 
     def _has(self, kind: str, other: str, node: str) -> bool:
         return any(

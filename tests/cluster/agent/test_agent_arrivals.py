@@ -6,7 +6,7 @@ from concurrent.futures import Future
 
 import pytest
 
-from dlsched.cluster.core.following import LEASE_S
+from dlsched.cluster.core.leases import LEASE_S
 from dlsched.cluster.core.records import Order, Phase, RecordState, Verb
 from dlsched.model.errors import EngineUnavailable
 from tests.cluster.agent.world import (

@@ -14,8 +14,17 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from dlsched.cluster.agent.assignments import Assignment
+from dlsched.cluster.core.leases import over_s
 from dlsched.cluster.core.records import Order, RecordState, Verb
-from tests.cluster.agent.world import JOB, MOVABLE_S, Killed, NodeUnderTest, World
+from tests.cluster.agent.world import (
+    FAILOVER,
+    JOB,
+    MOVABLE_S,
+    TEXT,
+    Killed,
+    NodeUnderTest,
+    World,
+)
 from tests.properties import examples
 
 NODES = st.sampled_from(("a", "b"))
@@ -49,12 +58,14 @@ class Troubles(RuleBasedStateMachine):
     """A job, two nodes, and everything that can go wrong between them. `World.check` runs after
     each second."""
 
+    text = TEXT
+
     def __init__(self) -> None:
         super().__init__()
         self.folder = Path(tempfile.mkdtemp())
         self.no_fsync = mock.patch("os.fsync")  # only agents are killed here
         self.no_fsync.start()
-        self.world = World(self.folder)
+        self.world = World(self.folder, self.text)
         self.silent_s = dict.fromkeys(self.world.nodes, 0)
         self.placed: dict[tuple[str, int], None] = {}
         """Owners that the record has named, by epoch."""
@@ -178,5 +189,59 @@ def _kill_at(node: NodeUnderTest, write: int, after: bool) -> None:
     held.secure = killed  # type: ignore[method-assign]
 
 
+class Failovers(Troubles):
+    """The same with a job that starts elsewhere when its node is down. An agent that is killed is
+    started again at once, or dies with its host: a node that is cut off, and whose agent is dead,
+    can run what it has for as long as it likes."""
+
+    text = FAILOVER
+
+    @rule(count=st.sampled_from((1, 2, 5, 100)))
+    def time_passes(self, count: int) -> None:
+        for _ in range(count):
+            for name, node in self.world.nodes.items():
+                if not node.alive and name not in self.failed:
+                    node.begin()
+            super().time_passes(1)
+
+    @initialize(move=MOVES)
+    def it_runs(self, move: Moving) -> None:
+        self.failed: set[str] = set()
+        super().it_runs(move)
+
+    @rule(name=NODES)
+    def a_host_fails(self, name: str) -> None:
+        self.failed.add(name)
+        self.world.nodes[name].host_fails()
+
+    @rule(name=NODES)
+    def a_host_starts(self, name: str) -> None:
+        self.failed.discard(name)
+
+    @rule()
+    def all_is_mended(self) -> None:
+        self.failed.clear()
+        super().all_is_mended()
+
+    @rule(name=NODES)
+    def an_agent_starts(self, name: str) -> None:
+        if name not in self.failed:
+            super().an_agent_starts(name)
+
+    @rule(name=NODES)
+    def it_starts_elsewhere(self, name: str) -> None:
+        """In bounded time, unless the other node fails, too."""
+        self.all_is_mended()
+        self.world.policy.wanted = ()
+        self.world.until(self._runs_where_it_belongs, MENDED_S)
+        owner = self.world.record.on
+        self.world.cut.add(owner)
+        self.world.begin()  # no rest after a move
+        self.time_passes(int(over_s(self.world.spec)) + DOWN_AFTER_S + 15)
+        assert self.world.record.on != owner and self._runs_where_it_belongs()
+
+
+TestFailovers = Failovers.TestCase
+TestFailovers.settings = settings(max_examples=examples(12), stateful_step_count=6)
 TestTroubles = Troubles.TestCase
 TestTroubles.settings = settings(max_examples=examples(60), stateful_step_count=10)

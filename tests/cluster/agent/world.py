@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from dlsched.cluster.agent.agent import AgentOptions, ClusterAgent
+from dlsched.cluster.agent.contact import Contact
 from dlsched.cluster.agent.ports import Lost, OrderRefused
 from dlsched.cluster.agent.reporting import NodeFacts
 from dlsched.cluster.controller import ClusterController, ClusterPorts
@@ -43,6 +44,7 @@ target: {{metric: accuracy, deliver: 0.8, finish: 0.9}}
 SHARED = TEXT.replace("path: /ckpt", "path: /ckpt, shared: true")
 """The same job with its checkpoint in storage that every node has."""
 FILE = "/ckpt/last"
+FAILOVER = f"{SHARED}failover: restart\n"
 STEPS_PER_S = 1
 TOTAL = 2000
 MOVABLE_S = 70
@@ -160,6 +162,8 @@ class PlayedNode:
             self._start_again(one)
 
     def clear(self, job: str) -> None:
+        self.brought.pop(job, None)
+        self.expected.pop(job, None)
         if self._leaving.pop(job, None) is not None:
             self._archives.pop(job).unlink(missing_ok=True)
             one = self._engine.containers.get(job)
@@ -214,9 +218,10 @@ class PlayedNode:
             self._leaving[job] = Leaving(LeavingPhase.REFUSED, why="it saved nothing")
         elif not one.aside:
             self._engine.acknowledged[job] = one.step
+            if job in self._shared:
+                self._engine.storage[FILE] = one.step
             one.running, one.aside = False, True
         elif job in self._shared:
-            self._engine.storage[FILE] = one.step
             self._leaving[job] = Leaving(LeavingPhase.AWAY, one.step, "", _size(one.step), FILE)
         else:
             self._archives[job].write_text(str(one.step))
@@ -243,6 +248,7 @@ class NodeUnderTest:
         self.engine = PlayedEngine()
         self.own = Desired()
         self.alive = False
+        self.boots = 0
         self.begin()
 
     def begin(self) -> None:
@@ -257,6 +263,7 @@ class NodeUnderTest:
             self.world,
             _digest_of,
             NodeFacts(lambda: "fair"),
+            Contact(self.folder / "cluster/contact.json", f"{self.boots}", self.world.now_s),
         )
         self.node.found()
         self.alive = True
@@ -264,6 +271,15 @@ class NodeUnderTest:
     def scan(self, now_s: float) -> Desired:
         """The node's own folder."""
         return self.own
+
+    def host_fails(self) -> None:
+        """Its containers end with it, and its next agent is one of another start of the host."""
+        self.alive = False
+        self.boots += 1
+        for job, one in list(self.engine.containers.items()):
+            if one.running:
+                del self.engine.containers[job]
+                self.engine.exits[job] = 137
 
     def cycle(self) -> None:
         if not self.alive:

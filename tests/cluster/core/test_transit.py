@@ -97,6 +97,10 @@ ROWS: list[tuple[str, Record, Told, Record | None, list[Order]]] = [
     ("commit", LEAVING, {"a": AWAY, "b": PREPARED}, MOVING, []),
     ("it refuses", LEAVING, {"a": has(Phase.REFUSED, 7), "b": PREPARED}, PLACED, []),
     ("it ends meanwhile", LEAVING, {"a": has(Phase.ENDED, 7), "b": PREPARED}, PLACED, []),
+    (
+        "it ended for its lease, without a checkpoint", LEAVING,
+        {"a": replace(AWAY, saved=None), "b": PREPARED}, STARTS_AGAIN, [],
+    ),
     ("no room any more", LEAVING, {"a": AWAY, "b": None}, PLACED, []),
     ("the target is silent", LEAVING, {"a": AWAY}, PLACED, []),
     ("the source is silent", LEAVING, {"b": PREPARED}, None, []),
@@ -164,6 +168,21 @@ def test_no_checkpoint_comes_for_ever() -> None:
 def test_a_silent_target_is_undone_only_once_it_is_gone() -> None:
     assert next_acts(UNDOING, held({}), 1e6).write is None
     assert next_acts(UNDOING, held({}), gone={"b"}).write == RETURNING
+
+
+@pytest.mark.parametrize("record", [PLACED, LEAVING, RETURNING])
+def test_a_job_whose_node_is_off_ends_so_that_it_is_placed_again(record: Record) -> None:
+    acts = next_acts(record, held({"b": None}), off={"a": "why"})
+    assert acts.write == end_job(record, "why")
+    assert acts.write.wants_place(record.digest)
+    assert next_acts(record, held({"b": None}), off={"b": "why"}).write is None
+
+
+@pytest.mark.parametrize("record", [MOVING, UNDOING])
+def test_a_job_that_is_not_its_target_s_yet_does_not_end_with_it(record: Record) -> None:
+    acts = next_acts(record, held({"a": AWAY}), 1e6, gone={"b"}, off={"b": "why"})
+    assert acts.write is not None
+    assert acts.write.state is not RecordState.ENDED
 
 
 def test_a_move_begins_with_room_on_the_target() -> None:

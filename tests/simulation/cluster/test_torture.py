@@ -4,6 +4,7 @@ controller dies at its writes, while all that can move moves."""
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -14,6 +15,7 @@ from dlsched.simulation.cluster.network import NetworkOptions, NodeFault
 from dlsched.simulation.cluster.run import ClusterOptions, SimulatedCluster, with_nodes
 from dlsched.simulation.node.workloads import Trace, TrainingLoad
 from tests.simulation.cluster.test_controllers import ControllerDied, survive
+from tests.simulation.cluster.test_failover import failing_over
 from tests.simulation.cluster.test_moves import went_well
 from tests.simulation.cluster.test_thin import three_jobs
 
@@ -33,12 +35,19 @@ def jobs(count: int, chance: random.Random) -> Trace:
     return with_nodes(replace(three_jobs(), jobs=tuple(found), duration_s=20_000.0, nodes=()), 3)
 
 
-def faults(chance: random.Random, nodes: list[str]) -> list[NodeFault]:
+LASTING = (3.0, 20.0, 100.0, 250.0)
+LONG = (20.0, 100.0, 250.0, 400.0, 400.0)
+"""Such that jobs start elsewhere."""
+
+
+def faults(
+    chance: random.Random, nodes: list[str], lasting: Sequence[float] = LASTING
+) -> list[NodeFault]:
     """One after the other: two at a time may be what nothing can be done about."""
     found, at_s = [], 30.0
     for _ in range(12):
         at_s += chance.uniform(10.0, 120.0)
-        for_s = chance.choice([3.0, 20.0, 100.0, 250.0])
+        for_s = chance.choice(lasting)
         kind = chance.choice(["dead", "agent", "cut"])
         found.append(NodeFault(kind, chance.choice(nodes), at_s, for_s))  # type: ignore[arg-type]
         at_s += for_s
@@ -64,13 +73,17 @@ class Deadly(MemoryStore):
         return found
 
 
+@pytest.mark.parametrize("failover", [False, True], ids=["wait", "restart"])
 @pytest.mark.parametrize("seed", range(8))
-def test_every_job_ends_once_whatever_fails(seed: int) -> None:
+def test_every_job_ends_once_whatever_fails(seed: int, failover: bool) -> None:
     chance = random.Random(seed)
     trace = jobs(12, chance)
-    network = NetworkOptions(
-        latency_s=0.5, loss=0.1, faults=faults(chance, [one.name for one in trace.nodes])
-    )
+    if failover:
+        moving = tuple(replace(job, spec=failing_over(job.spec)) for job in trace.jobs)
+        trace = replace(trace, jobs=moving)
+    nodes = [one.name for one in trace.nodes]
+    broken = faults(chance, nodes, LONG if failover else LASTING)
+    network = NetworkOptions(latency_s=0.5, loss=0.1, faults=broken)
     store = Deadly(chance)
     options = ClusterOptions(network=network)
     run = survive(SimulatedCluster(trace, f"{RESTLESS}?seed={seed}", seed, options, store))

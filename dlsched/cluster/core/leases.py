@@ -1,0 +1,59 @@
+"""How long a job may run on a node that no manager reaches, and when another node may have it.
+
+Both sides count for themselves, by clocks that never go back: the node's agent from the last
+report that it was asked for, the controller from the last one that it got, which is never later
+by more than an answer takes. So no clock is compared with another host's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import NamedTuple
+
+from dlsched.model.spec import JobSpec
+
+LEASE_S = 90.0
+"""An agent ends leased jobs after this time without contact: nine of the controller's rounds, so
+that neither a new leader nor a restart of the agent ends them."""
+
+MARGIN_S = 80.0
+"""Beside what a job may take to save itself and to end: for the cycles of an agent, SIGKILL where a
+job does not end, an answer that was lost, and a controller that asks for reports although it no
+longer leads."""
+
+
+def is_leased(spec: JobSpec, *, confirmed: bool) -> bool:
+    """Whether another node may get the job while this one is cut off: it has arrived, and is not
+    `confirmed`, or it is to start elsewhere."""
+    return not confirmed or spec.failover == "restart"
+
+
+def over_s(spec: JobSpec) -> float:
+    """Time since a node's last answer after which a leased job has ended there. Not so where the
+    node's agent is dead, too, and its containers run on."""
+    saves_s = spec.checkpoint.timeout_s if spec.checkpoint is not None else 0.0
+    return LEASE_S + saves_s + spec.stop.grace_s + MARGIN_S
+
+
+class Absent(NamedTuple):
+    """Nodes that are not there, as far as one job is concerned."""
+
+    gone: frozenset[str]
+    """Nothing of it runs there any more."""
+    off: Mapping[str, str]
+    """They do not come back with it, and why."""
+
+
+def absent_for(
+    spec: JobSpec | None, down_s: Mapping[str, float], forgotten: Collection[str], *, paused: bool
+) -> Absent:
+    """Which nodes are absent for that job; None: its file cannot be read now. `down_s`: nodes that
+    the store calls down, with the time since their last answer, which counts only together;
+    `forgotten`: those that a person declared off. Nothing starts elsewhere while it is paused."""
+    off = dict.fromkeys(forgotten, "its node was declared off")
+    if spec is None:
+        return Absent(frozenset(forgotten), off)
+    over = {node for node, silent_s in down_s.items() if silent_s > over_s(spec)}
+    if spec.failover == "restart" and not paused:
+        off = {**dict.fromkeys(over, "its node is down, and its lease has run out"), **off}
+    return Absent(frozenset({*over, *forgotten}), off)
