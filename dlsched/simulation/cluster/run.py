@@ -132,10 +132,13 @@ class SimulatedCluster:
         self.invariants.check(records, self.agents)
 
     def is_done(self) -> bool:
-        records = self.store.records()
-        return self.inbox.next_s(self.clock.now_s()) == math.inf and all(
-            job in records and records[job].record.state is RecordState.ENDED
-            for job in self.inbox.scan(self.clock.now_s())
+        """Whether no job is to come, and none that is there runs or waits."""
+        records, now_s = self.store.records(), self.clock.now_s()
+        return self.inbox.next_s(now_s) == math.inf and all(
+            job in records
+            and records[job].record.state is RecordState.ENDED
+            and not records[job].record.wants_place(one.spec.digest)
+            for job, one in self.inbox.scan(now_s).items()
         )
 
     def result(self) -> ClusterRun:
