@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import statistics
 import tempfile
 import time
@@ -30,6 +31,7 @@ from benchmarks.real.hosts import cluster, until
 from benchmarks.simulated.cluster import ENDS, PLAIN, line
 from dlsched.simulation.cluster.scoring import ClusterScore, Contender, Timed, scored
 from tools.cpu_time import foreign_cores, group_used_s, read_clocks
+from tools.engine import end_with_signal
 from tools.engines import EngineNodes, swarm
 from tools.steps import SetupError
 
@@ -190,6 +192,7 @@ def main(arguments: list[str] | None = None) -> int:
     chosen = parser.parse_args(arguments)
     seeds = range(chosen.first_seed, chosen.first_seed + chosen.seeds)
     contenders = [one for one in CONTENDERS if one == PLAIN or chosen.only in one.name]
+    signal.signal(signal.SIGTERM, end_with_signal)
     show = Console(soft_wrap=True, highlight=False, markup=False).print
     found = []
     try:

@@ -1,6 +1,6 @@
 """The tutorial of three hosts: its commands of dlsched are typed on three engines of one swarm.
 
-Of the page's other commands, those of a watch folder are followed; a host's set-up is not.
+A host's set-up is not, and the job is one that needs no large image.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tools.base_image import BASE, ensure_base
 from tools.engines import copy_images, swarm
 
 JOB = "digits"
-FILE = f"/etc/dlsched/cluster.d/{JOB}.yaml"
+FOLDER, FILE = "/etc/dlsched/cluster.d", f"{JOB}.yaml"
 PATIENCE_S = 90.0
 _LOOKS = ("dlsched cluster status", "dlsched cluster why")
 
@@ -39,23 +39,19 @@ def test_its_job_can_move() -> None:
 def follow(hosts: list[Host], typed: list[Typed]) -> None:
     """Type the commands on the manager. AssertionError where something else is shown."""
     manager = hosts[0]
-    swapped: tuple[str, str] | None = None
+    own = manager.folder / FILE
+    own.write_text(training_file(JOB, BASE, 1_000_000, 1 << 16))
+    name = "node2"  # where the job first runs, as the page has it
     for step in typed:
         command, shown = step.command, "\n".join(step.shown)
         if command.startswith("cat > "):
             continue  # the job's file
-        if command.startswith("cp "):
-            manager.drop(JOB, training_file(JOB, BASE, 1_000_000, 1 << 16))
-            until(lambda: any(host.running() for host in hosts), PATIENCE_S, "the job to run")
-            (name,) = (host.node.name for host in hosts if host.running())
-            swapped = ("node2", name)  # as the page has it, and as it is here
-            continue
-        if command == f"rm {FILE}":
+        if command == f"rm {FOLDER}/{FILE}":
             manager.withdraw(JOB)
             continue
-        if swapped is not None:
-            command, shown = (_swap(text, *swapped) for text in (command, shown))
-        program, *words = command.split()
+        command, shown = (_swap(text, "node2", name) for text in (command, shown))
+        shown = shown.replace(FOLDER, str(manager.cluster))
+        program, *words = (str(own) if word == FILE else word for word in command.split())
         assert program == "dlsched", command
         output = ""
 
@@ -69,6 +65,9 @@ def follow(hosts: list[Host], typed: list[Typed]) -> None:
             until(as_shown, patience_s, command)
         except AssertionError as error:
             raise AssertionError(f"$ {command}\n{output}\nmeant:\n{shown}") from error
+        if "submit" in words:
+            until(lambda: any(host.running() for host in hosts), PATIENCE_S, "the job to run")
+            (name,) = (host.node.name for host in hosts if host.running())
 
 
 def _swap(text: str, one: str, other: str) -> str:
