@@ -51,6 +51,7 @@ _DESIRED = (*RUNNING, Phase.ENDED)
 """One that has ended is kept with its container, for its output, until it is cleared."""
 _CLEARED = (Phase.FENCED, Phase.PREPARED, Phase.ARRIVING)
 """What an earlier stay left is removed, and must not start again meanwhile."""
+_OVER = (JobState.FINISHED, JobState.FAILED)
 _LEFT = (Phase.FENCED, Phase.PREPARED, Phase.FAILED)
 """Phases in which the job is not the cluster's here: the node may have one of that name."""
 
@@ -272,12 +273,16 @@ class ClusterAgent:
             own = replace(own, confirmed=True)
             if self._write(own, now_s, begins=False):
                 _remove(self._archive("incoming", own))
-        if view is not None and view.state in (JobState.FINISHED, JobState.FAILED):
+        failed = view is not None and view.state is JobState.FAILED
+        interrupted = failed and self._node.ended_with_engine(own.job)
+        if view is not None and view.state in _OVER and not interrupted:
             code = 0 if view.state is JobState.FINISHED else 1
             why = view.reason or ""
             self._write(replace(own, phase=Phase.ENDED, exit_code=code, why=why), now_s)
         elif not own.confirmed and now_s - self._contact_s > LEASE_S:
             self._fail(own, f"no manager has confirmed its arrival for {LEASE_S:.0f} s", now_s)
+        elif interrupted and own.phase is not Phase.SAVING:
+            self._node.start_again(own.job)
         elif own.phase is Phase.SAVING:
             self._saving(own, view, now_s)
         elif own.phase is Phase.REFUSED and now_s > course.since_s + REFUSED_S:

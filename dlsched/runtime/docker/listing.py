@@ -14,7 +14,8 @@ from dataclasses import dataclass, field, replace
 
 from dlsched.config.metrics.resolving import Presets
 from dlsched.model.alarms import Alarm
-from dlsched.model.errors import DlschedError
+from dlsched.model.errors import DlschedError, EngineUnavailable
+from dlsched.model.facts import ContainerState
 from dlsched.runtime.docker.background import Patience, begin
 from dlsched.runtime.docker.engine import Body, Engine, EngineRefused
 from dlsched.runtime.docker.identity.claims import Claims
@@ -22,6 +23,7 @@ from dlsched.runtime.docker.identity.labels import (
     ENABLE,
     INSTANCE,
     JOB,
+    RUNS,
     Inspected,
     set_aside_name,
 )
@@ -94,6 +96,10 @@ class Listings:
         self._pending: _Pending | None = None
         self._shown = 0
         self._tried_s = float("-inf")
+        # Containers with the time stamps of their starts: those that ran when the engine was lost,
+        # and those that have ended since.
+        self._at_risk: Set[tuple[str, str]] = frozenset()
+        self._fallen: Set[tuple[str, str]] = frozenset()
         self._hidden: Set[str] = frozenset()
         self._taken: Listing | None = None
         """The last listing, with the hidden ones."""
@@ -112,6 +118,10 @@ class Listings:
         if jobs != self._hidden:
             self._hidden = jobs
             self.last = self._without_hidden()
+
+    def ended_with_engine(self, one: Inspected) -> bool:
+        """Whether a container ran before the engine was lost, and had ended when that came back."""
+        return (one.container_id, one.started_at) in self._fallen
 
     def want(self, container: str | None = None) -> None:
         """Something happened to that container (None: to any of them). From any thread."""
@@ -214,8 +224,13 @@ class Listings:
         error = call.future.exception()
         if error is None:
             self._taken, self._shown, self.problem = call.future.result(), call.shows, None
+            ended = _starts(self._taken, (ContainerState.EXITED,))
+            self._fallen = (self._fallen | self._at_risk) & ended
+            self._at_risk = frozenset()
             self.last = self._without_hidden()
             return
+        if self._taken is not None and isinstance(error, EngineUnavailable):
+            self._at_risk |= _starts(self._taken, RUNS)
         with self._lock:
             self._happened += 1
             self._suspects = None
@@ -235,6 +250,12 @@ class Listings:
         }
         shown = {key: one for key, one in taken.containers.items() if key not in hidden}
         return replace(taken, containers=shown, set_aside={**taken.set_aside, **hidden})
+
+
+def _starts(listing: Listing, states: Collection[ContainerState]) -> frozenset[tuple[str, str]]:
+    """The containers in one of these states, with the time stamps of their starts."""
+    found = {**listing.containers, **listing.set_aside}.values()
+    return frozenset((one.container_id, one.started_at) for one in found if one.state in states)
 
 
 def _changed(before: Inspected, summary: Body) -> bool:

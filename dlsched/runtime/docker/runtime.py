@@ -180,6 +180,8 @@ class DockerRuntime:
             lambda one: self.held or self._operations.bars(one, clock.now_s()),
             clock.now_s,
             self._starts.forget,
+            self._listings.ended_with_engine,
+            self._engine.start,
         )
         """Jobs that leave for another node, or come from there."""
         self._restarts = Restarts(self._engine, self._listings.want)

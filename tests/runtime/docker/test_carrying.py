@@ -16,8 +16,8 @@ import pytest
 
 from dlsched.model.errors import EngineUnavailable
 from dlsched.model.spec import Checkpoint, JobSpec, Limits
-from dlsched.runtime.docker.archives import Unfit
 from dlsched.runtime.docker import carrying
+from dlsched.runtime.docker.archives import Unfit
 from dlsched.runtime.docker.carrying import (
     Arrivals,
     Brought,

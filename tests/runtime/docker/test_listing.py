@@ -323,3 +323,29 @@ def test_one_whose_files_are_copied_is_not_inspected(
         assert engine.inspected == []
     assert seen(listings) == {"a", "new"}
     assert sorted(engine.inspected) == ["a", "new"]
+
+
+def test_what_ended_while_the_engine_was_lost_ended_with_it(
+    engine: FakeEngine, clock: VirtualClock
+) -> None:
+    listings = listings_of(engine, clock)
+
+    def look() -> set[str]:
+        listings.want()
+        clock.advance(EVERY_S)
+        listings.refresh()
+        assert listings.last is not None
+        there = listings.last.containers
+        return {key for key, one in there.items() if listings.ended_with_engine(one)}
+
+    engine.states = {"a": "running", "b": "exited", "c": "running"}
+    assert look() == set()
+    engine.trouble = EngineUnavailable("no answer")
+    assert look() == set()
+    engine.trouble, engine.states = None, {"a": "exited", "b": "exited", "c": "running"}
+    assert look() == {"a"}
+    assert look() == {"a"}  # until it runs again
+    engine.states = {"a": "running", "b": "exited", "c": "exited"}
+    assert look() == set()
+    engine.states = {"a": "exited", "b": "exited", "c": "exited"}
+    assert look() == set()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -30,9 +31,12 @@ class LeavingJobs:
         bars: Callable[[Inspected], str | None],
         now_s: Callable[[], float],
         forget_start: Callable[[str], None] = lambda _: None,
+        ended_with_engine: Callable[[Inspected], bool] = lambda _: False,
+        start: Callable[[str], None] = lambda _: None,
     ) -> None:
         """`container` returns a job's present container, `bars` why nothing can be done to it now,
-        moves apart. `forget_start` is called for a job whose failed start no longer counts."""
+        moves apart. `forget_start` is called for a job whose failed start no longer counts;
+        `start` starts a container, and blocks."""
         self._moves = moves
         self._departures = moves.departures
         self._arrivals = arrivals
@@ -40,6 +44,8 @@ class LeavingJobs:
         self._bars = bars
         self._now_s = now_s
         self._forget_start = forget_start
+        self._ended_with_engine, self._start = ended_with_engine, start
+        self._starting: dict[str, Future[None]] = {}
 
     def keep_away(self, jobs: Mapping[str, Path]) -> None:
         """Before the first cycle: jobs whose containers stay set aside, with their archives."""
@@ -88,6 +94,20 @@ class LeavingJobs:
             self._end(departure)
         else:
             self._sweep(job)
+
+    def ended_with_engine(self, job: str) -> bool:
+        """Whether its container did not end by itself: the engine ended it, and was started
+        again."""
+        described = self._container(job)
+        return described is not None and self._ended_with_engine(described)
+
+    def start_again(self, job: str) -> None:
+        """Start its container again; a second call changes nothing."""
+        described, begun = self._container(job), self._starting.get(job)
+        if described is None or self._moves.holds(job) or (begun is not None and not begun.done()):
+            return
+        start = partial(self._start, described.container_id)
+        self._starting[job] = begin(start, f"start-again-{job}")
 
     def bring(self, job: str, epoch: int, archive: Path) -> None:
         """The job's next new container gets a volume of its own at its checkpoint's mount, for this
