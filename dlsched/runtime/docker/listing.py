@@ -100,6 +100,7 @@ class Listings:
         # and those that have ended since.
         self._at_risk: Set[tuple[str, str]] = frozenset()
         self._fallen: Set[tuple[str, str]] = frozenset()
+        self._lost_s = float("-inf")
         self._hidden: Set[str] = frozenset()
         self._taken: Listing | None = None
         """The last listing, with the hidden ones."""
@@ -122,6 +123,13 @@ class Listings:
     def ended_with_engine(self, one: Inspected) -> bool:
         """Whether a container ran before the engine was lost, and had ended when that came back."""
         return (one.container_id, one.started_at) in self._fallen
+
+    def engine_lost(self) -> None:
+        """The engine may have been killed. From any thread."""
+        with self._lock:
+            self._lost_s = self._now_s()
+            if self._taken is not None:
+                self._at_risk |= _starts(self._taken, RUNS)
 
     def want(self, container: str | None = None) -> None:
         """Something happened to that container (None: to any of them). From any thread."""
@@ -223,19 +231,26 @@ class Listings:
         self._pending = None
         error = call.future.exception()
         if error is None:
-            self._taken, self._shown, self.problem = call.future.result(), call.shows, None
-            ended = _starts(self._taken, (ContainerState.EXITED,))
-            self._fallen = (self._fallen | self._at_risk) & ended
-            self._at_risk = frozenset()
+            self._take(call.future.result())
+            self._shown, self.problem = call.shows, None
             self.last = self._without_hidden()
             return
-        if self._taken is not None and isinstance(error, EngineUnavailable):
-            self._at_risk |= _starts(self._taken, RUNS)
+        if isinstance(error, EngineUnavailable):
+            self.engine_lost()
         with self._lock:
             self._happened += 1
             self._suspects = None
         known = isinstance(error, DlschedError)
         self.problem = str(error) if known else f"the engine's answer is not understood: {error!r}"
+
+    def _take(self, taken: Listing) -> None:
+        ended = _starts(taken, (ContainerState.EXITED,))
+        with self._lock:
+            self._taken = taken
+            self._fallen &= ended
+            if taken.at_s >= self._lost_s:  # else it may show what was before
+                self._fallen |= self._at_risk & ended
+                self._at_risk = frozenset()
 
     def _without_hidden(self) -> Listing | None:
         taken = self._taken

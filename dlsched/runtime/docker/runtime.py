@@ -155,7 +155,12 @@ class DockerRuntime:
         )
         self._stops = Stops(self._unhurried, gate, self._listings.want, writer.lift)
         self._events = Events(
-            self._engine, options.instance, self._listings.want, wake, self._adoptions
+            self._engine,
+            options.instance,
+            self._listings.want,
+            wake,
+            self._adoptions,
+            self._listings.engine_lost,
         )
         self.adopting = AdoptionCommands(
             self._unhurried,

@@ -349,3 +349,17 @@ def test_what_ended_while_the_engine_was_lost_ended_with_it(
     assert look() == set()
     engine.states = {"a": "exited", "b": "exited", "c": "exited"}
     assert look() == set()
+
+
+def test_an_engine_that_is_back_before_anyone_asks_was_lost_too(
+    engine: FakeEngine, clock: VirtualClock
+) -> None:
+    listings = listings_of(engine, clock)
+    engine.states = {"a": "running"}
+    listings.refresh()
+    listings.engine_lost()  # its events have ended
+    engine.states = {"a": "exited"}
+    clock.advance(EVERY_S)
+    listings.refresh()
+    assert listings.last is not None
+    assert listings.ended_with_engine(listings.last.containers["a"])
