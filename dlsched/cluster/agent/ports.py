@@ -51,7 +51,7 @@ class NodeJobs(Protocol):
         ...
 
     def start_again(self, job: str) -> None:
-        """Start its container again; a second call changes nothing."""
+        """Start its container again; a second call changes nothing for a while."""
         ...
 
 

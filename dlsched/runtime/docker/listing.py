@@ -72,8 +72,10 @@ class Listings:
         adoptions: Adoptions,
         came_with: Callable[[Inspected], float | None] = lambda one: one.limit_cores,
         presets: Presets | None = None,
+        booted: str = "",
     ) -> None:
-        """`left_out`: ids of containers that are never ours, whatever labels they carry.
+        """`left_out`: ids of containers that are never ours, whatever labels they carry; `booted`:
+        when the host was booted, as the engine writes times, to the second.
 
         `came_with` is asked, from a thread, for the ceiling (cores) that a container to be adopted
         had before any change of ours. `presets` are those that labels may name.
@@ -101,6 +103,7 @@ class Listings:
         self._at_risk: Set[tuple[str, str]] = frozenset()
         self._fallen: Set[tuple[str, str]] = frozenset()
         self._lost_s = float("-inf")
+        self._booted = booted
         self._hidden: Set[str] = frozenset()
         self._taken: Listing | None = None
         """The last listing, with the hidden ones."""
@@ -121,8 +124,12 @@ class Listings:
             self.last = self._without_hidden()
 
     def ended_with_engine(self, one: Inspected) -> bool:
-        """Whether a container ran before the engine was lost, and had ended when that came back."""
-        return (one.container_id, one.started_at) in self._fallen
+        """Whether a container ran before the engine was lost, and had ended when that came back, or
+        ended by a reboot of the host at the latest."""
+        if one.state is not ContainerState.EXITED:
+            return False
+        rebooted = "" < one.started_at[: len(self._booted)] < self._booted
+        return rebooted or (one.container_id, one.started_at) in self._fallen
 
     def engine_lost(self) -> None:
         """The engine may have been killed. From any thread."""

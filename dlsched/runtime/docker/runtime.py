@@ -10,7 +10,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
+
+import psutil
 
 from dlsched.control.ports import Clock, Wake
 from dlsched.model.actions import Action, Outcome, Remove, Resize, Start
@@ -107,6 +110,7 @@ class DockerRuntime:
             self._adoptions,
             self._came_with,
             options.presets,
+            datetime.fromtimestamp(psutil.boot_time(), UTC).strftime("%Y-%m-%dT%H:%M:%S"),
         )
         self.use_presets = self._listings.use
         self.refresh = self._listings.refresh

@@ -94,7 +94,11 @@ def clock() -> VirtualClock:
 
 
 def listings_of(
-    engine: FakeEngine, clock: VirtualClock, wait_s: float = 20.0, instance: str = "i"
+    engine: FakeEngine,
+    clock: VirtualClock,
+    wait_s: float = 20.0,
+    instance: str = "i",
+    booted: str = "",
 ) -> Listings:
     own = frozenset({"agent"})
     return Listings(
@@ -104,6 +108,7 @@ def listings_of(
         Patience(wait_s),
         clock.now_s,
         NONE_ADOPTED,
+        booted=booted,
     )
 
 
@@ -363,3 +368,15 @@ def test_an_engine_that_is_back_before_anyone_asks_was_lost_too(
     listings.refresh()
     assert listings.last is not None
     assert listings.ended_with_engine(listings.last.containers["a"])
+
+
+def test_what_ran_before_a_reboot_ended_with_it(engine: FakeEngine, clock: VirtualClock) -> None:
+    listings = listings_of(engine, clock, booted="2026-05-01T10:00:00")
+    engine.states = dict.fromkeys("abc", "exited")
+    for one, at in (("a", "2026-05-01T09:59:59.5Z"), ("b", "2026-05-01T10:00:01Z"), ("c", "")):
+        engine.broken[one] = engine.inspect(one)
+        engine.broken[one]["State"]["StartedAt"] = at
+    listings.refresh()
+    assert listings.last is not None
+    there = listings.last.containers
+    assert [key for key, one in there.items() if listings.ended_with_engine(one)] == ["a"]

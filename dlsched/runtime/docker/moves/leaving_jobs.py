@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -15,7 +15,7 @@ from dlsched.runtime.docker.background import begin
 from dlsched.runtime.docker.carrying import Arrivals
 from dlsched.runtime.docker.identity.labels import Inspected
 from dlsched.runtime.docker.moves.moves import Moves
-from dlsched.runtime.docker.moves.steps import Departure
+from dlsched.runtime.docker.moves.steps import REST_S, Departure
 
 _OVER = (LeavingPhase.REFUSED, LeavingPhase.ENDED)
 
@@ -45,7 +45,8 @@ class LeavingJobs:
         self._now_s = now_s
         self._forget_start = forget_start
         self._ended_with_engine, self._start = ended_with_engine, start
-        self._starting: dict[str, Future[None]] = {}
+        self._starting: dict[str, float] = {}
+        """When a job was last started again."""
 
     def keep_away(self, jobs: Mapping[str, Path]) -> None:
         """Before the first cycle: jobs whose containers stay set aside, with their archives."""
@@ -102,12 +103,13 @@ class LeavingJobs:
         return described is not None and self._ended_with_engine(described)
 
     def start_again(self, job: str) -> None:
-        """Start its container again; a second call changes nothing."""
-        described, begun = self._container(job), self._starting.get(job)
-        if described is None or self._moves.holds(job) or (begun is not None and not begun.done()):
+        """Start its container again; a second call changes nothing for a while."""
+        described, now_s = self._container(job), self._now_s()
+        if described is None or self._moves.holds(job):
             return
-        start = partial(self._start, described.container_id)
-        self._starting[job] = begin(start, f"start-again-{job}")
+        if now_s - self._starting.get(job, -math.inf) >= REST_S:
+            self._starting[job] = now_s
+            begin(partial(self._start, described.container_id), f"start-again-{job}")
 
     def bring(self, job: str, epoch: int, archive: Path) -> None:
         """The job's next new container gets a volume of its own at its checkpoint's mount, for this
