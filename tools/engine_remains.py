@@ -124,6 +124,18 @@ def end_dockerd(run_folder: Path, within_s: float) -> None:
         end_process(pid, signal.SIGTERM, is_dockerd, within_s)
 
 
+def end_containerd(run_folder: Path, within_s: float) -> None:
+    """End the containerd of a dockerd that was killed. It dies with that one, but a zombie of it,
+    or another process that has its PID by now, would pass for it at the next start."""
+
+    def is_containerd(pid: int) -> bool:
+        return is_daemon_of(pid, run_folder, ("containerd",))
+
+    for pid in filter(is_containerd, daemons_of(run_folder)):
+        end_process(pid, signal.SIGKILL, is_containerd, within_s)
+    (run_folder / "exec" / "containerd" / "containerd.pid").unlink(missing_ok=True)
+
+
 def thaw(group: Path) -> None:
     """Thaw a paused group: on version 1 a frozen process does not even die."""
     for name, value in (("freezer.state", "THAWED"), ("cgroup.freeze", "0")):

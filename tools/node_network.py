@@ -61,6 +61,18 @@ class NodeNetwork:
         """Plug it in again."""
         _ip(self.switch, [f"link set port{number} up"])
 
+    def cut_link(self, one: int, other: int) -> None:
+        """Nothing gets from one node to the other, in either direction."""
+        self._link("add", one, other)
+
+    def mend_link(self, one: int, other: int) -> None:
+        self._link("del", one, other)
+
+    def _link(self, verb: str, one: int, other: int) -> None:
+        for here, there in ((one, other), (other, one)):
+            route = f"route {verb} blackhole {self.address(there)}/32"
+            _ip(self.nodes[here - 1], [route])
+
 
 @contextmanager
 def node_network(names: Sequence[str]) -> Iterator[NodeNetwork]:

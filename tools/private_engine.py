@@ -229,6 +229,7 @@ def private_engine(engines: Path, enter: Sequence[str] = ()) -> Iterator[Private
             assert process is not None
             process.terminate()
             process.wait(END_WITHIN_S)
+            engine_remains.end_containerd(run_folder, STOP_WITHIN_S)
             process = start_dockerd(dockerd, slot, run_folder, enter)
             wait_until_ready(process, host, slot)
 

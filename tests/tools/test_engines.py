@@ -103,6 +103,10 @@ def test_each_node_is_its_own_and_the_host_stays_as_it_was(engines: Path) -> Non
         assert not reaches(two, one)
         nodes.mend(two)
         wait_until(lambda: reaches(two, one), "the cable is in again")
+        nodes.network.cut_link(one.number, two.number)
+        assert not reaches(two, one)
+        nodes.network.mend_link(one.number, two.number)
+        wait_until(lambda: reaches(two, one), "the link is whole again")
         run_folders = [run_folder_of(Slot(engines / name)) for name in "01"]
     for name, run_folder in zip("01", run_folders, strict=True):
         assert_nothing_left(Slot(engines / name), run_folder, pid)

@@ -12,7 +12,7 @@ import signal
 import threading
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
@@ -68,6 +68,8 @@ class Order:
     list_to: str | None = None
     point: Point | None = None
     phase: Phase = "before"
+    pid: int = 0
+    """Of the process that dies there; 0: the one that comes to the point."""
 
 
 def give_order(folder: Path, order: Order) -> None:
@@ -108,10 +110,19 @@ class Points:
         """A point around one call; what is handed out is ordered for the inside of it."""
         phase = self._reached(action, whose, has_inside)
         if phase == "before":
-            die()
+            self.die()
         yield phase
         if phase == "after":
+            self.die()
+
+    def die(self) -> None:
+        """End the process that was ordered to die, and come back only where it is another one."""
+        order = self._order
+        if order is None or not order.pid:
             die()
+            return
+        with suppress(ProcessLookupError):
+            os.kill(order.pid, signal.SIGKILL)
 
     def _reached(self, action: str, whose: str, has_inside: bool) -> Phase | None:
         with self._lock:

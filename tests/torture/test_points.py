@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -64,3 +66,13 @@ def test_only_requests_can_lose_their_answer_and_go_on_after_a_death():
     assert Point("engine: kill", "a", 1, has_inside=True).deaths == ("before", "inside", "after")
     assert Point("write lock", "", 1, has_inside=True).deaths == ("before", "inside")
     assert Point("put in place lock", "", 1).deaths == ("before",)
+
+
+@pytest.mark.process
+def test_another_process_may_be_the_one_that_dies(tmp_path: Path, deaths: list[str]):
+    points = Points(tmp_path)
+    with subprocess.Popen(["sleep", "60"]) as other:
+        give_order(tmp_path, Order(1, point=Point("write lock", "", 1), pid=other.pid))
+        with points.around("write lock", ""):
+            assert other.wait(10) == -signal.SIGKILL
+    assert deaths == []

@@ -39,6 +39,7 @@ from dlsched.model.leaving import LeavingPhase
 from dlsched.model.state import JobState, JobView
 
 GONE = "its file on this node is lost, and there is no container of it"
+_OVER = (JobState.FINISHED, JobState.FAILED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,7 +275,9 @@ class ClusterAgent:
             own = replace(own, confirmed=True)
             if self._write(own, now_s, begins=False):
                 self._archives.remove_incoming(own)
-        if view is not None and view.state in (JobState.FINISHED, JobState.FAILED):
+        failed = view is not None and view.state is JobState.FAILED
+        interrupted = failed and self._node.ended_with_engine(own.job)
+        if view is not None and view.state in _OVER and not interrupted:
             code = 0 if view.state is JobState.FINISHED else 1
             why = view.reason or ""
             self._write(replace(own, phase=Phase.ENDED, exit_code=code, why=why), now_s)
@@ -282,6 +285,8 @@ class ClusterAgent:
             self._fail(own, cut_off(own), now_s)
         elif own.phase is not Phase.SAVING and self._leases.is_over(own):
             self._write(replace(own, phase=Phase.SAVING, why=cut_off(own)), now_s)
+        elif interrupted and own.phase is not Phase.SAVING:
+            self._node.start_again(own.job)
         elif own.phase is Phase.SAVING:
             self._saving(own, view, now_s)
         elif own.phase is Phase.REFUSED and now_s > course.since_s + REFUSED_S:

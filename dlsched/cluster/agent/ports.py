@@ -60,6 +60,15 @@ class NodeJobs(Protocol):
         OSError."""
         ...
 
+    def ended_with_engine(self, job: str) -> bool:
+        """Whether its container did not end by itself: the engine ended it, and was started
+        again."""
+        ...
+
+    def start_again(self, job: str) -> None:
+        """Start its container again; a second call changes nothing for a while."""
+        ...
+
 
 class OrderRefused(DlschedError):
     """This order is not followed: a lower epoch, or a job file with problems."""

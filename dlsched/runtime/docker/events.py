@@ -40,8 +40,11 @@ class Events:
         want: Callable[[str | None], None],
         wake: Wake,
         adoptions: Adoptions,
+        lost: Callable[[], None] = lambda: None,
     ) -> None:
-        """`want` is called with the container that something happened to, then `wake`."""
+        """`want` is called with the container that something happened to, then `wake`; `lost` when
+        the engine's events end."""
+        self._lost = lost
         self._adoptions = adoptions
         self._engine = engine
         self._instance = instance
@@ -82,6 +85,7 @@ class Events:
             if self._ended.is_set():
                 return
             if not lost:
+                self._lost()
                 self._want(None)
                 self._wake("the Docker Engine's events ended")
             lost = True

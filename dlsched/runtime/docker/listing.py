@@ -14,7 +14,8 @@ from dataclasses import dataclass, field, replace
 
 from dlsched.config.metrics.resolving import Presets
 from dlsched.model.alarms import Alarm
-from dlsched.model.errors import DlschedError
+from dlsched.model.errors import DlschedError, EngineUnavailable
+from dlsched.model.facts import ContainerState
 from dlsched.runtime.docker.background import Patience, begin
 from dlsched.runtime.docker.engine import Body, Engine, EngineRefused
 from dlsched.runtime.docker.identity.claims import Claims
@@ -22,6 +23,7 @@ from dlsched.runtime.docker.identity.labels import (
     ENABLE,
     INSTANCE,
     JOB,
+    RUNS,
     Inspected,
     set_aside_name,
 )
@@ -70,8 +72,10 @@ class Listings:
         adoptions: Adoptions,
         came_with: Callable[[Inspected], float | None] = lambda one: one.limit_cores,
         presets: Presets | None = None,
+        booted: str = "",
     ) -> None:
-        """`left_out`: ids of containers that are never ours, whatever labels they carry.
+        """`left_out`: ids of containers that are never ours, whatever labels they carry; `booted`:
+        when the host was booted, as the engine writes times, to the second.
 
         `came_with` is asked, from a thread, for the ceiling (cores) that a container to be adopted
         had before any change of ours. `presets` are those that labels may name.
@@ -94,6 +98,12 @@ class Listings:
         self._pending: _Pending | None = None
         self._shown = 0
         self._tried_s = float("-inf")
+        # Containers with the time stamps of their starts: those that ran when the engine was lost,
+        # and those that have ended since.
+        self._at_risk: Set[tuple[str, str]] = frozenset()
+        self._fallen: Set[tuple[str, str]] = frozenset()
+        self._lost_s = float("-inf")
+        self._booted = booted
         self._hidden: Set[str] = frozenset()
         self._taken: Listing | None = None
         """The last listing, with the hidden ones."""
@@ -112,6 +122,21 @@ class Listings:
         if jobs != self._hidden:
             self._hidden = jobs
             self.last = self._without_hidden()
+
+    def ended_with_engine(self, one: Inspected) -> bool:
+        """Whether a container ran before the engine was lost, and had ended when that came back, or
+        ended by a reboot of the host at the latest."""
+        if one.state is not ContainerState.EXITED:
+            return False
+        rebooted = "" < one.started_at[: len(self._booted)] < self._booted
+        return rebooted or (one.container_id, one.started_at) in self._fallen
+
+    def engine_lost(self) -> None:
+        """The engine may have been killed. From any thread."""
+        with self._lock:
+            self._lost_s = self._now_s()
+            if self._taken is not None:
+                self._at_risk |= _starts(self._taken, RUNS)
 
     def want(self, container: str | None = None) -> None:
         """Something happened to that container (None: to any of them). From any thread."""
@@ -213,14 +238,25 @@ class Listings:
         self._pending = None
         error = call.future.exception()
         if error is None:
-            self._taken, self._shown, self.problem = call.future.result(), call.shows, None
+            self._take(call.future.result())
+            self._shown, self.problem = call.shows, None
             self.last = self._without_hidden()
             return
+        if isinstance(error, EngineUnavailable):
+            self.engine_lost()
         with self._lock:
             self._happened += 1
             self._suspects = None
         known = isinstance(error, DlschedError)
         self.problem = str(error) if known else f"the engine's answer is not understood: {error!r}"
+
+    def _take(self, taken: Listing) -> None:
+        ended = _starts(taken, (ContainerState.EXITED,))
+        with self._lock:
+            self._taken = taken
+            self._fallen = (self._fallen | self._at_risk) & ended
+            if taken.at_s >= self._lost_s:  # else it may show what was before
+                self._at_risk = frozenset()
 
     def _without_hidden(self) -> Listing | None:
         taken = self._taken
@@ -235,6 +271,12 @@ class Listings:
         }
         shown = {key: one for key, one in taken.containers.items() if key not in hidden}
         return replace(taken, containers=shown, set_aside={**taken.set_aside, **hidden})
+
+
+def _starts(listing: Listing, states: Collection[ContainerState]) -> frozenset[tuple[str, str]]:
+    """The containers in one of these states, with the time stamps of their starts."""
+    found = {**listing.containers, **listing.set_aside}.values()
+    return frozenset((one.container_id, one.started_at) for one in found if one.state in states)
 
 
 def _changed(before: Inspected, summary: Body) -> bool:

@@ -10,7 +10,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
+
+import psutil
 
 from dlsched.control.ports import Clock, Wake
 from dlsched.model.actions import Action, Outcome, Remove, Resize, Start
@@ -107,6 +110,7 @@ class DockerRuntime:
             self._adoptions,
             self._came_with,
             options.presets,
+            datetime.fromtimestamp(psutil.boot_time(), UTC).strftime("%Y-%m-%dT%H:%M:%S"),
         )
         self.use_presets = self._listings.use
         self.refresh = self._listings.refresh
@@ -155,7 +159,12 @@ class DockerRuntime:
         )
         self._stops = Stops(self._unhurried, gate, self._listings.want, writer.lift)
         self._events = Events(
-            self._engine, options.instance, self._listings.want, wake, self._adoptions
+            self._engine,
+            options.instance,
+            self._listings.want,
+            wake,
+            self._adoptions,
+            self._listings.engine_lost,
         )
         self.adopting = AdoptionCommands(
             self._unhurried,
@@ -180,6 +189,8 @@ class DockerRuntime:
             lambda one: self.held or self._operations.bars(one, clock.now_s()),
             clock.now_s,
             self._starts.forget,
+            self._listings.ended_with_engine,
+            self._engine.start,
         )
         """Jobs that leave for another node, or come from there."""
         self._restarts = Restarts(self._engine, self._listings.want)

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from dlsched.cluster.core.following import GRANTED_S, KEPT_S, RESERVED_S
+from dlsched.cluster.core.leases import LEASE_S
 from dlsched.cluster.core.records import Order, Phase, RecordState, Saved, Verb
 from tests.cluster.agent.world import (
     FILE,
@@ -106,6 +107,27 @@ def test_a_job_that_ends_is_not_started_again(world: World) -> None:
     world.seconds(20)
     assert (world.record.state, world.record.exit_code) == (RecordState.ENDED, 0)
     assert len(world.nodes["a"].engine.started_from) == 1
+
+
+def test_a_job_that_ended_with_its_engine_goes_on_in_the_same_epoch(world: World) -> None:
+    world.seconds(5)
+    world.nodes["a"].engine.fall()
+    world.seconds(20)
+    assert (world.record.state, world.record.epoch) == (RecordState.PLACED, 1)
+    assert world.runs_on("a")
+
+
+def test_an_arrival_that_ended_with_its_engine_keeps_its_lease(world: World) -> None:
+    world.nodes["b"].engine.reports = False  # so that it is not confirmed
+    world.seconds(MOVABLE_S)
+    world.move("b")
+    world.seconds(20)
+    assert world.runs_on("b")
+    world.cut.add("b")
+    world.nodes["b"].engine.fall()
+    world.nodes["b"].node.start_again = lambda job: None  # type: ignore[method-assign]
+    world.seconds(int(LEASE_S) + 5)
+    assert phase(world, "b") is Phase.FAILED
 
 
 def test_a_job_that_is_no_longer_desired_is_removed(world: World) -> None:

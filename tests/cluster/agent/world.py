@@ -91,6 +91,15 @@ class PlayedEngine:
     exits: dict[str, int] = field(default_factory=dict)
     storage: dict[str, int] = field(default_factory=dict)
     """What this node shows of shared storage: the step by file."""
+    ended_with_it: set[str] = field(default_factory=set)
+    """Jobs whose containers ended as the engine was killed."""
+
+    def fall(self) -> None:
+        """It is killed, and started again."""
+        for job, one in self.containers.items():
+            if one.running:
+                one.running = False
+                self.ended_with_it.add(job)
 
     def start(self, job: str, source: str, step: int) -> None:
         self.started_from.append(step)
@@ -178,6 +187,13 @@ class PlayedNode:
         assert epoch > 1
         if self.expected.get(job, (0, "", 0))[0] < epoch:
             self.expected[job] = (epoch, file, size_bytes)
+
+    def ended_with_engine(self, job: str) -> bool:
+        return job in self._engine.ended_with_it
+
+    def start_again(self, job: str) -> None:
+        self._engine.ended_with_it.discard(job)
+        self._start_again(self._engine.containers[job])
 
     def cycle(self, desired: Desired) -> None:
         """One cycle of the node's own controller and runtime."""
@@ -294,7 +310,11 @@ class NodeUnderTest:
         views = [
             JobView(
                 spec,
-                JobState.RUNNING if one.running else JobState.MOVING,
+                JobState.FAILED
+                if job in self.engine.ended_with_it
+                else JobState.RUNNING
+                if one.running
+                else JobState.MOVING,
                 usage=Usage(cpu_cores=1.0, window_cores=1.0),
                 started_at_s=0.0,
                 attained_core_s=self.world.now,

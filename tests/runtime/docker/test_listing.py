@@ -94,7 +94,11 @@ def clock() -> VirtualClock:
 
 
 def listings_of(
-    engine: FakeEngine, clock: VirtualClock, wait_s: float = 20.0, instance: str = "i"
+    engine: FakeEngine,
+    clock: VirtualClock,
+    wait_s: float = 20.0,
+    instance: str = "i",
+    booted: str = "",
 ) -> Listings:
     own = frozenset({"agent"})
     return Listings(
@@ -104,6 +108,7 @@ def listings_of(
         Patience(wait_s),
         clock.now_s,
         NONE_ADOPTED,
+        booted=booted,
     )
 
 
@@ -323,3 +328,81 @@ def test_one_whose_files_are_copied_is_not_inspected(
         assert engine.inspected == []
     assert seen(listings) == {"a", "new"}
     assert sorted(engine.inspected) == ["a", "new"]
+
+
+def test_what_ended_while_the_engine_was_lost_ended_with_it(
+    engine: FakeEngine, clock: VirtualClock
+) -> None:
+    listings = listings_of(engine, clock)
+
+    def look() -> set[str]:
+        listings.want()
+        clock.advance(EVERY_S)
+        listings.refresh()
+        assert listings.last is not None
+        there = listings.last.containers
+        return {key for key, one in there.items() if listings.ended_with_engine(one)}
+
+    engine.states = {"a": "running", "b": "exited", "c": "running"}
+    assert look() == set()
+    engine.trouble = EngineUnavailable("no answer")
+    assert look() == set()
+    engine.trouble, engine.states = None, {"a": "exited", "b": "exited", "c": "running"}
+    assert look() == {"a"}
+    assert look() == {"a"}  # until it runs again
+    engine.states = {"a": "running", "b": "exited", "c": "exited"}
+    assert look() == set()
+    engine.states = {"a": "exited", "b": "exited", "c": "exited"}
+    assert look() == set()
+
+
+def test_an_engine_that_is_back_before_anyone_asks_was_lost_too(
+    engine: FakeEngine, clock: VirtualClock
+) -> None:
+    listings = listings_of(engine, clock)
+    engine.states = {"a": "running"}
+    listings.refresh()
+    listings.engine_lost()  # its events have ended
+    engine.states = {"a": "exited"}
+    clock.advance(EVERY_S)
+    listings.refresh()
+    assert listings.last is not None
+    assert listings.ended_with_engine(listings.last.containers["a"])
+
+
+def test_a_listing_that_began_before_the_loss_was_noticed_counts(
+    engine: FakeEngine, clock: VirtualClock
+) -> None:
+    listings = listings_of(engine, clock, wait_s=0.0)
+    engine.states = {"a": "running"}
+    until_listed(listings, "running")
+    engine.states = {"a": "exited"}  # it was killed, and is back
+    engine.answers.clear()
+    clock.advance(EVERY_S)
+    listings.refresh()
+    clock.advance(0.1)
+    listings.engine_lost()
+    engine.answers.set()
+    until_listed(listings, "exited")
+    assert listings.last is not None
+    assert listings.ended_with_engine(listings.last.containers["a"])
+
+
+def until_listed(listings: Listings, state: str) -> None:
+    """The first listing with that state of the container."""
+    end_s = time.monotonic() + 10.0
+    while listings.last is None or listings.last.containers["a"].state != state:
+        assert time.monotonic() < end_s
+        listings.refresh()
+
+
+def test_what_ran_before_a_reboot_ended_with_it(engine: FakeEngine, clock: VirtualClock) -> None:
+    listings = listings_of(engine, clock, booted="2026-05-01T10:00:00")
+    engine.states = dict.fromkeys("abc", "exited")
+    for one, at in (("a", "2026-05-01T09:59:59.5Z"), ("b", "2026-05-01T10:00:01Z"), ("c", "")):
+        engine.broken[one] = engine.inspect(one)
+        engine.broken[one]["State"]["StartedAt"] = at
+    listings.refresh()
+    assert listings.last is not None
+    there = listings.last.containers
+    assert [key for key, one in there.items() if listings.ended_with_engine(one)] == ["a"]

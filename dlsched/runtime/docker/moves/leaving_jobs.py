@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
@@ -14,7 +15,7 @@ from dlsched.runtime.docker.background import begin
 from dlsched.runtime.docker.carrying import Arrivals
 from dlsched.runtime.docker.identity.labels import Inspected
 from dlsched.runtime.docker.moves.moves import Moves
-from dlsched.runtime.docker.moves.steps import Departure
+from dlsched.runtime.docker.moves.steps import REST_S, Departure
 
 _OVER = (LeavingPhase.REFUSED, LeavingPhase.ENDED)
 
@@ -30,9 +31,12 @@ class LeavingJobs:
         bars: Callable[[Inspected], str | None],
         now_s: Callable[[], float],
         forget_start: Callable[[str], None] = lambda _: None,
+        ended_with_engine: Callable[[Inspected], bool] = lambda _: False,
+        start: Callable[[str], None] = lambda _: None,
     ) -> None:
         """`container` returns a job's present container, `bars` why nothing can be done to it now,
-        moves apart. `forget_start` is called for a job whose failed start no longer counts."""
+        moves apart. `forget_start` is called for a job whose failed start no longer counts;
+        `start` starts a container, and blocks."""
         self._moves = moves
         self._departures = moves.departures
         self._arrivals = arrivals
@@ -40,6 +44,9 @@ class LeavingJobs:
         self._bars = bars
         self._now_s = now_s
         self._forget_start = forget_start
+        self._ended_with_engine, self._start = ended_with_engine, start
+        self._starting: dict[str, float] = {}
+        """When a job was last started again."""
 
     def keep_away(self, jobs: Mapping[str, Path], lost: Callable[[str, str], Path | None]) -> None:
         """Before the first cycle: jobs whose containers stay set aside, with their archives; `lost`
@@ -94,6 +101,21 @@ class LeavingJobs:
             self._end(departure)
         else:
             self._sweep(job)
+
+    def ended_with_engine(self, job: str) -> bool:
+        """Whether its container did not end by itself: the engine ended it, and was started
+        again."""
+        described = self._container(job)
+        return described is not None and self._ended_with_engine(described)
+
+    def start_again(self, job: str) -> None:
+        """Start its container again; a second call changes nothing for a while."""
+        described, now_s = self._container(job), self._now_s()
+        if described is None or self._moves.holds(job):
+            return
+        if now_s - self._starting.get(job, -math.inf) >= REST_S:
+            self._starting[job] = now_s
+            begin(partial(self._start, described.container_id), f"start-again-{job}")
 
     def bring(self, job: str, epoch: int, archive: Path) -> None:
         """The job's next new container gets a volume of its own at its checkpoint's mount, for this

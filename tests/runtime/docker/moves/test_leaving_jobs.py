@@ -105,6 +105,7 @@ class Node(World):
         self.bar: str | None = None
         self.forgotten: list[str] = []
         self.checkpoint = CHECKPOINT
+        self.started: list[str] = []
         self.reopen(kept=kept)
 
     def reopen(self, *, kept: bool) -> None:
@@ -120,6 +121,8 @@ class Node(World):
             lambda _: self.bar,
             clock,
             self.forgotten.append,
+            lambda one: one is EXITED,
+            self.started.append,
         )
         if kept:
             self.jobs.keep_away({"job": self.archive}, lambda *_: None)
@@ -701,3 +704,22 @@ def test_a_start_that_failed_does_not_count_against_the_next_epoch(node: Node) -
     node.jobs.bring("job", 3, node.archive)
     node.jobs.clear("job")
     assert node.forgotten == ["job"] * 3
+
+
+def test_a_job_that_ended_with_its_engine_is_started_again_and_not_all_the_time(node: Node) -> None:
+    assert not node.jobs.ended_with_engine("job")
+    node.present = EXITED
+    assert node.jobs.ended_with_engine("job")
+    for wait_s in (0.0, 1.0, REST_S):
+        node.now_s += wait_s
+        node.jobs.start_again("job")
+    for thread in threading.enumerate():
+        if thread.name.startswith("dlsched-start-again"):
+            thread.join(10)
+    assert node.started == [EXITED.container_id] * 2
+
+
+def test_one_that_is_being_moved_is_not_started_again(node: Node) -> None:
+    node.leave()
+    node.jobs.start_again("job")
+    assert node.started == []
