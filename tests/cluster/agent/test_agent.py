@@ -6,11 +6,11 @@ import pytest
 
 from dlsched.cluster.core.following import GRANTED_S, KEPT_S, RESERVED_S
 from dlsched.cluster.core.records import Order, Phase, RecordState, Saved, Verb
+from tests.cluster.agent.played import PlayedNode
 from tests.cluster.agent.world import (
     JOB,
     MOVABLE_S,
     TEXT,
-    PlayedNode,
     World,
     phase,
 )

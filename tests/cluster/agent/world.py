@@ -8,11 +8,11 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 
 from dlsched.cluster.agent.agent import AgentOptions, ClusterAgent
-from dlsched.cluster.agent.ports import Lost, OrderRefused
+from dlsched.cluster.agent.ports import OrderRefused
 from dlsched.cluster.agent.reporting import NodeFacts
 from dlsched.cluster.controller import ClusterController, ClusterPorts
 from dlsched.cluster.core.decider import ClusterDecider
@@ -25,13 +25,10 @@ from dlsched.cluster.core.reports import NodeReport
 from dlsched.cluster.store import Member, MemoryStore
 from dlsched.config.job import parse_spec
 from dlsched.control.ledger.desired import Desired
-from dlsched.estimate.learning import TOTAL_STEPS
 from dlsched.model.cycle import CycleReport
 from dlsched.model.errors import NotNow
-from dlsched.model.facts import ContainerFact, ContainerState, Sample
-from dlsched.model.leaving import Leaving, LeavingPhase
-from dlsched.model.spec import Checkpoint
 from dlsched.model.state import JobState, JobView, NodeView, Progress, Snapshot, Usage
+from tests.cluster.agent.played import PlayedEngine, PlayedNode
 
 JOB = "resnet"
 TEXT = f"""name: {JOB}
@@ -41,170 +38,12 @@ checkpoint: {{signal: SIGUSR1, timeout: 30s, path: /ckpt}}
 target: {{metric: accuracy, deliver: 0.8, finish: 0.9}}
 """
 SPEC = replace(parse_spec(TEXT, "x"), owner=0)
-STEPS_PER_S = 1
-TOTAL = 2000
 MOVABLE_S = 70
 """A job moves once it has done 3 % of its work."""
 
 
 class Killed(BaseException):
     """The agent is killed here."""
-
-
-@dataclass
-class Container:
-    source: str
-    step: int
-    running: bool = True
-    aside: bool = False
-    reports: int = 0
-
-    def samples(self, now_s: float) -> tuple[Sample, ...]:
-        """An evaluation a second since it was started."""
-        metrics = (("accuracy", 0.5), (TOTAL_STEPS, float(TOTAL)))
-        count = min(self.reports, 9)
-        return tuple(
-            Sample(now_s - ago, self.step - ago * STEPS_PER_S, metrics)
-            for ago in reversed(range(count))
-        )
-
-
-@dataclass
-class PlayedEngine:
-    """The containers of one node."""
-
-    containers: dict[str, Container] = field(default_factory=dict)
-    started_from: list[int] = field(default_factory=list)
-    acknowledged: dict[str, int] = field(default_factory=dict)
-    total_steps: int = TOTAL
-    saves: bool = True
-    breaks: bool = False
-    """Whether new containers fail immediately."""
-    reports: bool = True
-    """Whether jobs report their steps."""
-    removes: bool = True
-    """Whether containers end when they are to be removed; else they are still in their grace."""
-    exits: dict[str, int] = field(default_factory=dict)
-
-    def start(self, job: str, source: str, step: int) -> None:
-        self.started_from.append(step)
-        self.containers[job] = Container(source, step)
-
-    def steps(self) -> None:
-        for job, one in list(self.containers.items()):
-            if one.running:
-                one.step += STEPS_PER_S
-                one.reports += int(self.reports)
-                if one.step >= self.total_steps or self.breaks:
-                    del self.containers[job]
-                    self.exits[job] = 1 if self.breaks else 0
-
-
-class PlayedNode:
-    """The port NodeJobs of one agent; a new agent has a new one."""
-
-    def __init__(self, engine: PlayedEngine) -> None:
-        self._engine = engine
-        self._leaving: dict[str, Leaving] = {}
-        self._archives: dict[str, Path] = {}
-        self.brought: dict[str, Path] = {}
-
-    def keep_away(self, jobs: Mapping[str, Path], lost: Lost) -> None:
-        for job, one in self._engine.containers.items():
-            archive = jobs.get(job) or lost(job, one.source)
-            if archive is not None and one.aside:
-                self._leaving[job] = Leaving(LeavingPhase.AWAY)
-                self._archives[job] = archive
-
-    def is_aside(self, job: str) -> bool:
-        one = self._engine.containers.get(job)
-        return one is not None and one.aside
-
-    def found(self) -> None:
-        """What the first cycle does with containers that are set aside."""
-        for job, one in self._engine.containers.items():
-            if one.aside and job not in self._leaving:
-                self._start_again(one)
-
-    def _start_again(self, one: Container) -> None:
-        one.running, one.aside, one.reports = True, False, 0
-        self._engine.started_from.append(one.step)
-
-    def hides(self, job: str) -> bool:
-        """Whether its container does not stand for it."""
-        leaving = self._leaving.get(job)
-        return leaving is not None and leaving.phase is LeavingPhase.AWAY
-
-    def leave(self, job: str, checkpoint: Checkpoint, archive: Path, most_bytes: int) -> None:
-        assert checkpoint.path == "/ckpt" and most_bytes > 0
-        if job not in self._leaving:
-            self._leaving[job] = Leaving(LeavingPhase.SAVING)
-            self._archives[job] = archive
-
-    def leaving(self, job: str) -> Leaving | None:
-        return self._leaving.get(job)
-
-    def give_back(self, job: str) -> None:
-        if self._leaving.pop(job, None) is None:
-            return
-        self._archives.pop(job).unlink(missing_ok=True)
-        one = self._engine.containers.get(job)
-        if one is not None and one.aside:
-            self._start_again(one)
-
-    def clear(self, job: str) -> None:
-        if self._leaving.pop(job, None) is not None:
-            self._archives.pop(job).unlink(missing_ok=True)
-            one = self._engine.containers.get(job)
-            if one is not None and one.aside:
-                del self._engine.containers[job]
-
-    def bring(self, job: str, epoch: int, archive: Path) -> None:
-        assert epoch > 1
-        self.brought[job] = archive
-
-    def cycle(self, desired: Desired) -> None:
-        """One cycle of the node's own controller and runtime."""
-        for job, leaving in list(self._leaving.items()):
-            self._leave_on(job, leaving)
-        there = self._engine.containers
-        for job, one in list(there.items()):
-            if (
-                self._engine.removes
-                and job not in desired.specs
-                and not one.aside
-                and desired.spares(fact(job, one)) is None
-            ):
-                del there[job]
-        for job in self._engine.exits.keys() - desired.specs.keys():
-            del self._engine.exits[job]
-        for job in desired.specs:
-            if job not in there and job not in self._engine.exits:
-                archive = self.brought.get(job)
-                step = 0 if archive is None else int(archive.read_text())
-                self._engine.start(job, desired.sources[job], step)
-
-    def _leave_on(self, job: str, leaving: Leaving) -> None:
-        one = self._engine.containers.get(job)
-        if leaving.phase is not LeavingPhase.SAVING:
-            return
-        if one is None:
-            self._leaving[job] = Leaving(LeavingPhase.ENDED)
-        elif not self._engine.saves:
-            self._leaving[job] = Leaving(LeavingPhase.REFUSED, why="it saved nothing")
-        elif not one.aside:
-            self._engine.acknowledged[job] = one.step
-            one.running, one.aside = False, True
-        else:
-            self._archives[job].write_text(str(one.step))
-            data = self._archives[job].read_bytes()
-            digest = hashlib.sha256(data).hexdigest()
-            self._leaving[job] = Leaving(LeavingPhase.AWAY, one.step, digest, len(data))
-
-
-def fact(job: str, one: Container) -> ContainerFact:
-    state = ContainerState.RUNNING
-    return ContainerFact(job, f"{job}-id", state, "image", "digest", source=one.source)
 
 
 class NodeUnderTest:
