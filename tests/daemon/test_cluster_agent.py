@@ -21,8 +21,8 @@ from dlsched.model.alarms import AlarmKey
 from dlsched.model.cycle import CycleReport
 from dlsched.model.state import NodeView, Snapshot
 from dlsched.runtime.clock import SystemClock
+from tests.cluster.agent.played import PlayedEngine, PlayedNode
 from tests.cluster.agent.serving import asked, free_port, named
-from tests.cluster.agent.world import PlayedEngine, PlayedNode
 from tests.cluster.authority import Authority
 
 pytestmark = pytest.mark.process  # openssl

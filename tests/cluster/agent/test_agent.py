@@ -9,13 +9,12 @@ import pytest
 from dlsched.cluster.core.following import GRANTED_S, KEPT_S, RESERVED_S
 from dlsched.cluster.core.leases import LEASE_S
 from dlsched.cluster.core.records import Order, Phase, RecordState, Saved, Verb
+from tests.cluster.agent.played import FILE, PlayedNode
 from tests.cluster.agent.world import (
-    FILE,
     JOB,
     MOVABLE_S,
     SHARED,
     TEXT,
-    PlayedNode,
     World,
     phase,
 )

@@ -11,13 +11,13 @@ import pytest
 from dlsched.cluster.agent.agent import GONE
 from dlsched.cluster.core.records import Order, Phase, RecordState, Verb
 from dlsched.model.errors import NotNow
+from tests.cluster.agent.played import PlayedNode
 from tests.cluster.agent.world import (
     JOB,
     MOVABLE_S,
     TEXT,
     Killed,
     NodeUnderTest,
-    PlayedNode,
     World,
     phase,
 )

@@ -10,8 +10,8 @@ import pytest
 from dlsched.cluster.core.leases import LEASE_S, MARGIN_S, over_s
 from dlsched.cluster.core.records import Phase, RecordState
 from dlsched.cluster.store import Member
-from tests.cluster.agent.test_agent import phase
-from tests.cluster.agent.world import FAILOVER, FILE, JOB, SHARED, World
+from tests.cluster.agent.played import FILE
+from tests.cluster.agent.world import FAILOVER, JOB, SHARED, World, phase
 
 LEASE = int(LEASE_S)
 

@@ -92,7 +92,10 @@ class Acting:
         return {
             job: move.old.gpus
             for job, move in self._moves.items()
-            if move.is_away and move.old.gpus and not (move.departure and move.departure.cleared)
+            if (departure := move.departure) is not None
+            and move.is_away
+            and move.old.gpus
+            and not (departure.cleared or departure.lost)
         }
 
     def alarms(self, now_s: float) -> tuple[Alarm, ...]:

@@ -56,7 +56,7 @@ class Departures:
         """The departure of a job of which a container is found set aside; None: it returns."""
         departure = self.away(aside.job)
         if departure is None and (archive := self._lost(aside.job, aside.source)) is not None:
-            departure = Departure(aside.job, archive, leaving=Leaving(LeavingPhase.AWAY))
+            departure = Departure(aside.job, archive, leaving=Leaving(LeavingPhase.AWAY), lost=True)
             self.begin(departure)
             self.show()
         return departure

@@ -100,6 +100,8 @@ class Departure:
     """Whether it is to return. Read by the thread that packs."""
     cleared: bool = False
     """Whether its container is to be removed."""
+    lost: bool = False
+    """Whether the cluster's file of it is lost: it may never be given back, or cleared."""
 
     @property
     def over(self) -> bool:

@@ -359,11 +359,15 @@ def test_a_job_that_had_not_left_for_certain_comes_back(
     )
 
 
-def test_a_job_that_has_left_stays_away_when_another_agent_begins(node: Node) -> None:
+@pytest.mark.parametrize("kept", [True, False], ids=["with its file", "without its file"])
+def test_a_job_that_has_left_stays_away_when_another_agent_begins(node: Node, kept: bool) -> None:
     before = node.start(node.spec())
     node.left()
     node.rig.reopen()
-    node.jobs.keep_away({"trains": node.archive}, lambda *_: None)
+    if kept:
+        node.jobs.keep_away({"trains": node.archive}, lambda *_: None)
+    else:
+        node.jobs.keep_away({}, lambda job, _: node.archive if job == "trains" else None)
     for _ in range(20):
         seen = node.rig.observe()
         assert seen.containers == ()

@@ -609,6 +609,7 @@ def test_one_whose_file_is_lost_stays_away(node: Node, tmp_path: Path) -> None:
     assert node.acts.done == []
     assert node.hidden == {"job"} and node.phase is AWAY and node.jobs.is_aside("job")
     assert set(asked) == {("job", GONE.source)}
+    assert node.moves.gpus_away() == {}, "it may stay so for ever"
     node.jobs.give_back("job")
     for _ in range(2):
         node.see(GONE)
