@@ -14,8 +14,8 @@ from dataclasses import asdict, dataclass
 from benchmarks.publish import results
 from benchmarks.simulated.cluster import ENDS
 from benchmarks.simulated.cluster_worlds import WORLDS, world
-from dlsched.cluster.controller import RoundReport
 from dlsched.cluster.core.records import RecordState
+from dlsched.cluster.round_report import RoundReport
 from dlsched.simulation.cluster.run import ClusterOptions, simulate_cluster
 from dlsched.simulation.cluster.scoring import completions_s
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from dlsched.cluster.agents import Agents
@@ -12,11 +12,10 @@ from dlsched.cluster.core.guards import REST_S
 from dlsched.cluster.core.job_memory import DesiredJob
 from dlsched.cluster.core.leases import LEASE_S, MARGIN_S, Absent, absent_for
 from dlsched.cluster.core.ledger import ClusterFacts, ClusterLedger
-from dlsched.cluster.core.model import ClusterSnapshot, Move, NodeState
+from dlsched.cluster.core.model import NodeState
 from dlsched.cluster.core.rebuilding import held_twice, lost, rebuilt
 from dlsched.cluster.core.records import (
     Holding,
-    Order,
     Record,
     RecordState,
     Request,
@@ -33,6 +32,8 @@ from dlsched.cluster.core.transit import (
     begin_move,
     next_acts,
 )
+from dlsched.cluster.requests import Requests
+from dlsched.cluster.round_report import PAUSE_S, RoundReport
 from dlsched.cluster.store import (
     ClusterStore,
     Member,
@@ -46,12 +47,7 @@ KEPT_S = 86_400.0
 """How long the record of a job that is gone stays, as its epochs must not be used again."""
 PREPARE_S = 30.0
 """How long a target may take to keep room, before the move is dropped."""
-PAUSE_S = 10.0
-"""Between rounds in which nothing is under way."""
 LEAST_S = 0.1
-REQUEST_S = 60.0
-"""How long a person's move is tried before it is given up: a new controller has no reports yet, and
-one move waits for another."""
 BUSY_S = 1.0
 """Between rounds while a job starts or moves."""
 
@@ -84,33 +80,6 @@ class ClusterPorts:
     clock: Clock
 
 
-@dataclass(slots=True)
-class RoundReport:
-    """What one round read and did."""
-
-    snapshot: ClusterSnapshot | None = None
-    """None: the store did not answer, or another controller leads."""
-    members: Mapping[str, Member] = field(default_factory=dict)
-    facts: ClusterFacts | None = None
-    """What the snapshot was made of."""
-    records: Mapping[str, Record] = field(default_factory=dict)
-    """As they are after the round."""
-    answer: ClusterAnswer = field(default_factory=ClusterAnswer)
-    written: list[Record] = field(default_factory=list)
-    orders: list[Order] = field(default_factory=list)
-    failed: dict[str, str] = field(default_factory=dict)
-    """Moves that were given up, by job, and why."""
-    paused: bool = False
-    forgotten: frozenset[str] = frozenset()
-    """Nodes that a person declared off."""
-    requests: dict[Request, str] = field(default_factory=dict)
-    """Requests that wait, and what for."""
-    done: dict[Request, str] = field(default_factory=dict)
-    """Requests that this round has removed, and what came of them."""
-    alarms: list[str] = field(default_factory=list)
-    next_s: float = PAUSE_S
-
-
 class ClusterController:
     """Runs rounds. It touches no container, and everything that it knows can be lost."""
 
@@ -132,8 +101,7 @@ class ClusterController:
         self._publish = publish
         self._moves: dict[str, tuple[str, float]] = {}
         """Moves whose target is being prepared: target, and since when."""
-        self._asked_s: dict[Request, float] = {}
-        """When this controller first read a person's move."""
+        self._requests = Requests(self._store, decider, self._moves)
 
     def round(self) -> RoundReport:
         report = RoundReport()
@@ -156,7 +124,7 @@ class ClusterController:
         requests = self._store.requests()
         report.facts = facts = self._observe(now_s, members, stored)
         report.paused = any(one.verb is Wanted.PAUSE for one in requests)
-        report.forgotten = self._forgotten(requests, members, facts, report)
+        report.forgotten = self._requests.forgotten(requests, members, facts, report)
         if report.paused:
             self._moves.clear()
             report.requests[Request(Wanted.PAUSE)] = "`dlsched cluster resume` ends it"
@@ -165,7 +133,8 @@ class ClusterController:
             self._rebuild(held, members, facts, stored, report)
             return
         moves = [one for one in requests if one.verb is Wanted.MOVE]
-        if not self._by_hand(moves, snapshot, facts, report) and not report.paused:
+        began = self._requests.by_hand(moves, snapshot, facts, report)
+        if not began and not report.paused:
             report.answer = self._decider.ask(snapshot)
             self._decided(report.answer, facts, stored, report)
         self._go_on(members, facts, stored, report)
@@ -225,84 +194,6 @@ class ClusterController:
         for job, holdings in sorted(held.items()):
             self._write(rebuilt(job, facts.desired[job].spec.digest, holdings), stored, report)
         report.records = {job: one.record for job, one in stored.items()}
-
-    # ------------------------------------------------------------------ requests
-
-    def _forgotten(
-        self,
-        requests: Sequence[Request],
-        members: Mapping[str, Member],
-        facts: ClusterFacts,
-        report: RoundReport,
-    ) -> frozenset[str]:
-        """The nodes that a person declared off, but those of which the opposite shows."""
-        found = set()
-        named = {
-            node
-            for record in facts.records.values()
-            if record.state is not RecordState.ENDED
-            for node in (record.on, record.source, record.target)
-        }
-        for one in requests:
-            node = one.subject
-            if one.verb is not Wanted.FORGET:
-                continue
-            if node in facts.reports or (node in members and members[node].up):
-                self._done(one, f"{node} is not off: it answers", report)
-            elif node not in members and node not in named:
-                self._done(one, f"{node} is no longer a member, and no job needs it", report)
-            else:
-                found.add(node)
-                report.requests[one] = f"its jobs start elsewhere; until {node} answers again"
-        return frozenset(found)
-
-    def _by_hand(
-        self,
-        requests: Sequence[Request],
-        snapshot: ClusterSnapshot,
-        facts: ClusterFacts,
-        report: RoundReport,
-    ) -> bool:
-        """Follow a person's moves; whether one has just begun, after which the policy waits for
-        the next round."""
-        self._asked_s = {one: self._asked_s.get(one, facts.now_s) for one in requests}
-        began = False
-        for one in requests:
-            job, target = one.subject, one.target
-            record = facts.records.get(job)
-            if record is None or record.state is RecordState.ENDED:
-                self._done(one, f"{job} does not run", report)
-            elif target in (record.target, record.on):
-                what = "moves to" if record.state is not RecordState.PLACED else "is on"
-                self._done(one, f"{job} {what} {target}", report)
-            elif report.paused:
-                self._asked_s[one] = facts.now_s
-                report.requests[one] = "the cluster is paused"
-            elif self._moves.get(job, ("", 0.0))[0] == target:
-                report.requests[one] = f"{target} makes room for it"
-            elif not began:
-                began = self._try(one, snapshot, facts.now_s, report)
-        return began
-
-    def _try(
-        self, request: Request, snapshot: ClusterSnapshot, now_s: float, report: RoundReport
-    ) -> bool:
-        job, target = request.subject, request.target
-        approved = self._decider.by_hand(snapshot, [Move(job, target)])
-        if approved.moves:
-            self._moves[job] = (target, now_s)
-            report.requests[request] = f"{target} makes room for it"
-            return True
-        why = approved.refused[job]
-        if now_s - self._asked_s[request] < REQUEST_S:
-            report.requests[request] = why
-        else:
-            self._done(request, why, report)
-        return False
-
-    def _done(self, request: Request, what: str, report: RoundReport) -> None:
-        report.done[request] = what
-        self._store.done(request)
 
     # ------------------------------------------------------------------ act
 

@@ -21,10 +21,10 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from dlsched import __version__
-from dlsched.cluster.controller import RoundReport
 from dlsched.cluster.core.decider import ClusterAnswer, present_in
 from dlsched.cluster.core.guards import GuardMemory
 from dlsched.cluster.core.model import ClusterSnapshot, Move
+from dlsched.cluster.round_report import RoundReport
 from dlsched.store.journal.schema import (
     newer,
     open_for_reading,

@@ -8,12 +8,12 @@ from collections.abc import Iterator, Mapping
 
 from dlsched.api.cluster_schema import EventRow, JobRow, NodeRow, QueueRow
 from dlsched.api.status import target_of
-from dlsched.cluster.controller import RoundReport
 from dlsched.cluster.core.job_memory import DesiredJob
 from dlsched.cluster.core.ledger import ClusterFacts
 from dlsched.cluster.core.model import ClusterJob, ClusterSnapshot
 from dlsched.cluster.core.occupancy import Occupancy, known_left
 from dlsched.cluster.core.records import Phase, Record, RecordState
+from dlsched.cluster.round_report import RoundReport
 from dlsched.cluster.store import Member
 from dlsched.model.units import render_bytes
 

@@ -15,11 +15,12 @@ from typing import Protocol
 from dlsched import __version__
 from dlsched.api.cluster_schema import ClusterStatus
 from dlsched.cluster.agents import Agents
-from dlsched.cluster.controller import ClusterController, ClusterPorts, RoundReport
+from dlsched.cluster.controller import ClusterController, ClusterPorts
 from dlsched.cluster.core.decider import ClusterDecider
 from dlsched.cluster.core.ledger import ClusterLedger
 from dlsched.cluster.core.registry import load
 from dlsched.cluster.journal import FILE_NAME, RoundJournal
+from dlsched.cluster.round_report import RoundReport
 from dlsched.cluster.rounds import RoundLog, asked, changes, nodes
 from dlsched.cluster.status import SCHEMA_VERSION, status_file, write_status
 from dlsched.cluster.store import ClusterStore, Member, StoreError

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from dlsched.cluster.controller import RoundReport
 from dlsched.cluster.core.decider import ClusterDecider
 from dlsched.cluster.core.model import ClusterJob, ClusterSnapshot, NodeSummary
 from dlsched.cluster.core.registry import load
 from dlsched.cluster.journal import RoundJournal
+from dlsched.cluster.round_report import RoundReport
 from dlsched.cluster.store import Member
 from tests.cli.conftest import Program
 

@@ -11,7 +11,6 @@ from dlsched.cluster.controller import (
     BUSY_S,
     KEPT_S,
     PREPARE_S,
-    REQUEST_S,
     ClusterController,
     ClusterPorts,
 )
@@ -33,6 +32,7 @@ from dlsched.cluster.core.records import (
     Wanted,
 )
 from dlsched.cluster.core.reports import JobReport, NodeReport
+from dlsched.cluster.requests import REQUEST_S
 from dlsched.cluster.store import Member, MemoryStore, NotStorable
 from dlsched.model.spec import ContainerSpec, JobSpec
 

@@ -12,7 +12,6 @@ from typing import NamedTuple
 import pytest
 
 from dlsched.cluster import journal as journals
-from dlsched.cluster.controller import RoundReport
 from dlsched.cluster.core.decider import ClusterAnswer, DeciderState
 from dlsched.cluster.core.guards import Approved, GuardMemory, Passed
 from dlsched.cluster.core.model import (
@@ -26,6 +25,7 @@ from dlsched.cluster.core.model import (
     Transit,
 )
 from dlsched.cluster.journal import EVERY_S, RecordedRound, RoundJournal, RoundReader
+from dlsched.cluster.round_report import RoundReport
 from dlsched.cluster.store import Member
 from dlsched.store.journal.schema import open_for_writing
 

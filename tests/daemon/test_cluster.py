@@ -17,7 +17,6 @@ import pytest
 
 from dlsched.api.cluster_schema import ClusterStatus
 from dlsched.cluster.certificates import MANAGER
-from dlsched.cluster.controller import PAUSE_S
 from dlsched.cluster.core.records import (
     Holding,
     Order,
@@ -31,6 +30,7 @@ from dlsched.cluster.core.records import (
 )
 from dlsched.cluster.core.reports import JobReport, NodeReport
 from dlsched.cluster.journal import RoundReader
+from dlsched.cluster.round_report import PAUSE_S
 from dlsched.cluster.rounds import by_host, happened
 from dlsched.cluster.status import (
     FILE_NAME,

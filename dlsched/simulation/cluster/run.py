@@ -6,12 +6,13 @@ import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from dlsched.cluster.controller import ClusterController, ClusterPorts, RoundReport
+from dlsched.cluster.controller import ClusterController, ClusterPorts
 from dlsched.cluster.core.decider import ClusterDecider
 from dlsched.cluster.core.job_memory import DesiredJob
 from dlsched.cluster.core.ledger import ClusterLedger
 from dlsched.cluster.core.records import RecordState
 from dlsched.cluster.core.registry import load as load_cluster_policy
+from dlsched.cluster.round_report import RoundReport
 from dlsched.cluster.store import Member, MemoryStore
 from dlsched.simulation.clock import VirtualClock
 from dlsched.simulation.cluster.ablation import WithoutMoves

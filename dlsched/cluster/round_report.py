@@ -1,0 +1,42 @@
+"""What one round of the cluster's controller read and did."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from dlsched.cluster.core.decider import ClusterAnswer
+from dlsched.cluster.core.ledger import ClusterFacts
+from dlsched.cluster.core.model import ClusterSnapshot
+from dlsched.cluster.core.records import Order, Record, Request
+from dlsched.cluster.store import Member
+
+PAUSE_S = 10.0
+"""Between rounds in which nothing is under way."""
+
+
+@dataclass(slots=True)
+class RoundReport:
+    """What one round read and did."""
+
+    snapshot: ClusterSnapshot | None = None
+    """None: the store did not answer, or another controller leads."""
+    members: Mapping[str, Member] = field(default_factory=dict)
+    facts: ClusterFacts | None = None
+    """What the snapshot was made of."""
+    records: Mapping[str, Record] = field(default_factory=dict)
+    """As they are after the round."""
+    answer: ClusterAnswer = field(default_factory=ClusterAnswer)
+    written: list[Record] = field(default_factory=list)
+    orders: list[Order] = field(default_factory=list)
+    failed: dict[str, str] = field(default_factory=dict)
+    """Moves that were given up, by job, and why."""
+    paused: bool = False
+    forgotten: frozenset[str] = frozenset()
+    """Nodes that a person declared off."""
+    requests: dict[Request, str] = field(default_factory=dict)
+    """Requests that wait, and what for."""
+    done: dict[Request, str] = field(default_factory=dict)
+    """Requests that this round has removed, and what came of them."""
+    alarms: list[str] = field(default_factory=list)
+    next_s: float = PAUSE_S
