@@ -127,6 +127,8 @@ class _Node:
         self._destination: Destination | None = None
         self._request = ReportRequest({}, {})
         self._answered: _Answered | None = None
+        self._heard_s: float | None = None
+        """The node's clock in its last report."""
         self._wanted_s = -math.inf
         self._clock_offset_s: float | None = None
         """Of the controller's clock from the node's."""
@@ -213,6 +215,7 @@ class _Node:
 
     async def _asked(self, to: Destination, request: ReportRequest, now_s: float) -> _Answered:
         """Raises WireError, NotAnswered or TimeoutError."""
+        request = replace(request, heard_s=self._heard_s)
         status, body = await self._exchange(to, "report", request_bytes(request), REPORT_BYTES)
         if status != HTTPStatus.OK:
             raise NotAnswered(refusal(status, body))
@@ -222,6 +225,7 @@ class _Node:
             raise WireError(f"it is refused: {error}") from None
         if report.node != self._name:
             raise WireError(f"it is refused: it is the report of {report.node}")
+        self._heard_s = node_s
         return _Answered(self._on_own_clock(report, node_s), now_s)
 
     async def _deliver(self) -> None:

@@ -41,6 +41,8 @@ class ReportRequest:
     """Jobs that are the node's own, by epoch."""
     nodes: Mapping[str, str]
     """The cluster's present members and their IP addresses; an empty one is not known."""
+    heard_s: float | None = None
+    """The node's clock in the last report that came from it; None: none has come."""
 
 
 _STRICT = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
@@ -217,6 +219,7 @@ class _WireRequest:
     v: Literal[1]
     placed: Annotated[dict[bounds.Job, bounds.Epoch], Field(max_length=bounds.JOBS_MAX)]
     nodes: Annotated[dict[bounds.Node, bounds.Address], Field(max_length=bounds.NODES_MAX)]
+    heard_s: bounds.Amount | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,14 +255,14 @@ def read_report(body: bytes) -> tuple[NodeReport, float]:
 
 def request_bytes(request: ReportRequest) -> bytes:
     """The request as JSON. Raises WireError if it is too long."""
-    made = _WireRequest(VERSION, dict(request.placed), dict(request.nodes))
+    made = _WireRequest(VERSION, dict(request.placed), dict(request.nodes), request.heard_s)
     return _written(_REQUEST, made, ORDER_BYTES)
 
 
 def read_request(body: bytes) -> ReportRequest:
     """The request. Raises WireError."""
     found = _read(_REQUEST, body, ORDER_BYTES)
-    return ReportRequest(found.placed, found.nodes)
+    return ReportRequest(found.placed, found.nodes, found.heard_s)
 
 
 def order_bytes(order: Order) -> bytes:

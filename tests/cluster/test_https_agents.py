@@ -94,6 +94,8 @@ def test_a_report_comes_with_its_age_and_the_request_names_all_members(
         until(lambda: agents.report("node-1", {"train": 7}) is not None)
         until(lambda: {"train": 7} in one.placed)
         assert one.nodes == set(ADDRESSES)
+        until(lambda: agents.report("node-1", {"train": 7}) and NODE_S in one.heard_s)
+        assert one.heard_s[0] is None, "none has come before the first request"
     # Nothing is asked any more, so the clock can be moved.
     clock.s += 4.0
     assert agents.report("node-1", {}) == NodeReport("node-1", 8.0, age_s=5.0)

@@ -102,9 +102,12 @@ def test_an_order_arrives_as_it_was_sent(order: Order) -> None:
 @given(
     st.dictionaries(names, epochs, max_size=4),
     st.dictionaries(nodes, st.just("") | st.ip_addresses().map(str), max_size=4),
+    st.none() | amounts,
 )
-def test_a_request_arrives_as_it_was_sent(placed: dict[str, int], members: dict[str, str]) -> None:
-    request = ReportRequest(placed, members)
+def test_a_request_arrives_as_it_was_sent(
+    placed: dict[str, int], members: dict[str, str], heard_s: float | None
+) -> None:
+    request = ReportRequest(placed, members, heard_s)
     assert wire.read_request(wire.request_bytes(request)) == request
 
 

@@ -75,7 +75,7 @@ class ClusterAgent:
         self._leases = Leases(contact, self._given.spec_of)
         self._archives = Archives(options.state_dir)
         self._orders: queue.SimpleQueue[Order] = queue.SimpleQueue()
-        now_s = clock.now_s()
+        self._began_s = now_s = clock.now_s()
         self._confirmed: Mapping[str, int] = {}
         self._courses = {job: Course(now_s) for job in self._held.all()}
         self._locals: frozenset[str] = frozenset()
@@ -88,11 +88,15 @@ class ClusterAgent:
 
     # ------------------------------------------------------------------ for the server's thread
 
-    def report(self, placed: Mapping[str, int], nodes: frozenset[str]) -> NodeReport:
-        """The report of the last cycle. `placed` confirms jobs by epoch. Raises NotNow before the
-        first cycle that saw the engine's containers."""
+    def report(
+        self, placed: Mapping[str, int], nodes: frozenset[str], heard_s: float | None = None
+    ) -> NodeReport:
+        """The report of the last cycle. `placed` confirms jobs by epoch; `heard_s`: of the last one
+        that came to the manager. Raises NotNow before the first cycle that saw the engine's
+        containers."""
         now_s = self._clock.now_s()
-        self._contact.renew()
+        if heard_s is not None and self._began_s <= heard_s <= now_s:
+            self._contact.renew(now_s - heard_s)
         self._confirmed, self._members = dict(placed), nodes
         if self._last is None:
             raise NotNow(503, "the agent has just begun: it does not know its containers yet")
@@ -101,6 +105,8 @@ class ClusterAgent:
     def follow(self, order: Order) -> None:
         """Take an order for the next cycle. Raises OrderRefused."""
         check(order, self._held.of(order.job), order.job in self._locals)
+        if order.verb in (Verb.ARRIVE, Verb.GIVE_BACK):
+            self._contact.renew()  # a manager orders these by a report that has come to it
         self._orders.put(order)
         self._clock.wake()
 

@@ -1,4 +1,7 @@
-"""How long no manager has asked this node for a report, and which jobs it ends because of that."""
+"""How long no report of this node has come to a manager, and which jobs it ends because of that.
+
+A request for a report alone is no contact: the answer may be lost, or come too late to count.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ from dlsched.model.spec import JobSpec
 from dlsched.store.atomic import clear_unfinished, write_whole
 
 UNCONFIRMED = f"no manager has confirmed its arrival for {LEASE_S:.0f} s"
-CUT_OFF = f"no manager has asked for a report for {LEASE_S:.0f} s, so another node may get it"
+CUT_OFF = f"no report has come to a manager for {LEASE_S:.0f} s, so another node may get it"
 KEPT_S = 10.0
 """How much older the file may be: the lease is the shorter for the next agent."""
 
@@ -34,8 +37,9 @@ class Contact:
         self.host_started = self._last_s == -math.inf
         """Whether the host has started since, or no contact is known."""
 
-    def renew(self) -> None:
-        self._last_s = self._now_s()
+    def renew(self, age_s: float = 0.0) -> None:
+        """There was contact so long ago."""
+        self._last_s = max(self._last_s, self._now_s() - age_s)
 
     def age_s(self) -> float:
         """Infinite if none is known."""

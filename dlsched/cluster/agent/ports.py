@@ -82,10 +82,13 @@ class OrderRefused(DlschedError):
 class NodeAgent(Protocol):
     """What the agent's HTTPS server calls, from its own thread. Nothing blocks."""
 
-    def report(self, placed: Mapping[str, int], nodes: frozenset[str]) -> NodeReport:
-        """The node's present report, without its name, and the sign that a manager is there.
-        `placed` confirms which jobs are the node's own, by epoch; `nodes` are the cluster's present
-        members. Raises NotNow."""
+    def report(
+        self, placed: Mapping[str, int], nodes: frozenset[str], heard_s: float | None = None
+    ) -> NodeReport:
+        """The node's present report, without its name. `placed` confirms which jobs are the node's
+        own, by epoch; `nodes` are the cluster's present members; `heard_s`, by the node's clock:
+        the last report that came to the manager, which is the sign that one is there.
+        Raises NotNow."""
         ...
 
     def follow(self, order: Order) -> None:

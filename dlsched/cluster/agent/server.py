@@ -194,7 +194,7 @@ class _Routes:
         except WireError as error:
             raise HTTPException(HTTPStatus.BAD_REQUEST, f"the request: {error}") from None
         self.nodes = dict(asked.nodes)
-        report = self._agent.report(asked.placed, frozenset(asked.nodes))
+        report = self._agent.report(asked.placed, frozenset(asked.nodes), asked.heard_s)
         report = replace(report, node=self._own.peer().name)
         return Response(report_bytes(report, self._now_s()), media_type="application/json")
 

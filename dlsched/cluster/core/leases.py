@@ -1,8 +1,9 @@
 """How long a job may run on a node that no manager reaches, and when another node may have it.
 
-Both sides count for themselves, by clocks that never go back: the node's agent from the last
-report that it was asked for, the controller from the last one that it got, which is never later
-by more than an answer takes. So no clock is compared with another host's.
+Both sides count for themselves, by clocks that never go back: the controller from the last report
+that came, the node's agent from the last one that came by what the next request says. So the agent
+never counts from later than the controller, and no clock is compared with another host's. An order
+to start the job counts, too, as it follows a report.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ that neither a new leader nor a restart of the agent ends them."""
 
 MARGIN_S = 80.0
 """Beside what a job may take to save itself and to end: for the cycles of an agent, SIGKILL where a
-job does not end, an answer that was lost, and a controller that asks for reports although it no
+job does not end, an order that is late, and a controller that asks for reports although it no
 longer leads."""
 
 

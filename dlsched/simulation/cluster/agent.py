@@ -36,6 +36,7 @@ class SimulatedAgent:
     refuses: frozenset[str] = frozenset()
     """Jobs that never acknowledge a checkpoint."""
     held: dict[str, HeldJob] = field(default_factory=dict)
+    _began_s: float = 0.0
     _contact_s: float = 0.0
     """It outlives the agent, but not the host's start."""
 
@@ -45,11 +46,17 @@ class SimulatedAgent:
         """Follow an order, once."""
         own = self.held.get(order.job)
         if next_phase(None if own is None else (own.epoch, own.phase), order) is not None:
+            if order.verb in (Verb.ARRIVE, Verb.GIVE_BACK):
+                self._contact_s = now_s
             _FOLLOW[order.verb](self, order, own, now_s)
 
-    def report(self, placed: Mapping[str, int], now_s: float) -> NodeReport:
-        """Its present report. `placed` confirms jobs that arrived, by their epoch."""
-        self._contact_s = now_s
+    def report(
+        self, placed: Mapping[str, int], now_s: float, heard_s: float | None = None
+    ) -> NodeReport:
+        """Its present report. `placed` confirms jobs that arrived, by their epoch; `heard_s`: when
+        the last answer came to the controller."""
+        if heard_s is not None and heard_s >= self._began_s:
+            self._contact_s = max(self._contact_s, heard_s)
         for job, epoch in placed.items():
             own = self.held.get(job)
             if own is not None and own.epoch == epoch:
@@ -77,6 +84,7 @@ class SimulatedAgent:
 
     def restart(self, now_s: float, *, host_started: bool) -> None:
         """Begin again from its files."""
+        self._began_s = now_s
         if host_started:
             self._contact_s = -math.inf
         for job, own in self.held.items():

@@ -56,6 +56,8 @@ class SimulatedAgents:
         self.orders: list[Order] = []
         """Every order that was sent, for tests."""
         self._options = options
+        self._heard_s: dict[str, float] = {}
+        """When the last answer came, by node."""
         self._chance = random.Random(f"{seed}/network")
         self._sent: list[tuple[float, int, Order]] = []
         self._down: dict[str, bool] = {}
@@ -69,8 +71,11 @@ class SimulatedAgents:
     def report(self, node: str, placed: Mapping[str, int]) -> NodeReport | None:
         if not self._answers(node) or self._is_lost():
             return None
-        report = self.agents[node].report(placed, self.now_s)
-        return None if self._is_lost() else report
+        report = self.agents[node].report(placed, self.now_s, self._heard_s.get(node))
+        if self._is_lost():
+            return None
+        self._heard_s[node] = self.now_s
+        return report
 
     def send(self, order: Order) -> None:
         self.orders.append(order)

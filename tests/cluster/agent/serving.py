@@ -34,16 +34,20 @@ class FakeAgent:
     node: str = "node-1"
     placed: list[Mapping[str, int]] = field(default_factory=list)
     nodes: frozenset[str] = frozenset()
+    heard_s: list[float | None] = field(default_factory=list)
     orders: list[Order] = field(default_factory=list)
     refuses: OrderRefused | None = None
     archives: dict[tuple[str, int, str], Path] = field(default_factory=dict)
     report_as: NodeReport | None = None
     wait: Callable[[], object] = lambda: None
 
-    def report(self, placed: Mapping[str, int], nodes: frozenset[str]) -> NodeReport:
+    def report(
+        self, placed: Mapping[str, int], nodes: frozenset[str], heard_s: float | None = None
+    ) -> NodeReport:
         self.wait()
         self.placed.append(placed)
         self.nodes = nodes
+        self.heard_s.append(heard_s)
         return self.report_as or NodeReport(self.node, 8.0)
 
     def follow(self, order: Order) -> None:

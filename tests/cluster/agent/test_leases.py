@@ -43,7 +43,7 @@ def over(world: World) -> int:
 def test_it_saves_itself_and_ends_at_the_end_of_its_lease(tmp_path: Path) -> None:
     world = world_of(tmp_path)
     cut(world)
-    world.seconds(LEASE - 1)
+    world.seconds(LEASE - 3)
     assert world.runs_on("a")
     world.seconds(8)
     assert not world.runs_on("a")
@@ -170,6 +170,16 @@ def test_where_the_store_still_reaches_the_node_it_stays(tmp_path: Path) -> None
     world.cut = set()
     world.seconds(10)
     assert world.runs_on("a")
+
+
+def test_requests_whose_answers_are_lost_are_no_contact(tmp_path: Path) -> None:
+    world = world_of(tmp_path)
+    world.mute = {"a"}
+    world.store.members["a"] = Member("a", up=False)
+    world.seconds(LEASE + 8)
+    assert not world.runs_on("a")
+    world.seconds(over(world))
+    assert world.runs_on("b")
 
 
 def test_where_only_the_store_calls_it_down_it_runs_on(tmp_path: Path) -> None:

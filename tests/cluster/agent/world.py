@@ -180,6 +180,8 @@ class World:
         self.spec = replace(parse_spec(text, "x"), owner=0)
         self.store = MemoryStore([Member("a"), Member("b")], leader="me")
         self.cut: set[str] = set()
+        self.mute: set[str] = set()
+        """Nodes that get requests, and whose answers do not come."""
         self.loses: set[int] = set()
         self.sent: list[Order] = []
         self.policy = Moves(SpreadParameters())
@@ -195,6 +197,7 @@ class World:
         ports = ClusterPorts(self.store, self, self, self)
         decider = ClusterDecider("test", self.policy)
         self.controller = ClusterController("me", ports, ClusterLedger(), decider)
+        self.heard_s: dict[str, float] = {}
 
     def reaches(self, node: str) -> bool:
         return node not in self.cut and self.nodes[node].alive
@@ -202,11 +205,15 @@ class World:
     def report(self, node: str, placed: Mapping[str, int]) -> NodeReport | None:
         if not self.reaches(node):
             return None
+        agent, nodes = self.nodes[node].agent, frozenset(self.nodes)
         try:
-            found = self.nodes[node].agent.report(placed, frozenset(self.nodes))
+            report = agent.report(placed, nodes, self.heard_s.get(node))
         except NotNow:
             return None
-        return replace(found, node=node)
+        if node in self.mute:
+            return None
+        self.heard_s[node] = self.now
+        return replace(report, node=node)
 
     def send(self, order: Order) -> None:
         self.sent.append(order)
