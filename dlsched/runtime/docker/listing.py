@@ -254,9 +254,8 @@ class Listings:
         ended = _starts(taken, (ContainerState.EXITED,))
         with self._lock:
             self._taken = taken
-            self._fallen &= ended
+            self._fallen = (self._fallen | self._at_risk) & ended
             if taken.at_s >= self._lost_s:  # else it may show what was before
-                self._fallen |= self._at_risk & ended
                 self._at_risk = frozenset()
 
     def _without_hidden(self) -> Listing | None:

@@ -370,6 +370,32 @@ def test_an_engine_that_is_back_before_anyone_asks_was_lost_too(
     assert listings.ended_with_engine(listings.last.containers["a"])
 
 
+def test_a_listing_that_began_before_the_loss_was_noticed_counts(
+    engine: FakeEngine, clock: VirtualClock
+) -> None:
+    listings = listings_of(engine, clock, wait_s=0.0)
+    engine.states = {"a": "running"}
+    until_listed(listings, "running")
+    engine.states = {"a": "exited"}  # it was killed, and is back
+    engine.answers.clear()
+    clock.advance(EVERY_S)
+    listings.refresh()
+    clock.advance(0.1)
+    listings.engine_lost()
+    engine.answers.set()
+    until_listed(listings, "exited")
+    assert listings.last is not None
+    assert listings.ended_with_engine(listings.last.containers["a"])
+
+
+def until_listed(listings: Listings, state: str) -> None:
+    """The first listing with that state of the container."""
+    end_s = time.monotonic() + 10.0
+    while listings.last is None or listings.last.containers["a"].state != state:
+        assert time.monotonic() < end_s
+        listings.refresh()
+
+
 def test_what_ran_before_a_reboot_ended_with_it(engine: FakeEngine, clock: VirtualClock) -> None:
     listings = listings_of(engine, clock, booted="2026-05-01T10:00:00")
     engine.states = dict.fromkeys("abc", "exited")
