@@ -6,7 +6,7 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import docker
@@ -20,8 +20,15 @@ class Host:
     """One host: its engine, its daemon, and on a manager its controller."""
 
     def __init__(
-        self, node: EngineNode, folder: Path, instance: str, capacity_cores: float = 1.0
+        self,
+        node: EngineNode,
+        folder: Path,
+        instance: str,
+        capacity_cores: float = 1.0,
+        program: Callable[[str], Sequence[str | Path]] = lambda _: (DLSCHED,),
     ) -> None:
+        """`program` returns what is run as `dlsched`, by its first word."""
+        self._program = program
         self.node, self.folder, self.instance = node, folder, instance
         self.settings = folder / "dlsched.yaml"
         self.cluster = folder / "cluster.d"
@@ -48,8 +55,14 @@ class Host:
         enter = ["nsenter", f"--net={self.node.namespaces.network}"]
         with (self.folder / f"{words[0]}.log").open("ab") as log:
             self._processes[words[0]] = subprocess.Popen(
-                [*enter, DLSCHED, *words, "--config", self.settings], stdout=log, stderr=log
+                [*enter, *self._program(words[0]), *words, "--config", self.settings],
+                stdout=log,
+                stderr=log,
             )
+
+    def pid(self, word: str) -> int:
+        """Of what `start` began with that first word."""
+        return self._processes[word].pid
 
     def kill(self, word: str) -> None:
         """SIGKILL to what `start` began with that first word."""
@@ -71,9 +84,11 @@ class Host:
             return [line for line in output.decode().splitlines() if line.count(" ") == 2]
         return []
 
-    def logs(self) -> str:
+    def logs(self, characters: int = 4000) -> str:
         """The last lines of its processes."""
-        parts = [f"{log}:\n{log.read_text()[-4000:]}" for log in sorted(self.folder.glob("*.log"))]
+        parts = [
+            f"{log}:\n{log.read_text()[-characters:]}" for log in sorted(self.folder.glob("*.log"))
+        ]
         return "\n".join(parts)
 
     def close(self) -> None:

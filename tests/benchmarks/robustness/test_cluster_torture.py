@@ -1,0 +1,73 @@
+"""The plan of cluster-torture, its witness, and what it counts."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+from benchmarks.robustness.cluster_faults import CUTS
+from benchmarks.robustness.cluster_steps import STEPS, VICTIMS, faults
+from benchmarks.robustness.cluster_table import Outcome, headlines, lost, table
+from benchmarks.robustness.witness import SOCKET, Witness
+
+
+def test_each_victim_dies_at_each_step_and_all_steps_come_first() -> None:
+    plan = faults()
+    places = {(step, at) for step in STEPS for at in step.at}
+    assert len(set(plan)) == len(plan) == len(places) * len(VICTIMS)
+    assert {(one.step, one.at) for one in plan[: len(places)]} == places
+    assert {one.victim for one in plan[: len(VICTIMS)]} == set(VICTIMS)
+
+
+def test_only_what_happened_is_counted() -> None:
+    outcomes = [
+        Outcome("kill", "M1", "before file away", "controller", reached=True, runs_on="target"),
+        Outcome("kill", "M1", "after file away", "controller"),
+        Outcome("kill", "M1", "after file away", "controller", reached=True, wrong=["it is gone"]),
+    ]
+    row, whole = table(outcomes)
+    assert (row["faults"], row["not reached"], row["survived"]) == (2, 1, 1)
+    assert row["lost"] == whole["lost"] == "it is gone"
+    first, _, second, _ = headlines(outcomes)
+    assert first.startswith("2 kills at 2 points")
+    assert second.endswith(": 1; run again after a mend, 0 of them survived")
+
+
+def test_a_fault_is_known_by_its_name() -> None:
+    names = [f"kill: {one}" for one in faults()]
+    names += [*map(str, CUTS), "managers: moving: the leader's engine killed"]
+    assert [lost(name).name for name in names] == names
+
+
+def until(holds: Callable[[], bool]) -> None:
+    end_s = time.monotonic() + 10.0
+    while not holds():
+        assert time.monotonic() < end_s
+        time.sleep(0.01)
+
+
+def test_the_witness_sees_starts_below_a_checkpoint_and_two_at_once(tmp_path: Path) -> None:
+    def job() -> socket.socket:
+        talking = socket.socket(socket.AF_UNIX)
+        talking.connect(str(tmp_path / SOCKET))
+        return talking
+
+    with closing(Witness(tmp_path, lambda _: False)) as witness:
+        seen = witness.seen
+        with job() as first:
+            first.sendall(b"begins 0\nsaved 7\n")
+            assert first.recv(8) == b"go"
+            until(lambda: seen.saved == 7)
+            with job() as second:
+                second.sendall(b"begins 7\n")
+                assert second.recv(8) == b"go"
+                assert seen.wrong == ["2 processes of it at once"]
+        until(lambda: seen.living == 0)
+        with job() as third:
+            third.sendall(b"locked-out 6\nbegins 6\n")
+            assert third.recv(8) == b"go"
+        assert seen.wrong[1:] == ["its lock was taken twice", "began at step 6, had saved 7"]
+        assert seen.starts == 3
