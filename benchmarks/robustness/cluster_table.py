@@ -92,5 +92,5 @@ def headlines(outcomes: Sequence[Outcome]) -> list[str]:
         f"{len(kills)} kills at {len(points)} points of a move",
         f"{len(reached) - len(kills)} faults of three managers, their links and certificates",
         f"faults that lost or doubled the job, or left something behind: {len(wrong)}{mended}",
-        f"faults in which the job ran twice at once: {twice}, in {listings} listings of all engines",
+        f"faults in which the job ran twice at once: {twice}; listings of all engines: {listings}",
     ]
