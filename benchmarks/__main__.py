@@ -315,6 +315,13 @@ BENCHES = {
         "no",
         "moves between two real hosts while daemons, controller and network break",
     ),
+    "cluster-torture": Bench(
+        "benchmarks.robustness.cluster_torture",
+        "robustness",
+        "3 h",
+        "no",
+        "kill -9 at each step of a move between real hosts; managers cut off, certificates renewed",
+    ),
     "upgrade": Bench(
         "benchmarks.robustness.upgrade",
         "robustness",

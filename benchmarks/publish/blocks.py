@@ -246,6 +246,7 @@ BLOCKS: Mapping[str, Callable[[], str]] = {
     "bystander": _all_of("bystander"),
     idle_class.NAME: _all_of(idle_class.NAME),
     "torture": torture,
+    "cluster-torture": _all_of("cluster-torture"),
     "fuzz": _table_of("fuzz"),
     "soak": _all_of("soak"),
     "gpu-placement": gpu_placement,

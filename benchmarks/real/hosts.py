@@ -39,8 +39,11 @@ class Host:
         capacity_cores: float = 1.0,
         policy: str = "fair",
         cluster: Mapping[str, object] | None = None,
+        program: Callable[[str], Sequence[str | Path]] = lambda _: (DLSCHED,),
     ) -> None:
-        """`cluster`: settings of the cluster beside those that it needs here."""
+        """`cluster`: settings of the cluster beside those that it needs here. `program`: what is run
+        as `dlsched`, by its first word."""
+        self._program = program
         self.node, self.folder, self.instance = node, folder, instance
         self.settings = folder / "dlsched.yaml"
         self.cluster = folder / "cluster.d"
@@ -69,7 +72,7 @@ class Host:
         enter = ["nsenter", f"--net={self.node.namespaces.network}", *_STILL, self._machine]
         with (self.folder / f"{words[0]}.log").open("ab") as log:
             self._processes[words[0]] = subprocess.Popen(
-                [*enter, DLSCHED, *words, "--config", self.settings],
+                [*enter, *self._program(words[0]), *words, "--config", self.settings],
                 stdout=log,
                 stderr=log,
                 start_new_session=True,  # Ctrl-C is the caller's
@@ -103,6 +106,10 @@ class Host:
         """Remove it from there."""
         (self.cluster / f"{job}.yaml").unlink()
 
+    def pid(self, word: str) -> int:
+        """Of what `start` began with that first word."""
+        return self._processes[word].pid
+
     def kill(self, word: str) -> None:
         """SIGKILL to what `start` began with that first word."""
         if word in self._processes:
@@ -130,9 +137,11 @@ class Host:
             return [line for line in output.decode().splitlines() if line.count(" ") == 2]
         return []
 
-    def logs(self) -> str:
+    def logs(self, characters: int = 4000) -> str:
         """The last lines of its processes."""
-        parts = [f"{log}:\n{log.read_text()[-4000:]}" for log in sorted(self.folder.glob("*.log"))]
+        parts = [
+            f"{log}:\n{log.read_text()[-characters:]}" for log in sorted(self.folder.glob("*.log"))
+        ]
         return "\n".join(parts)
 
     def close(self) -> None:

@@ -75,6 +75,7 @@ class Events:
                 self._want(None)
                 if lost:
                     self._wake("the Docker Engine answers again")
+                lost = False
                 retry_s = FIRST_RETRY_S
                 for event in self._stream:
                     self._take(event)

@@ -31,7 +31,9 @@ def test_only_what_happened_is_counted() -> None:
     row, whole = table(outcomes)
     assert (row["faults"], row["not reached"], row["survived"]) == (2, 1, 1)
     assert row["lost"] == whole["lost"] == "it is gone"
-    assert headlines(outcomes)[0].startswith("2 faults, of which 1 lost")
+    first, _, second, _ = headlines(outcomes)
+    assert first.startswith("2 kills at 2 points")
+    assert second.endswith(": 1; run again after a mend, 0 of them survived")
 
 
 def test_a_fault_is_known_by_its_name() -> None:

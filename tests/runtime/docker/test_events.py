@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from dlsched.runtime.docker import events
 from dlsched.runtime.docker.events import KINDS, Events
 from tests.doubles import NONE_ADOPTED
 
@@ -15,8 +16,8 @@ from tests.doubles import NONE_ADOPTED
 class Stream:
     """Events that come to an end when it is closed."""
 
-    def __init__(self, events: list[dict[str, Any]]) -> None:
-        self._events = events
+    def __init__(self, content: list[dict[str, Any]]) -> None:
+        self._events = content
         self.drained, self._closed = threading.Event(), threading.Event()
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
@@ -79,3 +80,27 @@ def test_only_what_may_be_ours_wakes(instance: str, wanted: dict[str, str]) -> N
     assert engine.asked[0] == ({}, KINDS)
     assert asked == [None, *wanted], "a connection stands for an event of every container"
     assert wakes == list(wanted.values())
+
+
+def test_each_loss_of_the_engine_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(events, "FIRST_RETRY_S", 0.01)
+    losses, twice = [], threading.Event()
+
+    def lost() -> None:
+        losses.append(1)
+        if len(losses) == 2:
+            twice.set()
+
+    stream = Stream([])
+    stream.close()  # so that each connection ends at once
+    listening = Events(
+        FakeEngine(stream),  # type: ignore[arg-type]
+        "lab",
+        lambda _: None,
+        lambda _: None,
+        NONE_ADOPTED,
+        lost,
+    )
+    listening.start()
+    assert twice.wait(20)
+    listening.close()

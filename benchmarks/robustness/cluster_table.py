@@ -1,0 +1,96 @@
+"""The outcomes of cluster-torture, its table and its sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+
+@dataclass
+class Outcome:
+    """One fault, and what came of it."""
+
+    part: str
+    line: str
+    """Of the table of a move: M0 to U2."""
+    what: str
+    victim: str
+    undone: bool = False
+    """Whether the job's start on the target was made to fail."""
+    reached: bool = False
+    """Whether the fault happened."""
+    runs_on: str = ""
+    """Where the job runs after it."""
+    settled_s: float = 0.0
+    """From when the last process was started again until nothing was left of the move."""
+    listings: int = 0
+    """Of all engines, meanwhile."""
+    wrong: list[str] = field(default_factory=list)
+
+    @property
+    def name(self) -> str:
+        """Of the fault, as it is printed."""
+        undone = ", undone" if self.undone else ""
+        parts = (self.part, f"{self.line}{undone}", self.what, self.victim)
+        return ": ".join(dict.fromkeys(parts))
+
+    def result(self) -> str:
+        """In a few words."""
+        if self.wrong:
+            return f"LOST: {'; '.join(self.wrong)}"
+        if not self.reached:
+            return "not reached"
+        return f"runs on the {self.runs_on}, after {self.settled_s:.1f} s"
+
+
+def lost(name: str) -> Outcome:
+    """The fault of that name, of which nothing else is known."""
+    part, line, rest = f"{name}: ".split(": ", 2)
+    what, _, victim = rest.removesuffix(": ").rpartition(": ")
+    undone = line.endswith(", undone")
+    line = line.removesuffix(", undone")
+    return Outcome(part, line, what or victim, victim, undone=undone, reached=True)
+
+
+def table(outcomes: Sequence[Outcome]) -> list[dict[str, object]]:
+    """One row a part and victim, and one for all."""
+    groups: dict[str, list[Outcome]] = {}
+    for one in outcomes:
+        groups.setdefault(f"{one.part}: {one.victim}", []).append(one)
+    return [_row(name, mine) for name, mine in [*groups.items(), ("all", list(outcomes))]]
+
+
+def _row(name: str, outcomes: Sequence[Outcome]) -> dict[str, object]:
+    reached = [one for one in outcomes if one.reached]
+    times = sorted(one.settled_s for one in reached if not one.wrong)
+    lost = sorted({wrong for one in outcomes for wrong in one.wrong})
+    return {
+        "fault": name,
+        "points": len({(one.line, one.what, one.undone) for one in reached}),
+        "faults": len(reached),
+        "not reached": len(outcomes) - len(reached),
+        "survived": sum(not one.wrong for one in reached),
+        "on the target": sum(one.runs_on == "target" for one in reached),
+        "median s": times[len(times) // 2] if times else "-",
+        "most s": times[-1] if times else "-",
+        "lost": "; ".join(lost) or "nothing",
+    }
+
+
+def headlines(outcomes: Sequence[Outcome]) -> list[str]:
+    """One sentence a figure."""
+    reached = [one for one in outcomes if one.reached]
+    wrong = [one for one in reached if one.wrong]
+    survived = {one.name for one in reached if not one.wrong}
+    again = sum(one.name in survived for one in wrong)
+    kills = [one for one in reached if one.part == "kill"]
+    points = {(one.line, one.what, one.undone) for one in kills}
+    listings = sum(one.listings for one in outcomes)
+    twice = sum("at once" in line for one in outcomes for line in one.wrong)
+    mended = f"; run again after a mend, {again} of them survived" if wrong else ""
+    return [
+        f"{len(kills)} kills at {len(points)} points of a move",
+        f"{len(reached) - len(kills)} faults of three managers, their links and certificates",
+        f"faults that lost or doubled the job, or left something behind: {len(wrong)}{mended}",
+        f"faults in which the job ran twice at once: {twice}; listings of all engines: {listings}",
+    ]
