@@ -41,8 +41,8 @@ class Host:
         cluster: Mapping[str, object] | None = None,
         program: Callable[[str], Sequence[str | Path]] = lambda _: (DLSCHED,),
     ) -> None:
-        """`cluster`: settings of the cluster beside those that it needs here. `program`: what is run
-        as `dlsched`, by its first word."""
+        """`cluster`: settings of the cluster beside those that it needs here. `program`: what is
+        run as `dlsched`, by its first word."""
         self._program = program
         self.node, self.folder, self.instance = node, folder, instance
         self.settings = folder / "dlsched.yaml"
