@@ -36,6 +36,7 @@ from dlsched.model.alarms import Alarm, AlarmKey
 from dlsched.model.cycle import CycleReport
 from dlsched.model.errors import DlschedError, NotNow
 from dlsched.model.leaving import LeavingPhase
+from dlsched.model.spec import Limits
 from dlsched.model.state import JobState, JobView
 
 GONE = "its file on this node is lost, and there is no container of it"
@@ -318,8 +319,9 @@ class ClusterAgent:
             if spec is None or spec.checkpoint is None or not runs:
                 self._refuse(own, "it declares no checkpoint" if runs else "it does not run", now_s)
                 return
-            archive = self._archives.outgoing(own)
-            self._node.leave(own.job, spec.checkpoint, archive, self._options.checkpoint_max_bytes)
+            archive, most_bytes = self._archives.outgoing(own), self._options.checkpoint_max_bytes
+            limits = Limits(spec.bounds.ceiling_cores)
+            self._node.leave(own.job, spec.checkpoint, archive, most_bytes, limits)
         elif leaving.phase is LeavingPhase.REFUSED:
             self._refuse(own, leaving.why, now_s)
             self._node.give_back(own.job)

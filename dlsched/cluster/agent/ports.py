@@ -10,7 +10,7 @@ from dlsched.cluster.core.records import Order
 from dlsched.cluster.core.reports import NodeReport
 from dlsched.model.errors import DlschedError
 from dlsched.model.leaving import Leaving
-from dlsched.model.spec import Checkpoint
+from dlsched.model.spec import Checkpoint, Limits
 
 Lost = Callable[[str, str], Path | None]
 """The archive of a job, by its name and the path of its file; None: that is no file of the
@@ -29,9 +29,12 @@ class NodeJobs(Protocol):
         """Whether a container of it stays set aside."""
         ...
 
-    def leave(self, job: str, checkpoint: Checkpoint, archive: Path, most_bytes: int) -> None:
-        """Let a running job save a checkpoint, end it, set its container aside, pack what is below
-        `checkpoint.path` into that file, unless that is shared. A second call changes nothing."""
+    def leave(
+        self, job: str, checkpoint: Checkpoint, archive: Path, most_bytes: int, limits: Limits
+    ) -> None:
+        """Let a running job save a checkpoint under these limits, end it, set its container aside,
+        pack what is below `checkpoint.path` into that file, unless that is shared. A second call
+        changes nothing."""
         ...
 
     def leaving(self, job: str) -> Leaving | None:

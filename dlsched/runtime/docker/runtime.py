@@ -148,7 +148,9 @@ class DockerRuntime:
         images = Images(self._unhurried, options.config_file)
         self._starts = Starts(images, creation, gate, self._start_ended, clock.now_s)
         self._moves = Moves(
-            Relocation(self._unhurried, creation, options.instance, state_dir, transfers),
+            Relocation(
+                self._unhurried, creation, options.instance, state_dir, transfers, writer.lift
+            ),
             options.instance,
             gate,
             self._start_ended,

@@ -12,7 +12,7 @@ from dlsched.control.ledger.desired import Desired
 from dlsched.estimate.learning import TOTAL_STEPS
 from dlsched.model.facts import ContainerFact, ContainerState, Sample
 from dlsched.model.leaving import Leaving, LeavingPhase
-from dlsched.model.spec import Checkpoint, JobSpec
+from dlsched.model.spec import Checkpoint, JobSpec, Limits
 
 STEPS_PER_S = 1
 TOTAL = 2000
@@ -117,7 +117,9 @@ class PlayedNode:
         leaving = self._leaving.get(job)
         return leaving is not None and leaving.phase is LeavingPhase.AWAY
 
-    def leave(self, job: str, checkpoint: Checkpoint, archive: Path, most_bytes: int) -> None:
+    def leave(
+        self, job: str, checkpoint: Checkpoint, archive: Path, most_bytes: int, limits: Limits
+    ) -> None:
         assert checkpoint.path == "/ckpt" and most_bytes > 0
         if job not in self._leaving:
             self._leaving[job] = Leaving(LeavingPhase.SAVING)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from dlsched.model.facts import ContainerState
 from dlsched.model.leaving import Leaving, LeavingPhase
-from dlsched.model.spec import Checkpoint
+from dlsched.model.spec import Checkpoint, Limits
 from dlsched.runtime.docker.background import begin
 from dlsched.runtime.docker.carrying import Arrivals
 from dlsched.runtime.docker.identity.labels import Inspected
@@ -58,15 +58,23 @@ class LeavingJobs:
         """Whether a container of it stays set aside."""
         return self._departures.away(job) is not None and self._moves.holds(job)
 
-    def leave(self, job: str, checkpoint: Checkpoint, archive: Path, most_bytes: int) -> None:
-        """Let a running job save a checkpoint, end it, set its container aside, pack what is below
-        `checkpoint.path` into that file, unless it is shared. A second call changes nothing, unless
-        `leaving` has reported that the first attempt was refused, or that the job has ended."""
+    def leave(
+        self,
+        job: str,
+        checkpoint: Checkpoint,
+        archive: Path,
+        most_bytes: int,
+        limits: Limits | None = None,
+    ) -> None:
+        """Let a running job save a checkpoint under these limits (None: under its present ones),
+        end it, set its container aside, pack what is below `checkpoint.path` into that file, unless
+        it is shared. A second call changes nothing, unless `leaving` has reported that the first
+        attempt was refused, or that the job has ended."""
         before = self._departures.of(job)
         settled = before is not None and before.leaving.phase in _OVER and before.reported
         if before is not None and not (settled or before.over):
             return
-        departure = Departure(job, archive, checkpoint, most_bytes)
+        departure = Departure(job, archive, checkpoint, most_bytes, limits)
         self._departures.begin(departure)
         described = self._container(job)
         if described is None or described.state in (ContainerState.EXITED, ContainerState.DEAD):

@@ -67,7 +67,7 @@ class Moves(Acting):
         move = JobMove(old.job, old, Step.ASKED, now_s, departure=departure)
         self._moves[old.job] = move
         if (checkpoint := departure.checkpoint) is not None:
-            self._do(move, lambda: self._acts.ask(old, checkpoint))
+            self._do(move, lambda: self._acts.ask(old, checkpoint, departure.limits))
 
     def find(self, listing: Listing, now_s: float) -> None:
         """Note the moves that an earlier agent began: containers that are set aside, and jobs that

@@ -15,7 +15,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from dlsched.model.actions import Start
-from dlsched.model.spec import Checkpoint, Stop
+from dlsched.model.errors import DlschedError
+from dlsched.model.spec import Checkpoint, Limits, Stop
 from dlsched.runtime.allotment import (
     Allotment,
     change_allotment,
@@ -45,21 +46,29 @@ class Relocation:
         instance: str,
         state_dir: Path,
         transfers: Transfers,
+        lift: Callable[[str, Limits | None], None],
     ) -> None:
-        """`state_dir` holds own jobs' allotments."""
+        """`state_dir` holds own jobs' allotments; `lift` gives a container that is about to end
+        other limits, as `LimitWriter.lift`."""
+        self._lift = lift
         self._transfers = transfers
         self._engine = engine
         self._creation = creation
         self._instance = instance
         self._state_dir = state_dir
 
-    def ask(self, old: Inspected, checkpoint: Checkpoint) -> Allotment:
-        """Ask the job to save itself; returns its previous allotment. Raises OSError, ValueError,
-        EngineRefused."""
+    def ask(
+        self, old: Inspected, checkpoint: Checkpoint, lifted: Limits | None = None
+    ) -> Allotment:
+        """Ask the job to save itself, under these limits (None: under its present ones); returns
+        its previous allotment. Raises OSError, ValueError, EngineRefused."""
         before = read_allotment(job_dir(self._state_dir, old.job))
         self._say(old.job, wanted=True)
         if checkpoint.signal and not _signalled(old, checkpoint.signal):
             self._engine.kill(old.container_id, checkpoint.signal)
+        if lifted is not None:
+            with suppress(DlschedError):  # without it, saving only takes longer
+                self._lift(old.container_id, lifted)
         return before
 
     def was_asked(self, job: str) -> bool:

@@ -14,7 +14,7 @@ from typing import Any
 from dlsched.model.actions import Move
 from dlsched.model.facts import CheckpointAck, ContainerFact, ContainerState
 from dlsched.model.leaving import Leaving, LeavingPhase
-from dlsched.model.spec import Checkpoint, Stop
+from dlsched.model.spec import Checkpoint, Limits, Stop
 from dlsched.runtime.allotment import Allotment
 from dlsched.runtime.docker.engine import one_line
 from dlsched.runtime.docker.identity.labels import Inspected
@@ -91,6 +91,8 @@ class Departure:
     """None: an earlier agent packed it."""
     most_bytes: int = 0
     """Of the archive."""
+    limits: Limits | None = None
+    """Under which it saves itself; None: under its present ones."""
     leaving: Leaving = SAVING
     file: str = ""
     """The checkpoint that it acknowledged, by its path in the container."""

@@ -4,7 +4,7 @@ do it on an engine is in test_leaving_engine."""
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Set
+from collections.abc import Callable, Iterator, Set
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +17,7 @@ from dlsched.model.actions import Outcome, Remove
 from dlsched.model.errors import EngineUnavailable
 from dlsched.model.facts import CheckpointAck, ContainerState, GpuAccess
 from dlsched.model.leaving import Leaving, LeavingPhase
-from dlsched.model.spec import Checkpoint, Stop
+from dlsched.model.spec import Checkpoint, Limits, Stop
 from dlsched.runtime.docker.archives import Unfit
 from dlsched.runtime.docker.carrying import Brought, Packed
 from dlsched.runtime.docker.create.containers import NO_RESTART
@@ -667,9 +667,34 @@ class PackingEngine:
             self.open -= 1
 
 
-def acts_on(engine: Any, folder: Path, transfers: Transfers) -> Relocation:
+def acts_on(
+    engine: Any,
+    folder: Path,
+    transfers: Transfers,
+    lift: Callable[[str, Limits | None], None] = lambda *_: None,
+) -> Relocation:
     creation: Any = None
-    return Relocation(engine, creation, "i", folder, transfers)
+    return Relocation(engine, creation, "i", folder, transfers, lift)
+
+
+@pytest.mark.parametrize("failure", [None, EngineUnavailable("it is away")])
+def test_one_that_leaves_saves_itself_without_the_ceiling_that_the_policy_gave(
+    tmp_path: Path, failure: EngineUnavailable | None
+) -> None:
+    lifted: list[tuple[str, Limits | None]] = []
+
+    def lift(container: str, limits: Limits | None) -> None:
+        lifted.append((container, limits))
+        if failure is not None:
+            raise failure
+
+    acts = acts_on(PackingEngine(), tmp_path, Transfers(lambda _: None), lift)
+    asked = replace(CHECKPOINT, signal=None)
+    acts.ask(OLD, asked, Limits(2.0))
+    assert lifted == [(OLD.container_id, Limits(2.0))]
+    acts.ask(OLD, asked)
+    assert len(lifted) == 1
+    assert acts.was_asked(OLD.job)
 
 
 def test_the_engine_starts_no_container_that_is_packed(tmp_path: Path) -> None:
