@@ -63,7 +63,7 @@ def table(outcomes: Sequence[Outcome]) -> list[dict[str, object]]:
 def _row(name: str, outcomes: Sequence[Outcome]) -> dict[str, object]:
     reached = [one for one in outcomes if one.reached]
     times = sorted(one.settled_s for one in reached if not one.wrong)
-    lost = sorted({wrong for one in outcomes for wrong in one.wrong})
+    lost = sorted({wrong.partition(";")[0] for one in outcomes for wrong in one.wrong})
     return {
         "fault": name,
         "points": len({(one.line, one.what, one.undone) for one in reached}),

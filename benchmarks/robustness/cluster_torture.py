@@ -223,7 +223,7 @@ def main(arguments: list[str] | None = None) -> int:
     _show.print(results.markdown(table(found)), markup=False)
     _show.print("\n".join(told), markup=False)
     if chosen.save:
-        facts = results.host_facts("two and three private engines of one swarm, 20.10.24")
+        facts = results.host_facts("two and three private engines of one swarm")
         rows = [asdict(one) for one in found]
         results.save(NAME, facts, [], rows, title=TITLE, table=table(found), headlines=told)
     return 1 if any(one.wrong for one in found) else 0
