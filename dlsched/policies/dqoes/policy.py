@@ -262,8 +262,9 @@ class DqoesPolicy:
     ) -> dict[str, float]:
         """Limits that fit the capacity: the needs, or the cheapest needs first if not all fit."""
         rule = self.parameters
-        least = rule.floor_ratio * capacity / max(len(jobs), 1)
         claims = {job.name: claim(job, capacity) for job in jobs}
+        room = max(capacity - math.fsum(one.floor_cores for one in claims.values()), 0.0)
+        least = min(rule.floor_ratio * capacity, room) / max(len(jobs), 1)
         limits = {
             name: min(max(one.floor_cores, least), one.ceiling_cores)
             for name, one in claims.items()

@@ -223,6 +223,17 @@ def test_the_hopeless_come_after_those_that_are_short() -> None:
     assert cores(decision, "c") == pytest.approx(1 - 0.6 - floor)
 
 
+def test_where_the_floors_need_the_whole_host_nothing_is_added_to_them() -> None:
+    floored = [
+        replace(one, spec=replace(one.spec, bounds=Bounds(floor_cores=floor)))
+        for name, floor in (("a", 0.3), ("b", 0.3), ("c", 0.0))
+        for one in (job(name, 0.05, []),)
+    ]
+    seen = snapshot(*floored, capacity=0.5)
+    decision = after_first(seen, a=0.3, b=0.3, c=0.2)
+    assert sum(cores(decision, name) for name in "abc") == pytest.approx(0.6, abs=1e-9)
+
+
 def test_on_a_full_host_a_late_job_is_judged_by_what_it_got() -> None:
     view = job("a", 0.05, [0.0625] * 160, cores=0.4, used=0.3, throttled=0.0)
     idle = after_first(snapshot(view, foreign=0.5), a=0.4)
