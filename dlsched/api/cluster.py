@@ -15,6 +15,8 @@ T = TypeVar("T")
 
 ROWS_MAX = 1000
 """Of nodes, of jobs and of the queue."""
+OLD_S = 60.0
+"""An older status is not the present one: the controller has ended, or hangs."""
 LINES_MAX = 100
 """Of what is asked, rejected and alarmed."""
 
@@ -39,7 +41,7 @@ def cluster_answer(status: ClusterStatus | None, now_s: float) -> ClusterAnswer:
         queue=len(status.queue) - len(shown.queue),
         lines=_lines(status) - _lines(shown),
     )
-    written, observed = (_age_s(at, now_s) for at in (status.written_at, status.observed_at))
+    written, observed = (age_s(at, now_s) for at in (status.written_at, status.observed_at))
     return ClusterAnswer(SCHEMA_VERSION, shown, written, observed, left_out)
 
 
@@ -52,6 +54,7 @@ def _lines(status: ClusterStatus) -> int:
     return len(status.asked) + len(status.rejected) + len(status.alarms)
 
 
-def _age_s(at: str, now_s: float) -> float | None:
+def age_s(at: str, now_s: float) -> float | None:
+    """How long before `now_s`, unix time, that was; None: it is no time."""
     then_s = wall_s(at)
     return None if then_s is None else max(now_s - then_s, 0.0)

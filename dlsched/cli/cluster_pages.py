@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+import time
 
+from dlsched.api.cluster import OLD_S, age_s
 from dlsched.api.cluster_schema import ClusterStatus, JobRow, NodeRow, QueueRow
 from dlsched.cli.layout import Cell, Column, Page
 from dlsched.model.units import counted, render_seconds
-
-OLD_S = 60.0
-"""An older status is not the present one: the controller has ended, or hangs."""
 
 _STATES = {
     "ready": "green",
@@ -80,15 +78,6 @@ def node_names(status: ClusterStatus) -> dict[str, str]:
         one.name: one.host if one.host and hosts.count(one.host) == 1 else one.name
         for one in status.nodes
     }
-
-
-def age_s(at: str, now: datetime | None = None) -> float | None:
-    """How long ago that was; None: it is no time."""
-    try:
-        then = datetime.fromisoformat(at)
-        return max(((now or datetime.now(UTC)) - then).total_seconds(), 0.0)
-    except (TypeError, ValueError):
-        return None
 
 
 def _facts(row: JobRow) -> list[tuple[str, str]]:
@@ -175,7 +164,8 @@ def _ends(status: ClusterStatus) -> list[tuple[str, str]]:
         lines = [(f"manager {status.leader} leads: ask there; this is {status.manager}", "")]
     else:
         lines = [("it is not known which manager leads", "yellow")]
-    written_s, observed_s = age_s(status.written_at), age_s(status.observed_at)
+    now_s = time.time()
+    written_s, observed_s = age_s(status.written_at, now_s), age_s(status.observed_at, now_s)
     if written_s is None or written_s > OLD_S:
         old = "an unknown time" if written_s is None else render_seconds(written_s)
         lines.append((f"{old} old: the controller on this host has ended, or hangs", "bold red"))

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from dlsched import __version__
+from dlsched.api.cluster import OLD_S, age_s
 from dlsched.api.cluster_schema import ClusterStatus
 from dlsched.cluster.certificates import CertificateError, Certificates, Peer
 from dlsched.cluster.core.registry import load
@@ -27,8 +28,6 @@ from dlsched.model.units import counted, plain_text, render_address, render_seco
 from dlsched.runtime.docker.remedy import remedy
 from dlsched.runtime.doctor.finding import Finding, State
 
-OLD_STATUS_S = 60.0
-"""An older status is not the present one: the controller has ended, or hangs."""
 EXPIRES_SOON_S = 86_400.0
 """Of an operator's certificate: Swarm renews its own ones."""
 _JOBS_MAX = 5
@@ -228,12 +227,10 @@ def _node_remedy(found: Probe, port: int) -> str:
 
 
 def _status(status: ClusterStatus) -> Finding:
-    try:
-        written = datetime.fromisoformat(status.written_at)
-        old_s = max((datetime.now(UTC) - written).total_seconds(), 0.0)
-    except (TypeError, ValueError):
+    old_s = age_s(status.written_at, time.time())
+    if old_s is None:
         return Finding("status", "warn", "the controller has not finished a round", _CONTROLLER)
-    if old_s > OLD_STATUS_S:
+    if old_s > OLD_S:
         line = f"{render_seconds(old_s)} old: the controller has ended, or hangs"
         return Finding("status", "fail", line, _CONTROLLER)
     if status.alarms:
