@@ -70,6 +70,12 @@ def show(ctx: click.Context, output: str, found: Iterator[Finding]) -> None:
         ctx.exit(1)
 
 
+def unusable(error: SettingsError) -> Iterator[Finding]:
+    """One finding for each problem of the settings."""
+    for problem in error.problems:
+        yield Finding("settings", "fail", str(problem), "correct the file, variable or flag")
+
+
 def _findings(config: Path | None, *, probing: bool) -> Iterator[Finding]:
     from dlsched.api.schema import CONTROL_SOCKET_NAME, STATUS_SOCKET_NAME
     from dlsched.runtime.doctor import host
@@ -78,8 +84,7 @@ def _findings(config: Path | None, *, probing: bool) -> Iterator[Finding]:
     try:
         settings = options.settings(config)
     except SettingsError as error:
-        for problem in error.problems:
-            yield Finding("settings", "fail", str(problem), "correct the file, variable or flag")
+        yield from unusable(error)
         return
     yield Finding("settings", "ok", f"instance {settings.instance}, policy {settings.policy}")
     yield _policy(settings)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from dlsched.cli import options
-from dlsched.cli.doctor import show
+from dlsched.cli.doctor import show, unusable
 from dlsched.model.errors import SettingsError
 
 if TYPE_CHECKING:
@@ -40,13 +40,11 @@ def _findings(config: Path | None) -> Iterator[Finding]:
     from dlsched.cluster.swarm.doctor import ClusterDoctor
     from dlsched.daemon.cluster_agent import certificates_of
     from dlsched.daemon.cluster_wiring import engine_of
-    from dlsched.runtime.doctor.finding import Finding
 
     try:
         settings = options.settings(config)
     except SettingsError as error:
-        for problem in error.problems:
-            yield Finding("settings", "fail", str(problem), "correct the file, variable or flag")
+        yield from unusable(error)
         return
     engine = engine_of(settings)
     try:

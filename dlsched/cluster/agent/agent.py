@@ -22,7 +22,6 @@ from dlsched.cluster.core.following import (
     CLEARED,
     GRANTED_S,
     KEPT_S,
-    LEFT,
     REFUSED_S,
     RESERVED_S,
     RUNNING,
@@ -128,8 +127,7 @@ class ClusterAgent:
         while not self._orders.empty():
             self._take(self._orders.get(), now_s)
         desired = self._inner.scan(now_s)
-        here = {own.job for own in self._held.all().values() if own.phase not in LEFT}
-        self._locals = frozenset({*desired.specs, *desired.claimed} - here)
+        self._locals = frozenset({*desired.specs, *desired.claimed} - self._given.here())
         return self._given.merged(desired, self.alarms())
 
     def step(self, report: CycleReport) -> None:

@@ -40,6 +40,10 @@ class GivenJobs:
             self._specs[own.job] = (own.text, spec)
         return spec
 
+    def here(self) -> set[str]:
+        """Jobs whose names are the cluster's on this node now."""
+        return {own.job for own in self._held.all().values() if own.phase not in LEFT}
+
     def merged(self, desired: Desired, alarms: tuple[Alarm, ...]) -> Desired:
         """The node's own jobs and those that the cluster has given it."""
         held = self._held.all()
@@ -50,7 +54,7 @@ class GivenJobs:
             for own in held.values()
             if own.phase in _DESIRED and (spec := self.spec_of(own)) is not None
         }
-        here = {own.job for own in held.values() if own.phase not in LEFT}
+        here = self.here()
         twice = [
             RejectedFile(
                 desired.sources.get(job, job),

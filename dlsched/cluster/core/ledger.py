@@ -41,12 +41,17 @@ class ClusterFacts:
         """Whether the job is no longer desired."""
         return job not in self.desired and job not in self.unread
 
-    def held(self) -> dict[str, Held]:
-        """What the nodes hold, by job that has a record."""
+    def holdings(self) -> dict[str, dict[str, Holding]]:
+        """What the nodes hold, by job and node."""
         found: dict[str, dict[str, Holding]] = {}
         for node, report in self.reports.items():
             for one in report.holdings:
                 found.setdefault(one.job, {})[node] = one
+        return found
+
+    def held(self) -> dict[str, Held]:
+        """What the nodes hold, by job that has a record."""
+        found = self.holdings()
         return {job: Held(self.reports.keys(), found.get(job, {})) for job in self.records}
 
 

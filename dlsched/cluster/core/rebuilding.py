@@ -20,13 +20,9 @@ _OWNS = (*_RUNS, Phase.AWAY, Phase.ENDED)
 
 def lost(facts: ClusterFacts) -> dict[str, dict[str, Holding]]:
     """What nodes hold of desired jobs whose records the store has lost, by job and node."""
-    found: dict[str, dict[str, Holding]] = {}
-    if not facts.records:
-        for node, report in facts.reports.items():
-            for one in report.holdings:
-                if one.job in facts.desired:
-                    found.setdefault(one.job, {})[node] = one
-    return found
+    if facts.records:
+        return {}
+    return {job: found for job, found in facts.holdings().items() if job in facts.desired}
 
 
 def rebuilt(job: str, digest: str, holdings: Mapping[str, Holding]) -> Record:

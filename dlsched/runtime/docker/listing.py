@@ -251,10 +251,10 @@ class Listings:
         self.problem = str(error) if known else f"the engine's answer is not understood: {error!r}"
 
     def _take(self, taken: Listing) -> None:
-        ended = _starts(taken, (ContainerState.EXITED,))
         with self._lock:
             self._taken = taken
-            self._fallen = (self._fallen | self._at_risk) & ended
+            if risked := self._fallen | self._at_risk:
+                self._fallen = risked & _starts(taken, (ContainerState.EXITED,))
             if taken.at_s >= self._lost_s:  # else it may show what was before
                 self._at_risk = frozenset()
 
