@@ -13,7 +13,7 @@ import sqlite3
 import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -67,12 +67,9 @@ class Decided:
 
 
 @dataclass(frozen=True, slots=True)
-class RecordedRound:
-    """One row, with everything that its decision followed from."""
+class _Basis:
+    """What a decision followed from, beside the snapshot."""
 
-    row: int
-    wall_time: str
-    snapshot: ClusterSnapshot
     hosts: Mapping[str, str]
     """Host names by node."""
     policy: str
@@ -83,6 +80,15 @@ class RecordedRound:
     """The policy's, as plain JSON values."""
     guards: GuardMemory
     failures: int
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedRound(_Basis):
+    """One row, with everything that its decision followed from."""
+
+    row: int
+    wall_time: str
+    snapshot: ClusterSnapshot
     decided: Decided
     digest: str
     """Of the snapshot."""
@@ -98,21 +104,8 @@ class _Asked:
     answer: ClusterAnswer
 
 
-@dataclass(frozen=True, slots=True)
-class _Body:
-    """What one row holds beside its columns."""
-
-    hosts: Mapping[str, str]
-    policy: str
-    options: Mapping[str, Any]
-    version: str
-    memory: Any
-    guards: GuardMemory
-    failures: int
-
-
 _SNAPSHOT = TypeAdapter(ClusterSnapshot)
-_BODY = TypeAdapter(_Body)
+_BASIS = TypeAdapter(_Basis)
 _DECIDED = TypeAdapter(Decided)
 
 
@@ -260,7 +253,7 @@ class _Store:
     def _row(self, asked: _Asked) -> tuple[object, ...]:
         snapshot, answer, before = asked.snapshot, asked.answer, asked.answer.before
         text = _text(_SNAPSHOT.dump_python(snapshot, mode="json"))
-        body = _Body(
+        basis = _Basis(
             asked.hosts,
             self._policy,
             self._options,
@@ -270,7 +263,7 @@ class _Store:
             before.failures,
         )
         decided = _text(_DECIDED.dump_python(decided_of(answer), mode="json"))
-        packed = zlib.compress(f"{text}\n{_text(_BODY.dump_python(body, mode='json'))}".encode())
+        packed = zlib.compress(f"{text}\n{_text(_BASIS.dump_python(basis, mode='json'))}".encode())
         round_ = (snapshot.round, snapshot.now_s, asked.wall_time)
         return (*round_, _digest(text), decided, packed)
 
@@ -306,18 +299,12 @@ def _decoded(row: int, wall_time: str, digest: str, decision: str, packed: bytes
     text, _, rest = unpacking.decompress(packed, _ROW_BYTES_MAX).decode().partition("\n")
     if not unpacking.eof or _digest(text) != digest:
         raise ValueError("its snapshot is not the one that was recorded")
-    body = _BODY.validate_python(json.loads(rest))
+    basis = _BASIS.validate_python(json.loads(rest))
     return RecordedRound(
+        **{one.name: getattr(basis, one.name) for one in fields(basis)},
         row=row,
         wall_time=wall_time,
         snapshot=_SNAPSHOT.validate_python(json.loads(text)),
-        hosts=body.hosts,
-        policy=body.policy,
-        options=body.options,
-        version=body.version,
-        memory=body.memory,
-        guards=body.guards,
-        failures=body.failures,
         decided=_DECIDED.validate_python(json.loads(decision)),
         digest=digest,
     )
