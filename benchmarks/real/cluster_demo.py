@@ -2,7 +2,7 @@
 
 Three engines of one swarm, each in a network of its own and with a part of this machine's cores; a
 daemon on each, a controller on the first. Five trainings are dropped as files. While they run, one
-host is drained: its trainings save themselves, move, and go on. Every placement and move is told as
+host is drained: its trainings save themselves, move, and go on. Placements and moves are printed as
 the controller logs it. What ran where is read from the engines. At the end nothing of it is left.
 """
 
@@ -151,7 +151,7 @@ def verdict(seen: Seen) -> str:
     pause_s = statistics.median(one.pause_s for one in moves) if moves else 0.0
     return (
         f"moves: {len(moves)}, median pause {pause_s:.1f} s; steps lost: {lost}; trainings on two "
-        f"hosts at once: {twice}, in {seen.listings} listings of all engines"
+        f"hosts at the same time: {twice}, in {seen.listings} listings of all engines"
     )
 
 

@@ -7,7 +7,6 @@ from which its next start goes on. Engines keep the times of these lines.
 from __future__ import annotations
 
 import re
-import threading
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,10 +15,9 @@ from datetime import datetime
 from itertools import pairwise
 from typing import Any
 
-from docker.errors import APIError, DockerException
-from requests.exceptions import RequestException
+from docker.errors import APIError
 
-from benchmarks.real.hosts import Host
+from benchmarks.real.hosts import Host, repeating
 
 LISTED_S = 1.0
 _EVALUATED = re.compile(r"step (\d+) \w+ ")
@@ -110,22 +108,9 @@ def moves(runs: Sequence[Ran]) -> Iterator[Moved]:
 @contextmanager
 def seeing(hosts: Sequence[Host]) -> Iterator[Seen]:
     """List all engines until the block ends."""
-    seen, ends = Seen(), threading.Event()
-
-    def watch() -> None:
-        while not ends.wait(LISTED_S):
-            try:
-                take(seen, hosts)
-            except (DockerException, RequestException):
-                continue  # a container that went while it was read
-
-    thread = threading.Thread(target=watch, daemon=True)
-    thread.start()
-    try:
+    seen = Seen()
+    with repeating(lambda: take(seen, hosts), LISTED_S):
         yield seen
-    finally:
-        ends.set()
-        thread.join()
 
 
 def take(seen: Seen, hosts: Sequence[Host]) -> None:

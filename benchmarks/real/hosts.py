@@ -6,13 +6,16 @@ import json
 import os
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import docker
+from docker.errors import DockerException
+from requests.exceptions import RequestException
 
 from dlsched.cluster.status import ClusterStatus, read_status
 from dlsched.model.errors import DaemonUnavailable
@@ -201,6 +204,26 @@ def until(holds: Callable[[], bool], within_s: float, what: str) -> None:
         time.sleep(0.2)
 
 
+@contextmanager
+def repeating(act: Callable[[], None], every_s: float) -> Iterator[None]:
+    """Call it so often, in a thread, until the block ends. What engines refuse or do not answer is
+    passed over: they are killed and started meanwhile."""
+    ends = threading.Event()
+
+    def repeat() -> None:
+        while not ends.wait(every_s):
+            with suppress(DockerException, RequestException):
+                act()
+
+    thread = threading.Thread(target=repeat, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ends.set()
+        thread.join()
+
+
 _TRAINS = """
 import json, os, signal, sys, time
 folder, asked, ended = "/ckpt", [], []
@@ -236,13 +259,18 @@ sys.exit(143)
 def training_file(job: str, image: str, steps: int, size_bytes: int) -> str:
     """The job file of such a training."""
     code = _TRAINS.replace("STEPS", str(steps)).replace("SIZE", str(size_bytes))
+    return saving_job(job, image, code, [f"{job}:/ckpt"])
+
+
+def saving_job(job: str, image: str, code: str, volumes: Sequence[str]) -> str:
+    """The job file of a Python program that saves itself into /ckpt when it is asked."""
     return json.dumps(  # JSON is YAML
         {
             "name": job,
             "image": image,
             "command": ["python3", "-c", code],
             "network": "none",
-            "volumes": [f"{job}:/ckpt"],
+            "volumes": volumes,
             "target": {"metric": "accuracy", "deliver": 0.8, "finish": 0.9},
             "checkpoint": {"signal": "SIGUSR1", "timeout": "30s", "path": "/ckpt"},
             "stop": {"grace": "5s"},

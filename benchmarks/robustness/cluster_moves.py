@@ -15,7 +15,6 @@ import argparse
 import random
 import statistics
 import tempfile
-import threading
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -23,12 +22,10 @@ from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from docker.errors import DockerException
-from requests.exceptions import RequestException
 from rich.console import Console
 
 from benchmarks.publish import results
-from benchmarks.real.hosts import Host, training_file, until
+from benchmarks.real.hosts import Host, repeating, training_file, until
 from dlsched.cluster.swarm.calls import SwarmCalls
 from dlsched.cluster.swarm.store import SwarmStore
 from dlsched.runtime.docker.engine import Engine
@@ -85,26 +82,17 @@ class Found:
 @contextmanager
 def watching(hosts: Sequence[Host]) -> Iterator[Watched]:
     """List all engines until the block ends."""
-    watched, ends = Watched(), threading.Event()
+    watched = Watched()
 
     def watch() -> None:
-        while not ends.wait(LISTED_S):
-            try:
-                shown = Counter(job for host in hosts for job in host.running())
-            except (DockerException, RequestException):
-                continue
-            watched.listings += 1
-            twice = sorted(job for job, count in shown.items() if count > 1)
-            watched.twice += bool(twice)
-            watched.example = watched.example or ", ".join(twice)
+        shown = Counter(job for host in hosts for job in host.running())
+        watched.listings += 1
+        twice = sorted(job for job, count in shown.items() if count > 1)
+        watched.twice += bool(twice)
+        watched.example = watched.example or ", ".join(twice)
 
-    thread = threading.Thread(target=watch, daemon=True)
-    thread.start()
-    try:
+    with repeating(watch, LISTED_S):
         yield watched
-    finally:
-        ends.set()
-        thread.join()
 
 
 class Torture:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from benchmarks.robustness.witness import TOGETHER
+
 
 @dataclass
 class Outcome:
@@ -86,11 +88,14 @@ def headlines(outcomes: Sequence[Outcome]) -> list[str]:
     kills = [one for one in reached if one.part == "kill"]
     points = {(one.line, one.what, one.undone) for one in kills}
     listings = sum(one.listings for one in outcomes)
-    twice = sum("at once" in line for one in outcomes for line in one.wrong)
+    twice = sum(TOGETHER in line for one in outcomes for line in one.wrong)
     mended = f"; run again after a mend, {again} of them survived" if wrong else ""
     return [
         f"{len(kills)} kills at {len(points)} points of a move",
         f"{len(reached) - len(kills)} faults of three managers, their links and certificates",
         f"faults that lost or doubled the job, or left something behind: {len(wrong)}{mended}",
-        f"faults in which the job ran twice at once: {twice}; listings of all engines: {listings}",
+        (
+            f"faults in which the job ran twice {TOGETHER}: {twice}; "
+            f"listings of all engines: {listings}"
+        ),
     ]

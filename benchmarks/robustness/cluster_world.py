@@ -4,19 +4,18 @@ what must hold of it all once they have been started again."""
 from __future__ import annotations
 
 import os
-import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from docker.errors import DockerException
 from requests.exceptions import RequestException
 
-from benchmarks.real.hosts import Host
+from benchmarks.real.hosts import Host, repeating
 from benchmarks.robustness.cluster_points import program
-from benchmarks.robustness.witness import Witness, watched_training
+from benchmarks.robustness.witness import TOGETHER, Witness, watched_training
 from dlsched.cluster.agent.assignments import FOLDER, Assignment
 from dlsched.cluster.core.records import Phase, Record, RecordState, Request, Wanted
 from dlsched.cluster.status import read_status
@@ -75,8 +74,7 @@ class World:
         ]
         self._engines = {host.node.name: Engine(host.node.host, 5.0) for host in self.hosts}
         self.listings = Listings()
-        self._ends = threading.Event()
-        self._watching = threading.Thread(target=self._watch, daemon=True)
+        self._watching = ExitStack()
         self._round = 0
         self.turns = 0
         """Moves that were asked for among three hosts."""
@@ -91,16 +89,14 @@ class World:
             host.start("run")
         for host in self.managers:
             host.start("cluster", "run")
-        self._watching.start()
+        self._watching.enter_context(repeating(self._watch, LISTED_S))
         self.hosts[0].cluster.joinpath(f"{JOB}.yaml").write_text(
             watched_training(JOB, BASE, self._shared, SIZE_BYTES)
         )
         self.settled()
 
     def close(self) -> None:
-        self._ends.set()
-        if self._watching.is_alive():
-            self._watching.join()
+        self._watching.close()
         for host in self.hosts:
             with suppress(DockerException, RequestException):
                 host.close()
@@ -119,7 +115,7 @@ class World:
     def since(self, before: tuple[int, int, int]) -> list[str]:
         """What the listings and the job itself have shown since then that must never be."""
         twice = self.listings.twice - before[1]
-        shown = [f"{twice} listings with two running containers at once"] if twice else []
+        shown = [f"{twice} listings with two running containers {TOGETHER}"] if twice else []
         return [*shown, *self.witness.seen.wrong[before[2] :]]
 
     # ------------------------------------------------------------------ acts
@@ -260,15 +256,14 @@ class World:
         return wrong
 
     def _watch(self) -> None:
-        while not self._ends.wait(LISTED_S):
-            running, whole = 0, True
-            for host in self.hosts:
-                try:
-                    running += len(host.running())
-                except (DockerException, RequestException, OSError):
-                    whole = False
-            self.listings.whole += whole
-            self.listings.twice += running > 1
+        running, whole = 0, True
+        for host in self.hosts:
+            try:
+                running += len(host.running())
+            except (DockerException, RequestException, OSError):
+                whole = False
+        self.listings.whole += whole
+        self.listings.twice += running > 1
 
     def _fails(self, pid: int) -> bool:
         host = self.fails_on

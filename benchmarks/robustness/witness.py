@@ -3,7 +3,6 @@ stays open while it lives, and holds a lock. So no start is missed, whatever bec
 
 from __future__ import annotations
 
-import json
 import socket
 import threading
 from collections.abc import Callable
@@ -11,6 +10,10 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from benchmarks.real.hosts import saving_job
+
+TOGETHER = "at the same time"
+"""In each line that says that the job ran twice."""
 SOCKET, LOCK = "witness", "lock"
 """In the folder that all hosts share; containers may only read it."""
 
@@ -55,18 +58,8 @@ sys.exit(143)
 
 def watched_training(job: str, image: str, shared: Path, size_bytes: int) -> str:
     """The job file of such a training, which makes ten steps a second."""
-    return json.dumps(  # JSON is YAML
-        {
-            "name": job,
-            "image": image,
-            "command": ["python3", "-c", _TRAINS.replace("SIZE", str(size_bytes))],
-            "network": "none",
-            "volumes": [f"{job}:/ckpt", f"{shared}:/shared:ro"],
-            "target": {"metric": "accuracy", "deliver": 0.8, "finish": 0.9},
-            "checkpoint": {"signal": "SIGUSR1", "timeout": "30s", "path": "/ckpt"},
-            "stop": {"grace": "5s"},
-        }
-    )
+    code = _TRAINS.replace("SIZE", str(size_bytes))
+    return saving_job(job, image, code, [f"{job}:/ckpt", f"{shared}:/shared:ro"])
 
 
 @dataclass
@@ -109,7 +102,7 @@ class Witness:
         with self._lock:
             self.seen.living += 1
             if self.seen.living > 1:
-                self.seen.wrong.append(f"{self.seen.living} processes of it at once")
+                self.seen.wrong.append(f"{self.seen.living} processes of it {TOGETHER}")
         try:
             with talking, talking.makefile() as lines:
                 for line in lines:

@@ -1,4 +1,4 @@
-"""Trainings drawn for three real hosts, and how a run of them is told."""
+"""Trainings drawn for three real hosts, and how a run of them is printed."""
 
 from __future__ import annotations
 

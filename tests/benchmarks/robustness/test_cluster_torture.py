@@ -64,7 +64,7 @@ def test_the_witness_sees_starts_below_a_checkpoint_and_two_at_once(tmp_path: Pa
             with job() as second:
                 second.sendall(b"begins 7\n")
                 assert second.recv(8) == b"go"
-                assert seen.wrong == ["2 processes of it at once"]
+                assert seen.wrong == ["2 processes of it at the same time"]
         until(lambda: seen.living == 0)
         with job() as third:
             third.sendall(b"locked-out 6\nbegins 6\n")
