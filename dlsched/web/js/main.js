@@ -36,9 +36,9 @@ class App {
     this.ratio = new Chart(this, $("ratio-chart"), $("ratio-legend"), "Latency of target");
     this.limits = new Chart(this, $("limits-chart"), $("limits-legend"), "CPU limits in cores");
     this.feed = new Feed(this.store, (kind) => { if (kind === "status") this.#schedule(); });
-    this.dark = matchMedia("(prefers-color-scheme: dark)");
-    this.dark.addEventListener("change", () => this.#recolour());
-    this.#recolour();
+    const dark = matchMedia("(prefers-color-scheme: dark)");
+    dark.addEventListener("change", (event) => this.#recolour(event));
+    this.#recolour(dark);
     keys(this);
     for (const button of document.querySelectorAll("nav [data-range]")) button.addEventListener("click", () => this.show(button.dataset.range));
     $("pause").addEventListener("click", () => this.pause(!this.paused));
@@ -49,8 +49,6 @@ class App {
     this.#about();
     this.feed.open();
   }
-
-  get theme() { return this.dark.matches ? "dark" : "light"; }
 
   // Jobs in the table's order: pinned ones first, then worst first.
   get ranked() { return this.table.order; }
@@ -183,7 +181,9 @@ class App {
     this.hosts.ask();
   }
 
-  #recolour() {
+  // `matches` is read nowhere else: in Chromium, asking it just after a change suppresses the event.
+  #recolour({ matches }) {
+    this.theme = matches ? "dark" : "light";
     forgetColours();
     this.ratio.forget();
     this.limits.forget();
