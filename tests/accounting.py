@@ -65,6 +65,9 @@ class Accounting:
             case[key] += given[key]
         if report.failed or (report.skipped and case["outcome"] == "passed"):
             case["outcome"] = "failed" if report.failed else "skipped"
+        if report.failed:
+            crash = getattr(report.longrepr, "reprcrash", None)
+            case["error"] = crash.message if crash else report.longreprtext
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:

@@ -34,6 +34,7 @@ INTERRUPT_GRACE_S = 45.0
 KILL_GRACE_S = 10.0
 NOTHING_COLLECTED = 5
 CHECK_FAILED = 1
+ERROR_CHARACTERS = 200
 
 
 @dataclass(frozen=True)
@@ -235,6 +236,16 @@ def table(tally: Tally) -> list[str]:
     return lines
 
 
+def failed(tally: Tally) -> list[str]:
+    """Two lines for each failed case: at the end of the output, as a log may be cut at its head."""
+    lines = []
+    for name, case in tally.cases.items():
+        if case["outcome"] == "failed":
+            first = case.get("error", "").strip().split("\n", 1)[0]
+            lines += [f"failed: {name}", f"        {first[:ERROR_CHARACTERS]}"]
+    return lines
+
+
 def lost(tally: Tally, lanes: Iterable[str]) -> list[str]:
     """A line for each lane of which not every collected case ran."""
     lines = []
@@ -258,7 +269,7 @@ def run_all(parts: Sequence[Sequence[Part]], folder: Path, more: Sequence[str]) 
     finally:
         for number, handler in before:
             signal.signal(number, handler)
-    for line in table(tally):
+    for line in [*table(tally), *failed(tally)]:
         print(line, flush=True)
     if runner.signalled:
         say(f"interrupted by {signal.Signals(runner.signalled).name}")

@@ -135,6 +135,7 @@ def test_one_failure_in_any_part_is_the_exit_code(
     told = capfd.readouterr().out
     assert "two     | " in told
     assert "processes of the tests" in told
+    assert "failed: ::test_it\n        assert False\n" in told.split("processes of the tests")[-1]
 
 
 INTERRUPTED = """
