@@ -7,6 +7,7 @@ import time
 from dlsched.api.cluster import OLD_S, age_s
 from dlsched.api.cluster_schema import ClusterStatus, JobRow, NodeRow, QueueRow
 from dlsched.cli.layout import Cell, Column, Page
+from dlsched.cluster.naming import host_names
 from dlsched.model.units import counted, render_seconds
 
 _STATES = {
@@ -72,12 +73,8 @@ def show_job(row: JobRow | QueueRow, status: ClusterStatus, page: Page) -> None:
 
 
 def node_names(status: ClusterStatus) -> dict[str, str]:
-    """Nodes as people know them: by the host's name, where only one node has it."""
-    hosts = [one.host for one in status.nodes]
-    return {
-        one.name: one.host if one.host and hosts.count(one.host) == 1 else one.name
-        for one in status.nodes
-    }
+    """The nodes as people know them."""
+    return host_names({one.name: one.host for one in status.nodes})
 
 
 def _facts(row: JobRow) -> list[tuple[str, str]]:

@@ -13,6 +13,7 @@ import click
 from dlsched.cli import journals, options
 from dlsched.cli.exits import FAILURE
 from dlsched.cli.output import one_line, print_json, print_text, say
+from dlsched.cluster.naming import host_names
 from dlsched.model.errors import DlschedError
 
 if TYPE_CHECKING:
@@ -94,17 +95,15 @@ def _rows(
 ) -> Iterator[Difference]:
     """What differs, with the nodes' host names."""
     for recorded in reader.rounds(*within):
-        hosts = recorded.hosts
+        names = host_names(recorded.hosts)
         for row in again.take(recorded):
-            yield replace(row, done=_by_host(row.done, hosts), would=_by_host(row.would, hosts))
+            yield replace(row, done=_by_host(row.done, names), would=_by_host(row.would, names))
 
 
-def _by_host(action: str, hosts: Mapping[str, str]) -> str:
-    """A node's host name in place of its own, where only that node has it."""
+def _by_host(action: str, names: Mapping[str, str]) -> str:
+    """The action with its node as people know it."""
     node = action.rpartition(" ")[2]
-    host = hosts.get(node, node)
-    same = sum(one == host for one in hosts.values())
-    return action if same != 1 else action.removesuffix(node) + host
+    return action.removesuffix(node) + names.get(node, node)
 
 
 def _show_table(rows: Iterator[Difference], again: ClusterReplay) -> None:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from dlsched.api.cluster_schema import EventRow, JobRow, NodeRow, QueueRow
 from dlsched.api.status import target_of
 from dlsched.cluster.core.job_memory import DesiredJob
 from dlsched.cluster.core.ledger import ClusterFacts
-from dlsched.cluster.core.model import ClusterJob, ClusterSnapshot
+from dlsched.cluster.core.model import ClusterJob
 from dlsched.cluster.core.occupancy import Occupancy, known_left
 from dlsched.cluster.core.records import Phase, Record, RecordState
+from dlsched.cluster.naming import host_names
 from dlsched.cluster.round_report import RoundReport
 from dlsched.cluster.store import Member
 from dlsched.model.units import render_bytes
@@ -36,20 +37,21 @@ class RoundLog:
         """Take a round into account; returns what happened in it, a line each."""
         if report.facts is None:
             return []
+        names = names_of(report.members)
         if report.answer.asked:
             reasons = {**report.answer.why, **report.answer.approved.refused}
-            self._reasons = {job: by_host(text, report.members) for job, text in reasons.items()}
+            self._reasons = {job: by_host(text, names) for job, text in reasons.items()}
         lines = []
         before = dict(report.facts.records)
         for record in report.written:
             failure = report.failed.get(record.job, "")
-            text = happened(record, before.get(record.job), failure, report.members)
+            text = happened(record, before.get(record.job), failure, names)
             before[record.job] = record
             lines.append(f"{record.job}: {text}")
             events = self._events.setdefault(record.job, deque(maxlen=EVENTS_MAX))
             events.append(EventRow(wall_time, text))
         for request, what in report.done.items():
-            text = by_host(f"asked to {request}: {what}", report.members)
+            text = by_host(f"asked to {request}: {what}", names)
             lines.append(text)
             if request.subject in report.records:
                 events = self._events.setdefault(request.subject, deque(maxlen=EVENTS_MAX))
@@ -123,9 +125,8 @@ class RoundLog:
 
 def asked(report: RoundReport) -> tuple[str, ...]:
     """What people have asked for and is not done yet, and what it waits for."""
-    return tuple(
-        by_host(f"{request}: {what}", report.members) for request, what in report.requests.items()
-    )
+    names = names_of(report.members)
+    return tuple(by_host(f"{request}: {what}", names) for request, what in report.requests.items())
 
 
 def nodes(report: RoundReport, problems: Mapping[str, str]) -> tuple[NodeRow, ...]:
@@ -133,16 +134,20 @@ def nodes(report: RoundReport, problems: Mapping[str, str]) -> tuple[NodeRow, ..
     if report.snapshot is None:
         return ()
     occupancy = Occupancy(report.snapshot)
+    here: dict[str | None, list[ClusterJob]] = {}
+    for job in report.snapshot.jobs:
+        here.setdefault(job.node, []).append(job)
     return tuple(
-        _node(member, report.snapshot, occupancy, problems.get(name, ""))
+        _node(member, here.get(name, ()), occupancy, problems.get(name, ""))
         for name, member in report.members.items()
     )
 
 
-def _node(member: Member, snapshot: ClusterSnapshot, occupancy: Occupancy, problem: str) -> NodeRow:
+def _node(
+    member: Member, here: Sequence[ClusterJob], occupancy: Occupancy, problem: str
+) -> NodeRow:
     name = member.name
     state = "drain" if member.draining else "silent"
-    here = [job for job in snapshot.jobs if job.node == name]
     known = occupancy.nodes.get(name)
     used = ends = None
     if known is not None:
@@ -179,13 +184,11 @@ def job_state(record: Record, facts: ClusterFacts) -> str:
     return "running" if own.phase is Phase.REFUSED else own.phase.value
 
 
-def happened(
-    record: Record, before: Record | None, failure: str, members: Mapping[str, Member]
-) -> str:
-    """What a new record says, in plain words."""
+def happened(record: Record, before: Record | None, failure: str, names: Mapping[str, str]) -> str:
+    """What a new record says, in plain words. `names`: of the nodes, as people know them."""
 
     def at(node: str | None) -> str:
-        return place(node, members)
+        return names.get(node or "", node or "?")
 
     state = record.state
     was = None if before is None else before.state
@@ -216,18 +219,14 @@ def happened(
     return f"placed on {at(record.on)}"
 
 
-def place(node: str | None, members: Mapping[str, Member]) -> str:
-    """A node as people know it: by its host's name, where only one node has that."""
-    member = members.get(node or "")
-    if member is None or not member.host:
-        return node or "?"
-    same = sum(one.host == member.host for one in members.values())
-    return member.host if same == 1 else f"{member.host} ({member.name})"
+def names_of(members: Mapping[str, Member]) -> dict[str, str]:
+    """The nodes as people know them."""
+    return host_names({name: one.host for name, one in members.items()})
 
 
-def by_host(text: str, members: Mapping[str, Member]) -> str:
+def by_host(text: str, names: Mapping[str, str]) -> str:
     """A policy's reason, with hosts' names for the ids of a swarm's nodes."""
-    return _NODE_ID.sub(lambda found: place(found[0], members), text)
+    return _NODE_ID.sub(lambda found: names.get(found[0], found[0]), text)
 
 
 def changes(before: Mapping[str, str], rows: tuple[NodeRow, ...]) -> Iterator[str]:

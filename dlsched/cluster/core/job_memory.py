@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from dlsched.cluster.core.model import ClusterJob, Evaluation, Left
 from dlsched.cluster.core.records import Holding, Record, RecordState
@@ -114,39 +114,32 @@ class JobMemory:
         self.most_cores = max(self.most_cores, report.granted_cores)
 
     def view(self, desired: DesiredJob, record: Record | None, prior: Prior) -> ClusterJob:
-        """The job as policies get it; without a record it is queued."""
-        spec, report = desired.spec, self.report
+        """The job as policies get it; without a record it is queued, and this knows nothing."""
+        spec, report = desired.spec, self.report or _NONE
         most = spec.bounds.ceiling_cores
-        done_core_s = 0.0 if record is None else self.done_core_s
-        job = ClusterJob(
+        return ClusterJob(
             name=spec.name,
             owner="" if spec.owner is None else str(spec.owner),
             image=spec.container.image,
             arrived_s=desired.arrived_s,
+            node=None if record is None else record.on,
             weight=spec.weight,
             floor_cores=spec.bounds.floor_cores,
             memory_bytes=spec.container.memory_bytes,
             gpus=spec.container.gpus,
-            parallel_cores=max(self.most_cores, 1.0) if most is None else most,
             left=self._rest(prior) if record else prior.left(spec.container.image, 0.0),
-            has_target=spec.target is not None,
-        )
-        if record is None:
-            return job
-        report = report or _NONE
-        return replace(
-            job,
-            node=record.on,
-            done_core_s=done_core_s,
-            moves=record.moves,
-            placed_at_s=self.placed_at_s,
-            rests_until_s=self.rests_until_s,
+            done_core_s=0.0 if record is None else self.done_core_s,
+            parallel_cores=max(self.most_cores, 1.0) if most is None else most,
             granted_cores=report.granted_cores,
+            has_target=spec.target is not None,
             evaluations=self.evaluations,
             reports=report.reports,
             steps_per_core_s=report.steps_per_core_s,
             unmovable=report.unmovable,
             pause_s=report.pause_s,
+            moves=0 if record is None else record.moves,
+            placed_at_s=self.placed_at_s,
+            rests_until_s=self.rests_until_s,
         )
 
     def _rest(self, prior: Prior) -> Left | None:

@@ -45,12 +45,17 @@ class Absent(NamedTuple):
     """They do not come back with it, and why."""
 
 
+_NONE = Absent(frozenset(), {})
+
+
 def absent_for(
     spec: JobSpec | None, down_s: Mapping[str, float], forgotten: Collection[str], *, paused: bool
 ) -> Absent:
     """Which nodes are absent for that job; None: its file cannot be read now. `down_s`: nodes that
     the store calls down, with the time since their last answer, which counts only together;
     `forgotten`: those that a person declared off. Nothing starts elsewhere while it is paused."""
+    if not down_s and not forgotten:
+        return _NONE
     off = dict.fromkeys(forgotten, "its node was declared off")
     if spec is None:
         return Absent(frozenset(forgotten), off)
