@@ -64,7 +64,7 @@ def phases(cores: float, sharing: Sharing, loads: Sequence[Load]) -> Iterator[Ph
     active = [i for i in order if loads[i].begins_s <= 0]
     while active or starts:
         granted = divide(cores, loads, left, active)
-        lasts_s = min((left[i] / rate for i, rate in granted), default=math.inf)
+        lasts_s = min([left[i] / rate for i, rate in granted], default=math.inf)
         until_s = starts[-1] if starts else math.inf
         begins = now_s + lasts_s >= until_s
         ends_s = until_s if begins else now_s + lasts_s
@@ -77,8 +77,10 @@ def phases(cores: float, sharing: Sharing, loads: Sequence[Load]) -> Iterator[Ph
             done = left[index] <= rate * (lasts_s + _ROUNDING_S)
             left[index] = 0.0 if done else left[index] - rate * lasts_s
         now_s = ends_s
-        source = order if begins else active
-        active = [i for i in source if left[i] > 0 and loads[i].begins_s <= now_s]
+        if begins:
+            active = [i for i in order if left[i] > 0 and loads[i].begins_s <= now_s]
+        else:
+            active = [i for i in active if left[i] > 0]
 
 
 def _fair(
@@ -100,15 +102,16 @@ def _shortest(
     cores: float, loads: Sequence[Load], left: Sequence[float], active: Sequence[int]
 ) -> list[tuple[int, float]]:
     """Critical jobs first, the longest of them before the others; then the least work first."""
-    limit_s = CRITICAL_RATIO * math.fsum(left[i] for i in active) / cores
+    limit_s = CRITICAL_RATIO * math.fsum([left[i] for i in active]) / cores
     ranked = []
     for i in active:
-        least_s = left[i] / loads[i].parallel_cores
-        ranked.append((0, -least_s, i) if least_s > limit_s else (1, left[i], i))
+        work_core_s, (_, most, _, _) = left[i], loads[i]
+        least_s = work_core_s / most
+        ranked.append((0, -least_s, i, most) if least_s > limit_s else (1, work_core_s, i, most))
     ranked.sort()
     granted = []
-    for _, _, i in ranked:
-        rate = min(loads[i].parallel_cores, cores)
+    for _, _, i, most in ranked:
+        rate = most if most < cores else cores
         granted.append((i, rate))
         cores -= rate
         if cores <= 0:

@@ -100,9 +100,8 @@ class JobMemory:
 
     def measure(self, report: JobReport, speed: float) -> None:
         """Take a report of its owner into account."""
-        self.evaluations = tuple(
-            one for one in report.evaluations if one.at_s > self.last_evaluated_s
-        )
+        last_s = self.last_evaluated_s
+        self.evaluations = tuple([one for one in report.evaluations if one.at_s > last_s])
         if self.evaluations:
             self.last_evaluated_s = self.evaluations[-1].at_s
         self.report, self.pause_s, self.speed = report, report.pause_s, speed

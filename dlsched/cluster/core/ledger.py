@@ -51,8 +51,8 @@ class ClusterFacts:
 
     def held(self) -> dict[str, Held]:
         """What the nodes hold, by job that has a record."""
-        found = self.holdings()
-        return {job: Held(self.reports.keys(), found.get(job, {})) for job in self.records}
+        found, answered, nothing = self.holdings(), self.reports.keys(), dict[str, Holding]()
+        return {job: Held(answered, found.get(job, nothing)) for job in self.records}
 
 
 class ClusterLedger:
@@ -119,9 +119,9 @@ class ClusterLedger:
         for name in self.jobs.keys() - facts.records.keys():
             del self.jobs[name]
         for name, record in facts.records.items():
-            memory = self.jobs.setdefault(name, JobMemory())
-            if name in facts.desired:
-                memory.image = facts.desired[name].spec.container.image
+            memory = self.jobs.get(name) or self.jobs.setdefault(name, JobMemory())
+            if (desired := facts.desired.get(name)) is not None:
+                memory.image = desired.spec.container.image
             memory.remember(record, facts.now_s)
 
     def _measure(self, facts: ClusterFacts) -> None:

@@ -102,6 +102,9 @@ class Acts:
     """Why the move under way is given up."""
 
 
+_NOTHING = Acts()
+
+
 def begin_move(record: Record, target: str, held: Held) -> Acts:
     """The first acts of a move: room on the target, then the record."""
     if _is(held.holdings.get(target), record.epoch, Phase.PREPARED):
@@ -154,6 +157,8 @@ class _Case:
 
 def _placed(case: _Case) -> Acts:
     record, own = case.record, case.owner
+    if _is(own, record.epoch, Phase.RUNNING) and len(case.held.holdings) == 1:
+        return _NOTHING
     orders = _clear_others(case, {record.on})
     if _is(own, record.epoch, Phase.ENDED):
         assert own is not None
