@@ -48,6 +48,7 @@ HARM_BESIDE = {
 THROTTLED = f"dlsched_job_cpu_throttled_ratio{{{A}}}"
 KEPT = f'dlsched_job_satisfied{{{A},reading="slo"}}'
 
+REPORTED = "dlsched_cluster_status_timestamp_seconds{}"
 SERVICE = f'dlsched_job_info{{{A},source="file",kind="service"}}'
 TRAINING = SERVICE.replace("service", "training")
 
@@ -58,6 +59,15 @@ CASES = (
     Case("DlschedFilesRejected", {}, "2", {"dlsched_rejected_files{}": (0, 2)}, {}),
     Case("DlschedAlarm", {}, "1", {"dlsched_alarms{}": (0, 1)}, {}),
     Case("DlschedGpuLost", {"uuid": "GPU-1"}, "", {'dlsched_gpu_up{uuid="GPU-1"}': (1, 0)}, {}),
+    Case("DlschedClusterStopped", {}, "", {REPORTED: (60, 0)}, {}, 2, counter=True),
+    Case(
+        "DlschedClusterNodeAbsent",
+        {"state": "silent"},
+        "1",
+        {'dlsched_cluster_nodes{state="silent"}': (0, 1)},
+        {'dlsched_cluster_nodes{state="ready"}': 3},
+    ),
+    Case("DlschedClusterAlarm", {}, "1", {"dlsched_cluster_alarms{}": (0, 1)}, {}),
     Case(
         "DlschedTargetMissed",
         OF_A,
