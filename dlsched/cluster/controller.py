@@ -21,6 +21,7 @@ from dlsched.cluster.core.records import (
     Request,
     Verb,
     Wanted,
+    change_job,
     end_job,
     place_job,
 )
@@ -263,10 +264,12 @@ class ClusterController:
         if facts.is_gone(job) and (runs or record.exit_code is not None):
             self._moves.pop(job, None)
             return Acts(end_job(record, "it is no longer desired"))
-        if desired is not None and runs and desired.spec.digest != record.digest:
-            self._moves.pop(job, None)
-            return Acts(end_job(record, "its file has changed"))
         acts = self._next(record, held, self._ledger.waited_s(job, now_s), absent)
+        changed = desired is not None and desired.spec.digest != record.digest
+        if changed and record.state is RecordState.PLACED and acts.write is None:
+            assert desired is not None
+            self._moves.pop(job, None)
+            return Acts(change_job(record, desired.spec.digest))
         if job not in self._moves:
             return acts
         target, since_s = self._moves[job]

@@ -159,15 +159,36 @@ def test_a_move_begins_once_there_is_room() -> None:
     assert world.records["job"].target == "b"
 
 
-def test_a_changed_file_ends_the_job_and_places_it_again() -> None:
+def test_a_changed_file_changes_the_job_on_its_node() -> None:
     world = World()
     running(world)
     world.want("job", digest="two")
-    assert world.round() == [(Verb.CLEAR, "a")]
-    world.holdings["a"] = [Holding("job", 1, Phase.FENCED)]
     assert world.round() == [(Verb.ARRIVE, "a")]
     found = world.records["job"]
-    assert (found.state, found.epoch, found.digest) == (RecordState.PLACED, 2, "two")
+    assert (found.state, found.on, found.epoch) == (RecordState.PLACED, "a", 2)
+    assert (found.digest, found.first) == ("two", 2)
+    world.holdings["a"] = [Holding("job", 2, Phase.RUNNING, 100)]
+    assert world.round() == []
+
+
+def test_a_file_that_changes_during_a_move_waits_for_its_end() -> None:
+    world = World(Moves(SpreadParameters()))
+    running(world)
+    world.holdings["b"] = [Holding("job", 1, Phase.PREPARED)]
+    world.round()
+    assert world.records["job"].state is RecordState.LEAVING
+    world.want("job", digest="two")
+    world.round()
+    assert (world.records["job"].state, world.records["job"].digest) == (RecordState.LEAVING, "one")
+
+
+def test_the_output_of_a_job_that_ended_stays_until_its_file_is_removed() -> None:
+    world = World()
+    running(world)
+    world.holdings["a"] = [Holding("job", 1, Phase.ENDED, exit_code=0)]
+    assert world.round() == [] and world.round() == []
+    world.jobs = {}
+    assert world.round() == [(Verb.CLEAR, "a")]
 
 
 def test_a_job_that_ended_is_placed_again_only_after_its_file_was_away() -> None:

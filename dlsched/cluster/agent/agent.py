@@ -194,13 +194,13 @@ class ClusterAgent:
             following = Assignment(order.job, order.epoch, Phase.ENDED, exit_code=1, why=GONE)
         if not self._write(following, now_s):
             return
-        if own is not None and phase in CLEARED:
+        changes = order.verb is Verb.ARRIVE and phase is Phase.RUNNING
+        if own is not None and (changes or phase in CLEARED):
             self._drop_incoming(own)
-        begins = order.verb is Verb.ARRIVE and order.source is None
         if order.verb is Verb.GIVE_BACK:
             self._node.give_back(order.job)
-        elif order.verb is Verb.CLEAR or begins:
-            self._node.clear(order.job)  # with the volumes of its earlier epochs
+        elif order.verb is Verb.CLEAR or (phase is Phase.ARRIVING and order.source is None):
+            self._node.clear(order.job, keeps=following.keeps)
 
     def _resume(self) -> None:
         """Tell the runtime, before its first cycle, what an earlier agent has written."""
@@ -213,7 +213,7 @@ class ClusterAgent:
         self._node.keep_away(aside, self._lost)
         for own in held:
             if own.phase in CLEARED:
-                self._node.clear(own.job)
+                self._node.clear(own.job, keeps=own.keeps)
             elif own.phase in RUNNING and not own.confirmed:
                 self._bring(own)
         self._archives.remove_others(held)

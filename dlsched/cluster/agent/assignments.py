@@ -6,6 +6,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from dlsched.cluster.core.following import CLEARED, RUNNING
 from dlsched.cluster.core.records import Order, Phase, Saved, Verb
 from dlsched.model.spec import NAME
 from dlsched.store.records import Records
@@ -33,6 +34,15 @@ class Assignment:
     """Whether the controller's record says that it is placed here."""
     exit_code: int | None = None
     why: str = ""
+    keeps: bool = True
+    """Until it runs here: whether what an earlier stay left in its volume is its latest."""
+
+    @property
+    def is_latest(self) -> bool:
+        """Whether its volume here has its latest state: nothing goes on with it elsewhere."""
+        if self.phase in (*RUNNING, Phase.ENDED):
+            return self.confirmed or self.exit_code == 0
+        return self.keeps and self.phase in CLEARED
 
 
 @dataclass(slots=True)
@@ -66,9 +76,14 @@ def has_assignments(state_dir: Path) -> bool:
 
 def followed(own: Assignment | None, order: Order, phase: Phase) -> Assignment:
     """What is written before an order is followed."""
+    keeps = own is None or own.is_latest
     match order.verb:
         case Verb.PREPARE:
-            return Assignment(order.job, order.epoch, phase, order.text)
+            return Assignment(order.job, order.epoch, phase, order.text, keeps=keeps)
+        case Verb.ARRIVE if phase is Phase.RUNNING:
+            assert own is not None
+            changed = replace(own, epoch=order.epoch, phase=phase, text=order.text, why="")
+            return replace(changed, source=None, saved=None, confirmed=True)
         case Verb.ARRIVE:
             return Assignment(
                 order.job,
@@ -78,9 +93,10 @@ def followed(own: Assignment | None, order: Order, phase: Phase) -> Assignment:
                 source=order.source,
                 saved=order.saved,
                 confirmed=order.source is None,
+                keeps=keeps and order.source is None,
             )
         case Verb.CLEAR:
-            return Assignment(order.job, order.epoch, phase)
+            return Assignment(order.job, order.epoch, phase, keeps=keeps)
         case Verb.LEAVE:
             assert own is not None
             # Only what has arrived is asked to leave.

@@ -46,9 +46,10 @@ class NodeJobs(Protocol):
         where it does not leave, nothing."""
         ...
 
-    def clear(self, job: str) -> None:
+    def clear(self, job: str, *, keeps: bool) -> None:
         """Remove the container that is set aside, its archive, and what volumes of its own earlier
-        epochs left; where there is none, nothing."""
+        epochs left; where there is none, nothing. `keeps`: the volume with which it last came here
+        stays, and its next container here gets it again."""
         ...
 
     def bring(self, job: str, epoch: int, archive: Path) -> None:

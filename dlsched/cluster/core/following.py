@@ -58,6 +58,8 @@ def next_phase(held: tuple[int, Phase] | None, order: Order) -> Phase | None:
         case Verb.PREPARE:
             free = phase in (Phase.PREPARED, Phase.FAILED, Phase.FENCED)
             return Phase.PREPARED if free else None
+        case Verb.ARRIVE if order.source is None and phase in (Phase.RUNNING, Phase.REFUSED):
+            return Phase.RUNNING if order.epoch > epoch else None  # its file has changed
         case Verb.ARRIVE:
             follows = order.epoch > epoch or phase is Phase.PREPARED
             return Phase.ARRIVING if follows else None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 
@@ -120,6 +120,12 @@ def place_job(job: str, node: str, digest: str, before: Record | None = None) ->
     """The first record of a job, or the next one if it was there before."""
     epoch = 1 if before is None else before.epoch + 1
     return Record(job, RecordState.PLACED, node, epoch, digest, first=epoch)
+
+
+def change_job(record: Record, digest: str) -> Record:
+    """The record of a job on its node whose file has changed: the node changes it, as it does with
+    a job of its own."""
+    return replace(record, epoch=record.epoch + 1, first=record.epoch + 1, digest=digest, why="")
 
 
 class Phase(StrEnum):

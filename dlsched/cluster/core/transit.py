@@ -260,7 +260,9 @@ def _returning(case: _Case) -> Acts:
 
 
 def _ended(case: _Case) -> Acts:
-    return Acts(orders=_clear_others(case, set()))
+    """One that ended by itself stays where it did, with its output, until its file is removed."""
+    record = case.record
+    return Acts(orders=_clear_others(case, set() if record.exit_code is None else {record.on}))
 
 
 _ROWS: dict[RecordState, Callable[[_Case], Acts]] = {

@@ -109,7 +109,10 @@ class SimulatedAgent:
     def _prepare(self, order: Order, _own: HeldJob | None, now_s: float) -> None:
         self.held[order.job] = HeldJob(order.epoch, Phase.PREPARED, now_s)
 
-    def _take(self, order: Order, _own: HeldJob | None, now_s: float) -> None:
+    def _take(self, order: Order, own: HeldJob | None, now_s: float) -> None:
+        if own is not None and own.phase in (Phase.RUNNING, Phase.REFUSED) and not order.source:
+            own.epoch, own.phase, own.confirmed = order.epoch, Phase.RUNNING, True
+            return
         size_bytes = order.saved.size_bytes if order.saved else 0
         self.held[order.job] = HeldJob(
             order.epoch,

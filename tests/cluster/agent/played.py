@@ -137,9 +137,10 @@ class PlayedNode:
         if one is not None and one.aside:
             self._start_again(one)
 
-    def clear(self, job: str) -> None:
-        self.brought.pop(job, None)
-        self.expected.pop(job, None)
+    def clear(self, job: str, *, keeps: bool) -> None:
+        if not keeps:
+            self.brought.pop(job, None)
+            self.expected.pop(job, None)
         if self._leaving.pop(job, None) is not None:
             self._archives.pop(job).unlink(missing_ok=True)
             one = self._engine.containers.get(job)

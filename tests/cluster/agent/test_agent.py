@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from dlsched.cluster.core.following import GRANTED_S, KEPT_S, RESERVED_S
+from dlsched.cluster.core.job_memory import DesiredJob
 from dlsched.cluster.core.leases import LEASE_S
 from dlsched.cluster.core.records import Order, Phase, RecordState, Saved, Verb
+from dlsched.config.job import parse_spec
 from tests.cluster.agent.played import FILE, PlayedNode
 from tests.cluster.agent.world import (
     JOB,
@@ -129,6 +132,98 @@ def test_an_arrival_that_ended_with_its_engine_keeps_its_lease(world: World) -> 
     assert phase(world, "b") is Phase.FAILED
 
 
+@pytest.fixture
+def cleared(monkeypatch: pytest.MonkeyPatch) -> list[tuple[PlayedNode, bool]]:
+    """By which nodes the job is cleared, and whether they keep its volume."""
+    found: list[tuple[PlayedNode, bool]] = []
+    clear = PlayedNode.clear
+
+    def noted(node: PlayedNode, job: str, *, keeps: bool) -> None:
+        found.append((node, keeps))
+        clear(node, job, keeps=keeps)
+
+    monkeypatch.setattr(PlayedNode, "clear", noted)
+    return found
+
+
+def test_what_a_moved_job_has_written_stays_when_its_file_is_removed(
+    world: World, cleared: list[tuple[PlayedNode, bool]]
+) -> None:
+    world.seconds(MOVABLE_S)
+    world.move("b")
+    world.seconds(20)
+    source, target = world.nodes["a"], world.nodes["b"]
+    assert cleared[1:] == [(source.node, False)], "the first one is of its start"
+    target.engine.total_steps = target.engine.containers[JOB].step + 5
+    world.seconds(60)
+    assert phase(world, "b") is Phase.ENDED, "its output can still be read"
+    world.desired = {}
+    world.seconds(5)
+    assert phase(world, "b") is Phase.FENCED
+    assert cleared[2:] == [(target.node, True)]
+    target.begin()
+    source.begin()
+    assert cleared[3:] == [(target.node, True), (source.node, False)]
+
+
+def test_what_a_move_that_failed_left_on_its_target_goes(
+    world: World, cleared: list[tuple[PlayedNode, bool]]
+) -> None:
+    world.nodes["b"].engine.breaks = True
+    world.seconds(MOVABLE_S)
+    world.move("b")
+    world.seconds(30)
+    assert world.runs_on("a")
+    assert cleared[1:] == [(world.nodes["b"].node, False)]
+
+
+def test_what_an_earlier_run_wrote_is_kept_for_the_next_one_there(
+    world: World, cleared: list[tuple[PlayedNode, bool]]
+) -> None:
+    world.seconds(5)
+    before = dict(world.desired)
+    world.desired = {}
+    world.seconds(5)
+    world.desired = before
+    world.seconds(5)
+    assert world.runs_on("a") and world.record.epoch == 2
+    assert [keeps for _, keeps in cleared] == [True, True, True]
+
+
+def change(world: World) -> str:
+    """Change the job's file; returns the new digest."""
+    text = TEXT.replace("deliver: 0.8", "deliver: 0.7")
+    spec = replace(parse_spec(text, "x"), owner=0)
+    world.desired = {JOB: DesiredJob(spec, text=text)}
+    return spec.digest
+
+
+def test_a_changed_file_changes_the_job_where_it_runs(
+    world: World, cleared: list[tuple[PlayedNode, bool]]
+) -> None:
+    world.seconds(MOVABLE_S)
+    digest = change(world)
+    world.seconds(3)
+    assert (world.record.on, world.record.epoch, world.record.digest) == ("a", 2, digest)
+    own = world.nodes["a"]
+    assert own.agent.scan(world.now).specs[JOB].digest == digest
+    assert own.engine.started_from == [0] and len(cleared) == 1, "its start"
+    world.move("b")
+    world.seconds(20)
+    assert world.runs_on("b") and world.record.digest == digest
+
+
+def test_a_file_that_changes_during_a_move_is_followed_after_it(world: World) -> None:
+    world.seconds(MOVABLE_S)
+    world.move("b")
+    world.until(lambda: world.record.state is RecordState.MOVING)
+    digest = change(world)
+    world.seconds(20)
+    assert world.runs_on("b") and world.record.digest == digest
+    assert len(world.nodes["b"].engine.started_from) == 1
+    assert not list(world.nodes["b"].folder.glob("cluster/*/*.tar"))
+
+
 def test_a_job_that_is_no_longer_desired_is_removed(world: World) -> None:
     world.seconds(5)
     world.desired = {}
@@ -244,7 +339,7 @@ def test_what_is_still_to_be_removed_does_not_start_again(
     world.seconds(MOVABLE_S)
     world.move("b")
     with monkeypatch.context() as patched:
-        patched.setattr(PlayedNode, "clear", lambda *_: None)  # the engine is slow
+        patched.setattr(PlayedNode, "clear", lambda *_, **__: None)  # the engine is slow
         world.seconds(20)
         assert phase(world, "a") is Phase.FENCED
         world.deliver(Order(Verb.PREPARE, "a", JOB, 2, text=TEXT))

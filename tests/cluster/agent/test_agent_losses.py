@@ -202,7 +202,7 @@ def test_a_file_that_cannot_be_removed_ends_no_cycle(
     world.until(lambda: world.runs_on("b"))
     with monkeypatch.context() as patched:
         patched.setattr(Path, "unlink", stays)
-        patched.setattr(PlayedNode, "clear", lambda *_: None)
+        patched.setattr(PlayedNode, "clear", lambda *_, **__: None)
         world.desired = {}
         world.seconds(5)
     assert phase(world, "b") is Phase.FENCED

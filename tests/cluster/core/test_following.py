@@ -22,7 +22,9 @@ SAME: dict[Verb, dict[Phase, str]] = {
 HIGHER: dict[Verb, dict[Phase, str]] = {
     **SAME,
     Verb.PREPARE: SAME[Verb.PREPARE] | {Phase.FENCED: "prepared"},
-    Verb.ARRIVE: dict.fromkeys(Phase, "arriving"),
+    # Where it runs its file has changed.
+    Verb.ARRIVE: dict.fromkeys(Phase, "arriving")
+    | dict.fromkeys((Phase.RUNNING, Phase.REFUSED), "running"),
     Verb.LEAVE: dict.fromkeys(Phase, "none"),
     Verb.GIVE_BACK: SAME[Verb.GIVE_BACK]
     | {Phase.AWAY: "running", Phase.RUNNING: "running", Phase.ENDED: "ended"},
@@ -50,6 +52,11 @@ def test_each_order_in_each_phase(verb: Verb, phase: Phase) -> None:
     assert next_phase(held, order(verb, EPOCH - 1)) is None
     assert is_overtaken(EPOCH, order(verb, EPOCH - 1))
     assert not is_overtaken(EPOCH, order(verb))
+
+
+def test_a_job_that_comes_from_another_node_takes_the_place_of_what_runs() -> None:
+    came = Order(Verb.ARRIVE, "a", "resnet", EPOCH + 1, "b")
+    assert next_phase((EPOCH, Phase.RUNNING), came) is Phase.ARRIVING
 
 
 @pytest.mark.parametrize("verb", Verb)

@@ -126,7 +126,12 @@ ROWS: list[tuple[str, Record, Told, Record | None, list[Order]]] = [
     ("its node is silent", RETURNING, {"b": None}, None, []),
     ("it is back", RETURNING, {"a": has(Phase.RUNNING, 9)}, BACK, []),
     (
-        "clear an ended one", ENDED, {"a": AWAY, "b": has(Phase.ENDED, 8)}, None,
+        "keep an ended one's output", ENDED, {"a": AWAY, "b": has(Phase.ENDED, 8)}, None,
+        [order(Verb.CLEAR, "a", 7)],
+    ),
+    (
+        "clear a withdrawn one", replace(ENDED, exit_code=None),
+        {"a": AWAY, "b": has(Phase.ENDED, 8)}, None,
         [order(Verb.CLEAR, "a", 7), order(Verb.CLEAR, "b", 8)],
     ),
 ]  # fmt: skip

@@ -98,12 +98,15 @@ class LeavingJobs:
             departure.withdrawn = True
             self._end(departure)
 
-    def clear(self, job: str) -> None:
+    def clear(self, job: str, *, keeps: bool = False) -> None:
         """Remove the container that is set aside, its archive, and the volumes of earlier moves.
-        The job's next container gets the volume of its spec again."""
+        `keeps`: but the one with which it last came here, which its next container gets, too; else
+        that gets the volume of its spec again."""
         self._forget_start(job)
-        with suppress(OSError):
-            self._arrivals.forget(job)
+        brought = self._arrivals.of(job)
+        if not keeps or (brought is not None and not brought.filled):
+            with suppress(OSError):
+                self._arrivals.forget(job)
         if (departure := self._departures.of(job)) is not None:
             departure.cleared = True
             self._end(departure)

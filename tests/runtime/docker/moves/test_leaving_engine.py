@@ -206,6 +206,15 @@ def test_a_job_leaves_and_goes_on_elsewhere_from_its_checkpoint(node: Node, othe
     other.start(spec)
     assert len(begins_of(other.log())) == 3
 
+    # Its file is removed: what it has written stays, for its next container here, too.
+    ours = {"label": f"dlsched.instance={other.rig.options.instance}"}
+    other.rig.apply(replace(gone, container_id=fact(other.rig.observe(), "trains").container_id))
+    other.jobs.clear("trains", keeps=True)
+    other.rig.until(lambda _: names(other.rig) == {})
+    other.rig.until(lambda _: other.rig.client.volumes(filters=ours)["Volumes"])
+    other.start(spec)
+    assert len(begins_of(other.log())) == 4
+
 
 def test_it_comes_back_to_a_node_that_it_left(node: Node, other: Node) -> None:
     node.start(node.spec())
