@@ -17,7 +17,7 @@ help:  ## what can be made
 demo: environment  ## inference containers under plain Docker and under dlsched, real traffic too
 	@$(ENGINE) -- $(IMAGES) inference training -- $(PYTHON) -m benchmarks run demo
 
-demo-cluster: environment  ## trainings on three hosts of one swarm, one drained while they run
+demo-cluster: environment  ## trainings on three hosts of one swarm, one killed and one drained while they run
 	@$(PYTHON) -m benchmarks run demo-cluster
 
 # LANES="--slow --browser --stacks": those lanes, too; .ci/run has the first two.

@@ -1,6 +1,6 @@
 """Result files as Markdown, a block each: what the documentation's results pages show.
 
-No number is written by hand. What a block means is said beside it, in docs/generate/results.py.
+No number is written by hand. What a block means is said beside it, on the page.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from benchmarks.kernel import idle_class
-from benchmarks.publish import blocks_adaptive, results
+from benchmarks.publish import blocks_adaptive, blocks_cluster, results
 
 _GOALS = (("tier1", "tier 1"), ("tier2", "tier 2"), ("jct", "completion"))
 _COUNTS = (10, 20, 40)
@@ -218,6 +218,16 @@ def headlines(name: str) -> str:
     return f"{lines}\n\n{_host(saved)}"
 
 
+def _by(name: str, told: Callable[[Mapping[str, Any]], str]) -> Callable[[], str]:
+    """A block that another module makes of what is saved under that name."""
+
+    def shown() -> str:
+        saved = _saved(name)
+        return f"{told(saved)}\n\n{_host(saved)}"
+
+    return shown
+
+
 BLOCKS: Mapping[str, Callable[[], str]] = {
     "satisfied": _all_of("satisfied"),
     "mends": _all_of("mends"),
@@ -246,6 +256,12 @@ BLOCKS: Mapping[str, Callable[[], str]] = {
     "bystander": _all_of("bystander"),
     idle_class.NAME: _all_of(idle_class.NAME),
     "torture": torture,
+    "cluster": _by("cluster", blocks_cluster.worlds),
+    "cluster-each-move": lambda: headlines("cluster-each-move"),
+    "cluster-moves": lambda: headlines("cluster-moves"),
+    "cluster-real": _by("cluster-real", blocks_cluster.hosts),
+    "cluster-round": lambda: headlines("cluster-round"),
+    "federation": lambda: headlines("federation"),
     "cluster-torture": _all_of("cluster-torture"),
     "fuzz": _table_of("fuzz"),
     "soak": _all_of("soak"),

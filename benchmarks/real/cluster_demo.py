@@ -1,9 +1,11 @@
-"""`make demo-cluster`: three hosts on this machine, trainings placed on them, one host drained.
+"""`make demo-cluster`: three hosts on this machine, trainings placed on them, one host killed, one
+drained.
 
 Three engines of one swarm, each in a network of its own and with a part of this machine's cores; a
 daemon on each, a controller on the first. Five trainings are dropped as files. While they run, one
-host is drained: its trainings save themselves, move, and go on. Placements and moves are printed as
-the controller logs it. What ran where is read from the engines. At the end nothing of it is left.
+host is killed with all that runs on it, and given up: its trainings start elsewhere. Then one host
+is drained: its trainings save themselves, move, and go on. Placements and moves are printed as the
+controller logs them. What ran where is read from the engines. At the end nothing of it is left.
 """
 
 from __future__ import annotations
@@ -14,13 +16,14 @@ import signal
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import closing
 from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.publish.cluster_plot import PICTURE
 from benchmarks.real.cluster_set import SIZES_CORES, ClusterTraining, arrive, training
 from benchmarks.real.demo import Screen
 from benchmarks.real.host_runs import Seen, seeing
@@ -30,10 +33,11 @@ from tools.engines import EngineNodes, swarm
 from tools.steps import SetupError
 
 INSTANCE = "demo-cluster"
-LENGTHS_CORE_S = (("cnn", 40.0), ("mlp", 35.0), ("vae", 40.0), ("gru", 30.0), ("lstm", 25.0))
+LENGTHS_CORE_S = (("cnn", 60.0), ("mlp", 50.0), ("vae", 60.0), ("gru", 45.0), ("lstm", 40.0))
 GAP_S = 5.0
 POLL_S = 0.5
 BEGUN_WITHIN_S, EMPTY_WITHIN_S, ENDED_WITHIN_S = 180.0, 600.0, 600.0
+SILENT_WITHIN_S, BACK_WITHIN_S = 120.0, 120.0
 
 
 class Course:
@@ -91,6 +95,8 @@ def show(console: Console, hosts: Sequence[Host]) -> None:
         course.stage(f"{len(trainings)} trainings come, as files in cluster.d of {_name(hosts[0])}")
         arrive(hosts[0], trainings, course.wait)
         course.until(lambda: _movable(hosts) is not None, BEGUN_WITHIN_S, "trainings that can move")
+        died = _killed(course, seen)
+        course.until(lambda: _movable(hosts) is not None, BEGUN_WITHIN_S, "trainings that can move")
         source = _movable(hosts) or hosts[-1]
         course.stage(f"{_name(source)} is to be switched off: its trainings move away")
         course.command("cluster", "drain", _name(source))
@@ -105,7 +111,37 @@ def show(console: Console, hosts: Sequence[Host]) -> None:
             hosts[0].withdraw(one.name)
         course.until(lambda: not any(map(Host.containers, hosts)), EMPTY_WITHIN_S, "no containers")
         console.print(table(trainings, seen))
-        course.print(verdict(seen))
+        course.print(verdict(seen, died))
+
+
+def _killed(course: Course, seen: Seen) -> list[str]:
+    """Kill a host, give it up, and bring it back; returns the containers that were killed."""
+    host = max(course.hosts[1:], key=lambda one: len(one.running()))
+    jobs = host.running()
+    course.stage(f"{_name(host)} loses its power: daemon, engine and {len(jobs)} trainings die")
+    died = host.power_off()
+    course.until(lambda: _state(course, host) == "silent", SILENT_WITHIN_S, "the host is missed")
+    course.command("cluster", "status")
+    course.stage("its trainings wait for it, until a person says that it does not come back")
+    course.command("cluster", "forget", _name(host), "--i-know-it-is-off")
+    others = [one for one in course.hosts if one is not host]
+
+    def run_elsewhere() -> bool:
+        there = [job for one in others for job in one.running()]
+        return set(jobs) <= {*there, *seen.finished()}
+
+    course.until(run_elsewhere, EMPTY_WITHIN_S, f"the trainings of {_name(host)} run elsewhere")
+    course.stage(f"{_name(host)} has power again")
+    host.power_on()
+    course.until(lambda: _state(course, host) == "ready", BACK_WITHIN_S, f"{_name(host)} is ready")
+    return died
+
+
+def _state(course: Course, host: Host) -> str:
+    """A host's state, by the controller."""
+    status = course.hosts[0].status()
+    rows = status.nodes if status else ()
+    return next((one.state for one in rows if one.name == host.node.node_id), "")
 
 
 def _name(host: Host) -> str:
@@ -144,14 +180,16 @@ def table(trainings: Sequence[ClusterTraining], seen: Seen) -> Table:
     return found
 
 
-def verdict(seen: Seen) -> str:
-    """Whether a step was lost, or a training ran twice."""
-    moves = seen.moves()
+def verdict(seen: Seen, died: Collection[str] = ()) -> str:
+    """Whether a move lost a step, or a training ran twice. `died`: containers that were killed, so
+    that their trainings did not move."""
+    moves = Seen({name: one for name, one in seen.runs.items() if name not in died}).moves()
     lost, twice = sum(one.lost_steps for one in moves), len(seen.twice)
     pause_s = statistics.median(one.pause_s for one in moves) if moves else 0.0
     return (
         f"moves: {len(moves)}, median pause {pause_s:.1f} s; steps lost: {lost}; trainings on two "
-        f"hosts at the same time: {twice}, in {seen.listings} listings of all engines"
+        f"hosts at the same time: {twice}, in {seen.listings} listings of all engines\n"
+        f"what placing and moves are worth, simulated: {PICTURE}"
     )
 
 

@@ -15,7 +15,8 @@ from datetime import datetime
 from itertools import pairwise
 from typing import Any
 
-from docker.errors import APIError
+from docker.errors import APIError, DockerException
+from requests.exceptions import RequestException
 
 from benchmarks.real.hosts import Host, repeating
 
@@ -114,10 +115,15 @@ def seeing(hosts: Sequence[Host]) -> Iterator[Seen]:
 
 
 def take(seen: Seen, hosts: Sequence[Host]) -> None:
-    """One listing. Raises DockerException and RequestException."""
+    """One listing. An engine that does not answer has none: it was killed with its containers.
+    Raises DockerException and RequestException."""
     running: Counter[str] = Counter()
     for host in hosts:
-        for one in host.containers():
+        try:
+            listed = host.containers()
+        except (DockerException, RequestException):
+            continue
+        for one in listed:
             if one["State"] == "running":
                 running[one["Labels"]["dlsched.job"]] += 1
             elif one["State"] == "exited" and one["Id"] not in seen.runs:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -119,6 +120,21 @@ class Host:
             process = self._processes.pop(word)
             process.kill()
             process.wait(10)
+
+    def power_off(self) -> list[str]:
+        """SIGKILL to its daemon, its engine and all containers of jobs; returns their ids."""
+        killed = self.engine.containers.list(filters={"label": self.label})
+        self.kill("run")
+        self.node.engine.kill()
+        for one in killed:
+            with suppress(ProcessLookupError):
+                os.kill(one.attrs["State"]["Pid"], signal.SIGKILL)
+        return [str(one.id) for one in killed]
+
+    def power_on(self) -> None:
+        """Start its engine and its daemon again."""
+        self.node.engine.restart()
+        self.start("run")
 
     def running(self) -> list[str]:
         """The jobs whose containers run here."""

@@ -38,6 +38,7 @@ def test_the_table_says_where_each_ran_and_from_which_step() -> None:
 def test_the_verdict_counts_moves_lost_steps_and_doubles() -> None:
     assert verdict(seen()).startswith("moves: 1, median pause 7.5 s; steps lost: 0;")
     assert "steps lost: 20;" in verdict(seen(first_step=100))
+    assert verdict(seen(first_step=0), ["a"]).startswith("moves: 0,"), "it was killed, and begins"
     assert verdict(Seen()).startswith("moves: 0, median pause 0.0 s")
 
 
