@@ -8,6 +8,7 @@ from typing import Protocol
 
 from dlsched.cluster.agents import Agents
 from dlsched.cluster.core.decider import ClusterAnswer, ClusterDecider
+from dlsched.cluster.core.ending import RUNS, may_run
 from dlsched.cluster.core.guards import REST_S
 from dlsched.cluster.core.job_memory import DesiredJob
 from dlsched.cluster.core.leases import LEASE_S, MARGIN_S, Absent, absent_for
@@ -129,9 +130,12 @@ class ClusterController:
         if report.paused:
             self._moves.clear()
             report.requests[Request(Wanted.PAUSE)] = "`dlsched cluster resume` ends it"
-        report.snapshot = snapshot = self._ledger.update(facts, self._moves)
-        if held := lost(facts):
-            self._rebuild(held, members, facts, stored, report)
+        report.waits = self._still_there(facts, report)
+        held = lost(facts)
+        unheard = self._unheard(held, facts, report)
+        report.snapshot = snapshot = self._ledger.update(facts, self._moves, report.waits)
+        if held and not unheard:
+            self._rebuild(held, facts, stored, report)
             return
         moves = [one for one in requests if one.verb is Wanted.MOVE]
         began = self._requests.by_hand(moves, snapshot, facts, report)
@@ -141,7 +145,7 @@ class ClusterController:
         self._go_on(members, facts, stored, report)
         report.alarms += held_twice(facts)
         report.records = {job: one.record for job, one in stored.items()}
-        report.next_s = BUSY_S if self._is_busy(stored) else PAUSE_S
+        report.next_s = BUSY_S if unheard or self._is_busy(stored) else PAUSE_S
         if not report.paused:
             due_s = self._decider.due_in_s(now_s)
             report.next_s = min(report.next_s, max(due_s, LEAST_S))
@@ -170,28 +174,58 @@ class ClusterController:
             now_s, states, records, reports, desired, frozenset(self._desired.unread())
         )
 
+    def _still_there(self, facts: ClusterFacts, report: RoundReport) -> dict[str, str]:
+        """Jobs that are to start again, but whose last container may still run, and why."""
+        again = {
+            job: record
+            for job, desired in facts.desired.items()
+            if (record := facts.records.get(job)) and record.wants_place(desired.spec.digest)
+        }
+        if not again:
+            return {}
+        found = {}
+        held, down_s = facts.held(), self._down_s(facts, report.members)
+        for job, record in again.items():
+            absent = self._absent(record, facts.desired[job], down_s, report)
+            if (why := may_run(record, held[job], facts.nodes, absent.off)) is not None:
+                found[job] = why
+        return found
+
+    def _unheard(
+        self,
+        held: Mapping[str, Mapping[str, Holding]],
+        facts: ClusterFacts,
+        report: RoundReport,
+    ) -> list[str]:
+        """Nodes that may hold jobs that have no record: until they have answered, these start
+        nowhere. One that is silent for longer is taken for lost. Without any record, as in a new
+        cluster or a new swarm, that is so for all jobs."""
+        unknown = held.keys() if facts.records else facts.desired.keys()
+        if not unknown:
+            return []
+        unheard = [
+            name
+            for name in sorted(facts.nodes.keys() - facts.reports.keys() - report.forgotten)
+            if self._ledger.unanswered_s(name, facts.now_s) <= LEASE_S + MARGIN_S
+        ]
+        if unheard:
+            names = ", ".join(unheard)
+            why = f"it waits for what {names} may hold of it, at most {LEASE_S + MARGIN_S:.0f} s"
+            report.waits |= dict.fromkeys(unknown, why)
+            if held:
+                line = "the store has lost its records: waiting for what"
+                report.alarms.append(f"{line} {names} holds, at most {LEASE_S + MARGIN_S:.0f} s")
+        return unheard
+
     def _rebuild(
         self,
         held: Mapping[str, Mapping[str, Holding]],
-        members: Mapping[str, Member],
         facts: ClusterFacts,
         stored: dict[str, Stored],
         report: RoundReport,
     ) -> None:
-        """Write the records that the store has lost, once every node has said what it holds; one
-        that is silent for longer is taken for lost, too."""
+        """Write the records that the store has lost."""
         report.next_s = BUSY_S
-        silent = [
-            name
-            for name in members.keys() - facts.reports.keys() - report.forgotten
-            if self._ledger.unanswered_s(name, facts.now_s) <= LEASE_S + MARGIN_S
-        ]
-        if silent:
-            report.alarms.append(
-                f"the store has lost its records: waiting for what {', '.join(sorted(silent))} "
-                f"holds, at most {LEASE_S + MARGIN_S:.0f} s"
-            )
-            return
         for job, holdings in sorted(held.items()):
             self._write(rebuilt(job, facts.desired[job].spec.digest, holdings), stored, report)
         report.records = {job: one.record for job, one in stored.items()}
@@ -208,10 +242,12 @@ class ClusterController:
         """Write what was decided. The orders follow from the records."""
         if answer.failure:
             report.alarms.append(f"policy {self._decider.name}: {answer.failure}")
+        holdings = facts.holdings() if answer.approved.place else {}
         for job, node in answer.approved.place.items():
             digest = facts.desired[job].spec.digest
             before = stored[job].record if job in stored else None
-            self._write(place_job(job, node, digest, before), stored, report)
+            known = max((one.epoch for one in holdings.get(job, {}).values()), default=0)
+            self._write(place_job(job, node, digest, before, known), stored, report)
         for move in answer.approved.moves:
             self._moves.setdefault(move.job, (move.target, facts.now_s))
 
@@ -223,19 +259,13 @@ class ClusterController:
         report: RoundReport,
     ) -> None:
         """Bring every job one step on: write its record until only orders are left, send them."""
-        down_s = {
-            name: self._ledger.unanswered_s(name, facts.now_s)
-            for name, one in members.items()
-            if not one.up
-        }
+        down_s = self._down_s(facts, members)
         held_by = facts.held()
         nowhere = Held(facts.reports.keys(), {})
         for job in sorted(stored):
             held = held_by.get(job, nowhere)
             desired = facts.desired.get(job)
-            absent = absent_for(
-                desired.spec if desired else None, down_s, report.forgotten, paused=report.paused
-            )
+            absent = self._absent(stored[job].record, desired, down_s, report)
             acts = self._acts(stored[job].record, held, facts, absent)
             while (write := acts.write) is not None:
                 if acts.failed:
@@ -251,6 +281,26 @@ class ClusterController:
             if not acts.orders and self._is_forgotten(job, facts):
                 self._store.remove(job, stored.pop(job).version)
 
+    @staticmethod
+    def _absent(
+        record: Record,
+        desired: DesiredJob | None,
+        down_s: Mapping[str, float],
+        report: RoundReport,
+    ) -> Absent:
+        """Nodes that are absent for that job. A file that has changed says nothing of the lease
+        under which it runs."""
+        spec = desired.spec if desired and desired.spec.digest == record.digest else None
+        return absent_for(spec, down_s, report.forgotten, paused=report.paused)
+
+    def _down_s(self, facts: ClusterFacts, members: Mapping[str, Member]) -> dict[str, float]:
+        """Time since their last answer, of nodes that the store calls down."""
+        return {
+            name: self._ledger.unanswered_s(name, facts.now_s)
+            for name, one in members.items()
+            if not one.up
+        }
+
     def _acts(
         self,
         record: Record,
@@ -265,11 +315,12 @@ class ClusterController:
             self._moves.pop(job, None)
             return Acts(end_job(record, "it is no longer desired"))
         acts = self._next(record, held, self._ledger.waited_s(job, now_s), absent)
-        changed = desired is not None and desired.spec.digest != record.digest
-        if changed and record.state is RecordState.PLACED and acts.write is None:
-            assert desired is not None
-            self._moves.pop(job, None)
-            return Acts(change_job(record, desired.spec.digest))
+        if desired is not None and desired.spec.digest != record.digest and not acts.write:
+            own = held.holdings.get(record.on)
+            runs = own is not None and own.epoch == record.epoch and own.phase in RUNS
+            if runs and record.state is RecordState.PLACED:
+                self._moves.pop(job, None)
+                return Acts(change_job(record, desired.spec.digest))
         if job not in self._moves:
             return acts
         target, since_s = self._moves[job]
@@ -284,12 +335,13 @@ class ClusterController:
 
     def _is_forgotten(self, job: str, facts: ClusterFacts) -> bool:
         """Whether its record can go: it has not been desired for so long that no order from then
-        can still arrive."""
+        can still arrive, and its node has answered since."""
         record = facts.records.get(job)
         return (
             record is not None
             and record.state is RecordState.ENDED
             and facts.is_gone(job)
+            and (record.on in facts.reports or record.on not in facts.nodes)
             and self._ledger.waited_s(job, facts.now_s) > KEPT_S
         )
 

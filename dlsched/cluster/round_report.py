@@ -34,6 +34,8 @@ class RoundReport:
     paused: bool = False
     forgotten: frozenset[str] = frozenset()
     """Nodes that a person declared off."""
+    waits: dict[str, str] = field(default_factory=dict)
+    """Desired jobs that start nowhere yet, and why."""
     requests: dict[Request, str] = field(default_factory=dict)
     """Requests that wait, and what for."""
     done: dict[Request, str] = field(default_factory=dict)

@@ -110,16 +110,20 @@ class RoundLog:
 
     def queue(self, report: RoundReport) -> tuple[QueueRow, ...]:
         snapshot = report.snapshot
-        if snapshot is None:
+        if snapshot is None or report.facts is None:
             return ()
-        return tuple(
-            QueueRow(
-                one.name,
-                max(snapshot.now_s - one.arrived_s, 0.0),
-                self._reasons.get(one.name, "no node has been asked yet"),
-            )
+        desired, names = report.facts.desired, names_of(report.members)
+        rows = [
+            (job, desired[job].arrived_s, by_host(why, names))
+            for job, why in sorted(report.waits.items())
+        ]
+        rows += [
+            (one.name, one.arrived_s, self._reasons.get(one.name, "no node has been asked yet"))
             for one in snapshot.queue
             if one.name not in report.answer.approved.place
+        ]
+        return tuple(
+            QueueRow(job, max(snapshot.now_s - arrived_s, 0.0), why) for job, arrived_s, why in rows
         )
 
 

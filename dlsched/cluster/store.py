@@ -81,8 +81,9 @@ class ClusterStore(Protocol):
         ...
 
     def submit(self, submission: Submission) -> None:
-        """Submit a job, or replace a submission of the same manager. Raises StaleRecord where
-        another manager has submitted a job of that name, NotStorable where it is too long."""
+        """Submit a job, or replace a submission of the same manager, or of one that is no longer a
+        member. Raises StaleRecord where another member has submitted a job of that name,
+        NotStorable where it is too long."""
         ...
 
     def withdraw(self, job: str, by: str) -> None:
@@ -143,7 +144,7 @@ class MemoryStore:
 
     def check(self, submission: Submission) -> None:
         before = self._submissions.get(submission.job)
-        if before is not None and before.by != submission.by:
+        if before is not None and before.by != submission.by and before.by in self.members:
             raise StaleRecord(f"{submission.job}: {before.by} has a job of that name")
 
     def submit(self, submission: Submission) -> None:

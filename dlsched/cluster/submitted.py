@@ -98,7 +98,7 @@ class SubmittedFolder:
         """Submit that job if its file has changed; returns why it is rejected, if it is. Raises
         StoreError when the store does not answer."""
         there = everyones.get(spec.name)
-        if there is not None and there.by != self._by:
+        if there is not None and there.by != self._by and there.by in self._store.nodes():
             return f"{file}: the job {spec.name} is already submitted by {there.by}"
         try:
             text = self._text(spec, file)

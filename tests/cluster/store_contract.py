@@ -104,29 +104,40 @@ class StoreContract:
 
     def test_only_who_submitted_a_job_changes_or_withdraws_it(self, stores: Stores) -> None:
         one, two = stores
-        one.submit(SUBMISSION)
-        assert two.submissions() == {"resnet": SUBMISSION}
-        changed = replace(SUBMISSION, text="name: resnet\nweight: 2\n", owner=None)
+        first = min(one.nodes())
+        submission = replace(SUBMISSION, by=first)
+        one.submit(submission)
+        assert two.submissions() == {"resnet": submission}
+        changed = replace(submission, text="name: resnet\nweight: 2\n", owner=None)
         one.submit(changed)
-        with pytest.raises(StaleRecord, match="node-a has a job of that name"):
+        with pytest.raises(StaleRecord, match=f"{first} has a job of that name"):
             two.submit(replace(SUBMISSION, by="node-b"))
         two.withdraw("resnet", by="node-b")
         assert two.submissions() == {"resnet": changed}
-        one.withdraw("resnet", by="node-a")
-        one.withdraw("resnet", by="node-a")
+        one.withdraw("resnet", by=first)
+        one.withdraw("resnet", by=first)
         assert two.submissions() == {}
         two.submit(replace(SUBMISSION, by="node-b"))
         assert one.submissions()["resnet"].by == "node-b"
 
     def test_a_check_says_what_submitting_would_and_writes_nothing(self, stores: Stores) -> None:
         one, two = stores
-        one.check(SUBMISSION)
+        submission = replace(SUBMISSION, by=min(one.nodes()))
+        one.check(submission)
         assert two.submissions() == {}
-        one.submit(SUBMISSION)
-        one.check(replace(SUBMISSION, text="name: resnet\nweight: 2\n"))
-        with pytest.raises(StaleRecord, match="node-a has a job of that name"):
+        one.submit(submission)
+        one.check(replace(submission, text="name: resnet\nweight: 2\n"))
+        with pytest.raises(StaleRecord, match=f"{submission.by} has a job of that name"):
             two.check(replace(SUBMISSION, by="node-b"))
-        assert two.submissions() == {"resnet": SUBMISSION}
+        assert two.submissions() == {"resnet": submission}
+
+    def test_what_a_manager_submitted_that_has_left_is_taken_over(self, stores: Stores) -> None:
+        one, two = stores
+        one.submit(replace(SUBMISSION, by="has-left"))
+        taken = replace(SUBMISSION, by=min(two.nodes()))
+        two.check(taken)
+        two.submit(taken)
+        assert one.submissions() == {"resnet": taken}
 
     def test_a_request_stays_until_it_is_done_or_replaced(self, stores: Stores) -> None:
         one, two = stores

@@ -481,5 +481,98 @@ def test_a_node_that_stays_silent_does_not_hold_up_lost_records_for_ever() -> No
 def test_without_any_holding_an_empty_store_is_a_new_cluster() -> None:
     world = World()
     world.want("job")
-    del world.holdings["b"]
+    b = world.holdings.pop("b")
+    assert world.round() == [] and world.records == {}
+    limit_s = LEASE_S + MARGIN_S
+    waits = f"it waits for what b may hold of it, at most {limit_s:.0f} s"
+    assert (world.last.waits, world.last.alarms) == ({"job": waits}, [])
+    assert world.last.next_s == BUSY_S
+    world.round(limit_s)
+    assert world.records == {}
+    assert world.round() == [(Verb.ARRIVE, "a")], "b is silent for longer"
+    assert world.last.waits == {}
+
+    world = World()
+    world.want("job")
+    world.holdings = {"a": []}
+    world.round()
+    world.holdings["b"] = b
     assert world.round() == [(Verb.ARRIVE, "a")]
+
+
+def test_a_job_that_is_desired_later_than_others_comes_back_from_its_node_too() -> None:
+    world = World()
+    world.want("first")
+    world.round()
+    world.holdings["b"] = [Holding("job", 7, Phase.RUNNING, 100)]
+    world.want("first", "job")
+    world.round()
+    assert (world.records["job"].on, world.records["job"].epoch) == ("b", 7)
+
+
+def test_an_epoch_is_above_all_that_a_node_knows() -> None:
+    world = World()
+    world.holdings["b"] = [Holding("job", 5, Phase.FENCED)]
+    world.want("job")
+    assert world.round() == [(Verb.ARRIVE, "a")]
+    assert world.records["job"].epoch == 6
+
+
+def test_a_withdrawn_job_starts_nowhere_while_it_may_still_run() -> None:
+    world = World()
+    running(world)
+    held = world.holdings.pop("a")
+    world.jobs = {}
+    world.round()
+    world.want("job")
+    assert world.round() == []
+    assert world.last.waits == {"job": "a does not answer, and may still run it"}
+    world.holdings["a"] = held
+    assert world.round() == [(Verb.CLEAR, "a")]
+    assert world.last.waits == {"job": "it is still being ended on a"}
+    world.holdings["a"] = [Holding("job", 1, Phase.FENCED)]
+    assert world.round() == [(Verb.ARRIVE, "a")]
+    assert world.last.waits == {}
+
+
+def test_a_withdrawn_job_whose_node_was_declared_off_starts_elsewhere() -> None:
+    world = World()
+    running(world)
+    del world.holdings["a"]
+    world.store.members["a"] = Member("a", up=False)
+    world.jobs = {}
+    world.round()
+    world.want("job")
+    world.round()
+    assert world.last.waits.keys() == {"job"}
+    world.store.ask(Request(Wanted.FORGET, "a"))
+    world.round(60.0)
+    assert world.records["job"].on == "b" and world.last.waits == {}
+
+
+def test_a_record_stays_until_its_node_has_answered() -> None:
+    world = World()
+    running(world)
+    held = world.holdings.pop("a")
+    world.jobs = {}
+    world.round()
+    world.round()
+    world.round(KEPT_S + 10.0)
+    assert "job" in world.records
+    world.holdings["a"] = held
+    assert world.round() == [(Verb.CLEAR, "a")]
+    world.holdings["a"] = []
+    world.round()
+    assert world.records == {}
+
+
+def test_a_file_that_has_changed_says_nothing_of_the_lease_of_what_runs() -> None:
+    world = World()
+    running(world)
+    del world.holdings["a"]
+    world.store.members["a"] = Member("a", up=False)
+    spec = replace(SPEC, name="job", failover="restart", digest="two")
+    world.jobs = {"job": DesiredJob(spec)}
+    world.round()
+    world.round(over_s(spec) + 10.0)
+    assert (world.records["job"].state, world.records["job"].on) == (RecordState.PLACED, "a")

@@ -11,7 +11,7 @@ from tests.cluster.store_contract import StoreContract, Stores
 class TestMemory(StoreContract):
     @pytest.fixture
     def stores(self) -> Stores:
-        store = MemoryStore(())
+        store = MemoryStore([Member("m1")])
         return store, store
 
     def test_a_node_is_drained_and_back(self) -> None:

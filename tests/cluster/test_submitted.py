@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from dlsched.cluster.core.records import Submission
-from dlsched.cluster.store import MemoryStore, NotStorable, StoreError
+from dlsched.cluster.store import Member, MemoryStore, NotStorable, StoreError
 from dlsched.cluster.submitted import FolderReport, SubmittedFolder, SubmittedJobs
 from dlsched.config.yaml import SIZE_MAX_BYTES
 
@@ -60,7 +60,7 @@ class Silent(MemoryStore):
 
 @pytest.fixture
 def store() -> Silent:
-    return Silent(())
+    return Silent([Member("m1"), Member("m2")])
 
 
 @pytest.fixture
@@ -175,6 +175,17 @@ def test_of_two_managers_with_one_name_the_first_has_it(tmp_path: Path, store: S
     first.settle()
     assert second.settle().submitted == ("resnet",)
     assert store.submissions()["resnet"].by == "m2"
+
+
+def test_files_of_a_manager_that_has_left_are_taken_over(manager: Manager, store: Silent) -> None:
+    store.submit(Submission("resnet", RESNET, "has-left", "a.yaml"))
+    manager.write("b.yaml", RESNET)
+    assert manager.settle().rejected == ()
+    assert (store.submissions()["resnet"].by, store.submissions()["resnet"].name) != (
+        *("has-left", "a.yaml"),
+    )
+    (manager.folder / "b.yaml").unlink()
+    assert manager.settle().withdrawn == ("resnet",)
 
 
 def test_a_file_that_means_something_here_only_is_rejected(manager: Manager, store: Silent) -> None:

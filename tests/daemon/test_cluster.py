@@ -398,7 +398,8 @@ def test_the_real_parts_fit_together(tmp_path: Path, monkeypatch: pytest.MonkeyP
         ("node2", "host-of-node2", "silent"),
     ]
     assert all("Connection refused" in row.problem for row in status.nodes)
-    assert [row.why for row in status.queue] == ["fits no node: there are no nodes"]
+    why = "it waits for what node1, node2 may hold of it, at most 170 s"
+    assert [row.why for row in status.queue] == [why]
     assert [one.by for one in parts.store.submissions().values()] == ["node1"]
 
 

@@ -194,13 +194,16 @@ class ClusterAgent:
             following = Assignment(order.job, order.epoch, Phase.ENDED, exit_code=1, why=GONE)
         if not self._write(following, now_s):
             return
-        changes = order.verb is Verb.ARRIVE and phase is Phase.RUNNING
-        if own is not None and (changes or phase in CLEARED):
+        if own is not None and (phase in CLEARED or self._is_just_confirmed(own)):
             self._drop_incoming(own)
         if order.verb is Verb.GIVE_BACK:
             self._node.give_back(order.job)
         elif order.verb is Verb.CLEAR or (phase is Phase.ARRIVING and order.source is None):
             self._node.clear(order.job, keeps=following.keeps)
+
+    def _is_just_confirmed(self, own: Assignment) -> bool:
+        """Whether the record says that it has arrived, and its file does not say so yet."""
+        return not own.confirmed and self._confirmed.get(own.job) == own.epoch
 
     def _resume(self) -> None:
         """Tell the runtime, before its first cycle, what an earlier agent has written."""
@@ -208,8 +211,12 @@ class ClusterAgent:
             if self._leases.ended(own):
                 self._fail(own, cut_off(own), self._clock.now_s())
         held = self._held.all().values()
-        away = (Phase.AWAY, Phase.FAILED, *CLEARED)
-        aside = {own.job: self._archives.outgoing(own) for own in held if own.phase in away}
+        away = (Phase.AWAY, *CLEARED)
+        aside = {
+            own.job: self._archives.outgoing(own)
+            for own in held
+            if own.phase in away or (own.phase is Phase.FAILED and own.confirmed)
+        }
         self._node.keep_away(aside, self._lost)
         for own in held:
             if own.phase in CLEARED:
@@ -227,7 +234,8 @@ class ClusterAgent:
 
     def _fenced(self, own: Assignment, course: Course, now_s: float) -> None:
         self._archives.remove_incoming(own)
-        if now_s > course.since_s + KEPT_S:
+        # Epochs begin again after it: not where an earlier one has a volume.
+        if now_s > course.since_s + KEPT_S and not self._node.has_volume(own.job):
             self._forget(own)
 
     def _lapse(self, own: Assignment, now_s: float) -> None:
@@ -276,7 +284,7 @@ class ClusterAgent:
 
     def _running(self, own: Assignment, course: Course, now_s: float) -> None:
         view = self._views.get(own.job)
-        if self._confirmed.get(own.job) == own.epoch and not own.confirmed:
+        if self._is_just_confirmed(own):
             own = replace(own, confirmed=True)
             if self._write(own, now_s, begins=False):
                 self._archives.remove_incoming(own)

@@ -52,6 +52,10 @@ class NodeJobs(Protocol):
         stays, and its next container here gets it again."""
         ...
 
+    def has_volume(self, job: str) -> bool:
+        """Whether a volume with which it came here was kept, and is its next container's."""
+        ...
+
     def bring(self, job: str, epoch: int, archive: Path) -> None:
         """The job's next new container gets a volume of its own at its checkpoint's mount, for this
         epoch, filled from that archive before it starts; the same epoch again changes nothing.

@@ -80,10 +80,16 @@ def node_report(
         sharing=Sharing.FAIR if policy in _IN_PARALLEL else Sharing.SHORTEST,
         holdings=tuple(
             _holding(own, jobs.get(job), None if job in own_jobs else views.get(job), came_bytes)
-            for job, own in sorted(held.items())
+            for job, own in sorted(held.items(), key=_first)
         ),
         jobs=tuple(jobs.values()),
     )
+
+
+def _first(one: tuple[str, Assignment]) -> tuple[bool, bool, str]:
+    """What matters most comes first: a report has a bound."""
+    job, own = one
+    return own.phase is Phase.FENCED, own.phase is Phase.ENDED, job
 
 
 def _foreign_cores(cycle: CycleReport, held: Mapping[str, Assignment]) -> float:

@@ -67,8 +67,11 @@ class ClusterLedger:
         self._round = 0
         self._began_s: float | None = None
 
-    def update(self, facts: ClusterFacts, moves: Prepared) -> ClusterSnapshot:
-        """The snapshot of this round."""
+    def update(
+        self, facts: ClusterFacts, moves: Prepared, waits: Collection[str] = ()
+    ) -> ClusterSnapshot:
+        """The snapshot of this round, without the queued jobs that still wait for something else
+        than a node."""
         self._round += 1
         self._began_s = facts.now_s if self._began_s is None else self._began_s
         self._remember(facts)
@@ -82,7 +85,8 @@ class ClusterLedger:
         waiting = sorted(
             (one.arrived_s, name)
             for name, one in desired.items()
-            if (kept := records.get(name)) is None or kept.wants_place(one.spec.digest)
+            if name not in waits
+            and ((kept := records.get(name)) is None or kept.wants_place(one.spec.digest))
         )
         unknown, prior = JobMemory(), Prior(self.jobs.values())
         return ClusterSnapshot(

@@ -1,28 +1,34 @@
-"""Records from what the nodes hold, when the store has lost them all.
+"""Records from what the nodes hold, when the store has lost them.
 
 A new swarm, as after the loss of all managers, has no records, while the nodes run on with what
-they own. The node with the highest epoch of a job owns it. A node that lies can claim jobs here, so
-this is done only while the store has no record at all.
+they own. The node with the highest epoch of a job owns it. Managers submit their files one after
+the other, so this is done for each job that is desired and has no record. A node that lies can so
+claim a new job.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from dlsched.cluster.core.following import RUNNING
+from dlsched.cluster.core.ending import RUNS
 from dlsched.cluster.core.ledger import ClusterFacts
 from dlsched.cluster.core.records import Holding, Phase, Record, RecordState
 
-_RUNS = (*RUNNING, Phase.ARRIVING)
-_OWNS = (*_RUNS, Phase.AWAY, Phase.ENDED)
+_OWNS = (*RUNS, Phase.AWAY, Phase.ENDED)
 """Phases of the node that a record named as the owner."""
 
 
 def lost(facts: ClusterFacts) -> dict[str, dict[str, Holding]]:
     """What nodes hold of desired jobs whose records the store has lost, by job and node."""
-    if facts.records:
+    missing = facts.desired.keys() - facts.records.keys()
+    if not missing:
         return {}
-    return {job: found for job, found in facts.holdings().items() if job in facts.desired}
+    holdings = facts.holdings()
+    return {
+        job: holdings[job]
+        for job in sorted(missing & holdings.keys())
+        if any(one.phase in _OWNS for one in holdings[job].values())
+    }
 
 
 def rebuilt(job: str, digest: str, holdings: Mapping[str, Holding]) -> Record:
@@ -52,7 +58,7 @@ def held_twice(facts: ClusterFacts) -> Iterator[str]:
             record = facts.records.get(one.job)
             if record is None or record.state is not RecordState.PLACED or record.on == node:
                 continue
-            if one.phase in _RUNS and one.epoch >= record.epoch:
+            if one.phase in RUNS and one.epoch >= record.epoch:
                 yield (
                     f"{one.job}: {node} runs it at epoch {one.epoch}, its record names {record.on} "
                     f"at epoch {record.epoch}: remove its file to end both"

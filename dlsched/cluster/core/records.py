@@ -116,9 +116,12 @@ def end_job(record: Record, why: str) -> Record:
     )
 
 
-def place_job(job: str, node: str, digest: str, before: Record | None = None) -> Record:
-    """The first record of a job, or the next one if it was there before."""
-    epoch = 1 if before is None else before.epoch + 1
+def place_job(
+    job: str, node: str, digest: str, before: Record | None = None, known_epoch: int = 0
+) -> Record:
+    """The first record of a job, or the next one if it was there before. `known_epoch`: the highest
+    that any node knows of it, also of an earlier job of that name."""
+    epoch = max(known_epoch, before.epoch if before else 0) + 1
     return Record(job, RecordState.PLACED, node, epoch, digest, first=epoch)
 
 

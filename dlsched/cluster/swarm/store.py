@@ -191,8 +191,9 @@ class SwarmStore:
         except ValueError as error:
             raise NotStorable(f"{job}: {error}") from error
         found = self._calls.config(self._names.submission(job))
-        if found is not None and (before := self._submission(found)).by != submission.by:
-            raise StaleRecord(f"{job}: {before.by} has a job of that name")
+        by = submission.by if found is None else self._submission(found).by
+        if by != submission.by and by in self.nodes():
+            raise StaleRecord(f"{job}: {by} has a job of that name")
         return labels, found
 
     def withdraw(self, job: str, by: str) -> None:

@@ -201,8 +201,8 @@ class Arrivals:
 
     def adapted(self, spec: JobSpec, brought: Brought) -> JobSpec:
         """The same job with the volume that it brought. Raises ValueError: none of its volumes
-        holds its checkpoint."""
-        if brought.file:
+        holds the checkpoint that has come; later its file may change."""
+        if brought.file or (brought.filled and checkpoint_volume(spec) is None):
             return spec
         kept, container = _kept(spec), spec.container
         mode = ("nocopy",) if "nocopy" in kept.mode else ()

@@ -147,6 +147,9 @@ class PlayedNode:
             if one is not None and one.aside:
                 del self._engine.containers[job]
 
+    def has_volume(self, job: str) -> bool:
+        return job in self.brought
+
     def bring(self, job: str, epoch: int, archive: Path) -> None:
         assert epoch > 1
         self.brought[job] = archive

@@ -40,6 +40,7 @@ def store_of(swarm: PlayedSwarm, instance: str = "lab") -> SwarmStore:
 class TestPlayed(StoreContract):
     @pytest.fixture
     def stores(self, swarm: PlayedSwarm) -> Stores:
+        swarm.add_node("m1")
         return store_of(swarm), store_of(swarm)
 
 

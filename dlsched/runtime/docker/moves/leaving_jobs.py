@@ -113,6 +113,10 @@ class LeavingJobs:
         else:
             self._sweep(job)
 
+    def has_volume(self, job: str) -> bool:
+        """Whether a volume with which it came here was kept, and is its next container's."""
+        return self._arrivals.of(job) is not None
+
     def ended_with_engine(self, job: str) -> bool:
         """Whether its container did not end by itself: the engine ended it, and was started
         again."""
@@ -147,7 +151,7 @@ class LeavingJobs:
         """Clear what left from here, and a failed start of an earlier epoch."""
         before = self._arrivals.of(job)
         if self._departures.away(job) is not None:
-            self.clear(job)
+            self.clear(job, keeps=before is not None and before.epoch >= epoch)
         if before is None or before.epoch < epoch:
             self._forget_start(job)
 
