@@ -164,6 +164,12 @@ def test_what_a_moved_job_has_written_stays_when_its_file_is_removed(
     target.begin()
     source.begin()
     assert cleared[3:] == [(target.node, True), (source.node, False)]
+    # Epochs begin again once the fence is gone: not before the volume.
+    target.node.brought[JOB] = Path("kept")
+    world.now += KEPT_S
+    world.cut = {"a", "b"}
+    world.second()
+    assert phase(world, "a") is None and phase(world, "b") is Phase.FENCED
 
 
 def test_what_a_move_that_failed_left_on_its_target_goes(

@@ -6,7 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from dlsched.cluster.agent.assignments import Assignment
 from dlsched.cluster.agent.reporting import NodeFacts, node_report
+from dlsched.cluster.core.records import Phase
 from dlsched.cluster.core.reports import NodeReport
 from dlsched.model.cycle import CycleReport
 from dlsched.model.spec import Bounds, ContainerSpec, JobSpec
@@ -55,3 +57,15 @@ def test_a_job_of_the_nodes_own_folder_uses_the_capacity() -> None:
     spec = JobSpec("own", ContainerSpec("image"), Bounds())
     own = JobView(spec, JobState.RUNNING, usage=Usage(cpu_cores=1.25))
     assert foreign_cores(6.0, 1.0, own) == 1.25
+
+
+def test_what_matters_most_comes_first() -> None:
+    """A report has a bound, and what is behind it is left out."""
+    held = {
+        job: Assignment(job, 1, phase)
+        for job, phase in (("a", Phase.FENCED), ("b", Phase.ENDED), ("c", Phase.RUNNING))
+    }
+    cycle = CycleReport(Snapshot(1, 100.0, NodeView(8.0, 8.0, 1 << 30)), "fair")
+    facts = NodeFacts(lambda: "fair")
+    report = node_report(cycle, held, (), facts, lambda _: None, lambda *_: None, 100.0)
+    assert [one.job for one in report.holdings] == ["c", "b", "a"]

@@ -189,6 +189,9 @@ def test_the_volume_takes_the_place_of_the_spec_s(arrivals: Arrivals) -> None:
 def test_a_checkpoint_in_no_volume(arrivals: Arrivals) -> None:
     with pytest.raises(ValueError, match="path /tmp is in none of its writable volumes"):
         arrivals.adapted(job(path="/tmp"), Brought("job", 2, "a"))
+    changed = job(path="/tmp")
+    came = Brought("job", 2, "a", filled=True)
+    assert arrivals.adapted(changed, came) == changed, "its file has changed since"
 
 
 @pytest.mark.parametrize(

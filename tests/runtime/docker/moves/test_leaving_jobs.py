@@ -732,6 +732,26 @@ def test_a_start_that_failed_does_not_count_against_the_next_epoch(node: Node) -
     assert node.forgotten == ["job"] * 3
 
 
+def test_a_volume_is_kept_if_asked_and_only_once_its_checkpoint_is_in_it(node: Node) -> None:
+    assert not node.jobs.has_volume("job")
+    for filled in (False, True):
+        node.arrivals.brought = Brought("job", 2, "a", filled=filled)
+        node.arrivals.done.clear()
+        node.jobs.clear("job", keeps=True)
+        assert node.arrivals.done.count("forget") == int(not filled)
+        assert node.jobs.has_volume("job")
+    node.jobs.clear("job", keeps=False)
+    assert "forget" in node.arrivals.done
+
+
+def test_what_comes_again_in_its_epoch_keeps_its_volume(node: Node) -> None:
+    """As after a start of the host, before the manager has confirmed that it had arrived."""
+    node.leaves()
+    node.arrivals.brought = Brought("job", 2, "a", filled=True)
+    node.jobs.bring("job", 2, node.archive)
+    assert "forget" not in node.arrivals.done
+
+
 def test_a_job_that_ended_with_its_engine_is_started_again_and_not_all_the_time(node: Node) -> None:
     assert not node.jobs.ended_with_engine("job")
     node.present = EXITED
