@@ -37,7 +37,7 @@ LENGTHS_CORE_S = (("cnn", 60.0), ("mlp", 50.0), ("vae", 60.0), ("gru", 45.0), ("
 GAP_S = 5.0
 POLL_S = 0.5
 BEGUN_WITHIN_S, EMPTY_WITHIN_S, ENDED_WITHIN_S = 180.0, 600.0, 600.0
-SILENT_WITHIN_S, BACK_WITHIN_S = 120.0, 120.0
+DOWN_WITHIN_S, BACK_WITHIN_S = 120.0, 120.0
 
 
 class Course:
@@ -120,7 +120,7 @@ def _killed(course: Course, seen: Seen) -> list[str]:
     jobs = host.running()
     course.stage(f"{_name(host)} loses its power: daemon, engine and {len(jobs)} trainings die")
     died = host.power_off()
-    course.until(lambda: _state(course, host) == "silent", SILENT_WITHIN_S, "the host is missed")
+    course.until(lambda: _state(course, host) == "down", DOWN_WITHIN_S, "the host is missed")
     course.command("cluster", "status")
     course.stage("its trainings wait for it, until a person says that it does not come back")
     course.command("cluster", "forget", _name(host), "--i-know-it-is-off")

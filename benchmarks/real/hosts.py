@@ -167,11 +167,12 @@ class Host:
         """End the processes, remove the containers, and the volumes of the private engine."""
         for word in list(self._processes):
             self.kill(word)
-        for one in self.engine.containers.list(all=True, filters={"label": self.label}):
-            one.remove(force=True, v=True)
-        # What a job saved must not be gone on with by the next one of its name.
-        for volume in self.engine.volumes.list():
-            volume.remove(force=True)
+        with suppress(DockerException, RequestException):  # it may be dead just now
+            for one in self.engine.containers.list(all=True, filters={"label": self.label}):
+                one.remove(force=True, v=True)
+            # What a job saved must not be gone on with by the next one of its name.
+            for volume in self.engine.volumes.list():
+                volume.remove(force=True)
         self.engine.close()
 
 
