@@ -53,7 +53,7 @@ class NodeJobs(Protocol):
         ...
 
     def has_volume(self, job: str) -> bool:
-        """Whether a volume with which it came here was kept, and is its next container's."""
+        """Whether it has the volume with which it came here, which is its next container's, too."""
         ...
 
     def bring(self, job: str, epoch: int, archive: Path) -> None:

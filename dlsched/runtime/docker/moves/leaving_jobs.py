@@ -102,9 +102,12 @@ class LeavingJobs:
         """Remove the container that is set aside, its archive, and the volumes of earlier moves.
         `keeps`: but the one with which it last came here, which its next container gets, too; else
         that gets the volume of its spec again."""
+        self._clear(job, keeps=keeps and self.has_volume(job))
+
+    def _clear(self, job: str, *, keeps: bool) -> None:
+        """`keeps`: its arrival is not forgotten."""
         self._forget_start(job)
-        brought = self._arrivals.of(job)
-        if not keeps or (brought is not None and not brought.filled):
+        if not keeps:
             with suppress(OSError):
                 self._arrivals.forget(job)
         if (departure := self._departures.of(job)) is not None:
@@ -114,8 +117,9 @@ class LeavingJobs:
             self._sweep(job)
 
     def has_volume(self, job: str) -> bool:
-        """Whether a volume with which it came here was kept, and is its next container's."""
-        return self._arrivals.of(job) is not None
+        """Whether it has the volume with which it came here, which is its next container's, too."""
+        brought = self._arrivals.of(job)
+        return brought is not None and brought.filled and not brought.file
 
     def ended_with_engine(self, job: str) -> bool:
         """Whether its container did not end by itself: the engine ended it, and was started
@@ -151,7 +155,8 @@ class LeavingJobs:
         """Clear what left from here, and a failed start of an earlier epoch."""
         before = self._arrivals.of(job)
         if self._departures.away(job) is not None:
-            self.clear(job, keeps=before is not None and before.epoch >= epoch)
+            again = before is not None and before.filled and before.epoch >= epoch
+            self._clear(job, keeps=again)
         if before is None or before.epoch < epoch:
             self._forget_start(job)
 

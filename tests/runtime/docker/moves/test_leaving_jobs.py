@@ -734,12 +734,14 @@ def test_a_start_that_failed_does_not_count_against_the_next_epoch(node: Node) -
 
 def test_a_volume_is_kept_if_asked_and_only_once_its_checkpoint_is_in_it(node: Node) -> None:
     assert not node.jobs.has_volume("job")
-    for filled in (False, True):
-        node.arrivals.brought = Brought("job", 2, "a", filled=filled)
+    filled = Brought("job", 2, "a", filled=True)
+    shared = replace(filled, file="/ckpt/9")
+    for brought, kept in ((filled, True), (shared, False), (replace(filled, filled=False), False)):
+        node.arrivals.brought = brought
         node.arrivals.done.clear()
         node.jobs.clear("job", keeps=True)
-        assert node.arrivals.done.count("forget") == int(not filled)
-        assert node.jobs.has_volume("job")
+        assert ("forget" not in node.arrivals.done) == node.jobs.has_volume("job") == kept
+    node.arrivals.brought = filled
     node.jobs.clear("job", keeps=False)
     assert "forget" in node.arrivals.done
 
