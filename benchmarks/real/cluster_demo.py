@@ -33,7 +33,7 @@ from tools.engines import EngineNodes, swarm
 from tools.steps import SetupError
 
 INSTANCE = "demo-cluster"
-LENGTHS_CORE_S = (("cnn", 60.0), ("mlp", 50.0), ("vae", 60.0), ("gru", 45.0), ("lstm", 40.0))
+LENGTHS_CORE_S = (("cnn", 45.0), ("mlp", 45.0), ("vae", 45.0), ("gru", 40.0), ("lstm", 35.0))
 GAP_S = 5.0
 POLL_S = 0.5
 BEGUN_WITHIN_S, EMPTY_WITHIN_S, ENDED_WITHIN_S = 180.0, 600.0, 600.0
