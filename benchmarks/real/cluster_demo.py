@@ -23,6 +23,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.places import ROOT
 from benchmarks.publish.cluster_plot import PICTURE
 from benchmarks.real.cluster_set import SIZES_CORES, ClusterTraining, arrive, training
 from benchmarks.real.demo import Screen
@@ -189,7 +190,7 @@ def verdict(seen: Seen, died: Collection[str] = ()) -> str:
     return (
         f"moves: {len(moves)}, median pause {pause_s:.1f} s; steps lost: {lost}; trainings on two "
         f"hosts at the same time: {twice}, in {seen.listings} listings of all engines\n"
-        f"what placing and moves are worth, simulated: {PICTURE}"
+        f"what placing and moves are worth, simulated: {PICTURE.relative_to(ROOT)}"
     )
 
 
