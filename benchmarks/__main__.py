@@ -212,6 +212,13 @@ BENCHES = {
         "no",
         "what a cycle costs with 10, 100 and 1,000 jobs, phase by phase",
     ),
+    "cluster-round": Bench(
+        "benchmarks.cost.cluster_round",
+        "cost",
+        "1 min",
+        "no",
+        "what a round of a cluster's controller costs with 500 nodes and 5,000 jobs",
+    ),
     "loop-real": Bench(
         BENCH,
         "cost",
@@ -307,13 +314,6 @@ BENCHES = {
         "45 min",
         "yes",
         "kill -9 at every point where the agent changes something",
-    ),
-    "cluster-round": Bench(
-        "benchmarks.cost.cluster_round",
-        "cost",
-        "1 min",
-        "no",
-        "what a round of a cluster's controller costs with 500 nodes and 5,000 jobs",
     ),
     "cluster-moves": Bench(
         "benchmarks.robustness.cluster_moves",
