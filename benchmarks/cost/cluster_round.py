@@ -85,7 +85,7 @@ class Plant:
             self.reports[name] = replace(report, jobs=tuple(map(self._done, report.jobs)))
 
     def queue(self, count: int) -> None:
-        """So many jobs come at once."""
+        """That many jobs are submitted in the same round."""
         for number in range(count):
             self._desire(f"queued-{number:04}")
 

@@ -209,12 +209,12 @@ class ClusterController:
             if self._ledger.unanswered_s(name, facts.now_s) <= LEASE_S + MARGIN_S
         ]
         if unheard:
-            names = ", ".join(unheard)
-            why = f"it waits for what {names} may hold of it, at most {LEASE_S + MARGIN_S:.0f} s"
+            names, limit = ", ".join(unheard), f"at most {LEASE_S + MARGIN_S:.0f} s"
+            why = f"it waits for what {names} may hold of it, {limit}"
             report.waits |= dict.fromkeys(unknown, why)
             if held:
                 line = "the store has lost its records: waiting for what"
-                report.alarms.append(f"{line} {names} holds, at most {LEASE_S + MARGIN_S:.0f} s")
+                report.alarms.append(f"{line} {names} holds, {limit}")
         return unheard
 
     def _rebuild(

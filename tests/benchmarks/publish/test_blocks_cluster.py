@@ -1,4 +1,4 @@
-"""Results of several hosts are told by the mean over seeds, beside the worst one."""
+"""Tables of several hosts show the mean over seeds beside the worst seed."""
 
 from __future__ import annotations
 
