@@ -44,7 +44,7 @@ def seed() -> str:
     if asked:
         return asked
     done = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"],
+        ["git", "rev-parse", "HEAD"],
         capture_output=True,
         text=True,
         check=False,

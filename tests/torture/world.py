@@ -10,7 +10,7 @@ import json
 import shutil
 import threading
 import time
-from collections.abc import Mapping, Set
+from collections.abc import Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +24,9 @@ from tests.torture.agent import WITHIN_S, Agent
 from tests.torture.ceilings import Ceilings, Foreign
 from tests.torture.kernel import cpu_folder, kernel_cores, kernel_files, near
 from tools.base_image import BASE
+
+UNFINISHED_S = 10.0
+"""A living agent has an unfinished file while it writes: milliseconds, and more on a slow disk."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +66,27 @@ class Ended:
 
 Wished = Mapping[str, Runs | Adopted | LeftAlone | Ended]
 """What there should be, by job; whatever is not named should not be there."""
+
+
+def staying(folders: Sequence[Path], within_s: float = UNFINISHED_S) -> list[Path]:
+    """Unfinished and broken files that nobody removes within that time."""
+    until_s = time.monotonic() + within_s
+    left = _unfinished(folders)
+    while left and time.monotonic() < until_s:
+        time.sleep(0.05)
+        left &= _unfinished(folders)
+    return sorted(left)
+
+
+def _unfinished(folders: Sequence[Path]) -> set[Path]:
+    return {
+        path
+        for folder in folders
+        for path in folder.rglob("*")
+        if path.name.endswith((".tmp", ".broken"))
+        or ".new-" in path.name
+        or ".corrupt-" in path.name
+    }
 
 
 class World:
@@ -251,16 +275,9 @@ class World:
         return wrong + [f"alarm: {alarm}" for alarm in status["alarms"]]
 
     def left_behind(self) -> list[str]:
-        """Unfinished and broken files in the agent's directories."""
+        """Unfinished and broken files that stay in the agent's directories."""
         folders = (self.session.state_dir, self.session.watch, self.session.root / "run")
-        return [
-            f"left: {path.relative_to(self.session.root)}"
-            for folder in folders
-            for path in sorted(folder.rglob("*"))
-            if path.name.endswith((".tmp", ".broken"))
-            or ".new-" in path.name
-            or ".corrupt-" in path.name
-        ]
+        return [f"left: {path.relative_to(self.session.root)}" for path in staying(folders)]
 
     def becomes(self, wished: Wished, within_s: float = WITHIN_S) -> list[str]:
         """Wait until the world is as wished and stays so for two cycles; else what is wrong."""
