@@ -22,6 +22,7 @@ from dataclasses import replace
 from rich.console import Console
 
 from benchmarks.publish import results
+from benchmarks.publish.results import verdict
 from dlsched.cluster.controller import ClusterController, ClusterPorts
 from dlsched.cluster.core.decider import ClusterDecider
 from dlsched.cluster.core.job_memory import DesiredJob
@@ -198,26 +199,22 @@ def headlines(row: Mapping[str, float]) -> list[str]:
         (
             f"a round of {row['nodes']} nodes and {row['jobs']:,} jobs: median "
             f"{row['round_median_ms']:.0f} ms, longest {row['round_most_ms']:.0f} ms of CPU time "
-            f"{beside} (asked {ASKED_MS:.0f} ms): {_reached(row['round_median_ms'] <= ASKED_MS)}"
+            f"{beside} (asked {ASKED_MS:.0f} ms): {verdict(row['round_median_ms'] <= ASKED_MS)}"
         ),
         (
             f"memory for it: {row['memory_mib']:.0f} MiB (asked {ASKED_MIB:.0f} MiB): "
-            f"{_reached(row['memory_mib'] <= ASKED_MIB)}"
+            f"{verdict(row['memory_mib'] <= ASKED_MIB)}"
         ),
         (
             f"{QUEUED:,} queued jobs placed in one round: {row['more_for_queue_ms']:.0f} ms more, "
             f"their records included (asked {ASKED_PLACED_MS:.0f} ms): "
-            f"{_reached(row['more_for_queue_ms'] <= ASKED_PLACED_MS)}"
+            f"{verdict(row['more_for_queue_ms'] <= ASKED_PLACED_MS)}"
         ),
         (
             f"beside it: reports of all nodes read from JSON {row['reports_read_ms']:.0f} ms, the "
             f"rows that people read {row['shown_ms']:.0f} ms"
         ),
     ]
-
-
-def _reached(reached: bool) -> str:
-    return "reached" if reached else "not reached"
 
 
 def main(arguments: list[str] | None = None) -> int:

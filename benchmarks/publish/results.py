@@ -72,6 +72,11 @@ def tables(names: Iterable[str]) -> list[str]:
     return texts
 
 
+def verdict(reached: bool) -> str:
+    """The end of a headline: whether the figure that was asked is reached."""
+    return "reached" if reached else "not reached"
+
+
 def show(console: Console, shown: Mapping[str, Sequence[Mapping[str, object]]]) -> None:
     """Print tables, by title."""
     for title, table in shown.items():

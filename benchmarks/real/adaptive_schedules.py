@@ -139,7 +139,7 @@ class Verdict:
     def lines(self) -> list[str]:
         """In words: the gain, and the job that fared worst."""
         job, ratio = max(self.of_plain.items(), key=lambda pair: pair[1])
-        reached = "reached" if self.part >= GAIN_RATIO else "not reached"
+        reached = results.verdict(self.part >= GAIN_RATIO)
         kept = "none" if not self.worse else ", ".join(self.worse)
         gained = (
             f"{self.schedule}: mean time to tier 1 {statistics.median(self.gains):.1%} less than "

@@ -25,6 +25,7 @@ from pathlib import Path
 from rich.console import Console
 
 from benchmarks.publish import results
+from benchmarks.publish.results import verdict
 from benchmarks.real.cluster_set import SIZES_CORES, ClusterTraining, arrive, draw
 from benchmarks.real.host_runs import Moved, seeing
 from benchmarks.real.hosts import cluster, until
@@ -141,24 +142,20 @@ def headlines(rows: Sequence[Mapping[str, object]]) -> list[str]:
     told = [
         (
             f"mean completion under adaptive, of spread with plain Docker, {len(ours)} seeds: "
-            f"{mean:.2f} (asked {ASKED_MEAN}): {_reached(mean <= ASKED_MEAN)}"
+            f"{mean:.2f} (asked {ASKED_MEAN}): {verdict(mean <= ASKED_MEAN)}"
         ),
         (
             f"steps lost by moves: {lost}, jobs that ran twice: {twice} (asked none): "
-            f"{_reached(not lost and not twice)}"
+            f"{verdict(not lost and not twice)}"
         ),
     ]
     if pauses_s:
         pause_s = statistics.median(pauses_s)
         told.append(
             f"median pause of a move under adaptive: {pause_s:.1f} s (asked {ASKED_PAUSE_S:g} s): "
-            f"{_reached(pause_s <= ASKED_PAUSE_S)}"
+            f"{verdict(pause_s <= ASKED_PAUSE_S)}"
         )
     return told
-
-
-def _reached(reached: bool) -> str:
-    return "reached" if reached else "not reached"
 
 
 def runs(

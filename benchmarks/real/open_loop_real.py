@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from rich.console import Console
 
 from benchmarks.publish import results
+from benchmarks.publish.results import verdict
 from benchmarks.real.http_services import (
     BY_HAND,
     MODELS,
@@ -227,10 +228,10 @@ def of_trainings(table: Sequence[Mapping[str, object]]) -> list[str]:
     for row in table:
         if f"steps, {BY_HAND}" in row:
             ratio = float(str(row["steps, adaptive"])) / float(str(row[f"steps, {BY_HAND}"]))
-            verdict = "reached" if ratio >= LEAST_STEPS_RATIO else "not reached"
+            reached = verdict(ratio >= LEAST_STEPS_RATIO)
             told.append(
                 f"Real, {row['scenario']}: the trainings make {ratio:.2f} of the steps that they "
-                f"make in the idle class by hand (asked: {LEAST_STEPS_RATIO:g}): {verdict}."
+                f"make in the idle class by hand (asked: {LEAST_STEPS_RATIO:g}): {reached}."
             )
     return told
 

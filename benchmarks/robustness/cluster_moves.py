@@ -25,6 +25,7 @@ from pathlib import Path
 from rich.console import Console
 
 from benchmarks.publish import results
+from benchmarks.publish.results import verdict
 from benchmarks.real.hosts import Host, repeating, training_file, until
 from dlsched.cluster.swarm.calls import SwarmCalls
 from dlsched.cluster.swarm.store import SwarmStore
@@ -190,25 +191,21 @@ def headlines(found: Found) -> list[str]:
     return [
         (
             f"{found.moves} moves in {len(found.rounds)} drained hosts, {broken} with a fault "
-            f"(asked 60 moves and 40 failed ones): {_reached(found.moves >= 60 and broken >= 40)}"
+            f"(asked 60 moves and 40 failed ones): {verdict(found.moves >= 60 and broken >= 40)}"
         ),
         (
             f"starts below an acknowledged step: {len(found.lost)} (asked 0): "
-            f"{_reached(not found.lost)}"
+            f"{verdict(not found.lost)}"
         ),
         (
             f"listings with a job on both hosts: {watched.twice} of {watched.listings} (asked 0): "
-            f"{_reached(not watched.twice)}"
+            f"{verdict(not watched.twice)}"
         ),
         (
             f"median pause of a move at {SIZE_BYTES / 1e6:.0f} MB: {pause_s:.1f} s (asked 8 s): "
-            f"{_reached(pause_s <= 8.0)}"
+            f"{verdict(pause_s <= 8.0)}"
         ),
     ]
-
-
-def _reached(reached: bool) -> str:
-    return "reached" if reached else "not reached"
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -18,6 +18,7 @@ from dataclasses import asdict, dataclass
 from rich.console import Console
 
 from benchmarks.publish import results
+from benchmarks.publish.results import verdict
 from dlsched.control.decider import NamedPolicy
 from dlsched.model.cycle import CycleReport
 from dlsched.model.facts import NodeFact
@@ -136,7 +137,7 @@ def headline(rows: Sequence[Row]) -> str:
     """Whether a fixed wait is seen where a ceiling binds in part of the periods."""
     ours = [row for row in rows if row.policy == POLICIES[0]]
     slow = sum(row.of_target > 1.0 + BAND_RATIO for row in ours)
-    reached = "reached" if not slow else "not reached"
+    reached = verdict(not slow)
     return (
         f"Under `band`, services with and without a fixed wait that are slower than 1.1 times "
         f"their target: {slow} of {len(ours)} (asked: none): {reached}"

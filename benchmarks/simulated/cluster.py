@@ -21,6 +21,7 @@ from dataclasses import asdict, replace
 from rich.console import Console
 
 from benchmarks.publish import results
+from benchmarks.publish.results import verdict
 from benchmarks.simulated.cluster_worlds import WORLDS, world
 from dlsched.simulation.cluster.run import ClusterOptions, ClusterRun, simulate_cluster
 from dlsched.simulation.cluster.scoring import ClusterScore, Contender, compare_clusters, score
@@ -132,19 +133,19 @@ def headlines(found: Sequence[ClusterScore]) -> list[str]:
         means, ends = _mean(own, "mean_ratio"), _mean(own, "makespan_ratio")
         told.append(
             f"{scenario}: mean {means:.3f} and makespan {ends:.3f} of spread with plain Docker "
-            f"(asked {mean} and {makespan}): {_reached(means <= mean and ends <= makespan)}"
+            f"(asked {mean} and {makespan}): {verdict(means <= mean and ends <= makespan)}"
         )
         means, worst = _mean(moves, "mean_ratio"), max(one.mean_ratio for one in moves)
         over = sum(one.mean_ratio > 1.01 for one in moves)
         told.append(
             f"{scenario}: moves alone, mean {means:.3f} (asked {alone}), worst seed {worst:.3f}, "
             f"{over} of {len(moves)} above 1.01 (asked none above 1.03 and 1 in 20): "
-            f"{_reached(means <= alone and worst <= 1.03 and 20 * over <= len(moves))}"
+            f"{verdict(means <= alone and worst <= 1.03 and 20 * over <= len(moves))}"
         )
         count = _mean(moves, "slower")
         told.append(
             f"{scenario}: jobs more than 10 % slower for the moves: {count:.1f} of 50 "
-            f"(asked {slower}): {_reached(count <= slower)}"
+            f"(asked {slower}): {verdict(count <= slower)}"
         )
         told.append(
             f"{scenario}: without moves, one arrival of 50 a second later: "
@@ -153,17 +154,13 @@ def headlines(found: Sequence[ClusterScore]) -> list[str]:
         )
         means = _mean(placebo, "mean_ratio")
         told.append(
-            f"{scenario}: random moves, mean {means:.3f} (asked above 1): {_reached(means > 1.0)}"
+            f"{scenario}: random moves, mean {means:.3f} (asked above 1): {verdict(means > 1.0)}"
         )
     return told
 
 
 def _mean(own: Sequence[ClusterScore], part: str) -> float:
     return statistics.fmean(getattr(one, part) for one in own)
-
-
-def _reached(reached: bool) -> str:
-    return "reached" if reached else "not reached"
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -23,6 +23,7 @@ from dataclasses import dataclass, replace
 from rich.console import Console
 
 from benchmarks.publish import results
+from benchmarks.publish.results import verdict
 from dlsched.cluster.core.federation import RULE, QueuedJob, decide
 from dlsched.cluster.core.shards import (
     SUMMARY_BYTES_MAX,
@@ -144,14 +145,14 @@ def headlines(found: Sequence[Mapping[str, object]]) -> list[str]:
         lines.append(
             f"A round in which each of {row['shards']} shards offers {RULE.considered_max} queued "
             f"jobs, summaries parsed too: {busiest:.1f} ms of CPU time, median of {_ROUNDS} "
-            f"(asked: at most {ROUND_FIGURE_MS:.0f} ms): {_reached(busiest <= ROUND_FIGURE_MS)}"
+            f"(asked: at most {ROUND_FIGURE_MS:.0f} ms): {verdict(busiest <= ROUND_FIGURE_MS)}"
         )
     if beside:
         worst = max(_number(row["mean_of_flat"]) for row in beside)
         lines.append(
             f"Mean completion of the federation beside one flat queue over {beside[0]['nodes']} "
             f"nodes, worst of {len(beside)} worlds: {worst:.3f} (asked: at most {MEAN_FIGURE}): "
-            f"{_reached(worst <= MEAN_FIGURE)}"
+            f"{verdict(worst <= MEAN_FIGURE)}"
         )
     for row in large:
         slowest, median = _number(row["round_max_ms"]), _number(row["round_median_ms"])
@@ -159,17 +160,17 @@ def headlines(found: Sequence[Mapping[str, object]]) -> list[str]:
         lines.append(
             f"{row['jobs']} jobs on {row['nodes']} nodes in {row['shards']} shards, simulated: "
             f"{cpu_s:.0f} CPU seconds (asked: at most {RUN_FIGURE_S:.0f}): "
-            f"{_reached(cpu_s <= RUN_FIGURE_S)}"
+            f"{verdict(cpu_s <= RUN_FIGURE_S)}"
         )
         lines.append(
             f"A round of the federation over {row['shards']} shards, summaries parsed too: "
             f"median {median:.1f} ms, slowest {slowest:.1f} ms of CPU time "
-            f"(asked: at most {ROUND_FIGURE_MS:.0f} ms): {_reached(slowest <= ROUND_FIGURE_MS)}"
+            f"(asked: at most {ROUND_FIGURE_MS:.0f} ms): {verdict(slowest <= ROUND_FIGURE_MS)}"
         )
     largest = max((int(_number(row["summary_bytes"])) for row in own), default=0)
     lines.append(
         f"The largest summary: {largest} bytes (asked: at most {SUMMARY_BYTES_MAX}): "
-        f"{_reached(0 < largest <= SUMMARY_BYTES_MAX)}"
+        f"{verdict(0 < largest <= SUMMARY_BYTES_MAX)}"
     )
     return lines
 
@@ -246,7 +247,3 @@ def _ms(seconds: float) -> float:
 def _number(value: object) -> float:
     assert isinstance(value, int | float)
     return float(value)
-
-
-def _reached(reached: bool) -> str:
-    return "reached" if reached else "not reached"

@@ -19,6 +19,7 @@ from rich.console import Console
 
 from benchmarks.judge.harm import FULL_RATIO, busiest_ratio, harmed, pairs_of, served
 from benchmarks.publish import results
+from benchmarks.publish.results import verdict
 from benchmarks.simulated.harm_worlds import CORES, DURATION_S, World, drawn
 from benchmarks.simulated.traces_pool import in_processes
 from dlsched.control.decider import NamedPolicy
@@ -98,7 +99,7 @@ def headline(rows: Sequence[Row]) -> str:
     """What the property asks for, and what came of it."""
     fits = [row for row in rows if row.busiest_ratio <= FULL_RATIO]
     open_ = [row for row in fits if row.harmed]
-    reached = "reached" if len(open_) <= MOST_OPEN * len(fits) else "not reached"
+    reached = verdict(len(open_) <= MOST_OPEN * len(fits))
     seeds = ", ".join(f"{row.seed} ({'; '.join(row.harmed)})" for row in open_[:10])
     worlds = f"{len(open_)} of {len(fits)} worlds{f': {seeds}' if seeds else ''}"
     return (

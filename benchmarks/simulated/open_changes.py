@@ -17,6 +17,7 @@ from dataclasses import asdict, dataclass, replace
 from rich.console import Console
 
 from benchmarks.publish import results
+from benchmarks.publish.results import verdict
 from benchmarks.simulated.open_loop import Played, clairvoyant, met_jobs, named, play
 from benchmarks.simulated.open_worlds import CORES, DURATION_S, Scenario, world
 from benchmarks.simulated.traces_pool import in_processes
@@ -156,10 +157,10 @@ def headlines(table: Sequence[dict[str, object]]) -> list[str]:
         parts = [(float(str(line["part of it"] or 1.0)), line) for line in lines]
         kept = [part >= float(str(line["asked"])) - 5e-4 for part, line in parts]
         worst, line = min(parts, key=lambda one: one[0] - float(str(one[1]["asked"])))
-        verdict = "reached" if all(kept) else "not reached"
+        reached = verdict(all(kept))
         told.append(
             f"{claim}: in {sum(kept)} of {len(kept)} rows, the worst {worst:.3f} "
-            f"({line['world']}, a report every {line['a report every, s']:g} s): {verdict}"
+            f"({line['world']}, a report every {line['a report every, s']:g} s): {reached}"
         )
     return told
 

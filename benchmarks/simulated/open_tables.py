@@ -10,6 +10,8 @@ import statistics
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from benchmarks.publish.results import verdict
+
 OURS, BAND, DQOES = "adaptive", "adaptive?mode=band", "dqoes"
 RESAMPLES = 2000
 """Of the seeds, with replacement, for each interval."""
@@ -208,8 +210,8 @@ def _most(
 def _said(claim: str, worst_first: Sequence[_Kind], kept: Sequence[bool]) -> list[str]:
     if not worst_first:
         return []
-    verdict = "reached" if all(kept) else "not reached"
-    return [f"{claim}: in {sum(kept)} of {len(kept)} rows, the worst {worst_first[0]}: {verdict}"]
+    reached = verdict(all(kept))
+    return [f"{claim}: in {sum(kept)} of {len(kept)} rows, the worst {worst_first[0]}: {reached}"]
 
 
 def _kinds(rows: Iterable[Measured], value: Callable[[Measured], float]) -> list[_Kind]:

@@ -24,6 +24,7 @@ from dataclasses import asdict, dataclass, field
 from rich.console import Console
 
 from benchmarks.publish import results
+from benchmarks.publish.results import verdict
 from benchmarks.simulated.verdict_curves import FAMILIES, RUN_S, SHOWN, STEPS, drawn
 from dlsched.control.decider import NamedPolicy
 from dlsched.model.cycle import CycleReport
@@ -257,7 +258,7 @@ def _sum(rows: Iterable[Row], what: str) -> int:
 def _figure(words: str, count: int, of: int, least: float) -> list[str]:
     if not of:
         return []
-    reached = "reached" if count >= least * of else "not reached"
+    reached = verdict(count >= least * of)
     return [f"{words} {count} of {of} times ({count / of:.3f}), at least {least:g}: {reached}"]
 
 
