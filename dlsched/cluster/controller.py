@@ -132,7 +132,9 @@ class ClusterController:
             report.requests[Request(Wanted.PAUSE)] = "`dlsched cluster resume` ends it"
         report.waits = self._still_there(facts, report)
         held = lost(facts)
-        unheard = self._unheard(held, facts, report)
+        unheard = self._unheard(held, facts, report.forgotten)
+        if unheard:
+            self._wait_for(unheard, held, facts, report)
         report.snapshot = snapshot = self._ledger.update(facts, self._moves, report.waits)
         if held and not unheard:
             self._rebuild(held, facts, stored, report)
@@ -195,27 +197,33 @@ class ClusterController:
         self,
         held: Mapping[str, Mapping[str, Holding]],
         facts: ClusterFacts,
-        report: RoundReport,
+        forgotten: frozenset[str],
     ) -> list[str]:
-        """Nodes that may hold jobs that have no record: until they have answered, these start
-        nowhere. One that is silent for longer is taken for lost. Without any record, as in a new
-        cluster or a new swarm, that is so for all jobs."""
-        unknown = held.keys() if facts.records else facts.desired.keys()
-        if not unknown:
+        """Nodes without an answer yet that may hold jobs without a record: it is waited for them.
+        One that is silent for longer is taken for lost."""
+        if not held and (facts.records or not facts.desired):
             return []
-        unheard = [
+        return [
             name
-            for name in sorted(facts.nodes.keys() - facts.reports.keys() - report.forgotten)
+            for name in sorted(facts.nodes.keys() - facts.reports.keys() - forgotten)
             if self._ledger.unanswered_s(name, facts.now_s) <= LEASE_S + MARGIN_S
         ]
-        if unheard:
-            names, limit = ", ".join(unheard), f"at most {LEASE_S + MARGIN_S:.0f} s"
-            why = f"it waits for what {names} may hold of it, {limit}"
-            report.waits |= dict.fromkeys(unknown, why)
-            if held:
-                line = "the store has lost its records: waiting for what"
-                report.alarms.append(f"{line} {names} holds, {limit}")
-        return unheard
+
+    @staticmethod
+    def _wait_for(
+        unheard: Collection[str],
+        held: Mapping[str, Mapping[str, Holding]],
+        facts: ClusterFacts,
+        report: RoundReport,
+    ) -> None:
+        """Let jobs without a record start nowhere. Without any record, as in a new cluster or a new
+        swarm, those are all jobs."""
+        names, limit = ", ".join(unheard), f"at most {LEASE_S + MARGIN_S:.0f} s"
+        unknown = held if facts.records else facts.desired
+        report.waits |= dict.fromkeys(unknown, f"it waits for what {names} may hold of it, {limit}")
+        if held:
+            line = "the store has lost its records: waiting for what"
+            report.alarms.append(f"{line} {names} holds, {limit}")
 
     def _rebuild(
         self,
