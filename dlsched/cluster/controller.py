@@ -9,6 +9,7 @@ from typing import Protocol
 from dlsched.cluster.agents import Agents
 from dlsched.cluster.core.decider import ClusterAnswer, ClusterDecider
 from dlsched.cluster.core.ending import RUNS, may_run
+from dlsched.cluster.core.following import RESERVED_S
 from dlsched.cluster.core.guards import REST_S
 from dlsched.cluster.core.job_memory import DesiredJob
 from dlsched.cluster.core.leases import LEASE_S, MARGIN_S, Absent, absent_for
@@ -32,6 +33,7 @@ from dlsched.cluster.core.transit import (
     Held,
     Patience,
     begin_move,
+    is_preparing,
     next_acts,
 )
 from dlsched.cluster.requests import Requests
@@ -48,7 +50,7 @@ from dlsched.cluster.store import (
 KEPT_S = 86_400.0
 """How long the record of a job that is gone stays, as its epochs must not be used again."""
 PREPARE_S = 30.0
-"""How long a target may take to keep room, before the move is dropped."""
+"""How long a target may take to keep room, before the move is dropped; then it pulls the image."""
 LEAST_S = 0.1
 BUSY_S = 1.0
 """Between rounds while a job starts or moves."""
@@ -332,7 +334,9 @@ class ClusterController:
         if job not in self._moves:
             return acts
         target, since_s = self._moves[job]
-        if record.state is not RecordState.PLACED or acts.write or now_s - since_s > PREPARE_S:
+        pulls = is_preparing(record, held.holdings.get(target))
+        limit_s = RESERVED_S if pulls else PREPARE_S
+        if record.state is not RecordState.PLACED or acts.write or now_s - since_s > limit_s:
             del self._moves[job]
             return acts
         begun = begin_move(record, target, held)

@@ -132,6 +132,7 @@ class Agent:
                 certificates_of(settings, engine.host),
                 self._inbox,
                 docker.leaving_jobs,
+                docker.images,
                 self._clock,
                 lambda: self._settings.policy,
             )

@@ -11,8 +11,7 @@ from dlsched.cluster.agent.agent import AgentOptions, ClusterAgent
 from dlsched.cluster.agent.assignments import FOLDER
 from dlsched.cluster.agent.contact import Contact
 from dlsched.cluster.agent.fetching import HttpsCheckpoints
-from dlsched.cluster.agent.ports import NodeJobs
-from dlsched.cluster.agent.reporting import NodeFacts
+from dlsched.cluster.agent.ports import NodeImages, NodeJobs
 from dlsched.cluster.agent.server import AgentServer
 from dlsched.cluster.certificates import CertificateError, Certificates
 from dlsched.cluster.https import OwnIdentity
@@ -36,6 +35,7 @@ class ClusterPart:
         certificates: Certificates,
         inner: DesiredSource,
         node: NodeJobs,
+        images: NodeImages,
         clock: Clock,
         policy: Callable[[], str],
     ) -> None:
@@ -48,10 +48,11 @@ class ClusterPart:
             AgentOptions(settings.state_dir, cluster.checkpoint_max_bytes),
             inner,
             node,
+            images,
             self._checkpoints,
             clock,
             _digest_of,
-            NodeFacts(policy),
+            policy,
             Contact(settings.state_dir / FOLDER / "contact.json", _boot(), since_boot_s),
         )
         self._own = OwnIdentity(certificates)

@@ -16,12 +16,13 @@ from dlsched.cluster.agent.archives import Archives, differs
 from dlsched.cluster.agent.assignments import Assignment, Course, assignment_records, followed
 from dlsched.cluster.agent.contact import Contact, Leases, cut_off
 from dlsched.cluster.agent.given_jobs import GivenJobs, check
-from dlsched.cluster.agent.ports import Checkpoints, NodeJobs, OrderRefused
+from dlsched.cluster.agent.ports import Checkpoints, NodeImages, NodeJobs, OrderRefused
 from dlsched.cluster.agent.reporting import NodeFacts, node_report
 from dlsched.cluster.core.following import (
     CLEARED,
     GRANTED_S,
     KEPT_S,
+    LEFT,
     REFUSED_S,
     RESERVED_S,
     RUNNING,
@@ -59,17 +60,19 @@ class ClusterAgent:
         options: AgentOptions,
         inner: DesiredSource,
         node: NodeJobs,
+        images: NodeImages,
         checkpoints: Checkpoints,
         clock: Clock,
         digest_of: Callable[[Path], Future[str]],
-        facts: NodeFacts,
+        policy: Callable[[], str],
         contact: Contact,
     ) -> None:
         """`inner` is the node's own source of jobs; `digest_of` begins to compute a file's sha256;
-        with a DlschedError it is tried again. Raises OSError."""
+        with a DlschedError it is tried again; `policy` returns the name of the node's present
+        policy. Raises OSError."""
         self._options, self._inner, self._node = options, inner, node
         self._checkpoints, self._clock, self._digest_of = checkpoints, clock, digest_of
-        self._facts, self._contact = facts, contact
+        self._images, self._policy, self._contact = images, policy, contact
         self._held = assignment_records(options.state_dir)
         self._given = GivenJobs(self._held)
         self._leases = Leases(contact, self._given.spec_of)
@@ -104,7 +107,12 @@ class ClusterAgent:
 
     def follow(self, order: Order) -> None:
         """Take an order for the next cycle. Raises OrderRefused."""
-        check(order, self._held.of(order.job), order.job in self._locals)
+        try:
+            check(order, self._held.of(order.job), order.job in self._locals)
+        except OrderRefused as refused:
+            if refused.is_for_good:
+                self._orders.put(order)  # to be fenced, so that another node may get the job
+            raise
         if order.verb in (Verb.ARRIVE, Verb.GIVE_BACK):
             self._contact.renew()  # a manager orders these by a report that has come to it
         self._orders.put(order)
@@ -139,12 +147,11 @@ class ClusterAgent:
             if own.phase is Phase.FENCED:
                 self._fenced(own, course, now_s)
             elif own.phase is Phase.PREPARED:
-                if own.job in self._locals or now_s > course.since_s + RESERVED_S:
-                    self._lapse(own, now_s)
+                self._prepared(own, course, now_s)
             elif own.phase is Phase.ARRIVING:
                 self._arriving(own, course, now_s)
             elif own.phase is Phase.FAILED:
-                self._failed(own, now_s)
+                self._failed(own, course, now_s)
             elif own.phase in RUNNING:
                 self._running(own, course, now_s)
         if not report.engine_ok and self._last is None:
@@ -153,7 +160,7 @@ class ClusterAgent:
             report,
             {own.job: self._shown(own) for own in self._held.all().values()},
             self._locals,
-            self._facts,
+            NodeFacts(self._policy(), self._images.names()),
             self._given.spec_of,
             self._checkpoints.came_bytes,
             now_s,
@@ -182,8 +189,11 @@ class ClusterAgent:
         own = self._held.of(order.job)
         try:
             check(order, own, order.job in self._locals)
-        except OrderRefused:
-            return  # something has changed since it came; the next one like it is answered so
+        except OrderRefused as refused:
+            # Something may have changed since it came; then the next one like it is answered so.
+            if refused.is_for_good and order.verb is Verb.ARRIVE and order.source is None:
+                self._refuse_start(order, own, str(refused), now_s)
+            return
         phase = next_phase(None if own is None else (own.epoch, own.phase), order)
         lost = own is None and order.verb is Verb.GIVE_BACK
         if phase is None or (lost and self._last is None):
@@ -200,6 +210,13 @@ class ClusterAgent:
             self._node.give_back(order.job)
         elif order.verb is Verb.CLEAR or (phase is Phase.ARRIVING and order.source is None):
             self._node.clear(order.job, keeps=following.keeps)
+
+    def _refuse_start(self, order: Order, own: Assignment | None, why: str, now_s: float) -> None:
+        """Never follow that order, and report why: the job starts elsewhere."""
+        if own is None or (own.phase in LEFT and own.epoch < order.epoch):
+            fence = replace(order, verb=Verb.CLEAR)
+            why = why.partition("\n")[0]
+            self._write(replace(followed(own, fence, Phase.FENCED), why=why), now_s)
 
     def _is_just_confirmed(self, own: Assignment) -> bool:
         """Whether the record says that it has arrived, and its file does not say so yet."""
@@ -237,6 +254,22 @@ class ClusterAgent:
         # Epochs begin again after it: not where an earlier one has a volume.
         if now_s > course.since_s + KEPT_S and not self._node.has_volume(own.job):
             self._forget(own)
+
+    def _prepared(self, own: Assignment, course: Course, now_s: float) -> None:
+        """Pull its image while it still runs elsewhere."""
+        spec = self._given.spec_of(own)
+        if own.job in self._locals or now_s > course.since_s + RESERVED_S:
+            self._lapse(own, now_s)
+        elif spec is not None and not course.has_image:
+            problem = self._images.fetch(spec.container)
+            course.has_image = problem == ""
+            course.problem = ""
+            if problem is None:
+                progress = self._images.progress(spec.container)
+                course.problem = f"pulling its image: {progress or 'looking for it'}"
+            elif problem:
+                # Not confirmed: it was never here.
+                self._fail(replace(own, confirmed=False), problem, now_s)
 
     def _lapse(self, own: Assignment, now_s: float) -> None:
         """Keep no room any more. Orders of earlier epochs stay refused, this epoch's is not."""
@@ -288,10 +321,14 @@ class ClusterAgent:
             own = replace(own, confirmed=True)
             if self._write(own, now_s, begins=False):
                 self._archives.remove_incoming(own)
+        untried = own.untried and (view is None or view.container_id is None)
+        if own.untried and not untried:
+            own = replace(own, untried=False)
+            self._write(own, now_s, begins=False)
         failed = view is not None and view.state is JobState.FAILED
         interrupted = failed and self._node.ended_with_engine(own.job)
         if view is not None and view.state in _OVER and not interrupted:
-            code = 0 if view.state is JobState.FINISHED else 1
+            code = 0 if view.state is JobState.FINISHED else None if untried else 1
             why = view.reason or ""
             self._write(replace(own, phase=Phase.ENDED, exit_code=code, why=why), now_s)
         elif not own.confirmed and self._leases.is_over(own):
@@ -305,11 +342,14 @@ class ClusterAgent:
         elif own.phase is Phase.REFUSED and now_s > course.since_s + REFUSED_S:
             self._write(replace(own, phase=Phase.RUNNING, why=""), now_s)
 
-    def _failed(self, own: Assignment, now_s: float) -> None:
+    def _failed(self, own: Assignment, course: Course, now_s: float) -> None:
         """Go on where the record says that it had arrived before its lease ran out here: then no
         other node has it. One that had is only given back by an order, once it has ended."""
         view = self._views.get(own.job)
-        if own.confirmed and self._leases.binds(own):
+        if own.source is None and not own.confirmed:  # no room could be made for it
+            if now_s > course.since_s + REFUSED_S:
+                self._lapse(own, now_s)
+        elif own.confirmed and self._leases.binds(own):
             if view is None or not view.state.holds:
                 self._write(replace(own, phase=Phase.AWAY, saved=None), now_s)
         elif self._confirmed.get(own.job) == own.epoch and not self._leases.is_over(own):

@@ -37,6 +37,10 @@ class Assignment:
     keeps: bool = True
     """Until it runs here: whether what an earlier stay left in its volume is its latest."""
 
+    untried: bool = False
+    """Whether it came without a checkpoint and has not had a container here yet: if that cannot be
+    made, another node may try."""
+
     @property
     def is_latest(self) -> bool:
         """Whether its volume here has its latest state: nothing goes on with it elsewhere."""
@@ -55,6 +59,8 @@ class Course:
     """Of the archive that has come."""
     problem: str = ""
     """Why its order waits, although it is tried again in each cycle."""
+    has_image: bool = False
+    """Of a job that is to come."""
 
 
 def assignment_records(state_dir: Path) -> Records[Assignment]:
@@ -94,6 +100,7 @@ def followed(own: Assignment | None, order: Order, phase: Phase) -> Assignment:
                 saved=order.saved,
                 confirmed=order.source is None,
                 keeps=keeps and order.source is None,
+                untried=order.source is None,
             )
         case Verb.CLEAR:
             return Assignment(order.job, order.epoch, phase, keeps=keeps)

@@ -10,7 +10,7 @@ from dlsched.cluster.core.records import Order
 from dlsched.cluster.core.reports import NodeReport
 from dlsched.model.errors import DlschedError
 from dlsched.model.leaving import Leaving
-from dlsched.model.spec import Checkpoint, Limits
+from dlsched.model.spec import Checkpoint, ContainerSpec, Limits
 
 Lost = Callable[[str, str], Path | None]
 """The archive of a job, by its name and the path of its file; None: that is no file of the
@@ -78,6 +78,23 @@ class NodeJobs(Protocol):
         ...
 
 
+class NodeImages(Protocol):
+    """The host's images; only for the loop's thread. Nothing blocks."""
+
+    def names(self) -> frozenset[str]:
+        """Those that are there, as known lately; empty: not known."""
+        ...
+
+    def fetch(self, container: ContainerSpec) -> str | None:
+        """Have the image of such a container here, as its `pull_policy` says. None: that is under
+        way; else the empty text, or why it cannot be had."""
+        ...
+
+    def progress(self, container: ContainerSpec) -> str:
+        """How far that is, in words."""
+        ...
+
+
 class OrderRefused(DlschedError):
     """This order is not followed: a lower epoch, or a job file with problems."""
 
@@ -85,6 +102,11 @@ class OrderRefused(DlschedError):
         """`status`: 409, it is overtaken by `epoch`; 422: problems of the job file."""
         super().__init__(text)
         self.status, self.epoch = status, epoch
+
+    @property
+    def is_for_good(self) -> bool:
+        """Whether this node, and this version of dlsched, refuses the same order again."""
+        return self.status == 422
 
 
 class NodeAgent(Protocol):

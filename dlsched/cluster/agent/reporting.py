@@ -32,10 +32,10 @@ CameBytes = Callable[[str, int], int | None]
 
 @dataclass(frozen=True, slots=True)
 class NodeFacts:
-    """What is asked of the node beside its cycles."""
+    """What is known of the node beside its cycles."""
 
-    policy: Callable[[], str]
-    images: Callable[[], frozenset[str]] = frozenset
+    policy: str
+    images: frozenset[str] = frozenset()
 
 
 def node_report(
@@ -66,7 +66,7 @@ def node_report(
     )
     kept_bytes = math.fsum(spec.container.memory_bytes or 0 for spec in kept if spec is not None)
     taken_gpus = {gpu for one in snapshot.jobs for gpu in one.gpus}
-    policy = facts.policy().partition("?")[0]
+    policy = facts.policy.partition("?")[0]
     return NodeReport(
         node="",
         capacity_cores=snapshot.node.capacity_cores,
@@ -76,7 +76,7 @@ def node_report(
             not (gpu.reserved or gpu.foreign_processes or gpu.kept_for or gpu.uuid in taken_gpus)
             for gpu in snapshot.node.gpus
         ),
-        images=facts.images(),
+        images=facts.images,
         sharing=Sharing.FAIR if policy in _IN_PARALLEL else Sharing.SHORTEST,
         holdings=tuple(
             _holding(own, jobs.get(job), None if job in own_jobs else views.get(job), came_bytes)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import NamedTuple
 
 from dlsched.cluster.core.model import ClusterJob, Evaluation, Left
-from dlsched.cluster.core.records import Holding, Record, RecordState
+from dlsched.cluster.core.records import Holding, Phase, Record, RecordState, is_unstarted
 from dlsched.cluster.core.reports import PACE_REPORTS_MIN, JobReport
 from dlsched.cluster.core.transit import PATIENCE
 from dlsched.model.spec import JobSpec
@@ -20,6 +22,8 @@ _LEAST = 0.1
 """Least work that is left of a job of which only this is known, as a factor of the same mean."""
 
 
+BARRED_S = 600.0
+"""How long a job is not sent to a node again that could not start it."""
 _MOVED_SPREAD = 0.2
 """Half-width of the interval of a job that has not reported since its last move."""
 _NONE = JobReport("", unmovable="it has not reported yet")
@@ -33,6 +37,14 @@ class DesiredJob:
     arrived_s: float = 0.0
     text: str = ""
     """The job file, for the nodes' agents; empty in simulations."""
+
+
+class Barred(NamedTuple):
+    """A node that could not start a job, by that specification."""
+
+    until_s: float
+    digest: str
+    why: str
 
 
 @dataclass(slots=True)
@@ -66,6 +78,8 @@ class JobMemory:
     most_cores: float = 0.0
     work_core_s: float | None = None
     """All of its work, as far as it is known."""
+    barred: dict[str, Barred] = field(default_factory=dict)
+    """Nodes that could not start it."""
 
     @property
     def done_core_s(self) -> float:
@@ -98,6 +112,18 @@ class JobMemory:
         if in_time and self.came_bytes < came_bytes <= record.saved.size_bytes:
             self.came_bytes, self.came_s = came_bytes, now_s
 
+    def bar(self, node: str, held: Holding, now_s: float) -> None:
+        """Remember it if the node says that it cannot start the job."""
+        record = self.record
+        if record is None or not held.why or held.epoch != record.epoch:
+            return
+        if record.on == node:
+            fails = record.state is RecordState.PLACED and is_unstarted(held)
+        else:
+            fails = held.phase is Phase.FAILED
+        if fails:
+            self.barred[node] = Barred(now_s + BARRED_S, record.digest, held.why)
+
     def measure(self, report: JobReport, speed: float) -> None:
         """Take a report of its owner into account."""
         last_s = self.last_evaluated_s
@@ -112,7 +138,21 @@ class JobMemory:
             self.work_core_s = self.done_core_s + self.left.mid_core_s
         self.most_cores = max(self.most_cores, report.granted_cores)
 
-    def view(self, desired: DesiredJob, record: Record | None, prior: Prior) -> ClusterJob:
+    def barred_at(self, now_s: float, digest: str) -> dict[str, str]:
+        """Nodes that are not asked to start this specification of it now, and why."""
+        return {
+            node: one.why
+            for node, one in self.barred.items()
+            if now_s < one.until_s and one.digest == digest
+        }
+
+    def view(
+        self,
+        desired: DesiredJob,
+        record: Record | None,
+        prior: Prior,
+        barred: Mapping[str, str] = MappingProxyType({}),
+    ) -> ClusterJob:
         """The job as policies get it; without a record it is queued, and this knows nothing."""
         spec, report = desired.spec, self.report or _NONE
         most = spec.bounds.ceiling_cores
@@ -126,6 +166,8 @@ class JobMemory:
             floor_cores=spec.bounds.floor_cores,
             memory_bytes=spec.container.memory_bytes,
             gpus=spec.container.gpus,
+            pulls=spec.container.pull_policy != "never",
+            barred=barred,
             left=self._rest(prior) if record else prior.left(spec.container.image, 0.0),
             done_core_s=0.0 if record is None else self.done_core_s,
             parallel_cores=max(self.most_cores, 1.0) if most is None else most,

@@ -43,8 +43,7 @@ class LeastAdded:
         occupancy = self._forecasts.occupancy
         added = []
         for name in names:
-            images = occupancy.nodes[name].images
-            waits_s = self._pull_s if images and job.image not in images else 0.0
+            waits_s = 0.0 if occupancy.nodes[name].has_image(job.image) else self._pull_s
             added.append((self._forecasts.added_s(job, name, waits_s), name))
         added.sort()
         added_s, self._stale = added[0]

@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from dlsched.cluster.core.job_memory import DesiredJob, JobMemory, Prior
-from dlsched.cluster.core.model import ClusterSnapshot, NodeState, NodeSummary, Transit
+from dlsched.cluster.core.model import ClusterJob, ClusterSnapshot, NodeState, NodeSummary, Transit
 from dlsched.cluster.core.records import Holding, Record, RecordState
 from dlsched.cluster.core.reports import NodeReport
 from dlsched.cluster.core.speeds import Pace, speeds
@@ -19,7 +19,7 @@ SILENT_S = 30.0
 """A node whose last report is older counts as silent."""
 _PACES_MAX = 2000
 """Paces that are remembered, the oldest job's first to go."""
-
+_UNKNOWN = JobMemory()
 
 Prepared = Mapping[str, tuple[str, float]]
 """Moves whose target keeps room, but that no record says yet: target and beginning, by job."""
@@ -88,15 +88,25 @@ class ClusterLedger:
             if name not in waits
             and ((kept := records.get(name)) is None or kept.wants_place(one.spec.digest))
         )
-        unknown, prior = JobMemory(), Prior(self.jobs.values())
+        prior = Prior(self.jobs.values())
         return ClusterSnapshot(
             round=self._round,
             now_s=facts.now_s,
             nodes=tuple(self._nodes(facts)),
-            jobs=tuple(self.jobs[name].view(desired[name], records[name], prior) for name in alive),
-            queue=tuple(unknown.view(desired[name], None, prior) for _, name in waiting),
+            jobs=tuple(self._view(facts, name, prior) for name in alive),
+            queue=tuple(self._view(facts, name, prior, queued=True) for _, name in waiting),
             moving=tuple(self._transits(facts, alive, moves)),
         )
+
+    def _view(
+        self, facts: ClusterFacts, name: str, prior: Prior, *, queued: bool = False
+    ) -> ClusterJob:
+        """The job as policies get it. Of a queued one it counts only where it could not start."""
+        desired, memory = facts.desired[name], self.jobs.get(name, _UNKNOWN)
+        barred = memory.barred_at(facts.now_s, desired.spec.digest)
+        if queued:
+            return _UNKNOWN.view(desired, None, prior, barred)
+        return memory.view(desired, facts.records[name], prior, barred)
 
     def waited_s(self, job: str, now_s: float) -> float:
         """How long the job's record has been as it is, and nothing of its checkpoint has come, as
@@ -133,7 +143,10 @@ class ClusterLedger:
             self._reports[node] = (facts.now_s, report)
             for held in report.holdings:
                 owned = self.jobs.get(held.job)
-                if owned is not None and owned.record is not None and owned.record.on == node:
+                if owned is None:
+                    continue
+                owned.bar(node, held, facts.now_s)
+                if owned.record is not None and owned.record.on == node:
                     owned.arrive(held, facts.now_s)
             for one in report.jobs:
                 memory = self.jobs.get(one.name)

@@ -78,6 +78,10 @@ class NodeSummary:
     speed: float = 1.0
     """Steps per core-second of a job here, relative to the cluster's typical node."""
 
+    def has_image(self, image: str) -> bool:
+        """Whether it is there, or it is not known which are."""
+        return not self.images or image in self.images or _tagged(image) in self.images
+
     @property
     def free_cores(self) -> float:
         """Cores for jobs."""
@@ -100,6 +104,10 @@ class ClusterJob:
     gpus: int = 0
     requires: Mapping[str, str] = field(default_factory=dict)
     """Labels that its node must have."""
+    pulls: bool = True
+    """Whether its image may be pulled where it is missing."""
+    barred: Mapping[str, str] = field(default_factory=dict)
+    """Nodes that could not start it lately, and why."""
     left: Left | None = None
     """None: nothing is known, not even of jobs like it."""
     done_core_s: float = 0.0
@@ -207,3 +215,10 @@ class ClusterPolicy(Protocol):
     def decide(self, snapshot: ClusterSnapshot, memory: ClusterMemory | None) -> ClusterDecision:
         """Placements of queued jobs, moves of running ones, and the reasons."""
         ...
+
+
+def _tagged(image: str) -> str:
+    """The name by which an engine lists it."""
+    name = image.removeprefix("docker.io/").removeprefix("library/")
+    last = name.rpartition("/")[2]
+    return name if ":" in last or "@" in last else f"{name}:latest"

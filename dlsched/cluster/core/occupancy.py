@@ -142,7 +142,9 @@ def lacks(job: ClusterJob, node: NodeSummary) -> str | None:
             return f"needs the label {shown(f'{key}={value}')}"
     if job.floor_cores > node.capacity_cores:
         return f"its floor is {job.floor_cores:.2f} cores of {node.capacity_cores:.2f}"
-    return None
+    if not job.pulls and not node.has_image(job.image):
+        return f"has no image {shown(job.image)}, and pull_policy is never"
+    return job.barred.get(node.name)
 
 
 def positive(value: float, otherwise: float) -> float:

@@ -168,6 +168,12 @@ class Holding:
     """While it arrives: how much of its checkpoint has come."""
 
 
+def is_unstarted(held: Holding) -> bool:
+    """Whether its owner has not started it and will not: another node may have it."""
+    ended = held.phase is Phase.ENDED and held.exit_code is None
+    return ended or (held.phase is Phase.FENCED and bool(held.why))
+
+
 class Verb(StrEnum):
     PREPARE = "prepare"
     """Keep room for a job."""

@@ -10,7 +10,7 @@ is the present owner's; `-` stands for none or a lower epoch.
                        A off                            ended                 -
                        A saving e                       -                     give_back A e
                        A away e, or - and started       returning on A, e + 1 -
-                       A ended e                        ended                 -
+                       A ended e, or fenced e           ended                 -
                        another node has less than e     -                     clear it
     leaving A to B e   A running e, B prepared e        -                     leave A e
                        A off                            ended                 -
@@ -35,7 +35,8 @@ is the present owner's; `-` stands for none or a lower epoch.
 A node is gone when a person declared it off, or when it is down and the lease of its jobs has run
 out (see `leases`), so that its agent has ended them. It is off for a job if it does not come back
 with it: a person declared that, or it is gone and the job is to start elsewhere. What has ended so
-is placed again.
+is placed again, and so is a job that its node could not start: it has ended without an exit code,
+or its agent has fenced it.
 """
 
 from __future__ import annotations
@@ -106,10 +107,16 @@ _NOTHING = Acts()
 
 
 def begin_move(record: Record, target: str, held: Held) -> Acts:
-    """The first acts of a move: room on the target, then the record."""
-    if _is(held.holdings.get(target), record.epoch, Phase.PREPARED):
+    """The first acts of a move: room and the image on the target, then the record."""
+    there = held.holdings.get(target)
+    if is_preparing(record, there) and not (there and there.why):
         return Acts(replace(record, state=RecordState.LEAVING, target=target))
     return Acts(orders=(Order(Verb.PREPARE, target, record.job, record.epoch),))
+
+
+def is_preparing(record: Record, there: Holding | None) -> bool:
+    """Whether the target of a move keeps room for it; until it has the image, it says why not."""
+    return _is(there, record.epoch, Phase.PREPARED)
 
 
 def next_acts(
@@ -160,7 +167,7 @@ def _placed(case: _Case) -> Acts:
     if _is(own, record.epoch, Phase.RUNNING) and len(case.held.holdings) == 1:
         return _NOTHING
     orders = _clear_others(case, {record.on})
-    if _is(own, record.epoch, Phase.ENDED):
+    if _is(own, record.epoch, Phase.ENDED, Phase.FENCED):
         assert own is not None
         state = RecordState.ENDED
         return Acts(replace(record, state=state, exit_code=own.exit_code, why=own.why))

@@ -25,7 +25,7 @@ from dlsched.runtime.cgroup.read import PROC
 from dlsched.runtime.docker.background import Patience, begin
 from dlsched.runtime.docker.carrying import Arrivals
 from dlsched.runtime.docker.create.creation import Creation
-from dlsched.runtime.docker.create.pulls import Images
+from dlsched.runtime.docker.create.host_images import HostImages
 from dlsched.runtime.docker.create.restarts import Restarts
 from dlsched.runtime.docker.create.starts import Starts
 from dlsched.runtime.docker.doctor.engine import require
@@ -145,8 +145,8 @@ class DockerRuntime:
             options.confine,
             arrivals=self._arrivals,
         )
-        images = Images(self._unhurried, options.config_file)
-        self._starts = Starts(images, creation, gate, self._start_ended, clock.now_s)
+        self.images = HostImages(self._unhurried, options.config_file, clock.now_s)
+        self._starts = Starts(self.images.pulls, creation, gate, self._start_ended, clock.now_s)
         self._moves = Moves(
             Relocation(
                 self._unhurried, creation, options.instance, state_dir, transfers, writer.lift

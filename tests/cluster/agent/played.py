@@ -53,7 +53,10 @@ class PlayedEngine:
     """Whether jobs report their steps."""
     removes: bool = True
     """Whether containers end when they are to be removed; else they are still in their grace."""
-    exits: dict[str, int] = field(default_factory=dict)
+    refuses: str = ""
+    """Why no container can be made."""
+    exits: dict[str, int | None] = field(default_factory=dict)
+    """Exit codes; None: it could not be started."""
     storage: dict[str, int] = field(default_factory=dict)
     """What this node shows of shared storage: the step by file."""
     ended_with_it: set[str] = field(default_factory=set)
@@ -189,7 +192,10 @@ class PlayedNode:
         storage, archive = self._engine.storage, self.brought.get(job)
         _, file, size_bytes = self.expected.get(job, (0, "", 0))
         if file and _size(storage.get(file, 0)) != size_bytes:
-            self._engine.exits[job] = 1  # its start fails for good
+            self._engine.exits[job] = None  # its start fails for good
+            return
+        if self._engine.refuses:
+            self._engine.exits[job] = None
             return
         assert spec.checkpoint is not None
         step = storage.get(FILE, 0) if spec.checkpoint.shared else 0

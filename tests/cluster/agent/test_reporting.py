@@ -18,7 +18,7 @@ from tests.doubles import gpu_fact, gpu_spec
 
 def reported(node: NodeView, *jobs: JobView) -> NodeReport:
     cycle = CycleReport(Snapshot(1, 100.0, node, jobs), "fair")
-    facts = NodeFacts(lambda: "fair")
+    facts = NodeFacts("fair")
     return node_report(cycle, {}, (), facts, lambda _: None, lambda *_: None, 100.0)
 
 
@@ -66,6 +66,6 @@ def test_what_matters_most_comes_first() -> None:
         for job, phase in (("a", Phase.FENCED), ("b", Phase.ENDED), ("c", Phase.RUNNING))
     }
     cycle = CycleReport(Snapshot(1, 100.0, NodeView(8.0, 8.0, 1 << 30)), "fair")
-    facts = NodeFacts(lambda: "fair")
+    facts = NodeFacts("fair")
     report = node_report(cycle, held, (), facts, lambda _: None, lambda *_: None, 100.0)
     assert [one.job for one in report.holdings] == ["c", "b", "a"]

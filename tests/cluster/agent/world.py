@@ -14,7 +14,6 @@ from pathlib import Path
 from dlsched.cluster.agent.agent import AgentOptions, ClusterAgent
 from dlsched.cluster.agent.contact import Contact
 from dlsched.cluster.agent.ports import OrderRefused
-from dlsched.cluster.agent.reporting import NodeFacts
 from dlsched.cluster.controller import ClusterController, ClusterPorts
 from dlsched.cluster.core.decider import ClusterDecider
 from dlsched.cluster.core.job_memory import DesiredJob
@@ -28,6 +27,7 @@ from dlsched.config.job import parse_spec
 from dlsched.control.ledger.desired import Desired
 from dlsched.model.cycle import CycleReport
 from dlsched.model.errors import NotNow
+from dlsched.model.spec import ContainerSpec
 from dlsched.model.state import JobState, JobView, NodeView, Progress, Snapshot, Usage
 from tests.cluster.agent.played import PlayedEngine, PlayedNode
 
@@ -58,6 +58,7 @@ class NodeUnderTest:
         self.own = Desired()
         self.alive = False
         self.boots = 0
+        self.images = PlayedImages()
         self.begin()
 
     def begin(self) -> None:
@@ -68,10 +69,11 @@ class NodeUnderTest:
             AgentOptions(self.folder, 1 << 30),
             self,
             self.node,
+            self.images,
             self.fetches,
             self.world,
             _digest_of,
-            NodeFacts(lambda: "fair"),
+            lambda: "fair",
             Contact(self.folder / "cluster/contact.json", f"{self.boots}", self.world.now_s),
         )
         self.node.found()
@@ -109,6 +111,7 @@ class NodeUnderTest:
                 if one.running
                 else JobState.MOVING,
                 usage=Usage(cpu_cores=1.0, window_cores=1.0),
+                container_id=f"{job}-id",
                 started_at_s=0.0,
                 attained_core_s=self.world.now,
                 progress=Progress(samples=one.samples(self.world.now)),
@@ -117,12 +120,35 @@ class NodeUnderTest:
             if not self.node.hides(job)
         ]
         views += [
-            JobView(spec, JobState.FAILED if code else JobState.FINISHED, reason="it ended")
-            for code in self.engine.exits.values()
+            JobView(
+                spec,
+                JobState.FINISHED if code == 0 else JobState.FAILED,
+                reason=self.engine.refuses or "it ended",
+                container_id=None if code is None else f"{job}-id",
+            )
+            for job, code in self.engine.exits.items()
         ]
         return CycleReport(
             Snapshot(0, self.world.now, NodeView(8.0, 8.0, 1 << 34), tuple(views)), "fair"
         )
+
+
+class PlayedImages:
+    """The port NodeImages of one node: every image is there, unless `pull` says otherwise."""
+
+    def __init__(self) -> None:
+        self.pull: str | None = ""
+        """What comes of a pull; None: it is still under way."""
+
+    def names(self) -> frozenset[str]:
+        return frozenset()
+
+    def fetch(self, container: ContainerSpec) -> str | None:
+        assert container.image
+        return self.pull
+
+    def progress(self, container: ContainerSpec) -> str:
+        return "40 % of 2 GiB"
 
 
 class Fetches:

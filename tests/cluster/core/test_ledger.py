@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dlsched.cluster.core.job_memory import DesiredJob
+from dlsched.cluster.core.job_memory import BARRED_S, DesiredJob
 from dlsched.cluster.core.ledger import ClusterFacts, ClusterLedger
 from dlsched.cluster.core.model import ClusterSnapshot, Evaluation, Left, NodeState, Transit
 from dlsched.cluster.core.records import Holding, Phase, Record, RecordState, Saved
@@ -190,3 +190,46 @@ def test_moves_are_under_way_from_their_preparation_to_their_end() -> None:
     assert update(ledger, 9.0, [MOVING], {"a": [], "b": []}).moving == under_way
     arrived = Record("job", RecordState.PLACED, "b", 2, moves=1)
     assert update(ledger, 12.0, [arrived], {"b": [report()]}).moving == ()
+
+
+CANNOT = [
+    (Holding("job", 1, Phase.ENDED, why="denied"), True),
+    (Holding("job", 1, Phase.FENCED, why="it has one of its own"), True),
+    (Holding("job", 1, Phase.ENDED, exit_code=1, why="exit code 1"), False),
+    (Holding("job", 1, Phase.FENCED), False),
+    (Holding("job", 2, Phase.ENDED, why="denied"), False),
+    (Holding("job", 1, Phase.RUNNING, why="it saved nothing"), False),
+]
+
+
+@pytest.mark.parametrize(("held", "barred"), CANNOT)
+def test_a_node_that_could_not_start_a_job_is_not_asked_for_a_while(
+    held: Holding, barred: bool
+) -> None:
+    ledger = ClusterLedger()
+    nodes = {"a": NodeReport("a", 8.0, holdings=(held,))}
+    states = dict.fromkeys("ab", NodeState.READY)
+    ledger.update(ClusterFacts(0.0, states, {"job": ON_A}, nodes, desired("job")), {})
+    ended = replace(ON_A, state=RecordState.ENDED)
+    for now_s, still in ((1.0, barred), (BARRED_S - 1, barred), (BARRED_S, False)):
+        found = update(ledger, now_s, [ended], {"a": []})
+        assert ("a" in found.queue[0].barred) is still
+
+
+def test_a_changed_file_is_tried_everywhere_again() -> None:
+    ledger, jobs = ClusterLedger(), desired("job")
+    nodes = {"a": NodeReport("a", 8.0, holdings=(CANNOT[0][0],))}
+    ledger.update(ClusterFacts(0.0, {"a": NodeState.READY}, {"job": ON_A}, nodes, jobs), {})
+    ended = replace(ON_A, state=RecordState.ENDED)
+    assert update(ledger, 1.0, [ended], {}, jobs).queue[0].barred == {"a": "denied"}
+    mended = DesiredJob(replace(jobs["job"].spec, digest="another"))
+    assert update(ledger, 2.0, [ended], {}, {"job": mended}).queue[0].barred == {}
+
+
+def test_a_target_that_cannot_get_the_image_is_not_asked_for_a_while() -> None:
+    ledger = ClusterLedger()
+    there = Holding("job", 1, Phase.FAILED, why="denied")
+    nodes = {"b": NodeReport("b", 8.0, holdings=(there,))}
+    states = dict.fromkeys("ab", NodeState.READY)
+    found = ledger.update(ClusterFacts(0.0, states, {"job": ON_A}, nodes, desired("job")), {})
+    assert found.jobs[0].barred == {"b": "denied"}

@@ -1,5 +1,9 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
+import pytest
+
 from dlsched.cluster.core.model import NodeState
 from dlsched.cluster.core.occupancy import Occupancy
 from dlsched.cluster.core.placing import PLACED_PER_ROUND, Placements, in_order, place
@@ -42,6 +46,35 @@ def test_each_requirement_has_its_reason_by_node() -> None:
     no_gpu = job("y", memory_bytes=2 * GIB)
     assert seen.lacks(no_gpu, "e") == "needs 2 GiB of memory, 1 GiB free"
     assert seen.lacks(no_gpu, "f") is None
+
+
+@pytest.mark.parametrize(
+    ("image", "there"),
+    [
+        ("train", True),
+        ("train:latest", True),
+        ("docker.io/library/train:latest", True),
+        ("train:2", False),
+        ("localhost:5000/train", False),
+        ("localhost:5000/serve", True),
+        ("serve@sha256:bb", True),
+    ],
+)
+def test_an_image_that_may_not_be_pulled_must_be_there(image: str, there: bool) -> None:
+    listed = frozenset({"train:latest", "localhost:5000/serve:latest", "serve@sha256:bb"})
+    nodes = [node("a", images=listed), node("b")]
+    asks = job("x", image=image, pulls=False)
+    seen = Occupancy(snapshot(nodes, [asks]))
+    why = None if there else f"has no image '{image}', and pull_policy is never"
+    assert seen.lacks(asks, "a") == why
+    assert seen.lacks(asks, "b") is None, "it is not known which it has"
+    assert seen.lacks(replace(asks, pulls=True), "a") is None
+
+
+def test_a_node_that_could_not_start_it_says_why() -> None:
+    asks = job("x", barred={"a": "denied"})
+    seen = Occupancy(snapshot([node("a"), node("b")], [asks]))
+    assert seen.lacks(asks, "a") == "denied" and seen.lacks(asks, "b") is None
 
 
 def test_floors_of_all_jobs_on_a_node_fit_its_capacity() -> None:

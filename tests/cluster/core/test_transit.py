@@ -46,7 +46,8 @@ def order(verb: Verb, node: str, epoch: int) -> Order:
     return Order(verb, node, "job", epoch)
 
 
-PREPARED = has(Phase.PREPARED, 7)
+PREPARED = replace(has(Phase.PREPARED, 7), why="")
+PULLING = replace(PREPARED, why="pulling its image")
 AWAY = has(Phase.AWAY, 7)
 MOVED = replace(PLACED, on="b", epoch=8, moves=1)
 BACK = replace(PLACED, epoch=9)
@@ -73,6 +74,10 @@ ROWS: list[tuple[str, Record, Told, Record | None, list[Order]]] = [
     (
         "it still saves", PLACED, {"a": has(Phase.SAVING, 7)}, None,
         [order(Verb.GIVE_BACK, "a", 7)],
+    ),
+    (
+        "its node cannot start it", PLACED, {"a": has(Phase.FENCED, 7)},
+        replace(PLACED, state=RecordState.ENDED, why="reason"), [],
     ),
     (
         "it is done", PLACED, {"a": has(Phase.ENDED, 7)},
@@ -193,6 +198,7 @@ def test_a_job_that_is_not_its_target_s_yet_does_not_end_with_it(record: Record)
 def test_a_move_begins_with_room_on_the_target() -> None:
     assert begin_move(PLACED, "b", held({"b": None})) == Acts(orders=(order(Verb.PREPARE, "b", 7),))
     assert begin_move(PLACED, "b", held({"b": PREPARED})).write == LEAVING
+    assert begin_move(PLACED, "b", held({"b": PULLING})).write is None
 
 
 @pytest.mark.parametrize("record", [PLACED, LEAVING, MOVING, UNDOING, RETURNING])

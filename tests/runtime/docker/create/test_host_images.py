@@ -1,0 +1,119 @@
+"""Which images the host has, and pulls before a job comes: nothing blocks the loop."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from dlsched.model.errors import EngineUnavailable
+from dlsched.model.spec import ContainerSpec
+from dlsched.runtime.docker.create.host_images import LISTED_S, HostImages
+from dlsched.runtime.docker.engine import EngineRefused
+
+JOB = ContainerSpec("train:2")
+
+
+class FakeEngine:
+    """An engine that pulls when it is let."""
+
+    def __init__(self) -> None:
+        self.listed: list[dict[str, Any]] = []
+        self.listings = 0
+        self.down = False
+        self.there: set[str] = set()
+        self.may_pull = threading.Event()
+        self.refuses = ""
+
+    def images(self) -> list[dict[str, Any]]:
+        self.listings += 1
+        if self.down:
+            raise EngineUnavailable("the engine is away")
+        return self.listed
+
+    def image(self, reference: str) -> dict[str, Any]:
+        if reference not in self.there:
+            raise EngineRefused(404, "no such image")
+        return {"Id": reference}
+
+    def pull(self, repository: str, tag: str, auth: bytes | None) -> Iterator[dict[str, Any]]:
+        figures = {"current": 1 << 20, "total": 4 << 20}
+        yield {"status": "Downloading", "id": "layer", "progressDetail": figures}
+        assert self.may_pull.wait(10.0)
+        if self.refuses:
+            yield {"error": self.refuses}
+        self.there.add(f"{repository}:{tag}")
+
+
+@pytest.fixture
+def engine() -> FakeEngine:
+    return FakeEngine()
+
+
+@pytest.fixture
+def now() -> list[float]:
+    return [0.0]
+
+
+@pytest.fixture
+def images(engine: FakeEngine, now: list[float]) -> HostImages:
+    return HostImages(engine, None, lambda: now[0])  # type: ignore[arg-type]
+
+
+def soon(holds: Callable[[], bool]) -> None:
+    until_s = time.monotonic() + 10.0
+    while not holds():
+        assert time.monotonic() < until_s
+        time.sleep(0.005)
+
+
+def test_names_are_tags_or_else_digests(images: HostImages, engine: FakeEngine) -> None:
+    engine.listed = [
+        {"RepoTags": ["train:1", "train:2"], "RepoDigests": ["train@sha256:aa"]},
+        {"RepoTags": ["<none>:<none>"], "RepoDigests": ["<none>@<none>"]},
+        {"RepoTags": None, "RepoDigests": ["serve@sha256:bb"]},
+    ]
+    soon(lambda: images.names() == {"train:1", "train:2", "serve@sha256:bb"})
+
+
+def test_they_are_listed_now_and_then(
+    images: HostImages, engine: FakeEngine, now: list[float]
+) -> None:
+    engine.listed = [{"RepoTags": ["train:1"]}]
+    soon(lambda: images.names() == {"train:1"})
+    engine.listed = [{"RepoTags": ["train:2"]}]
+    assert images.names() == {"train:1"} and engine.listings == 1
+    now[0] = LISTED_S
+    soon(lambda: images.names() == {"train:2"})
+    engine.down = True
+    now[0] = 2 * LISTED_S
+    soon(lambda: bool(images.names()) and engine.listings == 3)
+    assert images.names() == {"train:2"}, "the last that is known"
+
+
+def test_an_image_is_pulled_meanwhile(images: HostImages, engine: FakeEngine) -> None:
+    assert images.fetch(JOB) is None
+    soon(lambda: images.progress(JOB) == "25 % of 4 MiB")
+    assert images.fetch(JOB) is None
+    engine.may_pull.set()
+    soon(lambda: images.fetch(JOB) == "")
+    assert engine.there == {"train:2"} and images.progress(JOB) == ""
+
+
+def test_one_that_is_there_is_not_pulled(images: HostImages, engine: FakeEngine) -> None:
+    engine.there.add("train:2")
+    soon(lambda: images.fetch(JOB) == "")
+
+
+def test_why_it_cannot_be_had(images: HostImages, engine: FakeEngine) -> None:
+    engine.refuses = "denied: who are you?"
+    engine.may_pull.set()
+    problems: list[str | None] = []
+    soon(lambda: bool(problems.append(images.fetch(JOB)) or problems[-1]))
+    assert problems[-1] == "image train:2 cannot be pulled: denied: who are you?"
+    never = ContainerSpec("train:3", pull_policy="never")
+    soon(lambda: bool(problems.append(images.fetch(never)) or problems[-1]))
+    assert problems[-1] == "image train:3 is not on this host, and pull_policy is never"
