@@ -5,7 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from benchmarks.publish.results import verdict
 from benchmarks.robustness.witness import TOGETHER
+
+ASKED_POINTS = 28
+"""Of a move, at which each process is killed."""
 
 
 @dataclass
@@ -90,12 +94,27 @@ def headlines(outcomes: Sequence[Outcome]) -> list[str]:
     listings = sum(one.listings for one in outcomes)
     twice = sum(TOGETHER in line for one in outcomes for line in one.wrong)
     mended = f"; run again after a mend, {again} of them survived" if wrong else ""
+    by_victim = {
+        victim: len({(one.line, one.what, one.undone) for one in kills if one.victim == victim})
+        for victim in sorted({one.victim for one in kills})
+    }
+    least = min(by_victim.values(), default=0)
+    others = len(reached) - len(kills)
     return [
-        f"{len(kills)} kills at {len(points)} points of a move",
-        f"{len(reached) - len(kills)} faults of three managers, their links and certificates",
-        f"faults that lost or doubled the job, or left something behind: {len(wrong)}{mended}",
         (
-            f"faults in which the job ran twice {TOGETHER}: {twice}; "
-            f"listings of all engines: {listings}"
+            f"{len(kills)} kills at {len(points)} points of a move, of each process at {least} or "
+            f"more (asked {ASKED_POINTS}): {verdict(least >= ASKED_POINTS)}"
+        ),
+        (
+            f"{others} faults of three managers, their links and certificates (asked some): "
+            f"{verdict(others > 0)}"
+        ),
+        (
+            f"faults that lost or doubled the job, or left something behind: {len(wrong)}{mended} "
+            f"(asked none left): {verdict(again == len(wrong))}"
+        ),
+        (
+            f"faults in which the job ran twice {TOGETHER}: {twice} (asked none); "
+            f"listings of all engines: {listings}: {verdict(not twice)}"
         ),
     ]

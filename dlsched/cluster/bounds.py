@@ -43,7 +43,9 @@ def _ip_address(text: str) -> str:
 Job = Annotated[str, Field(pattern=f"^(?:{NAME})$")]
 Node = Annotated[str, Field(pattern=f"^(?:{NODE})$")]
 Line = Annotated[str, Field(max_length=LINE_CHARACTERS), AfterValidator(_printable)]
-PathText = Annotated[str, Field(max_length=PATH_CHARACTERS), AfterValidator(_printable)]
+PathText = Annotated[
+    str, Field(max_length=PATH_CHARACTERS, pattern="^($|/)"), AfterValidator(_printable)
+]
 Image = Annotated[str, Field(max_length=IMAGE_CHARACTERS), AfterValidator(_printable)]
 Address = Annotated[str, Field(max_length=64), AfterValidator(_ip_address)]
 Epoch = Annotated[int, Field(ge=1, le=WHOLE_MAX)]
@@ -53,6 +55,8 @@ Cores = Annotated[float, Field(ge=0.0, le=CORES_MAX)]
 Amount = Annotated[float, Field(ge=0.0, le=AMOUNT_MAX)]
 Value = Annotated[float, Field(ge=-VALUE_MAX, le=VALUE_MAX)]
 Sha256 = Annotated[str, Field(pattern="^(?:[0-9a-f]{64})?$")]
+Version = Annotated[str, Field(pattern="^(?:[0-9a-f]{16})?$")]
+"""Of a job file."""
 
 
 def is_within(number: float, low: float, high: float) -> bool:
@@ -77,6 +81,13 @@ def whole(number: int | None) -> int | None:
 
 def line(text: str) -> str:
     return plain_text(text[:LINE_CHARACTERS])
+
+
+def is_path(text: str) -> bool:
+    """Whether it is absolute, or empty."""
+    return not text or (
+        text.startswith("/") and len(text) <= PATH_CHARACTERS and text.isprintable()
+    )
 
 
 def is_image(name: str) -> bool:

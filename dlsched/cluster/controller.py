@@ -8,16 +8,18 @@ from typing import Protocol
 
 from dlsched.cluster.agents import Agents
 from dlsched.cluster.core.decider import ClusterAnswer, ClusterDecider
-from dlsched.cluster.core.ending import RUNS, may_run
+from dlsched.cluster.core.ending import RUNS
 from dlsched.cluster.core.following import RESERVED_S
 from dlsched.cluster.core.guards import REST_S
 from dlsched.cluster.core.job_memory import DesiredJob
-from dlsched.cluster.core.leases import LEASE_S, MARGIN_S, Absent, absent_for
+from dlsched.cluster.core.leases import Absent, absent_for, leased
 from dlsched.cluster.core.ledger import ClusterFacts, ClusterLedger
 from dlsched.cluster.core.model import NodeState
-from dlsched.cluster.core.rebuilding import held_twice, lost, rebuilt
+from dlsched.cluster.core.rebuilding import held_twice, rebuilt
 from dlsched.cluster.core.records import (
+    LIKELY_EPOCH_MAX,
     Holding,
+    Phase,
     Record,
     RecordState,
     Request,
@@ -46,6 +48,7 @@ from dlsched.cluster.store import (
     Stored,
     StoreError,
 )
+from dlsched.cluster.waiting import Waiting
 
 KEPT_S = 86_400.0
 """How long the record of a job that is gone stays, as its epochs must not be used again."""
@@ -105,6 +108,7 @@ class ClusterController:
         self._publish = publish
         self._moves: dict[str, tuple[str, float]] = {}
         """Moves whose target is being prepared: target, and since when."""
+        self._waiting = Waiting(ledger)
         self._requests = Requests(self._store, decider, self._moves)
 
     def round(self) -> RoundReport:
@@ -132,24 +136,20 @@ class ClusterController:
         if report.paused:
             self._moves.clear()
             report.requests[Request(Wanted.PAUSE)] = "`dlsched cluster resume` ends it"
-        report.waits = self._still_there(facts, report)
-        held = lost(facts)
-        unheard = self._unheard(held, facts, report.forgotten)
-        if unheard:
-            self._wait_for(unheard, held, facts, report)
+        without_record = self._waiting.update(facts, report)
         report.snapshot = snapshot = self._ledger.update(facts, self._moves, report.waits)
-        if held and not unheard:
-            self._rebuild(held, facts, stored, report)
+        if self._rebuild(without_record, facts, stored, report):
+            report.next_s = BUSY_S
             return
         moves = [one for one in requests if one.verb is Wanted.MOVE]
         began = self._requests.by_hand(moves, snapshot, facts, report)
         if not began and not report.paused:
             report.answer = self._decider.ask(snapshot)
             self._decided(report.answer, facts, stored, report)
-        self._go_on(members, facts, stored, report)
+        self._go_on(facts, stored, report)
         report.alarms += held_twice(facts)
         report.records = {job: one.record for job, one in stored.items()}
-        report.next_s = BUSY_S if unheard or self._is_busy(stored) else PAUSE_S
+        report.next_s = BUSY_S if self._waiting.for_nodes or self._is_busy(stored) else PAUSE_S
         if not report.paused:
             due_s = self._decider.due_in_s(now_s)
             report.next_s = min(report.next_s, max(due_s, LEAST_S))
@@ -178,67 +178,18 @@ class ClusterController:
             now_s, states, records, reports, desired, frozenset(self._desired.unread())
         )
 
-    def _still_there(self, facts: ClusterFacts, report: RoundReport) -> dict[str, str]:
-        """Jobs that are to start again, but whose last container may still run, and why."""
-        again = {
-            job: record
-            for job, desired in facts.desired.items()
-            if (record := facts.records.get(job)) and record.wants_place(desired.spec.digest)
-        }
-        if not again:
-            return {}
-        found = {}
-        held, down_s = facts.held(), self._down_s(facts, report.members)
-        for job, record in again.items():
-            absent = self._absent(record, facts.desired[job], down_s, report)
-            if (why := may_run(record, held[job], facts.nodes, absent.off)) is not None:
-                found[job] = why
-        return found
-
-    def _unheard(
-        self,
-        held: Mapping[str, Mapping[str, Holding]],
-        facts: ClusterFacts,
-        forgotten: frozenset[str],
-    ) -> list[str]:
-        """Nodes without an answer yet that may hold jobs without a record: it is waited for them.
-        One that is silent for longer is taken for lost."""
-        if not held and (facts.records or not facts.desired):
-            return []
-        return [
-            name
-            for name in sorted(facts.nodes.keys() - facts.reports.keys() - forgotten)
-            if self._ledger.unanswered_s(name, facts.now_s) <= LEASE_S + MARGIN_S
-        ]
-
-    @staticmethod
-    def _wait_for(
-        unheard: Collection[str],
-        held: Mapping[str, Mapping[str, Holding]],
-        facts: ClusterFacts,
-        report: RoundReport,
-    ) -> None:
-        """Let jobs without a record start nowhere. Without any record, as in a new cluster or a new
-        swarm, those are all jobs."""
-        names, limit = ", ".join(unheard), f"at most {LEASE_S + MARGIN_S:.0f} s"
-        unknown = held if facts.records else facts.desired
-        report.waits |= dict.fromkeys(unknown, f"it waits for what {names} may hold of it, {limit}")
-        if held:
-            line = "the store has lost its records: waiting for what"
-            report.alarms.append(f"{line} {names} holds, {limit}")
-
     def _rebuild(
         self,
         held: Mapping[str, Mapping[str, Holding]],
         facts: ClusterFacts,
         stored: dict[str, Stored],
         report: RoundReport,
-    ) -> None:
-        """Write the records that the store has lost."""
-        report.next_s = BUSY_S
+    ) -> bool:
+        """Write the records that the store has lost; whether one could be written."""
         for job, holdings in sorted(held.items()):
-            self._write(rebuilt(job, facts.desired[job].spec.digest, holdings), stored, report)
+            self._write(rebuilt(job, facts.desired[job], holdings), stored, report)
         report.records = {job: one.record for job, one in stored.items()}
+        return bool(report.written)
 
     # ------------------------------------------------------------------ act
 
@@ -254,28 +205,24 @@ class ClusterController:
             report.alarms.append(f"policy {self._decider.name}: {answer.failure}")
         holdings = facts.holdings() if answer.approved.place else {}
         for job, node in answer.approved.place.items():
-            digest = facts.desired[job].spec.digest
+            spec = facts.desired[job].spec
             before = stored[job].record if job in stored else None
-            known = max((one.epoch for one in holdings.get(job, {}).values()), default=0)
-            self._write(place_job(job, node, digest, before, known), stored, report)
+            epochs = [one.epoch for one in holdings.get(job, {}).values()]
+            known = max((one for one in epochs if one <= LIKELY_EPOCH_MAX), default=0)
+            placed = place_job(job, node, spec.digest, before, known)
+            self._write(leased(placed, spec), stored, report)
         for move in answer.approved.moves:
             self._moves.setdefault(move.job, (move.target, facts.now_s))
 
-    def _go_on(
-        self,
-        members: Mapping[str, Member],
-        facts: ClusterFacts,
-        stored: dict[str, Stored],
-        report: RoundReport,
-    ) -> None:
+    def _go_on(self, facts: ClusterFacts, stored: dict[str, Stored], report: RoundReport) -> None:
         """Bring every job one step on: write its record until only orders are left, send them."""
-        down_s = self._down_s(facts, members)
+        down_s = self._ledger.down_s(report.down, facts.now_s)
         held_by = facts.held()
         nowhere = Held(facts.reports.keys(), {})
         for job in sorted(stored):
             held = held_by.get(job, nowhere)
             desired = facts.desired.get(job)
-            absent = self._absent(stored[job].record, desired, down_s, report)
+            absent = absent_for(stored[job].record, down_s, report.forgotten, paused=report.paused)
             acts = self._acts(stored[job].record, held, facts, absent)
             while (write := acts.write) is not None:
                 if acts.failed:
@@ -291,26 +238,6 @@ class ClusterController:
             if not acts.orders and self._is_forgotten(job, facts):
                 self._store.remove(job, stored.pop(job).version)
 
-    @staticmethod
-    def _absent(
-        record: Record,
-        desired: DesiredJob | None,
-        down_s: Mapping[str, float],
-        report: RoundReport,
-    ) -> Absent:
-        """Nodes that are absent for that job. A file that has changed says nothing of the lease
-        under which it runs."""
-        spec = desired.spec if desired and desired.spec.digest == record.digest else None
-        return absent_for(spec, down_s, report.forgotten, paused=report.paused)
-
-    def _down_s(self, facts: ClusterFacts, members: Mapping[str, Member]) -> dict[str, float]:
-        """Time since their last answer, of nodes that the store calls down."""
-        return {
-            name: self._ledger.unanswered_s(name, facts.now_s)
-            for name, one in members.items()
-            if not one.up
-        }
-
     def _acts(
         self,
         record: Record,
@@ -324,13 +251,9 @@ class ClusterController:
         if facts.is_gone(job) and (runs or record.exit_code is not None):
             self._moves.pop(job, None)
             return Acts(end_job(record, "it is no longer desired"))
+        if desired is not None and (changed := self._changed(record, desired, held)) is not None:
+            return Acts(changed)
         acts = self._next(record, held, self._ledger.waited_s(job, now_s), absent)
-        if desired is not None and desired.spec.digest != record.digest and not acts.write:
-            own = held.holdings.get(record.on)
-            runs = own is not None and own.epoch == record.epoch and own.phase in RUNS
-            if runs and record.state is RecordState.PLACED:
-                self._moves.pop(job, None)
-                return Acts(change_job(record, desired.spec.digest))
         if job not in self._moves:
             return acts
         target, since_s = self._moves[job]
@@ -341,6 +264,19 @@ class ClusterController:
             return acts
         begun = begin_move(record, target, held)
         return Acts(begun.write, (*acts.orders, *begun.orders))
+
+    def _changed(self, record: Record, desired: DesiredJob, held: Held) -> Record | None:
+        """The record, if its node goes by another file than is desired, or now goes by it."""
+        own = held.holdings.get(record.on)
+        if record.state is not RecordState.PLACED or own is None or own.epoch != record.epoch:
+            return None
+        if own.file == desired.version and own.phase in (*RUNS, Phase.ENDED):
+            present = leased(record, desired.spec)
+            return present if present != record else None
+        if own.file not in ("", desired.version) and own.phase in RUNS:
+            self._moves.pop(record.job, None)
+            return change_job(record)
+        return None
 
     def _next(self, record: Record, held: Held, waited_s: float, absent: Absent) -> Acts:
         return next_acts(record, held, waited_s, absent.gone, self._patience, absent.off)

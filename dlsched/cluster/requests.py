@@ -40,14 +40,18 @@ class Requests:
             node
             for record in facts.records.values()
             if record.state is not RecordState.ENDED
+            or (record.exit_code is None and not record.off and record.job in facts.desired)
             for node in (record.on, record.source, record.target)
         }
         for one in requests:
             node = one.subject
             if one.verb is not Wanted.FORGET:
                 continue
-            if node in facts.reports or (node in members and members[node].up):
+            if node in facts.reports:
                 self._done(one, f"{node} is not off: it answers", report)
+            elif node in members and members[node].up:
+                why = "its engine answers; start dlsched there, or stop the engine"
+                self._done(one, f"{node} is not off: {why}", report)
             elif node not in members and node not in named:
                 self._done(one, f"{node} is no longer a member, and no job needs it", report)
             else:
@@ -78,7 +82,9 @@ class Requests:
                 self._asked_s[one] = facts.now_s
                 report.requests[one] = "the cluster is paused"
             elif self._moves.get(job, ("", 0.0))[0] == target:
-                report.requests[one] = f"{target} makes room for it"
+                there = facts.holding(target, job)
+                why = f": {there.why}" if there is not None and there.why else ""
+                report.requests[one] = f"{target} makes room for it{why}"
             elif not began:
                 began = self._try(one, snapshot, facts.now_s, report)
         return began

@@ -42,3 +42,8 @@ class RoundReport:
     """Requests that this round has removed, and what came of them."""
     alarms: list[str] = field(default_factory=list)
     next_s: float = PAUSE_S
+
+    @property
+    def down(self) -> list[str]:
+        """Members whose engine the store calls down."""
+        return [name for name, one in self.members.items() if not one.up]

@@ -220,6 +220,9 @@ def happened(record: Record, before: Record | None, failure: str, names: Mapping
         return f"runs on {at(record.on)} again"
     if was is RecordState.LEAVING:
         return f"stays on {at(record.on)}: {failure or 'it has ended'}"
+    if before is not None and was is RecordState.PLACED:
+        goes = "goes by" if record.epoch == before.epoch else "gets"
+        return f"{at(record.on)} {goes} its present file"
     return f"placed on {at(record.on)}"
 
 

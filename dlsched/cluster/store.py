@@ -34,6 +34,13 @@ class Member:
     """The host's name, for people; need not be unique."""
     address: str = ""
     """IP address at which its agent listens."""
+    manages: bool = True
+    """Whether it is a manager now, and so can withdraw what it has submitted."""
+
+
+def can_withdraw(members: Mapping[str, Member], by: str) -> bool:
+    """Whether what `by` has submitted is still that manager's. Else another may take it over."""
+    return by in members and members[by].manages
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +89,8 @@ class ClusterStore(Protocol):
 
     def submit(self, submission: Submission) -> None:
         """Submit a job, or replace a submission of the same manager, or of one that is no longer a
-        member. Raises StaleRecord where another member has submitted a job of that name,
-        NotStorable where it is too long."""
+        manager. Raises StaleRecord where another one has submitted a job of that name, NotStorable
+        where it is too long."""
         ...
 
     def withdraw(self, job: str, by: str) -> None:
@@ -144,7 +151,8 @@ class MemoryStore:
 
     def check(self, submission: Submission) -> None:
         before = self._submissions.get(submission.job)
-        if before is not None and before.by != submission.by and before.by in self.members:
+        others = before is not None and before.by != submission.by
+        if before is not None and others and can_withdraw(self.members, before.by):
             raise StaleRecord(f"{submission.job}: {before.by} has a job of that name")
 
     def submit(self, submission: Submission) -> None:

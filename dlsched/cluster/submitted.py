@@ -12,8 +12,14 @@ from pathlib import Path
 
 from dlsched.cluster.core.job_memory import DesiredJob
 from dlsched.cluster.core.records import Submission
-from dlsched.cluster.store import ClusterStore, NotStorable, StaleRecord, StoreError
-from dlsched.config.inbox.files import Moved, is_operator, read_job_file, stamp_at
+from dlsched.cluster.store import (
+    ClusterStore,
+    NotStorable,
+    StaleRecord,
+    StoreError,
+    can_withdraw,
+)
+from dlsched.config.inbox.files import Moved, Stamp, is_operator, read_job_file, stamp_at
 from dlsched.config.inbox.scan import Inbox, InboxScan
 from dlsched.config.job import parse_spec
 from dlsched.config.metrics.resolving import Presets
@@ -57,8 +63,8 @@ class SubmittedFolder:
         """None until the store has said what was submitted before this start."""
         self._known: set[str] = set()
         """Files that were read since this start."""
-        self._texts: dict[str, tuple[str, str]] = {}
-        """Digest of the specification and job file, by job."""
+        self._texts: dict[str, tuple[str, Stamp | None, str]] = {}
+        """Digest of the specification, its file's stamp and text, by job."""
 
     def scan(self, now_s: float) -> FolderReport:
         """Scan the folder once, and write to the store what has changed. Never raises for the
@@ -73,7 +79,7 @@ class SubmittedFolder:
             self._inbox = Inbox(self._folder, NO_TENANTS, claims, self._presets)
         scan = self._inbox.scan(now_s)
         self._known.update(scan.files.values())
-        rejected = list(self._rejected(scan))
+        rejected = [*self._rejected(scan), *self._orphans(everyones, scan)]
         submitted: list[str] = []
         withdrawn: list[str] = []
         problem = scan.problem or ""
@@ -98,7 +104,8 @@ class SubmittedFolder:
         """Submit that job if its file has changed; returns why it is rejected, if it is. Raises
         StoreError when the store does not answer."""
         there = everyones.get(spec.name)
-        if there is not None and there.by != self._by and there.by in self._store.nodes():
+        others = there is not None and there.by != self._by
+        if there is not None and others and can_withdraw(self._store.nodes(), there.by):
             return f"{file}: the job {spec.name} is already submitted by {there.by}"
         try:
             text = self._text(spec, file)
@@ -119,19 +126,23 @@ class SubmittedFolder:
     def _text(self, spec: JobSpec, file: str) -> str | None:
         """The file, as it was when that specification was read from it; None: it has just changed.
         Raises SpecError for a file that means something on this host only."""
-        kept = self._texts.get(spec.name)
-        if kept is not None and kept[0] == spec.digest:
-            return kept[1]
         stamp = stamp_at(self._folder / file, through_links=False)
+        kept = self._texts.get(spec.name)
+        if kept is not None and kept[:2] == (spec.digest, stamp):
+            return kept[2]
         try:
             if stamp is None:
                 return None
             text = read_job_file(self._folder, file, stamp).text
             if carried_spec(text, file, self._presets).digest != spec.digest:
                 return None
+        except SpecError:
+            if kept is None:
+                raise
+            return None  # it was good, and the scan rejects it now
         except (Moved, OSError, ValueError):
             return None
-        self._texts[spec.name] = spec.digest, text
+        self._texts[spec.name] = spec.digest, stamp, text
         return text
 
     def _is_removed(self, one: Submission, scan: InboxScan) -> bool:
@@ -141,6 +152,22 @@ class SubmittedFolder:
         # After a restart the file is unknown: it may have been renamed to one of these.
         unknown = any(bad.job is None for bad in scan.rejected)
         return one.name in self._known or not unknown
+
+    def _orphans(self, everyones: Mapping[str, Submission], scan: InboxScan) -> Iterator[str]:
+        """Submissions that no manager can withdraw."""
+        others = {job: one.by for job, one in everyones.items() if one.by != self._by}
+        if not others:
+            return
+        try:
+            members = self._store.nodes()
+        except StoreError:
+            return
+        for job, by in sorted(others.items()):
+            if not can_withdraw(members, by) and job not in scan.claims:
+                yield (
+                    f"{job}: {by} submitted it and is no manager any more: put its file into this "
+                    "folder, or, to end it, put it there and remove it again"
+                )
 
     def _rejected(self, scan: InboxScan) -> Iterator[str]:
         for bad in scan.rejected:

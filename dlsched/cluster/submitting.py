@@ -6,7 +6,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from dlsched.cluster.core.records import Submission
-from dlsched.cluster.store import ClusterStore, NotStorable, StaleRecord, StoreError
+from dlsched.cluster.store import (
+    ClusterStore,
+    NotStorable,
+    StaleRecord,
+    StoreError,
+    can_withdraw,
+)
 from dlsched.cluster.submitted import not_carried
 from dlsched.config.inbox.submit import submit
 from dlsched.config.metrics.resolving import Presets
@@ -28,9 +34,8 @@ def submit_file(
             if there is not None and there.by == by and there.name != file_name:
                 if (folder / there.name).is_file():
                     yield ("name",), f"{spec.name} is the job of {there.name}"
-            elif there is not None and there.by != by:
-                member = store.nodes().get(there.by)
-                host = member.host if member and member.host else there.by
+            elif there is not None and there.by != by and can_withdraw(store.nodes(), there.by):
+                host = store.nodes()[there.by].host or there.by
                 yield ("name",), f"manager {host} has submitted a job of that name"
             else:
                 store.check(Submission(spec.name, text, by, file_name))

@@ -58,7 +58,7 @@ class _WireSaved:
 
     @classmethod
     def of(cls, saved: Saved | None) -> _WireSaved | None:
-        if saved is None or bounds.whole(saved.step) is None:
+        if saved is None or bounds.whole(saved.step) is None or not bounds.is_path(saved.file):
             return None
         return cls(saved.step, saved.sha256, saved.size_bytes, saved.file)
 
@@ -77,6 +77,7 @@ class _WireHolding:
     exit_code: bounds.ExitCode | None = None
     why: bounds.Line = ""
     came_bytes: bounds.Whole | None = None
+    file: bounds.Version = ""
 
     @classmethod
     def of(cls, one: Holding) -> _WireHolding:
@@ -89,6 +90,7 @@ class _WireHolding:
             one.exit_code,
             bounds.line(one.why),
             bounds.whole(one.came_bytes),
+            one.file,
         )
 
     def core(self) -> Holding:
@@ -102,6 +104,7 @@ class _WireHolding:
             self.exit_code,
             self.why,
             self.came_bytes,
+            self.file,
         )
 
 
@@ -234,6 +237,7 @@ class _WireOrder:
     saved: _WireSaved | None = None
     target: bounds.Node | None = None
     text: str = ""
+    keeps: bool = True
 
 
 _REPORT = TypeAdapter(_WireReport)
@@ -277,6 +281,7 @@ def order_bytes(order: Order) -> bytes:
         _WireSaved.of(order.saved),
         order.target,
         order.text,
+        order.keeps,
     )
     return _written(_ORDER, made, ORDER_BYTES)
 
@@ -294,6 +299,7 @@ def read_order(body: bytes) -> Order:
         saved,
         found.target,
         found.text,
+        found.keeps,
     )
 
 

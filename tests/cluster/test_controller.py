@@ -16,7 +16,7 @@ from dlsched.cluster.controller import (
 )
 from dlsched.cluster.core.decider import ClusterDecider
 from dlsched.cluster.core.job_memory import DesiredJob
-from dlsched.cluster.core.leases import LEASE_S, MARGIN_S, over_s
+from dlsched.cluster.core.leases import LEASE_S, MARGIN_S, leased, over_s
 from dlsched.cluster.core.ledger import ClusterLedger
 from dlsched.cluster.core.model import ClusterDecision, ClusterMemory, ClusterSnapshot, Left, Move
 from dlsched.cluster.core.policies.spread import SpreadParameters, SpreadPolicy
@@ -30,6 +30,7 @@ from dlsched.cluster.core.records import (
     Saved,
     Verb,
     Wanted,
+    file_version,
 )
 from dlsched.cluster.core.reports import JobReport, NodeReport
 from dlsched.cluster.requests import REQUEST_S
@@ -100,9 +101,9 @@ class World:
     def records(self) -> dict[str, Record]:
         return {job: one.record for job, one in self.store.records().items()}
 
-    def want(self, *names: str, digest: str = "one") -> None:
+    def want(self, *names: str, digest: str = "one", text: str = "") -> None:
         spec = replace(SPEC, digest=digest)
-        self.jobs = {name: DesiredJob(replace(spec, name=name)) for name in names}
+        self.jobs = {name: DesiredJob(replace(spec, name=name), text=text) for name in names}
 
     def round(self, after_s: float = 10.0) -> list[tuple[Verb, str]]:
         """The orders of the next round."""
@@ -113,11 +114,11 @@ class World:
         return [(one.verb, one.node) for one in self.orders]
 
 
-def running(world: World) -> None:
-    """The job runs on a."""
-    world.want("job")
+def running(world: World, file: str = "") -> None:
+    """The job runs on a, by that file."""
+    world.want("job", text=file)
     world.round()
-    world.holdings["a"] = [Holding("job", 1, Phase.RUNNING, 100)]
+    world.holdings["a"] = [Holding("job", 1, Phase.RUNNING, 100, file=file_version(file))]
     assert world.round() in ([], [(Verb.PREPARE, "b")])
 
 
@@ -161,14 +162,36 @@ def test_a_move_begins_once_there_is_room() -> None:
 
 def test_a_changed_file_changes_the_job_on_its_node() -> None:
     world = World()
-    running(world)
-    world.want("job", digest="two")
+    running(world, file="one")
+    world.want("job", digest="two", text="two")
     assert world.round() == [(Verb.ARRIVE, "a")]
     found = world.records["job"]
     assert (found.state, found.on, found.epoch) == (RecordState.PLACED, "a", 2)
-    assert (found.digest, found.first) == ("two", 2)
-    world.holdings["a"] = [Holding("job", 2, Phase.RUNNING, 100)]
+    assert (found.digest, found.first) == ("one", 2), "its node has not said that it has the file"
+    assert world.round() == [(Verb.ARRIVE, "a")]
+    world.holdings["a"] = [Holding("job", 2, Phase.RUNNING, 100, file=file_version("two"))]
     assert world.round() == []
+    assert world.records["job"] == replace(found, digest="two")
+
+
+def test_a_changed_file_that_is_the_same_job_reaches_its_node_too() -> None:
+    world = World()
+    running(world, file="one")
+    world.want("job", text="name: job\nmetrics: {preset: another}")
+    assert world.round() == [(Verb.ARRIVE, "a")]
+    assert world.orders[0].text == world.jobs["job"].text
+
+
+def test_a_job_that_ends_by_its_changed_file_does_not_run_again() -> None:
+    world = World()
+    running(world, file="one")
+    world.want("job", digest="two", text="two")
+    world.round()
+    world.holdings["a"] = [Holding("job", 2, Phase.ENDED, exit_code=0, file=file_version("two"))]
+    for _ in range(3):
+        world.round()
+        found = world.records["job"]
+        assert (found.state, found.digest, found.exit_code) == (RecordState.ENDED, "two", 0)
 
 
 def test_a_file_that_changes_during_a_move_waits_for_its_end() -> None:
@@ -177,7 +200,7 @@ def test_a_file_that_changes_during_a_move_waits_for_its_end() -> None:
     world.holdings["b"] = [Holding("job", 1, Phase.PREPARED)]
     world.round()
     assert world.records["job"].state is RecordState.LEAVING
-    world.want("job", digest="two")
+    world.want("job", digest="two", text="two")
     world.round()
     assert (world.records["job"].state, world.records["job"].digest) == (RecordState.LEAVING, "one")
 
@@ -287,7 +310,7 @@ def test_a_node_that_answered_another_leader_is_not_taken_for_gone() -> None:
     world.store.members["b"] = Member("b", up=False)
     del world.holdings["b"]
     world.round()
-    world.round(over_s(SPEC) - 1.0)
+    world.round(over_s(world.records["job"]) - 1.0)
     assert world.store.records()["job"].version == version
     world.round(2.0)
     assert world.records["job"].state is RecordState.RETURNING
@@ -456,7 +479,7 @@ def test_lost_records_come_back_from_the_nodes_once_all_have_answered() -> None:
     for _ in range(3):
         assert world.round() == []
         assert world.records == {}, "b may hold them, too"
-        assert "waiting for what b holds" in world.last.alarms[0]
+        assert "job has no record, and is on a: waiting for what b may" in world.last.alarms[0]
     world.holdings["b"] = b
     assert world.round() == []
     assert (world.records["job"].on, world.records["job"].epoch) == ("a", 5)
@@ -526,7 +549,8 @@ def test_a_withdrawn_job_starts_nowhere_while_it_may_still_run() -> None:
     world.round()
     world.want("job")
     assert world.round() == []
-    assert world.last.waits == {"job": "a does not answer, and may still run it"}
+    why = "a does not answer, and may still run it: is dlsched running there?"
+    assert world.last.waits == {"job": why}
     world.holdings["a"] = held
     assert world.round() == [(Verb.CLEAR, "a")]
     assert world.last.waits == {"job": "it is still being ended on a"}
@@ -562,6 +586,8 @@ def test_a_record_stays_until_its_node_has_answered() -> None:
     world.holdings["a"] = held
     assert world.round() == [(Verb.CLEAR, "a")]
     world.holdings["a"] = []
+    assert world.round() == [(Verb.CLEAR, "a")], "an order to start it may be under way"
+    world.holdings["a"] = [Holding("job", 1, Phase.FENCED)]
     world.round()
     assert world.records == {}
 
@@ -572,7 +598,7 @@ def test_a_file_that_has_changed_says_nothing_of_the_lease_of_what_runs() -> Non
     del world.holdings["a"]
     world.store.members["a"] = Member("a", up=False)
     spec = replace(SPEC, name="job", failover="restart", digest="two")
-    world.jobs = {"job": DesiredJob(spec)}
+    world.jobs = {"job": DesiredJob(spec, text="two")}
     world.round()
-    world.round(over_s(spec) + 10.0)
+    world.round(over_s(leased(world.records["job"], spec)) + 10.0)
     assert (world.records["job"].state, world.records["job"].on) == (RecordState.PLACED, "a")

@@ -267,3 +267,32 @@ def test_a_submission_that_cannot_be_read_is_reported_and_keeps_the_job(
     assert known.scan(2.0)["resnet"] == before
     assert list(known.unread()) == ["resnet"]
     assert fresh.scan(3.0) == {}
+
+
+def test_a_change_that_is_the_same_job_is_submitted(manager: Manager, store: Silent) -> None:
+    manager.write("a.yaml", RESNET)
+    manager.settle()
+    text = f"{RESNET}# of the vision group\n"
+    manager.write("a.yaml", text)
+    assert manager.settle().submitted == ("resnet",)
+    assert store.submissions()["resnet"].text == text
+
+
+@pytest.mark.parametrize("left", [True, False])
+def test_a_job_whose_manager_is_none_any_more_is_told_and_taken_over(
+    manager: Manager, store: Silent, left: bool
+) -> None:
+    store.submit(Submission("resnet", RESNET, "m2", "a.yaml"))
+    assert manager.settle().rejected == ()
+    if left:
+        del store.members["m2"]
+    else:
+        store.members["m2"] = Member("m2", manages=False)
+    (line,) = manager.settle().rejected
+    assert line.startswith("resnet: m2 submitted it and is no manager any more")
+    manager.write("b.yaml", RESNET)
+    assert manager.settle().rejected == ()
+    assert store.submissions()["resnet"].by == "m1"
+    (manager.folder / "b.yaml").unlink()
+    manager.settle()
+    assert store.submissions() == {}

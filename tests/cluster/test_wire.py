@@ -29,7 +29,7 @@ amounts = st.floats(0.0, bounds.AMOUNT_MAX)
 cores = st.floats(0.0, CORES_MAX)
 lines = st.text(st.characters(exclude_categories=("C", "Z")), max_size=bounds.LINE_CHARACTERS)
 digests = st.just("") | st.from_regex("[0-9a-f]{64}", fullmatch=True)
-files = st.text(st.characters(exclude_categories=("C", "Z")), max_size=bounds.PATH_CHARACTERS)
+files = st.just("") | lines.map(lambda line: f"/{line}")
 saved = st.builds(Saved, wholes, digests, wholes, files)
 lefts = st.lists(amounts, min_size=3, max_size=3).map(lambda three: Left(*sorted(three)))
 evaluations = st.builds(Evaluation, amounts, st.floats(-bounds.VALUE_MAX, bounds.VALUE_MAX))
@@ -80,6 +80,7 @@ orders = st.builds(
     st.none() | saved,
     st.none() | nodes,
     st.text(st.characters(codec="utf-8"), max_size=200),
+    st.booleans(),
 )
 REPORT = NodeReport(
     "node-1",
@@ -250,6 +251,7 @@ def changed(which: int, **more: Any) -> bytes:
         (2, changed(2, saved={"step": 1, "sha256": "xy"}), "saved.sha256: String should match"),
         (2, changed(2, saved={"step": 1, "file": "/" * 1025}), "saved.file: String should have"),
         (2, changed(2, saved={"step": 1, "file": "/a\n"}), "saved.file: Value error, must be one"),
+        (2, changed(2, saved={"step": 1, "file": "a"}), "saved.file: String should match"),
         (2, changed(2, source="a/../b"), "source: String should match"),
         (2, b" " * (wire.ORDER_BYTES + 1), "it has 262145 bytes, must have at most 256 KiB"),
     ],

@@ -40,6 +40,7 @@ from dlsched.model.spec import Limits
 from dlsched.model.state import JobState, JobView
 
 GONE = "its file on this node is lost, and there is no container of it"
+KEEPS = "it keeps what an earlier run of {0} wrote: docker volume ls -f label=dlsched.job={0}"
 _OVER = (JobState.FINISHED, JobState.FAILED)
 
 
@@ -260,15 +261,17 @@ class ClusterAgent:
         spec = self._given.spec_of(own)
         if own.job in self._locals or now_s > course.since_s + RESERVED_S:
             self._lapse(own, now_s)
-        elif spec is not None and not course.has_image:
+        elif self._node.has_volume(own.job):
+            self._fail(replace(own, confirmed=False), KEEPS.format(own.job), now_s)
+        elif spec is not None and course.has_image != spec.container.image:
             problem = self._images.fetch(spec.container)
-            course.has_image = problem == ""
             course.problem = ""
-            if problem is None:
+            if problem == "":
+                course.has_image = spec.container.image
+            elif problem is None:
                 progress = self._images.progress(spec.container)
                 course.problem = f"pulling its image: {progress or 'looking for it'}"
-            elif problem:
-                # Not confirmed: it was never here.
+            else:  # not confirmed, as it was never here
                 self._fail(replace(own, confirmed=False), problem, now_s)
 
     def _lapse(self, own: Assignment, now_s: float) -> None:
@@ -388,11 +391,13 @@ class ClusterAgent:
     def _bring(self, own: Assignment) -> None:
         """Let the job's next container begin with the archive that has come, or with its file in
         shared storage."""
+        source = str(self._held.path(own.job))
         try:
             if own.saved is not None and own.saved.file:
-                self._node.expect(own.job, own.epoch, own.saved.file, own.saved.size_bytes)
+                file, size_bytes = own.saved.file, own.saved.size_bytes
+                self._node.expect(own.job, own.epoch, file, size_bytes, source)
                 return
-            self._node.bring(own.job, own.epoch, self._archives.incoming(own))
+            self._node.bring(own.job, own.epoch, self._archives.incoming(own), source)
         except OSError as error:
             now_s = self._clock.now_s()
             self._fail(own, f"its checkpoint cannot be unpacked: {error.strerror or error}", now_s)

@@ -6,7 +6,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from dlsched.cluster.core.following import CLEARED, RUNNING
+from dlsched.cluster.core.following import CLEARED
 from dlsched.cluster.core.records import Order, Phase, Saved, Verb
 from dlsched.model.spec import NAME
 from dlsched.store.records import Records
@@ -43,10 +43,16 @@ class Assignment:
 
     @property
     def is_latest(self) -> bool:
-        """Whether its volume here has its latest state: nothing goes on with it elsewhere."""
-        if self.phase in (*RUNNING, Phase.ENDED):
-            return self.confirmed or self.exit_code == 0
-        return self.keeps and self.phase in CLEARED
+        """Whether its volume here has its latest state, as far as is known here."""
+        if self.was_here:
+            return self.confirmed or self.exit_code == 0 or self.phase is Phase.AWAY
+        return self.keeps
+
+    @property
+    def was_here(self) -> bool:
+        """Whether it has run here by this assignment, or was to."""
+        unprepared = self.phase is Phase.FAILED and self.source is None and not self.confirmed
+        return self.phase not in CLEARED and not unprepared
 
 
 @dataclass(slots=True)
@@ -59,8 +65,8 @@ class Course:
     """Of the archive that has come."""
     problem: str = ""
     """Why its order waits, although it is tried again in each cycle."""
-    has_image: bool = False
-    """Of a job that is to come."""
+    has_image: str = ""
+    """The image that is here, of a job that is to come."""
 
 
 def assignment_records(state_dir: Path) -> Records[Assignment]:
@@ -103,6 +109,7 @@ def followed(own: Assignment | None, order: Order, phase: Phase) -> Assignment:
                 untried=order.source is None,
             )
         case Verb.CLEAR:
+            keeps = order.keeps if own is not None and own.was_here else keeps
             return Assignment(order.job, order.epoch, phase, keeps=keeps)
         case Verb.LEAVE:
             assert own is not None

@@ -56,16 +56,15 @@ class NodeJobs(Protocol):
         """Whether it has the volume with which it came here, which is its next container's, too."""
         ...
 
-    def bring(self, job: str, epoch: int, archive: Path) -> None:
+    def bring(self, job: str, epoch: int, archive: Path, source: str) -> None:
         """The job's next new container gets a volume of its own at its checkpoint's mount, for this
         epoch, filled from that archive before it starts; the same epoch again changes nothing.
-        Raises OSError."""
+        `source`: its file; a job of the node's own of that name has another. Raises OSError."""
         ...
 
-    def expect(self, job: str, epoch: int, file: str, size_bytes: int) -> None:
+    def expect(self, job: str, epoch: int, file: str, size_bytes: int, source: str) -> None:
         """The job's next new container of this epoch starts only if it shows that file with that
-        size, in storage that other nodes have, too; the same epoch again changes nothing. Raises
-        OSError."""
+        size, in storage that other nodes have, too; else as `bring`. Raises OSError."""
         ...
 
     def ended_with_engine(self, job: str) -> bool:
@@ -91,7 +90,7 @@ class NodeImages(Protocol):
         ...
 
     def progress(self, container: ContainerSpec) -> str:
-        """How far that is, in words."""
+        """How far that is, for people."""
         ...
 
 

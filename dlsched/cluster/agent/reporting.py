@@ -10,7 +10,7 @@ from dlsched.cluster.agent.assignments import Assignment
 from dlsched.cluster.core.carried import unmovable_across
 from dlsched.cluster.core.following import OCCUPIES, RUNNING
 from dlsched.cluster.core.model import Sharing
-from dlsched.cluster.core.records import Holding, Phase
+from dlsched.cluster.core.records import Holding, Phase, file_version
 from dlsched.cluster.core.reports import JobReport, NodeReport, job_report
 from dlsched.model.cycle import CycleReport
 from dlsched.model.spec import JobSpec
@@ -114,7 +114,8 @@ def _holding(
     step = report.step if report is not None and _has_reported(view) else None
     shown = own.saved if own.phase is Phase.AWAY else None
     came = came_bytes(own.job, own.epoch) if own.phase is Phase.ARRIVING else None
-    return Holding(own.job, own.epoch, own.phase, step, shown, own.exit_code, own.why, came)
+    file = file_version(own.text)
+    return Holding(own.job, own.epoch, own.phase, step, shown, own.exit_code, own.why, came, file)
 
 
 def _may_run(view: JobView) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 from dlsched.cluster.core.following import RUNNING
 from dlsched.cluster.core.records import Phase, Record
@@ -13,14 +13,24 @@ RUNS = (*RUNNING, Phase.ARRIVING)
 
 
 def may_run(
-    record: Record, held: Held, members: Collection[str], gone: Collection[str]
+    record: Record, held: Held, members: Mapping[str, bool], gone: Collection[str]
 ) -> str | None:
-    """Why a job whose record has ended may still run; None: it does not. `gone`: nodes on which
-    nothing of it runs any more, though they do not answer."""
+    """Why a job whose record has ended may still run; None: it does not. `members`: whether their
+    engine is up; `gone`: nodes on which nothing of it runs any more, though they do not answer."""
     for node, one in sorted(held.holdings.items()):
         if one.phase in (*RUNS, Phase.FAILED):
             return f"it is still being ended on {node}"
     owner = record.on
-    if record.exit_code is None and owner in members and owner not in (*held.answered, *gone):
-        return f"{owner} does not answer, and may still run it"
-    return None
+    if record.exit_code is not None or record.off or owner in gone:
+        return None
+    if owner in held.answered:
+        own = held.holdings.get(owner)
+        fenced = own is not None and own.phase is Phase.FENCED and own.epoch >= record.epoch
+        return None if fenced else f"it is still being ended on {owner}"
+    if members.get(owner):
+        return f"{owner} does not answer, and may still run it: is dlsched running there?"
+    what = "is down" if owner in members else "has left the swarm"
+    return (
+        f"{owner} {what}, and may still run it; if it is off: "
+        f"dlsched cluster forget {owner} --i-know-it-is-off"
+    )

@@ -10,7 +10,14 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from dlsched.cluster.core.model import ClusterJob, Evaluation, Left
-from dlsched.cluster.core.records import Holding, Phase, Record, RecordState, is_unstarted
+from dlsched.cluster.core.records import (
+    Holding,
+    Phase,
+    Record,
+    RecordState,
+    file_version,
+    is_unstarted,
+)
 from dlsched.cluster.core.reports import PACE_REPORTS_MIN, JobReport
 from dlsched.cluster.core.transit import PATIENCE
 from dlsched.model.spec import JobSpec
@@ -37,6 +44,11 @@ class DesiredJob:
     arrived_s: float = 0.0
     text: str = ""
     """The job file, for the nodes' agents; empty in simulations."""
+
+    @property
+    def version(self) -> str:
+        """Of the file."""
+        return file_version(self.text)
 
 
 class Barred(NamedTuple):

@@ -8,9 +8,12 @@ to start the job counts, too, as it follows a report.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from typing import NamedTuple
 
+from dlsched.cluster.core.records import Record
 from dlsched.model.spec import JobSpec
 
 LEASE_S = 90.0
@@ -29,11 +32,18 @@ def is_leased(spec: JobSpec, *, confirmed: bool) -> bool:
     return not confirmed or spec.failover == "restart"
 
 
-def over_s(spec: JobSpec) -> float:
+def leased(record: Record, spec: JobSpec) -> Record:
+    """The record of a job that runs by that specification."""
+    saves_s = spec.checkpoint.timeout_s if spec.checkpoint is not None else 0.0
+    ends_s = max(math.ceil(saves_s + spec.stop.grace_s), 1)
+    failover = spec.failover == "restart"
+    return replace(record, digest=spec.digest, ends_s=ends_s, failover=failover)
+
+
+def over_s(record: Record) -> float:
     """Time since a node's last answer after which a leased job has ended there. Not so where the
     node's agent is dead, too, and its containers run on."""
-    saves_s = spec.checkpoint.timeout_s if spec.checkpoint is not None else 0.0
-    return LEASE_S + saves_s + spec.stop.grace_s + MARGIN_S
+    return LEASE_S + record.ends_s + MARGIN_S if record.ends_s else math.inf
 
 
 class Absent(NamedTuple):
@@ -49,17 +59,16 @@ _NONE = Absent(frozenset(), {})
 
 
 def absent_for(
-    spec: JobSpec | None, down_s: Mapping[str, float], forgotten: Collection[str], *, paused: bool
+    record: Record, down_s: Mapping[str, float], forgotten: Collection[str], *, paused: bool
 ) -> Absent:
-    """Which nodes are absent for that job; None: its file cannot be read now. `down_s`: nodes that
-    the store calls down, with the time since their last answer, which counts only together;
-    `forgotten`: those that a person declared off. Nothing starts elsewhere while it is paused."""
+    """Which nodes are absent for that job, by the file that it runs by, whatever is desired now.
+    `down_s`: nodes that the store calls down, with the time since their last answer, which counts
+    only together; `forgotten`: those that a person declared off. Nothing starts elsewhere while it
+    is paused."""
     if not down_s and not forgotten:
         return _NONE
     off = dict.fromkeys(forgotten, "its node was declared off")
-    if spec is None:
-        return Absent(frozenset(forgotten), off)
-    over = {node for node, silent_s in down_s.items() if silent_s > over_s(spec)}
-    if spec.failover == "restart" and not paused:
+    over = {node for node, silent_s in down_s.items() if silent_s > over_s(record)}
+    if record.failover and not paused:
         off = {**dict.fromkeys(over, "its node is down, and its lease has run out"), **off}
     return Absent(frozenset({*over, *forgotten}), off)

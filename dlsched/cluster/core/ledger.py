@@ -5,7 +5,7 @@ Everything here can be lost: a new controller learns it again from reports.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from dlsched.cluster.core.job_memory import DesiredJob, JobMemory, Prior
@@ -48,6 +48,11 @@ class ClusterFacts:
             for one in report.holdings:
                 found.setdefault(one.job, {})[node] = one
         return found
+
+    def holding(self, node: str, job: str) -> Holding | None:
+        """What that node holds of the job."""
+        report = self.reports.get(node)
+        return None if report is None else report.holding(job)
 
     def held(self) -> dict[str, Held]:
         """What the nodes hold, by job that has a record."""
@@ -120,6 +125,18 @@ class ClusterLedger:
         began_s = now_s if self._began_s is None else self._began_s
         last = self._reports.get(node)
         return now_s - (began_s if last is None else max(last[0], began_s))
+
+    def down_s(self, down: Iterable[str], now_s: float) -> dict[str, float]:
+        """Time since their last answer, of nodes that the store calls down."""
+        return {name: self.unanswered_s(name, now_s) for name in down}
+
+    def last_holding(self, node: str, job: str) -> Holding | None:
+        """What the node last said of that job; None: nothing."""
+        last = self._reports.get(node)
+        return None if last is None else last[1].holding(job)
+
+    def has_answered(self, node: str) -> bool:
+        return node in self._reports
 
     def begin_again(self) -> None:
         """Another controller may lead until the next update: from then on it counts how long a node

@@ -11,11 +11,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from dlsched.cluster.core.ending import RUNS
+from dlsched.cluster.core.job_memory import DesiredJob
+from dlsched.cluster.core.leases import leased
 from dlsched.cluster.core.ledger import ClusterFacts
 from dlsched.cluster.core.records import Holding, Phase, Record, RecordState
 
 _OWNS = (*RUNS, Phase.AWAY, Phase.ENDED)
 """Phases of the node that a record named as the owner."""
+
+
+def holds(one: Holding) -> bool:
+    """Whether a record may be lost that names its node as the owner."""
+    return one.phase in _OWNS
 
 
 def lost(facts: ClusterFacts) -> dict[str, dict[str, Holding]]:
@@ -27,27 +34,34 @@ def lost(facts: ClusterFacts) -> dict[str, dict[str, Holding]]:
     return {
         job: holdings[job]
         for job in sorted(missing & holdings.keys())
-        if any(one.phase in _OWNS for one in holdings[job].values())
+        if any(map(holds, holdings[job].values()))
     }
 
 
-def rebuilt(job: str, digest: str, holdings: Mapping[str, Holding]) -> Record:
-    """The record of a job from what each node holds of it. `digest`: of its present job file, as
-    that of the file by which it runs is unknown. `holdings`: by node, at least one."""
+def rebuilt(job: str, desired: DesiredJob, holdings: Mapping[str, Holding]) -> Record:
+    """The record of a job from what each node holds of it. `holdings`: by node, at least one."""
+    record = _rebuilt(job, holdings)
+    owner = holdings.get(record.on)
+    known = owner is not None and owner.file == desired.version
+    return leased(record, desired.spec) if known else record
+
+
+def _rebuilt(job: str, holdings: Mapping[str, Holding]) -> Record:
+    """Without what its node runs it by."""
     epoch = max(one.epoch for one in holdings.values())
     latest = {node: one for node, one in sorted(holdings.items()) if one.epoch == epoch}
     owner = next((node for node, one in latest.items() if one.phase in _OWNS), None)
     left = _left(holdings, epoch)
     if owner and left:
         state, saved = RecordState.MOVING, holdings[left].saved
-        return Record(job, state, owner, epoch, digest, source=left, saved=saved)
+        return Record(job, state, owner, epoch, source=left, saved=saved)
     if owner:
-        return Record(job, RecordState.PLACED, owner, epoch, digest, first=epoch)
+        return Record(job, RecordState.PLACED, owner, epoch, first=epoch)
     if left:
-        return Record(job, RecordState.UNDOING, min(latest), epoch, digest, source=left)
+        return Record(job, RecordState.UNDOING, min(latest), epoch, source=left)
     # The next placement has a higher epoch than all that the nodes know.
     why = "its record was lost, and no node has it"
-    return Record(job, RecordState.ENDED, min(latest), epoch, digest, why=why)
+    return Record(job, RecordState.ENDED, min(latest), epoch, why=why)
 
 
 def held_twice(facts: ClusterFacts) -> Iterator[str]:

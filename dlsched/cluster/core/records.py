@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import lru_cache
 
 
 class RecordState(StrEnum):
@@ -19,6 +21,10 @@ class RecordState(StrEnum):
     RETURNING = "returning"
     """It belongs to its source again."""
     ENDED = "ended"
+
+
+LIKELY_EPOCH_MAX = 1 << 40
+"""A node that claims a higher epoch lies: after it there would soon be none left."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +88,7 @@ class Record:
     epoch: int = 1
     """Higher at each change of owner, never used again."""
     digest: str = ""
-    """Of the specification that it runs by."""
+    """Of the specification that it runs by, as far as its node has said so."""
     first: int = 1
     """The epoch of its placement, in which it starts without a checkpoint."""
     target: str | None = None
@@ -94,6 +100,12 @@ class Record:
     exit_code: int | None = None
     """Of a job that ended by itself; None: it did not, so it can be placed again."""
     why: str = ""
+    ends_s: int = 0
+    """How long it may take to save itself and to end, by the file that it runs by; 0: unknown."""
+    failover: bool = False
+    """Whether that file lets it start elsewhere once its lease has run out."""
+    off: bool = False
+    """Whether it ended because its node was off, so that nothing is waited for there."""
 
     def wants_place(self, digest: str) -> bool:
         """Whether a desired job with this record and that digest waits for a node."""
@@ -101,19 +113,11 @@ class Record:
         return ended and (self.exit_code is None or digest != self.digest)
 
 
-def end_job(record: Record, why: str) -> Record:
+def end_job(record: Record, why: str, *, off: bool = False) -> Record:
     """The record of a job that is no longer desired; it wins over any move. Its epoch stays known,
-    so that late orders cannot start it again."""
-    return Record(
-        record.job,
-        RecordState.ENDED,
-        record.on,
-        record.epoch,
-        record.digest,
-        first=record.first,
-        moves=record.moves,
-        why=why,
-    )
+    so that late orders cannot start it again. `off`: its node is."""
+    ended = replace(record, state=RecordState.ENDED, target=None, source=None, saved=None)
+    return replace(ended, exit_code=None, why=why, off=off)
 
 
 def place_job(
@@ -125,10 +129,16 @@ def place_job(
     return Record(job, RecordState.PLACED, node, epoch, digest, first=epoch)
 
 
-def change_job(record: Record, digest: str) -> Record:
+def change_job(record: Record) -> Record:
     """The record of a job on its node whose file has changed: the node changes it, as it does with
-    a job of its own."""
-    return replace(record, epoch=record.epoch + 1, first=record.epoch + 1, digest=digest, why="")
+    a job of its own. Until it says so, it may run by the old file."""
+    return replace(record, epoch=record.epoch + 1, first=record.epoch + 1, why="")
+
+
+@lru_cache(maxsize=8192)  # each round asks it of every job
+def file_version(text: str) -> str:
+    """Another one for each job file; empty where there is none."""
+    return hashlib.sha256(text.encode()).hexdigest()[:16] if text else ""
 
 
 class Phase(StrEnum):
@@ -166,6 +176,8 @@ class Holding:
     why: str = ""
     came_bytes: int | None = None
     """While it arrives: how much of its checkpoint has come."""
+    file: str = ""
+    """The `file_version` of the job file that it goes by; empty: not known."""
 
 
 def is_unstarted(held: Holding) -> bool:
@@ -202,3 +214,5 @@ class Order:
     """With LEAVE: the one node that may fetch the checkpoint."""
     text: str = ""
     """With PREPARE and ARRIVE: the job file."""
+    keeps: bool = True
+    """With CLEAR: whether what it has written stays, as no other node has gone on with it."""

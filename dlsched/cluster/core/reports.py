@@ -60,6 +60,9 @@ class NodeReport:
     jobs: tuple[JobReport, ...] = ()
     """Those whose container runs."""
 
+    def holding(self, job: str) -> Holding | None:
+        return next((one for one in self.holdings if one.job == job), None)
+
 
 def job_report(view: JobView, as_of_s: float, now_s: float, began_step: int = 0) -> JobReport:
     """The report on a running job now, by the node's view of it at `as_of_s`; the job began on this

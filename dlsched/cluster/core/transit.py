@@ -11,6 +11,8 @@ is the present owner's; `-` stands for none or a lower epoch.
                        A saving e                       -                     give_back A e
                        A away e, or - and started       returning on A, e + 1 -
                        A ended e, or fenced e           ended                 -
+                       A runs or ended e + n            placed on A, e + n    -
+                       A fenced e + n                   placed on A, e + n+1  -
                        another node has less than e     -                     clear it
     leaving A to B e   A running e, B prepared e        -                     leave A e
                        A off                            ended                 -
@@ -31,12 +33,14 @@ is the present owner's; `-` stands for none or a lower epoch.
                        A off                            ended                 -
                        A running or ended e             placed on A e         -
     ended e            a node has it                    -                     clear it
+                       A -, no exit code                -                     clear A e
 
 A node is gone when a person declared it off, or when it is down and the lease of its jobs has run
 out (see `leases`), so that its agent has ended them. It is off for a job if it does not come back
 with it: a person declared that, or it is gone and the job is to start elsewhere. What has ended so
 is placed again, and so is a job that its node could not start: it has ended without an exit code,
-or its agent has fenced it.
+or its agent has fenced it. A node that knows a job's new placement by a higher epoch (e + n) has
+kept that from before the store lost the job's records.
 """
 
 from __future__ import annotations
@@ -46,7 +50,9 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import NamedTuple
 
+from dlsched.cluster.core.following import RUNNING
 from dlsched.cluster.core.records import (
+    LIKELY_EPOCH_MAX,
     Holding,
     Order,
     Phase,
@@ -130,7 +136,7 @@ def next_acts(
     """The row of the table. `waited_s`: how long the record has been as it is, and no bytes of a
     checkpoint have come; `off`: why, by node."""
     if record.on in off and record.state in _WAITS_FOR_OWNER:
-        return Acts(end_job(record, off[record.on]))
+        return Acts(end_job(record, off[record.on], off=True))
     return _ROWS[record.state](_Case(record, held, waited_s, gone, patience))
 
 
@@ -166,7 +172,9 @@ def _placed(case: _Case) -> Acts:
     record, own = case.record, case.owner
     if _is(own, record.epoch, Phase.RUNNING) and len(case.held.holdings) == 1:
         return _NOTHING
-    orders = _clear_others(case, {record.on})
+    orders = _clear_others(case, {record.on}, keeps=False)
+    if record.epoch == record.first and own is not None and own.epoch > record.epoch:
+        return _caught_up(record, own)
     if _is(own, record.epoch, Phase.ENDED, Phase.FENCED):
         assert own is not None
         state = RecordState.ENDED
@@ -178,6 +186,14 @@ def _placed(case: _Case) -> Acts:
     elif case.answers and _before(own, record.epoch) and record.epoch == record.first:
         orders = (*orders, case.order(Verb.ARRIVE, record.on))
     return Acts(orders=orders)
+
+
+def _caught_up(record: Record, own: Holding) -> Acts:
+    """The placement with an epoch that its node can follow, or has."""
+    epoch = own.epoch if own.phase in (*RUNNING, Phase.ENDED) else own.epoch + 1
+    if epoch > LIKELY_EPOCH_MAX or own.phase is Phase.AWAY:
+        return _NOTHING
+    return Acts(replace(record, epoch=epoch, first=epoch))
 
 
 def _leaving(case: _Case) -> Acts:
@@ -254,7 +270,7 @@ def _undoing(case: _Case) -> Acts:
                 epoch=record.epoch + 1,
             )
         )
-    return Acts(orders=(case.order(Verb.CLEAR, record.on),))
+    return Acts(orders=(replace(case.order(Verb.CLEAR, record.on), keeps=False),))
 
 
 def _returning(case: _Case) -> Acts:
@@ -267,9 +283,17 @@ def _returning(case: _Case) -> Acts:
 
 
 def _ended(case: _Case) -> Acts:
-    """One that ended by itself stays where it did, with its output, until its file is removed."""
-    record = case.record
-    return Acts(orders=_clear_others(case, set() if record.exit_code is None else {record.on}))
+    """One that ended by itself stays where it did, with its output, until its file is removed. Of
+    any other its node keeps a fence: an order to start it may still be under way."""
+    record, own = case.record, case.owner
+    if record.exit_code is not None:
+        return Acts(orders=_clear_others(case, {record.on}))
+    orders = _clear_others(case, {record.on}, all_of_them=True)
+    fenced = own is not None and own.phase is Phase.FENCED and own.epoch >= record.epoch
+    if not case.answers or fenced:
+        return Acts(orders=orders)
+    epoch = record.epoch if own is None else max(own.epoch, record.epoch)
+    return Acts(orders=(*orders, case.order(Verb.CLEAR, record.on, epoch)))
 
 
 _ROWS: dict[RecordState, Callable[[_Case], Acts]] = {
@@ -289,15 +313,17 @@ def _given_back(record: Record) -> Record:
     return replace(record, state=state, source=record.on, target=None, epoch=epoch)
 
 
-def _clear_others(case: _Case, owners: Collection[str]) -> tuple[Order, ...]:
+def _clear_others(
+    case: _Case, owners: Collection[str], *, all_of_them: bool = False, keeps: bool = True
+) -> tuple[Order, ...]:
     """Orders to remove what other nodes still hold of the job from earlier epochs."""
     return tuple(
-        case.order(Verb.CLEAR, node, one.epoch)
+        replace(case.order(Verb.CLEAR, node, one.epoch), keeps=keeps)
         for node, one in sorted(case.held.holdings.items())
         if node not in owners
         and one.phase is not Phase.FENCED
         # Room that is kept for the next move has the present epoch, and lapses by itself.
-        and (one.epoch < case.record.epoch or not owners)
+        and (one.epoch < case.record.epoch or all_of_them)
     )
 
 

@@ -43,6 +43,7 @@ _EVERY = {"v", "instance", "job"}
 _OF_RECORD = _EVERY | {
     "state", "on", "epoch", "digest", "first", "target", "source",
     "saved.step", "saved.sha256", "saved.bytes", "saved.file", "moves", "exit_code", "why",
+    "ends_s", "failover", "off",
 }  # fmt: skip
 _OF_REQUEST = {"v", "instance", "verb", "subject", "target"}
 _OF_SUBMISSION = _EVERY | {"by", "name", "owner", "text"}
@@ -119,6 +120,9 @@ def record_labels(record: Record, instance: str) -> dict[str, str]:
         "moves": record.moves,
         "exit_code": record.exit_code,
         "why": _one_line(record.why, WHY_MAX),
+        "ends_s": record.ends_s or None,
+        "failover": record.failover or None,
+        "off": record.off or None,
     }
     return _labels(values, instance)
 
@@ -163,6 +167,9 @@ def read_record(labels: Mapping[str, str], instance: str) -> Record:
         moves=read.number("moves"),
         exit_code=read.number("exit_code", -(2**31), 2**31) if read.has("exit_code") else None,
         why=_one_line(read.text("why"), WHY_MAX),
+        ends_s=read.number("ends_s") if read.has("ends_s") else 0,
+        failover=read.has("failover"),
+        off=read.has("off"),
     )
 
 

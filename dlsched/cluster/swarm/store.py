@@ -12,7 +12,14 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from dlsched.cluster.core.records import Record, Request, Submission
-from dlsched.cluster.store import Member, NotStorable, StaleRecord, Stored, StoreError
+from dlsched.cluster.store import (
+    Member,
+    NotStorable,
+    StaleRecord,
+    Stored,
+    StoreError,
+    can_withdraw,
+)
 from dlsched.cluster.swarm.calls import Config, Exchange, Node, SwarmCalls
 from dlsched.cluster.swarm.labels import (
     PREFIX,
@@ -80,6 +87,7 @@ class SwarmStore:
                 draining=node.availability == "drain" or DRAIN in node.labels,
                 host=node.host,
                 address=node.address,
+                manages=node.manages,
             )
             for node in sorted(self._calls.nodes(), key=lambda one: one.id)
         }
@@ -192,7 +200,7 @@ class SwarmStore:
             raise NotStorable(f"{job}: {error}") from error
         found = self._calls.config(self._names.submission(job))
         by = submission.by if found is None else self._submission(found).by
-        if by != submission.by and by in self.nodes():
+        if by != submission.by and can_withdraw(self.nodes(), by):
             raise StaleRecord(f"{job}: {by} has a job of that name")
         return labels, found
 

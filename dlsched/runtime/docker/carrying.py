@@ -125,6 +125,10 @@ class Brought:
     """In shared storage: its path in the container, and no archive."""
     size_bytes: int = 0
     """Of that file."""
+    source: str = ""
+    """Path of the job's file; empty: any."""
+    volume: str = ""
+    """The volume of its specification in whose place it is; empty: any."""
 
 
 class Arrivals:
@@ -156,21 +160,24 @@ class Arrivals:
         """What was wrong with the records at the start."""
         return self._records.alarms
 
-    def bring(self, job: str, epoch: int, archive: Path) -> None:
+    def bring(self, job: str, epoch: int, archive: Path, source: str = "") -> None:
         """Note it; the same or an earlier epoch changes nothing. Raises OSError, ValueError."""
         before = self._records.of(job)
         if before is None or before.epoch < epoch:
-            self._records.secure(Brought(job, epoch, str(archive)))
+            self._records.secure(Brought(job, epoch, str(archive), source=source))
 
-    def expect(self, job: str, epoch: int, file: str, size_bytes: int) -> None:
+    def expect(self, job: str, epoch: int, file: str, size_bytes: int, source: str = "") -> None:
         """Note that its checkpoint is that file in shared storage; else as `bring`."""
         before = self._records.of(job)
         if before is None or before.epoch < epoch:
             self._checked.pop(job, None)
-            self._records.secure(Brought(job, epoch, "", file=file, size_bytes=size_bytes))
+            brought = Brought(job, epoch, "", file=file, size_bytes=size_bytes, source=source)
+            self._records.secure(brought)
 
-    def of(self, job: str) -> Brought | None:
-        return self._records.of(job)
+    def of(self, job: str, source: str = "") -> Brought | None:
+        """What that job came with; `source`: by its file, as another job may have its name."""
+        found = self._records.of(job)
+        return None if found is None or source not in ("", found.source or source) else found
 
     def forget(self, job: str) -> None:
         """Its next container gets the volume of its spec again. Raises OSError."""
@@ -191,18 +198,23 @@ class Arrivals:
         left = []
         brought = self._records.of(job)
         present = None if brought is None else self._volume(brought)
-        for volume in self._engine.volumes(self._labels(job)):
-            if (name := str(volume["Name"])) != present:
+        names = [str(volume["Name"]) for volume in self._engine.volumes(self._labels(job))]
+        for name in names:
+            if name != present:
                 try:
                     self._engine.remove_volume(name)
                 except EngineRefused:
                     left.append(name)
+        if brought is not None and brought.filled and not brought.file and present not in names:
+            with suppress(OSError):
+                self.forget(job)  # somebody has removed it
         return left
 
     def adapted(self, spec: JobSpec, brought: Brought) -> JobSpec:
-        """The same job with the volume that it brought. Raises ValueError: none of its volumes
-        holds the checkpoint that has come; later its file may change."""
-        if brought.file or (brought.filled and checkpoint_volume(spec) is None):
+        """The same job with the volume that it brought, unless its file has changed since so that
+        its checkpoint is elsewhere. Raises ValueError: none of its volumes holds the checkpoint
+        that has come."""
+        if brought.file or (brought.filled and not _is_in_place_of(spec, brought)):
             return spec
         kept, container = _kept(spec), spec.container
         mode = ("nocopy",) if "nocopy" in kept.mode else ()
@@ -236,7 +248,7 @@ class Arrivals:
             chunks = iter(lambda: file.read(ARCHIVE_BYTES), b"")
             with self._transfers.of(container):
                 self._engine.unpack(container, path, carried(chunks, top, most_bytes))
-        self._records.secure(replace(brought, filled=True))
+        self._records.secure(replace(brought, filled=True, volume=_kept(spec).source))
 
     def _check(self, container: str, brought: Brought) -> None:
         try:
@@ -251,6 +263,13 @@ class Arrivals:
 
     def _labels(self, job: str) -> dict[str, str]:
         return {INSTANCE: self._instance, JOB: job}
+
+
+def _is_in_place_of(spec: JobSpec, brought: Brought) -> bool:
+    kept = checkpoint_volume(spec)
+    if kept is None or spec.checkpoint is None or spec.checkpoint.shared:
+        return False
+    return brought.volume in ("", kept.source)
 
 
 def _kept(spec: JobSpec) -> MountedVolume:

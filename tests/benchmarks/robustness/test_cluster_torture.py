@@ -6,6 +6,7 @@ import socket
 import time
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 from benchmarks.robustness.cluster_faults import CUTS
@@ -32,8 +33,15 @@ def test_only_what_happened_is_counted() -> None:
     assert (row["faults"], row["not reached"], row["survived"]) == (2, 1, 1)
     assert row["lost"] == whole["lost"] == "it is gone"
     first, _, second, _ = headlines(outcomes)
-    assert first.startswith("2 kills at 2 points")
-    assert second.endswith(": 1; run again after a mend, 0 of them survived")
+    assert first == (
+        "2 kills at 2 points of a move, of each process at 2 or more (asked 28): not reached"
+    )
+    lost_one = ": 1; run again after a mend, 0 of them survived (asked none left): not reached"
+    assert second.endswith(lost_one)
+    mended = replace(outcomes[2], wrong=[])
+    assert headlines([*outcomes, mended])[2].endswith(
+        "1 of them survived (asked none left): reached"
+    )
 
 
 def test_a_fault_is_known_by_its_name() -> None:

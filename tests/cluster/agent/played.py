@@ -59,6 +59,8 @@ class PlayedEngine:
     """Exit codes; None: it could not be started."""
     storage: dict[str, int] = field(default_factory=dict)
     """What this node shows of shared storage: the step by file."""
+    volumes: dict[str, int] = field(default_factory=dict)
+    """What the volume has that was filled from an archive, by its path: the step."""
     ended_with_it: set[str] = field(default_factory=set)
     """Jobs whose containers ended as the engine was killed."""
 
@@ -153,12 +155,12 @@ class PlayedNode:
     def has_volume(self, job: str) -> bool:
         return job in self.brought
 
-    def bring(self, job: str, epoch: int, archive: Path) -> None:
-        assert epoch > 1
+    def bring(self, job: str, epoch: int, archive: Path, source: str) -> None:
+        assert epoch > 1 and source
         self.brought[job] = archive
 
-    def expect(self, job: str, epoch: int, file: str, size_bytes: int) -> None:
-        assert epoch > 1
+    def expect(self, job: str, epoch: int, file: str, size_bytes: int, source: str) -> None:
+        assert epoch > 1 and source
         if self.expected.get(job, (0, "", 0))[0] < epoch:
             self.expected[job] = (epoch, file, size_bytes)
 
@@ -199,7 +201,11 @@ class PlayedNode:
             return
         assert spec.checkpoint is not None
         step = storage.get(FILE, 0) if spec.checkpoint.shared else 0
-        self._engine.start(job, source, step if archive is None else int(archive.read_text()))
+        if archive is not None:
+            volumes, name = self._engine.volumes, str(archive)
+            step = volumes[name] if name in volumes else int(archive.read_text())
+            volumes[name] = step
+        self._engine.start(job, source, step)
 
     def _leave_on(self, job: str, leaving: Leaving) -> None:
         one = self._engine.containers.get(job)
@@ -211,6 +217,8 @@ class PlayedNode:
             self._leaving[job] = Leaving(LeavingPhase.REFUSED, why="it saved nothing")
         elif not one.aside:
             self._engine.acknowledged[job] = one.step
+            if job in self.brought:
+                self._engine.volumes[str(self.brought[job])] = one.step
             if job in self._shared:
                 self._engine.storage[FILE] = one.step
             one.running, one.aside = False, True

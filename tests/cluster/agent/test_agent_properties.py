@@ -237,7 +237,7 @@ class Failovers(Troubles):
         owner = self.world.record.on
         self.world.cut.add(owner)
         self.world.begin()  # no rest after a move
-        self.time_passes(int(over_s(self.world.spec)) + DOWN_AFTER_S + 15)
+        self.time_passes(int(over_s(self.world.record)) + DOWN_AFTER_S + 15)
         assert self.world.record.on != owner and self._runs_where_it_belongs()
 
 

@@ -37,7 +37,7 @@ def mend(world: World, name: str = "a") -> None:
 
 
 def over(world: World) -> int:
-    return int(over_s(world.spec))
+    return int(over_s(world.record))
 
 
 def test_it_saves_itself_and_ends_at_the_end_of_its_lease(tmp_path: Path) -> None:

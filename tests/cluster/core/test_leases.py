@@ -6,19 +6,30 @@ from dataclasses import replace
 
 import pytest
 
-from dlsched.cluster.core.leases import LEASE_S, MARGIN_S, Absent, absent_for, is_leased, over_s
+from dlsched.cluster.core.leases import (
+    LEASE_S,
+    MARGIN_S,
+    Absent,
+    absent_for,
+    is_leased,
+    leased,
+    over_s,
+)
+from dlsched.cluster.core.records import Record, RecordState
 from dlsched.model.spec import Checkpoint, Stop
 from tests.doubles import job_spec
 
 PLAIN = job_spec("job")
 CHECKPOINT = Checkpoint("SIGUSR1", 300.0, "/ckpt", shared=True)
 MOVES = replace(PLAIN, failover="restart", checkpoint=CHECKPOINT, stop=Stop(grace_s=50.0))
+ON_A = Record("job", RecordState.PLACED, "a")
+LEASED = leased(ON_A, MOVES)
 OVER_S = LEASE_S + 300.0 + 50.0 + MARGIN_S
 
 
 def test_it_is_over_once_the_job_has_saved_itself_and_ended() -> None:
-    assert over_s(MOVES) == OVER_S
-    assert over_s(replace(MOVES, checkpoint=None)) == OVER_S - 300.0
+    assert over_s(LEASED) == OVER_S
+    assert over_s(leased(ON_A, replace(MOVES, checkpoint=None))) == OVER_S - 300.0
 
 
 @pytest.mark.parametrize("confirmed", [False, True])
@@ -32,22 +43,22 @@ WHY = "its node is down, and its lease has run out"
 
 
 def test_a_node_is_off_for_a_job_that_may_start_elsewhere() -> None:
-    absent = absent_for(MOVES, DOWN, (), paused=False)
+    absent = absent_for(LEASED, DOWN, (), paused=False)
     assert absent == Absent(frozenset({"a"}), {"a": WHY})
 
 
 def test_for_any_other_job_only_its_arrivals_are_over_there() -> None:
-    assert absent_for(replace(MOVES, failover="wait"), DOWN, (), paused=False) == Absent(
-        frozenset({"a"}), {}
-    )
+    assert absent_for(
+        leased(ON_A, replace(MOVES, failover="wait")), DOWN, (), paused=False
+    ) == Absent(frozenset({"a"}), {})
 
 
 def test_in_a_pause_nothing_starts_elsewhere() -> None:
-    assert absent_for(MOVES, DOWN, (), paused=True) == Absent(frozenset({"a"}), {})
+    assert absent_for(LEASED, DOWN, (), paused=True) == Absent(frozenset({"a"}), {})
 
 
-def test_without_its_file_only_what_a_person_said_counts() -> None:
+def test_where_nobody_knows_how_it_runs_only_what_a_person_said_counts() -> None:
     declared = "its node was declared off"
-    found = absent_for(None, DOWN, ("c",), paused=False)
+    found = absent_for(ON_A, DOWN, ("c",), paused=False)
     assert found == Absent(frozenset({"c"}), {"c": declared})
-    assert absent_for(MOVES, DOWN, ("a", "c"), paused=False).off == {"a": declared, "c": declared}
+    assert absent_for(LEASED, DOWN, ("a", "c"), paused=False).off == {"a": declared, "c": declared}

@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from dlsched.cluster.core.job_memory import DesiredJob
 from dlsched.cluster.core.ledger import ClusterFacts
 from dlsched.cluster.core.model import NodeState
 from dlsched.cluster.core.rebuilding import held_twice, rebuilt
-from dlsched.cluster.core.records import Holding, Phase, Record, RecordState, Saved
+from dlsched.cluster.core.records import (
+    Holding,
+    Phase,
+    Record,
+    RecordState,
+    Saved,
+    file_version,
+)
 from dlsched.cluster.core.reports import NodeReport
+from tests.doubles import job_spec
 
 SAVED = Saved(120, "a" * 64, 4096)
+DESIRED = DesiredJob(replace(job_spec("job"), digest="d"), text="new")
 
 
 def held(epoch: int, phase: Phase, saved: Saved | None = None) -> Holding:
@@ -22,32 +34,40 @@ def held(epoch: int, phase: Phase, saved: Saved | None = None) -> Holding:
     [
         (
             {"a": held(3, Phase.RUNNING), "b": held(3, Phase.PREPARED)},
-            Record("job", RecordState.PLACED, "a", 3, "d", first=3),
+            Record("job", RecordState.PLACED, "a", 3, first=3),
         ),
         (
             {"a": held(3, Phase.FENCED), "b": held(4, Phase.ENDED)},
-            Record("job", RecordState.PLACED, "b", 4, "d", first=4),
+            Record("job", RecordState.PLACED, "b", 4, first=4),
         ),
         (
             {"a": held(3, Phase.AWAY, SAVED)},
-            Record("job", RecordState.PLACED, "a", 3, "d", first=3),
+            Record("job", RecordState.PLACED, "a", 3, first=3),
         ),
         (
             {"a": held(3, Phase.AWAY, SAVED), "b": held(4, Phase.RUNNING)},
-            Record("job", RecordState.MOVING, "b", 4, "d", source="a", saved=SAVED),
+            Record("job", RecordState.MOVING, "b", 4, source="a", saved=SAVED),
         ),
         (
             {"a": held(3, Phase.AWAY, SAVED), "b": held(4, Phase.FAILED)},
-            Record("job", RecordState.UNDOING, "b", 4, "d", source="a"),
+            Record("job", RecordState.UNDOING, "b", 4, source="a"),
         ),
     ],
 )
 def test_the_highest_epoch_tells_the_owner(holdings: dict[str, Holding], expected: Record) -> None:
-    assert rebuilt("job", "d", holdings) == expected
+    assert rebuilt("job", DESIRED, holdings) == expected
+
+
+@pytest.mark.parametrize("phase", [Phase.RUNNING, Phase.ENDED])
+def test_a_node_that_goes_by_the_file_that_is_desired_has_its_digest(phase: Phase) -> None:
+    same, other = (replace(held(3, phase), file=file_version(text)) for text in ("new", "old"))
+    assert rebuilt("job", DESIRED, {"a": same}).digest == "d"
+    assert rebuilt("job", DESIRED, {"a": same}).ends_s > 0
+    assert rebuilt("job", DESIRED, {"a": other}).digest == ""
 
 
 def test_a_job_that_no_node_has_is_placed_above_all_known_epochs() -> None:
-    record = rebuilt("job", "d", {"a": held(6, Phase.FENCED), "b": held(5, Phase.FENCED)})
+    record = rebuilt("job", DESIRED, {"a": held(6, Phase.FENCED), "b": held(5, Phase.FENCED)})
     assert (record.state, record.epoch) == (RecordState.ENDED, 6)
     assert record.wants_place("d")
 

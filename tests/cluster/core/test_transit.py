@@ -85,7 +85,7 @@ ROWS: list[tuple[str, Record, Told, Record | None, list[Order]]] = [
     ),
     (
         "clear the source", MOVED, {"a": AWAY, "b": has(Phase.RUNNING, 8)}, None,
-        [order(Verb.CLEAR, "a", 7)],
+        [replace(order(Verb.CLEAR, "a", 7), keeps=False)],
     ),
     (
         "a fence is left", MOVED, {"a": has(Phase.FENCED, 7), "b": has(Phase.RUNNING, 8)}, None,
@@ -120,12 +120,12 @@ ROWS: list[tuple[str, Record, Told, Record | None, list[Order]]] = [
     ("its lease ran out", MOVING, {"a": AWAY, "b": has(Phase.AWAY, 8)}, UNDOING, []),
     (
         "fence it first", UNDOING, {"a": AWAY, "b": has(Phase.RUNNING, 8, 50)}, None,
-        [order(Verb.CLEAR, "b", 8)],
+        [replace(order(Verb.CLEAR, "b", 8), keeps=False)],
     ),
     ("it is fenced", UNDOING, {"a": AWAY, "b": has(Phase.FENCED, 8)}, RETURNING, []),
     (
         "an older fence is none", UNDOING, {"a": AWAY, "b": has(Phase.FENCED, 7)}, None,
-        [order(Verb.CLEAR, "b", 8)],
+        [replace(order(Verb.CLEAR, "b", 8), keeps=False)],
     ),
     ("start it again", RETURNING, {"a": AWAY}, None, [order(Verb.GIVE_BACK, "a", 9)]),
     ("its node is silent", RETURNING, {"b": None}, None, []),
@@ -139,6 +139,24 @@ ROWS: list[tuple[str, Record, Told, Record | None, list[Order]]] = [
         {"a": AWAY, "b": has(Phase.ENDED, 8)}, None,
         [order(Verb.CLEAR, "a", 7), order(Verb.CLEAR, "b", 8)],
     ),
+    (
+        "fence its node, where an order may be under way", replace(ENDED, exit_code=None),
+        {"b": None}, None, [order(Verb.CLEAR, "b", 8)],
+    ),
+    (
+        "by its own epoch", replace(ENDED, exit_code=None),
+        {"b": has(Phase.FENCED, 7)}, None, [order(Verb.CLEAR, "b", 8)],
+    ),
+    ("its node is fenced", replace(ENDED, exit_code=None), {"b": has(Phase.FENCED, 8)}, None, []),
+    (
+        "its node has a higher fence", FIRST, {"a": has(Phase.FENCED, 5)},
+        replace(FIRST, epoch=6, first=6), [],
+    ),
+    (
+        "its node runs it by a higher epoch", FIRST, {"a": has(Phase.RUNNING, 5)},
+        replace(FIRST, epoch=5, first=5), [],
+    ),
+    ("its node claims the last epoch", FIRST, {"a": has(Phase.FENCED, 1 << 53)}, None, []),
 ]  # fmt: skip
 
 
@@ -183,7 +201,7 @@ def test_a_silent_target_is_undone_only_once_it_is_gone() -> None:
 @pytest.mark.parametrize("record", [PLACED, LEAVING, RETURNING])
 def test_a_job_whose_node_is_off_ends_so_that_it_is_placed_again(record: Record) -> None:
     acts = next_acts(record, held({"b": None}), off={"a": "why"})
-    assert acts.write == end_job(record, "why")
+    assert acts.write == end_job(record, "why", off=True)
     assert acts.write.wants_place(record.digest)
     assert next_acts(record, held({"b": None}), off={"b": "why"}).write is None
 

@@ -40,7 +40,7 @@ def store_of(swarm: PlayedSwarm, instance: str = "lab") -> SwarmStore:
 class TestPlayed(StoreContract):
     @pytest.fixture
     def stores(self, swarm: PlayedSwarm) -> Stores:
-        swarm.add_node("m1")
+        swarm.add_node("m1", ManagerStatus={"Addr": "10.0.0.1:2377"})
         return store_of(swarm), store_of(swarm)
 
 
@@ -371,10 +371,10 @@ def test_nodes_as_the_swarm_knows_them(swarm: PlayedSwarm, store: SwarmStore) ->
     swarm.add_node("node5", Status={"State": "ready", "Addr": "0.0.0.0"})
     assert store.nodes() == {
         "node1": Member("node1", True, False, "host-of-node1", "10.0.0.1"),
-        "node2": Member("node2", False, False, "host-of-node2", "fd00::2"),
+        "node2": Member("node2", False, False, "host-of-node2", "fd00::2", manages=False),
         "node3": Member("node3", True, True, ("a [2Jb" + "c" * 300)[:253], "fd00::3"),
-        "node4": Member("node4", False, False, "", ""),
-        "node5": Member("node5", True, False, "host-of-node5", ""),
+        "node4": Member("node4", False, False, "", "", manages=False),
+        "node5": Member("node5", True, False, "host-of-node5", "", manages=False),
     }
     assert store.leader() == "node1"
 

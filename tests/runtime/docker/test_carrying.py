@@ -195,6 +195,50 @@ def test_a_checkpoint_in_no_volume(arrivals: Arrivals) -> None:
 
 
 @pytest.mark.parametrize(
+    ("volume", "shared", "own"),
+    [
+        ("data:/data", False, True),
+        ("fresh:/data", False, False),
+        ("/mnt/nfs:/data", False, False),
+        ("data:/data", True, False),
+    ],
+)
+def test_a_file_that_has_changed_since_has_another_volume(
+    arrivals: Arrivals, volume: str, shared: bool, own: bool
+) -> None:
+    spec = job(volume)
+    assert spec.checkpoint is not None
+    spec = replace(spec, checkpoint=replace(spec.checkpoint, shared=shared))
+    came = Brought("job", 2, "a", filled=True, volume="data")
+    found = arrivals.adapted(spec, came).container.volumes
+    assert found == (("dlsched-i-job-e2:/data",) if own else (volume,))
+
+
+def test_another_job_of_its_name_gets_nothing_of_it(arrivals: Arrivals) -> None:
+    arrivals.bring("job", 2, Path("a"), "/state/cluster/jobs/job.json")
+    assert arrivals.of("job", "/state/cluster/jobs/job.json") is not None
+    assert arrivals.of("job", "/etc/dlsched/jobs.d/job.yaml") is None
+
+
+def test_a_volume_that_somebody_has_removed_is_forgotten(
+    engine: Any, arrivals: Arrivals, monkeypatch: pytest.MonkeyPatch, archive: Path
+) -> None:
+    monkeypatch.setattr(carrying, "SWEEPS_S", (0.0,))
+    pack(cut(WHOLE), archive, MOST)
+    arrivals.bring("job", 2, archive)
+    arrivals.sweep("job")
+    brought = arrivals.of("job")
+    assert brought is not None, "it is not made yet"
+    arrivals.fill("container", job(), brought)
+    engine.there = {"dlsched-i-job-e2": {"dlsched.instance": "i", "dlsched.job": "job"}}
+    arrivals.sweep("job")
+    assert arrivals.of("job") is not None
+    engine.there = {}
+    arrivals.sweep("job")
+    assert arrivals.of("job") is None
+
+
+@pytest.mark.parametrize(
     ("spec", "path", "top"),
     [
         (job(), "/", "data/ckpt"),
@@ -221,9 +265,10 @@ def test_the_place_where_it_is_unpacked(
             top,
             os.path.normpath(f"{top}/a"),
         ]
-    assert arrivals.of("job") == replace(brought, filled=True)
+    filled = replace(brought, filled=True, volume=spec.container.volumes[0].partition(":")[0])
+    assert arrivals.of("job") == filled
     arrivals.bring("job", 2, archive)
-    assert arrivals.of("job") == replace(brought, filled=True)
+    assert arrivals.of("job") == filled
 
 
 @pytest.mark.parametrize("content", [None, b"noise" * 1000])

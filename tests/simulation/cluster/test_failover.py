@@ -8,8 +8,8 @@ from typing import Literal
 
 import pytest
 
-from dlsched.cluster.core.leases import LEASE_S, over_s
-from dlsched.cluster.core.records import Phase, RecordState
+from dlsched.cluster.core.leases import LEASE_S, leased, over_s
+from dlsched.cluster.core.records import Phase, Record, RecordState
 from dlsched.model.spec import Checkpoint, JobSpec
 from dlsched.simulation.cluster.network import NetworkOptions, NodeFault
 from dlsched.simulation.cluster.run import ClusterOptions, SimulatedCluster
@@ -53,7 +53,8 @@ def epochs(there: SimulatedCluster) -> list[tuple[RecordState, str, int]]:
 @pytest.mark.parametrize("kind", ["cut", "dead"])
 @pytest.mark.parametrize("for_s", [FOR_S, 205.0])
 def test_it_runs_elsewhere_in_bounded_time_and_never_twice(kind: Kind, for_s: float) -> None:
-    bound_s = CUT_S + over_s(trace().jobs[0].spec) + 15.0
+    record = leased(Record("first", RecordState.PLACED, "left"), trace().jobs[0].spec)
+    bound_s = CUT_S + over_s(record) + 15.0
     there = cluster(kind, for_s, until_s=bound_s)
     there.run()
     assert there.store.records()["first"].record.on == "right"

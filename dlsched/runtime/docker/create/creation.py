@@ -105,7 +105,7 @@ class Creation:
         name = container_name(self._instance, action.job)
         if len(action.gpus) != action.spec.container.gpus:
             raise StartFailed("its GPUs are not chosen yet", retryable=True)
-        brought = None if self._arrivals is None else self._arrivals.of(action.job)
+        brought = None if self._arrivals is None else self._arrivals.of(action.job, action.source)
         try:
             inside = job_dir(self._state_dir, action.job)
             around = self._surroundings(action, image, inside)

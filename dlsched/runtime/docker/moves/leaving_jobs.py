@@ -17,6 +17,8 @@ from dlsched.runtime.docker.identity.labels import Inspected
 from dlsched.runtime.docker.moves.moves import Moves
 from dlsched.runtime.docker.moves.steps import REST_S, Departure
 
+LOOKED_S = 600.0
+
 _OVER = (LeavingPhase.REFUSED, LeavingPhase.ENDED)
 
 
@@ -45,6 +47,8 @@ class LeavingJobs:
         self._now_s = now_s
         self._forget_start = forget_start
         self._ended_with_engine, self._start = ended_with_engine, start
+        self._looked_s: dict[str, float] = {}
+        """When it was last looked for a job's volume, which anybody can remove."""
         self._starting: dict[str, float] = {}
         """When a job was last started again."""
 
@@ -118,8 +122,12 @@ class LeavingJobs:
 
     def has_volume(self, job: str) -> bool:
         """Whether it has the volume with which it came here, which is its next container's, too."""
-        brought = self._arrivals.of(job)
-        return brought is not None and brought.filled and not brought.file
+        brought, now_s = self._arrivals.of(job), self._now_s()
+        has = brought is not None and brought.filled and not brought.file
+        if has and now_s - self._looked_s.get(job, -math.inf) >= LOOKED_S:
+            self._looked_s[job] = now_s
+            self._sweep(job)  # which notices that it is gone
+        return has
 
     def ended_with_engine(self, job: str) -> bool:
         """Whether its container did not end by itself: the engine ended it, and was started
@@ -136,19 +144,20 @@ class LeavingJobs:
             self._starting[job] = now_s
             begin(partial(self._start, described.container_id), f"start-again-{job}")
 
-    def bring(self, job: str, epoch: int, archive: Path) -> None:
+    def bring(self, job: str, epoch: int, archive: Path, source: str = "") -> None:
         """The job's next new container gets a volume of its own at its checkpoint's mount, for this
-        epoch, filled from that archive before it starts; later ones get the same volume. The same
-        or a lower epoch changes nothing. Raises OSError: it is not durable."""
+        epoch, filled from that archive before it starts; later ones get the same volume, if they
+        are made for the same `source`, the job's file. The same or a lower epoch changes nothing.
+        Raises OSError: it is not durable."""
         self._clear_before(job, epoch)
-        self._arrivals.bring(job, epoch, archive)
+        self._arrivals.bring(job, epoch, archive, source)
         self._sweep(job)
 
-    def expect(self, job: str, epoch: int, file: str, size_bytes: int) -> None:
+    def expect(self, job: str, epoch: int, file: str, size_bytes: int, source: str = "") -> None:
         """The job's next new container starts only if shared storage shows that file there with
         that size; later ones start anyway. Else as `bring`."""
         self._clear_before(job, epoch)
-        self._arrivals.expect(job, epoch, file, size_bytes)
+        self._arrivals.expect(job, epoch, file, size_bytes, source)
         self._sweep(job)
 
     def _clear_before(self, job: str, epoch: int) -> None:

@@ -103,10 +103,15 @@ class Bench:
         )
 
     def start(
-        self, spec: JobSpec, *gpus: str, share: float | None = None, cores: float = 0.25
+        self,
+        spec: JobSpec,
+        *gpus: str,
+        share: float | None = None,
+        cores: float = 0.25,
+        source: str = "",
     ) -> Body:
         """The body that the container is made from."""
-        action = Start(spec, Limits(cores, share), 512, gpus=gpus)
+        action = Start(spec, Limits(cores, share), 512, gpus=gpus, source=source)
         assert self.creation.start(action, {"Config": {}}) == CONTAINER
         return self.host.body
 

@@ -49,3 +49,13 @@ def test_it_starts_once_its_checkpoint_shows(tmp_path: Path) -> None:
     storage.sizes.clear()
     bench.host.there = False
     bench.start(spec)  # it is checked once
+
+
+def test_a_job_of_the_node_s_own_does_not_get_the_volume_of_one_of_its_name(tmp_path: Path) -> None:
+    storage: Any = Storage()
+    arrivals = Arrivals(storage, "i", tmp_path, Transfers())
+    arrivals.expect("job", 2, "/data/7.pt", 700, "/state/cluster/jobs/job.json")
+    bench = Bench(tmp_path, arrivals=arrivals)
+    # Else it would wait for that file.
+    bench.start(job(volumes=("mine:/data",)), source="/etc/dlsched/jobs.d/job.yaml")
+    assert bench.host.pid != 0

@@ -77,12 +77,12 @@ class Arriving:
     def of(self, job: str) -> Brought | None:
         return self.brought
 
-    def bring(self, job: str, epoch: int, archive: Path) -> None:
-        self.brought = Brought(job, epoch, str(archive))
+    def bring(self, job: str, epoch: int, archive: Path, source: str = "") -> None:
+        self.brought = Brought(job, epoch, str(archive), source=source)
         self.done.append(f"bring {epoch}")
 
-    def expect(self, job: str, epoch: int, file: str, size_bytes: int) -> None:
-        self.brought = Brought(job, epoch, "", file=file, size_bytes=size_bytes)
+    def expect(self, job: str, epoch: int, file: str, size_bytes: int, source: str = "") -> None:
+        self.brought = Brought(job, epoch, "", file=file, size_bytes=size_bytes, source=source)
         self.done.append(f"expect {file} of {size_bytes} in {epoch}")
 
     def forget(self, job: str) -> None:
