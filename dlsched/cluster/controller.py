@@ -174,9 +174,9 @@ class ClusterController:
             if answer is not None:
                 reports[node] = answer
         desired = self._desired.scan(now_s)
-        return ClusterFacts(
-            now_s, states, records, reports, desired, frozenset(self._desired.unread())
-        )
+        unread = frozenset(self._desired.unread())
+        labels = {name: {"host": one.host, **one.labels} for name, one in members.items()}
+        return ClusterFacts(now_s, states, records, reports, desired, unread, labels)
 
     def _rebuild(
         self,

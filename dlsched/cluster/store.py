@@ -4,7 +4,7 @@ compare-and-swap only."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from dlsched.cluster.core.records import Record, Request, Submission
@@ -34,6 +34,7 @@ class Member:
     """The host's name, for people; need not be unique."""
     address: str = ""
     """IP address at which its agent listens."""
+    labels: Mapping[str, str] = field(default_factory=dict)
     manages: bool = True
     """Whether it is a manager now, and so can withdraw what it has submitted."""
 

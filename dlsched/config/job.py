@@ -96,6 +96,7 @@ def parse_spec(
         stop=Stop(keys.stop.signal, keys.stop.grace) if keys.stop else Stop(),
         checkpoint=_checkpoint(keys),
         failover=keys.failover,
+        nodes=_pairs(keys.nodes, "nodes", finding),
         sources=_sources(keys, presets or package_presets(), finding),
     )
     try:

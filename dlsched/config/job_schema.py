@@ -307,6 +307,10 @@ class JobKeys(Keys):
         description="When its node of a cluster is down: wait for it (default), or restart on "
         "another one, which needs checkpoint.shared and restart: no.",
     )
+    nodes: Labels | None = Field(
+        None,
+        description="Labels that a cluster's node must have for it; `host` is the host's name.",
+    )
     ports: tuple[Port, ...] = Field(
         (), description="[[address:]host port:]container port[/tcp|udp]; write them in quotes."
     )

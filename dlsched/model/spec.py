@@ -184,12 +184,14 @@ class JobSpec:
     sources: tuple[ProgressSource, ...] = field(default=(), metadata=NOT_IN_DIGEST)
     """Where progress is read from, beside the sidecar. A preset may change with an upgrade."""
     digest: str = ""
-    """Digest of everything but `owner` and `sources`. A different one means that the user changed
-    the file."""
+    """Digest of everything but `owner`, `sources` and `nodes`. A different one means that the user
+    changed the file."""
     owner: int | None = None
     """uid of the job file's owner; None: the job has no file."""
     failover: Literal["wait", "restart"] = "wait"
     """What becomes of it in a cluster once its node is down."""
+    nodes: tuple[tuple[str, str], ...] = field(default=(), metadata=NOT_IN_DIGEST)
+    """Labels that a cluster's node must have for it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -602,3 +602,20 @@ def test_a_file_that_has_changed_says_nothing_of_the_lease_of_what_runs() -> Non
     world.round()
     world.round(over_s(leased(world.records["job"], spec)) + 10.0)
     assert (world.records["job"].state, world.records["job"].on) == (RecordState.PLACED, "a")
+
+
+def test_a_job_is_placed_on_a_node_that_has_its_labels() -> None:
+    world = World()
+    world.store.members["a"] = Member("a", host="gpu-1", labels={"data": "imagenet"})
+    world.store.members["b"] = Member("b", host="gpu-2")
+    for nodes, on in (({"data": "imagenet"}, "a"), ({"host": "gpu-2"}, "b")):
+        world.jobs = {"job": DesiredJob(replace(SPEC, name="job", nodes=tuple(nodes.items())))}
+        world.round()
+        assert world.records["job"].on == on
+        world.jobs = {}
+        world.round()
+        world.holdings[on] = [Holding("job", world.records["job"].epoch, Phase.FENCED)]
+        world.round()
+    world.jobs = {"job": DesiredJob(replace(SPEC, name="job", nodes=(("data", "laion"),)))}
+    world.round()
+    assert world.last.answer.why["job"] == "fits no node: 2 nodes: needs the label 'data=laion'"

@@ -217,6 +217,14 @@ def test_what_becomes_of_it_when_its_node_is_down() -> None:
     assert parsed("failover: wait\n").digest == parsed().digest
 
 
+def test_the_nodes_on_which_a_cluster_may_place_it() -> None:
+    assert parsed().nodes == ()
+    spec = parsed("nodes: {data: imagenet, host: gpu-1}\n")
+    assert spec.nodes == (("data", "imagenet"), ("host", "gpu-1"))
+    assert parsed("nodes: [data=imagenet, host=gpu-1]\n").nodes == spec.nodes
+    assert spec.digest == parsed().digest, "a finished job does not run again for it"
+
+
 @pytest.mark.parametrize("volume", ["/mnt/nfs:/data", "nfs:/data"])
 def test_a_checkpoint_in_shared_storage(volume: str) -> None:
     more = f"volumes: [{volume}]\ncheckpoint: {{signal: USR1, path: /data/c, shared: true}}\n"
@@ -345,6 +353,7 @@ def test_a_checkpoint_in_shared_storage(volume: str) -> None:
         ("pull_policy: sometimes", "'sometimes' is not one of missing, always, never"),
         ("cmd: x", "job.yaml:3:1: cmd: unknown key; did you mean command?"),
         (f"{SHARED}\nfailover: restart\nrestart: always", "failover: restart needs restart: no"),
+        ("nodes: gpu-1", "nodes: "),
         (f"{SHARED}\nfailover: never", "failover: 'never' is not one of wait, restart"),
         (
             f"{SHARED.replace(', shared: true', '')}\nfailover: restart",

@@ -16,9 +16,6 @@ from dlsched.cluster.core.policies.spread import SpreadParameters, SpreadPolicy
 from dlsched.model.errors import PolicyError
 from dlsched.model.units import shown
 
-ALARM_FAILURES = 3
-"""After so many failures in a row an operator should know."""
-
 NEXT_MIN_S, NEXT_MAX_S = 0.1, 3600.0
 
 _FALLBACK = SpreadPolicy(SpreadParameters())
@@ -32,10 +29,6 @@ class Asked(NamedTuple):
     failure: str | None = None
     failures: int = 0
     """In a row, with this one."""
-
-    @property
-    def alarm(self) -> bool:
-        return self.failures >= ALARM_FAILURES
 
 
 def ask(

@@ -35,7 +35,6 @@ class ClusterAnswer:
     why: dict[str, str] = field(default_factory=dict)
     asked: bool = False
     failure: str | None = None
-    alarm: bool = False
     before: DeciderState = field(default_factory=DeciderState)
     """What it followed from."""
 
@@ -80,7 +79,7 @@ def decided(
     asked = ask(policy, snapshot, before.memory, before.failures)
     decision = asked.decision
     approved = guard(snapshot, decision, before.guards)
-    answer = ClusterAnswer(approved, dict(decision.why), True, asked.failure, asked.alarm, before)
+    answer = ClusterAnswer(approved, dict(decision.why), True, asked.failure, before)
     after = DeciderState(decision.memory, approved.memory, asked.failures)
     return answer, after, decision.next_s
 

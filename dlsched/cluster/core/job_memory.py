@@ -178,6 +178,7 @@ class JobMemory:
             floor_cores=spec.bounds.floor_cores,
             memory_bytes=spec.container.memory_bytes,
             gpus=spec.container.gpus,
+            requires=dict(spec.nodes),
             pulls=spec.container.pull_policy != "never",
             barred=barred,
             left=self._rest(prior) if record else prior.left(spec.container.image, 0.0),

@@ -6,7 +6,7 @@ Everything here can be lost: a new controller learns it again from reports.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from dlsched.cluster.core.job_memory import DesiredJob, JobMemory, Prior
 from dlsched.cluster.core.model import ClusterJob, ClusterSnapshot, NodeState, NodeSummary, Transit
@@ -36,6 +36,8 @@ class ClusterFacts:
     desired: Mapping[str, DesiredJob]
     unread: frozenset[str] = frozenset()
     """Jobs that are desired, too, but nothing else is known of them."""
+    labels: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """Of nodes."""
 
     def is_gone(self, job: str) -> bool:
         """Whether the job is no longer desired."""
@@ -192,6 +194,7 @@ class ClusterLedger:
                     memory_free_bytes=report.memory_free_bytes,
                     gpus_free=report.gpus_free,
                     images=report.images,
+                    labels=facts.labels.get(node, {}),
                     state=NodeState.SILENT if age_s > SILENT_S else state,
                     sharing=report.sharing,
                     age_s=age_s,

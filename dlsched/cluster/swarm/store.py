@@ -87,6 +87,7 @@ class SwarmStore:
                 draining=node.availability == "drain" or DRAIN in node.labels,
                 host=node.host,
                 address=node.address,
+                labels=node.labels,
                 manages=node.manages,
             )
             for node in sorted(self._calls.nodes(), key=lambda one: one.id)

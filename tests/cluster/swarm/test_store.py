@@ -368,13 +368,19 @@ def test_nodes_as_the_swarm_knows_them(swarm: PlayedSwarm, store: SwarmStore) ->
         Description={"Hostname": "a\x1b[2Jb" + "c" * 300},
     )
     swarm.add_node("node4", Status={"State": "unknown"}, Description=None)
-    swarm.add_node("node5", Status={"State": "ready", "Addr": "0.0.0.0"})
+    swarm.add_node(
+        "node5",
+        Status={"State": "ready", "Addr": "0.0.0.0"},
+        Spec={"Availability": "active", "Labels": {"data": "imagenet"}},
+    )
     assert store.nodes() == {
         "node1": Member("node1", True, False, "host-of-node1", "10.0.0.1"),
         "node2": Member("node2", False, False, "host-of-node2", "fd00::2", manages=False),
         "node3": Member("node3", True, True, ("a [2Jb" + "c" * 300)[:253], "fd00::3"),
         "node4": Member("node4", False, False, "", "", manages=False),
-        "node5": Member("node5", True, False, "host-of-node5", "", manages=False),
+        "node5": Member(
+            "node5", True, False, "host-of-node5", "", {"data": "imagenet"}, manages=False
+        ),
     }
     assert store.leader() == "node1"
 
