@@ -26,6 +26,7 @@ from benchmarks.publish.results import verdict
 from dlsched.cluster.controller import ClusterController, ClusterPorts
 from dlsched.cluster.core.decider import ClusterDecider
 from dlsched.cluster.core.job_memory import DesiredJob
+from dlsched.cluster.core.leases import leased
 from dlsched.cluster.core.ledger import ClusterLedger
 from dlsched.cluster.core.model import Evaluation, Left
 from dlsched.cluster.core.records import Holding, Order, Phase, Record, RecordState, Verb
@@ -45,6 +46,7 @@ ASKED_MS, ASKED_MIB, ASKED_PLACED_MS = 150.0, 200.0, 50.0
 CALIBRATION_STEPS = 1_000_000
 _MANAGER = "manager"
 _DIGEST = "one"
+_REST = "# of what else stands in a job file\n" * 20
 
 
 class Plant:
@@ -60,7 +62,10 @@ class Plant:
         self.orders = 0
         for name in names:
             jobs = [self._start(f"{name}-job-{number}", name) for number in range(JOBS_PER_NODE)]
-            holdings = tuple(Holding(one.name, 1, Phase.RUNNING, one.step) for one in jobs)
+            holdings = tuple(
+                Holding(one.name, 1, Phase.RUNNING, one.step, file=self.jobs[one.name].version)
+                for one in jobs
+            )
             self.reports[name] = NodeReport(name, CORES, holdings=holdings, jobs=tuple(jobs))
 
     def report(self, node: str, placed: Mapping[str, int]) -> NodeReport | None:
@@ -92,11 +97,13 @@ class Plant:
 
     def _desire(self, name: str) -> None:
         container = ContainerSpec(f"image-{self._draw.randrange(5)}")
-        self.jobs[name] = DesiredJob(JobSpec(name, container, digest=_DIGEST), self.now)
+        text = f"name: {name}\nimage: {container.image}\n" + _REST
+        self.jobs[name] = DesiredJob(JobSpec(name, container, digest=_DIGEST), self.now, text)
 
     def _start(self, name: str, node: str) -> JobReport:
         self._desire(name)
-        self.store.put(Record(name, RecordState.PLACED, node, digest=_DIGEST), None)
+        record = Record(name, RecordState.PLACED, node)
+        self.store.put(leased(record, self.jobs[name].spec), None)
         left_core_s = self._draw.lognormvariate(6.5, 1.0)
         return self._done(
             JobReport(
