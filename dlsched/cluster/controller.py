@@ -12,9 +12,10 @@ from dlsched.cluster.core.ending import RUNS
 from dlsched.cluster.core.following import RESERVED_S
 from dlsched.cluster.core.guards import REST_S
 from dlsched.cluster.core.job_memory import DesiredJob
-from dlsched.cluster.core.leases import Absent, absent_for, leased
+from dlsched.cluster.core.leases import Absent, absent_for, leased, weakened
 from dlsched.cluster.core.ledger import ClusterFacts, ClusterLedger
-from dlsched.cluster.core.model import NodeState
+from dlsched.cluster.core.model import ClusterSnapshot, NodeState
+from dlsched.cluster.core.occupancy import lacks
 from dlsched.cluster.core.rebuilding import held_twice, rebuilt
 from dlsched.cluster.core.records import (
     LIKELY_EPOCH_MAX,
@@ -141,6 +142,7 @@ class ClusterController:
         if self._rebuild(without_record, facts, stored, report):
             report.next_s = BUSY_S
             return
+        self._drop_unfit(snapshot)
         moves = [one for one in requests if one.verb is Wanted.MOVE]
         began = self._requests.by_hand(moves, snapshot, facts, report)
         if not began and not report.paused:
@@ -193,6 +195,15 @@ class ClusterController:
 
     # ------------------------------------------------------------------ act
 
+    def _drop_unfit(self, snapshot: ClusterSnapshot) -> None:
+        """Drop moves that have not begun, and whose target takes no such job any more."""
+        jobs = {one.name: one for one in snapshot.jobs}
+        nodes = {one.name: one for one in snapshot.nodes}
+        for name, (target, _) in list(self._moves.items()):
+            job, node = jobs.get(name), nodes.get(target)
+            if job is None or node is None or lacks(job, node) is not None:
+                del self._moves[name]
+
     def _decided(
         self,
         answer: ClusterAnswer,
@@ -222,7 +233,9 @@ class ClusterController:
         for job in sorted(stored):
             held = held_by.get(job, nowhere)
             desired = facts.desired.get(job)
-            absent = absent_for(stored[job].record, down_s, report.forgotten, paused=report.paused)
+            # One whose file cannot be read now could not be placed again.
+            paused = report.paused or (desired is None and job in facts.unread)
+            absent = absent_for(stored[job].record, down_s, report.forgotten, paused=paused)
             acts = self._acts(stored[job].record, held, facts, absent)
             while (write := acts.write) is not None:
                 if acts.failed:
@@ -266,17 +279,21 @@ class ClusterController:
         return Acts(begun.write, (*acts.orders, *begun.orders))
 
     def _changed(self, record: Record, desired: DesiredJob, held: Held) -> Record | None:
-        """The record, if its node goes by another file than is desired, or now goes by it."""
-        own = held.holdings.get(record.on)
-        if record.state is not RecordState.PLACED or own is None or own.epoch != record.epoch:
+        """The record, if its node goes by another file than is desired, or now goes by it, or may
+        get it with its next order."""
+        own, state = held.holdings.get(record.on), record.state
+        if state is RecordState.ENDED or (own is None and record.on not in held.answered):
             return None
-        if own.file == desired.version and own.phase in (*RUNS, Phase.ENDED):
-            present = leased(record, desired.spec)
-            return present if present != record else None
-        if own.file not in ("", desired.version) and own.phase in RUNS:
-            self._moves.pop(record.job, None)
-            return change_job(record)
-        return None
+        changed = None
+        if own is None or own.epoch < record.epoch:
+            changed = weakened(record, desired.spec)
+        elif state is RecordState.PLACED and own.epoch == record.epoch:
+            if own.file == desired.version and own.phase in (*RUNS, Phase.ENDED):
+                changed = leased(record, desired.spec)
+            elif own.file not in ("", desired.version) and own.phase in RUNS:
+                self._moves.pop(record.job, None)
+                changed = change_job(weakened(record, desired.spec))
+        return changed if changed != record else None
 
     def _next(self, record: Record, held: Held, waited_s: float, absent: Absent) -> Acts:
         return next_acts(record, held, waited_s, absent.gone, self._patience, absent.off)

@@ -207,6 +207,8 @@ def happened(record: Record, before: Record | None, failure: str, names: Mapping
     if state is RecordState.RETURNING:
         return f"returns to {at(record.on)}"
     if state is RecordState.ENDED:
+        if was is RecordState.ENDED and record.off:
+            return f"nothing of it runs on {at(record.on)} any more"
         if record.exit_code is None:
             return f"ends on {at(record.on)}: {record.why or 'it is no longer desired'}"
         code = f"exit code {record.exit_code}"

@@ -86,7 +86,7 @@ class SubmittedFolder:
         try:
             for spec in scan.specs:
                 line = self._submit(spec, scan.files[spec.name], everyones, submitted)
-                rejected += [line] if line else []
+                rejected += [line] if line and line not in rejected else []
             for job, one in own.items():
                 if self._is_removed(one, scan):
                     self._store.withdraw(job, self._by)
@@ -136,10 +136,6 @@ class SubmittedFolder:
             text = read_job_file(self._folder, file, stamp).text
             if carried_spec(text, file, self._presets).digest != spec.digest:
                 return None
-        except SpecError:
-            if kept is None:
-                raise
-            return None  # it was good, and the scan rejects it now
         except (Moved, OSError, ValueError):
             return None
         self._texts[spec.name] = spec.digest, stamp, text

@@ -192,7 +192,7 @@ class _WireReport:
             bounds.amount(one.foreign_cores, CORES_MAX),
             bounds.whole(one.memory_free_bytes),
             bounds.whole(one.gpus_free) or 0,
-            tuple(images[: bounds.IMAGES_MAX]),
+            tuple(images) if len(images) <= bounds.IMAGES_MAX else (),
             one.sharing,
             bounds.amount(one.age_s),
             tuple(map(_WireHolding.of, one.holdings[: bounds.JOBS_MAX])),

@@ -235,6 +235,7 @@ def test_a_record_is_removed_a_day_after_its_job_is_gone() -> None:
     world.round()
     world.holdings["a"] = [Holding("job", 1, Phase.FENCED)]
     world.round()
+    world.round()
     world.round(KEPT_S - 100.0)
     assert "job" in world.records
     world.round(200.0)

@@ -296,3 +296,13 @@ def test_a_job_whose_manager_is_none_any_more_is_told_and_taken_over(
     (manager.folder / "b.yaml").unlink()
     manager.settle()
     assert store.submissions() == {}
+
+
+def test_a_change_that_cannot_be_carried_is_rejected_every_time(manager: Manager) -> None:
+    manager.write("a.yaml", RESNET)
+    manager.settle()
+    manager.write("e.env", "A=1\n")
+    manager.write("a.yaml", f"{RESNET}env_file: e.env\n")
+    for _ in range(2):
+        (line,) = manager.settle().rejected
+        assert "an env_file stays on its host" in line

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from dlsched.cluster.core.job_memory import DesiredJob
+from dlsched.cluster.core.policies.spread import SpreadParameters
 from dlsched.cluster.core.records import (
     LIKELY_EPOCH_MAX,
     Holding,
@@ -18,7 +19,7 @@ from dlsched.cluster.core.records import (
 from dlsched.cluster.store import Member, MemoryStore, NotStorable
 from dlsched.cluster.waiting import LONG_S
 from dlsched.model.spec import Checkpoint
-from tests.cluster.test_controller import SPEC, World
+from tests.cluster.test_controller import SPEC, Moves, World, running
 
 LEASED = replace(
     SPEC,
@@ -190,3 +191,37 @@ def test_a_record_that_cannot_be_written_again_holds_up_no_other_job() -> None:
     world.want("liar", "third")
     world.round()
     assert world.records["first"].state is RecordState.ENDED
+
+
+def test_a_job_that_is_known_to_have_ended_does_not_wait_for_its_node() -> None:
+    world = World()
+    world.want("job")
+    world.round()
+    world.holdings["a"] = [Holding("job", 1, Phase.ENDED, exit_code=0)]
+    world.round()
+    world.jobs = {}
+    world.round()
+    world.holdings["a"] = [Holding("job", 1, Phase.FENCED)]
+    world.round()
+    del world.holdings["a"], world.store.members["a"]
+    world.want("job")
+    world.round()
+    assert (world.records["job"].on, world.last.waits) == ("b", {})
+
+
+def test_a_job_whose_file_cannot_be_read_waits_for_its_node() -> None:
+    world = World()
+    queued_by_its_lease(world)
+    world.jobs, world.unreadable = {}, {"job"}
+    for _ in range(60):
+        world.round()
+    assert world.records["job"].state is RecordState.PLACED
+
+
+def test_a_move_is_dropped_whose_target_drains_meanwhile() -> None:
+    world = World(Moves(SpreadParameters()))
+    running(world)
+    world.store.drain("b")
+    world.holdings["b"] = [Holding("job", 1, Phase.PREPARED)]
+    world.round()
+    assert world.records["job"].state is RecordState.PLACED

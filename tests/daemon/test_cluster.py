@@ -165,6 +165,7 @@ def test_a_job_file_becomes_a_placement_and_its_removal_an_end(
         "resnet: placed on gpu-1",
         "resnet: withdrawn, as its file was removed",
         "resnet: ends on gpu-1: it is no longer desired",
+        "resnet: nothing of it runs on gpu-1 any more",
     ]
 
 

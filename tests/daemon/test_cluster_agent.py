@@ -23,6 +23,7 @@ from dlsched.model.state import NodeView, Snapshot
 from dlsched.runtime.clock import SystemClock
 from tests.cluster.agent.played import PlayedEngine, PlayedNode
 from tests.cluster.agent.serving import asked, free_port, named
+from tests.cluster.agent.world import PlayedImages
 from tests.cluster.authority import Authority
 
 pytestmark = pytest.mark.process  # openssl
@@ -37,7 +38,8 @@ class NoJobs:
 
 def made(settings: Settings, certificates: Certificates) -> ClusterPart:
     node = PlayedNode(PlayedEngine())
-    return ClusterPart(settings, certificates, NoJobs(), node, SystemClock(), lambda: "fair")
+    clock, images = SystemClock(), PlayedImages()
+    return ClusterPart(settings, certificates, NoJobs(), node, images, clock, lambda: "fair")
 
 
 def test_a_node_outside_a_swarm_runs_on_and_answers_once_it_has_joined_one(tmp_path: Path) -> None:

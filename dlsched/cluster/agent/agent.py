@@ -15,7 +15,7 @@ from pathlib import Path
 from dlsched.cluster.agent.archives import Archives, differs
 from dlsched.cluster.agent.assignments import Assignment, Course, assignment_records, followed
 from dlsched.cluster.agent.contact import Contact, Leases, cut_off
-from dlsched.cluster.agent.given_jobs import GivenJobs, check
+from dlsched.cluster.agent.given_jobs import GivenJobs, check, parsed
 from dlsched.cluster.agent.ports import Checkpoints, NodeImages, NodeJobs, OrderRefused
 from dlsched.cluster.agent.reporting import NodeFacts, node_report
 from dlsched.cluster.core.following import (
@@ -192,8 +192,11 @@ class ClusterAgent:
             check(order, own, order.job in self._locals)
         except OrderRefused as refused:
             # Something may have changed since it came; then the next one like it is answered so.
-            if refused.is_for_good and order.verb is Verb.ARRIVE and order.source is None:
+            if refused.is_for_good:
                 self._refuse_start(order, own, str(refused), now_s)
+            return
+        if own is not None and self._is_over_already(order, own):
+            self._write(replace(own, epoch=order.epoch, text=order.text), now_s, begins=False)
             return
         phase = next_phase(None if own is None else (own.epoch, own.phase), order)
         lost = own is None and order.verb is Verb.GIVE_BACK
@@ -213,11 +216,24 @@ class ClusterAgent:
             self._node.clear(order.job, keeps=following.keeps)
 
     def _refuse_start(self, order: Order, own: Assignment | None, why: str, now_s: float) -> None:
-        """Never follow that order, and report why: the job starts elsewhere."""
-        if own is None or (own.phase in LEFT and own.epoch < order.epoch):
-            fence = replace(order, verb=Verb.CLEAR)
-            why = why.partition("\n")[0]
-            self._write(replace(followed(own, fence, Phase.FENCED), why=why), now_s)
+        """Report why that order is never followed: the job starts elsewhere, or stays there."""
+        if own is not None and (own.phase not in LEFT or own.epoch >= order.epoch):
+            return
+        fence = replace(order, verb=Verb.CLEAR)
+        refusal = replace(followed(own, fence, Phase.FENCED), why=why.partition("\n")[0])
+        if order.verb is Verb.PREPARE:
+            self._write(replace(refusal, phase=Phase.FAILED, confirmed=False), now_s)
+        elif order.verb is Verb.ARRIVE and order.source is None:
+            self._write(refusal, now_s)
+
+    def _is_over_already(self, order: Order, own: Assignment) -> bool:
+        """Whether the order has another file for a job that has ended, and it is the same job."""
+        if order.verb is not Verb.ARRIVE or order.source is not None or order.epoch <= own.epoch:
+            return False
+        if own.phase is not Phase.ENDED or own.exit_code is None:
+            return False
+        spec = self._given.spec_of(own)
+        return spec is not None and spec.digest == parsed(order.job, order.text).digest
 
     def _is_just_confirmed(self, own: Assignment) -> bool:
         """Whether the record says that it has arrived, and its file does not say so yet."""
@@ -332,7 +348,7 @@ class ClusterAgent:
         interrupted = failed and self._node.ended_with_engine(own.job)
         if view is not None and view.state in _OVER and not interrupted:
             code = 0 if view.state is JobState.FINISHED else None if untried else 1
-            why = view.reason or ""
+            why = view.reason or ("it could not be started" if untried else "")
             self._write(replace(own, phase=Phase.ENDED, exit_code=code, why=why), now_s)
         elif not own.confirmed and self._leases.is_over(own):
             self._fail(own, cut_off(own), now_s)
@@ -425,6 +441,8 @@ class ClusterAgent:
         course = self._courses.setdefault(own.job, Course(now_s))
         if begins:
             course.since_s, course.digest, course.problem = now_s, None, ""
+            if own.phase is not Phase.PREPARED:
+                course.has_image = ""
         return True
 
     def _forget(self, own: Assignment) -> None:

@@ -20,6 +20,9 @@ LEASE_S = 90.0
 """An agent ends leased jobs after this time without contact: nine of the controller's rounds, so
 that neither a new leader nor a restart of the agent ends them."""
 
+UNKNOWN_ENDS_S = 7200.0
+"""Of a record that does not say: a job file may ask for an hour to save itself, and one to end."""
+
 MARGIN_S = 80.0
 """Beside what a job may take to save itself and to end: for the cycles of an agent, SIGKILL where a
 job does not end, an order that is late, and a controller that asks for reports although it no
@@ -40,10 +43,19 @@ def leased(record: Record, spec: JobSpec) -> Record:
     return replace(record, digest=spec.digest, ends_s=ends_s, failover=failover)
 
 
+def weakened(record: Record, spec: JobSpec) -> Record:
+    """The record of a job that runs by another specification than that, or by that one already: its
+    node has not said which. Only what both allow counts."""
+    both = leased(record, spec)
+    ends_s = max(record.ends_s, both.ends_s) if record.ends_s else 0
+    failover = record.failover and both.failover
+    return replace(record, ends_s=ends_s, failover=failover)
+
+
 def over_s(record: Record) -> float:
     """Time since a node's last answer after which a leased job has ended there. Not so where the
     node's agent is dead, too, and its containers run on."""
-    return LEASE_S + record.ends_s + MARGIN_S if record.ends_s else math.inf
+    return LEASE_S + (record.ends_s or UNKNOWN_ENDS_S) + MARGIN_S
 
 
 class Absent(NamedTuple):

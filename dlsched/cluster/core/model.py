@@ -6,12 +6,16 @@ core-seconds. Work that is left says what a job needs on a node of speed 1.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 from dlsched.model.units import CORES_MIN
+
+_ID = re.compile("(sha256:)?[0-9a-f]{12,64}")
+"""Of an image."""
 
 
 class NodeState(StrEnum):
@@ -79,8 +83,10 @@ class NodeSummary:
     """Steps per core-second of a job here, relative to the cluster's typical node."""
 
     def has_image(self, image: str) -> bool:
-        """Whether it is there, or it is not known which are."""
-        return not self.images or image in self.images or _tagged(image) in self.images
+        """Whether it is there, or that is not known: which are, or an image by its digest or id."""
+        if not self.images or "@" in image or _ID.fullmatch(image):
+            return True
+        return image in self.images or _tagged(image) in self.images
 
     @property
     def free_cores(self) -> float:
@@ -219,6 +225,5 @@ class ClusterPolicy(Protocol):
 
 def _tagged(image: str) -> str:
     """The name by which an engine lists it."""
-    name = image.removeprefix("docker.io/").removeprefix("library/")
-    last = name.rpartition("/")[2]
-    return name if ":" in last or "@" in last else f"{name}:latest"
+    name = image.removeprefix("index.").removeprefix("docker.io/").removeprefix("library/")
+    return name if ":" in name.rpartition("/")[2] else f"{name}:latest"

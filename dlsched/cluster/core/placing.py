@@ -139,12 +139,19 @@ class _Rooms:
             self._reasons[shape][node] = self._occupancy.lacks(job, node)
 
 
-_Shape = tuple[float, int | None, int, tuple[tuple[str, str], ...]]
+_Shape = tuple[object, ...]
 
 
 def _shape(job: ClusterJob) -> _Shape:
     """All that decides whether it fits a node."""
-    return job.floor_cores, job.memory_bytes, job.gpus, tuple(job.requires.items())
+    return (
+        job.floor_cores,
+        job.memory_bytes,
+        job.gpus,
+        tuple(job.requires.items()),
+        None if job.pulls else job.image,
+        tuple(job.barred.items()),
+    )
 
 
 def _head(job: ClusterJob, occupancy: Occupancy) -> _Head | None:

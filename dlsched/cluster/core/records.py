@@ -105,7 +105,8 @@ class Record:
     failover: bool = False
     """Whether that file lets it start elsewhere once its lease has run out."""
     off: bool = False
-    """Whether it ended because its node was off, so that nothing is waited for there."""
+    """Of one that has ended: whether its node was off, or has fenced it, or it ended by itself.
+    Nothing of it runs there, so that its node is not waited for."""
 
     def wants_place(self, digest: str) -> bool:
         """Whether a desired job with this record and that digest waits for a node."""
@@ -117,7 +118,7 @@ def end_job(record: Record, why: str, *, off: bool = False) -> Record:
     """The record of a job that is no longer desired; it wins over any move. Its epoch stays known,
     so that late orders cannot start it again. `off`: its node is."""
     ended = replace(record, state=RecordState.ENDED, target=None, source=None, saved=None)
-    return replace(ended, exit_code=None, why=why, off=off)
+    return replace(ended, exit_code=None, why=why, off=off or record.exit_code is not None)
 
 
 def place_job(

@@ -34,6 +34,7 @@ is the present owner's; `-` stands for none or a lower epoch.
                        A running or ended e             placed on A e         -
     ended e            a node has it                    -                     clear it
                        A -, no exit code                -                     clear A e
+                       A fenced e, no exit code         ended, nothing awaited -
 
 A node is gone when a person declared it off, or when it is down and the lease of its jobs has run
 out (see `leases`), so that its agent has ended them. It is off for a job if it does not come back
@@ -172,7 +173,7 @@ def _placed(case: _Case) -> Acts:
     record, own = case.record, case.owner
     if _is(own, record.epoch, Phase.RUNNING) and len(case.held.holdings) == 1:
         return _NOTHING
-    orders = _clear_others(case, {record.on}, keeps=False)
+    orders = _clear_others(case, {record.on})
     if record.epoch == record.first and own is not None and own.epoch > record.epoch:
         return _caught_up(record, own)
     if _is(own, record.epoch, Phase.ENDED, Phase.FENCED):
@@ -289,8 +290,9 @@ def _ended(case: _Case) -> Acts:
     if record.exit_code is not None:
         return Acts(orders=_clear_others(case, {record.on}))
     orders = _clear_others(case, {record.on}, all_of_them=True)
-    fenced = own is not None and own.phase is Phase.FENCED and own.epoch >= record.epoch
-    if not case.answers or fenced:
+    if own is not None and own.phase is Phase.FENCED and own.epoch >= record.epoch:
+        return Acts(None if record.off else replace(record, off=True), orders)
+    if not case.answers:
         return Acts(orders=orders)
     epoch = record.epoch if own is None else max(own.epoch, record.epoch)
     return Acts(orders=(*orders, case.order(Verb.CLEAR, record.on, epoch)))
@@ -314,16 +316,20 @@ def _given_back(record: Record) -> Record:
 
 
 def _clear_others(
-    case: _Case, owners: Collection[str], *, all_of_them: bool = False, keeps: bool = True
+    case: _Case, owners: Collection[str], *, all_of_them: bool = False
 ) -> tuple[Order, ...]:
-    """Orders to remove what other nodes still hold of the job from earlier epochs."""
+    """Orders to remove what other nodes still hold of the job from earlier epochs. What the job has
+    written stays where no move has carried it on: of an earlier placement, and once it has ended.
+    """
+    record = case.record
+    ended = record.state is RecordState.ENDED
     return tuple(
-        replace(case.order(Verb.CLEAR, node, one.epoch), keeps=keeps)
+        replace(case.order(Verb.CLEAR, node, one.epoch), keeps=ended or one.epoch < record.first)
         for node, one in sorted(case.held.holdings.items())
         if node not in owners
         and one.phase is not Phase.FENCED
         # Room that is kept for the next move has the present epoch, and lapses by itself.
-        and (one.epoch < case.record.epoch or all_of_them)
+        and (one.epoch < record.epoch or all_of_them)
     )
 
 

@@ -60,6 +60,53 @@ def test_a_lease_that_is_withdrawn_counts_until_its_node_has_the_file(tmp_path: 
     assert world.runs_on("b")
 
 
+@pytest.mark.parametrize(
+    "text",
+    [SHARED, FAILOVER.replace("timeout: 30s", "timeout: 600s"), f"{FAILOVER}stop: {{grace: 600s}}"],
+)
+def test_only_what_both_files_allow_counts_until_its_node_has_said_which(
+    tmp_path: Path, text: str
+) -> None:
+    world = World(tmp_path, FAILOVER)
+    world.seconds(10)
+    change(world, text)
+    world.now += 1
+    world.controller.round()  # the order is sent
+    world.nodes["a"].cycle()  # and followed, but the node is cut off before it has said so
+    world.cut = {"a"}
+    world.store.members["a"] = replace(world.store.members["a"], up=False)
+    world.seconds(250)
+    assert world.record.on == "a", "it may run by the new file"
+
+
+def test_results_stay_where_the_next_run_begins_elsewhere(world: World) -> None:
+    moved_to_b(world)
+    node = world.nodes["b"]
+    node.engine.total_steps = node.engine.containers[JOB].step
+    world.seconds(5)
+    assert world.record.state is RecordState.ENDED
+    world.store.drain("b")
+    for one in world.nodes.values():
+        one.engine.acknowledged.clear()  # another run
+    change(world, TEXT.replace("deliver: 0.8", "deliver: 0.81"))
+    world.until(lambda: world.runs_on("a"))
+    world.seconds(10)
+    assert node.node.has_volume(JOB) and phase(world, "b") is Phase.FENCED
+
+
+def test_a_comment_does_not_start_a_job_again_that_ends_before_it_comes(world: World) -> None:
+    world.seconds(10)
+    node = world.nodes["a"]
+    node.engine.total_steps = node.engine.containers[JOB].step
+    change(world, f"{TEXT}# of the vision group\n")
+    world.loses = {len(world.sent) + 1}
+    world.now += 1
+    world.controller.round()
+    world.seconds(10)
+    assert (world.record.state, world.record.exit_code) == (RecordState.ENDED, 0)
+    assert node.engine.started_from == [0]
+
+
 @pytest.mark.parametrize("again", [False, True])
 def test_what_a_job_has_written_outlives_its_withdrawal_in_a_move(
     world: World, again: bool

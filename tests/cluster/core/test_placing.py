@@ -57,11 +57,13 @@ def test_each_requirement_has_its_reason_by_node() -> None:
         ("train:2", False),
         ("localhost:5000/train", False),
         ("localhost:5000/serve", True),
-        ("serve@sha256:bb", True),
+        ("train@sha256:bb", True),
+        ("sha256:" + "ab" * 32, True),
+        ("index.docker.io/train", True),
     ],
 )
 def test_an_image_that_may_not_be_pulled_must_be_there(image: str, there: bool) -> None:
-    listed = frozenset({"train:latest", "localhost:5000/serve:latest", "serve@sha256:bb"})
+    listed = frozenset({"train:latest", "localhost:5000/serve:latest"})
     nodes = [node("a", images=listed), node("b")]
     asks = job("x", image=image, pulls=False)
     seen = Occupancy(snapshot(nodes, [asks]))
@@ -69,6 +71,16 @@ def test_an_image_that_may_not_be_pulled_must_be_there(image: str, there: bool) 
     assert seen.lacks(asks, "a") == why
     assert seen.lacks(asks, "b") is None, "it is not known which it has"
     assert seen.lacks(replace(asks, pulls=True), "a") is None
+
+
+@pytest.mark.parametrize("names", [("bad", "good"), ("good", "bad")])
+def test_what_keeps_one_job_from_a_node_keeps_no_other_like_it(names: tuple[str, ...]) -> None:
+    nodes = [node("a", images=frozenset({"train:1"})), node("b", images=frozenset({"train:1"}))]
+    queue = [job(name, arrived_s=index) for index, name in enumerate(names)]
+    for change in ({"barred": {"a": "denied", "b": "denied"}}, {"pulls": False, "image": "x:1"}):
+        jobs = [replace(one, **change) if one.name == "bad" else one for one in queue]
+        found = place(Occupancy(snapshot(nodes, jobs)), fewest_jobs)
+        assert found.place.keys() == {"good"}
 
 
 def test_a_node_that_could_not_start_it_says_why() -> None:

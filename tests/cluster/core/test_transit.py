@@ -147,7 +147,18 @@ ROWS: list[tuple[str, Record, Told, Record | None, list[Order]]] = [
         "by its own epoch", replace(ENDED, exit_code=None),
         {"b": has(Phase.FENCED, 7)}, None, [order(Verb.CLEAR, "b", 8)],
     ),
-    ("its node is fenced", replace(ENDED, exit_code=None), {"b": has(Phase.FENCED, 8)}, None, []),
+    (
+        "its node is fenced", replace(ENDED, exit_code=None), {"b": has(Phase.FENCED, 8)},
+        replace(ENDED, exit_code=None, off=True), [],
+    ),
+    (
+        "that is known", replace(ENDED, exit_code=None, off=True), {"b": has(Phase.FENCED, 8)},
+        None, [],
+    ),
+    (
+        "an earlier placement's results stay", replace(MOVED, first=8),
+        {"a": has(Phase.ENDED, 7), "b": has(Phase.RUNNING, 8)}, None, [order(Verb.CLEAR, "a", 7)],
+    ),
     (
         "its node has a higher fence", FIRST, {"a": has(Phase.FENCED, 5)},
         replace(FIRST, epoch=6, first=6), [],

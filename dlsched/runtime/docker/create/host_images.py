@@ -16,6 +16,9 @@ from dlsched.runtime.docker.engine import Body, Engine, one_line
 LISTED_S = 60.0
 """Between listings: what they say costs or saves a pull, and nothing hangs on it."""
 
+ASKED_S = 60.0
+"""What came of a pull is too old, once it was not asked for so long."""
+
 
 class HostImages:
     """Implements NodeImages of `dlsched.cluster.agent.ports`; only for the loop's thread."""
@@ -31,7 +34,7 @@ class HostImages:
         self._fetches: dict[tuple[str, str], _Fetch] = {}
 
     def names(self) -> frozenset[str]:
-        """As last listed: tags, or digests where there are none; empty: not known yet."""
+        """Tags, as last listed; empty: not known yet."""
         if self._listing is None and self._now_s() - self._listed_s >= LISTED_S:
             self._listed_s = self._now_s()
             self._listing = begin(self._engine.images, "images")
@@ -45,9 +48,10 @@ class HostImages:
         """Have the image of such a container here, pulled if its policy wants that. None: that is
         under way; else the empty text, or why it cannot be had."""
         key = container.image, container.pull_policy
-        fetch = self._fetches.get(key)
-        if fetch is None:
+        fetch, now_s = self._fetches.get(key), self._now_s()
+        if fetch is None or (fetch.future.done() and now_s - fetch.asked_s > ASKED_S):
             fetch = self._fetches[key] = _Fetch(self.pulls, container)
+        fetch.asked_s = now_s
         if not fetch.future.done():
             return None
         del self._fetches[key]
@@ -65,6 +69,7 @@ class HostImages:
 class _Fetch:
     def __init__(self, images: Images, container: ContainerSpec) -> None:
         self.progress: Callable[[], str] = lambda: ""
+        self.asked_s = 0.0
 
         def take(progress: Callable[[], str]) -> None:
             self.progress = progress
@@ -75,12 +80,5 @@ class _Fetch:
 
 
 def _names(listed: list[Body]) -> list[str]:
-    """Tags, or of an image without one its digests. Older engines say `<none>` there."""
-    names = []
-    for one in listed:
-        tags, digests = (
-            [name for name in one.get(key) or () if "<none>" not in name]
-            for key in ("RepoTags", "RepoDigests")
-        )
-        names += tags or digests
-    return names
+    """Tags. Older engines say `<none>` where there is none."""
+    return [name for one in listed for name in one.get("RepoTags") or () if "<none>" not in name]

@@ -11,7 +11,7 @@ import pytest
 
 from dlsched.model.errors import EngineUnavailable
 from dlsched.model.spec import ContainerSpec
-from dlsched.runtime.docker.create.host_images import LISTED_S, HostImages
+from dlsched.runtime.docker.create.host_images import ASKED_S, LISTED_S, HostImages
 from dlsched.runtime.docker.engine import EngineRefused
 
 JOB = ContainerSpec("train:2")
@@ -70,13 +70,13 @@ def soon(holds: Callable[[], bool]) -> None:
         time.sleep(0.005)
 
 
-def test_names_are_tags_or_else_digests(images: HostImages, engine: FakeEngine) -> None:
+def test_names_are_tags(images: HostImages, engine: FakeEngine) -> None:
     engine.listed = [
         {"RepoTags": ["train:1", "train:2"], "RepoDigests": ["train@sha256:aa"]},
-        {"RepoTags": ["<none>:<none>"], "RepoDigests": ["<none>@<none>"]},
+        {"RepoTags": ["<none>:<none>"]},
         {"RepoTags": None, "RepoDigests": ["serve@sha256:bb"]},
     ]
-    soon(lambda: images.names() == {"train:1", "train:2", "serve@sha256:bb"})
+    soon(lambda: images.names() == {"train:1", "train:2"})
 
 
 def test_they_are_listed_now_and_then(
@@ -101,6 +101,22 @@ def test_an_image_is_pulled_meanwhile(images: HostImages, engine: FakeEngine) ->
     engine.may_pull.set()
     soon(lambda: images.fetch(JOB) == "")
     assert engine.there == {"train:2"} and images.progress(JOB) == ""
+
+
+def test_what_came_of_a_pull_that_nobody_asked_for_is_too_old(
+    images: HostImages, engine: FakeEngine, now: list[float]
+) -> None:
+    engine.refuses = "denied"
+    engine.may_pull.set()
+    assert images.fetch(JOB) is None
+    soon(lambda: images.progress(JOB) == "25 % of 4 MiB")
+    time.sleep(0.05)
+    engine.refuses = ""
+    engine.there.add("train:2")
+    now[0] = ASKED_S + 1.0
+    found: list[str | None] = []
+    soon(lambda: found.append(images.fetch(JOB)) or found[-1] is not None)
+    assert found[-1] == ""
 
 
 def test_one_that_is_there_is_not_pulled(images: HostImages, engine: FakeEngine) -> None:
