@@ -284,7 +284,7 @@ class ClusterController:
         own, state = held.holdings.get(record.on), record.state
         if state is RecordState.ENDED or (own is None and record.on not in held.answered):
             return None
-        changed = None
+        changed = record
         if own is None or own.epoch < record.epoch:
             changed = weakened(record, desired.spec)
         elif state is RecordState.PLACED and own.epoch == record.epoch:
@@ -293,7 +293,7 @@ class ClusterController:
             elif own.file not in ("", desired.version) and own.phase in RUNS:
                 self._moves.pop(record.job, None)
                 changed = change_job(weakened(record, desired.spec))
-        return changed if changed != record else None
+        return None if changed is record else changed
 
     def _next(self, record: Record, held: Held, waited_s: float, absent: Absent) -> Acts:
         return next_acts(record, held, waited_s, absent.gone, self._patience, absent.off)

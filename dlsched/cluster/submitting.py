@@ -34,8 +34,8 @@ def submit_file(
             if there is not None and there.by == by and there.name != file_name:
                 if (folder / there.name).is_file():
                     yield ("name",), f"{spec.name} is the job of {there.name}"
-            elif there is not None and there.by != by and can_withdraw(store.nodes(), there.by):
-                host = store.nodes()[there.by].host or there.by
+            elif there and there.by != by and can_withdraw(nodes := store.nodes(), there.by):
+                host = nodes[there.by].host or there.by
                 yield ("name",), f"manager {host} has submitted a job of that name"
             else:
                 store.check(Submission(spec.name, text, by, file_name))

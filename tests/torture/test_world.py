@@ -28,7 +28,7 @@ def test_a_file_that_is_being_written_is_not(tmp_path: Path, monkeypatch: pytest
 
     def writes_on(_: float) -> None:
         first.unlink(missing_ok=True)
-        second.touch()  # the next record's: another file, which nobody saw before
+        second.touch()  # the next record's: another file
 
     monkeypatch.setattr(time, "sleep", writes_on)
     assert staying([tmp_path]) == []

@@ -69,7 +69,7 @@ Wished = Mapping[str, Runs | Adopted | LeftAlone | Ended]
 
 
 def staying(folders: Sequence[Path], within_s: float = UNFINISHED_S) -> list[Path]:
-    """Unfinished and broken files that nobody removes within that time."""
+    """Unfinished and broken files that are still there after that time."""
     until_s = time.monotonic() + within_s
     left = _unfinished(folders)
     while left and time.monotonic() < until_s:

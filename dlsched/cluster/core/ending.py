@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from dlsched.cluster.core.following import RUNNING
-from dlsched.cluster.core.records import Phase, Record
+from dlsched.cluster.core.records import Phase, Record, is_fenced
 from dlsched.cluster.core.transit import Held
 
 RUNS = (*RUNNING, Phase.ARRIVING)
@@ -24,8 +24,7 @@ def may_run(
     if record.exit_code is not None or record.off or owner in gone:
         return None
     if owner in held.answered:
-        own = held.holdings.get(owner)
-        fenced = own is not None and own.phase is Phase.FENCED and own.epoch >= record.epoch
+        fenced = is_fenced(held.holdings.get(owner), record.epoch)
         return None if fenced else f"it is still being ended on {owner}"
     if members.get(owner):
         return f"{owner} does not answer, and may still run it: is dlsched running there?"

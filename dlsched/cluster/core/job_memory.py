@@ -6,7 +6,6 @@ import math
 import statistics
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import NamedTuple
 
 from dlsched.cluster.core.model import ClusterJob, Evaluation, Left
@@ -33,6 +32,7 @@ BARRED_S = 600.0
 """How long a job is not sent to a node again that could not start it."""
 _MOVED_SPREAD = 0.2
 """Half-width of the interval of a job that has not reported since its last move."""
+_NOWHERE: Mapping[str, str] = {}
 _NONE = JobReport("", unmovable="it has not reported yet")
 
 
@@ -150,8 +150,10 @@ class JobMemory:
             self.work_core_s = self.done_core_s + self.left.mid_core_s
         self.most_cores = max(self.most_cores, report.granted_cores)
 
-    def barred_at(self, now_s: float, digest: str) -> dict[str, str]:
+    def barred_at(self, now_s: float, digest: str) -> Mapping[str, str]:
         """Nodes that are not asked to start this specification of it now, and why."""
+        if not self.barred:
+            return _NOWHERE  # for most jobs, in every round
         return {
             node: one.why
             for node, one in self.barred.items()
@@ -163,7 +165,7 @@ class JobMemory:
         desired: DesiredJob,
         record: Record | None,
         prior: Prior,
-        barred: Mapping[str, str] = MappingProxyType({}),
+        barred: Mapping[str, str] = _NOWHERE,
     ) -> ClusterJob:
         """The job as policies get it; without a record it is queued, and this knows nothing."""
         spec, report = desired.spec, self.report or _NONE

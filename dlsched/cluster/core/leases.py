@@ -36,20 +36,28 @@ def is_leased(spec: JobSpec, *, confirmed: bool) -> bool:
 
 
 def leased(record: Record, spec: JobSpec) -> Record:
-    """The record of a job that runs by that specification."""
-    saves_s = spec.checkpoint.timeout_s if spec.checkpoint is not None else 0.0
-    ends_s = max(math.ceil(saves_s + spec.stop.grace_s), 1)
-    failover = spec.failover == "restart"
+    """The record of a job that runs by that specification; the same one where nothing differs."""
+    ends_s, failover = _terms(spec)
+    if (record.digest, record.ends_s, record.failover) == (spec.digest, ends_s, failover):
+        return record  # each round asks it of every job
     return replace(record, digest=spec.digest, ends_s=ends_s, failover=failover)
 
 
 def weakened(record: Record, spec: JobSpec) -> Record:
     """The record of a job that runs by another specification than that, or by that one already: its
-    node has not said which. Only what both allow counts."""
-    both = leased(record, spec)
-    ends_s = max(record.ends_s, both.ends_s) if record.ends_s else 0
-    failover = record.failover and both.failover
+    node has not said which. Only what both allow counts. The same one where nothing differs."""
+    ends_s, failover = _terms(spec)
+    ends_s = max(record.ends_s, ends_s) if record.ends_s else 0
+    failover = record.failover and failover
+    if (record.ends_s, record.failover) == (ends_s, failover):
+        return record
     return replace(record, ends_s=ends_s, failover=failover)
+
+
+def _terms(spec: JobSpec) -> tuple[int, bool]:
+    """`ends_s` and `failover` of a record."""
+    saves_s = spec.checkpoint.timeout_s if spec.checkpoint is not None else 0.0
+    return max(math.ceil(saves_s + spec.stop.grace_s), 1), spec.failover == "restart"
 
 
 def over_s(record: Record) -> float:

@@ -181,6 +181,11 @@ class Holding:
     """The `file_version` of the job file that it goes by; empty: not known."""
 
 
+def is_fenced(held: Holding | None, epoch: int) -> bool:
+    """Whether its node follows no order of that epoch any more, and nothing of it runs there."""
+    return held is not None and held.phase is Phase.FENCED and held.epoch >= epoch
+
+
 def is_unstarted(held: Holding) -> bool:
     """Whether its owner has not started it and will not: another node may have it."""
     ended = held.phase is Phase.ENDED and held.exit_code is None

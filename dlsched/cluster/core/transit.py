@@ -62,6 +62,7 @@ from dlsched.cluster.core.records import (
     Saved,
     Verb,
     end_job,
+    is_fenced,
 )
 
 _WAITS_FOR_OWNER = (RecordState.PLACED, RecordState.LEAVING, RecordState.RETURNING)
@@ -173,7 +174,7 @@ def _placed(case: _Case) -> Acts:
     record, own = case.record, case.owner
     if _is(own, record.epoch, Phase.RUNNING) and len(case.held.holdings) == 1:
         return _NOTHING
-    orders = _clear_others(case, {record.on})
+    orders = _clear_others(case)
     if record.epoch == record.first and own is not None and own.epoch > record.epoch:
         return _caught_up(record, own)
     if _is(own, record.epoch, Phase.ENDED, Phase.FENCED):
@@ -259,8 +260,7 @@ def _moving(case: _Case) -> Acts:
 
 def _undoing(case: _Case) -> Acts:
     record, own = case.record, case.owner
-    fenced = own is not None and own.phase is Phase.FENCED and own.epoch >= record.epoch
-    if fenced or record.on in case.gone:
+    if is_fenced(own, record.epoch) or record.on in case.gone:
         assert record.source is not None
         return Acts(
             replace(
@@ -287,10 +287,10 @@ def _ended(case: _Case) -> Acts:
     """One that ended by itself stays where it did, with its output, until its file is removed. Of
     any other its node keeps a fence: an order to start it may still be under way."""
     record, own = case.record, case.owner
+    orders = _clear_others(case)
     if record.exit_code is not None:
-        return Acts(orders=_clear_others(case, {record.on}))
-    orders = _clear_others(case, {record.on}, all_of_them=True)
-    if own is not None and own.phase is Phase.FENCED and own.epoch >= record.epoch:
+        return Acts(orders=orders)
+    if is_fenced(own, record.epoch):
         return Acts(None if record.off else replace(record, off=True), orders)
     if not case.answers:
         return Acts(orders=orders)
@@ -315,21 +315,20 @@ def _given_back(record: Record) -> Record:
     return replace(record, state=state, source=record.on, target=None, epoch=epoch)
 
 
-def _clear_others(
-    case: _Case, owners: Collection[str], *, all_of_them: bool = False
-) -> tuple[Order, ...]:
-    """Orders to remove what other nodes still hold of the job from earlier epochs. What the job has
-    written stays where no move has carried it on: of an earlier placement, and once it has ended.
-    """
+def _clear_others(case: _Case) -> tuple[Order, ...]:
+    """Orders to remove what other nodes still hold of the job from earlier epochs; of one that has
+    not ended by itself, from all. What the job has written stays where no move has carried it on:
+    of an earlier placement, and once it has ended."""
     record = case.record
     ended = record.state is RecordState.ENDED
+    withdrawn = ended and record.exit_code is None
     return tuple(
         replace(case.order(Verb.CLEAR, node, one.epoch), keeps=ended or one.epoch < record.first)
         for node, one in sorted(case.held.holdings.items())
-        if node not in owners
+        if node != record.on
         and one.phase is not Phase.FENCED
         # Room that is kept for the next move has the present epoch, and lapses by itself.
-        and (one.epoch < record.epoch or all_of_them)
+        and (one.epoch < record.epoch or withdrawn)
     )
 
 
