@@ -63,6 +63,14 @@ async def shows(pilot: Pilot[None], text: str) -> None:
     await until(pilot, lambda: any(text in line for line in screen_lines(app)))
 
 
+async def keys_shown(pilot: Pilot[None]) -> str:
+    """The line of keys, once it is painted: it is composed after the rest."""
+    app = pilot.app
+    assert isinstance(app, Top)
+    await until(pilot, lambda: screen_lines(app)[-1] != "")
+    return screen_lines(app)[-1]
+
+
 Played = Callable[[Pilot[None], GivenFeed], Awaitable[None]]
 Play = Callable[..., None]
 

@@ -19,7 +19,7 @@ from dlsched.cli.top.texts import NOTES_MAX
 from dlsched.model.cycle import CycleReport
 from dlsched.model.errors import Refused
 from dlsched.model.state import JobState
-from tests.cli.top.conftest import GivenFeed, Play, screen_lines, shows, until, view_of
+from tests.cli.top.conftest import GivenFeed, Play, keys_shown, screen_lines, shows, until, view_of
 from tests.cluster_status import example
 from tests.status_source import FakeSource, example_report, gpu_report, job
 
@@ -302,7 +302,7 @@ def test_n_shows_the_cluster_on_a_manager(play: Play, daemon: FakeSource) -> Non
     async def person(pilot: Pilot[None], feed: GivenFeed) -> None:
         app = pilot.app
         assert isinstance(app, Top)
-        assert "n Nodes" in screen_lines(app)[-1]
+        assert "n Nodes" in await keys_shown(pilot)
         await pilot.press("n")
         await shows(pilot, "4 nodes, 1 job, 1 waiting; policy adaptive")
         lines = screen_lines(app)
@@ -328,7 +328,7 @@ def test_without_a_cluster_n_does_nothing(play: Play, daemon: FakeSource) -> Non
     daemon.cluster_status = example()
 
     async def person(pilot: Pilot[None], feed: GivenFeed) -> None:
-        assert "Nodes" not in screen_lines(pilot.app)[-1]  # type: ignore[arg-type]
+        assert "Nodes" not in await keys_shown(pilot)
         await pilot.press("n")
         await pilot.pause()
         assert len(pilot.app.screen_stack) == 1
@@ -439,7 +439,7 @@ def test_all_widths_show_names_and_no_line_is_too_long(play: Play, width: int) -
             await pilot.press("g")
             await pilot.pause()
         if width >= 80:
-            assert screen_lines(app)[-1].endswith("q Quit"), "all keys are on the screen"
+            assert (await keys_shown(pilot)).endswith("q Quit"), "all keys are on the screen"
 
     play(person, view_of(example_report()), size=(width, 50))
 
@@ -460,7 +460,7 @@ def test_the_narrowest_terminal_has_targets_and_the_key_that_leaves(play: Play) 
         lines = screen_lines(pilot.app)  # type: ignore[arg-type]
         row = next(line for line in lines if line.startswith("digits-resn"))
         assert "81.7 ms / 50 ms  LATE +63%" in row
-        assert lines[-1].rstrip().endswith("q Quit")
+        assert (await keys_shown(pilot)).endswith("q Quit")
 
     play(person, view_of(example_report()), size=(60, 24))
 
@@ -469,7 +469,7 @@ def test_the_narrowest_terminal_has_targets_and_the_key_that_leaves(play: Play) 
 def test_on_a_manager_the_key_that_leaves_has_room_too(play: Play, columns: int) -> None:
     async def person(pilot: Pilot[None], feed: GivenFeed) -> None:
         await shows(pilot, "8 jobs | worst first")
-        keys = screen_lines(pilot.app)[-1]  # type: ignore[arg-type]
+        keys = await keys_shown(pilot)
         assert "q Quit" in keys, keys
         assert ("n Nodes" in keys) is (columns > 60), keys
 

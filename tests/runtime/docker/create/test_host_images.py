@@ -107,10 +107,9 @@ def test_what_came_of_a_pull_that_nobody_asked_for_is_too_old(
     images: HostImages, engine: FakeEngine, now: list[float]
 ) -> None:
     engine.refuses = "denied"
-    engine.may_pull.set()
     assert images.fetch(JOB) is None
-    soon(lambda: images.progress(JOB) == "25 % of 4 MiB")
-    time.sleep(0.05)
+    engine.may_pull.set()
+    soon(images._fetches[JOB.image, JOB.pull_policy].future.done)
     engine.refuses = ""
     engine.there.add("train:2")
     now[0] = ASKED_S + 1.0
