@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from dlsched import __version__
-from dlsched.cluster.agent.assignments import Assignment, assignment_records, has_assignments
+from dlsched.cluster.agent.assignments import Assignment, Assignments, has_assignments
 from dlsched.cluster.certificates import MANAGER, Certificates
 from dlsched.cluster.core.records import Phase
 from dlsched.cluster.https import Destination
@@ -72,7 +72,7 @@ def test_jobs_of_the_cluster_run_on_where_it_is_switched_off(tmp_path: Path) -> 
     state_dir = tmp_path / "state"
     assert not has_assignments(state_dir)
     text = "name: resnet\nimage: trainer:1\n"
-    assignment_records(state_dir).secure(Assignment("resnet", 3, Phase.RUNNING, text))
+    Assignments(state_dir, 0.0).write(Assignment("resnet", 3, Phase.RUNNING, text), 0.0)
     assert has_assignments(state_dir)
     part = made(Settings(state_dir=state_dir), Authority(tmp_path).files("node"))
     part.start()

@@ -13,18 +13,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dlsched.cluster.agent.archives import Archives, differs
-from dlsched.cluster.agent.assignments import Assignment, Course, assignment_records, followed
+from dlsched.cluster.agent.assignments import Assignment, Assignments, Course, followed
 from dlsched.cluster.agent.contact import Contact, Leases, cut_off
 from dlsched.cluster.agent.given_jobs import GivenJobs, check, parsed
 from dlsched.cluster.agent.ports import Checkpoints, NodeImages, NodeJobs, OrderRefused
 from dlsched.cluster.agent.reporting import NodeFacts, node_report
+from dlsched.cluster.agent.reserving import Reserving
 from dlsched.cluster.core.following import (
     CLEARED,
     GRANTED_S,
     KEPT_S,
-    LEFT,
     REFUSED_S,
-    RESERVED_S,
     RUNNING,
     next_phase,
 )
@@ -32,7 +31,7 @@ from dlsched.cluster.core.records import Order, Phase, Saved, Verb
 from dlsched.cluster.core.reports import NodeReport
 from dlsched.control.ledger.desired import Desired
 from dlsched.control.ports import Clock, DesiredSource
-from dlsched.model.alarms import Alarm, AlarmKey
+from dlsched.model.alarms import Alarm
 from dlsched.model.cycle import CycleReport
 from dlsched.model.errors import DlschedError, NotNow
 from dlsched.model.leaving import LeavingPhase
@@ -40,7 +39,6 @@ from dlsched.model.spec import Limits
 from dlsched.model.state import JobState, JobView
 
 GONE = "its file on this node is lost, and there is no container of it"
-KEEPS = "it keeps what an earlier run of {0} wrote: docker volume ls -f label=dlsched.job={0}"
 _OVER = (JobState.FINISHED, JobState.FAILED)
 
 
@@ -74,18 +72,17 @@ class ClusterAgent:
         self._options, self._inner, self._node = options, inner, node
         self._checkpoints, self._clock, self._digest_of = checkpoints, clock, digest_of
         self._images, self._policy, self._contact = images, policy, contact
-        self._held = assignment_records(options.state_dir)
-        self._given = GivenJobs(self._held)
+        self._began_s = now_s = clock.now_s()
+        self._held = Assignments(options.state_dir, now_s)
+        self._given = GivenJobs(self._held.files)
+        self._reserving = Reserving(self._held, self._given, node, images)
         self._leases = Leases(contact, self._given.spec_of)
         self._archives = Archives(options.state_dir)
         self._orders: queue.SimpleQueue[Order] = queue.SimpleQueue()
-        self._began_s = now_s = clock.now_s()
         self._confirmed: Mapping[str, int] = {}
-        self._courses = {job: Course(now_s) for job in self._held.all()}
         self._locals: frozenset[str] = frozenset()
         self._members: frozenset[str] = frozenset()
         self._views: Mapping[str, JobView] = {}
-        self._unwritten: str | None = None
         self._last: NodeReport | None = None
         self._last_s = now_s
         self._resume()
@@ -121,7 +118,7 @@ class ClusterAgent:
 
     def checkpoint(self, job: str, epoch: int, peer: str) -> Path | None:
         """The archive of a job that is away, for the one node that it moves to."""
-        own, course = self._held.of(job), self._courses.get(job)
+        own, course = self._held.of(job), self._held.courses.get(job)
         if own is None or course is None or own.phase is not Phase.AWAY:
             return None
         granted = peer == own.target and peer in self._members and epoch == own.epoch + 1
@@ -143,12 +140,13 @@ class ClusterAgent:
         """Go on with every job, by what this cycle showed."""
         now_s = self._clock.now_s()
         self._views = {one.name: one for one in report.snapshot.jobs}
-        for own in list(self._held.all().values()):
-            course = self._courses[own.job]
+        for own in self._held.all():
+            course = self._held.courses[own.job]
             if own.phase is Phase.FENCED:
                 self._fenced(own, course, now_s)
             elif own.phase is Phase.PREPARED:
-                self._prepared(own, course, now_s)
+                is_local = own.job in self._locals
+                self._reserving.step(own, course, now_s, is_local=is_local)
             elif own.phase is Phase.ARRIVING:
                 self._arriving(own, course, now_s)
             elif own.phase is Phase.FAILED:
@@ -159,7 +157,7 @@ class ClusterAgent:
             return  # its containers are not known yet
         self._last = node_report(
             report,
-            {own.job: self._shown(own) for own in self._held.all().values()},
+            {own.job: self._shown(own) for own in self._held.all()},
             self._locals,
             NodeFacts(self._policy(), self._images.names()),
             self._given.spec_of,
@@ -171,18 +169,15 @@ class ClusterAgent:
 
     def running(self) -> list[str]:
         """Jobs that the cluster has given this node, and that run here."""
-        return sorted(own.job for own in self._held.all().values() if own.phase in RUNNING)
+        return sorted(own.job for own in self._held.all() if own.phase in RUNNING)
 
     def _shown(self, own: Assignment) -> Assignment:
-        problem = self._courses[own.job].problem
+        problem = self._held.courses[own.job].problem
         return replace(own, why=problem) if problem else own
 
     def alarms(self) -> tuple[Alarm, ...]:
         """Broken files, and a disk that takes no more of them."""
-        unwritten = self._unwritten
-        key = AlarmKey.RECORD_NOT_WRITTEN
-        more = () if unwritten is None else (Alarm("cluster", key, unwritten),)
-        return (*self._held.alarms, *more)
+        return self._held.alarms()
 
     # ------------------------------------------------------------------ orders
 
@@ -193,10 +188,10 @@ class ClusterAgent:
         except OrderRefused as refused:
             # Something may have changed since it came; then the next one like it is answered so.
             if refused.is_for_good:
-                self._refuse_start(order, own, str(refused), now_s)
+                self._reserving.refuse(order, own, str(refused), now_s)
             return
         if own is not None and self._is_over_already(order, own):
-            self._write(replace(own, epoch=order.epoch, text=order.text), now_s, begins=False)
+            self._held.write(replace(own, epoch=order.epoch, text=order.text), now_s, begins=False)
             return
         phase = next_phase(None if own is None else (own.epoch, own.phase), order)
         lost = own is None and order.verb is Verb.GIVE_BACK
@@ -206,7 +201,7 @@ class ClusterAgent:
         if lost and order.job not in self._views and not self._node.is_aside(order.job):
             # Without a spec, so that it is not started from the beginning.
             following = Assignment(order.job, order.epoch, Phase.ENDED, exit_code=1, why=GONE)
-        if not self._write(following, now_s):
+        if not self._held.write(following, now_s):
             return
         if own is not None and (phase in CLEARED or self._is_just_confirmed(own)):
             self._drop_incoming(own)
@@ -214,17 +209,6 @@ class ClusterAgent:
             self._node.give_back(order.job)
         elif order.verb is Verb.CLEAR or (phase is Phase.ARRIVING and order.source is None):
             self._node.clear(order.job, keeps=following.keeps)
-
-    def _refuse_start(self, order: Order, own: Assignment | None, why: str, now_s: float) -> None:
-        """Report why that order is never followed: the job starts elsewhere, or stays there."""
-        if own is not None and (own.phase not in LEFT or own.epoch >= order.epoch):
-            return
-        fence = replace(order, verb=Verb.CLEAR)
-        refusal = replace(followed(own, fence, Phase.FENCED), why=why.partition("\n")[0])
-        if order.verb is Verb.PREPARE:
-            self._write(replace(refusal, phase=Phase.FAILED, confirmed=False), now_s)
-        elif order.verb is Verb.ARRIVE and order.source is None:
-            self._write(refusal, now_s)
 
     def _is_over_already(self, order: Order, own: Assignment) -> bool:
         """Whether the order has another file for a job that has ended, and it is the same job."""
@@ -241,10 +225,10 @@ class ClusterAgent:
 
     def _resume(self) -> None:
         """Tell the runtime, before its first cycle, what an earlier agent has written."""
-        for own in list(self._held.all().values()):
+        for own in self._held.all():
             if self._leases.ended(own):
-                self._fail(own, cut_off(own), self._clock.now_s())
-        held = self._held.all().values()
+                self._held.fail(own, cut_off(own), self._clock.now_s())
+        held = self._held.all()
         away = (Phase.AWAY, *CLEARED)
         aside = {
             own.job: self._archives.outgoing(own)
@@ -261,7 +245,7 @@ class ClusterAgent:
 
     def _lost(self, job: str, source: str) -> Path | None:
         """The archive of a job of the cluster whose file is lost: another node may have it."""
-        lost = source == str(self._held.path(job)) and self._held.of(job) is None
+        lost = source == str(self._held.files.path(job)) and self._held.of(job) is None
         return self._archives.of_lost(job) if lost else None
 
     # ------------------------------------------------------------------ steps
@@ -270,46 +254,20 @@ class ClusterAgent:
         self._archives.remove_incoming(own)
         # Epochs begin again after it: not where an earlier one has a volume.
         if now_s > course.since_s + KEPT_S and not self._node.has_volume(own.job):
-            self._forget(own)
-
-    def _prepared(self, own: Assignment, course: Course, now_s: float) -> None:
-        """Pull its image while it still runs elsewhere."""
-        spec = self._given.spec_of(own)
-        if own.job in self._locals or now_s > course.since_s + RESERVED_S:
-            self._lapse(own, now_s)
-        elif self._node.has_volume(own.job):
-            self._fail(replace(own, confirmed=False), KEEPS.format(own.job), now_s)
-        elif spec is not None and course.has_image != spec.container.image:
-            problem = self._images.fetch(spec.container)
-            course.problem = ""
-            if problem == "":
-                course.has_image = spec.container.image
-            elif problem is None:
-                progress = self._images.progress(spec.container)
-                course.problem = f"pulling its image: {progress or 'looking for it'}"
-            else:  # not confirmed, as it was never here
-                self._fail(replace(own, confirmed=False), problem, now_s)
-
-    def _lapse(self, own: Assignment, now_s: float) -> None:
-        """Keep no room any more. Orders of earlier epochs stay refused, this epoch's is not."""
-        if own.epoch == 1:
-            self._forget(own)
-        else:
-            fence = Assignment(own.job, own.epoch - 1, Phase.FENCED)
-            self._write(fence, now_s)
+            self._held.forget(own)
 
     def _arriving(self, own: Assignment, course: Course, now_s: float) -> None:
         if own.source is None or own.saved is None:
-            self._write(replace(own, phase=Phase.RUNNING), now_s)
+            self._held.write(replace(own, phase=Phase.RUNNING), now_s)
             return
         if own.job in self._views:
             return  # what is left of an earlier stay is still being removed
         if self._leases.is_over(own):
             self._drop_incoming(own)
-            self._fail(own, cut_off(own), now_s)
+            self._held.fail(own, cut_off(own), now_s)
             return
         if own.saved.file:
-            if self._write(replace(own, phase=Phase.RUNNING), now_s):
+            if self._held.write(replace(own, phase=Phase.RUNNING), now_s):
                 self._bring(own)
             return
         archive, most_bytes = self._archives.incoming(own), self._options.checkpoint_max_bytes
@@ -317,7 +275,7 @@ class ClusterAgent:
             self._checkpoints.begin(own.source, own.job, own.epoch, archive, most_bytes)
             problem = self._checkpoints.fetched(own.job, own.epoch)
             if problem:
-                self._fail(own, f"its checkpoint does not come: {problem}", now_s)
+                self._held.fail(own, f"its checkpoint does not come: {problem}", now_s)
             elif problem is not None:
                 course.digest = self._digest_of(archive)
         elif course.digest.done():
@@ -330,50 +288,49 @@ class ClusterAgent:
             course.digest = None
             if problem is not None:
                 self._archives.remove_incoming(own)
-                self._fail(own, problem, now_s)
-            elif self._write(replace(own, phase=Phase.RUNNING), now_s):
+                self._held.fail(own, problem, now_s)
+            elif self._held.write(replace(own, phase=Phase.RUNNING), now_s):
                 self._bring(own)
 
     def _running(self, own: Assignment, course: Course, now_s: float) -> None:
         view = self._views.get(own.job)
         if self._is_just_confirmed(own):
             own = replace(own, confirmed=True)
-            if self._write(own, now_s, begins=False):
+            if self._held.write(own, now_s, begins=False):
                 self._archives.remove_incoming(own)
         untried = own.untried and (view is None or view.container_id is None)
         if own.untried and not untried:
             own = replace(own, untried=False)
-            self._write(own, now_s, begins=False)
+            self._held.write(own, now_s, begins=False)
         failed = view is not None and view.state is JobState.FAILED
         interrupted = failed and self._node.ended_with_engine(own.job)
         if view is not None and view.state in _OVER and not interrupted:
             code = 0 if view.state is JobState.FINISHED else None if untried else 1
             why = view.reason or ("it could not be started" if untried else "")
-            self._write(replace(own, phase=Phase.ENDED, exit_code=code, why=why), now_s)
+            self._held.write(replace(own, phase=Phase.ENDED, exit_code=code, why=why), now_s)
         elif not own.confirmed and self._leases.is_over(own):
-            self._fail(own, cut_off(own), now_s)
+            self._held.fail(own, cut_off(own), now_s)
         elif own.phase is not Phase.SAVING and self._leases.is_over(own):
-            self._write(replace(own, phase=Phase.SAVING, why=cut_off(own)), now_s)
+            self._held.write(replace(own, phase=Phase.SAVING, why=cut_off(own)), now_s)
         elif interrupted and own.phase is not Phase.SAVING:
             self._node.start_again(own.job)
         elif own.phase is Phase.SAVING:
             self._saving(own, view, now_s)
         elif own.phase is Phase.REFUSED and now_s > course.since_s + REFUSED_S:
-            self._write(replace(own, phase=Phase.RUNNING, why=""), now_s)
+            self._held.write(replace(own, phase=Phase.RUNNING, why=""), now_s)
 
     def _failed(self, own: Assignment, course: Course, now_s: float) -> None:
         """Go on where the record says that it had arrived before its lease ran out here: then no
         other node has it. One that had is only given back by an order, once it has ended."""
         view = self._views.get(own.job)
-        if own.source is None and not own.confirmed:  # no room could be made for it
-            if now_s > course.since_s + REFUSED_S:
-                self._lapse(own, now_s)
+        if own.source is None and not own.confirmed:
+            self._reserving.failed(own, course, now_s)
         elif own.confirmed and self._leases.binds(own):
             if view is None or not view.state.holds:
-                self._write(replace(own, phase=Phase.AWAY, saved=None), now_s)
+                self._held.write(replace(own, phase=Phase.AWAY, saved=None), now_s)
         elif self._confirmed.get(own.job) == own.epoch and not self._leases.is_over(own):
             runs = replace(own, phase=Phase.RUNNING, confirmed=True, why="")
-            if self._write(runs, now_s):
+            if self._held.write(runs, now_s):
                 self._bring(runs)
 
     def _saving(self, own: Assignment, view: JobView | None, now_s: float) -> None:
@@ -391,23 +348,23 @@ class ClusterAgent:
             self._refuse(own, leaving.why, now_s)
             self._node.give_back(own.job)
         elif leaving.phase is LeavingPhase.ENDED:
-            self._write(replace(own, phase=Phase.RUNNING), now_s)  # its view says how
+            self._held.write(replace(own, phase=Phase.RUNNING), now_s)  # its view says how
             self._node.give_back(own.job)
         elif leaving.phase is LeavingPhase.AWAY:
             saved = Saved(leaving.step or 0, leaving.sha256, leaving.size_bytes, leaving.file)
-            self._write(replace(own, phase=Phase.AWAY, saved=saved), now_s)
+            self._held.write(replace(own, phase=Phase.AWAY, saved=saved), now_s)
 
     def _refuse(self, own: Assignment, why: str, now_s: float) -> None:
         """It is not away: it runs on, but where another node may get it."""
         if self._leases.is_over(own):
-            self._fail(own, cut_off(own), now_s)
+            self._held.fail(own, cut_off(own), now_s)
         else:
-            self._write(replace(own, phase=Phase.REFUSED, why=why), now_s)
+            self._held.write(replace(own, phase=Phase.REFUSED, why=why), now_s)
 
     def _bring(self, own: Assignment) -> None:
         """Let the job's next container begin with the archive that has come, or with its file in
         shared storage."""
-        source = str(self._held.path(own.job))
+        source = str(self._held.files.path(own.job))
         try:
             if own.saved is not None and own.saved.file:
                 file, size_bytes = own.saved.file, own.saved.size_bytes
@@ -415,40 +372,10 @@ class ClusterAgent:
                 return
             self._node.bring(own.job, own.epoch, self._archives.incoming(own), source)
         except OSError as error:
-            now_s = self._clock.now_s()
-            self._fail(own, f"its checkpoint cannot be unpacked: {error.strerror or error}", now_s)
+            problem = f"its checkpoint cannot be unpacked: {error.strerror or error}"
+            self._held.fail(own, problem, self._clock.now_s())
 
     def _drop_incoming(self, own: Assignment) -> None:
         """Its checkpoint comes no more, or is needed no more."""
         self._checkpoints.end(own.job)
         self._archives.remove_incoming(own)
-
-    def _fail(self, own: Assignment, why: str, now_s: float) -> None:
-        self._write(replace(own, phase=Phase.FAILED, why=why), now_s)
-
-    # ------------------------------------------------------------------ durable files
-
-    def _write(self, own: Assignment, now_s: float, *, begins: bool = True) -> bool:
-        """Whether the file was written; else nothing has changed, and the next cycle tries again.
-
-        `begins`: a new phase begins with it."""
-        try:
-            self._held.secure(own)
-        except OSError as error:
-            self._unwritten = f"{own.job}: an order is not followed: {error}"
-            return False
-        self._unwritten = None
-        course = self._courses.setdefault(own.job, Course(now_s))
-        if begins:
-            course.since_s, course.digest, course.problem = now_s, None, ""
-            if own.phase is not Phase.PREPARED:
-                course.has_image = ""
-        return True
-
-    def _forget(self, own: Assignment) -> None:
-        try:
-            self._held.lift(own.job)
-        except OSError as error:
-            self._unwritten = f"{own.job}: its file cannot be removed: {error}"
-            return
-        del self._courses[own.job]

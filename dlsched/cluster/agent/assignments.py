@@ -1,4 +1,4 @@
-"""The durable file of each job that the cluster has given this node: what orders were followed."""
+"""Which orders were followed: the durable file of each job that the cluster has given this node."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 
 from dlsched.cluster.core.following import CLEARED
 from dlsched.cluster.core.records import Order, Phase, Saved, Verb
+from dlsched.model.alarms import Alarm, AlarmKey
 from dlsched.model.spec import NAME
 from dlsched.store.records import Records
 
@@ -69,15 +70,63 @@ class Course:
     """The image that is here, of a job that is to come."""
 
 
-def assignment_records(state_dir: Path) -> Records[Assignment]:
-    """All of them by job. Raises OSError."""
-    return Records(
-        state_dir / FOLDER / "jobs",
-        Assignment,
-        lambda one: one.job,
-        NAME,
-        "its container is left alone until the cluster's controller gives the job to a node again",
-    )
+class Assignments:
+    """All of them, with the course of each; changed by the loop's thread alone."""
+
+    def __init__(self, state_dir: Path, now_s: float) -> None:
+        """Raises OSError."""
+        self.files: Records[Assignment] = Records(
+            state_dir / FOLDER / "jobs",
+            Assignment,
+            lambda one: one.job,
+            NAME,
+            "its container is left alone until the cluster's controller gives the job to a node "
+            "again",
+        )
+        """To be read by any thread."""
+        self.courses = {job: Course(now_s) for job in self.files.all()}
+        self._unwritten: str | None = None
+
+    def all(self) -> list[Assignment]:
+        return list(self.files.all().values())
+
+    def of(self, job: str) -> Assignment | None:
+        return self.files.of(job)
+
+    def write(self, own: Assignment, now_s: float, *, begins: bool = True) -> bool:
+        """Whether the file was written; else nothing has changed, and the next cycle tries again.
+
+        `begins`: a new phase begins with it."""
+        try:
+            self.files.secure(own)
+        except OSError as error:
+            self._unwritten = f"{own.job}: an order is not followed: {error}"
+            return False
+        self._unwritten = None
+        course = self.courses.setdefault(own.job, Course(now_s))
+        if begins:
+            course.since_s, course.digest, course.problem = now_s, None, ""
+            if own.phase is not Phase.PREPARED:
+                course.has_image = ""
+        return True
+
+    def fail(self, own: Assignment, why: str, now_s: float) -> None:
+        self.write(replace(own, phase=Phase.FAILED, why=why), now_s)
+
+    def forget(self, own: Assignment) -> None:
+        try:
+            self.files.lift(own.job)
+        except OSError as error:
+            self._unwritten = f"{own.job}: its file cannot be removed: {error}"
+            return
+        del self.courses[own.job]
+
+    def alarms(self) -> tuple[Alarm, ...]:
+        """Broken files, and a disk that takes no more of them."""
+        unwritten = self._unwritten
+        key = AlarmKey.RECORD_NOT_WRITTEN
+        more = () if unwritten is None else (Alarm("cluster", key, unwritten),)
+        return (*self.files.alarms, *more)
 
 
 def has_assignments(state_dir: Path) -> bool:

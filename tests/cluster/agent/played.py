@@ -143,7 +143,7 @@ class PlayedNode:
             self._start_again(one)
 
     def clear(self, job: str, *, keeps: bool) -> None:
-        if not keeps:
+        if not keeps or not self.has_volume(job):
             self.brought.pop(job, None)
             self.expected.pop(job, None)
         if self._leaving.pop(job, None) is not None:

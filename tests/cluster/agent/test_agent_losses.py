@@ -32,7 +32,7 @@ def test_a_disk_that_takes_nothing_follows_nothing(
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patched:
-        patched.setattr(agent._held, "secure", full)
+        patched.setattr(agent._held.files, "secure", full)
         world.seconds(3)
         assert not world.runs_on("a")
         (alarm,) = agent.alarms()
@@ -177,7 +177,8 @@ def test_an_agent_that_is_killed_at_a_write_goes_on(
         return killed
 
     for node in world.nodes.values():
-        monkeypatch.setattr(node.agent._held, "secure", killing(node.agent._held.secure))
+        files = node.agent._held.files
+        monkeypatch.setattr(files, "secure", killing(files.secure))
     world.seconds(MOVABLE_S)
     world.move("b")
     world.seconds(20)

@@ -174,7 +174,7 @@ class Troubles(RuleBasedStateMachine):
 
 def _kill_at(node: NodeUnderTest, write: int, after: bool) -> None:
     """Kill the present agent at its next writes but so many."""
-    held, secure = node.agent._held, node.agent._held.secure
+    held, secure = node.agent._held.files, node.agent._held.files.secure
     left = write
 
     def killed(own: Assignment) -> None:
