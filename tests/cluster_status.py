@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from dlsched.api.cluster_schema import ClusterStatus, EventRow, JobRow, NodeRow, QueueRow
+from dlsched.api.cluster_schema import (
+    ClusterStatus,
+    DifferenceRow,
+    EventRow,
+    JobRow,
+    NodeRow,
+    QueueRow,
+    ShadowRow,
+)
 from dlsched.cluster.status import SCHEMA_VERSION
 
 JOB = JobRow(
@@ -22,6 +30,17 @@ JOB = JobRow(
     unmovable="",
     why="gains 190 s",
     events=(EventRow("2026-01-01T00:00:00.000Z", "placed on gpu-1"),),
+)
+SHADOW = ShadowRow(
+    policy="specon",
+    same=12,
+    different=3,
+    failed=0,
+    late=0,
+    problem="",
+    differences=(
+        DifferenceRow("2026-01-01T00:00:00.000Z", "vgg", "left waiting", "placed on twin", "room"),
+    ),
 )
 
 
@@ -44,6 +63,7 @@ def example() -> ClusterStatus:
         manager="n1",
         leader="n1",
         policy="adaptive",
+        shadow=SHADOW,
         written_at=now,
         observed_at=now,
         nodes=nodes,

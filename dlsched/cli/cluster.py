@@ -44,6 +44,7 @@ cluster.add_command(replay)
 @cluster.command(short_help="Run the controller on a manager, in the foreground.")
 @options.config
 @click.option("--policy", metavar="NAME", help="The policy that places and moves jobs.")
+@click.option("--shadow", metavar="NAME", help="A policy whose decisions are only shown.")
 @click.option("--watch", metavar="DIR", type=_FOLDER, help="Folder of job files to submit.")
 @click.option("--state-dir", metavar="DIR", type=_FOLDER, help="Has the controller's lock.")
 @click.option("--run-dir", metavar="DIR", type=_FOLDER, help="The status file is in DIR-cluster.")
@@ -52,6 +53,7 @@ cluster.add_command(replay)
 def run(
     config: Path | None,
     policy: str | None,
+    shadow: str | None,
     watch: Path | None,
     log_format: str | None,
     **flags: Any,
@@ -62,12 +64,16 @@ def run(
     manager leads the swarm, it also chooses a node for each job and moves few of them. It touches
     no container itself: the nodes' agents do. When it ends, all jobs run on.
 
+    `dlsched cluster status` shows what the shadow policy would have done otherwise.
+
     \b
     Examples:
       dlsched cluster run
       dlsched cluster run --policy spread --watch ./jobs
+      dlsched cluster run --policy spread --shadow adaptive
     """
-    given = {"cluster.policy": policy, "cluster.watch": watch, "log.format": log_format}
+    given = {"cluster.policy": policy, "cluster.shadow": shadow, "cluster.watch": watch}
+    given["log.format"] = log_format
     settings = options.settings(config, {**flags, **given})
     from dlsched.daemon import cluster as controller
     from dlsched.daemon.cluster_wiring import connect

@@ -24,6 +24,7 @@ from dlsched import __version__
 from dlsched.cluster.core.decider import ClusterAnswer, present_in
 from dlsched.cluster.core.guards import GuardMemory
 from dlsched.cluster.core.model import ClusterSnapshot, Move
+from dlsched.cluster.core.shadow import Shadowed
 from dlsched.cluster.round_report import RoundReport
 from dlsched.store.journal.schema import (
     newer,
@@ -67,6 +68,14 @@ class Decided:
 
 
 @dataclass(frozen=True, slots=True)
+class ShadowDecided:
+    """What a shadow policy would have done, after the guards."""
+
+    policy: str
+    decided: Decided
+
+
+@dataclass(frozen=True, slots=True)
 class _Basis:
     """What a decision followed from, beside the snapshot."""
 
@@ -92,6 +101,8 @@ class RecordedRound(_Basis):
     decided: Decided
     digest: str
     """Of the snapshot."""
+    shadow: ShadowDecided | None = None
+    """None: there was none, or it did not answer in time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,11 +113,13 @@ class _Asked:
     snapshot: ClusterSnapshot
     hosts: Mapping[str, str]
     answer: ClusterAnswer
+    shadowed: Shadowed | None
 
 
 _SNAPSHOT = TypeAdapter(ClusterSnapshot)
 _BASIS = TypeAdapter(_Basis)
 _DECIDED = TypeAdapter(Decided)
+_SHADOW = TypeAdapter(ShadowDecided)
 
 
 class RoundJournal:
@@ -127,19 +140,21 @@ class RoundJournal:
         self._present: object = None
         self._last_s: float | None = None
 
-    def take(self, report: RoundReport, wall_time: str) -> None:
+    def take(self, report: RoundReport, wall_time: str, shadowed: Shadowed | None = None) -> None:
         """Queue the round, if it gets a row."""
         snapshot, answer = report.snapshot, report.answer
         if snapshot is None or not answer.asked:
             return
         present, last_s = present_in(snapshot), self._last_s
         approved = answer.approved
-        happened = approved.place or approved.moves or approved.refused or answer.failure
+        happened = bool(approved.place or approved.moves or approved.refused or answer.failure)
+        if shadowed is not None:
+            happened |= bool(shadowed.new or shadowed.answer.failure)
         due = last_s is None or not 0.0 <= snapshot.now_s - last_s < EVERY_S
         if happened or due or present != self._present:
             self._present, self._last_s = present, snapshot.now_s
             hosts = {name: one.host for name, one in report.members.items() if one.host}
-            self._writer.write(_Asked(wall_time, snapshot, hosts, answer))
+            self._writer.write(_Asked(wall_time, snapshot, hosts, answer, shadowed))
 
     def problem(self) -> str | None:
         """What is wrong with the journal now, in one line; None: nothing."""
@@ -263,7 +278,11 @@ class _Store:
             before.failures,
         )
         decided = _text(_DECIDED.dump_python(decided_of(answer), mode="json"))
-        packed = zlib.compress(f"{text}\n{_text(_BASIS.dump_python(basis, mode='json'))}".encode())
+        parts = [text, _text(_BASIS.dump_python(basis, mode="json"))]
+        if (shadowed := asked.shadowed) is not None:
+            shadow = ShadowDecided(shadowed.policy, decided_of(shadowed.answer))
+            parts.append(_text(_SHADOW.dump_python(shadow, mode="json")))
+        packed = zlib.compress("\n".join(parts).encode())
         round_ = (snapshot.round, snapshot.now_s, asked.wall_time)
         return (*round_, _digest(text), decided, packed)
 
@@ -299,7 +318,8 @@ def _decoded(row: int, wall_time: str, digest: str, decision: str, packed: bytes
     text, _, rest = unpacking.decompress(packed, _ROW_BYTES_MAX).decode().partition("\n")
     if not unpacking.eof or _digest(text) != digest:
         raise ValueError("its snapshot is not the one that was recorded")
-    basis = _BASIS.validate_python(json.loads(rest))
+    based_on, _, shadow = rest.partition("\n")
+    basis = _BASIS.validate_python(json.loads(based_on))
     return RecordedRound(
         **{one.name: getattr(basis, one.name) for one in fields(basis)},
         row=row,
@@ -307,6 +327,7 @@ def _decoded(row: int, wall_time: str, digest: str, decision: str, packed: bytes
         snapshot=_SNAPSHOT.validate_python(json.loads(text)),
         decided=_DECIDED.validate_python(json.loads(decision)),
         digest=digest,
+        shadow=_SHADOW.validate_python(json.loads(shadow)) if shadow else None,
     )
 
 

@@ -24,6 +24,7 @@ from dlsched.cluster.core.model import (
     NodeSummary,
     Transit,
 )
+from dlsched.cluster.core.shadow import Otherwise, Shadowed
 from dlsched.cluster.journal import EVERY_S, RecordedRound, RoundJournal, RoundReader
 from dlsched.cluster.round_report import RoundReport
 from dlsched.cluster.store import Member
@@ -111,6 +112,25 @@ def test_a_round_is_read_exactly_as_it_was(journal: RoundJournal, path: Path) ->
     assert (one.decided.failure, one.hosts) == ("it failed", {"n1": "gpu-1"})
     assert (one.policy, one.options) == ("adaptive?moves=true", {"round_s": 5.0})
     assert (one.wall_time, one.snapshot.round) == (AT, 3)
+    assert one.shadow is None
+
+
+def test_a_row_has_what_the_shadow_decided(journal: RoundJournal, path: Path) -> None:
+    journal.take(report(SNAPSHOT), AT, Shadowed("specon", ANSWER))
+    later = report(replace(SNAPSHOT, now_s=SNAPSHOT.now_s + 1.0))
+    journal.take(later, AT, Shadowed("specon", ANSWER))  # a failure
+    sound = replace(ANSWER, failure=None)
+    journal.take(later, AT, Shadowed("specon", sound))  # as before
+    otherwise = Otherwise("vgg", "-", "n1", None, "least")
+    journal.take(later, AT, Shadowed("specon", sound, (otherwise,)))
+    journal.flush()
+    first, failed, last = (one.shadow for one in rows(path))
+    assert first is not None and last is not None
+    assert (first, first.policy) == (failed, "specon")
+    assert (first.decided.place, first.decided.why) == ({"vgg": "n1"}, {"vgg": "least"})
+    assert first.decided.moves == ANSWER.approved.moves
+    assert (first.decided.failure, last.decided.failure) == ("it failed", None)
+    assert [one.decided.place for one in rows(path)] == [{}] * 3
 
 
 def test_a_round_in_which_nothing_happens_has_a_row_once_a_minute(

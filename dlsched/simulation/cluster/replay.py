@@ -13,11 +13,9 @@ from pydantic import TypeAdapter
 from dlsched.cluster.core.decider import DeciderState, decided
 from dlsched.cluster.core.model import ClusterPolicy
 from dlsched.cluster.core.registry import load
+from dlsched.cluster.core.shadow import STAYS, actions
 from dlsched.cluster.journal import Decided, RecordedRound, decided_of
 from dlsched.model.errors import PolicyError
-
-STAYS = "-"
-"""Neither placed nor moved."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +99,7 @@ class ClusterReplay:
     def _differences(
         self, recorded: RecordedRound, done: Decided, would: Decided
     ) -> Iterator[Difference]:
-        was, now = _actions(done), _actions(would)
+        was, now = actions(done), actions(would)
         exact = self._own is None
         jobs = was.keys() | now.keys()
         if exact:
@@ -118,12 +116,6 @@ class ClusterReplay:
                     after,
                     _reason(would, job),
                 )
-
-
-def _actions(decided: Decided) -> dict[str, str]:
-    """The node by job: where it is placed, or moves to."""
-    moved = {move.job: f"{'back ' if move.undo else ''}> {move.target}" for move in decided.moves}
-    return {**decided.place, **moved}
 
 
 def _reason(decided: Decided, job: str) -> str:

@@ -70,7 +70,9 @@ export class Hosts {
     const leads = cluster.leader === cluster.manager; // another one knows no nodes and no jobs
     const counts = [`${ready} of ${plural(total("nodes"), "host")} ready`, plural(total("jobs"), "job"), `${plural(moving, "move")} under way`, `${total("queue")} waiting`];
     setText($("hosts-note"), [
-      ...leads ? counts : [], `policy ${cluster.policy}`, observedS === null ? "" : `${seconds(Math.round(observedS))} old`,
+      ...leads ? counts : [], `policy ${cluster.policy}`,
+      cluster.shadow === null ? "" : `shadow ${cluster.shadow.policy}: ${cluster.shadow.same} decided alike, ${cluster.shadow.different} otherwise`,
+      observedS === null ? "" : `${seconds(Math.round(observedS))} old`,
     ].filter(Boolean).join(", "));
     this.#trouble([
       old ? `This is ${writtenS === null ? "of an unknown time" : `${seconds(writtenS)} old`}: the controller on this host has ended, or hangs.` : "",
