@@ -120,7 +120,7 @@ class Torture:
         self._store = SwarmStore(SwarmCalls(self._engine), instance)
 
     def begin(self) -> None:
-        """Daemons, controller, and jobs that run."""
+        """Daemons, controller, and jobs that have something to lose."""
         for host in self.hosts:
             host.start("run")
         self.hosts[0].start("cluster", "run")
@@ -128,7 +128,7 @@ class Torture:
             job = f"training-{number}"
             file = self.hosts[0].cluster / f"{job}.yaml"
             file.write_text(training_file(job, BASE, STEPS, SIZE_BYTES))
-        until(lambda: self._count() == JOBS, 120.0, "all jobs to run")
+        until(lambda: self._saved() == JOBS, 120.0, "all jobs to have saved a checkpoint")
 
     def empty(self, source: Host, target: Host, faults: Sequence[str]) -> Drain:
         """Drain a host, with these faults meanwhile, one after the other."""
@@ -191,8 +191,10 @@ class Torture:
         time.sleep(AWAY_S)
         host.start(*words)
 
-    def _count(self) -> int:
-        return sum(len(host.running()) for host in self.hosts)
+    def _saved(self) -> int:
+        """Jobs that run and have acknowledged a checkpoint."""
+        jobs = ((host, job) for host in self.hosts for job in host.running())
+        return sum(any(line.startswith("saved ") for line in host.notes(job)) for host, job in jobs)
 
     def _emptied(self, source: Host, target: Host) -> bool:
         return not source.running() and len(target.running()) == JOBS
