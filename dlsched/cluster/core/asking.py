@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import NamedTuple
 
 from dlsched.cluster.core.model import (
+    Alternative,
     ClusterDecision,
     ClusterMemory,
     ClusterPolicy,
@@ -67,6 +69,12 @@ def refuse_nonsense(decision: object) -> None:
             move.target, str
         ):
             raise PolicyError(f"{shown(repr(move))} is no Move")
+    for job, later_s in decision.forecasts_s.items():
+        if not isinstance(later_s, int | float) or not math.isfinite(later_s):
+            raise PolicyError(f"forecasts_s of {shown(str(job))} must be a finite number")
+    for others in decision.alternatives.values():
+        if not all(isinstance(one, Alternative) and isinstance(one.refused, str) for one in others):
+            raise PolicyError("alternatives must be Alternatives by job")
     moved = [move.job for move in decision.moves]
     if len(set(moved)) < len(moved):
         raise PolicyError("a job moves twice")

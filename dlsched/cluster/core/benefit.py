@@ -179,6 +179,6 @@ def undo(
     if returns_s >= stays_s:
         return None
     return (
-        f"back to {source}: {measured / speed:.2f} of its speed there; "
-        f"ends in {returns_s:.0f} s instead of {stays_s:.0f} s"
+        f"{measured / speed:.2f} of its speed on {source}; "
+        f"ends in {returns_s:.0f} s there instead of {stays_s:.0f} s"
     )

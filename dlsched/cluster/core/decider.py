@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from dlsched.cluster.core.asking import ask
 from dlsched.cluster.core.guards import Approved, GuardMemory, guard
 from dlsched.cluster.core.model import (
+    Alternative,
     ClusterDecision,
     ClusterMemory,
     ClusterPolicy,
@@ -37,6 +38,9 @@ class ClusterAnswer:
     failure: str | None = None
     before: DeciderState = field(default_factory=DeciderState)
     """What it followed from."""
+    forecasts_s: Mapping[str, float] = field(default_factory=dict)
+    alternatives: Mapping[str, tuple[Alternative, ...]] = field(default_factory=dict)
+    """Both as in the decision."""
 
 
 class ClusterDecider:
@@ -79,7 +83,15 @@ def decided(
     asked = ask(policy, snapshot, before.memory, before.failures)
     decision = asked.decision
     approved = guard(snapshot, decision, before.guards)
-    answer = ClusterAnswer(approved, dict(decision.why), True, asked.failure, before)
+    answer = ClusterAnswer(
+        approved,
+        dict(decision.why),
+        True,
+        asked.failure,
+        before,
+        decision.forecasts_s,
+        decision.alternatives,
+    )
     after = DeciderState(decision.memory, approved.memory, asked.failures)
     return answer, after, decision.next_s
 

@@ -34,6 +34,8 @@ class Odd:
         (ClusterDecision(why=[]), "why must be a mapping"),  # type: ignore[arg-type]
         (ClusterDecision(moves=(("r", "b"),)), "is no Move"),  # type: ignore[arg-type]
         (ClusterDecision(moves=(Move("r", "b"), Move("r", "a"))), "a job moves twice"),
+        (ClusterDecision(forecasts_s={"r": float("nan")}), "forecasts_s of 'r' must be a finite"),
+        (ClusterDecision(alternatives={"r": ("b",)}), "must be Alternatives by job"),  # type: ignore[dict-item]
         (ClusterDecision(next_s=float("nan")), "next_s is nan, must be 0.1 to 3600"),
     ],
 )

@@ -117,7 +117,7 @@ def undone(
 
 def test_a_move_is_undone_where_the_job_is_much_slower() -> None:
     # 800 core-s at 0.5 of the speed take 400 s here, 10 + 200 s there.
-    text = "back to A: 0.50 of its speed there; ends in 210 s instead of 400 s"
+    text = "0.50 of its speed on A; ends in 210 s there instead of 400 s"
     assert undone(5.0) == text
     assert undone(7.1) is None
     assert undone(None) is None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar, NamedTuple
 
 from dlsched.cluster.core.benefit import (
@@ -17,6 +17,8 @@ from dlsched.cluster.core.benefit import (
 from dlsched.cluster.core.draining import moves_off
 from dlsched.cluster.core.least_added import LeastAdded
 from dlsched.cluster.core.model import (
+    ALTERNATIVES_MAX,
+    Alternative,
     ClusterDecision,
     ClusterMemory,
     ClusterSnapshot,
@@ -129,13 +131,14 @@ class AdaptivePolicy:
             forecasts.refresh(move.target)
         found = place(occupancy, chooser.choose)
         why |= found.why
+        best = _Best()
         if rule.moves and not moves:
             for node in set(found.place.values()):
                 forecasts.refresh(node)
-            chosen, texts = self._best_moves(forecasts)
-            moves += chosen
-            why |= texts
-            for move in chosen:
+            best = self._best_moves(forecasts)
+            moves += best.moves
+            why |= best.why
+            for move in best.moves:
                 job = occupancy.jobs[move.job]
                 if job.node is not None and job.steps_per_core_s is not None:
                     moved[job.name] = Moved(job.name, job.node, move.target, job.steps_per_core_s)
@@ -145,33 +148,50 @@ class AdaptivePolicy:
             why=why,
             memory=AdaptiveMemory(tuple(moved.values()), tuple(speeds)),
             next_s=SOON_S if found.more else rule.round_s,
+            forecasts_s=best.forecasts_s,
+            alternatives=best.alternatives,
         )
 
-    def _best_moves(self, forecasts: Forecasts) -> tuple[list[Move], dict[str, str]]:
+    def _best_moves(self, forecasts: Forecasts) -> _Best:
         """The moves that gain enough, the best first; guards take one. And the reasons, also of
         the best move of each job that gains too little."""
-        best: dict[str, Effect] = {}
-        for one in _considered(forecasts, self.parameters.end_weight):
-            if one.job not in best or best[one.job].gain_s < one.gain_s:
-                best[one.job] = one
-        ranked = sorted(best.values(), key=lambda one: (-one.gain_s, one.job))
-        moves: list[Move] = []
-        why: dict[str, str] = {}
+        found = _Best()
+        by_job, full = _considered(forecasts, self.parameters.end_weight)
+        for effects in by_job.values():
+            effects.sort(key=lambda one: -one.gain_s)
+        likely = [effects[0] for effects in by_job.values()]
+        ranked = sorted(likely, key=lambda one: (-one.gain_s, one.job))
         for index, one in enumerate(ranked):
             problem = self._lacks(one, forecasts)
+            rest = full.get(one.job, [])
+            others = [
+                Alternative(
+                    other.target,
+                    self._lacks(other, forecasts)
+                    or f"gains {other.gain_s:.0f} s, less than to {one.target}",
+                    other.gain_s,
+                )
+                for other in by_job[one.job][1:]
+            ]
             if problem is not None:
-                why[one.job] = f"stays: to {one.target} it {problem}"
+                found.why[one.job] = f"stays: to {one.target} it {problem}"
+                others.insert(0, Alternative(one.target, problem, one.gain_s))
+            found.alternatives[one.job] = (*others, *rest)[:ALTERNATIVES_MAX]
+            if problem is not None:
                 continue
-            moves.append(Move(one.job, one.target))
-            why[one.job] = (
+            found.moves.append(Move(one.job, one.target))
+            found.forecasts_s[one.job] = one.own_after_s - one.own_before_s
+            found.why[one.job] = (
                 f"{one.source}>{one.target}: gains {one.gain_s:.0f} s; ends in "
                 f"{one.own_after_s:.0f} s instead of {one.own_before_s:.0f} s, the cluster in "
                 f"{one.end_after_s:.0f} s instead of {one.end_before_s:.0f} s"
             )
             if index + 1 < len(ranked):
                 other = ranked[index + 1]
-                why[one.job] += f"; next {other.job} to {other.target}: {other.gain_s:.0f} s"
-        return moves, why
+                found.why[one.job] += f"; next {other.job} to {other.target}: {other.gain_s:.0f} s"
+        for name in full.keys() - by_job.keys():
+            found.alternatives[name] = tuple(full[name])
+        return found
 
     def _lacks(self, likely: Effect, forecasts: Forecasts) -> str | None:
         """What the move lacks with the likely, the least or the most work left; None: nothing."""
@@ -188,8 +208,21 @@ class AdaptivePolicy:
         return None
 
 
-def _considered(forecasts: Forecasts, end_weight: float) -> list[Effect]:
-    """The effects of all moves between the nodes that end last and those that end first."""
+@dataclass(frozen=True, slots=True)
+class _Best:
+    """The moves that gain enough, and what else was considered."""
+
+    moves: list[Move] = field(default_factory=list)
+    why: dict[str, str] = field(default_factory=dict)
+    forecasts_s: dict[str, float] = field(default_factory=dict)
+    alternatives: dict[str, tuple[Alternative, ...]] = field(default_factory=dict)
+
+
+def _considered(
+    forecasts: Forecasts, end_weight: float
+) -> tuple[dict[str, list[Effect]], dict[str, list[Alternative]]]:
+    """The effects of all moves between the nodes that end last and those that end first, by job;
+    and nodes that would have been among them, but cannot take the job."""
     occupancy = forecasts.occupancy
     now_s = occupancy.snapshot.now_s
     leaving = {one.source for one in occupancy.transits.values()}
@@ -198,7 +231,8 @@ def _considered(forecasts: Forecasts, end_weight: float) -> list[Effect]:
     ready.sort(key=lambda name: (forecasts.last(name), name))
     sources = [name for name in ready if name not in leaving][-_PAIRED:]
     targets = [name for name in ready if name not in arriving]
-    found: list[Effect] = []
+    found: dict[str, list[Effect]] = {}
+    full: dict[str, list[Alternative]] = {}
     for source in sources:
         for job in occupancy.on[source]:
             fixed = job.unmovable is not None or known_left(job) is None
@@ -206,13 +240,25 @@ def _considered(forecasts: Forecasts, end_weight: float) -> list[Effect]:
                 continue
             if now_s < job.rests_until_s:
                 continue
-            fits = (
-                name for name in targets if name != source and occupancy.lacks(job, name) is None
-            )
-            for target, _ in zip(fits, range(_PAIRED), strict=False):
-                left_core_s = occupancy.left[job.name].mid_core_s
-                found.append(effect(forecasts, job, source, target, left_core_s, end_weight))
-    return found
+            left_core_s = occupancy.left[job.name].mid_core_s
+            effects: list[Effect] = []
+            refused: list[Alternative] = []
+            for target in targets:
+                if target == source:
+                    continue
+                lack = occupancy.lacks(job, target)
+                if lack is None:
+                    one = effect(forecasts, job, source, target, left_core_s, end_weight)
+                    effects.append(one)
+                    if len(effects) == _PAIRED:
+                        break
+                elif len(refused) < ALTERNATIVES_MAX:
+                    refused.append(Alternative(target, lack))
+            if effects:
+                found[job.name] = effects
+            if refused:
+                full[job.name] = refused
+    return found, full
 
 
 def _to_judge(moved: Moved, occupancy: Occupancy) -> bool:

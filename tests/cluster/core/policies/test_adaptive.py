@@ -6,6 +6,8 @@ from typing import Any
 import pytest
 
 from dlsched.cluster.core.model import (
+    ALTERNATIVES_MAX,
+    Alternative,
     ClusterDecision,
     ClusterJob,
     ClusterSnapshot,
@@ -40,6 +42,33 @@ def test_vector_b() -> None:
         "next j1 to B: 790 s"
     )
     assert decide(snapshot(PAIR, equal_jobs("A", "A", "B", "B"))).moves == ()
+
+
+def test_a_move_has_the_forecast_of_its_jobs_own_end() -> None:
+    found = decide(snapshot(PAIR, equal_jobs("A", "A", "A", "A")))
+    assert found.forecasts_s["j0"] == pytest.approx(-190)
+    assert set(found.forecasts_s) == {move.job for move in found.moves}
+
+
+def test_alternatives_say_which_rule_refused_each_node() -> None:
+    nodes = [node("A"), node("B"), node("C"), node("D", 1.0), node("E", 1.0)]
+    jobs = [replace(one, floor_cores=2.0) for one in equal_jobs("A", "A", "A", "A", "C", "C", "C")]
+    found = decide(snapshot(nodes, jobs))
+    assert found.moves[0] == Move("j0", "B")
+    floor = "its floor is 2.00 cores of 1.00"
+    assert [one.node for one in found.alternatives["j0"]] == ["C", "D", "E"]
+    kept, *full = found.alternatives["j0"]
+    # Sums 1600 + 900 -> 900 + 1190 + 403.3; the end 400 -> 403.3.
+    gain_s = pytest.approx(6.67 - 10, abs=0.01)
+    assert kept == Alternative("C", "gains -3 s of more than 20 s", gain_s)
+    assert full == [Alternative("D", floor), Alternative("E", floor)]
+    # Of one that stays the best move is among them, and where none fits the nodes that lack room.
+    stays = decide(snapshot(PAIR, equal_jobs("A", "A", "B", "B"))).alternatives["j0"]
+    assert [(one.node, (one.gain_s or 0) < 0) for one in stays] == [("B", True)]
+    tight = [replace(one, floor_cores=2.0) for one in equal_jobs("A", "A")]
+    found = decide(snapshot([node("A"), *[node(f"n{index}", 1.0) for index in range(9)]], tight))
+    assert len(found.alternatives["j0"]) == ALTERNATIVES_MAX
+    assert {one.refused for one in found.alternatives["j0"]} == {floor}
 
 
 @pytest.mark.parametrize("sharing", Sharing)
@@ -146,7 +175,7 @@ def test_the_speed_before_a_move_is_remembered_with_it() -> None:
 def test_a_move_to_a_slow_node_is_undone_and_the_speed_remembered() -> None:
     found, memory = judged(5.0)
     assert found.moves == (Move("m", "A", undo=True),)
-    assert found.why["m"].startswith("back to A: 0.50 of its speed there")
+    assert found.why["m"].startswith("0.50 of its speed on A; ends in ")
     assert memory == AdaptiveMemory((), (Speed("torch", "B", 0.5, NOW_S + 7200),))
     # A job of the same image now expects that speed there: 800 core-s on 4 cores, twice as long.
     placed = decide(snapshot(PAIR, [job("q", image="torch")]), memory=memory)
