@@ -19,9 +19,10 @@ from prometheus_client.openmetrics import exposition as openmetrics
 from prometheus_client.registry import Collector
 
 from dlsched.api.cluster_schema import ClusterStatus
+from dlsched.api.histogram import Histogram
 from dlsched.api.metrics import METRICS
 from dlsched.api.metrics.metric import JOBS_MAX, Kind, Metric, Scene, Series
-from dlsched.api.metrics.totals import BOUNDS_S, Histogram, Totals
+from dlsched.api.metrics.totals import Totals
 from dlsched.api.schema import JobStatus
 from dlsched.api.status import node_status
 from dlsched.model.errors import DlschedError
@@ -134,9 +135,9 @@ def _plain(
 
 def _histogram(metric: Metric, series: Iterable[Series]) -> Family:
     made = HistogramMetricFamily(metric.full_name, metric.meaning, labels=metric.labels)
-    bounds = (*map(str, BOUNDS_S), "+Inf")
     for labels, value in series:
         assert isinstance(value, Histogram)
+        bounds = (*map(str, value.bounds_s), "+Inf")
         buckets = list(zip(bounds, map(float, accumulate(value.counts)), strict=True))
         made.add_metric(_texts(labels), buckets, value.sum_s)
     return made
