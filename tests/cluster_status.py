@@ -5,14 +5,18 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 from dlsched.api.cluster_schema import (
+    AlternativeRow,
     ClusterStatus,
+    ClusterTotals,
     DifferenceRow,
     EventRow,
     JobRow,
+    MoveRow,
     NodeRow,
     QueueRow,
     ShadowRow,
 )
+from dlsched.api.histogram import Histogram
 from dlsched.cluster.status import SCHEMA_VERSION
 
 JOB = JobRow(
@@ -30,6 +34,28 @@ JOB = JobRow(
     unmovable="",
     why="gains 190 s",
     events=(EventRow("2026-01-01T00:00:00.000Z", "placed on gpu-1"),),
+    moved=(
+        MoveRow(
+            "2026-01-01T00:10:00.000Z",
+            "n3",
+            "n1",
+            "undone",
+            "gains 790 s",
+            "0.58 of its speed on twin",
+            -190.4,
+            None,
+            pending=False,
+        ),
+    ),
+    alternatives=(AlternativeRow("n2", "its agent does not report", None),),
+)
+TOTALS = ClusterTotals(
+    completed=3,
+    failed=1,
+    withdrawn=0,
+    undone=1,
+    forecast_error=Histogram.over((10.0, 100.0)).with_one(30.0),
+    rounds=Histogram.over((0.1, 1.0)).with_one(0.05).with_one(0.3),
 )
 SHADOW = ShadowRow(
     policy="specon",
@@ -72,4 +98,5 @@ def example() -> ClusterStatus:
         asked=(),
         rejected=("a.yaml:3:9: weight: 'no' is not a number",),
         alarms=(),
+        totals=TOTALS,
     )

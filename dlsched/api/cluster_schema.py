@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from dlsched.api.histogram import Histogram
+
 
 @dataclass(frozen=True)
 class NodeRow:
@@ -38,6 +40,42 @@ class EventRow:
 
 
 @dataclass(frozen=True)
+class MoveRow:
+    """One move of a job to another node."""
+
+    at: str
+    """When the job was asked to leave. RFC 3339, UTC."""
+    source: str
+    target: str
+    outcome: str
+    """under way, completed, failed, withdrawn (the job ended before, or was no longer desired), or
+    undone: completed, and taken back as the job was slower."""
+    why: str
+    """The policy's reason; empty: a person asked for it, or it is not known."""
+    problem: str
+    """Why it failed or was undone."""
+    forecast_s: float | None
+    """How much later the job ends itself by the policy's forecast; negative: earlier. None: there
+    is none."""
+    measured_s: float | None
+    """The same by what was measured: when the job ends by its steps a second since, and when it
+    would have ended by those before. None: not known."""
+    pending: bool
+    """Whether `measured_s` may still become known."""
+
+
+@dataclass(frozen=True)
+class AlternativeRow:
+    """A node to which the policy considered to move a job, and did not."""
+
+    node: str
+    refused: str
+    """The rule that refused it."""
+    gain_s: float | None
+    """What the policy's forecast would have gained, of all jobs; None: not asked."""
+
+
+@dataclass(frozen=True)
 class JobRow:
     """One job that has a node, or ended."""
 
@@ -62,6 +100,11 @@ class JobRow:
     why: str
     events: tuple[EventRow, ...]
     """The latest, the newest last; those since the controller began."""
+    moved: tuple[MoveRow, ...]
+    """The latest moves, the newest last; those that this controller has begun."""
+    alternatives: tuple[AlternativeRow, ...]
+    """The best first. None of a policy that does not say them, and of a job that it did not
+    consider."""
 
 
 @dataclass(frozen=True)
@@ -108,6 +151,22 @@ class ShadowRow:
 
 
 @dataclass(frozen=True)
+class ClusterTotals:
+    """Counts since the controller began."""
+
+    completed: int
+    """Moves, also those that were undone later."""
+    failed: int
+    withdrawn: int
+    """Moves whose job ended before, or was no longer desired."""
+    undone: int
+    forecast_error: Histogram
+    """Of moves: how much `measured_s` differs from `forecast_s`, where both are known."""
+    rounds: Histogram
+    """How long rounds took."""
+
+
+@dataclass(frozen=True)
 class ClusterStatus:
     """The whole snapshot."""
 
@@ -131,6 +190,8 @@ class ClusterStatus:
     rejected: tuple[str, ...]
     """Problems of this manager's job files, and of others' submissions."""
     alarms: tuple[str, ...]
+    totals: ClusterTotals | None
+    """None: this controller does not lead, or has not yet."""
 
 
 @dataclass(frozen=True)

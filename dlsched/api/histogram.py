@@ -20,6 +20,11 @@ class Histogram:
     bounds_s: tuple[float, ...] = BOUNDS_S
     """Upper bounds of the buckets."""
 
+    def __post_init__(self) -> None:
+        """Raises ValueError: another process may have written it."""
+        if len(self.counts) != len(self.bounds_s) + 1:
+            raise ValueError(f"{len(self.counts)} counts for {len(self.bounds_s)} bounds")
+
     @classmethod
     def over(cls, bounds_s: tuple[float, ...]) -> Histogram:
         """One with other buckets and no durations."""

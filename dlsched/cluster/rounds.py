@@ -6,13 +6,21 @@ import re
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 
-from dlsched.api.cluster_schema import EventRow, JobRow, NodeRow, QueueRow
+from dlsched.api.cluster_schema import (
+    AlternativeRow,
+    ClusterTotals,
+    EventRow,
+    JobRow,
+    NodeRow,
+    QueueRow,
+)
 from dlsched.api.status import target_of
 from dlsched.cluster.core.job_memory import DesiredJob
 from dlsched.cluster.core.ledger import ClusterFacts
-from dlsched.cluster.core.model import ClusterJob
+from dlsched.cluster.core.model import ALTERNATIVES_MAX, ClusterJob
 from dlsched.cluster.core.occupancy import Occupancy, known_left
 from dlsched.cluster.core.records import Phase, Record, RecordState
+from dlsched.cluster.judging import MoveJudge
 from dlsched.cluster.naming import host_names
 from dlsched.cluster.round_report import RoundReport
 from dlsched.cluster.store import Member
@@ -31,14 +39,24 @@ class RoundLog:
         self._events: dict[str, deque[EventRow]] = {}
         self._since_s: dict[str, float] = {}
         self._reasons: dict[str, str] = {}
-        """By job, of the last time that the policy was asked."""
+        self._alternatives: dict[str, tuple[AlternativeRow, ...]] = {}
+        """Both by job, of the last time that the policy was asked."""
+        self._moves = MoveJudge()
 
     def take(self, report: RoundReport, wall_time: str) -> list[str]:
         """Take a round into account; returns what happened in it, a line each."""
         if report.facts is None:
             return []
         names = names_of(report.members)
+        self._moves.take(report, wall_time)
         if report.answer.asked:
+            self._alternatives = {
+                job: tuple(
+                    AlternativeRow(one.node, by_host(one.refused, names), one.gain_s)
+                    for one in others[:ALTERNATIVES_MAX]
+                )
+                for job, others in report.answer.alternatives.items()
+            }
             reasons = {**report.answer.why, **report.answer.approved.refused}
             self._reasons = {job: by_host(text, names) for job, text in reasons.items()}
         lines = []
@@ -68,6 +86,10 @@ class RoundLog:
                 self._since_s[job] = now_s
         self._records = records
 
+    def totals(self) -> ClusterTotals:
+        """Counts of all rounds."""
+        return self._moves.totals()
+
     # ------------------------------------------------------------------ rows
 
     def jobs(self, report: RoundReport) -> tuple[JobRow, ...]:
@@ -77,15 +99,21 @@ class RoundLog:
             return ()
         views = {job.name: job for job in snapshot.jobs}
         targets = {one.job: one.target for one in snapshot.moving}
+        names = names_of(report.members)
         return tuple(
-            self._job(record, facts, views.get(name), targets.get(name))
+            self._job(record, facts, views.get(name), targets.get(name), names)
             for name, record in sorted(report.records.items())
             if not facts.is_gone(name)
             and (record.state is not RecordState.ENDED or record.exit_code is not None)
         )
 
     def _job(
-        self, record: Record, facts: ClusterFacts, view: ClusterJob | None, target: str | None
+        self,
+        record: Record,
+        facts: ClusterFacts,
+        view: ClusterJob | None,
+        target: str | None,
+        names: Mapping[str, str],
     ) -> JobRow:
         name, desired = record.job, facts.desired.get(record.job)
         left = known_left(view) if view else None
@@ -106,6 +134,8 @@ class RoundLog:
             unmovable=(view.unmovable or "") if view else "",
             why=unread or self._reasons.get(name, "") or record.why,
             events=tuple(self._events.get(name, ())),
+            moved=self._moves.rows(name, lambda text: by_host(text, names)),
+            alternatives=self._alternatives.get(name, ()) if view else (),
         )
 
     def queue(self, report: RoundReport) -> tuple[QueueRow, ...]:

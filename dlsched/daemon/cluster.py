@@ -209,6 +209,7 @@ class ClusterLoop:
             asked=(),
             rejected=(),
             alarms=(),
+            totals=None,
         )
 
     def _next_status(self, report: RoundReport, scanned: FolderReport) -> ClusterStatus:
@@ -238,6 +239,7 @@ class ClusterLoop:
             asked=asked(report),
             rejected=(*scanned.rejected, *(f"{job}: {line}" for job, line in unread.items())),
             alarms=_bounded(alarms),
+            totals=self._rounds.totals(),
         )
 
     def _leader(self) -> str:

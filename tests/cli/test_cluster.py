@@ -134,6 +134,7 @@ def test_why_explains_jobs_that_run_and_that_wait(program: Program, folders: Pat
         "  why: gains 190 s",
     ]
     assert "  2026-01-01T00:00:00.000Z: placed on gpu-1" in done.stdout
+    assert "  not to gpu-2: its agent does not report" in done.stdout
     done = program("cluster", "why", "vgg")
     assert done.stdout.splitlines()[:2] == [
         "vgg waits for a node since 30 s",
@@ -143,6 +144,30 @@ def test_why_explains_jobs_that_run_and_that_wait(program: Program, folders: Pat
     assert program("cluster", "why", "absent").stderr == (
         "error: absent: no job of the cluster; `dlsched cluster status` lists them\n"
     )
+
+
+UNDONE = example().jobs[0].moved[0]
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({}, "forecast -190 s, undone: 0.58 of its speed on twin"),
+        ({"measured_s": 40.2, "problem": "slow"}, "forecast -190 s, measured +40 s, undone: slow"),
+        ({"outcome": "completed", "measured_s": -160.0}, "forecast -190 s, measured -160 s"),
+        ({"outcome": "completed", "pending": True}, "forecast -190 s, measured: not known yet"),
+        ({"outcome": "completed", "forecast_s": None}, "measured: not known"),
+        ({"outcome": "failed", "problem": "n1 is silent"}, "forecast -190 s, failed: n1 is silent"),
+        ({"outcome": "under way", "forecast_s": None, "problem": ""}, "under way"),
+    ],
+)
+def test_why_says_what_came_of_each_move(
+    program: Program, folders: Path, changes: dict[str, Any], text: str
+) -> None:
+    status = example()
+    job = replace(status.jobs[0], moved=(replace(UNDONE, **changes),))
+    done = show(program, folders, replace(status, jobs=(job,)), "why", "resnet")
+    assert f"  2026-01-01T00:10:00.000Z: n3>gpu-1: {text}\n" in done.stdout
 
 
 @pytest.fixture

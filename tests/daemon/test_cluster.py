@@ -16,10 +16,10 @@ from typing import ClassVar
 
 import pytest
 
-from dlsched.api.cluster_schema import ClusterStatus
+from dlsched.api.cluster_schema import AlternativeRow, ClusterStatus
 from dlsched.cluster import shadowing
 from dlsched.cluster.certificates import MANAGER
-from dlsched.cluster.core.model import ClusterDecision, ClusterMemory, ClusterSnapshot
+from dlsched.cluster.core.model import ClusterDecision, ClusterMemory, ClusterSnapshot, Left
 from dlsched.cluster.core.policies.spread import SpreadParameters
 from dlsched.cluster.core.records import (
     Holding,
@@ -28,6 +28,7 @@ from dlsched.cluster.core.records import (
     Record,
     RecordState,
     Request,
+    Saved,
     Submission,
     Verb,
     Wanted,
@@ -106,18 +107,26 @@ class PlayedAgents:
     def __init__(self, *nodes: str) -> None:
         self.held: dict[str, dict[str, Holding]] = {node: {} for node in nodes}
         self.orders: list[Order] = []
+        self.left: Left | None = None
+        """Of each job that runs."""
 
     def report(self, node: str, placed: Mapping[str, int]) -> NodeReport | None:
         if node not in self.held:
             return None
         held = self.held[node].values()
-        jobs = [JobReport(one.job, 2.0) for one in held if one.phase is Phase.RUNNING]
+        runs = [one.job for one in held if one.phase is Phase.RUNNING]
+        jobs = [JobReport(job, 2.0, left=self.left) for job in runs]
         return NodeReport(node, 8.0, 0.5, holdings=tuple(held), jobs=tuple(jobs))
 
     def send(self, order: Order) -> None:
         self.orders.append(order)
         if order.verb is Verb.ARRIVE:
             self.held[order.node][order.job] = Holding(order.job, order.epoch, Phase.RUNNING, 1)
+        elif order.verb is Verb.PREPARE:
+            self.held[order.node][order.job] = Holding(order.job, order.epoch, Phase.PREPARED)
+        elif order.verb is Verb.LEAVE:
+            away = Holding(order.job, order.epoch, Phase.AWAY, saved=Saved(1))
+            self.held[order.node][order.job] = away
         elif order.verb is Verb.CLEAR:
             self.held[order.node][order.job] = Holding(order.job, order.epoch, Phase.FENCED)
 
@@ -227,6 +236,30 @@ def test_what_people_ask_is_in_the_status_then_in_the_log(
     assert site.steps(1).asked == ()
 
 
+def test_a_move_is_in_the_status_with_what_came_of_it(site: Site) -> None:
+    (site.watch / "a.yaml").write_text(RESNET)
+    site.steps()
+    site.store.ask(Request(Wanted.MOVE, "resnet", "m2"))
+    status = site.steps(20)
+    (job,) = status.jobs
+    assert (job.node, job.state, job.moves) == ("m2", "running", 1)
+    (moved,) = job.moved
+    assert (moved.source, moved.target, moved.outcome) == ("m1", "m2", "completed")
+    assert (moved.forecast_s, moved.measured_s, moved.pending) == (None, None, False)
+    assert status.totals is not None
+    assert (status.totals.completed, status.totals.failed) == (1, 0)
+    assert sum(status.totals.rounds.counts) == 25
+
+
+def test_where_a_job_could_have_gone_is_in_the_status(tmp_path: Path) -> None:
+    site = Site(tmp_path, policy="adaptive")
+    site.agents.left = Left(100.0, 100.0, 100.0)
+    (site.watch / "a.yaml").write_text(RESNET)
+    (job,) = site.steps(10).jobs
+    assert job.alternatives == (AlternativeRow("m2", "gains 0 s of more than 5 s", 0.0),)
+    assert job.moved == ()
+
+
 def test_the_rounds_are_kept_for_a_replay(site: Site) -> None:
     (site.watch / "a.yaml").write_text(RESNET)
     site.steps()
@@ -289,6 +322,7 @@ def test_a_follower_submits_and_says_who_leads(tmp_path: Path) -> None:
     (follower.watch / "a.yaml").write_text(RESNET)
     status = follower.steps()
     assert (status.manager, status.leader, status.jobs) == ("m2", "m1", ())
+    assert status.totals is None
     assert follower.agents.orders == []
     assert [job.name for job in leader.steps().jobs] == ["resnet"]
     leader.store.leading = "m2"
@@ -352,7 +386,8 @@ def test_the_status_is_whole_or_refused(site: Site) -> None:
     assert site.settings.run_dir not in file.parents
     whole = file.read_text()
     for broken in ("", "[]", whole.replace('"schema_version": 1', '"schema_version": 2'),
-                   whole.replace('"nodes": [', '"nodes": [3, ')):  # fmt: skip
+                   whole.replace('"nodes": [', '"nodes": [3, '),
+                   whole.replace('"counts": [', '"counts": [3, ')):  # fmt: skip
         file.write_text(broken)
         with pytest.raises(UnreadableStatus, match=FILE_NAME):
             site.status()

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable
 
-from dlsched.api.cluster_schema import ClusterStatus
+from dlsched.api.cluster_schema import ClusterStatus, ClusterTotals
+from dlsched.api.histogram import Histogram
 from dlsched.api.metrics.metric import Kind, Metric, Read, Scene, Series, alone
 from dlsched.store.journal.minutes import wall_s
 
@@ -20,7 +21,7 @@ def _leads(cluster: ClusterStatus) -> bool:
     return cluster.leader == cluster.manager
 
 
-def _known(value: Callable[[ClusterStatus], float | None]) -> Read:
+def _known(value: Callable[[ClusterStatus], float | Histogram | None]) -> Read:
     """One series where a controller has run."""
     return alone(lambda scene: None if scene.cluster is None else value(scene.cluster))
 
@@ -28,6 +29,24 @@ def _known(value: Callable[[ClusterStatus], float | None]) -> Read:
 def _led(value: Callable[[ClusterStatus], float]) -> Read:
     """One series on the manager that leads: the others know no nodes and no jobs."""
     return _known(lambda cluster: value(cluster) if _leads(cluster) else None)
+
+
+def _counted(value: Callable[[ClusterTotals], float | Histogram]) -> Read:
+    """One series of what the controller of the manager that leads has counted."""
+
+    def read(cluster: ClusterStatus) -> float | Histogram | None:
+        return value(cluster.totals) if _leads(cluster) and cluster.totals else None
+
+    return _known(read)
+
+
+def _moves(scene: Scene) -> Iterable[Series]:
+    """One series an outcome, on the manager that leads."""
+    cluster = scene.cluster
+    if cluster is not None and _leads(cluster) and cluster.totals is not None:
+        yield ("completed",), cluster.totals.completed
+        yield ("failed",), cluster.totals.failed
+        yield ("withdrawn",), cluster.totals.withdrawn
 
 
 def _by_state(
@@ -90,6 +109,44 @@ CLUSTER_METRICS: tuple[Metric, ...] = (
         (),
         "Moves that are under way, those that are prepared among them.",
         _led(lambda cluster: sum(one.target is not None for one in cluster.jobs)),
+    ),
+    Metric(
+        "cluster_unreachable_nodes",
+        Kind.GAUGE,
+        (),
+        "Nodes of the cluster that are silent or down.",
+        _led(lambda cluster: sum(one.state in ("silent", "down") for one in cluster.nodes)),
+    ),
+    Metric(
+        "cluster_moves_total",
+        Kind.COUNTER,
+        ("outcome",),
+        "Moves that have ended since the controller began: completed, failed, or withdrawn as the "
+        "job ended first or was no longer desired.",
+        _moves,
+    ),
+    Metric(
+        "cluster_moves_undone_total",
+        Kind.COUNTER,
+        (),
+        "Completed moves that the policy took back, as the job was slower. The move back is one of "
+        "its own.",
+        _counted(lambda totals: totals.undone),
+    ),
+    Metric(
+        "cluster_forecast_error_seconds",
+        Kind.HISTOGRAM,
+        (),
+        "By how much the forecast of a moved job's end was wrong, as far as its speed before and "
+        "after the move is known.",
+        _counted(lambda totals: totals.forecast_error),
+    ),
+    Metric(
+        "cluster_round_seconds",
+        Kind.HISTOGRAM,
+        (),
+        "How long rounds of the controller took.",
+        _counted(lambda totals: totals.rounds),
     ),
     Metric(
         "cluster_alarms",

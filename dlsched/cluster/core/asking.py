@@ -70,14 +70,27 @@ def refuse_nonsense(decision: object) -> None:
         ):
             raise PolicyError(f"{shown(repr(move))} is no Move")
     for job, later_s in decision.forecasts_s.items():
-        if not isinstance(later_s, int | float) or not math.isfinite(later_s):
+        if not _is_finite(later_s):
             raise PolicyError(f"forecasts_s of {shown(str(job))} must be a finite number")
     for others in decision.alternatives.values():
-        if not all(isinstance(one, Alternative) and isinstance(one.refused, str) for one in others):
-            raise PolicyError("alternatives must be Alternatives by job")
+        if not isinstance(others, tuple) or not all(map(_is_alternative, others)):
+            raise PolicyError("alternatives must be tuples of Alternatives by job")
     moved = [move.job for move in decision.moves]
     if len(set(moved)) < len(moved):
         raise PolicyError("a job moves twice")
     next_s: object = decision.next_s
     if not isinstance(next_s, int | float) or not NEXT_MIN_S <= next_s <= NEXT_MAX_S:
         raise PolicyError(f"next_s is {next_s}, must be {NEXT_MIN_S} to {NEXT_MAX_S:.0f}")
+
+
+def _is_alternative(value: object) -> bool:
+    return (
+        isinstance(value, Alternative)
+        and isinstance(value.node, str)
+        and isinstance(value.refused, str)
+        and (value.gain_s is None or _is_finite(value.gain_s))
+    )
+
+
+def _is_finite(value: object) -> bool:
+    return isinstance(value, int | float) and math.isfinite(value)

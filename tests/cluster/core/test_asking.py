@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 import pytest
 
 from dlsched.cluster.core.asking import ask
-from dlsched.cluster.core.model import ClusterDecision, Move
+from dlsched.cluster.core.model import Alternative, ClusterDecision, Move
 from tests.cluster.core.plant import job, node, snapshot
 
 SEEN = snapshot([node("a"), node("b")], [job("r", "a"), job("q")])
@@ -35,7 +35,11 @@ class Odd:
         (ClusterDecision(moves=(("r", "b"),)), "is no Move"),  # type: ignore[arg-type]
         (ClusterDecision(moves=(Move("r", "b"), Move("r", "a"))), "a job moves twice"),
         (ClusterDecision(forecasts_s={"r": float("nan")}), "forecasts_s of 'r' must be a finite"),
-        (ClusterDecision(alternatives={"r": ("b",)}), "must be Alternatives by job"),  # type: ignore[dict-item]
+        (ClusterDecision(alternatives={"r": ("b",)}), "must be tuples of Alternatives"),  # type: ignore[dict-item]
+        (
+            ClusterDecision(alternatives={"r": (Alternative("b", "", float("inf")),)}),
+            "must be tuples of Alternatives",
+        ),
         (ClusterDecision(next_s=float("nan")), "next_s is nan, must be 0.1 to 3600"),
     ],
 )

@@ -1,0 +1,296 @@
+"""What came of moves: whether they were completed, and how much earlier a job ends by its measured
+speed than it would have by that before.
+
+Counts and rows begin with the controller; all of it can be lost.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import NamedTuple
+
+from dlsched.api.cluster_schema import ClusterTotals, MoveRow
+from dlsched.api.histogram import Histogram
+from dlsched.cluster.core.records import Record, RecordState
+from dlsched.cluster.core.reports import JobReport
+from dlsched.cluster.round_report import RoundReport
+from dlsched.model.units import SECONDS_MAX
+
+MOVES_MAX = 5
+"""Of each job that are remembered."""
+MEASURED_S = 60.0
+"""A speed counts when it was measured for so long, and over so many changes of the step."""
+CHANGES_MIN = 3
+ERROR_BOUNDS_S = (1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0, 3000.0, 10_000.0)
+"""A forecast of minutes or hours errs by seconds at best."""
+ROUND_BOUNDS_S = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
+"""A round of 5,000 jobs takes some 0.1 s, and seconds where nodes do not answer."""
+
+
+class Outcome(StrEnum):
+    """What became of a move."""
+
+    OPEN = "under way"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    WITHDRAWN = "withdrawn"
+    """The job ended, or was no longer desired, before it had moved."""
+    UNDONE = "undone"
+    """Completed, and taken back as the job was slower."""
+
+
+class _Mark(NamedTuple):
+    at_s: float
+    step: int
+    changes: int
+
+
+class StepRate:
+    """Steps a second on one node over the last one or two minutes, or longer where a job reports
+    more rarely."""
+
+    __slots__ = ("_first", "_last", "_next")
+
+    def __init__(self) -> None:
+        self._first = self._next = self._last = _Mark(0.0, -1, 0)
+
+    def take(self, at_s: float, step: int) -> None:
+        """A step that was reported at that time."""
+        last = self._last
+        if step < last.step or last.step < 0:  # it began, maybe again
+            self._first = self._next = self._last = _Mark(at_s, step, 0)
+        elif step > last.step and at_s > last.at_s:
+            self._last = _Mark(at_s, step, last.changes + 1)
+            if _is_enough(self._next, self._last):
+                self._first, self._next = self._next, self._last
+
+    def per_s(self) -> float | None:
+        """None: not measured for long enough."""
+        first, last = self._first, self._last
+        if not _is_enough(first, last):
+            return None
+        return (last.step - first.step) / (last.at_s - first.at_s)
+
+
+def _is_enough(first: _Mark, last: _Mark) -> bool:
+    return last.at_s - first.at_s >= MEASURED_S and last.changes - first.changes >= CHANGES_MIN
+
+
+@dataclass(slots=True)
+class _Pace:
+    """One job on its present node."""
+
+    node: str
+    rate: StepRate
+    report: JobReport
+
+    def ends_in_s(self) -> float | None:
+        """Seconds until its last step at its measured speed; None: that is not known."""
+        report, per_s = self.report, self.rate.per_s()
+        if report.left is None or report.steps_per_core_s is None or per_s is None:
+            return None
+        found = report.left.mid_core_s * report.steps_per_core_s / per_s
+        return found if found <= SECONDS_MAX else None
+
+
+class _Intent(NamedTuple):
+    """A move that was decided, until its job leaves."""
+
+    target: str
+    undo: bool
+    why: str
+    forecast_s: float | None
+
+
+@dataclass(slots=True)
+class _Moved:
+    """One move of a job."""
+
+    at: str
+    source: str
+    target: str
+    undo: bool = False
+    why: str = ""
+    forecast_s: float | None = None
+    stays_until_s: float | None = None
+    """When the job would have ended by its speed before; None: not known, or it has another file
+    since."""
+    outcome: Outcome = Outcome.OPEN
+    problem: str = ""
+    measured_s: float | None = None
+
+    @property
+    def is_open(self) -> bool:
+        return self.outcome is Outcome.OPEN
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether what came of it may still become known."""
+        unknown = self.measured_s is None and self.stays_until_s is not None
+        return unknown and self.outcome in (Outcome.OPEN, Outcome.COMPLETED)
+
+
+class MoveJudge:
+    """The last moves of each job, and counts of all."""
+
+    def __init__(self) -> None:
+        self._paces: dict[str, _Pace] = {}
+        self._intents: dict[str, _Intent] = {}
+        self._moves: dict[str, deque[_Moved]] = {}
+        self._outcomes: Counter[Outcome] = Counter()
+        self._errors = Histogram.over(ERROR_BOUNDS_S)
+        self._rounds = Histogram.over(ROUND_BOUNDS_S)
+
+    def take(self, report: RoundReport, wall_time: str) -> None:
+        """Take a round into account, in which this controller led."""
+        facts = report.facts
+        if facts is None:
+            return
+        self._rounds = self._rounds.with_one(report.took_s)
+        self._measure(report)
+        self._intend(report)
+        before = dict(facts.records)
+        for record in report.written:
+            self._follow(record, before.get(record.job), report, wall_time)
+            before[record.job] = record
+        for job, moves in self._moves.items():
+            pace = self._paces.get(job)
+            if pace is not None and pace.node == moves[-1].target and not moves[-1].is_open:
+                self._judge(moves[-1], facts.now_s, pace.ends_in_s())
+        if report.records:  # none, if the store did not answer to the end
+            self._forget(report.records)
+
+    def rows(self, job: str, named: Callable[[str], str] = str) -> tuple[MoveRow, ...]:
+        """The newest last. `named` names the nodes in a reason as people know them."""
+        return tuple(
+            MoveRow(
+                at=one.at,
+                source=one.source,
+                target=one.target,
+                outcome=one.outcome.value,
+                why=named(one.why),
+                problem=named(one.problem),
+                forecast_s=one.forecast_s,
+                measured_s=one.measured_s,
+                pending=one.is_pending,
+            )
+            for one in self._moves.get(job, ())
+        )
+
+    def totals(self) -> ClusterTotals:
+        count = self._outcomes
+        return ClusterTotals(
+            completed=count[Outcome.COMPLETED],
+            failed=count[Outcome.FAILED],
+            withdrawn=count[Outcome.WITHDRAWN],
+            undone=count[Outcome.UNDONE],
+            forecast_error=self._errors,
+            rounds=self._rounds,
+        )
+
+    # ------------------------------------------------------------------ steps of a round
+
+    def _measure(self, report: RoundReport) -> None:
+        assert report.facts is not None
+        for node, answer in report.facts.reports.items():
+            at_s = report.facts.now_s - answer.age_s
+            for one in answer.jobs:
+                record = report.facts.records.get(one.name)
+                if record is None or record.on != node:
+                    continue
+                pace = self._paces.get(one.name)
+                if pace is None or pace.node != node:
+                    pace = self._paces[one.name] = _Pace(node, StepRate(), one)
+                pace.report = one
+                if one.step is not None:
+                    pace.rate.take(at_s, one.step)
+
+    def _intend(self, report: RoundReport) -> None:
+        """Keep what was decided of moves until their jobs leave."""
+        moving = report.snapshot.moving if report.snapshot else ()
+        answer, prepared = report.answer, {one.job for one in moving}
+        for job in self._intents.keys() - prepared:
+            del self._intents[job]
+        for move in answer.approved.moves:
+            forecast_s = answer.forecasts_s.get(move.job)
+            why = answer.why.get(move.job, "")
+            self._intents[move.job] = _Intent(move.target, move.undo, why, forecast_s)
+
+    def _follow(
+        self, record: Record, before: Record | None, report: RoundReport, wall_time: str
+    ) -> None:
+        assert report.facts is not None
+        job, now_s = record.job, report.facts.now_s
+        moves = self._moves.get(job)
+        last = moves[-1] if moves else None
+        was = None if before is None else before.state
+        if record.state is RecordState.LEAVING:
+            if moves and moves[-1].is_open:
+                moves.pop()  # another controller has ended it
+            begun = self._begun(record, now_s, wall_time)
+            self._moves.setdefault(job, deque(maxlen=MOVES_MAX)).append(begun)
+            return
+        if before is not None and (record.state, record.epoch) == (was, before.epoch):
+            return
+        self._paces.pop(job, None)  # it begins there, maybe again
+        if last is None:
+            return
+        if last.is_open:
+            last.problem = last.problem or report.failed.get(job, "")
+            if record.state is RecordState.PLACED and was is RecordState.MOVING:
+                self._end(last, Outcome.COMPLETED)
+                self._undo(job, last)
+            elif record.state is RecordState.PLACED and last.problem:
+                self._end(last, Outcome.FAILED)
+            elif record.state in (RecordState.PLACED, RecordState.ENDED):
+                self._end(last, Outcome.WITHDRAWN)
+        elif record.state is RecordState.ENDED and record.exit_code == 0:
+            self._judge(last, now_s, 0.0)
+        else:  # another file, or another run: what is left is no longer what it was
+            last.stays_until_s = None
+
+    def _begun(self, record: Record, now_s: float, wall_time: str) -> _Moved:
+        moved = _Moved(wall_time, record.on, record.target or "")
+        intent, pace = self._intents.pop(record.job, None), self._paces.get(record.job)
+        if intent is not None and intent.target == moved.target:
+            moved.undo, moved.why, moved.forecast_s = intent[1:]
+        ends_in_s = pace.ends_in_s() if pace is not None and pace.node == moved.source else None
+        moved.stays_until_s = None if ends_in_s is None else now_s + ends_in_s
+        return moved
+
+    def _end(self, moved: _Moved, outcome: Outcome) -> None:
+        moved.outcome = outcome
+        self._outcomes[outcome] += 1
+
+    def _undo(self, job: str, back: _Moved) -> None:
+        """The move before is undone, if this one took it back."""
+        moves = self._moves[job]
+        if not back.undo or len(moves) < 2:
+            return
+        undone = moves[-2]
+        if undone.outcome is Outcome.COMPLETED and undone.target == back.source:
+            undone.problem = back.why
+            self._end(undone, Outcome.UNDONE)
+
+    def _judge(self, moved: _Moved, now_s: float, ends_in_s: float | None) -> None:
+        """What came of it, once."""
+        if ends_in_s is None or moved.stays_until_s is None or not moved.is_pending:
+            return
+        moved.measured_s = now_s + ends_in_s - moved.stays_until_s
+        if moved.forecast_s is not None:
+            self._errors = self._errors.with_one(abs(moved.measured_s - moved.forecast_s))
+
+    def _forget(self, records: Mapping[str, Record]) -> None:
+        """Jobs that are gone, and moves that another controller has ended meanwhile."""
+        for job in self._paces.keys() - records.keys():
+            del self._paces[job]
+        settled = (RecordState.PLACED, RecordState.ENDED)
+        for job, moves in list(self._moves.items()):
+            record = records.get(job)
+            if record is not None and moves[-1].is_open and record.state in settled:
+                moves.pop()
+            if record is None or not moves:
+                del self._moves[job]
