@@ -58,10 +58,10 @@ class MoveRow:
     """How much later the job ends itself by the policy's forecast; negative: earlier. None: there
     is none."""
     measured_s: float | None
-    """The same by what was measured: when the job ends by its steps a second since, and when it
-    would have ended by those before. None: not known."""
+    """The same by what was measured: when the job ends by its steps a second now, or has ended, and
+    when it would have by those before the move. None: not known."""
     pending: bool
-    """Whether `measured_s` may still become known."""
+    """Whether `measured_s` may still change, or become known."""
 
 
 @dataclass(frozen=True)
@@ -161,7 +161,8 @@ class ClusterTotals:
     """Moves whose job ended before, or was no longer desired."""
     undone: int
     forecast_error: Histogram
-    """Of moves: how much `measured_s` differs from `forecast_s`, where both are known."""
+    """Of moves whose job has ended or left again: how much `measured_s` differs from `forecast_s`,
+    where both are known."""
     rounds: Histogram
     """How long rounds took."""
 

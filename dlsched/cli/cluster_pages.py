@@ -95,7 +95,8 @@ def _came_of(one: MoveRow) -> str:
     """What was expected of a move, and what came of it."""
     parts = [] if one.forecast_s is None else [f"forecast {one.forecast_s:+.0f} s"]
     if one.measured_s is not None:
-        parts.append(f"measured {one.measured_s:+.0f} s")
+        so_far = " so far" if one.pending else ""
+        parts.append(f"measured {one.measured_s:+.0f} s{so_far}")
     elif one.outcome == "completed":
         parts.append("measured: not known yet" if one.pending else "measured: not known")
     if one.outcome != "completed":

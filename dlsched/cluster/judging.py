@@ -116,21 +116,15 @@ class _Moved:
     why: str = ""
     forecast_s: float | None = None
     stays_until_s: float | None = None
-    """When the job would have ended by its speed before; None: not known, or it has another file
-    since."""
+    """When the job would have ended by its speed before; None: not known, or no longer of use."""
     outcome: Outcome = Outcome.OPEN
     problem: str = ""
     measured_s: float | None = None
+    """So far, while the job runs on the target."""
 
     @property
     def is_open(self) -> bool:
         return self.outcome is Outcome.OPEN
-
-    @property
-    def is_pending(self) -> bool:
-        """Whether what came of it may still become known."""
-        unknown = self.measured_s is None and self.stays_until_s is not None
-        return unknown and self.outcome in (Outcome.OPEN, Outcome.COMPLETED)
 
 
 class MoveJudge:
@@ -159,7 +153,7 @@ class MoveJudge:
         for job, moves in self._moves.items():
             pace = self._paces.get(job)
             if pace is not None and pace.node == moves[-1].target and not moves[-1].is_open:
-                self._judge(moves[-1], facts.now_s, pace.ends_in_s())
+                self._measure_move(moves[-1], facts.now_s, pace.ends_in_s())
         if report.records:  # none, if the store did not answer to the end
             self._forget(report.records)
 
@@ -175,7 +169,7 @@ class MoveJudge:
                 problem=named(one.problem),
                 forecast_s=one.forecast_s,
                 measured_s=one.measured_s,
-                pending=one.is_pending,
+                pending=one.stays_until_s is not None,
             )
             for one in self._moves.get(job, ())
         )
@@ -228,8 +222,10 @@ class MoveJudge:
         last = moves[-1] if moves else None
         was = None if before is None else before.state
         if record.state is RecordState.LEAVING:
-            if moves and moves[-1].is_open:
-                moves.pop()  # another controller has ended it
+            if last is not None and last.is_open:
+                self._moves[job].pop()  # another controller has ended it
+            elif last is not None:
+                self._close(last)
             begun = self._begun(record, now_s, wall_time)
             self._moves.setdefault(job, deque(maxlen=MOVES_MAX)).append(begun)
             return
@@ -248,9 +244,10 @@ class MoveJudge:
             elif record.state in (RecordState.PLACED, RecordState.ENDED):
                 self._end(last, Outcome.WITHDRAWN)
         elif record.state is RecordState.ENDED and record.exit_code == 0:
-            self._judge(last, now_s, 0.0)
-        else:  # another file, or another run: what is left is no longer what it was
-            last.stays_until_s = None
+            self._measure_move(last, now_s, 0.0)
+            self._close(last)
+        elif last.stays_until_s is not None:  # another file or run: what was left counts no more
+            last.stays_until_s = last.measured_s = None
 
     def _begun(self, record: Record, now_s: float, wall_time: str) -> _Moved:
         moved = _Moved(wall_time, record.on, record.target or "")
@@ -263,6 +260,8 @@ class MoveJudge:
 
     def _end(self, moved: _Moved, outcome: Outcome) -> None:
         moved.outcome = outcome
+        if outcome is not Outcome.COMPLETED:
+            moved.stays_until_s = None
         self._outcomes[outcome] += 1
 
     def _undo(self, job: str, back: _Moved) -> None:
@@ -275,12 +274,16 @@ class MoveJudge:
             undone.problem = back.why
             self._end(undone, Outcome.UNDONE)
 
-    def _judge(self, moved: _Moved, now_s: float, ends_in_s: float | None) -> None:
-        """What came of it, once."""
-        if ends_in_s is None or moved.stays_until_s is None or not moved.is_pending:
+    def _measure_move(self, moved: _Moved, now_s: float, ends_in_s: float | None) -> None:
+        if ends_in_s is not None and moved.stays_until_s is not None:
+            moved.measured_s = now_s + ends_in_s - moved.stays_until_s
+
+    def _close(self, moved: _Moved) -> None:
+        """The job has ended on the target, or leaves it: no more comes of the move."""
+        if moved.stays_until_s is None:
             return
-        moved.measured_s = now_s + ends_in_s - moved.stays_until_s
-        if moved.forecast_s is not None:
+        moved.stays_until_s = None
+        if moved.measured_s is not None and moved.forecast_s is not None:
             self._errors = self._errors.with_one(abs(moved.measured_s - moved.forecast_s))
 
     def _forget(self, records: Mapping[str, Record]) -> None:

@@ -155,6 +155,10 @@ UNDONE = example().jobs[0].moved[0]
         ({}, "forecast -190 s, undone: 0.58 of its speed on twin"),
         ({"measured_s": 40.2, "problem": "slow"}, "forecast -190 s, measured +40 s, undone: slow"),
         ({"outcome": "completed", "measured_s": -160.0}, "forecast -190 s, measured -160 s"),
+        (
+            {"outcome": "completed", "measured_s": -160.0, "pending": True},
+            "forecast -190 s, measured -160 s so far",
+        ),
         ({"outcome": "completed", "pending": True}, "forecast -190 s, measured: not known yet"),
         ({"outcome": "completed", "forecast_s": None}, "measured: not known"),
         ({"outcome": "failed", "problem": "n1 is silent"}, "forecast -190 s, failed: n1 is silent"),

@@ -120,13 +120,22 @@ def test_a_move_is_judged_by_the_steps_a_second_before_and_since() -> None:
     ends_s = one.now_s + (STEPS - one.done) / 2.0
     assert one.last.measured_s == pytest.approx(ends_s - stays_until_s)
     assert one.last.measured_s == pytest.approx(-365)
+    assert one.last.pending
+    # At first it was slow.
+    one.per_s = 4.0
+    one.rounds(20)
+    assert one.record is not None
+    one.round(replace(one.record, state=RecordState.ENDED, exit_code=0))
+    measured_s = one.now_s - stays_until_s
+    assert (one.last.measured_s, one.last.pending) == (measured_s, False)
     totals = one.judge.totals()
     assert (totals.completed, totals.failed, totals.undone) == (1, 0, 0)
-    assert (sum(totals.forecast_error.counts), totals.forecast_error.sum_s) == (1, 175)
-    # It is judged once: what others do later is not the move's doing.
-    one.per_s = 0.1
-    one.rounds(30)
-    assert (one.last.measured_s, one.last.pending) == (pytest.approx(-365), False)
+    assert sum(totals.forecast_error.counts) == 1
+    assert totals.forecast_error.sum_s == pytest.approx(abs(measured_s + 190))
+    # Its next run says nothing of this one.
+    one.round(replace(one.record, state=RecordState.PLACED, exit_code=None, epoch=9))
+    one.leave("a")
+    assert one.judge.rows(JOB)[0].measured_s == measured_s
     assert sum(one.judge.totals().forecast_error.counts) == 1
 
 
@@ -138,6 +147,7 @@ def test_what_happened_long_before_does_not_count() -> None:
     one.rounds(20)
     one.move("b", 0.5, 0.0)
     one.rounds(8)
+    assert one.last.pending
     # As slow as before: only the 20 s of the move are lost.
     assert one.last.measured_s == pytest.approx(20, abs=1)
 
@@ -169,6 +179,8 @@ def test_without_a_measurement_nothing_is_said(unknown: str) -> None:
     one.rounds(1 if unknown == "speed before" else 20)
     one.move("b", 2.0, -190.0)
     if unknown == "file":
+        one.rounds(8)
+        assert one.last.measured_s is not None
         assert one.record is not None
         one.round(replace(one.record, epoch=one.record.epoch + 1, first=3))
     one.rounds(20)
@@ -200,6 +212,8 @@ def test_an_undone_move_says_why() -> None:
     assert (undone.outcome, undone.problem) == ("undone", "0.50 of its speed on a")
     assert undone.measured_s is not None
     assert undone.measured_s > 700
+    assert not undone.pending
+    assert one.judge.totals().forecast_error.sum_s == pytest.approx(undone.measured_s + 190)
     assert (back.outcome, back.why) == ("completed", "0.50 of its speed on a")
     totals = one.judge.totals()
     assert (totals.completed, totals.undone) == (2, 1)
@@ -226,6 +240,7 @@ def test_a_failed_move_says_why_and_a_withdrawn_one_is_none() -> None:
     assert one.last.outcome == "under way"
     one.round(replace(returning, state=RecordState.PLACED, source=None))
     assert (one.last.outcome, one.last.problem) == ("failed", "b is silent")
+    assert not one.last.pending
     one.leave("b")
     one.round(Record(JOB, RecordState.ENDED, "a", 3, why="it is no longer desired"))
     assert one.last.outcome == "withdrawn"

@@ -137,8 +137,8 @@ CLUSTER_METRICS: tuple[Metric, ...] = (
         "cluster_forecast_error_seconds",
         Kind.HISTOGRAM,
         (),
-        "By how much the forecast of a moved job's end was wrong, as far as its speed before and "
-        "after the move is known.",
+        "By how much the forecast of a moved job's end was wrong, as far as its speed before the "
+        "move is known. Counted when the job ends, or leaves again.",
         _counted(lambda totals: totals.forecast_error),
     ),
     Metric(
