@@ -16,14 +16,12 @@ from dlsched.api.cluster_schema import ClusterTotals, MoveRow
 from dlsched.api.histogram import Histogram
 from dlsched.cluster.core.records import Record, RecordState
 from dlsched.cluster.core.reports import JobReport
+from dlsched.cluster.core.step_rate import StepRate
 from dlsched.cluster.round_report import RoundReport
 from dlsched.model.units import SECONDS_MAX
 
 MOVES_MAX = 5
 """Of each job that are remembered."""
-MEASURED_S = 60.0
-"""A speed counts when it was measured for so long, and over so many changes of the step."""
-CHANGES_MIN = 3
 ERROR_BOUNDS_S = (1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0, 3000.0, 10_000.0)
 """A forecast of minutes or hours errs by seconds at best."""
 ROUND_BOUNDS_S = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
@@ -40,43 +38,6 @@ class Outcome(StrEnum):
     """The job ended, or was no longer desired, before it had moved."""
     UNDONE = "undone"
     """Completed, and taken back as the job was slower."""
-
-
-class _Mark(NamedTuple):
-    at_s: float
-    step: int
-    changes: int
-
-
-class StepRate:
-    """Steps a second on one node over the last one or two minutes, or longer where a job reports
-    more rarely."""
-
-    __slots__ = ("_first", "_last", "_next")
-
-    def __init__(self) -> None:
-        self._first = self._next = self._last = _Mark(0.0, -1, 0)
-
-    def take(self, at_s: float, step: int) -> None:
-        """A step that was reported at that time."""
-        last = self._last
-        if step < last.step or last.step < 0:  # it began, maybe again
-            self._first = self._next = self._last = _Mark(at_s, step, 0)
-        elif step > last.step and at_s > last.at_s:
-            self._last = _Mark(at_s, step, last.changes + 1)
-            if _is_enough(self._next, self._last):
-                self._first, self._next = self._next, self._last
-
-    def per_s(self) -> float | None:
-        """None: not measured for long enough."""
-        first, last = self._first, self._last
-        if not _is_enough(first, last):
-            return None
-        return (last.step - first.step) / (last.at_s - first.at_s)
-
-
-def _is_enough(first: _Mark, last: _Mark) -> bool:
-    return last.at_s - first.at_s >= MEASURED_S and last.changes - first.changes >= CHANGES_MIN
 
 
 @dataclass(slots=True)

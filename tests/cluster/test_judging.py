@@ -13,7 +13,7 @@ from dlsched.cluster.core.ledger import ClusterFacts
 from dlsched.cluster.core.model import ClusterSnapshot, Left, Move, Transit
 from dlsched.cluster.core.records import Record, RecordState
 from dlsched.cluster.core.reports import JobReport, NodeReport
-from dlsched.cluster.judging import CHANGES_MIN, MOVES_MAX, MoveJudge, StepRate
+from dlsched.cluster.judging import MOVES_MAX, MoveJudge
 from dlsched.cluster.round_report import RoundReport
 
 JOB = "resnet"
@@ -332,23 +332,3 @@ def test_rounds_are_counted_by_how_long_they_took() -> None:
     rounds = one.judge.totals().rounds
     assert (sum(rounds.counts), rounds.sum_s) == (3, pytest.approx(0.6))
     assert rounds.counts[rounds.bounds_s.index(0.3)] == 3
-
-
-def test_a_rate_needs_time_and_changes_and_begins_again_with_a_lower_step() -> None:
-    rate = StepRate()
-    for at_s in range(0, 50, 10):
-        rate.take(float(at_s), at_s)
-    assert rate.per_s() is None, "not a minute"
-    rate.take(60.0, 60)
-    assert rate.per_s() == 1.0
-    rare = StepRate()
-    for index in range(CHANGES_MIN):
-        rare.take(100.0 * index, index)
-    assert rare.per_s() is None, "too few steps"
-    rare.take(100.0 * CHANGES_MIN, CHANGES_MIN)
-    assert rare.per_s() == 0.01
-    rate.take(70.0, 3)
-    assert rate.per_s() is None
-    for at_s in range(80, 131, 10):
-        rate.take(float(at_s), at_s)
-    assert rate.per_s() == pytest.approx(127 / 60)
