@@ -380,10 +380,10 @@ def _option(words: list[str], name: str) -> str | None:
 
 
 def wait_for(condition: Any, deadline_s: float, what: str) -> None:
-    """Poll until true; RuntimeError with `what` when the deadline passes."""
+    """Poll until true, a last time after the deadline; RuntimeError with `what` when that is in
+    vain."""
     end = time.monotonic() + deadline_s
-    while time.monotonic() < end:
-        if condition():
-            return
+    while not condition():
+        if time.monotonic() >= end:
+            raise RuntimeError(f"waited {deadline_s:.0f} s in vain for {what}")
         time.sleep(0.1)
-    raise RuntimeError(f"waited {deadline_s:.0f} s in vain for {what}")

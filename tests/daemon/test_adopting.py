@@ -247,7 +247,8 @@ def test_a_drop_outlives_labels_and_restarts_until_it_is_adopted_again(node: Ses
     other = host.run(f"other-{node.instance}", SLEEP, labels)
     reaches(node, f"other-{node.instance}", "running")
     assert row(node, name)["state"] == "absent"
-    assert node.client.jobs()["alarms"] == []
+    # A busy engine may just be late with an answer.
+    wait_for(lambda: node.client.jobs()["alarms"] == [], 30, "no alarm")
     node.client.adopt(name, {})
     reaches(node, name, "running")
     host.remove(other)

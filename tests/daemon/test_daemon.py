@@ -8,7 +8,6 @@ import shutil
 import signal
 import socket
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -53,7 +52,7 @@ def shows(
     name: str,
     true: Callable[[dict[str, Any]], object],
     what: str,
-    deadline_s: float = 30.0,
+    deadline_s: float = 60.0,
 ) -> dict[str, Any]:
     """The job's row, once all of that is so of one and the same."""
     last: dict[str, Any] = {}
@@ -70,11 +69,11 @@ def shows(
     return last
 
 
-def reaches(node: Session, name: str, state: str, deadline_s: float = 30.0) -> dict[str, Any]:
+def reaches(node: Session, name: str, state: str, deadline_s: float = 60.0) -> dict[str, Any]:
     return shows(node, name, lambda one: one["state"] == state, f"to be {state}", deadline_s)
 
 
-def waits(node: Session, name: str, reason: str, deadline_s: float = 30.0) -> dict[str, Any]:
+def waits(node: Session, name: str, reason: str, deadline_s: float = 60.0) -> dict[str, Any]:
     """Its row, once it waits for that reason: at first a job may wait for another one."""
 
     def so(one: dict[str, Any]) -> bool:
@@ -153,7 +152,7 @@ def test_a_finished_job_never_runs_again_by_itself(node: Session):
     node.start("fair")
     node.drop("once", spec("once", "[python, -c, 'print(42)']"))
     reaches(node, "once", "finished")
-    assert b"42" in b"".join(node.client.logs("once", 10, False))
+    wait_for(lambda: b"42" in b"".join(node.client.logs("once", 10, False)), 30, "what it printed")
     node.engine.containers.get(f"dlsched-{node.instance}-once").remove()
     node.stop()
     node.start("fair")
@@ -163,7 +162,7 @@ def test_a_finished_job_never_runs_again_by_itself(node: Session):
     assert (left["state"], left["container"]) == ("finished", None)
 
 
-def test_a_stop_with_a_minute_of_grace_delays_nobody(node: Session):
+def test_a_stop_with_minutes_of_grace_delays_nobody(node: Session):
     stubborn = """
   - python
   - -c
@@ -174,15 +173,14 @@ def test_a_stop_with_a_minute_of_grace_delays_nobody(node: Session):
         time.sleep(1)
 """
     node.start("fair")
-    node.drop("stubborn", spec("stubborn", stubborn, stop="{grace: 60s}"))
+    node.drop("stubborn", spec("stubborn", stubborn, stop="{grace: 10m}"))
     reaches(node, "stubborn", "running")
     (node.watch / "stubborn.yaml").unlink()
     reaches(node, "stubborn", "stopping")
-    cycle, began_s = node.cycle(), time.monotonic()
+    cycle = node.cycle()
     node.drop("beta", spec("beta"))
     reaches(node, "beta", "running")
     wait_for(lambda: node.cycle() >= cycle + 5, 30, "five more cycles")
-    assert time.monotonic() - began_s < 50  # and not the minute
     stopping = row(node, "stubborn")
     assert stopping["state"] == "stopping"
     assert "grace" in stopping["reason"]

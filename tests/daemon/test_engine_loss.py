@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -57,10 +56,9 @@ def test_a_hung_engine_delays_no_cycle_and_its_return_is_noticed(
     dockerd.send_signal(signal.SIGSTOP)
     node.drop("beta", spec("beta"))
     wait_for(lambda: not node.client.jobs()["engine"]["ok"], 30, "the hang to be seen")
-    cycle, began_s = node.cycle(), time.monotonic()
-    wait_for(lambda: node.cycle() >= cycle + 8, 30, "eight cycles")
-    elapsed_s = time.monotonic() - began_s
-    assert elapsed_s < 30  # and not eight times the engine's timeout of 10 s
+    cycle = node.cycle()
+    # And not eight times the engine's timeout of 10 s.
+    wait_for(lambda: node.cycle() >= cycle + 8, 40, "eight cycles")
     assert row(node, "alpha")["requests"] > 10  # sidecars are read without the engine
     alarms(node, "engine")
     assert row(node, "beta")["state"] in ("waiting", "starting")

@@ -32,7 +32,6 @@ SAVES = """
     import json, os, signal, time
     path = "/ckpt/step"
     step = int(open(path).read()) if os.path.exists(path) else 0
-    print("from step", step, flush=True)
     def tell(**line):
         with open(os.environ["DLSCHED_METRICS_FILE"], "a") as out:
             out.write(json.dumps(line) + "\\n")
@@ -42,6 +41,7 @@ SAVES = """
         os.rename(path + ".new", path)
         tell(checkpoint={"step": step, "path": path})
     signal.signal(signal.SIGUSR1, save)
+    print("from step", step, flush=True)
     while True:
         step += 1
         if step % 25 == 0:
@@ -51,7 +51,7 @@ SAVES = """
 
 
 SLOWLY = """def save(*_):
-        time.sleep(1)"""
+        time.sleep(4)"""
 
 
 def saving(name: str, saved: Path) -> str:
@@ -59,7 +59,7 @@ def saving(name: str, saved: Path) -> str:
     saved.mkdir()
     saves = {
         "volumes": f"['{saved}:/ckpt']",
-        "checkpoint": "{signal: SIGUSR1, timeout: 10s, path: /ckpt}",
+        "checkpoint": "{signal: SIGUSR1, timeout: 30s, path: /ckpt}",
     }
     return on(name, "{count: 1, share: 0.5}", **saves).replace(SLEEP, SAVES)
 
@@ -85,6 +85,7 @@ def test_a_job_with_a_checkpoint_is_moved_off_a_gpu_that_vanished(host: Host, tm
     first = reaches(host.node, "alpha", "running")["container"]
     other = reaches(host.node, "beta", "running")["container"]
     lost = held(host, "alpha")
+    wait_for(lambda: "from step" in printed(host, "alpha"), 30, "the first step")
     host.show(Failure("*", GPU_IS_LOST, lost[0]))
     wait_for(lambda: row(host.node, "alpha")["container"] not in (None, first), 60, "the move")
     reaches(host.node, "alpha", "running")
@@ -107,7 +108,7 @@ def test_a_job_that_hangs_on_a_gpu_that_vanished_goes_on_from_what_it_had_saved(
     hangs = SAVES.replace("signal.signal(signal.SIGUSR1, save)\n", once)
     host.start(on_loss="move")
     text = saving("alpha", tmp_path / "saved").replace(SAVES, hangs)
-    host.node.drop("alpha", text.replace("timeout: 10s", "timeout: 2s"))
+    host.node.drop("alpha", text.replace("timeout: 30s", "timeout: 2s"))
     reaches(host.node, "alpha", "running")
     wait_for((tmp_path / "saved" / "step").exists, 30, "the checkpoint")
     goes_on(host.node, 3)  # and the checkpoint is read
@@ -131,7 +132,7 @@ def test_a_daemon_killed_in_a_move_ends_it_at_its_next_start(host: Host, tmp_pat
         wait_for(lambda: row(host.node, "alpha")["container"] not in (None, first), 60, at)
     host.node.kill()
     host.start(on_loss="move")
-    wait_for(lambda: placed(host) == [A], 60, "its end")
+    wait_for(lambda: placed(host) == [A], 90, "its end")
     reaches(host.node, "alpha", "running")
     assert held(host, "alpha") == [A]
     step = (saved / "step").read_text()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import resource
 import signal
+import time
 from typing import Any
 
 import pytest
@@ -79,9 +80,10 @@ def test_a_flood_of_writers_claims_and_nonsense_costs_nobody_anything(node: Sess
     reaches(node, "alpha", "running")
     reaches(node, "beta", "running")
     first, spent_s = node.cycle(), sum(node.process.cpu_times()[:2])
+    began_s = time.monotonic()
     inside(node, "alpha", FLOOD)
-    assert node.cycle() >= first + 3
-    assert sum(node.process.cpu_times()[:2]) - spent_s < 2.0
+    wait_for(lambda: node.cycle() >= first + 3, 30, "cycles to go on")
+    assert sum(node.process.cpu_times()[:2]) - spent_s < 2.0 + (time.monotonic() - began_s) / 10
 
     def told(one: dict[str, Any]) -> bool:
         return one["sidecar"]["bad_lines"] > 0 and 0 < one["in_flight"] <= 1024 * 1_000_000
@@ -98,10 +100,9 @@ def test_what_others_do_to_a_container_is_followed_and_a_copy_of_it_left_alone(n
 
     container.restart(timeout=1)
     wait_for(lambda: inspect(node, "alpha")["State"]["Running"], 30, "it to run again")
-    reaches(node, "alpha", "running")
     goes_on(node)
-    assert row(node, "alpha")["state"] == "running", "a restart by hand is no end"
-    assert row(node, "alpha")["container"] == first
+    # A restart by hand is no end.
+    assert reaches(node, "alpha", "running")["container"] == first
 
     container.rename(f"renamed-{node.instance}")
     copy = node.engine.containers.run(  # as from a committed image, which inherits the labels
@@ -256,10 +257,11 @@ def test_a_file_that_is_swapped_without_end_neither_hangs_nor_grows_nor_spins_th
     first, spent_s = node.cycle(), sum(process.cpu_times()[:2])
     before = process.num_fds(), process.num_threads(), process.memory_info().rss
     state_bytes = sum(file.stat().st_size for file in node.state_dir.rglob("*") if file.is_file())
+    began_s = time.monotonic()
     inside(node, "alpha", SWAPS)
-    assert node.cycle() >= first + 3, "cycles go on"
+    wait_for(lambda: node.cycle() >= first + 3, 30, "cycles to go on")
     goes_on(node)
-    assert sum(process.cpu_times()[:2]) - spent_s < 2.0
+    assert sum(process.cpu_times()[:2]) - spent_s < 2.0 + (time.monotonic() - began_s) / 10
     after = process.memory_info().rss
     # What stays open stays open; a question to the engine that is under way does not.
     wait_for(lambda: process.num_fds() <= before[0] + 4, 60, "no descriptor to be kept")

@@ -48,7 +48,7 @@ def trains(saved: Path, gpus: str, **keys: str) -> str:
         "trains",
         gpus,
         volumes=f'["{saved}:/ckpt"]',
-        checkpoint="{signal: SIGUSR1, timeout: 5s, path: /ckpt}",
+        checkpoint="{signal: SIGUSR1, timeout: 30s, path: /ckpt}",
         target="{metric: accuracy, deliver: 0.4, finish: 0.9}",
         **{"stop": "{grace: 5s}", **keys},
     )
@@ -58,6 +58,8 @@ def trains(saved: Path, gpus: str, **keys: str) -> str:
 
 
 def log_of(saved: Path) -> list[tuple[str, int]]:
+    if not (saved / "log").exists():  # a container runs before its program has said a word
+        return []
     words = (line.split() for line in (saved / "log").read_text().splitlines())
     return [(word, int(step)) for word, step in words]
 

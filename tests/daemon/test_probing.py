@@ -61,7 +61,7 @@ def test_what_is_proposed_adopts_as_it_stands(
     node: Session, services: tuple[str, ...], docker_client: docker.APIClient
 ) -> None:
     node.start("adaptive")
-    wait_for(lambda: all(one["reading"] for one in found(node, *services)), 30, "readings")
+    wait_for(lambda: all(one["reading"] for one in found(node, *services)), 60, "readings")
     before = [docker_client.inspect_container(name) for name in services]
     listed = {one["name"]: one for one in found(node, *services)}
     assert [docker_client.inspect_container(name) for name in services] == before

@@ -150,7 +150,7 @@ class Rig:
             with suppress(APIError):
                 self.client.remove_container(container["Id"], force=True, v=True)
         with suppress(AssertionError):
-            self.until(lambda seen: not seen.containers, 5.0)
+            self.until(lambda seen: not seen.containers, 30.0)
         self.runtime.close()
         self.client.close()
 

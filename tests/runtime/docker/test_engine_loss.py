@@ -104,7 +104,7 @@ def test_an_engine_that_is_gone_is_told_and_its_return_is_noticed(
     seen = proxied.until(lambda s: not s.engine_ok)
     assert proxied.options.host in (seen.engine_problem or "")
     assert the_fact(seen, "stays").state is ContainerState.RUNNING
-    assert proxied.resize(found, 0.3).status == "failed"
+    proxied.until(lambda _: proxied.resize(found, 0.3).status == "failed")
     proxied.apply(Start(job_spec("later"), Limits(0.2), 1024))
     assert proxied.until_failed("later").retryable
     proxied.wakes.clear()
@@ -127,6 +127,7 @@ def test_no_engine_at_all_is_no_exception(tmp_path: Path, docker_host: str) -> N
 
 
 def test_an_exit_is_seen_at_once(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    rig.until(lambda _: rig.runtime._events._stream is not None)  # events are listened to
     found = rig.start(job_spec("dies"))
     rig.wakes.clear()
     monkeypatch.setattr(listing, "EVERY_S", 3600.0)  # only the event has it listed

@@ -370,7 +370,7 @@ def test_block_buffered_output_is_noticed(rig: Rig, foreign: Callable[..., str])
         found = fact(seen, job)
         return found is not None and found.log is not None and found.log.buffered
 
-    rig.until(noticed)
+    rig.until(noticed, 120.0)  # three bursts, none of which was held up
 
 
 def steps_of(reports: list[Report]) -> list[int | None]:
@@ -396,17 +396,21 @@ def test_a_flood_of_lines_costs_bounded_cpu_and_no_descriptors(
     program = "while True: print('latency 10 ms ' * 20)"
     job = foreign(program, {PATTERN: r"latency (?P<latency_ms>\d+) ms"}, tty=tty)
     reports_until(rig, job, requests)
-    began_s, cpu_s, opened = time.monotonic(), time.process_time(), _open_files()
-    bad_lines = 0
-    for _ in range(10):
+    opened, bad_lines, shares = _open_files(), 0, list[float]()
+    deadline_s = time.monotonic() + DEADLINE_S
+    while len(shares) < 10 or bad_lines < 5:
+        assert time.monotonic() < deadline_s, bad_lines
+        began_s, cpu_s = time.monotonic(), time.process_time()
         time.sleep(0.3)
         found = fact(rig.observe(), job)
         assert found is not None
         assert requests(list(found.reports)) <= 512
         bad_lines = found.bad_lines
-    assert bad_lines >= 5
-    assert time.process_time() - cpu_s < 0.25 * (time.monotonic() - began_s)
-    assert _open_files() <= opened + 3
+        shares.append((time.process_time() - cpu_s) / (time.monotonic() - began_s))
+    # Half of the looks: a collection of garbage may fall into one.
+    assert sorted(shares)[len(shares) // 2] < 0.25, shares
+    # What stays open stays open; a question to the engine that is under way does not.
+    rig.until(lambda _: _open_files() <= opened + 3)
 
 
 def _open_files() -> int:

@@ -42,7 +42,7 @@ class FakeEngine:
     def pull(self, repository: str, tag: str, auth: bytes | None) -> Iterator[dict[str, Any]]:
         figures = {"current": 1 << 20, "total": 4 << 20}
         yield {"status": "Downloading", "id": "layer", "progressDetail": figures}
-        assert self.may_pull.wait(10.0)
+        assert self.may_pull.wait(60.0)
         if self.refuses:
             yield {"error": self.refuses}
         self.there.add(f"{repository}:{tag}")
@@ -64,7 +64,7 @@ def images(engine: FakeEngine, now: list[float]) -> HostImages:
 
 
 def soon(holds: Callable[[], bool]) -> None:
-    until_s = time.monotonic() + 10.0
+    until_s = time.monotonic() + 60.0
     while not holds():
         assert time.monotonic() < until_s
         time.sleep(0.005)

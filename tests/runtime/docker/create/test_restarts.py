@@ -42,7 +42,7 @@ class Bench:
         """How many are set back at that time."""
         calls = self.restarts.set_back(idle, now_s)
         for call in calls.values():
-            call.exception(10)
+            call.exception(60)
         return len(calls)
 
 
@@ -135,7 +135,7 @@ def test_a_stop_that_the_agent_did_not_survive_leaves_no_trace(rig: Rig) -> None
 
     rig.until(lambda _: policy() == "no")
     rig.reopen()
-    seen = rig.until(lambda _: policy() == "always", within_s=AFTER_S + 15)
+    seen = rig.until(lambda _: policy() == "always", within_s=AFTER_S + 60)
     now = fact(seen, "back")
     assert now is not None and now.container_id == found.container_id
     rig.until(lambda s: (f := fact(s, "back")) is not None and f.operation is None)

@@ -302,7 +302,7 @@ def _by_hand(folders: Sequence[Path]) -> list[tuple[str, str]]:
     return [one for one in wanted if any((folder / one[0]).exists() for folder in folders)]
 
 
-def _until(true: Callable[[], bool], within_s: float = 20.0) -> None:
+def _until(true: Callable[[], bool], within_s: float = 60.0) -> None:
     deadline_s = time.monotonic() + within_s
     while not true():
         assert time.monotonic() < deadline_s

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -67,10 +68,10 @@ def trains(
     spec = job_spec(
         "trains", ("python3", "-c", code), volumes=(f"{folder}:/ckpt",), network="none", **more
     )
-    return replace(spec, stop=Stop(grace_s=5.0))
+    return replace(spec, stop=Stop(grace_s=30.0))
 
 
-def move_of(found: ContainerFact, spec: JobSpec, timeout_s: float = 10.0) -> Move:
+def move_of(found: ContainerFact, spec: JobSpec, timeout_s: float = 30.0) -> Move:
     return Move(
         container_id=found.container_id,
         start=Start(spec, Limits(0.5), 1024),
@@ -122,7 +123,7 @@ def own_name(rig: Rig) -> str:
     return container_name(rig.options.instance, "trains")
 
 
-def until_step(rig: Rig, words: str, within_s: float = 20.0) -> Observation:
+def until_step(rig: Rig, words: str, within_s: float = 60.0) -> Observation:
     """Until its move is told to be at that point."""
 
     def there(seen: Observation) -> bool:
@@ -159,7 +160,11 @@ def test_a_job_that_does_not_acknowledge_is_left_as_it_is(rig: Rig, folder: Path
     before = started(rig, spec, folder)
     move = move_of(before, spec, timeout_s=1.0)
     assert rig.apply(move).status == "begun"
-    rig.until(lambda _: read_allotment(folder_of(rig)).checkpoint_wanted)
+    # Not observed meanwhile, which would withdraw it after that second.
+    deadline_s = time.monotonic() + 60
+    while not read_allotment(folder_of(rig)).checkpoint_wanted:
+        assert time.monotonic() < deadline_s
+        time.sleep(0.02)
     after = fact(rig.until(still), "trains")
     assert after is not None
     assert after.container_id == before.container_id
@@ -204,6 +209,12 @@ open("/here", "w")
 """
 
 
+def give_up_soon(rig: Rig, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second after its new program hangs. Before it begins, it would not end at SIGTERM."""
+    rig.until(lambda _: [word for word, _ in log_of(folder)].count("begins") == 2)
+    monkeypatch.setattr(moves, "REPORT_WITHIN_S", 1.0)
+
+
 @pytest.mark.parametrize(
     ("at_start", "missing", "why"),
     [
@@ -222,7 +233,6 @@ def test_a_job_that_does_not_come_back_goes_on_where_it_was(
     missing: str,
     why: str,
 ) -> None:
-    monkeypatch.setattr(moves, "REPORT_WITHIN_S", 1.0)
     spec = trains(folder, at_start=at_start, restart=Restart("on-failure"))
     before = started(rig, spec, folder)
     elsewhere = spec
@@ -230,6 +240,8 @@ def test_a_job_that_does_not_come_back_goes_on_where_it_was(
         volumes = (*spec.container.volumes, missing)
         elsewhere = replace(spec, container=replace(spec.container, volumes=volumes))
     rig.apply(move_of(before, elsewhere))
+    if at_start == HANGS_ELSEWHERE:
+        give_up_soon(rig, folder, monkeypatch)
     until_step(rig, f"moving back, since {why}")
     after = fact(rig.until(still), "trains")
     assert after is not None
@@ -315,6 +327,8 @@ def play(
         patched.setattr(acts, "_engine", mortal)
         patched.setattr(acts._creation, "_engine", mortal)
         rig.apply(move_of(before, spec))
+        if at_start == HANGS_ELSEWHERE:
+            give_up_soon(rig, folder, monkeypatch)
         rig.until(lambda seen: agent.dead or still(seen))
     return agent
 
@@ -347,12 +361,20 @@ def test_a_move_outlives_its_agent(
 def test_the_way_back_outlives_its_agent(
     rig: Rig, folder: Path, monkeypatch: pytest.MonkeyPatch, dies_at: int, after: bool
 ) -> None:
-    monkeypatch.setattr(moves, "REPORT_WITHIN_S", 1.0)
     agent = play(rig, folder, monkeypatch, dies_at, after=after, at_start=HANGS_ELSEWHERE)
     assert agent.dead
     assert agent.done == GOES_BACK[: dies_at + after]
     rig.reopen()
     settles(rig, folder)
+
+
+def agent_ends(rig: Rig) -> None:
+    """It waits only so long for the engine, which may be busy."""
+    deadline_s = time.monotonic() + 60
+    rig.runtime.release({})
+    while rig.runtime._moves.unsettled:
+        assert time.monotonic() < deadline_s
+        rig.runtime.release({})
 
 
 def settles(rig: Rig, folder: Path) -> None:
@@ -400,8 +422,8 @@ def test_a_job_that_is_to_go_goes_wherever_its_move_is(rig: Rig, folder: Path, w
 @pytest.mark.parametrize(
     ("words", "slowly"),
     [
-        ("saves itself", {"when_asked": f"time.sleep(3.0); {SAVES}"}),
-        ("ends", {"at_end": "time.sleep(3.0)"}),
+        ("saves itself", {"when_asked": f"time.sleep(20.0); {SAVES}"}),
+        ("ends", {"at_end": "time.sleep(20.0)"}),
         ("its new container is made", {}),
     ],
 )
@@ -411,7 +433,7 @@ def test_an_agent_that_ends_leaves_no_job_between_two_containers(
     spec = trains(folder, **slowly)  # the agent must end before the step that it was seen in does
     rig.apply(move_of(started(rig, spec, folder), spec))
     until_step(rig, words)
-    rig.runtime.release({})
+    agent_ends(rig)
     there = names(rig)
     assert list(there.values()).count("running") == 1
     if words != "its new container is made":
