@@ -52,7 +52,7 @@ def test_what_waits_at_the_gate_can_be_cancelled() -> None:
 
 def test_one_long_wait_uses_up_the_patience_for_all_others() -> None:
     hangs = threading.Event()
-    patience = Patience(wait_s=1.0, pause_s=60)
+    patience = Patience(wait_s=1.0, pause_s=600)
     call = begin(hangs.wait, "test")
     assert not patience.lost
     assert not patience.wait(call)
@@ -78,10 +78,10 @@ def test_patience_returns() -> None:
 
 def test_a_call_that_already_took_its_time_is_not_waited_for() -> None:
     hangs = threading.Event()
-    patience = Patience(wait_s=30)
+    patience = Patience(wait_s=60)
     began_s = time.monotonic()
-    assert not patience.wait(begin(hangs.wait, "test"), since_s=began_s - 31)
-    assert time.monotonic() - began_s < 5
+    assert not patience.wait(begin(hangs.wait, "test"), since_s=began_s - 61)
+    assert time.monotonic() - began_s < 30
     hangs.set()
 
 
@@ -114,5 +114,5 @@ def test_calls_run_in_their_order_and_only_so_many_at_once() -> None:
 def test_one_that_fails_does_not_keep_the_others_from_being_made() -> None:
     calls = begin_all([lambda: 1, lambda: 1 // 0, lambda: 3], "test", 1)
     assert calls[0].result(60) == 1 and calls[2].result(60) == 3
-    assert isinstance(calls[1].exception(10), ZeroDivisionError)
+    assert isinstance(calls[1].exception(60), ZeroDivisionError)
     assert begin_all([], "test", 4) == []

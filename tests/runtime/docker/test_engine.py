@@ -104,7 +104,7 @@ def test_calls_one_after_another_share_a_connection(tmp_path: Path) -> None:
     with _Server(path) as server:
         threading.Thread(target=server.serve_forever, args=(0.01,)).start()
         try:
-            with closing(Engine(f"unix://{path}", 5.0)) as engine:
+            with closing(Engine(f"unix://{path}", 60.0)) as engine:
                 for number in range(12):
                     assert engine.inspect(f"container-{number}")["ApiVersion"] == "1.44"
                 assert server.accepted == 1
@@ -117,7 +117,7 @@ def test_what_is_at_a_path_of_a_container(tmp_path: Path) -> None:
     with _Server(path) as server:
         threading.Thread(target=server.serve_forever, args=(0.01,)).start()
         try:
-            with closing(Engine(f"unix://{path}", 5.0)) as engine:
+            with closing(Engine(f"unix://{path}", 60.0)) as engine:
                 assert engine.stat("c", "/ckpt/7.pt") == PathStat(700, 0o644, "")
                 with pytest.raises(EngineRefused) as caught:
                     engine.stat("c", "/ckpt/8.pt")
@@ -131,7 +131,7 @@ def test_a_terminals_output_is_not_read_byte_by_byte(tmp_path: Path) -> None:
     with _Server(path) as server:
         threading.Thread(target=server.serve_forever, args=(0.01,)).start()
         try:
-            with closing(Engine(f"unix://{path}", 5.0)) as engine:
+            with closing(Engine(f"unix://{path}", 60.0)) as engine:
                 chunks = list(engine.logs("container", 40_000, follow=False, until_s=1e9))
                 assert b"".join(chunks) == b"a line\r\n" * 40_000
                 assert len(chunks) < 200
@@ -153,7 +153,7 @@ def test_the_root_of_a_chain_is_told() -> None:
 
 @pytest.mark.engine
 def test_an_answer_that_says_no_has_its_status_and_reason(docker_host: str) -> None:
-    engine = Engine(docker_host, 10.0)
+    engine = Engine(docker_host, 60.0)
     with pytest.raises(EngineRefused) as caught:
         engine.inspect("no-such-container-of-anybody")
     assert caught.value.status == 404
@@ -164,7 +164,7 @@ def test_an_answer_that_says_no_has_its_status_and_reason(docker_host: str) -> N
 
 @pytest.mark.engine
 def test_a_call_without_a_method_here(docker_host: str) -> None:
-    with closing(Engine(docker_host, 10.0)) as engine:
+    with closing(Engine(docker_host, 60.0)) as engine:
         asked = {"filters": '{"name": ["no-such-volume-of-anybody"]}'}
         assert not engine.exchange("GET", "/volumes", asked)["Volumes"]
         name = engine.exchange("POST", "/volumes/create", body={"Labels": {"a": "b"}})["Name"]

@@ -23,7 +23,7 @@ class Stream:
     def __iter__(self) -> Iterator[dict[str, Any]]:
         yield from self._events
         self.drained.set()
-        self._closed.wait(30)
+        self._closed.wait(60)
 
     def close(self) -> None:
         self._closed.set()
@@ -75,7 +75,7 @@ def test_only_what_may_be_ours_wakes(instance: str, wanted: dict[str, str]) -> N
         NONE_ADOPTED,
     )
     listening.start()
-    assert stream.drained.wait(20)
+    assert stream.drained.wait(60)
     listening.close()
     assert engine.asked[0] == ({}, KINDS)
     assert asked == [None, *wanted], "a connection stands for an event of every container"
@@ -102,5 +102,5 @@ def test_each_loss_of_the_engine_is_told(monkeypatch: pytest.MonkeyPatch) -> Non
         lost,
     )
     listening.start()
-    assert twice.wait(20)
+    assert twice.wait(60)
     listening.close()

@@ -41,7 +41,7 @@ class FakeEngine:
 
     def containers(self, labels: Mapping[str, str]) -> list[Body]:
         self.listings += "dlsched.instance" in labels
-        assert self.answers.wait(30)
+        assert self.answers.wait(60)
         if self.trouble is not None:
             raise self.trouble
         return [
@@ -96,7 +96,7 @@ def clock() -> VirtualClock:
 def listings_of(
     engine: FakeEngine,
     clock: VirtualClock,
-    wait_s: float = 20.0,
+    wait_s: float = 60.0,
     instance: str = "i",
     booted: str = "",
 ) -> Listings:
@@ -390,7 +390,7 @@ def test_a_listing_that_began_before_the_loss_was_noticed_counts(
 
 def until_listed(listings: Listings, state: str) -> None:
     """The first listing with that state of the container."""
-    end_s = time.monotonic() + 10.0
+    end_s = time.monotonic() + 60.0
     while listings.last is None or listings.last.containers["a"].state != state:
         assert time.monotonic() < end_s
         listings.refresh()

@@ -74,7 +74,7 @@ class FakeEngine:
 
     def until(self, *names: str) -> None:
         """Wait until exactly these calls were made since the last time."""
-        deadline_s = time.monotonic() + 30
+        deadline_s = time.monotonic() + 60
         while [name for name, _ in self.calls] != list(names):
             assert time.monotonic() < deadline_s, f"{self.calls} instead of {names}"
             time.sleep(0.002)
@@ -99,7 +99,7 @@ def advance(stops: Stops, described: Inspected | None, now_s: float) -> None:
     """One observation, once the call under way has ended."""
     leaving = stops._leaving.get("c")
     if leaving is not None:
-        leaving.call.exception(10)
+        leaving.call.exception(60)
     containers: Mapping[str, Inspected] = {} if described is None else {"c": described}
     stops.advance(Listing(now_s, containers), now_s)
 

@@ -99,8 +99,9 @@ def test_nobody_waits_for_one_that_cannot_be_killed(tmp_path: Path) -> None:
     try:
         (folder / "freezer.state").write_text("FROZEN")
         before = time.monotonic()
-        with pytest.raises(ProbeFailed, match=r"took longer than 0\.5 s"):
-            probe(PID, CONTAINER, ["/dev/null"], proc, within_s=0.5)
+        # Time to begin and to enter the group, on a busy host.
+        with pytest.raises(ProbeFailed, match="took longer than 5 s"):
+            probe(PID, CONTAINER, ["/dev/null"], proc, within_s=5.0)
         assert time.monotonic() - before < 30
         left = (folder / "cgroup.procs").read_text().split()
         assert len(left) == 1

@@ -6,6 +6,7 @@ import errno
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -72,10 +73,24 @@ def resize(cores: float = 0.25, ceiling: float | None = 1.0) -> Resize:
     )
 
 
+class Hurried(Patience):
+    """It is over as soon as the calls have begun, and for the rest of a test."""
+
+    def __init__(self, begun: Callable[[], bool] | None = None) -> None:
+        """None: as soon as the one that is waited for runs."""
+        super().__init__(0.01, pause_s=600.0)
+        self._begun = begun
+
+    def wait(self, future: Future[Any], since_s: float | None = None) -> bool:
+        if not self.lost:
+            until(self._begun or future.running)
+        return super().wait(future, since_s)
+
+
 class Bench:
     """Resizes on a host of files, with a clock of numbers."""
 
-    def __init__(self, root: Path, wait_s: float = 10.0) -> None:
+    def __init__(self, root: Path, patience: Patience | None = None) -> None:
         self.host = FakeHost(root).claimable()
         self.now_s = 100.0
         self.wanted: list[str | None] = []
@@ -87,7 +102,7 @@ class Bench:
         self.resizes = Resizes(
             self.hands,
             self.originals,
-            Patience(wait_s),
+            patience or Patience(60.0),
             threading.Semaphore(4),
             self.wanted.append,
             lambda: self.now_s,
@@ -175,7 +190,7 @@ def test_while_another_is_tried_first_it_is_withheld_and_not_refused(bench: Benc
 
 
 def test_a_slow_engine_is_not_waited_for(tmp_path: Path) -> None:
-    bench = Bench(tmp_path, wait_s=0.01)
+    bench = Bench(tmp_path, Hurried())
     held = threading.Event()
     real = bench.host.update
     bench.host.update = lambda *words: (held.wait(60), real(*words))[1]  # type: ignore[method-assign]
@@ -419,8 +434,8 @@ def test_while_it_is_held_what_was_under_way_is_given_back_too(bench: Bench) -> 
 
 
 def test_changes_go_at_once_and_those_behind_a_hung_engine_are_not_made(tmp_path: Path) -> None:
-    bench = Bench(tmp_path, wait_s=0.05)
     held, made = threading.Event(), list[str]()
+    bench = Bench(tmp_path, Hurried(lambda: len(made) == CONCURRENT_UPDATES))
 
     def slow(container: str, *_: Any, **__: Any) -> None:
         made.append(container)
@@ -503,7 +518,7 @@ def test_of_an_own_one_that_is_listed_the_engine_is_asked_nothing(bench: Bench) 
 
 
 def test_a_change_that_outlasts_its_container_is_forgotten_once_it_is_over(tmp_path: Path) -> None:
-    bench = Bench(tmp_path, wait_s=0.01)
+    bench = Bench(tmp_path, Hurried())
     held = threading.Event()
     bench.hands.set = lambda *_, **__: held.wait(60)  # type: ignore[method-assign,assignment]
     assert bench.begin(resize(), described()).status == "begun"

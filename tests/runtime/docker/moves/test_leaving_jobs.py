@@ -54,7 +54,7 @@ class PackingActs(Acts):
     def pack(self, old: Inspected, path: str, archive: Path, most_bytes: int, stop: Any) -> Packed:
         self.done.append("pack")
         self.stop = stop
-        self.may_pack.wait(10)
+        self.may_pack.wait(60)
         if "pack" in self.raises:
             raise self.raises["pack"]
         archive.write_text(f"{path} of {old.container_id}, at most {most_bytes}")
@@ -763,7 +763,7 @@ def test_a_job_that_ended_with_its_engine_is_started_again_and_not_all_the_time(
         node.jobs.start_again("job")
     for thread in threading.enumerate():
         if thread.name.startswith("dlsched-start-again"):
-            thread.join(10)
+            thread.join(60)
     assert node.started == [EXITED.container_id] * 2
 
 

@@ -81,7 +81,7 @@ class World:
         """Until what is under way is done: no test is about what is not, unless it holds it."""
         way = self.moves._moves.get("job")
         if way is not None:
-            way.call.exception(10)
+            way.call.exception(60)
             while way.called_s == float("inf"):
                 pass
 
