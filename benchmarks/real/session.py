@@ -199,7 +199,7 @@ class Session:
         file = self.configure(policy, options, more)
         words = ["run", "--config", str(file), *(["--dry-run"] if dry_run else [])]
         self._daemon = self._launch(words, self._log)
-        wait_for(self._answers, 30, "the daemon to answer")
+        wait_for(self._answers, 60, "the daemon to answer")
 
     def keep(self, folder: Path) -> None:
         """A copy of the journal into that folder, made anew; the daemon must have stopped."""
@@ -233,7 +233,7 @@ class Session:
             return
         self._daemon.terminate()
         try:
-            self._daemon.wait(30)
+            self._daemon.wait(60)
         except subprocess.TimeoutExpired:
             self.kill()
         self._daemon = None
@@ -242,7 +242,7 @@ class Session:
         """SIGKILL: the daemon has no last word."""
         if self._daemon is not None:
             self._daemon.kill()
-            self._daemon.wait(10)
+            self._daemon.wait(60)
         self._daemon = None
 
     def reports(self, first_cycle: int) -> Iterator[CycleReport]:

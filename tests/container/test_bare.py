@@ -61,7 +61,9 @@ def run(image: str, docker_client: docker.APIClient, docker_host: str) -> Iterat
         if until is not None:
             wait_for(lambda: any(until in line for line in lines()), 60, f"{until!r}")
             docker_client.stop(container, timeout=30)
-        return Ran(int(docker_client.wait(container, timeout=60)["StatusCode"]), lines())
+        code = int(docker_client.wait(container, timeout=60)["StatusCode"])
+        wait_for(lines, 30, "what it said, which a busy engine has after its end")
+        return Ran(code, lines())
 
     yield in_container
     for container in made:

@@ -522,7 +522,7 @@ def test_the_real_parts_fit_together(tmp_path: Path, monkeypatch: pytest.MonkeyP
         parts = connect(settings, clock)
         try:
             loop = ClusterLoop(settings, parts, clock)
-            for _ in range(100):
+            for _ in range(600):
                 loop.step()
                 status = read_status(tmp_path / "run")
                 if status.queue and all(row.problem for row in status.nodes):

@@ -326,7 +326,8 @@ def play(
                 patched.setattr(module, told, agent.wrap("allot", getattr(module, told)))
         patched.setattr(relocation, "pack", agent.wrap("pack", relocation.pack))
         acts = node.rig.runtime._moves._acts
-        patched.setattr(acts, "_engine", agent.engine(node.rig.runtime._unhurried))
+        # For good: what a dead agent has begun may come to its call late.
+        acts._engine = agent.engine(node.rig.runtime._unhurried)
         node.leave()
 
         def away() -> bool:

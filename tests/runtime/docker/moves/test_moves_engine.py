@@ -323,9 +323,8 @@ def play(
         acts = rig.runtime._moves._acts
         hands = acts._creation._writer
         patched.setattr(hands, "remember", agent.wrap("remember", hands.remember))
-        mortal = agent.engine(rig.runtime._unhurried)
-        patched.setattr(acts, "_engine", mortal)
-        patched.setattr(acts._creation, "_engine", mortal)
+        # For good: what a dead agent has begun may come to its call late.
+        acts._engine = acts._creation._engine = agent.engine(rig.runtime._unhurried)
         rig.apply(move_of(before, spec))
         if at_start == HANGS_ELSEWHERE:
             give_up_soon(rig, folder, monkeypatch)
