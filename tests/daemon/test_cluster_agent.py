@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from dlsched import __version__
+from dlsched.cluster import probing
 from dlsched.cluster.agent.assignments import Assignment, Assignments, has_assignments
 from dlsched.cluster.certificates import MANAGER, Certificates
 from dlsched.cluster.core.records import Phase
@@ -42,7 +43,10 @@ def made(settings: Settings, certificates: Certificates) -> ClusterPart:
     return ClusterPart(settings, certificates, NoJobs(), node, images, clock, lambda: "fair")
 
 
-def test_a_node_outside_a_swarm_runs_on_and_answers_once_it_has_joined_one(tmp_path: Path) -> None:
+def test_a_node_outside_a_swarm_runs_on_and_answers_once_it_has_joined_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(probing, "TIMEOUT_S", 60.0)  # a busy host answers late
     authority = Authority(tmp_path / "ca").make()
     own = authority.files("node")
     manager = authority.node("boss", MANAGER)

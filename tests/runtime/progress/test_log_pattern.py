@@ -254,11 +254,17 @@ def test_a_broken_stream_is_opened_again_from_then_on(log: FakeLog) -> None:
     reader.close()
 
 
+def thread_since(before: set[threading.Thread]) -> threading.Thread:
+    """The reader's, beside those that other tests have left."""
+    (found,) = (one for one in set(threading.enumerate()) - before if one.name == "dlsched-log")
+    return found
+
+
 def test_closing_ends_the_thread(log: FakeLog) -> None:
     before = set(threading.enumerate())
     reader = LogReader(log, LATENCY)
     reader.read(1.0)
-    (thread,) = set(threading.enumerate()) - before
+    thread = thread_since(before)
     reader.close()
     thread.join(DEADLINE_S)
     assert not thread.is_alive()
@@ -279,7 +285,7 @@ def test_closing_amid_a_flood_ends_the_thread_too(
     reader = LogReader(log, LATENCY)
     log.chunks.put(b"took 20 ms\n" * 1000)
     reader.read(1.0)
-    (thread,) = set(threading.enumerate()) - before
+    thread = thread_since(before)
     assert amid.wait(DEADLINE_S)
     reader.close()
     go_on.set()

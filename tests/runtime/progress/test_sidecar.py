@@ -18,6 +18,7 @@ from dlsched.runtime.progress.sidecar import (
     SidecarReader,
     same_process,
 )
+from tests.runtime.cgroup.test_read import open_descriptors
 
 PID = 71
 
@@ -52,7 +53,7 @@ def steps(reader: SidecarReader, now_s: float = 0.0) -> list[int | None]:
 
 
 def descriptors() -> int:
-    return len(list(Path("/proc/self/fd").iterdir()))
+    return len(open_descriptors())
 
 
 # ------------------------------------------------------------------------------ the honest job

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from dlsched.model.errors import EngineUnavailable
 from dlsched.runtime.docker.engine import EngineRefused
 from dlsched.runtime.docker.probe import Probed, ProbeOptions, UnknownContainer, probe, sampling
 from dlsched.runtime.progress.http_page import Unanswered
+from dlsched.simulation.clock import VirtualClock
 
 Fetch = Callable[[str, int, str, float], bytes]
 
@@ -40,6 +42,7 @@ class PlayedEngine:
         self.bodies = {one["Id"]: one for one in bodies}
         self.printed = dict(logs)
         self.calls: list[str] = []
+        self.now_s = time.monotonic
 
     def containers(self, labels: Mapping[str, str]) -> list[dict[str, Any]]:
         self.calls.append("containers")
@@ -58,7 +61,7 @@ class PlayedEngine:
 
     def stats(self, container: str) -> dict[str, Any]:
         self.calls.append("stats")
-        used = one if (one := self.bodies[container].get("used")) is not None else time.monotonic()
+        used = one if (one := self.bodies[container].get("used")) is not None else self.now_s()
         return {"cpu_stats": {"cpu_usage": {"total_usage": used * 1e9}}}
 
     def logs(self, container: str, tail: int, follow: bool) -> Iterator[bytes]:
@@ -86,7 +89,7 @@ def pages(monkeypatch: pytest.MonkeyPatch) -> list[Fetch]:
 def probed(engine: PlayedEngine, *names: str, **more: Any) -> dict[str, Probed]:
     managed = more.pop("managed", None)
     options = ProbeOptions(names, **{"over_s": 0.05, **more})
-    found = probe(engine, package_presets(), options, managed)  # type: ignore[arg-type]
+    found = probe(engine, package_presets(), options, managed, engine.now_s)  # type: ignore[arg-type]
     return {one.name: one for one in found}
 
 
@@ -243,10 +246,15 @@ def test_what_is_managed_already_says_how(pages: list[Fetch]) -> None:
     ]
 
 
-def test_cpu_comes_from_the_engine_where_the_kernel_cannot_be_read(pages: list[Fetch]) -> None:
-    found = probed(PlayedEngine(body(1), body(2, used=5.0)))
+def test_cpu_comes_from_the_engine_where_the_kernel_cannot_be_read(
+    pages: list[Fetch], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, engine = VirtualClock(100.0), PlayedEngine(body(1), body(2, used=5.0))
+    monkeypatch.setattr(sampling, "time", SimpleNamespace(sleep=clock.advance, time=time.time))
+    monkeypatch.setattr(engine, "now_s", clock.now_s)
+    found = probed(engine)
     # The first one's CPU time goes on like the clock: one core.
-    assert found["c001"].cpu_cores == pytest.approx(1.0, abs=0.2)
+    assert found["c001"].cpu_cores == pytest.approx(1.0)
     assert found["c002"].cpu_cores == 0.0
 
 
