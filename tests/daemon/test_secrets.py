@@ -87,7 +87,7 @@ def test_a_canary_in_the_environment_is_in_its_container_alone(node: Session) ->
     ]  # fmt: skip
     outputs = {str(one.args[1:]): one.stdout + one.stderr for one in told}
     transport = httpx2.HTTPTransport(uds=str(node.root / "run" / "control.sock"))
-    with httpx2.Client(transport=transport, base_url="http://x") as client:
+    with httpx2.Client(transport=transport, base_url="http://x", timeout=60) as client:
         for path in ("about", "report", "jobs", "jobs/good", "jobs/good/why", "policies"):
             outputs[path] = client.get(f"/v1/{path}").text
     assert json.loads(outputs["report"])["snapshot"]["jobs"][0]["spec"]["digest"] == ""
