@@ -146,7 +146,7 @@ def docker_host(request: pytest.FixtureRequest) -> str:
 @pytest.fixture(scope="session")
 def docker_client(docker_host: str) -> Iterator[docker.APIClient]:
     """A client of that engine, for the tests' own looks and acts."""
-    with closing(connect(docker_host, timeout_s=30)) as client:
+    with closing(connect(docker_host, timeout_s=120)) as client:
         yield client
 
 

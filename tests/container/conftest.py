@@ -27,7 +27,7 @@ def image(docker_host: str, docker_client: docker.APIClient, base_image: str) ->
     wheels = debian_wheels(str(docker_client.version()["Arch"]))
     sources = {name: ROOT / name for name in CONTEXT} | {"wheels": wheels}
     tag = f"dlsched-test-{secrets.token_hex(4)}"
-    client = connect(docker_host, timeout_s=120)
+    client = connect(docker_host, timeout_s=600)
     with io.BytesIO() as context:
         with tarfile.open(fileobj=context, mode="w") as archive:
             for name, path in sources.items():

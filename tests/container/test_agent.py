@@ -19,7 +19,7 @@ from tests.conftest import group_for
 from tests.systemd import held
 from tools.engine_remains import cgroup_mounts
 
-pytestmark = [pytest.mark.e2e, pytest.mark.engine, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.e2e, pytest.mark.engine, pytest.mark.timeout(900)]
 
 # What the command of docs/how-to/container.md gives it, each explained there.
 CAPABILITIES = ["DAC_READ_SEARCH", "KILL", "SETGID", "SETUID", "SYS_PTRACE"]

@@ -14,7 +14,7 @@ from docker.errors import APIError
 
 from benchmarks.real.session import wait_for
 
-pytestmark = [pytest.mark.e2e, pytest.mark.engine, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.e2e, pytest.mark.engine, pytest.mark.timeout(900)]
 
 SOCKET = "/var/run/docker.sock"
 NOBODY = "65534:65534"

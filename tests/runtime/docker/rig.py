@@ -48,7 +48,7 @@ class Rig:
         self.clock = SystemClock()
         self.wakes: list[str] = []
         self.runtime = DockerRuntime(options, self.clock, self.wakes.append, inventory)
-        self.client = connect(engine, timeout_s=30)
+        self.client = connect(engine, timeout_s=120)
 
     def reopen(self) -> None:
         """The agent restarts."""

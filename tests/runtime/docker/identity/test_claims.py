@@ -348,7 +348,7 @@ def test_a_container_of_a_committed_image_is_nobodys_but_a_job_of_it_is_ours(rig
         rig.close()
         with suppress(APIError):
             rig.client.remove_container(other, force=True)
-        rig.client.remove_image(f"{tag}:1")
+        rig.client.remove_image(f"{tag}:1", force=True)  # a test beside may use it
 
 
 @pytest.mark.engine
@@ -365,7 +365,7 @@ def test_a_start_does_not_take_over_a_container_of_a_committed_image(rig: Rig) -
         assert f"the name {name} is taken" in rig.until_failed("same").detail
     finally:
         rig.close()
-        rig.client.remove_image(f"{tag}:1")
+        rig.client.remove_image(f"{tag}:1", force=True)  # a test beside may use it
 
 
 # ---------------------------------------------------------------------- set aside for a move
