@@ -27,7 +27,7 @@ BINARY = FOLDER / "usr" / "bin" / "docker-registry"
 USER, PASSWORD = "tester", "open sesame"
 # bcrypt of the password, with the cheapest cost there is.
 HTPASSWD = "tester:$2b$04$JNI04xSEY.HxMZVWQ/OUf.QIEihhdK.5TBNGrye6ZL.7nAZ20Qlhy\n"
-UP_WITHIN_S = 20.0
+UP_WITHIN_S = 60.0
 
 CONFIG = """\
 version: 0.1
