@@ -89,7 +89,7 @@ class StoreContract:
             start = Barrier(len(stores))
 
             def write(index: int, epoch: int = epoch, came: list[str] = came) -> None:
-                start.wait(10.0)  # noqa: B023
+                start.wait(60.0)  # noqa: B023
                 record = replace(RECORD, epoch=epoch, on=f"node-{index}")
                 try:
                     stores[index].put(record, version)  # noqa: B023

@@ -19,7 +19,7 @@ from dlsched.cluster.certificates import MANAGER, Certificates
 from dlsched.cluster.core.model import Evaluation
 from dlsched.cluster.core.records import Order, Verb
 from dlsched.cluster.core.reports import JobReport, NodeReport
-from dlsched.cluster.https_agents import ANSWER_S, RECENT_S, WANTED_S, HttpsAgents
+from dlsched.cluster.https_agents import RECENT_S, WANTED_S, HttpsAgents
 from dlsched.cluster.store import Member
 from dlsched.cluster.wire import report_bytes
 from tests.cluster.agent.serving import NODE_S, FakeAgent, free_port, serving, until
@@ -28,6 +28,13 @@ from tests.cluster.authority import Authority
 pytestmark = pytest.mark.process
 
 ADDRESSES = {"node-1": "127.0.0.1", "node-2": "127.0.0.2"}
+PATIENCE_S = 30.0
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A busy host may take seconds for an answer, and an order without one is lost."""
+    monkeypatch.setattr(https_agents, "ANSWER_S", PATIENCE_S)
 
 
 @pytest.fixture(scope="module")
@@ -107,29 +114,44 @@ def test_a_report_comes_with_its_age_and_the_request_names_all_members(
 
 
 def test_a_node_that_hangs_delays_no_other_and_no_caller(
-    own: Mapping[str, Certificates], manager: Certificates, port: int
+    own: Mapping[str, Certificates],
+    manager: Certificates,
+    port: int,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(https_agents, "ANSWER_S", 2 * PATIENCE_S)
     released = threading.Event()
-    hangs, well = FakeAgent(wait=lambda: released.wait(60.0)), FakeAgent("node-2")
+    hangs = FakeAgent(wait=lambda: released.wait(2 * PATIENCE_S))
+    well = FakeAgent("node-2")
     with (
         serving(hangs, own["node-1"], port),
         serving(well, own["node-2"], port, "127.0.0.2"),
         asking(manager, port) as agents,
     ):
-        slowest_s = 0.0
-        began_s = time.monotonic()
-        while "node-1" not in agents.problems():
-            for node in ADDRESSES:
-                asked_s = time.monotonic()
-                agents.report(node, {})
-                slowest_s = max(slowest_s, time.monotonic() - asked_s)
+
+        def asked_all_the_while() -> bool:
+            assert agents.report("node-1", {}) is None
             agents.send(Order(Verb.LEAVE, "node-1", "train", 7))
-            time.sleep(0.05)
-            assert time.monotonic() - began_s < 30.0
-        assert agents.report("node-2", {}) is not None
-        assert len(well.placed) > 5, "it was asked all the while"
-        assert slowest_s < ANSWER_S / 4
-        assert agents.problems()["node-1"].startswith("no report: no answer within 2 s")
+            return agents.report("node-2", {}) is not None and len(well.placed) > 5
+
+        until(asked_all_the_while)
+        assert hangs.placed == [], "it hangs still"
+        released.set()
+        until(lambda: agents.report("node-1", {}) is not None)
+
+
+def test_a_node_that_hangs_is_a_problem_until_it_answers(
+    own: Mapping[str, Certificates],
+    manager: Certificates,
+    port: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(https_agents, "ANSWER_S", 2.0)
+    released = threading.Event()
+    agent = FakeAgent(wait=lambda: released.wait(PATIENCE_S))
+    with serving(agent, own["node-1"], port), asking(manager, port) as agents:
+        agents.report("node-1", {})
+        assert problem(agents).startswith("no report: no answer within 2 s")
         released.set()
         until(lambda: agents.report("node-1", {}) is not None)
         until(lambda: not agents.problems() or time.sleep(0.1))
@@ -285,7 +307,7 @@ def raw(port: int, own: Certificates, answer: bytes) -> threading.Thread:
     def serve() -> None:
         context = own.server_context()
         with socket.create_server(("127.0.0.1", port)) as listening:
-            listening.settimeout(10.0)
+            listening.settimeout(PATIENCE_S)
             with contextlib.suppress(OSError):
                 plain = listening.accept()[0]
                 with context.wrap_socket(plain, server_side=True) as tls:
@@ -312,15 +334,22 @@ def raw(port: int, own: Certificates, answer: bytes) -> threading.Thread:
     ],
 )
 def test_an_answer_that_is_none_is_one_line(
-    own: Mapping[str, Certificates], manager: Certificates, port: int, answer: bytes, line: str
+    own: Mapping[str, Certificates],
+    manager: Certificates,
+    port: int,
+    answer: bytes,
+    line: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    # There is one answer, and the next request would find nobody.
+    monkeypatch.setattr(https_agents, "ASK_AGAIN_S", 600.0)
     serving_thread = raw(port, own["node-1"], answer)
     until(lambda: _listens(port))
     with asking(manager, port) as agents:
         agents.report("node-1", {})
         assert problem(agents).startswith(f"no report: {line}")
         assert problem(agents).isprintable()
-    serving_thread.join(20.0)
+    serving_thread.join(PATIENCE_S)
 
 
 def _listens(port: int) -> bool:
@@ -367,12 +396,11 @@ def test_a_controller_that_no_longer_wants_reports_gives_no_sign(
         agents.report("node-1", {})
         until(lambda: len(agent.placed) > 3)
         clock.s += WANTED_S + 0.1
-        time.sleep(0.3)  # what is under way
         asked = len(agent.placed)
-        time.sleep(0.3)
-        assert len(agent.placed) == asked
+        time.sleep(0.5)
+        assert len(agent.placed) <= asked + 1, "one was under way"
         agents.report("node-1", {})
-        until(lambda: len(agent.placed) > asked)
+        until(lambda: len(agent.placed) > asked + 1)
 
 
 def test_a_controller_that_never_led_gives_no_sign(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -52,8 +52,9 @@ def server(agent: FakeAgent, own: Certificates, port: int) -> Iterator[AgentServ
 
 
 @pytest.fixture
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(api_server, "ASK_WITHIN_S", 0.5)
+def lose_patience(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """From the call on the server waits half a second, where a busy host takes more to greet."""
+    return lambda: monkeypatch.setattr(api_server, "ASK_WITHIN_S", 0.5)
 
 
 @pytest.fixture

@@ -194,12 +194,12 @@ def stage(
         with contextlib.suppress(OSError):
             plain = listening.accept()[0]
             with own.server_context().wrap_socket(plain, server_side=True) as tls:
-                tls.settimeout(20.0)
+                tls.settimeout(30.0)
                 tls.recv(1 << 16)
                 answer(tls)
 
     with socket.create_server(("127.0.0.1", port)) as listening:
-        listening.settimeout(10.0)
+        listening.settimeout(30.0)
         thread = threading.Thread(target=serve, args=(listening,))
         thread.start()
         try:
@@ -310,13 +310,19 @@ def test_a_slow_source_is_waited_for(
     folder: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(fetching, "SILENT_S", 0.5)
+    monkeypatch.setattr(fetching, "SILENT_S", 60.0)
+    monkeypatch.setattr(fetching, "GRACE_S", 3600.0)
+    loop = checkpoints._thread.loop
+    later_s = 0.0
+    monkeypatch.setattr(loop, "time", lambda: time.monotonic() + later_s)
 
     def answer(tls: socket.socket) -> None:
+        nonlocal later_s
         tls.sendall(HEAD)
-        for _ in range(10):
-            time.sleep(0.1)
+        for number in range(1, 11):
+            later_s += 0.5 * fetching.SILENT_S
             tls.sendall(b"x" * 100)
+            until(lambda came=100 * number: checkpoints.came_bytes("train", 8) == came)  # type: ignore[misc]
 
     with stage(port, source, answer):
         checkpoints.begin("node-1", "train", 8, folder / "x", MOST)
@@ -417,7 +423,7 @@ def test_what_is_given_up_leaves_no_file(
         else:
             until(lambda: list(folder.iterdir()))
             checkpoints.end("train")
-        serves.join(5.0)
+        serves.join(30.0)
         assert not serves.is_alive()
         until(lambda: not list(folder.iterdir()))
     assert checkpoints.fetched("train", 8) == "epoch 8 of train is not being fetched"
@@ -456,11 +462,11 @@ def test_a_large_archive_is_never_whole_in_memory(
     folder: Path,
 ) -> None:
     with agent.archives["train", 8, "node-2"].open("wb") as stream:
-        stream.truncate(512 << 20)
+        stream.truncate(256 << 20)
     before = peak_bytes()
     checkpoints.begin("node-1", "train", 8, folder / "x", 1 << 30)
     assert result(checkpoints) == ""
-    assert (folder / "x").stat().st_size == 512 << 20
+    assert (folder / "x").stat().st_size == 256 << 20
     assert peak_bytes() - before < 128 << 20
 
 
