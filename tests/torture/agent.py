@@ -47,7 +47,7 @@ class Agent:
         """A new agent; does not wait for it."""
         self._process = self._fork(run_agent)
 
-    def stop(self, within_s: float = 20.0) -> int | None:
+    def stop(self, within_s: float = WITHIN_S) -> int | None:
         """SIGTERM, and wait; the exit code, None: it did not end."""
         if self._process is None:
             return self.last_code
@@ -55,7 +55,7 @@ class Agent:
             os.kill(self._process.pid, signal.SIGTERM)
         return self.gone(within_s)
 
-    def gone(self, within_s: float = 20.0) -> int | None:
+    def gone(self, within_s: float = WITHIN_S) -> int | None:
         """Wait for the agent's end; its exit code, None: it lives on."""
         if self._process is None:
             return self.last_code
@@ -90,7 +90,7 @@ class Agent:
         """SIGKILL, wherever it is."""
         if self._process is not None:
             self._process.kill()
-            self._process.join(10)
+            self._process.join(WITHIN_S)
             self._process = None
 
     def list_points(self) -> Callable[[], list[Point]]:

@@ -57,6 +57,7 @@ class Ceilings:
         self._find_group = find_group
         self._foreign = foreign
         self._watching = threading.Event()
+        self._sampling = threading.Lock()
         self._ending = threading.Event()
         self.parent: Path | None = None
         self.worst_cores = 0.0
@@ -72,8 +73,9 @@ class Ceilings:
         self._watching.set()
 
     def rest(self) -> None:
-        """Limits are given back: no sum is promised."""
-        self._watching.clear()
+        """Limits are given back: no sum is promised. Waits for a sample that is under way."""
+        with self._sampling:
+            self._watching.clear()
 
     def stop(self) -> None:
         """End for good."""
@@ -86,13 +88,14 @@ class Ceilings:
 
     def _run(self) -> None:
         while not self._ending.wait(EVERY_S):
-            if self._watching.is_set():
-                with suppress(OSError):
-                    # Groups are read one after the other: what changes meanwhile is no sum.
-                    once, again = self._cores(), self._cores()
-                    if once == again:
-                        self.worst_cores = max(self.worst_cores, sum(once))
-                        self.samples += 1
+            with self._sampling, suppress(OSError):
+                if not self._watching.is_set():
+                    continue
+                # Groups are read one after the other: what changes meanwhile is no sum.
+                once, again = self._cores(), self._cores()
+                if once == again:
+                    self.worst_cores = max(self.worst_cores, sum(once))
+                    self.samples += 1
 
     def _cores(self) -> list[float]:
         """The ceiling of every group that counts."""

@@ -49,10 +49,22 @@ def kernel_cores(pid: int) -> float | None:
         return None
 
 
+def lives(pid: int) -> bool:
+    """Whether that process runs still; a zombie does not."""
+    try:
+        return "State:\tZ" not in Path(f"/proc/{pid}/status").read_text(encoding="utf-8")
+    except OSError:
+        return False
+
+
 def kernel_files(pid: int) -> dict[str, str]:
-    """What the kernel says of the limits of that process's group, word for word."""
-    found = {}
-    for folder in set(group_folders(pid).values()):
+    """What the kernel says of the limits of that process's group, word for word; empty where it has
+    ended."""
+    found: dict[str, str] = {}
+    folders: set[Path] = set()
+    with suppress(OSError):
+        folders = set(group_folders(pid).values())
+    for folder in folders:
         for name in LIMIT_FILES:
             with suppress(OSError):
                 found[name] = (folder / name).read_text().strip()

@@ -125,7 +125,7 @@ def _prepare(world: World, act: Act) -> None:
     world.ceilings.taken()
     if act.kind == "lives":
         world.ceilings.watch()
-    world.starts.clear()
+    world.forget_starts()
 
 
 def _perform(world: World, act: Act) -> bool:
@@ -156,7 +156,7 @@ def _give_back(world: World, act: Act) -> list[str]:
     allowed: dict[str, set[float]] = {}
     for wished in (act.before, act.after):
         for job, wish in wished.items():
-            if isinstance(wish, Runs):
+            if isinstance(wish, Runs | Ended):
                 allowed.setdefault(job, set()).add(wish.at_rest_cores)
     wrong = world.limits_left(allowed)
     return wrong if code == 0 else [f"dlsched release ended with {code}", *wrong]
@@ -202,5 +202,5 @@ def _never(world: World, wished: Wished) -> list[str]:
         wish = wished.get(job)
         if isinstance(wish, Ended) and count > wish.starts:
             wrong.append(f"{job}: was started {count} times, and has ended")
-    world.starts.clear()
+    world.forget_starts()
     return wrong

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.properties import VARIABLE
 from tests.torture.draw import SEED, Named, drawn, seed
 from tests.torture.points import Point
 
@@ -42,8 +43,13 @@ def test_a_name_tells_policy_act_and_point():
 
 
 @pytest.mark.process
-def test_the_seed_is_what_the_environment_says_else_the_commit(monkeypatch: pytest.MonkeyPatch):
+def test_the_seed_is_what_the_environment_says_else_the_commit_or_always_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+):
     monkeypatch.setenv(SEED, "42")
     assert seed() == "42"
     monkeypatch.delenv(SEED)
-    assert seed()
+    monkeypatch.setenv(VARIABLE, "dev")
+    assert seed() not in ("", "ci")
+    monkeypatch.setenv(VARIABLE, "ci")
+    assert seed() == "ci"

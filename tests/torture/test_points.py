@@ -74,5 +74,5 @@ def test_another_process_may_be_the_one_that_dies(tmp_path: Path, deaths: list[s
     with subprocess.Popen(["sleep", "60"]) as other:
         give_order(tmp_path, Order(1, point=Point("write lock", "", 1), pid=other.pid))
         with points.around("write lock", ""):
-            assert other.wait(10) == -signal.SIGKILL
+            assert other.wait(60) == -signal.SIGKILL
     assert deaths == []

@@ -34,7 +34,7 @@ def made(name: str, folder: Path, order: Order | None) -> int | None:
         give_order(orders, order)
     process = FORKS.Process(target=change, args=(name, str(folder), str(orders)))
     process.start()
-    process.join(20)
+    process.join(60)
     return process.exitcode
 
 

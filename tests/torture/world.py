@@ -10,7 +10,7 @@ import json
 import shutil
 import threading
 import time
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Mapping, Set
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,11 +22,9 @@ from benchmarks.real.session import Session
 from dlsched.runtime.allotment import install_reporter
 from tests.torture.agent import WITHIN_S, Agent
 from tests.torture.ceilings import Ceilings, Foreign
-from tests.torture.kernel import cpu_folder, kernel_cores, kernel_files, near
+from tests.torture.kernel import cpu_folder, kernel_cores, kernel_files, lives, near
+from tests.torture.unfinished import staying
 from tools.base_image import BASE
-
-UNFINISHED_S = 10.0
-"""A living agent has an unfinished file while it writes: milliseconds, and more on a slow disk."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,31 +60,12 @@ class Ended:
     """Whether its container is kept."""
     starts: int = 0
     """How often it may have been started since the act began."""
+    at_rest_cores: float = 0.7
+    """What its spec allows it while it runs still."""
 
 
 Wished = Mapping[str, Runs | Adopted | LeftAlone | Ended]
 """What there should be, by job; whatever is not named should not be there."""
-
-
-def staying(folders: Sequence[Path], within_s: float = UNFINISHED_S) -> list[Path]:
-    """Unfinished and broken files that are still there after that time."""
-    until_s = time.monotonic() + within_s
-    left = _unfinished(folders)
-    while left and time.monotonic() < until_s:
-        time.sleep(0.05)
-        left &= _unfinished(folders)
-    return sorted(left)
-
-
-def _unfinished(folders: Sequence[Path]) -> set[Path]:
-    return {
-        path
-        for folder in folders
-        for path in folder.rglob("*")
-        if path.name.endswith((".tmp", ".broken"))
-        or ".new-" in path.name
-        or ".corrupt-" in path.name
-    }
 
 
 class World:
@@ -104,7 +83,8 @@ class World:
         self.agent = Agent(session, policy)
         self.ceilings = Ceilings(self._own_group, self.foreign)
         self.starts: list[tuple[str, str]] = []
-        """Every start of a container of this instance, heard from the engine: job and container."""
+        """Starts of containers of this instance, heard from the engine: job and container."""
+        self._starts_from_ns = 0
         self._listen()
 
     # ------------------------------------------------------------------ other people's containers
@@ -195,7 +175,9 @@ class World:
                 pid = body["State"]["Pid"]
                 if not pid:
                     continue
-                has = kernel_files(pid)
+                has, cores = kernel_files(pid), kernel_cores(pid)
+                if not lives(pid):  # it has ended since the engine was asked
+                    continue
                 if job in self.foreign:
                     wrong += [
                         f"{job}: {name} is {has.get(name)}, was {text}"
@@ -203,7 +185,6 @@ class World:
                         if has.get(name) != text
                     ]
                     continue
-                cores = kernel_cores(pid)
                 if not any(near(cores, one) for one in allowed.get(job, ())):
                     wrong.append(f"{job}: left with {cores} cores of {allowed.get(job)}")
                 if has.get("cpu.shares", "1024") != "1024" or has.get("cpu.weight", "100") != "100":
@@ -319,11 +300,18 @@ class World:
         def hear() -> None:
             with suppress(Exception):
                 for event in stream:
+                    if event["timeNano"] < self._starts_from_ns:
+                        continue
                     name = event["Actor"]["Attributes"]["name"].removeprefix("dlsched-")
                     self.starts.append((self._short(name), event["id"]))
 
         self._stream = stream
         threading.Thread(target=hear, name="torture-events", daemon=True).start()
+
+    def forget_starts(self) -> None:
+        """Only starts from now on count, and none that is heard of late."""
+        self._starts_from_ns = time.time_ns()
+        self.starts.clear()
 
     def forget_gone(self, wished: Wished) -> None:
         """As on a host where these jobs never were: their directories, and the group if empty."""

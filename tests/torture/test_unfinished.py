@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.torture.world import staying
+from tests.torture.unfinished import staying
 
 
 def test_files_that_stay_are_left_behind(tmp_path: Path):
