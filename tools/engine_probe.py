@@ -12,7 +12,8 @@ from docker.errors import DockerException
 from docker.utils import kwargs_from_env
 from requests.exceptions import RequestException
 
-PING_TIMEOUT_S = 5
+PING_TIMEOUT_S = 30
+"""On a busy host an engine that is well may take seconds."""
 
 
 def connect(host: str, timeout_s: int = PING_TIMEOUT_S) -> docker.APIClient:

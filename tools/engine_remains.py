@@ -25,7 +25,7 @@ from tools.engine_slot import DAEMONS_SUFFIX, Slot
 
 DAEMONS = ("dockerd", "containerd", "containerd-shim", "containerd-shim-runc-v2", "docker-proxy")
 CGROUP_TYPES = ("cgroup", "cgroup2")
-CLEAR_WITHIN_S = 20.0
+CLEAR_WITHIN_S = 60.0
 POLL_S = 0.05
 
 # Of linux/sockios.h.

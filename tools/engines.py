@@ -38,7 +38,7 @@ from tools.steps import SetupError, say, step
 ENGINES = BUILD / "engines"
 """Not the single engine's folder: what a swarm leaves in a data-root is for a namespace."""
 SWARM_PORT = 2377
-READY_WITHIN_S = 60.0
+READY_WITHIN_S = 120.0
 POLL_S = 0.05
 PERIOD_US = 100_000
 TRANSFER_TIMEOUT_S = 300
@@ -148,11 +148,11 @@ def _form(started: Sequence[PrivateEngine], managers: int) -> list[str]:
     first = NodeNetwork.address(1)
     ids: list[str] = []
     try:
-        with closing(connect(started[0].host, 30)) as client:
+        with closing(connect(started[0].host, 60)) as client:
             client.init_swarm(advertise_addr=first)
             tokens = client.inspect_swarm()["JoinTokens"]
             for number, engine in enumerate(started, start=1):
-                with closing(connect(engine.host, 30)) as joining:
+                with closing(connect(engine.host, 60)) as joining:
                     if number > 1:
                         joining.join_swarm(
                             [f"{first}:{SWARM_PORT}"],

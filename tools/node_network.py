@@ -19,7 +19,7 @@ from tools.steps import SetupError
 
 PREFIX = "10.123.77"
 HOLD_SCRIPT = 'echo "$1" >/proc/sys/kernel/hostname && echo ready && exec cat'
-ENDS_WITHIN_S = 10.0
+ENDS_WITHIN_S = 60.0
 
 
 @dataclass(frozen=True)

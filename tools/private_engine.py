@@ -26,7 +26,7 @@ from tools.engine_probe import answers, connect
 from tools.engine_slot import DAEMONS_SUFFIX, Slot, existing_slots, free_slot, locked
 from tools.steps import SetupError, say, step
 
-START_WITHIN_S = 60.0
+START_WITHIN_S = 120.0
 STOP_WITHIN_S = 15.0
 END_WITHIN_S = 60.0
 """An engine that ends by itself first gives its containers time to."""
@@ -255,4 +255,4 @@ def private_engine(engines: Path, enter: Sequence[str] = ()) -> Iterator[Private
             with uninterrupted(), step("stopping the private Docker Engine"):
                 stop(slot, run_folder)
                 if process is not None:
-                    process.wait(STOP_WITHIN_S)
+                    process.wait(END_WITHIN_S)

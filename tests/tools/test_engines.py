@@ -31,6 +31,8 @@ from tools.engines import EngineNode, copy_images, limit_group, swarm
 from tools.private_engine import clear_crashed
 from tools.steps import SetupError
 
+pytestmark = pytest.mark.timeout(600)
+
 SWARM_PORT = 2377
 
 
@@ -98,7 +100,7 @@ def test_each_node_is_its_own_and_the_host_stays_as_it_was(engines: Path) -> Non
         copy_images(one.host, two.host, [TINY])
         _, pid = start_sleep(two.host)
         assert f"{two.engine.cgroup_parent}/" in Path(f"/proc/{pid}/cgroup").read_text("ascii")
-        assert reaches(two, one)
+        wait_until(lambda: reaches(two, one), "the cable is in")
         nodes.cut(two)
         assert not reaches(two, one)
         nodes.mend(two)

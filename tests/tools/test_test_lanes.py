@@ -7,13 +7,12 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.tools.live import ROOT, wait_until
+from tests.tools.live import ROOT, WITHIN_S, wait_until
 from tools import test_durations, test_lanes
 from tools.cpu_time import Reading, foreign_cores, read_clocks
 from tools.test_lanes import Part, Phase, Tally, lost, table
@@ -150,7 +149,7 @@ def kept():
 
 def test_long(kept):
     Path({begun!r}).touch()
-    time.sleep(100)
+    time.sleep(1000)
 """
 RUN = """
 import sys
@@ -163,11 +162,13 @@ def command(part, account, more):
     words = ["-m", "pytest", "-p", "tests.conftest", "-c", "pyproject.toml", file]
     return [sys.executable, *words, *(["-n", workers] if int(workers) else [])]
 test_lanes.command_of = command
+test_lanes.INTERRUPT_GRACE_S = 1000.0  # it has to end by itself
 sys.exit(test_lanes.run_all([[Part("one", ("unit",), 0)], [Part("two", ("unit",), 0)]], folder, []))
 """
 
 
 @pytest.mark.process
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("workers", [0, 1])
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_interrupted_it_cleans_up_starts_no_more_and_says_so(
@@ -182,12 +183,10 @@ def test_interrupted_it_cleans_up_starts_no_more_and_says_so(
     with run:
         try:
             wait_until(begun.exists, "the case begins")
-            began_s = time.monotonic()
             run.send_signal(number)
-            _, told = run.communicate(timeout=60)
+            _, told = run.communicate(timeout=WITHIN_S)
         finally:
             run.kill()
     assert run.returncode == 128 + number
     assert f"interrupted by {number.name}" in told.decode()
-    assert time.monotonic() - began_s < 40
     assert cleaned.exists()
