@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import docker
-from docker.errors import DockerException
+from docker.errors import APIError, DockerException
 from requests.exceptions import RequestException
 
 from dlsched.cluster.status import ClusterStatus, read_status
@@ -29,7 +29,7 @@ _MOUNT = 'mount --bind "$0" /proc/stat && exec "$@"'
 _STILL = ("unshare", "--mount", "--propagation=slave", "sh", "-c", _MOUNT)
 
 DLSCHED = Path(sys.executable).parent / "dlsched"
-READY_WITHIN_S = 60.0
+READY_WITHIN_S = 120.0
 
 
 class Host:
@@ -119,7 +119,7 @@ class Host:
         if word in self._processes:
             process = self._processes.pop(word)
             process.kill()
-            process.wait(10)
+            process.wait(60)
 
     def power_off(self) -> list[str]:
         """SIGKILL to its daemon, its engine and all containers of jobs; returns their ids."""
@@ -151,9 +151,10 @@ class Host:
     def notes(self, job: str) -> list[str]:
         """What a running job noted in `/ckpt/log`; empty where it does not run here."""
         filters = {"label": [self.label, f"dlsched.job={job}"]}
-        for one in self.engine.containers.list(filters=filters):
-            output = one.exec_run(["cat", "/ckpt/log"]).output
-            return [line for line in output.decode().splitlines() if line.count(" ") == 2]
+        with suppress(APIError):  # it ends just now
+            for one in self.engine.containers.list(filters=filters):
+                output = one.exec_run(["cat", "/ckpt/log"]).output
+                return [line for line in output.decode().splitlines() if line.count(" ") == 2]
         return []
 
     def logs(self, characters: int = 4000) -> str:
