@@ -199,7 +199,7 @@ class Session:
         file = self.configure(policy, options, more)
         words = ["run", "--config", str(file), *(["--dry-run"] if dry_run else [])]
         self._daemon = self._launch(words, self._log)
-        wait_for(self._answers, 60, "the daemon to answer")
+        wait_for(self._answers, 120, "the daemon to answer")
 
     def keep(self, folder: Path) -> None:
         """A copy of the journal into that folder, made anew; the daemon must have stopped."""

@@ -76,7 +76,7 @@ _ADDRESSES = (
 )
 _LOG_THREAD = "api-log"
 _ONE_IN_OVER_A_SOCKET = 100
-_ANSWER_S = 5.0
+_ANSWER_S = 8.0
 _LOGGERS = ("uvicorn.error", "asyncio", "dlsched")
 _HEAD = re.compile(
     rb"HTTP/1\.1 (\d{3}) ([\x20-\x7e]*)\r\n((?:[\x21-\x7e]+: ?[\x20-\x7e]*\r\n)*)\r\n"

@@ -51,11 +51,13 @@ def test_a_process_and_its_state_are_measured(tmp_path: Path):
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "allotment.json").write_bytes(b"{}")
     before = held(psutil.Process(), tmp_path, 1.0)
-    descriptor = os.open("/dev/null", os.O_RDONLY)
+    descriptors = [os.open("/dev/null", os.O_RDONLY) for _ in range(50)]
     after = held(psutil.Process(), tmp_path, 2.0)
-    os.close(descriptor)
+    for descriptor in descriptors:
+        os.close(descriptor)
     assert before.values.keys() == ALLOWED.keys()
     assert before.values["journal MiB"] == 2.0
     assert before.values["state files"] == 3
-    assert after.values["descriptors"] == before.values["descriptors"] + 1
+    opened = after.values["descriptors"] - before.values["descriptors"]
+    assert 40 <= opened <= 60, "beside a few of whatever ran in this process before"
     assert after.values["RSS MiB"] > 5
