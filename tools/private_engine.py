@@ -156,7 +156,7 @@ def wait_until_ready(process: subprocess.Popen[bytes], host: str, slot: Slot) ->
 
 def empty(host: str) -> None:
     """Remove all containers, networks and volumes of a private engine; images stay."""
-    with closing(connect(host, timeout_s=30)) as client:
+    with closing(connect(host, timeout_s=120)) as client:
         for container in client.containers(all=True):
             with suppress(APIError):
                 client.remove_container(container["Id"], force=True, v=True)

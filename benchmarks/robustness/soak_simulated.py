@@ -6,6 +6,7 @@ simulated world beside them. A cycle is 10 s; every day brings other jobs, and t
 
 from __future__ import annotations
 
+import gc
 import tempfile
 import time
 from collections.abc import Callable
@@ -77,6 +78,7 @@ def run(
             if cycle % _FLUSH_CYCLES == 0:
                 journal.flush()
             if now_s >= len(samples) * DAY_S / SAMPLES_A_DAY:
+                gc.collect()  # garbage is not held
                 samples.append(held(process, Path(folder), now_s))
                 if len(samples) % (5 * SAMPLES_A_DAY) == 0:
                     tell(f"day {now_s / DAY_S:.0f}: {dict(samples[-1].values)}")

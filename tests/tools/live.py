@@ -48,13 +48,13 @@ def load_sleep_image(host: str) -> None:
         for library in re.findall(r"(/\S+) \(0x", linked):
             tar.add(library, arcname=library.lstrip("/"))
     repository, tag = TINY.split(":")
-    with closing(connect(host, 30)) as client:
+    with closing(connect(host, 120)) as client:
         client.import_image_from_data(archive.getvalue(), repository=repository, tag=tag)
 
 
 def start_sleep(host: str, *, parent: str | None = None, pause: bool = False) -> tuple[str, int]:
     """Start a sleeping container; returns its id and the pid of its process."""
-    with closing(connect(host, 30)) as client:
+    with closing(connect(host, 120)) as client:
         settings = client.create_host_config(network_mode="none", cgroup_parent=parent)
         made = client.create_container(TINY, ["/bin/sleep", "1000"], host_config=settings)
         client.start(made["Id"])

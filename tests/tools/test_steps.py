@@ -12,7 +12,10 @@ from tools.steps import SetupError, run_step, step
 
 
 @pytest.mark.process
-def test_a_step_ends_in_one_line_with_its_seconds(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_step_ends_in_one_line_with_its_seconds(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(steps, "FIRST_SIGN_S", 600.0)
     run_step("quiet work", [sys.executable, "-c", "print('noise')"])
     assert re.fullmatch(r"  ok +\d+\.\d s  quiet work\n", capsys.readouterr().err)
 
