@@ -71,6 +71,7 @@ SHADOW = ShadowRow(
 
 
 def written_ago(age_s: float) -> str:
+    """Seconds pass until a test reads it: hours are still told as hours then."""
     at = datetime.now(UTC) - timedelta(seconds=age_s)
     return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 

@@ -96,11 +96,11 @@ def test_ps_shows_the_cluster_the_same_way(program: Program, folders: Path) -> N
 
 
 def test_an_old_status_says_so(program: Program, folders: Path) -> None:
-    done = show(program, folders, replace(example(), written_at=written_ago(600.0)))
-    assert "10 min old: the controller on this host has ended, or hangs" in done.stdout
-    done = show(program, folders, replace(example(), observed_at=written_ago(600.0)))
+    done = show(program, folders, replace(example(), written_at=written_ago(36_000.0)))
+    assert "10 h old: the controller on this host has ended, or hangs" in done.stdout
+    done = show(program, folders, replace(example(), observed_at=written_ago(36_000.0)))
     assert "hangs" not in done.stdout
-    assert "\n10 min old\n" in done.stdout
+    assert "\n10 h old\n" in done.stdout
 
 
 def test_a_follower_says_who_leads(program: Program, folders: Path) -> None:

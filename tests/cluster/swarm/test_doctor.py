@@ -335,8 +335,8 @@ def test_the_controllers_status(host: Host) -> None:
     write_status(run_dir, own)
     assert host.one("status")[1].startswith("the controller follows the leading one")
     assert host.one("jobs")[1] == "known on host-of-node2, which leads: ask there"
-    write_status(run_dir, replace(own, written_at=written_ago(600.0)))
-    assert host.one("status")[:2] == ("fail", "10 min old: the controller has ended, or hangs")
+    write_status(run_dir, replace(own, written_at=written_ago(36_000.0)))
+    assert host.one("status")[:2] == ("fail", "10 h old: the controller has ended, or hangs")
     write_status(run_dir, replace(own, alarms=("the store: x\x1b[2J", "two")))
     state, line, _ = host.one("status")
     assert (state, line[:12], line[-13:]) == ("warn", "the store: x", " (and 1 more)")
