@@ -66,6 +66,13 @@ class Running:
     account: Path
     process: subprocess.Popen[str]
     reader: threading.Thread
+    is_interrupted: bool = False
+
+    def interrupt(self) -> None:
+        """Signal it, workers included, to end as on Ctrl-C: fixtures clean up."""
+        self.is_interrupted = True
+        with suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGINT)
 
 
 @dataclass
@@ -128,7 +135,13 @@ class Runner:
     def run(self, parts: Sequence[Part], tally: Tally) -> None:
         """Run these parts beside each other; their cost goes into the tally."""
         before, own_s, engine_before = read_clocks(), children_s(), engine_used_s(self._environment)
-        self._running = [self._start(part) for part in parts]
+        for part in parts:
+            if self._is_over():
+                break
+            self._running.append(one := self._start(part))
+            # The signal may have come before there was one to pass it on to.
+            if self._is_over() and not one.is_interrupted:
+                one.interrupt()
         for one in self._running:
             self._wait(one)
             tally.codes.append(one.process.returncode)
@@ -144,11 +157,13 @@ class Runner:
         tally.phases.append(Phase(lanes, after.wall_s - before.wall_s, used, inside, foreign))
 
     def pass_on(self, number: int, _frame: Optional[FrameType]) -> None:
-        """Signal every part, workers included, to end as on Ctrl-C: fixtures clean up."""
+        """End every part."""
         self.signalled = number
         for one in self._running:
-            with suppress(ProcessLookupError):
-                os.killpg(one.process.pid, signal.SIGINT)
+            one.interrupt()
+
+    def _is_over(self) -> bool:
+        return self.signalled != 0
 
     def _start(self, part: Part) -> Running:
         account = self._folder / f"{part.name}.json"

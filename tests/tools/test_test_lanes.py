@@ -15,7 +15,7 @@ import pytest
 from tests.tools.live import ROOT, WITHIN_S, wait_until
 from tools import test_durations, test_lanes
 from tools.cpu_time import Reading, foreign_cores, read_clocks
-from tools.test_lanes import Part, Phase, Tally, lost, table
+from tools.test_lanes import Part, Phase, Runner, Tally, lost, table
 
 PASSES = "def test_it(): pass"
 FAILS = "def test_it(): assert False"
@@ -135,6 +135,30 @@ def test_one_failure_in_any_part_is_the_exit_code(
     assert "two     | " in told
     assert "processes of the tests" in told
     assert "failed: ::test_it\n        assert False\n" in told.split("processes of the tests")[-1]
+
+
+@pytest.mark.process
+def test_a_signal_while_parts_are_started_ends_those_and_starts_no_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runner, tally = Runner(tmp_path, [], os.environ), Tally()
+
+    class Reader:
+        def __init__(self, args: tuple[str, subprocess.Popen[str]], **_: object) -> None:
+            self.process = args[1]
+
+        def start(self) -> None:
+            runner.pass_on(signal.SIGINT, None)
+
+        def join(self, _within_s: float) -> None:
+            assert self.process.stdout is not None
+            self.process.stdout.close()
+
+    monkeypatch.setattr(test_lanes, "command_of", lambda *_: ["sleep", "1000"])
+    with monkeypatch.context() as reading:
+        reading.setattr(test_lanes.threading, "Thread", Reader)
+        runner.run([Part("one", ("unit",), 0), Part("two", ("process",), 0)], tally)
+    assert tally.codes == [-signal.SIGINT]
 
 
 INTERRUPTED = """
