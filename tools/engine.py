@@ -8,6 +8,7 @@ An engine that answers is used as it is; where none does, root gets a private on
 
 from __future__ import annotations
 
+import _weakrefset
 import argparse
 import os
 import signal
@@ -31,6 +32,9 @@ REQUIRE = "DLSCHED_REQUIRE_ENGINE"
 MISSING = "DLSCHED_ENGINE_MISSING"
 CGROUP_PARENT = "DLSCHED_ENGINE_CGROUP"
 CHILD_GRACE_S = 60.0
+FINALIZERS = (weakref.__file__, _weakrefset.__file__, "<frozen importlib")
+"""Files whose functions Python calls when something is no longer used, such as the lock of a module
+that was imported."""
 
 
 @contextmanager
@@ -106,9 +110,10 @@ def end_with_signal(number: int, frame: FrameType | None) -> None:
 
 
 def _drops_exceptions(frame: FrameType | None) -> bool:
-    """Whether a finalizer runs: Python ignores what is raised there."""
+    """Whether a finalizer may run: Python ignores what is raised there."""
     while frame is not None:
-        if frame.f_code.co_name == "__del__" or frame.f_code.co_filename == weakref.__file__:
+        code = frame.f_code
+        if code.co_name == "__del__" or code.co_filename.startswith(FINALIZERS):
             return True
         frame = frame.f_back
     return False

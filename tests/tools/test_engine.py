@@ -35,7 +35,7 @@ def test_a_signal_ends_command_and_engine(
 
 
 IN_A_FINALIZER = """
-import os, signal, time, weakref
+import os, signal, sys, time, weakref
 from tools.engine import end_with_signal
 signal.signal(signal.SIGTERM, end_with_signal)
 class Client:
@@ -45,13 +45,27 @@ class Client:
 client = Client()
 if KIND == "finalize":
     weakref.finalize(client, os.kill, os.getpid(), signal.SIGTERM)
+class Known(set):
+    def discard(self, _item):
+        os.kill(os.getpid(), signal.SIGTERM)
+known = weakref.WeakSet()
+if KIND == "weak set":
+    known.data = Known()
+    known.add(client)
+class Locks(dict):
+    def __delitem__(self, name):
+        super().__delitem__(name)
+        os.kill(os.getpid(), signal.SIGTERM)
+if KIND == "import":
+    sys.modules["_frozen_importlib"]._module_locks = Locks()
+    import colorsys
 del client
 time.sleep(600)
 """
 
 
 @pytest.mark.process
-@pytest.mark.parametrize("kind", ["del", "finalize"])
+@pytest.mark.parametrize("kind", ["del", "finalize", "weak set", "import"])
 def test_a_signal_in_a_finalizer_is_not_lost(kind: str) -> None:
     words = [sys.executable, "-c", f"KIND = {kind!r}\n{IN_A_FINALIZER}"]
     done = subprocess.run(words, cwd=ROOT, capture_output=True, timeout=WITHIN_S, check=False)
