@@ -11,6 +11,7 @@ import os
 from collections.abc import Mapping
 
 from hypothesis import HealthCheck, settings
+from hypothesis.internal.conjecture import providers
 
 VARIABLE = "DLSCHED_PROPERTIES"
 DEFAULT = "dev"
@@ -45,6 +46,15 @@ def load_profile(environment: Mapping[str, str]) -> None:
         derandomize=name == "ci",
     )
     settings.load_profile(f"dlsched-{name}")
+    if name == "ci":
+        _draw_no_constants_of_the_source()
+
+
+def _draw_no_constants_of_the_source() -> None:
+    """Hypothesis also draws numbers and words that stand in the modules imported so far: others
+    after each change of the source, and in each worker."""
+    if hasattr(providers, "_get_local_constants"):
+        providers._get_local_constants = providers.Constants
 
 
 def described() -> str:
