@@ -155,9 +155,14 @@ def test_a_signal_while_parts_are_started_ends_those_and_starts_no_more(
             self.process.stdout.close()
 
     monkeypatch.setattr(test_lanes, "command_of", lambda *_: ["sleep", "1000"])
-    with monkeypatch.context() as reading:
-        reading.setattr(test_lanes.threading, "Thread", Reader)
-        runner.run([Part("one", ("unit",), 0), Part("two", ("process",), 0)], tally)
+    # A shell's background has the signal ignored, and what a process ignores its children do, too.
+    before = signal.signal(signal.SIGINT, runner.pass_on)
+    try:
+        with monkeypatch.context() as reading:
+            reading.setattr(test_lanes.threading, "Thread", Reader)
+            runner.run([Part("one", ("unit",), 0), Part("two", ("process",), 0)], tally)
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert tally.codes == [-signal.SIGINT]
 
 
