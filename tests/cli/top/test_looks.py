@@ -11,7 +11,7 @@ from textual.pilot import Pilot
 
 from dlsched.cli.top import app as app_module
 from dlsched.cli.top.app import Top
-from tests.cli.top.conftest import GivenFeed, Play, screen_lines, shows, view_of
+from tests.cli.top.conftest import GivenFeed, Play, keys_shown, screen_lines, shows, view_of
 from tests.cli.top.looks import assert_looks
 from tests.cli.top.test_app import jobs_report
 from tests.cluster_status import example
@@ -106,6 +106,7 @@ def test_the_documentation_shows_what_top_shows(play: Play, daemon: FakeSource) 
     async def person(pilot: Pilot[None], feed: GivenFeed) -> None:
         await shows(pilot, "helped: 90 -> 81.7 ms")
         await shows(pilot, "forecast latency")
+        await keys_shown(pilot)
         assert isinstance(pilot.app, Top)
         lines = filter(None, screen_lines(pilot.app))  # without the empty ones
         assert "\n".join(lines) == captured
