@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -63,12 +64,24 @@ async def shows(pilot: Pilot[None], text: str) -> None:
     await until(pilot, lambda: any(text in line for line in screen_lines(app)))
 
 
-async def keys_shown(pilot: Pilot[None]) -> str:
-    """The line of keys, once it is painted: it is composed after the rest."""
+async def becomes(pilot: Pilot[None], found: Callable[[], object], wanted: object) -> None:
+    """Wait until that is what is found: no pause says that all is painted. Fails with what is."""
+    with suppress(TimeoutError):
+        await until(pilot, lambda: found() == wanted)
+    assert found() == wanted
+
+
+async def keys_show(pilot: Pilot[None], right: Callable[[str], bool]) -> None:
+    """Wait until the line of keys is right: it is composed after the rest, and again later."""
     app = pilot.app
     assert isinstance(app, Top)
-    await until(pilot, lambda: screen_lines(app)[-1] != "")
-    return screen_lines(app)[-1]
+
+    def last() -> str:
+        return next(reversed(screen_lines(app)), "")
+
+    with suppress(TimeoutError):
+        await until(pilot, lambda: right(last()))
+    assert right(last()), last()
 
 
 Played = Callable[[Pilot[None], GivenFeed], Awaitable[None]]

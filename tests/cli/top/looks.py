@@ -9,11 +9,25 @@ import difflib
 import html
 import os
 import re
+from contextlib import suppress
 from pathlib import Path
 
 from textual.app import App
+from textual.pilot import Pilot
+
+from tests.cli.top.conftest import until
 
 LOOKS = Path(__file__).with_name("looks")
+
+
+async def looks(pilot: Pilot[None], name: str) -> None:
+    """Wait until the app's picture is that one: no pause says that all is painted."""
+    file = LOOKS / f"{name}.svg"
+    if not os.environ.get("UPDATE_LOOKS"):
+        wanted = file.read_text()
+        with suppress(TimeoutError):
+            await until(pilot, lambda: pilot.app.export_screenshot(title=name) == wanted)
+    assert_looks(pilot.app, name)
 
 
 def assert_looks(app: App[None], name: str) -> None:

@@ -11,8 +11,8 @@ from textual.pilot import Pilot
 
 from dlsched.cli.top import app as app_module
 from dlsched.cli.top.app import Top
-from tests.cli.top.conftest import GivenFeed, Play, keys_shown, screen_lines, shows, view_of
-from tests.cli.top.looks import assert_looks
+from tests.cli.top.conftest import GivenFeed, Play, becomes, screen_lines, shows, view_of
+from tests.cli.top.looks import assert_looks, looks
 from tests.cli.top.test_app import jobs_report
 from tests.cluster_status import example
 from tests.status_source import FakeSource, example_report, foretold, gpu_report
@@ -41,7 +41,7 @@ def test_jobs_with_trends_and_forecasts(play: Play, daemon: FakeSource) -> None:
     async def person(pilot: Pilot[None], feed: GivenFeed) -> None:
         await pilot.press("down")
         await shows(pilot, "helped: 90 -> 81.7 ms")
-        assert_looks(pilot.app, "jobs")
+        await looks(pilot, "jobs")
 
     play(person, VIEW, size=(138, 40))
 
@@ -49,8 +49,7 @@ def test_jobs_with_trends_and_forecasts(play: Play, daemon: FakeSource) -> None:
 def test_gpus(play: Play) -> None:
     async def person(pilot: Pilot[None], feed: GivenFeed) -> None:
         await pilot.press("g")
-        await pilot.pause()
-        assert_looks(pilot.app, "gpus")
+        await looks(pilot, "gpus")
 
     play(person, view_of(gpu_report()), size=(120, 19))
 
@@ -62,7 +61,7 @@ def test_the_cluster(play: Play, daemon: FakeSource) -> None:
     async def person(pilot: Pilot[None], feed: GivenFeed) -> None:
         await pilot.press("n")
         await shows(pilot, "3 d old")
-        assert_looks(pilot.app, "cluster")
+        await looks(pilot, "cluster")
 
     play(person, VIEW, size=(110, 24), of_cluster=True)
 
@@ -73,7 +72,7 @@ def test_no_news(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
     async def person(pilot: Pilot[None], feed: GivenFeed) -> None:
         feed.give(replace(VIEW, heard_s=1000.0))
         await shows(pilot, "no news for 12 s")
-        assert_looks(pilot.app, "no-news")
+        await looks(pilot, "no-news")
 
     play(person, size=(80, 19))
 
@@ -106,9 +105,9 @@ def test_the_documentation_shows_what_top_shows(play: Play, daemon: FakeSource) 
     async def person(pilot: Pilot[None], feed: GivenFeed) -> None:
         await shows(pilot, "helped: 90 -> 81.7 ms")
         await shows(pilot, "forecast latency")
-        await keys_shown(pilot)
-        assert isinstance(pilot.app, Top)
-        lines = filter(None, screen_lines(pilot.app))  # without the empty ones
-        assert "\n".join(lines) == captured
+        app = pilot.app
+        assert isinstance(app, Top)
+        # Without the empty lines.
+        await becomes(pilot, lambda: "\n".join(filter(None, screen_lines(app))), captured)
 
     play(person, view, size=(118, 40))
