@@ -47,8 +47,10 @@ class LogReading:
                 chunk = await self._next()
                 if chunk is not None:
                     yield chunk
+        # The status is already sent, so the log itself says why it ends here.
+        except KeyError:
+            yield b"\ndlsched: the job has no container\n"
         except DlschedError as error:
-            # The status is already sent, so the log itself says why it ends here.
             yield f"\ndlsched: {error}\n".encode()
 
     def close(self) -> None:

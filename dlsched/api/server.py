@@ -191,17 +191,20 @@ class ApiServer:
     def keep(self) -> None:
         """Have removed sockets created again, without waiting."""
         if not (self._status.present and self._control.present):
-            self._server.should_exit = True
-            self._stream.end()
+            self._end()
 
     def stop(self) -> None:
         """Stop answering; takes about a second while a log is followed."""
         self._ending.set()
-        self._server.should_exit = True
-        self._stream.end()
+        self._end()
         if self._thread.is_alive():
             self._thread.join(timeout=5.0)
         self._close()
+
+    def _end(self) -> None:
+        # In this order: a server that ends breaks off, after a second, what is still being sent.
+        self._stream.end()
+        self._server.should_exit = True
 
     def _serve(self) -> None:
         try:

@@ -251,13 +251,13 @@ def test_a_second_reader_is_refused_and_the_rest_is_answered(
     found: list[dict[str, Any]] = []
     first = threading.Thread(target=lambda: found.append(asked(daemon, "")))
     first.start()
-    assert held.begun.wait(10)
+    assert held.begun.wait(60)
     line = "the journal is being read already, for one at a time: ask again in a second"
     assert refused(daemon, "") == (503, line)
     assert refused(daemon, "", "/v1/usage") == (503, line)
     assert daemon.about()["policy"] == "dqoes", "the API answers everything else"
     held.go.set()
-    first.join(10)
+    first.join(60)
     assert set(found[0]["jobs"]) == {"alpha", "beta"}
     assert not held.cancelled
     assert set(asked(daemon, "")["jobs"]) == {"alpha", "beta"}
@@ -270,8 +270,8 @@ def test_who_goes_away_ends_the_reading(
     with socket.socket(socket.AF_UNIX) as connection:
         connection.connect(str(server.status_path))
         connection.sendall(b"GET /v1/history HTTP/1.1\r\nHost: dlsched\r\n\r\n")
-        assert held.begun.wait(10)
-    assert held.ended.wait(10)
+        assert held.begun.wait(60)
+    assert held.ended.wait(60)
     assert held.cancelled
     held.go.set()
     assert until(lambda: answers(daemon))
@@ -293,7 +293,7 @@ def test_reading_that_takes_too_long_is_given_up(
     status, text = refused(daemon, "")
     assert status == 503
     assert text == "reading this range takes more than 0 s: ask a shorter one"
-    assert held.ended.wait(10)
+    assert held.ended.wait(60)
     assert held.cancelled
 
 
@@ -308,11 +308,11 @@ def test_a_server_that_stops_ends_the_reading(
 
     thread = threading.Thread(target=ask)
     thread.start()
-    assert held.begun.wait(10)
+    assert held.begun.wait(60)
     server.stop()
-    assert held.ended.wait(10)
+    assert held.ended.wait(60)
     assert held.cancelled
-    thread.join(10)
+    thread.join(60)
 
 
 # ---------------------------------------------------------------------- usage

@@ -160,7 +160,13 @@ def test_logs_are_handed_on(ask: Ask, source: FakeSource) -> None:
     assert ("logs", "queued", 7, True) in source.asked
 
 
-def test_logs_without_an_engine_are_503(ask: Ask, source: FakeSource) -> None:
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An error of the log's reader is waited for, however late its thread runs."""
+    monkeypatch.setattr("dlsched.api.routes.FIRST_CHUNK_S", 30.0)
+
+
+def test_logs_without_an_engine_are_503(ask: Ask, source: FakeSource, patient: None) -> None:
     def gone() -> Any:
         raise EngineUnavailable("no answer from the Docker Engine")
         yield b""
@@ -171,7 +177,9 @@ def test_logs_without_an_engine_are_503(ask: Ask, source: FakeSource) -> None:
     assert answer.json() == {"error": "no answer from the Docker Engine"}
 
 
-def test_logs_of_a_job_without_container_are_404(ask: Ask, source: FakeSource) -> None:
+def test_logs_of_a_job_without_container_are_404(
+    ask: Ask, source: FakeSource, patient: None
+) -> None:
     def nothing() -> Any:
         raise KeyError("queued")
         yield b""

@@ -34,7 +34,7 @@ def report(cycle: int, now_s: float | None = None, *, arrived: bool = False) -> 
 
 
 def run(work: Coroutine[Any, Any, None]) -> None:
-    asyncio.run(asyncio.wait_for(work, 30.0))
+    asyncio.run(asyncio.wait_for(work, 90.0))
 
 
 def fields(message: bytes) -> list[dict[str, str]]:

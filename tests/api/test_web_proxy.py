@@ -44,19 +44,19 @@ class Web:
     def end(self) -> None:
         if self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._server.end)
-        self._thread.join(20)
+        self._thread.join(60)
         assert not self._thread.is_alive(), "it does not end"
 
     def enter(self, token: str | None = None) -> httpx2.Response:
         given = self.token if token is None else token
         headers = {"X-Dlsched-Token": given.encode("latin-1")}
-        return httpx2.post(f"{self.url}/enter", headers=headers)
+        return httpx2.post(f"{self.url}/enter", headers=headers, timeout=60)
 
     def opened(self) -> httpx2.Client:
         """A browser that has been let in. Its base is the page."""
         answer = self.enter()
         base = f"{self.url}{answer.json()['path']}"
-        return httpx2.Client(base_url=base, cookies=answer.cookies, timeout=20)
+        return httpx2.Client(base_url=base, cookies=answer.cookies, timeout=60)
 
 
 @pytest.fixture
@@ -330,7 +330,7 @@ def daemon_that(path: Path, does: Callable[[socket.socket], None]) -> Iterator[t
         thread = threading.Thread(target=serve, daemon=True)
         thread.start()
         yield thread
-        thread.join(20)
+        thread.join(60)
         assert not thread.is_alive()
 
 
@@ -349,7 +349,7 @@ def test_a_slow_browser_is_disconnected(tmp_path: Path, monkeypatch: pytest.Monk
     with daemon_that(tmp_path / "d.sock", flood) as flooding:
         web = Web(tmp_path / "d.sock")
         with web.opened() as browser, browser.stream("GET", "v1/stream") as answer:
-            flooding.join(20)  # it is broken off although nothing was read
+            flooding.join(60)  # it is broken off although nothing was read
             assert not flooding.is_alive()
             with pytest.raises(httpx2.TransportError):
                 list(answer.iter_raw())
