@@ -15,19 +15,29 @@ import pytest
 from click.shell_completion import BashComplete, FishComplete, ShellComplete, ZshComplete
 from click.testing import CliRunner
 
+from dlsched.api.client import ANSWER_S, Daemon
 from dlsched.api.schema import STATUS_SOCKET_NAME
 from dlsched.cli import completing, main
 from tests.status_source import FakeSource
 from tools.environment import ROOT
 
 SCRIPTS = ROOT / "config" / "completion"
-WITHIN_S = 0.05
-RUN = "from dlsched.cli import main; main(prog_name='dlsched')"
+PATIENT_S = 30.0
+RUN = (
+    "from dlsched.cli import completing, main;"
+    f" completing.WITHIN_S = {PATIENT_S}; main(prog_name='dlsched')"
+)
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A daemon on a loaded host answers all the same."""
+    monkeypatch.setattr(completing, "WITHIN_S", PATIENT_S)
 
 
 @pytest.fixture
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(completing, "WITHIN_S", WITHIN_S)
+def quick(patient: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(completing, "WITHIN_S", 0.05)
 
 
 def suggested(line: str, shell: str = "bash") -> list[str]:
@@ -105,12 +115,23 @@ def mute(folders: Path) -> Iterator[None]:
         yield
 
 
-def test_silence_where_the_daemon_hangs(mute: None, quick: None) -> None:
+def test_silence_where_the_daemon_hangs(
+    mute: None, quick: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits_s: list[float] = []
+    jobs = Daemon.jobs
+
+    def asked(daemon: Daemon, read_s: float = ANSWER_S) -> dict[str, object]:
+        waits_s.append(read_s)
+        return jobs(daemon, read_s)
+
+    monkeypatch.setattr(Daemon, "jobs", asked)
     found: list[list[str]] = []
     asking = threading.Thread(target=lambda: found.append(suggested("dlsched why ")), daemon=True)
     asking.start()
-    asking.join(5.0)  # a hundred times what it may wait; without a bound it waits 10 s
+    asking.join(60.0)
     assert found == [[]]
+    assert waits_s == [completing.WITHIN_S]
 
 
 @pytest.mark.parametrize(

@@ -66,7 +66,7 @@ def test_a_handler_that_raises_ends_it_and_leaves_nothing_behind(came: list[int]
         soon(signal.SIGUSR1)
         rest.sleep(LONG_S)
     assert signal.set_wakeup_fd(-1) == -1
-    assert len([*Path("/proc/self/fd").iterdir()]) == open_before
+    assert len([*Path("/proc/self/fd").iterdir()]) <= open_before  # others may have closed theirs
 
 
 def test_an_event_loops_descriptor_stays_its_own() -> None:
