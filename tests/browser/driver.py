@@ -20,7 +20,7 @@ from typing import Any
 from tests.prometheus.live import free_port
 from tools.environment import ROOT
 
-WAIT_MS = 20_000
+WAIT_MS = 60_000
 TIMES = "\xd7"
 
 
@@ -92,6 +92,10 @@ class Opened:
     def state(self, key: str, value: str | re.Pattern[str]) -> None:
         """Wait until <body> has that state."""
         expect(self.page.locator("body")).to_have_attribute(f"data-{key}", value)
+
+    def leaves(self, key: str, value: str) -> None:
+        """Wait until <body> has another state than that: it is drawn in the next frame."""
+        expect(self.page.locator("body")).not_to_have_attribute(f"data-{key}", value)
 
     def now(self, key: str) -> str:
         """That state now."""

@@ -20,7 +20,7 @@ from dlsched.api.stream import Stream
 from dlsched.model.cycle import CycleReport
 from tests.browser.scenes import SCENES, Scene
 
-PATIENCE_S = 600.0
+PATIENCE_S = 3600.0
 """A server that its test has forgotten ends by itself."""
 
 

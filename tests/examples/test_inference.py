@@ -26,7 +26,7 @@ import uvicorn
 FOLDER = Path(__file__).parents[2] / "examples" / "images" / "inference"
 MODELS = FOLDER / "models"
 CATALOGUE = json.loads((MODELS / "MODELS.json").read_text())
-DEADLINE_S = 60.0
+DEADLINE_S = 120.0
 
 
 @pytest.fixture(autouse=True)

@@ -80,7 +80,7 @@ def test_the_example_that_shares_a_gpu_gets_one_and_reports(
         said = host.allotment("gpu-share")
         return (said.get("gpu_share"), said.get("gpu_memory_bytes")) == (1.0, 4 << 30)
 
-    wait_for(told, 30, "its share to be told")
+    wait_for(told, 60, "its share to be told")
     assert row(host.node, "gpu-share")["sidecar"]["bad_lines"] == 0
 
 
@@ -108,7 +108,7 @@ def test_the_http_example_answers_an_open_loop_and_reports_through_its_middlewar
     )
     total = json.loads(done.stdout.splitlines()[-1])
     assert total["answered"] >= 20
-    wait_for(lambda: row(node, "digit-service")["requests"] >= 20, 30, "the requests in ps")
+    wait_for(lambda: row(node, "digit-service")["requests"] >= 20, 60, "the requests in ps")
 
 
 def _connects(port: str) -> bool:

@@ -118,8 +118,8 @@ def test_it_runs_jobs_from_a_clean_environment(
             jobs = json.loads(told)["jobs"] if told else ()
             return next((job["measured_s"] for job in jobs if job["state"] == "running"), None)
 
-        wait_for(measured, 60, "a latency that the shell reports")
-        assert measured() == pytest.approx(0.06, rel=0.02)
+        latency_s = pytest.approx(0.06, rel=0.02)
+        wait_for(lambda: measured() == latency_s, 60, "the latency that the shell reports")
         assert json.loads(run("dlsched", "ps", "-o", "json"))["policy"].startswith("dqoes")
     except (RuntimeError, AssertionError) as error:
         raise AssertionError(f"{error}\n{(tmp_path / 'log').read_text()}") from error

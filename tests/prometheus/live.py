@@ -41,7 +41,7 @@ def prometheus(programs: Path, folder: Path, address: str) -> Iterator[Query]:
     with (folder / "prometheus.log").open("wb") as log:
         process = subprocess.Popen([programs / "prometheus", *words], stdout=log, stderr=log)
     try:
-        with httpx2.Client(base_url=f"http://{own}/api/v1", timeout=10) as client:
+        with httpx2.Client(base_url=f"http://{own}/api/v1", timeout=60) as client:
 
             def ready() -> bool:
                 assert process.poll() is None, (folder / "prometheus.log").read_text()

@@ -63,8 +63,8 @@ docker run -d --name other --network none --cpus 0.7 --label dlsched.enable=true
 DROP_IN = """
 [Service]
 Environment=PYTHONPATH=/etc/dlsched/policies
-WatchdogSec=2s
-RestartSec=2s
+WatchdogSec=4s
+RestartSec=6s
 """
 
 
@@ -150,7 +150,7 @@ def test_the_unit_is_quiet_and_its_exposure_at_most_3(installed: Host, name: str
 def test_it_is_active_once_the_first_cycle_ran(node: Host):
     seen = node.show("ActiveState", "Type", "StatusText", "NotifyAccess", "WatchdogUSec")
     assert seen["ActiveState"] == "active"
-    assert (seen["Type"], seen["NotifyAccess"], seen["WatchdogUSec"]) == ("notify", "main", "2s")
+    assert (seen["Type"], seen["NotifyAccess"], seen["WatchdogUSec"]) == ("notify", "main", "4s")
     assert seen["StatusText"] == "1 of 1 jobs run, policy held:HeldPolicy"
     sockets = node.run("stat -c '%n %U %G %a' /run/dlsched/*.sock").splitlines()
     assert sockets == [
@@ -163,7 +163,7 @@ def test_it_is_active_once_the_first_cycle_ran(node: Host):
 
 
 def test_the_hardened_agent_reads_what_another_user_wrote_for_itself_alone(node: Host):
-    node.wait(lambda: jobs(node)["alpha"]["requests"], 20, "requests from the sidecar")
+    node.wait(lambda: jobs(node)["alpha"]["requests"], 60, "requests from the sidecar")
     assert jobs(node)["alpha"]["measured_s"] == pytest.approx(0.02, rel=0.02)
 
 
@@ -173,7 +173,7 @@ def test_reload_takes_new_settings_in_the_same_process(node: Host):
     node.write("/etc/dlsched/dlsched.yaml", SETTINGS.replace("held:HeldPolicy", "fair"))
     try:
         node.run("systemctl reload dlsched")
-        node.wait(lambda: node.show(*fair) == fair, 30, "the new policy")
+        node.wait(lambda: node.show(*fair) == fair, 60, "the new policy")
         assert node.show("MainPID") == before
     finally:
         node.write("/etc/dlsched/dlsched.yaml", SETTINGS)
@@ -197,12 +197,12 @@ def test_an_engine_that_hangs_trips_nothing(node: Host):
     before = restarts(node), node.show("MainPID")
     node.run("kill -STOP $(pidof dockerd)")
     try:
-        node.wait(lambda: "does not answer" in node.show("StatusText")["StatusText"], 40, "a hang")
+        node.wait(lambda: "does not answer" in node.show("StatusText")["StatusText"], 60, "a hang")
         hung_s = time.monotonic()
-        node.wait(lambda: time.monotonic() > hung_s + 4, 10, "twice the watchdog's time")
+        node.wait(lambda: time.monotonic() > hung_s + 8, 60, "twice the watchdog's time")
     finally:
         node.run("kill -CONT $(pidof dockerd)")
-    node.wait(lambda: "answer" not in node.show("StatusText")["StatusText"], 40, "its return")
+    node.wait(lambda: "answer" not in node.show("StatusText")["StatusText"], 60, "its return")
     assert (restarts(node), node.show("MainPID")) == before
 
 
@@ -214,10 +214,10 @@ def test_after_kill_9_limits_are_given_back_before_it_starts_again(node: Host):
         assert limits(node, "other") == limits(node, "twin")
 
     try:
-        node.wait(lambda: quota(node, "other") == HELD, 30, "the adopted container to be held")
+        node.wait(lambda: quota(node, "other") == HELD, 60, "the adopted container to be held")
         node.run("kill -KILL $(systemctl show -P MainPID dlsched)")
         is_given_back_before_the_next_start(node, "signal", as_if_never_touched)
-        node.wait(lambda: quota(node, "other") == HELD, 30, "it to be adopted again")
+        node.wait(lambda: quota(node, "other") == HELD, 60, "it to be adopted again")
     finally:
         node.run("docker rm -f other twin")
 
@@ -234,7 +234,7 @@ def test_stop_gives_limits_back_and_leaves_the_job_running(node: Host):
 def test_restart_sees_the_job_again_and_reads_its_sidecar(node: Host):
     before = started_at(node)
     node.run("systemctl restart dlsched")
-    node.wait(lambda: jobs(node)["alpha"]["requests"], 20, "requests from the sidecar")
+    node.wait(lambda: jobs(node)["alpha"]["requests"], 60, "requests from the sidecar")
     assert jobs(node)["alpha"]["state"] == "running"
     assert started_at(node) == before
     # What it mounts has outlived the agent, too: it was made anew nowhere.
@@ -264,7 +264,7 @@ def test_the_operators_command_runs_as_its_own_user(node: Host):
     accuracy = JOB.replace("latency: 50ms", "metric: accuracy, deliver: 0.9, finish: 0.99")
     node.write("/etc/dlsched/jobs.d/beta.yaml", accuracy.replace("name: alpha", "name: beta"))
     nobody = node.run("id -u nobody")
-    node.wait(lambda: f"s: {nobody}" in node.log(), 30, "the deliver_hook")
+    node.wait(lambda: f"s: {nobody}" in node.log(), 60, "the deliver_hook")
 
 
 def test_uninstall_gives_limits_back_and_leaves_settings_and_state(node: Host):
