@@ -38,7 +38,7 @@ def server(source: FakeSource, tmp_path: Path, port: int) -> Iterator[ApiServer]
 
 
 def ask(path: Path, method: str, url: str) -> httpx2.Response:
-    with httpx2.Client(transport=httpx2.HTTPTransport(uds=str(path))) as client:
+    with httpx2.Client(transport=httpx2.HTTPTransport(uds=str(path)), timeout=60) as client:
         return client.request(method, f"http://dlsched{url}")
 
 
@@ -66,7 +66,7 @@ def test_a_name_of_the_internet_leads_to_no_socket_that_ssh_forwards(
     server: ApiServer, host: str, status: int
 ) -> None:
     for path in (server.status_path, server.control_path):
-        with httpx2.Client(transport=httpx2.HTTPTransport(uds=str(path))) as client:
+        with httpx2.Client(transport=httpx2.HTTPTransport(uds=str(path)), timeout=60) as client:
             answer = client.get("http://dlsched/v1/about", headers={"Host": host})
         assert answer.status_code == status
 

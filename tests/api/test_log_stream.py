@@ -66,7 +66,9 @@ def test_a_silent_log_answers_all_the_same_and_ends_with_its_follower(
     assert until(lambda: not _log_threads()), "those of other cases have ended"
     path = "http://dlsched/v1/jobs/queued/logs?follow=1"
     with (
-        httpx2.Client(transport=httpx2.HTTPTransport(uds=str(server.control_path))) as client,
+        httpx2.Client(
+            transport=httpx2.HTTPTransport(uds=str(server.control_path)), timeout=60
+        ) as client,
         client.stream("GET", path) as answer,
     ):
         assert answer.status_code == 200

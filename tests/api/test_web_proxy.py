@@ -90,17 +90,17 @@ USED = "this address has been used already, or is wrong: start `dlsched web` aga
     "path", ["/v1/jobs", "/v1/stream", "/metrics", "/static/x", "/enter", "//"]
 )
 def test_without_the_cookie_nothing_is_read(web: Web, source: FakeSource, path: str) -> None:
-    assert refusal(httpx2.get(web.url + path)) == (403, NOT_OPEN)
+    assert refusal(httpx2.get(web.url + path, timeout=60)) == (403, NOT_OPEN)
     assert source.asked == []
 
 
 def test_the_entrance_says_in_one_line_what_to_do(web: Web) -> None:
-    answer = httpx2.get(f"{web.url}/")
+    answer = httpx2.get(f"{web.url}/", timeout=60)
     assert answer.status_code == 403
     assert f'<p id="line">{NOT_OPEN}</p>' in answer.text
     assert "<script>" not in answer.text, "a strict policy runs no script in the page"
     assert "script-src 'self'" in answer.headers["content-security-policy"]
-    script = httpx2.get(f"{web.url}/enter.js")
+    script = httpx2.get(f"{web.url}/enter.js", timeout=60)
     assert (script.status_code, script.headers["content-type"][:15]) == (200, "text/javascript")
     secrets = (web.token, web.proxy._session, web.proxy._path)
     assert not any(one in answer.text + script.text for one in secrets)
@@ -118,7 +118,7 @@ def test_the_page_path_alone_and_a_wrong_cookie_open_nothing(web: Web) -> None:
         "=" * 999,
     ):
         headers = {"Cookie": cookie.encode("latin-1")}
-        answer = httpx2.get(f"{web.url}{path}v1/about", headers=headers)
+        answer = httpx2.get(f"{web.url}{path}v1/about", headers=headers, timeout=60)
         assert refusal(answer) == (403, NOT_OPEN), cookie
 
 
@@ -127,9 +127,9 @@ def test_the_cookie_alone_opens_nothing(web: Web, source: FakeSource) -> None:
     answer = web.enter()
     headers = {"Cookie": answer.headers["set-cookie"].partition(";")[0]}
     for path in ("/v1/about", "/x/v1/about", f"{answer.json()['path'][:-2]}x/v1/about"):
-        assert refusal(httpx2.get(web.url + path, headers=headers)) == (403, NOT_OPEN)
+        assert refusal(httpx2.get(web.url + path, headers=headers, timeout=60)) == (403, NOT_OPEN)
     right = f"{answer.json()['path']}v1/about"
-    assert httpx2.get(web.url + right, headers=headers).status_code == 200
+    assert httpx2.get(web.url + right, headers=headers, timeout=60).status_code == 200
 
 
 def test_a_token_works_once(web: Web) -> None:
@@ -174,7 +174,7 @@ def test_a_foreign_host_name_is_refused_also_with_the_cookie(
     status, line = refusal(browser.get("v1/about", headers={"Host": host}))
     assert (status, "the Host header names" in line) == (403, True)
     token = {"X-Dlsched-Token": web.token, "Host": host}
-    assert refusal(httpx2.post(f"{web.url}/enter", headers=token))[0] == 403
+    assert refusal(httpx2.post(f"{web.url}/enter", headers=token, timeout=60))[0] == 403
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS"])
@@ -196,7 +196,7 @@ def test_cookies_of_other_servers_on_this_host_shut_nobody_out(web: Web, other: 
     page = f"{web.url}{answer.json()['path']}v1/about"
     for cookies in (f"{own}; {other}", f"{other}; {own}"):
         headers = {"Cookie": cookies.encode("latin-1")}
-        assert httpx2.get(page, headers=headers).status_code == 200, cookies
+        assert httpx2.get(page, headers=headers, timeout=60).status_code == 200, cookies
 
 
 def test_with_the_cookie_the_daemon_answers(browser: httpx2.Client, source: FakeSource) -> None:
@@ -277,7 +277,7 @@ def closed(connection: socket.socket) -> bool:
 
 def answers(web: Web) -> bool:
     try:
-        return httpx2.get(f"{web.url}/").status_code == 403
+        return httpx2.get(f"{web.url}/", timeout=60).status_code == 403
     except httpx2.TransportError:
         return False
 

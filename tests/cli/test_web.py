@@ -49,12 +49,12 @@ def test_it_prints_the_address_and_ends_cleanly_with_an_open_stream(
         address = process.stdout.readline().strip()
         url, _, token = address.partition("/#")
         port = urlparse(url).port
-        answer = httpx2.post(f"{url}/enter", headers={"X-Dlsched-Token": token})
+        answer = httpx2.post(f"{url}/enter", headers={"X-Dlsched-Token": token}, timeout=60)
         stream = f"{url}{answer.json()['path']}v1/stream"
-        with httpx2.stream("GET", stream, cookies=answer.cookies) as followed:
+        with httpx2.stream("GET", stream, cookies=answer.cookies, timeout=60) as followed:
             next(followed.iter_raw())
             process.send_signal(number)
-            rest, said = process.communicate(timeout=30)
+            rest, said = process.communicate(timeout=60)
     assert (process.returncode, rest) == (0, "")
     forward, works = said.splitlines()
     assert forward.startswith(f"elsewhere: ssh -L {port}:127.0.0.1:{port} ")

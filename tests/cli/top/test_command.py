@@ -66,7 +66,7 @@ def run(terminal: Terminal, more: Mapping[str, object] | None = None, term: str 
     streams = {"stdin": terminal.inner, "stdout": terminal.inner, "stderr": terminal.inner}
     environment = {**os.environ, "TERM": term}
     return subprocess.run(
-        TOP, env=environment, timeout=60, check=False, **{**streams, **(more or {})}
+        TOP, env=environment, timeout=120, check=False, **{**streams, **(more or {})}
     ).returncode  # type: ignore[call-overload, no-any-return]
 
 
@@ -120,7 +120,7 @@ def test_it_draws_and_gives_the_terminal_back(
         else:
             process.terminate()
         terminal.until(b"\x1b[?1049l")  # the screen from before
-        assert process.wait(30) == 0
+        assert process.wait(60) == 0
     assert b"\x1b[?1049h" in terminal.drawn
     assert b"Traceback" not in terminal.drawn
     assert termios.tcgetattr(terminal.inner) == before
