@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+from contextlib import suppress
 from time import monotonic
 from typing import ClassVar
 
@@ -129,9 +130,14 @@ class Top(App[None]):
         self.table.focus()
         self._say()
         self.set_interval(1.0, self._say)
-        self._feed.start(lambda view: self.post_message(self._News(view)))
+        self._feed.start(self._hand_over)
         # Its default action would leave the terminal as it is drawn now.
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self.exit)
+
+    def _hand_over(self, view: View) -> None:
+        """For the feed's thread."""
+        with suppress(RuntimeError):  # the program is ending, and its event loop has
+            self.post_message(self._News(view))
 
     def on_unmount(self) -> None:
         self._feed.stop()

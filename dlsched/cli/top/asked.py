@@ -4,6 +4,7 @@ it is done in threads that end with the process, as a hung daemon does not answe
 from __future__ import annotations
 
 import threading
+from contextlib import suppress
 from typing import ClassVar
 
 from rich.text import Text
@@ -83,7 +84,8 @@ class Asked(VerticalScroll):
             text = load(width)
         except DlschedError as error:
             text = Text(clean(str(error)), "yellow")
-        self.post_message(self._Answer(load, text))
+        with suppress(RuntimeError):  # the program is ending, and its event loop has
+            self.post_message(self._Answer(load, text))
 
     def on_asked__answer(self, answer: _Answer) -> None:
         self._asking = False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -535,3 +536,19 @@ def test_news_that_comes_while_the_widgets_are_taken_away_is_no_failure(play: Pl
         await pilot.pause()
 
     play(person, view_of(example_report()))
+
+
+def test_what_comes_as_the_program_ends_is_dropped(play: Play) -> None:
+    apps: list[Top] = []
+
+    async def person(pilot: Pilot[None], feed: GivenFeed) -> None:
+        assert isinstance(pilot.app, Top)
+        apps.append(pilot.app)
+
+    play(person)
+    (app,) = apps
+    for one in (app, app.why):
+        one._closing = one._closed = False  # as a thread saw it just before
+    with ThreadPoolExecutor() as thread:
+        thread.submit(app._hand_over, view_of(example_report())).result()
+        thread.submit(app.why._run, lambda _width: Text("late"), 20).result()
