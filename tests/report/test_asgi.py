@@ -41,7 +41,9 @@ class Job:
 @pytest.fixture
 def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     path = tmp_path / "metrics.jsonl"
-    monkeypatch.setattr(writing, "_current", Writer(str(path), threaded=False))
+    monkeypatch.setattr(
+        writing, "_current", Writer(str(path), threaded=False, monotonic=lambda: 0.0)
+    )
     return path
 
 

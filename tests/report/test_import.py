@@ -50,9 +50,11 @@ def test_the_installed_copy_runs_on_python_3_8(tmp_path: Path) -> None:
     metrics = tmp_path / "metrics.jsonl"
     ended = run_job(JOB, metrics, *command, "-W", "error", lib=install_reporter(tmp_path))
     assert (ended.returncode, ended.stderr) == (0, "")
-    sample, latency = told(metrics)
-    assert (sample["step"], sample["loss"]) == (5, 0.5)
-    assert (latency["latency"]["count"], latency["latency"]["errors"]) == (1, 1)
+    lines = told(metrics)  # more than two where the job took longer than a second
+    assert [(line["step"], line["loss"]) for line in lines if "step" in line] == [(5, 0.5)]
+    latencies = [line["latency"] for line in lines if "latency" in line]
+    assert sum(each["count"] for each in latencies) == 1
+    assert sum(each.get("errors", 0) for each in latencies) == 1
 
 
 def test_every_module_of_the_copy_can_be_imported_by_python_3_8(tmp_path: Path) -> None:

@@ -18,7 +18,9 @@ from tests.report.jobs import told
 def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.delenv("RANK", raising=False)
     path = tmp_path / "metrics.jsonl"
-    monkeypatch.setattr(writing, "_current", Writer(str(path), threaded=False))
+    monkeypatch.setattr(
+        writing, "_current", Writer(str(path), threaded=False, monotonic=lambda: 0.0)
+    )
     return path
 
 
