@@ -40,6 +40,7 @@ def journal(folders: Path) -> Path:
     journal = Journal(path, frame_s=10.0, queue_reports=2000)
     trace = Trace(NodeFact(8.0, 8 << 30), jobs, 600.0)
     simulate(trace, NamedPolicy("none", load("none")), 1, publish=journal.write)
+    journal.flush()  # however long it takes: closing waits ten seconds
     journal.close()
     return path
 

@@ -34,6 +34,7 @@ def journal(folders: Path) -> Path:
     journal = Journal(path, frame_s=10.0, queue_reports=1000)
     fair = NamedPolicy("fair", load("fair"))
     simulate(trace, fair, 1, publish=journal.write)
+    journal.flush()  # however long it takes: closing waits ten seconds
     journal.close()
     return path
 
@@ -254,6 +255,7 @@ def forged(folders: Path) -> Path:
         seen = replace(seen, cycle=number, node=node)
         limits = {"ab\x1b[2J\nFAKE": Limits(math.inf)}
         journal.write(CycleReport(seen, "fair\nFAKE", limits=limits, wall_time="now\nFAKE"))
+    journal.flush()  # however long it takes: closing waits ten seconds
     journal.close()
     assert journal.lost_cycles == 0
     return path

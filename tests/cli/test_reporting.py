@@ -155,6 +155,7 @@ def hostile(path: Path) -> Path:
 
     trace = Trace(NodeFact(2.0, 1 << 30), (service, bulk), 120.0)
     run(trace, "adaptive", lambda one: writer.write(spoilt(one)))
+    writer.flush()  # however long it takes: closing waits ten seconds
     writer.close()
     return path
 

@@ -105,6 +105,7 @@ def journal(folders: Path) -> Path:
     trace = generate(Recipe(3, 120.0, 3, "inference", "burst", cores=2.0))
     journal = Journal(path, frame_s=10.0, queue_reports=1000)
     simulate(trace, NamedPolicy("fair", load("fair")), 1, publish=journal.write)
+    journal.flush()  # however long it takes: closing waits ten seconds
     journal.close()
     return path
 

@@ -69,6 +69,7 @@ def write(path: Path, reports: Iterable[CycleReport], frame_s: float = 300.0) ->
     journal = Journal(path, frame_s=frame_s, queue_reports=len(reports))
     for one in reports:
         journal.write(one)
+    journal.flush()  # however long it takes: closing waits ten seconds
     journal.close()
     assert journal.problem() is None
     assert journal.lost_cycles == 0

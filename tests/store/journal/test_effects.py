@@ -46,6 +46,7 @@ def written(path: Path, *reports: CycleReport, frame_s: float = 25.0) -> None:
     journal = Journal(path, frame_s=frame_s, queue_reports=len(reports))
     for one in reports:
         journal.write(one)
+    journal.flush()  # however long it takes: closing waits ten seconds
     journal.close()
     assert journal.problem() is None
 

@@ -222,6 +222,7 @@ def test_it_is_read_while_it_is_written(path: Path) -> None:
         if number % 50 == 0:
             found = curves(path, Range(BEGIN_S, BEGIN_S + 600, 60.0))
             assert found.notes == ()
+    journal.flush()  # however long it takes: closing waits ten seconds
     journal.close()
     assert journal.problem() is None
 

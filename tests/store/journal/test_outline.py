@@ -104,6 +104,7 @@ def test_jobs_that_come_go_and_change_are_as_in_the_report(tmp_path: Path) -> No
     journal = Journal(path, frame_s=13.0, queue_reports=50)
     for one in reports:
         journal.write(one)
+    journal.flush()  # however long it takes: closing waits ten seconds
     journal.close()
     with JournalReader(path) as reader:
         assert list(reader.outlines()) == [expected(one) for one in reader.reports()]
