@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import resource
 import sqlite3
+import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
@@ -157,18 +158,20 @@ def _kept(path: Path) -> list[CycleReport]:
         return list(reader.reports())
 
 
-class _Stalled:
-    """Holds the writer in the middle of a transaction, by holding the file's write lock."""
+@contextmanager
+def stalled(journal: Journal) -> Iterator[None]:
+    """The writer waits before it writes, for as long as this lasts."""
+    go_on, write = threading.Event(), journal._rows.write
 
-    def __init__(self, path: Path) -> None:
-        self._connection = sqlite3.connect(path, isolation_level=None)
+    def later(batch: tuple[CycleReport, ...]) -> tuple[int, str] | None:
+        assert go_on.wait(60)
+        return write(batch)
 
-    def __enter__(self) -> None:
-        self._connection.execute("BEGIN IMMEDIATE")
-
-    def __exit__(self, *_: object) -> None:
-        self._connection.execute("ROLLBACK")
-        self._connection.close()
+    journal._rows.write = later  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        go_on.set()
 
 
 def test_a_shadows_memory_is_not_that_of_the_same_policy_acting(path: Path) -> None:
@@ -197,7 +200,7 @@ def test_a_memory_that_is_garbled_is_none(path: Path) -> None:
 def test_a_full_queue_loses_its_oldest_and_the_next_row_is_whole(path: Path) -> None:
     with opened(path, queue_reports=3) as journal:
         put(journal, report(1))
-        with _Stalled(path):
+        with stalled(journal):
             for n in range(2, 12):
                 journal.write(report(n))
         journal.flush()
