@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,15 @@ import pytest
 from dlsched.api.client import Daemon
 from dlsched.api.server import ApiServer
 from tests.status_source import FakeSource, example_report
+
+
+@contextmanager
+def kept_port() -> Iterator[int]:
+    """A port that no other program is given meanwhile; a server may listen on it."""
+    with socket.socket() as kept:
+        kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        kept.bind(("127.0.0.1", 0))
+        yield kept.getsockname()[1]
 
 
 @pytest.fixture

@@ -17,16 +17,16 @@ from dlsched.api.access import Caller
 from dlsched.api.server import ApiServer
 from dlsched.model.facts import LogFact
 from dlsched.model.state import Progress
+from tests.api.conftest import kept_port
 from tests.status_source import FakeSource, example_report, job
 
 STRANGER = 65534
 
 
 @pytest.fixture
-def port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
+def port() -> Iterator[int]:
+    with kept_port() as port:
+        yield port
 
 
 @pytest.fixture

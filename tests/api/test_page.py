@@ -13,7 +13,7 @@ import pytest
 
 from dlsched.api.page import HEADERS, WEB
 from dlsched.api.server import ApiServer
-from tests.prometheus.live import free_port
+from tests.api.conftest import kept_port
 from tests.status_source import FakeSource, example_report
 
 PAGE_BYTES_MAX = 120_000
@@ -31,24 +31,24 @@ VENDORED = {
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, httpx2.Client]]:
     """A client at each address."""
-    port = free_port()
-    folder = tmp_path_factory.mktemp("page")
-    server = ApiServer(FakeSource(example_report()), folder, listen=("127.0.0.1", port))
-    server.start()
+    with kept_port() as port:
+        folder = tmp_path_factory.mktemp("page")
+        server = ApiServer(FakeSource(example_report()), folder, listen=("127.0.0.1", port))
+        server.start()
 
-    def on(path: Path) -> httpx2.Client:
-        transport = httpx2.HTTPTransport(uds=str(path))
-        return httpx2.Client(transport=transport, base_url="http://dlsched", timeout=60)
+        def on(path: Path) -> httpx2.Client:
+            transport = httpx2.HTTPTransport(uds=str(path))
+            return httpx2.Client(transport=transport, base_url="http://dlsched", timeout=60)
 
-    clients = {
-        "status": on(server.status_path),
-        "control": on(server.control_path),
-        "listen": httpx2.Client(base_url=f"http://127.0.0.1:{port}", timeout=60),
-    }
-    yield clients
-    for client in clients.values():
-        client.close()
-    server.stop()
+        clients = {
+            "status": on(server.status_path),
+            "control": on(server.control_path),
+            "listen": httpx2.Client(base_url=f"http://127.0.0.1:{port}", timeout=60),
+        }
+        yield clients
+        for client in clients.values():
+            client.close()
+        server.stop()
 
 
 def test_vendored_files_are_those_of_their_makers() -> None:
