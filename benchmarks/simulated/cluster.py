@@ -31,7 +31,7 @@ NAME = "cluster"
 SEEDS = 12
 
 ENDS = "adaptive?deliver_weight=0.01&finish_weight=0.01"
-PLACEBO = "benchmarks.simulated.cluster_placebo:PlaceboPolicy"
+PLACEBO = "random?seed=0"
 PLAIN = Contender("spread", "none")
 STAYS = Contender("adaptive", ENDS, moves=False)
 CONTENDERS = (

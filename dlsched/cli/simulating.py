@@ -60,9 +60,9 @@ def simulate(
     that gained and lost most against plain Docker. Parameters follow a policy's name.
 
     With --cluster the trace runs on several nodes: its `nodes`, or as many as --nodes says. Then
-    --compare names policies of the cluster; `spread+none` is one with another policy of the nodes.
-    The first one is what the others are measured by: "slower" counts jobs that take more than 10 %
-    longer than under it.
+    --compare names policies of the cluster; `spread+none` is one with another policy of the nodes,
+    `random` moves jobs by chance. The first one is what the others are measured by: "slower" counts
+    jobs that take more than 10 % longer than under it.
 
     \b
     Examples:

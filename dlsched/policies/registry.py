@@ -36,6 +36,8 @@ class Group:
     """Where to read how one is written."""
     summary: Callable[[type[Any]], str]
     """One line about a policy."""
+    more: tuple[EntryPoint, ...] = ()
+    """Policies that are not installed for all."""
 
 
 def first_line(policy: type[Any]) -> str:
@@ -180,7 +182,7 @@ def _find(name: str, group: Group) -> type[Any]:
 
 
 def _points(group: Group) -> tuple[EntryPoint, ...]:
-    return tuple(entry_points(group=group.entry_points))
+    return (*entry_points(group=group.entry_points), *group.more)
 
 
 def _summary(point: EntryPoint, group: Group) -> str:

@@ -20,7 +20,9 @@ CLUSTER = Group(
 )
 
 
-def load(spelled: str, options: Mapping[str, object] | None = None) -> ClusterPolicy:
+def load(
+    spelled: str, options: Mapping[str, object] | None = None, group: Group = CLUSTER
+) -> ClusterPolicy:
     """The policy of `spelled`, with its parameters and those of `options`. Raises PolicyError in
     one line."""
-    return cast("ClusterPolicy", build(spelled, options, CLUSTER))
+    return cast("ClusterPolicy", build(spelled, options, group))

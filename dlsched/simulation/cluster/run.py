@@ -11,13 +11,13 @@ from dlsched.cluster.core.decider import ClusterDecider
 from dlsched.cluster.core.job_memory import DesiredJob
 from dlsched.cluster.core.ledger import ClusterLedger
 from dlsched.cluster.core.records import RecordState
-from dlsched.cluster.core.registry import load as load_cluster_policy
 from dlsched.cluster.round_report import RoundReport
 from dlsched.cluster.store import Member, MemoryStore
 from dlsched.simulation.clock import VirtualClock
 from dlsched.simulation.cluster.ablation import WithoutMoves
 from dlsched.simulation.cluster.invariants import Invariants
 from dlsched.simulation.cluster.network import NetworkOptions, SimulatedAgents
+from dlsched.simulation.cluster.random_moves import simulated_policy
 from dlsched.simulation.node.workloads import SimulatedJob, Trace, TraceNode
 from dlsched.simulation.run import changes_s
 from dlsched.simulation.scoring import JobResult, job_result
@@ -98,7 +98,7 @@ class SimulatedCluster:
 
     def start_controller(self) -> None:
         """A controller that knows nothing yet."""
-        policy = load_cluster_policy(self.cluster)
+        policy = simulated_policy(self.cluster, self.seed)
         if not self.options.moves or self.options.stay:
             policy = WithoutMoves(policy, self.options.stay if self.options.moves else None)
         self.controller = ClusterController(

@@ -25,14 +25,15 @@ from dlsched.cluster.core.model import (
     Transit,
 )
 from dlsched.cluster.core.occupancy import Occupancy
-from dlsched.cluster.core.registry import CLUSTER, load
+from dlsched.cluster.core.registry import CLUSTER
 from dlsched.policies.registry import known
+from dlsched.simulation.cluster.random_moves import simulated_policy
 from tests.properties import examples
 
 POLICIES = [
     *known(CLUSTER),
     "adaptive?bold=true",
-    "benchmarks.simulated.cluster_placebo:PlaceboPolicy",
+    "random",
 ]
 NAMES = [f"n{index:02}" for index in range(40)]
 odd = st.floats() | st.floats(0, 100)
@@ -130,7 +131,7 @@ def check_approved(
 def test_any_cluster_gives_a_sound_decision(
     spelled: str, first: ClusterSnapshot, later_s: float, second: ClusterSnapshot
 ) -> None:
-    policy = load(spelled)
+    policy = simulated_policy(spelled, seed=1)
     memory: object = None
     guards = GuardMemory()
     for seen in (first, first, replace(second, now_s=second.now_s + later_s)):

@@ -1,30 +1,36 @@
-"""The placebo of cluster policies: as many moves as guards allow, to nodes by chance. What does not
-beat it gains nothing by its choice of moves.
-
-Named `benchmarks.simulated.cluster_placebo:PlaceboPolicy?seed=1`.
-"""
+"""The policy `random` of simulated clusters: it moves jobs by chance. What does not beat it gains
+nothing by its choice of moves. No real controller has it."""
 
 from __future__ import annotations
 
 import math
 import zlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from importlib.metadata import EntryPoint
 from typing import ClassVar
 
 from dlsched.cluster.core.benefit import Forecasts
 from dlsched.cluster.core.least_added import LeastAdded
-from dlsched.cluster.core.model import ClusterDecision, ClusterMemory, ClusterSnapshot, Move
+from dlsched.cluster.core.model import (
+    ClusterDecision,
+    ClusterMemory,
+    ClusterPolicy,
+    ClusterSnapshot,
+    Move,
+)
 from dlsched.cluster.core.occupancy import Occupancy
 from dlsched.cluster.core.policies.placement_only import decision
 from dlsched.cluster.core.policies.spread import fewest_jobs
+from dlsched.cluster.core.registry import CLUSTER, load
+from dlsched.policies.spelling import split
 
 
 @dataclass(frozen=True, slots=True)
-class PlaceboParameters:
+class RandomParameters:
     """What is drawn, and how often."""
 
     seed: int = 0
-    """Of the hashes that choose."""
+    """Of the hashes that choose. A simulation gives its own, unless one is written."""
     spread: bool = False
     """Whether jobs start as under `spread`. Without, as under `adaptive`."""
     moves_per_round: float = 0.1
@@ -35,12 +41,12 @@ class PlaceboParameters:
             raise ValueError(f"moves_per_round is {self.moves_per_round}, must be 0 to 1")
 
 
-class PlaceboPolicy:
+class RandomPolicy:
     """Any movable job, to any node with room; what is chosen depends on seed, round and names."""
 
-    Parameters: ClassVar[type[PlaceboParameters]] = PlaceboParameters
+    Parameters: ClassVar[type[RandomParameters]] = RandomParameters
 
-    def __init__(self, parameters: PlaceboParameters) -> None:
+    def __init__(self, parameters: RandomParameters) -> None:
         self.parameters = parameters
 
     def decide(self, snapshot: ClusterSnapshot, memory: ClusterMemory | None) -> ClusterDecision:
@@ -62,7 +68,7 @@ class PlaceboPolicy:
                     return ClusterDecision(
                         found.place,
                         (Move(job.name, name),),
-                        {**found.why, job.name: "a placebo: moved by chance"},
+                        {**found.why, job.name: "moved by chance"},
                         found.memory,
                         found.next_s,
                     )
@@ -72,3 +78,17 @@ class PlaceboPolicy:
         """A number from 0 to below 1, the same for the same seed, round and names."""
         text = "/".join((str(self.parameters.seed), str(snapshot.round), *names))
         return zlib.crc32(text.encode()) / math.ldexp(1, 32)
+
+
+NAME = "random"
+SIMULATED = replace(
+    CLUSTER, more=(EntryPoint(NAME, f"{__name__}:{RandomPolicy.__name__}", CLUSTER.entry_points),)
+)
+"""The policies that a simulated cluster can have."""
+
+
+def simulated_policy(spelled: str, seed: int) -> ClusterPolicy:
+    """The policy of `spelled`; `random` draws by the simulation's seed unless it has its own."""
+    name, written = split(spelled)
+    options = {"seed": seed} if name == NAME and "seed" not in written else None
+    return load(spelled, options, SIMULATED)
