@@ -211,10 +211,10 @@ def works(runs: Sequence[Measured], cores: float) -> dict[str, bounds.Work]:
 def optima(known: Mapping[str, bounds.Work], cores: float) -> dict[str, float]:
     """What one who knows all work beforehand would reach, by metric."""
     jobs = list(known.values())
-    best = {"makespan_s": bounds.makespan_s(jobs, cores)}
+    best = {"makespan_s": bounds.makespan_s(jobs, bounds.one_node(cores))}
     for metric, tier in _TIERS.items():
         if wanted := list(bounds.goals(jobs, tier).values()):
-            best[f"{metric}_mean_s"] = bounds.mean_s(wanted, cores)
+            best[f"{metric}_mean_s"] = bounds.mean_s(wanted, bounds.one_node(cores))
     return best
 
 

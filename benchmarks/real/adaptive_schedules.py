@@ -99,7 +99,7 @@ def foreseen(trace: Trace) -> Clairvoyant:
     }
     wanted = bounds.goals(list(known.values()), Tier.DELIVER)
     names = list(known)
-    times = bounds.times_s(list(wanted.values()), cores)
+    times = bounds.times_s(list(wanted.values()), bounds.one_node(cores))
     return Clairvoyant(
         plain.run.times("tier1"),
         {names[index]: time_s for index, time_s in zip(wanted, times, strict=True)},

@@ -10,6 +10,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from dlsched.model.spec import Tier
 
@@ -35,6 +36,32 @@ class Work:
     """Time that it has in the trace."""
 
 
+@dataclass(frozen=True, slots=True)
+class Period:
+    """The nodes that are there from a time on, until the next period."""
+
+    from_s: float
+    nodes: tuple[tuple[float, float], ...]
+    """Speed and cores of each, the fastest first. Speed is the work done per core-second."""
+
+    def alone(self, threads: float) -> float:
+        """The most work per second of one training, which runs on one node at a time."""
+        return max((speed * min(threads, cores) for speed, cores in self.nodes), default=0.0)
+
+    @property
+    def together(self) -> float:
+        """The work per second of all nodes."""
+        return math.fsum(speed * cores for speed, cores in self.nodes)
+
+
+Supply = Sequence[Period]
+"""What one node or several can do over time, in order."""
+
+
+def one_node(cores: float) -> Supply:
+    return (Period(-math.inf, ((1.0, cores),)),)
+
+
 def satisfied_job_s(demands: Iterable[Demand], cores: float, deferred_s: float = 0.0) -> float:
     """The most job-seconds in which services are satisfied: at any time, the cheapest first.
 
@@ -55,16 +82,36 @@ def satisfied_job_s(demands: Iterable[Demand], cores: float, deferred_s: float =
     return min(total + deferred_s, math.fsum(one.to_s - one.from_s for one in wanted))
 
 
-def makespan_s(jobs: Sequence[Work], cores: float) -> float:
+def makespan_s(jobs: Sequence[Work], supply: Supply) -> float:
     """A lower bound of the time from the first arrival to the last end."""
     first_s = min(job.arrives_s for job in jobs)
-    single = max(job.arrives_s + job.total_core_s / min(job.threads, cores) for job in jobs)
+    single = max(
+        _done_s(job.arrives_s, job.total_core_s, supply, partial(Period.alone, threads=job.threads))
+        for job in jobs
+    )
     together = max(
-        late.arrives_s
-        + math.fsum(job.total_core_s for job in jobs if job.arrives_s >= late.arrives_s) / cores
+        _done_s(
+            late.arrives_s,
+            math.fsum(job.total_core_s for job in jobs if job.arrives_s >= late.arrives_s),
+            supply,
+            lambda period: period.together,
+        )
         for late in jobs
     )
     return max(single, together) - first_s
+
+
+def _done_s(begin_s: float, work: float, supply: Supply, rate: Callable[[Period], float]) -> float:
+    """When work is done that begins then, at the rate of each period."""
+    ends_s = [*(period.from_s for period in supply[1:]), math.inf]
+    for period, end_s in zip(supply, ends_s, strict=True):
+        from_s, per_s = max(begin_s, period.from_s), rate(period)
+        if per_s <= 0.0 or end_s <= from_s:
+            continue
+        if work <= per_s * (end_s - from_s):
+            return from_s + work / per_s
+        work -= per_s * (end_s - from_s)
+    return math.inf
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,23 +138,24 @@ def goals(jobs: Sequence[Work], tier: Tier | None) -> dict[int, Goal]:
     }
 
 
-def mean_s(wanted: Sequence[Goal], cores: float) -> float:
+def mean_s(wanted: Sequence[Goal], supply: Supply) -> float:
     """The least mean time from arrival to these goals, by the best of the orders tried.
 
-    At any moment the first in order get all that they can use. Orders are by work left, by
+    At any moment the first in order get all that they can use, of several nodes the fastest cores
+    first, and one training may have cores of several. Orders are by work left, by
     remaining critical path, by these with few threads first, and combinations; for few jobs,
     exchanges of neighbours improve them. Optimality is not proven.
     """
-    return _best(wanted, cores)[0]
+    return _best(wanted, supply)[0]
 
 
-def times_s(wanted: Sequence[Goal], cores: float) -> tuple[float, ...]:
+def times_s(wanted: Sequence[Goal], supply: Supply) -> tuple[float, ...]:
     """The time of each goal from its arrival, in the schedule of `mean_s`."""
-    return _best(wanted, cores)[2]
+    return _best(wanted, supply)[2]
 
 
-def _best(wanted: Sequence[Goal], cores: float) -> _Course:
-    best = min(_under(_by_work_left(power), wanted, cores) for power in _WIDTH_POWERS)
+def _best(wanted: Sequence[Goal], supply: Supply) -> _Course:
+    best = min(_under(_by_work_left(power), wanted, supply) for power in _WIDTH_POWERS)
     best_s, order, _ = best
     tries = int(_TRIES / len(wanted) ** 2)
     improved = True
@@ -116,7 +164,7 @@ def _best(wanted: Sequence[Goal], cores: float) -> _Course:
         for place in range(len(order) - 1):
             tries -= 1
             other = (*order[:place], order[place + 1], order[place], *order[place + 2 :])
-            course = _under(_by_rank(other), wanted, cores)
+            course = _under(_by_rank(other), wanted, supply)
             if course[0] < best_s * (1.0 - 1e-12):
                 best, best_s, order, improved = course, course[0], other, True
     return best
@@ -156,25 +204,30 @@ _Course = tuple[float, tuple[int, ...], tuple[float, ...]]
 """The mean time, the order of completion, and each goal's time."""
 
 
-def _under(rule: Rule, wanted: Sequence[Goal], cores: float) -> _Course:
+def _under(rule: Rule, wanted: Sequence[Goal], supply: Supply) -> _Course:
     """The schedule in which the first by that rule get all that they can use."""
     left = [goal.needed_core_s for goal in wanted]
     coming = sorted(range(len(wanted)), key=lambda one: wanted[one].arrives_s, reverse=True)
     present: list[int] = []
     there: list[int] = []
     times = [0.0] * len(wanted)
+    ahead = list(reversed(supply))
+    nodes: tuple[tuple[float, float], ...] = ()
     now_s = 0.0
     while coming or present:
         while coming and wanted[coming[-1]].arrives_s <= now_s:
             present.append(coming.pop())
         next_s = wanted[coming[-1]].arrives_s if coming else math.inf
+        while ahead and ahead[-1].from_s <= now_s:
+            nodes = ahead.pop().nodes
+        if ahead:
+            next_s = min(next_s, ahead[-1].from_s)
         present.sort(key=lambda one: (rule(one, wanted[one], left[one]), one))
-        free, rates = cores, {}
+        free, rates = list(reversed(nodes)), {}
         for one in present:
-            rate = min(wanted[one].threads, free)
+            rate = _take(free, wanted[one].threads)
             if rate > 0:
                 rates[one] = rate
-                free -= rate
                 next_s = min(next_s, now_s + left[one] / rate)
             next_s = min(next_s, _leaves_s(wanted[one]))
         for one, rate in rates.items():
@@ -187,6 +240,19 @@ def _under(rule: Rule, wanted: Sequence[Goal], cores: float) -> _Course:
                 there.append(one)
                 times[one] = min(now_s - goal.arrives_s, goal.there_s)
     return math.fsum(times) / len(wanted), tuple(there), tuple(times)
+
+
+def _take(free: list[tuple[float, float]], threads: float) -> float:
+    """The work per second of so many cores, as far as they are free: of the last, the fastest."""
+    rate = 0.0
+    while free and threads > 0.0:
+        speed, cores = free.pop()
+        taken = min(threads, cores)
+        rate += speed * taken
+        threads -= taken
+        if cores > taken:
+            free.append((speed, cores - taken))
+    return rate
 
 
 def _leaves_s(goal: Goal) -> float:

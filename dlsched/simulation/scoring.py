@@ -224,13 +224,13 @@ def optima(trace: Trace) -> dict[str, float]:
     found: dict[str, float] = {}
     works = list(works_of(trace).values())
     if works:
-        found["makespan_s"] = bounds.makespan_s(works, cores)
+        found["makespan_s"] = bounds.makespan_s(works, bounds.one_node(cores))
     for goal, name in _GOALS.items():
         wanted = list(bounds.goals(works, _TIERS[goal]).values())
         if not wanted:
             continue
         count = len(wanted)
-        found[f"{name}_mean_s"] = bounds.mean_s(wanted, cores)
+        found[f"{name}_mean_s"] = bounds.mean_s(wanted, bounds.one_node(cores))
         middle = ((count + 1) // 2, count // 2 + 1)
         low, high = (bounds.least_s(wanted, cores, rank) for rank in middle)
         found[f"{name}_median_s"] = (low + high) / 2.0

@@ -14,11 +14,13 @@ from dlsched.simulation import bounds
 from dlsched.simulation.bounds import (
     Demand,
     Goal,
+    Period,
     Work,
     goals,
     least_s,
     makespan_s,
     mean_s,
+    one_node,
     satisfied_job_s,
     times_s,
 )
@@ -46,36 +48,38 @@ def test_what_may_queue_costs_nothing_so_long_but_nobody_is_there_for_longer() -
 
 def test_the_shortest_first() -> None:
     wanted = [Goal(0, 30, 4), Goal(0, 10, 4), Goal(0, 20, 4)]
-    assert mean_s(wanted, 2.0) == pytest.approx((5 + 15 + 30) / 3)
+    assert mean_s(wanted, one_node(2.0)) == pytest.approx((5 + 15 + 30) / 3)
 
 
 def test_a_shorter_one_that_comes_later_goes_before() -> None:
-    assert mean_s([Goal(0, 10, 1), Goal(2, 1, 1)], 1.0) == pytest.approx((11 + 1) / 2)
+    assert mean_s([Goal(0, 10, 1), Goal(2, 1, 1)], one_node(1.0)) == pytest.approx((11 + 1) / 2)
 
 
 def test_the_times_of_that_order_come_by_goal_and_from_its_arrival() -> None:
-    assert times_s([Goal(0, 10, 1), Goal(2, 1, 1)], 1.0) == pytest.approx((11, 1))
-    assert times_s([Goal(0, 30, 4), Goal(0, 10, 4)], 2.0) == pytest.approx((20, 5))
+    assert times_s([Goal(0, 10, 1), Goal(2, 1, 1)], one_node(1.0)) == pytest.approx((11, 1))
+    assert times_s([Goal(0, 30, 4), Goal(0, 10, 4)], one_node(2.0)) == pytest.approx((20, 5))
 
 
 def test_what_one_cannot_use_goes_to_the_next() -> None:
-    assert mean_s([Goal(0, 4, 1), Goal(0, 6, 8)], 3.0) == pytest.approx((4 + 3) / 2)
+    assert mean_s([Goal(0, 4, 1), Goal(0, 6, 8)], one_node(3.0)) == pytest.approx((4 + 3) / 2)
 
 
 def test_the_narrow_may_go_first_so_that_the_wide_fill_what_is_left() -> None:
     wanted = [Goal(0, 32, 8), Goal(0, 24, 2), Goal(0, 24, 2)]
-    assert mean_s(wanted, 8.0) == pytest.approx((8 + 12 + 12) / 3)
+    assert mean_s(wanted, one_node(8.0)) == pytest.approx((8 + 12 + 12) / 3)
 
 
 def test_neighbours_change_places_where_that_is_better() -> None:
     wanted = [Goal(0, 6, 1), Goal(0, 5, 2), Goal(1, 4, 4), Goal(2, 9, 3)]
     orders = itertools.permutations(range(4))
-    every = [bounds._under(bounds._by_rank(one), wanted, 4.0)[0] for one in orders]
-    assert mean_s(wanted, 4.0) <= min(every) + 1e-9
+    every = [bounds._under(bounds._by_rank(one), wanted, one_node(4.0))[0] for one in orders]
+    assert mean_s(wanted, one_node(4.0)) <= min(every) + 1e-9
 
 
 def test_who_leaves_makes_room_and_counts_with_the_time_that_it_had() -> None:
-    assert mean_s([Goal(0, 100, 1, 10.0), Goal(0, 200, 1)], 1.0) == pytest.approx((10 + 200) / 2)
+    assert mean_s([Goal(0, 100, 1, 10.0), Goal(0, 200, 1)], one_node(1.0)) == pytest.approx(
+        (10 + 200) / 2
+    )
 
 
 def test_a_tier_counts_its_own_work_and_only_jobs_that_reach_it() -> None:
@@ -97,9 +101,28 @@ def test_the_quickest_take_what_they_take_alone_and_what_all_of_them_take() -> N
 
 
 def test_the_makespan_is_the_longest_of_width_and_work() -> None:
-    assert makespan_s([Work(0, 10, 1), Work(0, 10, 1)], 4.0) == 10.0
-    assert makespan_s([Work(0, 40, 8), Work(0, 40, 8)], 4.0) == 20.0
-    assert makespan_s([Work(5, 10, 8), Work(100, 40, 8), Work(100, 4, 8)], 4.0) == 106.0
+    assert makespan_s([Work(0, 10, 1), Work(0, 10, 1)], one_node(4.0)) == 10.0
+    assert makespan_s([Work(0, 40, 8), Work(0, 40, 8)], one_node(4.0)) == 20.0
+    assert makespan_s([Work(5, 10, 8), Work(100, 40, 8), Work(100, 4, 8)], one_node(4.0)) == 106.0
+
+
+HALF_JOINS = (Period(0.0, ((1.0, 4.0),)), Period(10.0, ((1.0, 4.0), (0.5, 8.0))))
+"""Four cores, and from the tenth second on also eight of half the speed."""
+
+
+def test_several_nodes_do_work_together_but_one_training_runs_on_one() -> None:
+    assert makespan_s([Work(0, 40, 2)], HALF_JOINS) == 20.0
+    assert makespan_s([Work(0, 80, 8)], HALF_JOINS) == 20.0
+    assert makespan_s([Work(0, 60, 8), Work(0, 60, 8)], HALF_JOINS) == 20.0
+    assert makespan_s([Work(0, 4, 1)], (Period(5.0, ((1.0, 4.0),)),)) == 9.0
+    assert makespan_s([Work(0, 4, 1)], (Period(0.0, ()),)) == math.inf
+
+
+def test_the_first_in_order_have_the_fastest_cores() -> None:
+    both = (Period(0.0, ((1.0, 2.0), (0.5, 2.0))),)
+    assert times_s([Goal(0, 8, 2), Goal(0, 4, 2)], both) == pytest.approx((2 + 6 / 2, 2))
+    assert times_s([Goal(0, 9, 4)], both) == pytest.approx((3,))
+    assert times_s([Goal(0, 60, 4), Goal(0, 80, 8)], HALF_JOINS) == pytest.approx((15, 25))
 
 
 GOALS = st.lists(
@@ -122,10 +145,10 @@ def test_no_mean_is_below_what_no_schedule_can_beat(wanted: list[Goal], cores: f
     alone = [goal.alone_s(cores) for goal in wanted]
     least = [least_s(wanted, cores, rank) for rank in range(1, count + 1)]
     assert least == sorted(least)
-    mean = mean_s(wanted, cores)
+    mean = mean_s(wanted, one_node(cores))
     assert mean >= math.fsum(alone) / count - 1e-6
     assert mean >= math.fsum(least) / count - 1e-6
     works = [Work(goal.arrives_s, goal.needed_core_s, goal.threads) for goal in wanted]
     whole = [min(goal.threads, cores) for goal in wanted]
     needed = [goal.needed_core_s / width for goal, width in zip(wanted, whole, strict=True)]
-    assert makespan_s(works, cores) >= max(needed) - 1e-6
+    assert makespan_s(works, one_node(cores)) >= max(needed) - 1e-6
