@@ -62,7 +62,7 @@ def simulate(
     With --cluster the trace runs on several nodes: its `nodes`, or as many as --nodes says. Then
     --compare names policies of the cluster; `spread+none` is one with another policy of the nodes,
     `random` moves jobs by chance. The first one is what the others are measured by: "slower" counts
-    jobs that take more than 10 % longer than under it.
+    jobs that take more than 10 % longer than under it. "clairvoyant" knows all work in advance.
 
     \b
     Examples:

@@ -14,6 +14,7 @@ from dlsched.cli.output import print_json, print_text, say
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from dlsched.simulation.cluster.clairvoyant import ClairvoyantScore
     from dlsched.simulation.cluster.scoring import ClusterScore, Contender
     from dlsched.simulation.trace import Trace
 
@@ -28,6 +29,7 @@ def simulate_on_nodes(
     no_moves: bool,
     output: str,
 ) -> None:
+    from dlsched.simulation.cluster.clairvoyant import clairvoyant_scores
     from dlsched.simulation.cluster.run import with_nodes
     from dlsched.simulation.cluster.scoring import compare_clusters
     from dlsched.simulation.node.workloads import TrainingLoad
@@ -45,10 +47,19 @@ def simulate_on_nodes(
     for run in runs:
         for alarm in run.alarms:
             say(f"{run.cluster}+{run.policy}, seed {run.seed}: {alarm}")
+    first = [one for one in scores if one.contender == contenders[0].name]
+    best = clairvoyant_scores(trace, first)
     if output == "json":
-        print_json({"rows": [asdict(one) for one in scores], "runs": [asdict(one) for one in runs]})
+        print_json(
+            {
+                "rows": [asdict(one) for one in scores],
+                "clairvoyant": [asdict(one) for one in best],
+                "runs": [asdict(one) for one in runs],
+            }
+        )
         return
-    print_text(_table(scores))
+    print_text(_table(scores, best))
+    print_text(f"\n{_CLAIRVOYANT}")
 
 
 def _contenders(cluster: str, policy: str, compare: str, no_moves: bool) -> list[Contender]:
@@ -63,8 +74,15 @@ def _contenders(cluster: str, policy: str, compare: str, no_moves: bool) -> list
     return list(dict.fromkeys(found))
 
 
-def _table(scores: Sequence[ClusterScore]) -> str:
-    """One line for each contender, as means over the seeds; the worst of all seeds."""
+_CLAIRVOYANT = (
+    "clairvoyant knows all work in advance. No schedule has a smaller makespan; its mean is a "
+    "strong schedule, not a proven bound."
+)
+
+
+def _table(scores: Sequence[ClusterScore], best: Sequence[ClairvoyantScore]) -> str:
+    """One line for each contender, as means over the seeds; the worst of all seeds. The last line
+    is the clairvoyant's."""
     lines: list[Sequence[str]] = [
         ("policies", "mean s", "median s", "p95 s", "makespan s", "mean", "makespan", "moves",
          "failed", "slower", "worst"),
@@ -81,6 +99,16 @@ def _table(scores: Sequence[ClusterScore]) -> str:
                 f"{worst.worst_ratio:.2f} {worst.worst}",
             )
         )
+    lines.append(
+        (
+            best[0].contender,
+            _mean([one.mean_s for one in best], ".1f"),
+            *("-", "-"),
+            _mean([one.makespan_s for one in best], ".1f"),
+            *(_mean([getattr(one, part) for one in best], ".3f") for part in _RATIOS),
+            *("-", "-", "-", "-"),
+        )
+    )
     return aligned(lines, left=1)
 
 

@@ -134,9 +134,14 @@ def test_a_cluster_has_a_line_a_policy_beside_the_first(program: Program) -> Non
         "simulate", CLUSTER, "--cluster", "spread", "--compare", "spread+none", "-p", "fair"
     )
     assert result.exit_code == 0
-    head, first, second = result.stdout.splitlines()
+    head, first, second, best, _, words = result.stdout.splitlines()
     assert head.split()[:3] == ["policies", "mean", "s"]
     assert first.split()[0] == "spread+none" and second.split()[0] == "spread+fair"
+    name, mean_s, median_s, _, makespan_s, mean, makespan, *_ = best.split()
+    assert (name, median_s) == ("clairvoyant", "-")
+    assert float(mean_s) < float(first.split()[1]) and float(makespan_s) <= float(first.split()[4])
+    assert 0 < float(mean) < 1 and 0 < float(makespan) <= 1
+    assert words.endswith("its mean is a strong schedule, not a proven bound.")
 
 
 def test_random_moves_can_be_compared_with(program: Program) -> None:
@@ -155,6 +160,8 @@ def test_a_cluster_without_moves_is_what_its_moves_are_measured_by(program: Prog
     assert [row["contender"] for row in found["rows"]] == ["spread+none, no moves", "spread+none"]
     assert [run["nodes"]["second"] for run in found["runs"]] == ["right", "right"]
     assert found["rows"][1]["mean_ratio"] == 1.0
+    (best,) = found["clairvoyant"]
+    assert (best["seed"], best["mean_s"] < found["rows"][0]["mean_s"]) == (1, True)
 
 
 def test_a_trace_of_one_node_runs_on_as_many_as_are_asked_for(program: Program) -> None:

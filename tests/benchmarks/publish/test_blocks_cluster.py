@@ -8,6 +8,7 @@ from pathlib import Path
 from benchmarks.publish import blocks_cluster, cluster_plot
 from benchmarks.publish.blocks_cluster import BEST
 from benchmarks.simulated.cluster import CONTENDERS, ENDS, PLAIN
+from dlsched.simulation.cluster.clairvoyant import ClairvoyantScore
 from dlsched.simulation.cluster.scoring import ClusterScore, Contender
 
 SCORE = ClusterScore("w", PLAIN.name, 1, 80.0, 70.0, 150.0, 300.0, 2, 0, 0.5, 0.75, 4, 1.5, "a")
@@ -25,8 +26,17 @@ def test_a_world_has_a_row_for_each_contender_that_is_shown() -> None:
     assert "**w**, 2 seeds" in told
     cells = "| 0.600 (0.700) | 0.750 | 70, 150 | 2.0 (0.5) | 4.5 | 3.00 |"
     assert f"| `adaptive`, `adaptive` on the nodes {cells}" in told
-    assert "other" not in told
+    assert "other" not in told and "clairvoyant" not in told
     assert told.endswith("- so far: reached")
+
+
+def test_the_clairvoyant_stands_below_with_its_two_figures() -> None:
+    both = saved(SCORE)
+    best = ClairvoyantScore("w", "clairvoyant", 1, 30.0, 90.0, 0.25, 0.3)
+    both["rows"] = [*both["rows"], asdict(best)]  # type: ignore[misc]
+    told = blocks_cluster.worlds(both)
+    cells = "| 0.250 | 0.300 | - | - | - | - |"
+    assert f"| clairvoyant (its mean is no proven bound) {cells}" in told
 
 
 def test_real_hosts_have_pauses_and_what_was_lost() -> None:

@@ -1,0 +1,78 @@
+"""What one who knows all work in advance reaches on several nodes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from benchmarks.simulated.cluster_worlds import WORLDS, world
+from dlsched.simulation.bounds import Period
+from dlsched.simulation.cluster.clairvoyant import clairvoyant, clairvoyant_scores, supply_of
+from dlsched.simulation.cluster.scoring import Contender, compare_clusters
+from dlsched.simulation.node.workloads import HostLoad, Trace
+from tests.properties import examples
+from tests.simulation.cluster.test_thin import three_jobs
+
+
+def on_nodes(**changes: object) -> Trace:
+    """Three jobs on two nodes of four cores, of which the second is changed."""
+    left, right = three_jobs().nodes
+    return replace(three_jobs(), nodes=(left, replace(right, **changes)))  # type: ignore[arg-type]
+
+
+def test_nodes_come_and_are_slower_and_are_used_by_others() -> None:
+    assert supply_of(on_nodes()) == (Period(0.0, ((1.0, 4.0), (1.0, 4.0))),)
+    assert supply_of(on_nodes(joins_s=9.0, leaves_s=20.0)) == (
+        Period(0.0, ((1.0, 4.0),)),
+        Period(9.0, ((1.0, 4.0), (1.0, 4.0))),
+    )
+    assert supply_of(on_nodes(speed=0.5))[0].nodes == ((1.0, 4.0), (0.5, 4.0))
+    heavy = HostLoad(10.0, 5.0, 3.0, 262_144)
+    assert [one.nodes[-1] for one in supply_of(on_nodes(host=(heavy,)))] == [
+        (1.0, 4.0), (1.0, 1.0), (1.0, 4.0),
+    ]  # fmt: skip
+    # Of the default weight it has no more beside three jobs than one of four.
+    light = HostLoad(0.0, 5.0, 3.0)
+    assert supply_of(on_nodes(host=(light,)))[0].nodes[-1] == (1.0, 3.0)
+
+
+def test_no_run_ends_before_its_bound_and_no_mean_of_these_is_better() -> None:
+    contenders = [Contender("spread", "none"), Contender("adaptive", "none")]
+    for name in WORLDS[1:]:
+        trace = world(name, 7)
+        scores, _ = compare_clusters(trace, contenders, (7,))
+        (best,) = clairvoyant_scores(trace, scores[:1])
+        assert (best.scenario, best.contender, best.seed) == (trace.name, "clairvoyant", 7)
+        for one in scores:
+            assert one.makespan_s is not None
+            assert best.makespan_s <= one.makespan_s
+            assert best.mean_s <= one.mean_s
+        assert best.mean_ratio == best.mean_s / scores[0].mean_s
+        assert best.makespan_ratio == best.makespan_s / (scores[0].makespan_s or 0.0)
+
+
+def test_a_first_contender_that_did_not_end_has_no_ratio() -> None:
+    trace = three_jobs()
+    (score,), _ = compare_clusters(trace, [Contender("spread", "none")], (1,))
+    (best,) = clairvoyant_scores(trace, [replace(score, makespan_s=None)])
+    assert best.makespan_ratio is None
+
+
+@settings(max_examples=examples(20))
+@given(
+    st.lists(st.floats(0, 300), min_size=3, max_size=3),
+    st.sampled_from([0.5, 1.0, 2.0]),
+    st.floats(0, 200),
+    st.lists(st.builds(HostLoad, st.floats(0, 100), st.floats(1, 300), st.floats(0.5, 4))),
+)
+def test_no_schedule_ends_before_the_bound(
+    arrivals_s: list[float], speed: float, joins_s: float, host: list[HostLoad]
+) -> None:
+    trace = on_nodes(speed=speed, joins_s=joins_s, host=tuple(host))
+    jobs = [replace(job, arrives_s=at_s) for job, at_s in zip(trace.jobs, arrivals_s, strict=True)]
+    trace = replace(trace, jobs=tuple(jobs))
+    scores, _ = compare_clusters(trace, [Contender("random", "none")], (1,))
+    assert scores[0].makespan_s is not None
+    assert clairvoyant(trace).makespan_s <= scores[0].makespan_s * (1 + 1e-9)
