@@ -6,16 +6,19 @@ from __future__ import annotations
 import heapq
 import math
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from dlsched.cluster.core.records import Order
+from dlsched.cluster.core.records import Order, Phase
 from dlsched.cluster.core.reports import NodeReport
 from dlsched.simulation.cluster.agent import SimulatedAgent
 from dlsched.simulation.cluster.held import Kept
 from dlsched.simulation.cluster.node import SimulatedNode
 from dlsched.simulation.node.workloads import Trace
+
+HeldState = tuple[int, Phase]
+"""Epoch and phase of a job in an agent's files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +58,11 @@ class SimulatedAgents:
         }
         self.orders: list[Order] = []
         """Every order that was sent, for tests."""
+        self.sent: Callable[[Order], None] = lambda _: None
+        self.followed: Callable[[Order, HeldState | None, HeldState | None], None] = lambda *_: None
+        """What the agent held of the job before and after it got the order."""
         self._options = options
-        self._heard_s: dict[str, float] = {}
+        self.heard_s: dict[str, float] = {}
         """When the last answer came, by node."""
         self._chance = random.Random(f"{seed}/network")
         self._sent: list[tuple[float, int, Order]] = []
@@ -71,14 +77,15 @@ class SimulatedAgents:
     def report(self, node: str, placed: Mapping[str, int]) -> NodeReport | None:
         if not self._answers(node) or self._is_lost():
             return None
-        report = self.agents[node].report(placed, self.now_s, self._heard_s.get(node))
+        report = self.agents[node].report(placed, self.now_s, self.heard_s.get(node))
         if self._is_lost():
             return None
-        self._heard_s[node] = self.now_s
+        self.heard_s[node] = self.now_s
         return report
 
     def send(self, order: Order) -> None:
         self.orders.append(order)
+        self.sent(order)
         if self._is_lost():
             return
         wait_s = self._options.latency_s
@@ -105,7 +112,7 @@ class SimulatedAgents:
         while self._sent and self._sent[0][0] <= until_s:
             _, _, order = heapq.heappop(self._sent)
             if self._answers(order.node):
-                self.agents[order.node].follow(order, until_s)
+                self._follow(order)
         for name, agent in self.agents.items():
             if not self._has("agent", "dead", name):
                 # Its node's controller ends and starts what the step calls for.
@@ -116,6 +123,18 @@ class SimulatedAgents:
     def is_up(self, node: str) -> bool:
         """Whether the store's heartbeats come through."""
         return not self._has("dead", "cut", node)
+
+    def is_cut_off(self, node: str) -> bool:
+        """Whether its agent runs, and no message comes through."""
+        return self._has("cut", "cut", node) and not self._has("agent", "dead", node)
+
+    def _follow(self, order: Order) -> None:
+        agent = self.agents[order.node]
+        before = agent.held.get(order.job)
+        was = (before.epoch, before.phase) if before else None
+        agent.follow(order, self.now_s)
+        after = agent.held.get(order.job)
+        self.followed(order, was, (after.epoch, after.phase) if after else None)
 
     def _fail(self) -> None:
         """Begin and end the faults that are due."""

@@ -10,14 +10,16 @@ from dlsched.cluster.controller import ClusterController, ClusterPorts
 from dlsched.cluster.core.decider import ClusterDecider
 from dlsched.cluster.core.job_memory import DesiredJob
 from dlsched.cluster.core.ledger import ClusterLedger
-from dlsched.cluster.core.records import RecordState
+from dlsched.cluster.core.records import Order, Record, RecordState
 from dlsched.cluster.round_report import RoundReport
-from dlsched.cluster.store import Member, MemoryStore
+from dlsched.cluster.store import Member, MemoryStore, Stored
 from dlsched.simulation.clock import VirtualClock
 from dlsched.simulation.cluster.ablation import WithoutMoves
 from dlsched.simulation.cluster.invariants import Invariants
-from dlsched.simulation.cluster.network import NetworkOptions, SimulatedAgents
+from dlsched.simulation.cluster.moment import moment_of
+from dlsched.simulation.cluster.network import HeldState, NetworkOptions, SimulatedAgents
 from dlsched.simulation.cluster.random_moves import simulated_policy
+from dlsched.simulation.cluster.watching import watched
 from dlsched.simulation.node.workloads import SimulatedJob, Trace, TraceNode
 from dlsched.simulation.run import changes_s
 from dlsched.simulation.scoring import JobResult, job_result
@@ -87,6 +89,7 @@ class SimulatedCluster:
         self.trace, self.cluster, self.seed, self.options = trace, cluster, seed, options
         self.clock = VirtualClock()
         self.agents = SimulatedAgents(trace, options.policy, seed, options.network)
+        self.agents.sent, self.agents.followed = self._sent, self._followed
         self.store = store or MemoryStore((), leader="manager")
         self.inbox = _Arrivals(trace.jobs)
         self.invariants = Invariants()
@@ -103,7 +106,9 @@ class SimulatedCluster:
             policy = WithoutMoves(policy, self.options.stay if self.options.moves else None)
         self.controller = ClusterController(
             "manager",
-            ClusterPorts(self.store, self.agents, self.inbox, self.clock),
+            ClusterPorts(
+                watched(self.store, self._wrote, self._removed), self.agents, self.inbox, self.clock
+            ),
             ClusterLedger(),
             ClusterDecider(self.cluster, policy),
             publish=self.options.publish,
@@ -129,8 +134,7 @@ class SimulatedCluster:
             clock.sleep_until(until_s)
 
     def check(self) -> None:
-        records = {job: one.record for job, one in self.store.records().items()}
-        self.invariants.check(records, self.agents)
+        self.invariants.check(moment_of(self._records(), self.agents))
 
     def is_done(self) -> bool:
         """Whether no job is to come, and none that is there runs or waits."""
@@ -176,6 +180,37 @@ class SimulatedCluster:
         self.failed_moves += len(report.failed)
         self._alarms.update(dict.fromkeys(report.alarms))
         self._round_s = self.clock.now_s() + report.next_s
+        self._decided(report)
+
+    # ------------------------------------------------------------------ what the invariants know
+
+    def _records(self) -> dict[str, Record]:
+        return {job: one.record for job, one in self.store.records().items()}
+
+    def _wrote(self, stored: Stored, version: int | None) -> None:
+        now_s = self.clock.now_s()
+        wanted = self.inbox.is_there(stored.record.job, now_s)
+        self.invariants.committed(now_s, stored, version, wanted=wanted)
+
+    def _removed(self, record: Record) -> None:
+        self.invariants.removed(self.clock.now_s(), record)
+
+    def _sent(self, order: Order) -> None:
+        stored = self.store.records().get(order.job)
+        self.invariants.sent(self.clock.now_s(), order, stored.record if stored else None)
+
+    def _followed(self, order: Order, before: HeldState | None, after: HeldState | None) -> None:
+        self.invariants.followed(self.agents.now_s, order, before, after)
+
+    def _decided(self, report: RoundReport) -> None:
+        if report.facts is None or report.snapshot is None or report.alarms:
+            return  # not a whole round
+        queued = {one.name for one in report.snapshot.queue}
+        changed = {one.job for one in report.written}
+        desired = {job: one.spec.digest for job, one in report.facts.desired.items()}
+        waiting = queued | changed | report.waits.keys()
+        # Another controller may have written meanwhile.
+        self.invariants.decided(self.clock.now_s(), desired, waiting, report.records)
 
     def _membership(self) -> None:
         """What the store knows of the nodes at this moment."""
@@ -209,6 +244,10 @@ class _Arrivals:
 
     def unread(self) -> Collection[str]:
         return ()
+
+    def is_there(self, job: str, now_s: float) -> bool:
+        """Whether a file of that name is there."""
+        return any(one.name == job and one.is_there(now_s) for one in self._jobs)
 
     def changed(self, now_s: float) -> bool:
         """Whether a job came or went since the last scan."""

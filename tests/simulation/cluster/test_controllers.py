@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable
 
 import pytest
 
 from dlsched.cluster.core.records import Record, RecordState
 from dlsched.cluster.store import MemoryStore, StoreError
 from dlsched.simulation.cluster.invariants import Invariants
-from dlsched.simulation.cluster.network import SimulatedAgents
+from dlsched.simulation.cluster.moment import Moment
 from dlsched.simulation.cluster.run import ClusterOptions, ClusterRun, SimulatedCluster
 from tests.simulation.cluster.test_moves import SCRIPTED, completion_s, went_well
 from tests.simulation.cluster.test_thin import three_jobs
@@ -122,21 +122,24 @@ def test_of_two_controllers_one_wins_each_record() -> None:
 class ForgettingStore(DeadlyStore):
     """A store that is lost together with its writer, with all records."""
 
+    lost: Callable[[], None]
+
     def put(self, record: Record, version: int | None) -> int:
         try:
             return super().put(record, version)
         except ControllerDied:
             for job, one in self.records().items():
                 self.remove(job, one.version)
+            self.lost()
             raise
 
 
 class WhileKnown(Invariants):
     """Nothing to compare with while the store has no record at all; nothing is ordered then."""
 
-    def check(self, records: Mapping[str, Record], cluster: SimulatedAgents) -> None:
-        if records:
-            super().check(records, cluster)
+    def check(self, now: Moment) -> None:
+        if now.records:
+            super().check(now)
 
 
 @pytest.mark.parametrize("committed", [False, True])
@@ -147,6 +150,7 @@ def test_records_that_the_store_has_lost_come_back_from_the_nodes(
     store = ForgettingStore(at_write, committed=committed)
     cluster = SimulatedCluster(three_jobs(), SCRIPTED, 1, ClusterOptions(), store)
     cluster.invariants = WhileKnown()
+    store.lost = cluster.invariants.begin_again
     run = survive(cluster)
     assert went_well(run)
     assert len(store.records()) == 3
