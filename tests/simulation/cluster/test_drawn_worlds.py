@@ -75,13 +75,25 @@ class Raced(Deadly):
 
 
 @settings(max_examples=examples(25))
-@given(jobs(), faults(), st.integers(0, 99), st.sampled_from([0.0, 0.1]), st.booleans())
+@given(
+    jobs(),
+    faults(),
+    st.integers(0, 99),
+    st.sampled_from([0.05, 0.5, 5.0]),
+    st.sampled_from([0.0, 0.1]),
+    st.booleans(),
+)
 def test_no_invariant_is_violated(
-    jobs: Sequence[SimulatedJob], faults: list[NodeFault], seed: int, loss: float, doubled: bool
+    jobs: Sequence[SimulatedJob],
+    faults: list[NodeFault],
+    seed: int,
+    latency_s: float,
+    loss: float,
+    doubled: bool,
 ) -> None:
     trace = replace(three_jobs(), jobs=tuple(jobs), duration_s=20_000.0, nodes=())
     store = Raced(random.Random(seed))
-    options = ClusterOptions(network=NetworkOptions(0.5, loss, faults))
+    options = ClusterOptions(network=NetworkOptions(latency_s, loss, faults))
     there = SimulatedCluster(with_nodes(trace, 3), f"{RESTLESS}?seed={seed}", seed, options, store)
     if doubled:
         there.other = there.controller  # type: ignore[attr-defined]
