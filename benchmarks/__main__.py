@@ -156,7 +156,7 @@ BENCHES = {
         "no",
         "adaptive on trainings beside its peers and a clairvoyant",
     ),
-    "cluster": Bench(
+    "cluster-simulated": Bench(
         "benchmarks.simulated.cluster",
         "simulated",
         "30 min",
@@ -170,7 +170,7 @@ BENCHES = {
         "no",
         "what each move of the cluster's adaptive was good for: the same run without it",
     ),
-    "federation": Bench(
+    "cluster-scale": Bench(
         "benchmarks.simulated.federation",
         "simulated",
         "20 min",

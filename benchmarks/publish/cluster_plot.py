@@ -1,6 +1,7 @@
 """The picture of several hosts: mean completion and makespan of 50 trainings, by policies.
 
-python -m benchmarks.publish.cluster_plot      draws cluster.png from cluster.json
+python -m benchmarks.publish.cluster_plot
+    draws cluster-simulated.png from cluster-simulated.json
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 Three engines of one swarm on this machine, each with its daemon; a quota on the group of an
 engine's containers, and the daemon's `capacity`, are its size. Job files are dropped into a
 manager's `cluster.d` at drawn times. All times are the engines' own; contenders are those of
-`benchmarks run cluster`: plain Docker on the nodes beside `spread` and `specon`, and `adaptive`
-with weight on the end of a training alone.
+`benchmarks run cluster-simulated`: plain Docker on the nodes beside `spread` and `specon`, and
+`adaptive` with weight on the end of a training alone.
 
     python -m benchmarks run cluster-real                writes benchmarks/results/cluster-real.json
     python -m benchmarks run cluster-real --seeds 1 --trainings 6      parts of it are only printed

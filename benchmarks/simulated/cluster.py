@@ -8,9 +8,12 @@ advance; it needs no run, so it can be added to saved rows.
 `ENDS` is `adaptive` on the nodes with weight on the end of a training alone, as completions are
 what counts here; with its own weights it delivers first tiers sooner, and trainings end later.
 
-    python -m benchmarks run cluster                      writes benchmarks/results/cluster.json
-    python -m benchmarks run cluster --worlds equal --seeds 2     parts of it are only printed
-    python -m benchmarks run cluster --saved              what is said of saved rows, again
+    python -m benchmarks run cluster-simulated
+        writes benchmarks/results/cluster-simulated.json
+    python -m benchmarks run cluster-simulated --worlds equal --seeds 2
+        parts of it are only printed
+    python -m benchmarks run cluster-simulated --saved
+        what is said of saved rows, again
 """
 
 from __future__ import annotations
@@ -34,7 +37,7 @@ from dlsched.simulation.cluster.run import ClusterOptions, ClusterRun, simulate_
 from dlsched.simulation.cluster.scoring import ClusterScore, Contender, compare_clusters, score
 from dlsched.simulation.node.workloads import Trace
 
-NAME = "cluster"
+NAME = "cluster-simulated"
 SEEDS = 12
 
 ENDS = "adaptive?deliver_weight=0.01&finish_weight=0.01"

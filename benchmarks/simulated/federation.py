@@ -7,8 +7,8 @@ all that counts is the queue; above 1 jobs that share a crowded node are slow wi
 `without holding`: shards give each job a node when it arrives, if one has room. Constants of the
 rule were chosen on seed 1, which is in no saved row.
 
-    python -m benchmarks run federation              writes benchmarks/results/federation.json
-    python -m benchmarks run federation --small      2 x 20 nodes, printed only
+    python -m benchmarks run cluster-scale              writes benchmarks/results/cluster-scale.json
+    python -m benchmarks run cluster-scale --small      2 x 20 nodes, printed only
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from dlsched.simulation.cluster.federation import (
     simulate_federation,
 )
 
-NAME = "federation"
+NAME = "cluster-scale"
 SEEDS = (101, 102)
 FLAT, NONE, FEDERATED, PROMPT = "flat", "no federation", "federation", "without holding"
 SLOWER_RATIO = 1.1
