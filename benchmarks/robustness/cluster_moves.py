@@ -18,7 +18,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -44,7 +44,8 @@ LATEST_S = 8.0
 AWAY_S = 3.0
 """How long what was killed or cut stays so."""
 FAULTS = ("controller", "source daemon", "target daemon", "source cut", "target cut")
-DRAINS = 15
+DRAINS = 16
+"""In the first one half of the jobs move: they begin on both hosts."""
 QUIET_EVERY = 5
 """Of so many drains, one is left alone."""
 ASKED_MOVES, ASKED_FAULTS, ASKED_PAUSE_S = 60, 40, 8.0
@@ -120,7 +121,7 @@ class Torture:
         self._store = SwarmStore(SwarmCalls(self._engine), instance)
 
     def begin(self) -> None:
-        """Daemons, controller, and jobs that have something to lose."""
+        """Daemons, controller, and jobs that run."""
         for host in self.hosts:
             host.start("run")
         self.hosts[0].start("cluster", "run")
@@ -128,7 +129,7 @@ class Torture:
             job = f"training-{number}"
             file = self.hosts[0].cluster / f"{job}.yaml"
             file.write_text(training_file(job, BASE, STEPS, SIZE_BYTES))
-        until(lambda: self._saved() == JOBS, 120.0, "all jobs to have saved a checkpoint")
+        until(lambda: self._count() == JOBS, 120.0, "all jobs to run")
 
     def empty(self, source: Host, target: Host, faults: Sequence[str]) -> Drain:
         """Drain a host, with these faults meanwhile, one after the other."""
@@ -160,6 +161,8 @@ class Torture:
 
     def judge(self, found: Found) -> None:
         """What the trainings noted."""
+        with suppress(AssertionError):  # one may have saved, and not have left
+            until(lambda: self._begun() == JOBS, 20.0, "all jobs to begin where they have moved")
         for host in self.hosts:
             for job in host.running():
                 acknowledged, saved_s = 0, 0.0
@@ -191,10 +194,14 @@ class Torture:
         time.sleep(AWAY_S)
         host.start(*words)
 
-    def _saved(self) -> int:
-        """Jobs that run and have acknowledged a checkpoint."""
-        jobs = ((host, job) for host in self.hosts for job in host.running())
-        return sum(any(line.startswith("saved ") for line in host.notes(job)) for host, job in jobs)
+    def _count(self) -> int:
+        return sum(len(host.running()) for host in self.hosts)
+
+    def _begun(self) -> int:
+        """Jobs that have begun where they are: a checkpoint is saved to leave, and noted first."""
+        running = [(host, job) for host in self.hosts for job in host.running()]
+        notes = [host.notes(job) for host, job in running]
+        return sum(bool(lines) and not lines[-1].startswith("saved ") for lines in notes)
 
     def _emptied(self, source: Host, target: Host) -> bool:
         return not source.running() and len(target.running()) == JOBS
