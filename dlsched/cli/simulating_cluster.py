@@ -75,8 +75,9 @@ def _contenders(cluster: str, policy: str, compare: str, no_moves: bool) -> list
 
 
 _CLAIRVOYANT = (
-    "clairvoyant knows all work in advance. No schedule has a smaller makespan; its mean is a "
-    "strong schedule, not a proven bound."
+    "clairvoyant knows all work in advance. No schedule has a smaller makespan, unless jobs weigh "
+    "more than by default beside a host's other work; its mean is a strong schedule, not a proven "
+    "bound."
 )
 
 

@@ -7,7 +7,7 @@ Counts and rows begin with the controller; all of it can be lost.
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
@@ -88,6 +88,12 @@ class _Moved:
         return self.outcome is Outcome.OPEN
 
 
+def _measured(moves: Sequence[_Moved]) -> _Moved | None:
+    """The move whose gain is still measured, also while the next one is under way."""
+    known = (one for one in reversed(moves) if not one.is_open and one.stays_until_s is not None)
+    return next(known, None)
+
+
 class MoveJudge:
     """The last moves of each job, and counts of all."""
 
@@ -106,15 +112,16 @@ class MoveJudge:
             return
         self._rounds = self._rounds.with_one(report.took_s)
         self._measure(report)
-        self._intend(report)
+        if report.snapshot is not None:
+            self._intend(report)
         before = dict(facts.records)
         for record in report.written:
             self._follow(record, before.get(record.job), report, wall_time)
             before[record.job] = record
         for job, moves in self._moves.items():
-            pace = self._paces.get(job)
-            if pace is not None and pace.node == moves[-1].target and not moves[-1].is_open:
-                self._measure_move(moves[-1], facts.now_s, pace.ends_in_s())
+            pace, measured = self._paces.get(job), _measured(moves)
+            if pace is not None and measured is not None and pace.node == measured.target:
+                self._measure_move(measured, facts.now_s, pace.ends_in_s())
         if report.records:  # none, if the store did not answer to the end
             self._forget(report.records)
 
@@ -185,30 +192,32 @@ class MoveJudge:
         if record.state is RecordState.LEAVING:
             if last is not None and last.is_open:
                 self._moves[job].pop()  # another controller has ended it
-            elif last is not None:
-                self._close(last)
             begun = self._begun(record, now_s, wall_time)
             self._moves.setdefault(job, deque(maxlen=MOVES_MAX)).append(begun)
             return
         if before is not None and (record.state, record.epoch) == (was, before.epoch):
             return
         self._paces.pop(job, None)  # it begins there, maybe again
-        if last is None:
+        if moves is None or last is None:
             return
-        if last.is_open:
+        measured, was_open = _measured(moves), last.is_open
+        if was_open:
             last.problem = last.problem or report.failed.get(job, "")
             if record.state is RecordState.PLACED and was is RecordState.MOVING:
+                if measured is not None:
+                    self._close(measured)
                 self._end(last, Outcome.COMPLETED)
                 self._undo(job, last)
-            elif record.state is RecordState.PLACED and last.problem:
-                self._end(last, Outcome.FAILED)
             elif record.state in (RecordState.PLACED, RecordState.ENDED):
-                self._end(last, Outcome.WITHDRAWN)
-        elif record.state is RecordState.ENDED and record.exit_code == 0:
-            self._measure_move(last, now_s, 0.0)
-            self._close(last)
-        elif last.stays_until_s is not None:  # another file or run: what was left counts no more
-            last.stays_until_s = last.measured_s = None
+                self._end(last, Outcome.FAILED if last.problem else Outcome.WITHDRAWN)
+        if measured is None:
+            return
+        if record.state is RecordState.ENDED and record.exit_code == 0:
+            self._measure_move(measured, now_s, 0.0)
+            self._close(measured)
+        elif record.state is RecordState.ENDED or not was_open:
+            # Another file or run: what was left counts no more.
+            measured.stays_until_s = measured.measured_s = None
 
     def _begun(self, record: Record, now_s: float, wall_time: str) -> _Moved:
         moved = _Moved(wall_time, record.on, record.target or "")
@@ -240,7 +249,7 @@ class MoveJudge:
             moved.measured_s = now_s + ends_in_s - moved.stays_until_s
 
     def _close(self, moved: _Moved) -> None:
-        """The job has ended on the target, or leaves it: no more comes of the move."""
+        """The job has ended on the target, or has left it: no more comes of the move."""
         if moved.stays_until_s is None:
             return
         moved.stays_until_s = None

@@ -9,6 +9,8 @@ from dataclasses import replace
 from threading import Thread
 
 from dlsched.api.cluster_schema import DifferenceRow, ShadowRow
+from dlsched.cluster.bounds import line
+from dlsched.cluster.core.asking import described
 from dlsched.cluster.core.decider import ClusterAnswer
 from dlsched.cluster.core.model import ClusterPolicy, ClusterSnapshot
 from dlsched.cluster.core.shadow import STAYS, ClusterShadow, Shadowed
@@ -42,9 +44,14 @@ class Shadowing:
             self._answered = None
             names = names_of(report.members)
             asked = (report.snapshot, report.answer, names, wall_time)
-            self._thread = Thread(target=self._ask, args=asked, name="shadow", daemon=True)
-            self._thread.start()
-            self._thread.join(WAIT_S)
+            thread = Thread(target=self._ask, args=asked, name="shadow", daemon=True)
+            try:
+                thread.start()
+            except RuntimeError:  # the system gives no more threads
+                self._late += 1
+                return None
+            self._thread = thread
+            thread.join(WAIT_S)
             if not self._is_deciding():
                 return self._answered
         self._late += 1
@@ -71,11 +78,11 @@ class Shadowing:
             answered = shadow.ask(snapshot, acting)
         except BaseException as error:  # noqa: BLE001  also of a policy that ends its thread
             shadow.failed += 1
-            failure = f"{type(error).__name__}: {error}"
+            failure = described(error)
             answered = Shadowed(shadow.name, ClusterAnswer(asked=True, failure=failure))
         for one in answered.new:
             done, would = (_text(what, one.node, names) for what in (one.done, one.would))
-            why = by_host(one.why, names)
+            why = line(by_host(one.why, names))
             self._rows.append(DifferenceRow(wall_time, one.job, done, would, why))
         self._row = ShadowRow(
             shadow.name,

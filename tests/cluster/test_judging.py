@@ -248,6 +248,50 @@ def test_a_failed_move_says_why_and_a_withdrawn_one_is_none() -> None:
     assert (totals.completed, totals.failed, totals.withdrawn) == (0, 1, 1)
 
 
+def test_a_move_that_failed_before_its_job_was_given_up_has_failed() -> None:
+    one = Rounds()
+    one.rounds(20)
+    one.leave("b")
+    one.round(Record(JOB, RecordState.UNDOING, "b", 2, source="a"), failed="b does not take it")
+    one.round(Record(JOB, RecordState.ENDED, "a", 3, why="its node is off"))
+    assert (one.last.outcome, one.last.problem) == ("failed", "b does not take it")
+
+
+def test_a_move_is_measured_until_its_job_has_left_again() -> None:
+    one = Rounds()
+    one.rounds(20)
+    one.move("b", 2.0, -190.0)
+    one.rounds(8)
+    one.leave("a")
+    first = one.judge.rows(JOB)[0]
+    assert (first.outcome, first.pending) == ("completed", True)
+    assert one.record is not None
+    back = replace(one.record, state=RecordState.RETURNING, target=None)
+    one.round(back, failed="it did not save a checkpoint in time")
+    one.round(replace(back, state=RecordState.PLACED, epoch=3))
+    assert one.last.outcome == "failed"
+    one.per_s = 4.0
+    one.rounds(20)
+    later = one.judge.rows(JOB)[0]
+    assert later.pending
+    assert later.measured_s != first.measured_s
+    assert sum(one.judge.totals().forecast_error.counts) == 0
+    one.move("a", 1.0)
+    assert not one.judge.rows(JOB)[0].pending
+    assert sum(one.judge.totals().forecast_error.counts) == 1
+
+
+def test_a_round_that_the_store_has_cut_short_forgets_no_reason() -> None:
+    one = Rounds()
+    one.rounds(20)
+    one.decide(Move(JOB, "b"), -190.0)
+    one.judge.take(
+        RoundReport(facts=ClusterFacts(one.now_s, {}, {JOB: PLACED}, {}, {})), "cut short"
+    )
+    one.leave("b")
+    assert (one.last.why, one.last.forecast_s) == ("gains", -190.0)
+
+
 def test_the_time_of_a_failed_move_does_not_count_as_slowness() -> None:
     one = Rounds()
     one.rounds(20)

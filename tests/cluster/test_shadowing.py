@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from threading import Event
+from dataclasses import replace
+from threading import Event, Thread
 
 import pytest
 
 from dlsched.cluster import shadowing
+from dlsched.cluster.bounds import LINE_CHARACTERS
 from dlsched.cluster.core.model import ClusterDecision, ClusterMemory, ClusterSnapshot
 from dlsched.cluster.core.policies.spread import SpreadParameters, SpreadPolicy
 from dlsched.cluster.core.records import Record, Verb
@@ -102,3 +104,35 @@ def test_only_the_latest_differences_are_shown() -> None:
     assert len(row.differences) == ROWS_MAX
     assert row.differences[-1].at == f"at {ROWS_MAX + 4}"
     assert row.different == ROWS_MAX + 5
+
+
+def test_a_system_without_threads_costs_the_answer_and_not_the_round(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def start(_: Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    shadow, world = Shadowing("moves", Moves(SpreadParameters())), World()
+    running(world)
+    world.round()
+    with monkeypatch.context() as patched:
+        patched.setattr(Thread, "start", start)
+        assert shadow.take(world.last, AT) is None
+    assert (shadow.row().late, shadow.row().problem) == (1, "")
+    assert shadow.take(world.last, AT) is not None
+
+
+def test_what_it_says_is_bounded() -> None:
+    class Talks(Moves):
+        def decide(
+            self, snapshot: ClusterSnapshot, memory: ClusterMemory | None
+        ) -> ClusterDecision:
+            found = super().decide(snapshot, memory)
+            return replace(found, why={"job": "so\n" * 100_000})
+
+    shadow, world = Shadowing("talks", Talks(SpreadParameters())), World()
+    running(world)
+    world.round()
+    shadow.take(world.last, AT)
+    (row,) = shadow.row().differences
+    assert len(row.why) == LINE_CHARACTERS

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -16,7 +15,12 @@ from dlsched.cluster.core.model import (
 )
 from dlsched.cluster.core.policies.spread import SpreadParameters, SpreadPolicy
 from dlsched.model.errors import PolicyError
-from dlsched.model.units import shown
+from dlsched.model.units import plain_text, shown
+
+FORECAST_MAX_S = 1e100
+"""A huge load on a tiny node ends late, but no sum of such times is infinite."""
+FAILURE_CHARACTERS = 500
+"""Of what a policy raises: it may repeat a whole snapshot."""
 
 NEXT_MIN_S, NEXT_MAX_S = 0.1, 3600.0
 
@@ -46,12 +50,21 @@ def ask(
         decision = policy.decide(snapshot, memory)
         refuse_nonsense(decision)
     except Exception as error:  # noqa: BLE001  a policy is arbitrary code
-        failure = f"the cluster policy failed: {type(error).__name__}: {error}"
+        failure = f"the cluster policy failed: {described(error)}"
         instead = _FALLBACK.decide(snapshot, None)
         why = {name: f"{text} ({failure})" for name, text in instead.why.items()}
         decision = ClusterDecision(instead.place, instead.moves, why, memory, instead.next_s)
         return Asked(decision, failure, failures + 1)
     return Asked(decision)
+
+
+def described(error: BaseException) -> str:
+    """What a policy raised, in one bounded line. Never raises."""
+    try:
+        text = str(error)
+    except BaseException:  # noqa: BLE001  it is the policy's own code, too
+        text = "it cannot be shown"
+    return plain_text(f"{type(error).__name__}: {text[:FAILURE_CHARACTERS]}")
 
 
 def refuse_nonsense(decision: object) -> None:
@@ -70,8 +83,8 @@ def refuse_nonsense(decision: object) -> None:
         ):
             raise PolicyError(f"{shown(repr(move))} is no Move")
     for job, later_s in decision.forecasts_s.items():
-        if not _is_finite(later_s):
-            raise PolicyError(f"forecasts_s of {shown(str(job))} must be a finite number")
+        if not _is_seconds(later_s):
+            raise PolicyError(f"forecasts_s of {shown(str(job))} must be a number of seconds")
     for others in decision.alternatives.values():
         if not isinstance(others, tuple) or not all(map(_is_alternative, others)):
             raise PolicyError("alternatives must be tuples of Alternatives by job")
@@ -88,9 +101,11 @@ def _is_alternative(value: object) -> bool:
         isinstance(value, Alternative)
         and isinstance(value.node, str)
         and isinstance(value.refused, str)
-        and (value.gain_s is None or _is_finite(value.gain_s))
+        and (value.gain_s is None or _is_seconds(value.gain_s))
     )
 
 
-def _is_finite(value: object) -> bool:
-    return isinstance(value, int | float) and math.isfinite(value)
+def _is_seconds(value: object) -> bool:
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return False
+    return abs(value) <= FORECAST_MAX_S

@@ -80,10 +80,11 @@ class ClusterShadow:
             was, now = done.get(job, STAYS), would.get(job, STAYS)
             if was != STAYS:
                 self._wanted.pop(job, None)
-            elif self._wanted.get(job) == now:
-                continue
             else:
+                known = job in self._wanted
                 self._wanted[job] = now
+                if known:
+                    continue
             if was == now:
                 self.same += 1
                 continue

@@ -7,6 +7,8 @@ from typing import NamedTuple
 MEASURED_S = 60.0
 """A speed counts when it was measured for so long, and over so many changes of the step."""
 CHANGES_MIN = 3
+STILL_STEPS = 3.0
+"""A job that reports rarely stands still after the time of so many of its reports."""
 
 
 class _Mark(NamedTuple):
@@ -19,14 +21,15 @@ class StepRate:
     """Steps a second on one node over the last one or two minutes, or longer where a job reports
     more rarely."""
 
-    __slots__ = ("_first", "_last", "_next")
+    __slots__ = ("_first", "_last", "_next", "_seen_s")
 
     def __init__(self) -> None:
         self._first = self._next = self._last = _Mark(0.0, -1, 0)
+        self._seen_s = 0.0
 
     def take(self, at_s: float, step: int) -> None:
         """A step that was reported at that time."""
-        last = self._last
+        last, self._seen_s = self._last, max(at_s, self._seen_s)
         if step < last.step or last.step < 0:  # it began, maybe again
             self._first = self._next = self._last = _Mark(at_s, step, 0)
         elif step > last.step and at_s > last.at_s:
@@ -35,9 +38,13 @@ class StepRate:
                 self._first, self._next = self._next, self._last
 
     def per_s(self) -> float | None:
-        """None: not measured for long enough."""
+        """None: not measured for long enough, or it stands still: for longer than a minute, and
+        than its steps took."""
         first, last = self._first, self._last
         if not _is_enough(first, last):
+            return None
+        step_s = (last.at_s - first.at_s) / (last.changes - first.changes)
+        if self._seen_s - last.at_s > max(MEASURED_S, STILL_STEPS * step_s):
             return None
         return (last.step - first.step) / (last.at_s - first.at_s)
 

@@ -34,7 +34,9 @@ class Odd:
         (ClusterDecision(why=[]), "why must be a mapping"),  # type: ignore[arg-type]
         (ClusterDecision(moves=(("r", "b"),)), "is no Move"),  # type: ignore[arg-type]
         (ClusterDecision(moves=(Move("r", "b"), Move("r", "a"))), "a job moves twice"),
-        (ClusterDecision(forecasts_s={"r": float("nan")}), "forecasts_s of 'r' must be a finite"),
+        (ClusterDecision(forecasts_s={"r": float("nan")}), "forecasts_s of 'r' must be a number"),
+        (ClusterDecision(forecasts_s={"r": True}), "forecasts_s of 'r' must be a number"),
+        (ClusterDecision(forecasts_s={"r": 1e300}), "must be a number of seconds"),
         (ClusterDecision(alternatives={"r": ("b",)}), "must be tuples of Alternatives"),  # type: ignore[dict-item]
         (
             ClusterDecision(alternatives={"r": (Alternative("b", "", float("inf")),)}),
@@ -51,6 +53,22 @@ def test_spread_places_where_a_policy_fails(answer: object, failure: str) -> Non
     assert found.failure in found.decision.why["q"]
     assert found.decision.memory == "kept"
     assert found.failures == 2
+
+
+class Mute(Exception):
+    """One that cannot be shown."""
+
+    def __str__(self) -> str:
+        raise ZeroDivisionError
+
+
+@pytest.mark.parametrize("raised", [ValueError("x\n" * 50_000), Mute()])
+def test_what_a_policy_raises_is_one_bounded_line(raised: Exception) -> None:
+    found = ask(Odd(raised), SEEN)
+    assert found.failure is not None
+    assert type(raised).__name__ in found.failure
+    assert len(found.failure) < 600
+    assert found.failure.isprintable()
 
 
 def test_a_sound_answer_ends_a_row_of_failures() -> None:

@@ -88,6 +88,15 @@ def test_a_move_that_it_alone_wants_counts_once_until_one_is_made() -> None:
     assert ask()
 
 
+def test_a_move_whose_target_changes_counts_once_too() -> None:
+    policy = Played(moved("b"))
+    shadow = ClusterShadow("other", policy)
+    for target in ("b", "c", "b", "c"):
+        policy.left = [moved(target)]
+        shadow.ask(RUNS, acting(RUNS))
+    assert shadow.different == 1
+
+
 def test_it_keeps_its_own_memory() -> None:
     policy = Played(ClusterDecision(memory="own"))
     shadow = ClusterShadow("other", policy)

@@ -167,7 +167,7 @@ class AdaptivePolicy:
             others = [
                 Alternative(
                     other.target,
-                    self._lacks(other, forecasts)
+                    other.lacks(self._least_s(other, forecasts), self.parameters.bold)
                     or f"gains {other.gain_s:.0f} s, less than to {one.target}",
                     other.gain_s,
                 )
@@ -193,11 +193,15 @@ class AdaptivePolicy:
             found.alternatives[name] = tuple(full[name])
         return found
 
+    def _least_s(self, likely: Effect, forecasts: Forecasts) -> float:
+        """What the move has to gain."""
+        rule, job = self.parameters, forecasts.occupancy.jobs[likely.job]
+        return rule.least_pauses * job.pause_s + rule.least_gain_s
+
     def _lacks(self, likely: Effect, forecasts: Forecasts) -> str | None:
         """What the move lacks with the likely, the least or the most work left; None: nothing."""
         rule = self.parameters
-        job = forecasts.occupancy.jobs[likely.job]
-        least_s = rule.least_pauses * job.pause_s + rule.least_gain_s
+        job, least_s = forecasts.occupancy.jobs[likely.job], self._least_s(likely, forecasts)
         if problem := likely.lacks(least_s, rule.bold):
             return problem
         left = forecasts.occupancy.left[job.name]
