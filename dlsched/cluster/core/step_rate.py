@@ -21,15 +21,15 @@ class StepRate:
     """Steps a second on one node over the last one or two minutes, or longer where a job reports
     more rarely."""
 
-    __slots__ = ("_first", "_last", "_next", "_seen_s")
+    __slots__ = ("_first", "_heard_s", "_last", "_next")
 
     def __init__(self) -> None:
         self._first = self._next = self._last = _Mark(0.0, -1, 0)
-        self._seen_s = 0.0
+        self._heard_s = 0.0
 
     def take(self, at_s: float, step: int) -> None:
         """A step that was reported at that time."""
-        last, self._seen_s = self._last, max(at_s, self._seen_s)
+        last, self._heard_s = self._last, max(at_s, self._heard_s)
         if step < last.step or last.step < 0:  # it began, maybe again
             self._first = self._next = self._last = _Mark(at_s, step, 0)
         elif step > last.step and at_s > last.at_s:
@@ -44,7 +44,7 @@ class StepRate:
         if not _is_enough(first, last):
             return None
         step_s = (last.at_s - first.at_s) / (last.changes - first.changes)
-        if self._seen_s - last.at_s > max(MEASURED_S, STILL_STEPS * step_s):
+        if self._heard_s - last.at_s > max(MEASURED_S, STILL_STEPS * step_s):
             return None
         return (last.step - first.step) / (last.at_s - first.at_s)
 
