@@ -195,7 +195,7 @@ def test_a_job_leaves_and_goes_on_elsewhere_from_its_checkpoint(node: Node, othe
     node.jobs.clear("trains")
     assert node.jobs.leaving("trains") is None
     node.rig.until(lambda _: names(node.rig) == {})
-    assert not node.archive.exists()
+    node.rig.until(lambda _: not node.archive.exists())
 
     # It is made anew there: with the same volume, which is not filled again.
     other.archive.unlink(missing_ok=True)
@@ -244,7 +244,7 @@ def test_given_back_it_goes_on_where_it_was(node: Node) -> None:
     after = node.runs_again()
     assert after.container_id == before.container_id
     assert begins_of(node.log()) == [0, state.step]
-    assert not node.archive.exists()
+    node.rig.until(lambda _: not node.archive.exists())
     policy = node.rig.client.inspect_container(before.container_id)["HostConfig"]["RestartPolicy"]
     assert policy["Name"] == "unless-stopped"
     assert not read_allotment(job_dir(node.rig.options.state_dir, "trains")).checkpoint_wanted
@@ -392,7 +392,7 @@ def test_a_job_that_has_left_stays_away_when_another_agent_begins(node: Node, ke
     assert node.archive.exists()
     node.jobs.give_back("trains")
     assert node.runs_again().container_id == before.container_id
-    assert not node.archive.exists()
+    node.rig.until(lambda _: not node.archive.exists())
 
 
 def test_an_agent_that_ends_before_it_left_brings_it_back(node: Node) -> None:
