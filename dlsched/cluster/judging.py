@@ -187,20 +187,21 @@ class MoveJudge:
         assert report.facts is not None
         job, now_s = record.job, report.facts.now_s
         moves = self._moves.get(job)
-        last = moves[-1] if moves else None
         was = None if before is None else before.state
         if record.state is RecordState.LEAVING:
-            if last is not None and last.is_open:
-                self._moves[job].pop()  # another controller has ended it
-            begun = self._begun(record, now_s, wall_time)
-            self._moves.setdefault(job, deque(maxlen=MOVES_MAX)).append(begun)
+            if moves is None:
+                moves = self._moves[job] = deque(maxlen=MOVES_MAX)
+            elif moves[-1].is_open:
+                moves.pop()  # another controller has ended it
+            moves.append(self._begun(record, now_s, wall_time))
             return
         if before is not None and (record.state, record.epoch) == (was, before.epoch):
             return
         self._paces.pop(job, None)  # it begins there, maybe again
-        if moves is None or last is None:
+        if moves is None:
             return
-        measured, was_open = _measured(moves), last.is_open
+        last, measured = moves[-1], _measured(moves)
+        was_open = last.is_open
         if was_open:
             last.problem = last.problem or report.failed.get(job, "")
             if record.state is RecordState.PLACED and was is RecordState.MOVING:

@@ -341,7 +341,7 @@ def test_an_answer_that_is_none_is_one_line(
     line: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    # There is one answer, and the next request would find nobody.
+    # This server answers one request, and no other may follow.
     monkeypatch.setattr(https_agents, "ASK_AGAIN_S", 600.0)
     serving_thread = raw(port, own["node-1"], answer)
     until(lambda: _listens(port))

@@ -49,10 +49,10 @@ def test_the_daemon_counts_what_it_does(node: Session) -> None:
     ):
         assert value(then, series) > 0
 
-    def anew() -> float:
+    def cycles_of_a_new_daemon() -> float:
         """What a new daemon has counted when it is asked first, on a busy host late."""
         node.stop()
         node.start("none")
         return value(page(node), "dlsched_cycles_total")
 
-    assert any(anew() < value(then, "dlsched_cycles_total") for _ in range(5))
+    assert any(cycles_of_a_new_daemon() < value(then, "dlsched_cycles_total") for _ in range(5))

@@ -65,13 +65,8 @@ class RandomPolicy:
             nodes = sorted(occupancy.nodes, key=lambda name: self._drawn(snapshot, job.name, name))
             for name in nodes:
                 if name != job.node and occupancy.lacks(job, name) is None:
-                    return ClusterDecision(
-                        found.place,
-                        (Move(job.name, name),),
-                        {**found.why, job.name: "moved by chance"},
-                        found.memory,
-                        found.next_s,
-                    )
+                    why = {**found.why, job.name: "moved by chance"}
+                    return replace(found, moves=(Move(job.name, name),), why=why)
         return found
 
     def _drawn(self, snapshot: ClusterSnapshot, *names: str) -> float:

@@ -20,6 +20,7 @@ from dlsched.cluster.core.model import (
     ALTERNATIVES_MAX,
     Alternative,
     ClusterDecision,
+    ClusterJob,
     ClusterMemory,
     ClusterSnapshot,
     Move,
@@ -163,11 +164,11 @@ class AdaptivePolicy:
         ranked = sorted(likely, key=lambda one: (-one.gain_s, one.job))
         for index, one in enumerate(ranked):
             problem = self._lacks(one, forecasts)
-            rest = full.get(one.job, [])
+            rest, least_s = full.get(one.job, []), self._least_s(forecasts.occupancy.jobs[one.job])
             others = [
                 Alternative(
                     other.target,
-                    other.lacks(self._least_s(other, forecasts), self.parameters.bold)
+                    other.lacks(least_s, self.parameters.bold)
                     or f"gains {other.gain_s:.0f} s, less than to {one.target}",
                     other.gain_s,
                 )
@@ -193,15 +194,16 @@ class AdaptivePolicy:
             found.alternatives[name] = tuple(full[name])
         return found
 
-    def _least_s(self, likely: Effect, forecasts: Forecasts) -> float:
-        """What the move has to gain."""
-        rule, job = self.parameters, forecasts.occupancy.jobs[likely.job]
+    def _least_s(self, job: ClusterJob) -> float:
+        """What a move of it has to gain."""
+        rule = self.parameters
         return rule.least_pauses * job.pause_s + rule.least_gain_s
 
     def _lacks(self, likely: Effect, forecasts: Forecasts) -> str | None:
         """What the move lacks with the likely, the least or the most work left; None: nothing."""
         rule = self.parameters
-        job, least_s = forecasts.occupancy.jobs[likely.job], self._least_s(likely, forecasts)
+        job = forecasts.occupancy.jobs[likely.job]
+        least_s = self._least_s(job)
         if problem := likely.lacks(least_s, rule.bold):
             return problem
         left = forecasts.occupancy.left[job.name]
