@@ -7,7 +7,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
 
-from dlsched.model.errors import DlschedError
+from dlsched.model.errors import DlschedError, EngineUnavailable
 from dlsched.model.spec import ContainerSpec
 from dlsched.runtime.docker.background import begin
 from dlsched.runtime.docker.create.pulls import Images
@@ -58,6 +58,8 @@ class HostImages:
         error = fetch.future.exception()
         if error is None:
             return ""
+        if isinstance(error, EngineUnavailable):
+            return None  # that says nothing of the image: asked again
         return one_line(error) if isinstance(error, DlschedError | OSError) else repr(error)
 
     def progress(self, container: ContainerSpec) -> str:

@@ -13,7 +13,7 @@ from docker.auth import encode_header, load_config, resolve_repository_name
 from docker.errors import DockerException
 from docker.utils import parse_repository_tag
 
-from dlsched.model.errors import DlschedError, EngineUnavailable
+from dlsched.model.errors import DlschedError
 from dlsched.runtime.docker.background import begin
 from dlsched.runtime.docker.engine import Body, Engine, EngineRefused, one_line
 
@@ -120,8 +120,6 @@ class Images:
                 progress.take(message)
         except EngineRefused as error:
             raise _missing(reference, error.reason) from error
-        except EngineUnavailable as error:
-            raise ImageMissing(f"image {reference}: {error}", retryable=True) from error
 
     def _credentials(self, repository: str) -> bytes | None:
         """The registry's credentials, read again for each pull. Raises ImageMissing."""

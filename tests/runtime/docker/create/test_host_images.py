@@ -23,10 +23,13 @@ class FakeEngine:
     def __init__(self) -> None:
         self.listed: list[dict[str, Any]] = []
         self.listings = 0
+        self.asked = 0
         self.down = False
         self.there: set[str] = set()
         self.may_pull = threading.Event()
         self.refuses = ""
+        self.pulls = 0
+        self.cuts = False
 
     def images(self) -> list[dict[str, Any]]:
         self.listings += 1
@@ -35,6 +38,9 @@ class FakeEngine:
         return self.listed
 
     def image(self, reference: str) -> dict[str, Any]:
+        self.asked += 1
+        if self.down:
+            raise EngineUnavailable("the engine is away")
         if reference not in self.there:
             raise EngineRefused(404, "no such image")
         return {"Id": reference}
@@ -43,6 +49,9 @@ class FakeEngine:
         figures = {"current": 1 << 20, "total": 4 << 20}
         yield {"status": "Downloading", "id": "layer", "progressDetail": figures}
         assert self.may_pull.wait(60.0)
+        self.pulls += 1
+        if self.cuts:
+            raise EngineUnavailable("the engine is away")
         if self.refuses:
             yield {"error": self.refuses}
         self.there.add(f"{repository}:{tag}")
@@ -132,3 +141,27 @@ def test_why_it_cannot_be_had(images: HostImages, engine: FakeEngine) -> None:
     never = ContainerSpec("train:3", pull_policy="never")
     soon(lambda: bool(problems.append(images.fetch(never)) or problems[-1]))
     assert problems[-1] == "image train:3 is not on this host, and pull_policy is never"
+
+
+def test_an_engine_that_is_away_says_nothing_of_the_image(
+    images: HostImages, engine: FakeEngine
+) -> None:
+    engine.there.add("train:2")
+    engine.down = True
+    found: list[str | None] = []
+    soon(lambda: bool(found.append(images.fetch(JOB)) or engine.asked > 3))
+    assert set(found) == {None}
+    engine.down = False
+    soon(lambda: images.fetch(JOB) == "")
+
+
+def test_a_pull_that_its_engine_cuts_off_begins_again(
+    images: HostImages, engine: FakeEngine
+) -> None:
+    engine.cuts = True
+    engine.may_pull.set()
+    found: list[str | None] = []
+    soon(lambda: bool(found.append(images.fetch(JOB)) or engine.pulls > 3))
+    assert set(found) == {None}
+    engine.cuts = False
+    soon(lambda: images.fetch(JOB) == "")
