@@ -14,7 +14,7 @@ import pytest
 from tests.browser.conftest import Open, Serve
 from tests.browser.driver import Opened
 
-pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.browser]
 
 BYTES_MAX = 120_000
 TRACED_MS = 10_000

@@ -8,7 +8,7 @@ from tests.browser.conftest import Open
 from tests.browser.driver import expect
 from tests.browser.scenes import MARKUP
 
-pytestmark = [pytest.mark.browser, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.browser]
 
 
 def test_markup_is_shown_and_never_made(shared, opened: Open) -> None:

@@ -10,7 +10,7 @@ from tests.browser.conftest import Open, Serve
 from tests.browser.driver import expect
 from tests.browser.scenes import MARKUP
 
-pytestmark = [pytest.mark.browser, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.browser]
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])

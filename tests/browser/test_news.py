@@ -12,7 +12,7 @@ import pytest
 from tests.browser.conftest import Open, Serve
 from tests.browser.driver import TIMES, Opened, expect
 
-pytestmark = [pytest.mark.browser, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.browser]
 
 GONE = (
     "ERR_CONNECTION",

@@ -9,7 +9,7 @@ import pytest
 from tests.browser.conftest import Open
 from tests.browser.driver import TIMES, expect, ink
 
-pytestmark = [pytest.mark.browser, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.browser]
 
 JOBS = "#jobs tbody tr:visible"
 

@@ -13,7 +13,7 @@ import pytest
 from tests.browser.conftest import Serve
 from tests.browser.driver import Opened
 
-pytestmark = [pytest.mark.browser, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.browser]
 
 REFUSED = "403 (Forbidden)"
 """What the browser says of the entrance, which is refused until the token is exchanged."""

@@ -19,7 +19,7 @@ from tests.tools.live import needs_dockerd
 from tools.base_image import BASE, ensure_base
 from tools.engines import EngineNodes, copy_images, swarm
 
-pytestmark = [pytest.mark.slow, pytest.mark.engine, pytest.mark.timeout(600), needs_dockerd]
+pytestmark = [pytest.mark.slow, pytest.mark.engine, needs_dockerd]
 
 JOB = "trains"
 

@@ -190,7 +190,6 @@ def test_the_service_has_five_labels_and_a_public_image() -> None:
 
 @pytest.mark.slow
 @pytest.mark.engine
-@pytest.mark.timeout(600)
 def test_one_command_starts_the_agent_which_manages_what_is_beside_it_and_never_itself(
     projects: Projects, docker_client: docker.APIClient
 ) -> None:

@@ -18,7 +18,7 @@ from tests.daemon.test_adoption import SERVE, SLEEP
 from tests.daemon.test_daemon import alarms, reaches, row, shows
 from tools.base_image import BASE
 
-pytestmark = [pytest.mark.e2e, pytest.mark.engine, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.e2e, pytest.mark.engine]
 
 READ = "path=/tmp/told.jsonl"
 MET_WITHIN_S = 180.0

@@ -21,7 +21,7 @@ from tools.base_image import BASE
 from tools.compose import ensure_compose
 from tools.steps import SetupError
 
-pytestmark = [pytest.mark.e2e, pytest.mark.engine, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.e2e, pytest.mark.engine]
 
 SLEEP = ["sleep", "600"]
 SERVE = [

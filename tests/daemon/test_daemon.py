@@ -19,7 +19,7 @@ from dlsched.model.actions import Resize
 from dlsched.model.spec import Limits
 from tests.daemon.forked import command
 
-pytestmark = [pytest.mark.e2e, pytest.mark.engine, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.e2e, pytest.mark.engine]
 
 SLEEP = "[python, -c, 'import signal; signal.pause()']"
 SERVE = """

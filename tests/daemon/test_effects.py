@@ -10,7 +10,7 @@ from benchmarks.real.session import Session, wait_for
 from tests.daemon.forked import command
 from tests.daemon.test_daemon import SERVE, reaches, row, shows, spec
 
-pytestmark = [pytest.mark.e2e, pytest.mark.engine, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.e2e, pytest.mark.engine]
 
 
 def effect(node: Session, verdict: str) -> dict[str, object] | None:

@@ -17,7 +17,7 @@ from tests.daemon.test_daemon import SERVE, alarms, reaches, row, spec
 from tools.base_image import ensure_base
 from tools.private_engine import private_engine
 
-pytestmark = [pytest.mark.e2e, pytest.mark.engine, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.e2e, pytest.mark.engine]
 
 
 @pytest.fixture

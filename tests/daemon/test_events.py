@@ -16,7 +16,7 @@ from benchmarks.real.session import Session, wait_for
 from tests.daemon.forked import Forked, command
 from tests.daemon.test_daemon import reaches, spec
 
-pytestmark = [pytest.mark.e2e, pytest.mark.engine, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.e2e, pytest.mark.engine]
 
 
 def test_events_are_followed_over_a_restart_of_the_daemon(node: Session) -> None:

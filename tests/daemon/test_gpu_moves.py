@@ -21,7 +21,6 @@ __all__ = ["host"]
 pytestmark = [
     pytest.mark.e2e,
     pytest.mark.engine,
-    pytest.mark.timeout(300),
     pytest.mark.skipif(os.geteuid() != 0, reason="device nodes can only be made by root"),
 ]
 

@@ -33,7 +33,6 @@ from tests.nvml.scenario import GIB, GPU_IS_LOST, Failure, Gpu, Process, Scenari
 pytestmark = [
     pytest.mark.e2e,
     pytest.mark.engine,
-    pytest.mark.timeout(300),
     pytest.mark.skipif(os.geteuid() != 0, reason="device nodes can only be made by root"),
 ]
 

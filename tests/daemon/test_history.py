@@ -13,7 +13,7 @@ from dlsched.api.usage_schema import UsageStatus
 from tests.daemon.forked import command
 from tests.daemon.test_daemon import goes_on, reaches, spec
 
-pytestmark = [pytest.mark.e2e, pytest.mark.engine, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.e2e, pytest.mark.engine]
 
 
 def test_history_and_usage_are_of_both_runs(node: Session) -> None:

@@ -14,7 +14,7 @@ from benchmarks.real.session import Session, wait_for
 from tests.daemon.test_daemon import alarms, goes_on, inspect, reaches, row, shows, spec
 from tests.inside import run_inside
 
-pytestmark = [pytest.mark.e2e, pytest.mark.engine, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.e2e, pytest.mark.engine]
 
 METRICS = "/run/dlsched/out/metrics.jsonl"
 REPLACE = f"""

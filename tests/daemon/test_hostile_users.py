@@ -18,7 +18,6 @@ from tests.daemon.test_daemon import goes_on, inspect, reaches, row, spec, waits
 pytestmark = [
     pytest.mark.e2e,
     pytest.mark.engine,
-    pytest.mark.timeout(300),
     pytest.mark.skipif(
         os.geteuid() != 0, reason="only root can act as other users, as these tests do"
     ),

@@ -8,7 +8,7 @@ from benchmarks.real.session import Session
 from tests.daemon.test_daemon import reaches, shows
 from tools.base_image import BASE
 
-pytestmark = [pytest.mark.e2e, pytest.mark.engine, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.e2e, pytest.mark.engine]
 
 JOB = f"""\
 name: train

@@ -10,7 +10,7 @@ import pytest
 from benchmarks.real.session import Session, wait_for
 from tests.daemon.test_daemon import goes_on, reaches, spec
 
-pytestmark = [pytest.mark.e2e, pytest.mark.engine, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.e2e, pytest.mark.engine]
 
 
 def page(node: Session) -> str:

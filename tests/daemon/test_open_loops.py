@@ -10,7 +10,7 @@ import pytest
 from benchmarks.kernel.tail import Service
 from benchmarks.real.session import Session, wait_for
 
-pytestmark = [pytest.mark.e2e, pytest.mark.engine, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.e2e, pytest.mark.engine]
 
 SERVICES = (Service("fast", 2.0, 0.004, 0.006, 0.05), Service("slow", 2.0, 0.015, 0.025, 0.05))
 """A twentieth of two cores each: requests come by chance, whether or not the last is answered."""

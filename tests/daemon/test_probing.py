@@ -19,7 +19,7 @@ from tests.daemon.test_daemon import reaches, row
 from tests.runtime.docker.probe.test_probe_engine import PRINTER, SERVICE, TRAINER
 from tools.base_image import BASE
 
-pytestmark = [pytest.mark.e2e, pytest.mark.engine, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.e2e, pytest.mark.engine]
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from tests.daemon.strangers import Strangers
 from tests.daemon.test_adoption import SERVE, SOURCE
 from tests.daemon.test_daemon import reaches, row
 
-pytestmark = [pytest.mark.e2e, pytest.mark.engine, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.e2e, pytest.mark.engine]
 
 TARGET_S = 0.1
 OBSERVED_REQUESTS = 600

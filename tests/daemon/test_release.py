@@ -18,7 +18,7 @@ from dlsched.runtime.cgroup.group_limits import LimitFiles
 from tests.daemon.test_daemon import alarms
 from tools.base_image import BASE
 
-pytestmark = [pytest.mark.e2e, pytest.mark.engine, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.e2e, pytest.mark.engine]
 
 DLSCHED = Path(sys.executable).parent / "dlsched"
 SPEC = f"""

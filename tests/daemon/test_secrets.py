@@ -52,7 +52,6 @@ def test_no_problem_of_a_job_file_tells_a_value(tmp_path: Path, more: str) -> No
 
 @pytest.mark.e2e
 @pytest.mark.engine
-@pytest.mark.timeout(300)
 def test_a_canary_in_the_environment_is_in_its_container_alone(node: Session) -> None:
     """Every output there is: commands, API, log, journal and every other file of the daemon."""
     canary = secrets.token_hex(12)
@@ -107,7 +106,6 @@ def test_a_canary_in_the_environment_is_in_its_container_alone(node: Session) ->
 
 @pytest.mark.e2e
 @pytest.mark.engine
-@pytest.mark.timeout(300)
 def test_nothing_that_a_container_or_a_file_says_steers_a_terminal(node: Session) -> None:
     """Names, texts and labels; only JSON, which escapes, and `logs --raw` carry the bytes."""
     node.start("dqoes")

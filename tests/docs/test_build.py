@@ -12,7 +12,6 @@ BUILT = ROOT / ".build" / "docs"
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 def test_the_documentation_is_built_without_warnings() -> None:
     done = subprocess.run(
         ["make", "docs"], cwd=ROOT, capture_output=True, text=True, check=False, timeout=600

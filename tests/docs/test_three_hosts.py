@@ -76,7 +76,6 @@ def _swap(text: str, one: str, other: str) -> str:
 
 @pytest.mark.slow
 @pytest.mark.engine
-@pytest.mark.timeout(600)
 @needs_dockerd
 def test_its_commands_show_what_it_says(tmp_path: Path) -> None:
     with swarm(3, 1, tmp_path / "engines") as engines:

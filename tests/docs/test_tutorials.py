@@ -55,7 +55,6 @@ def follow(folder: Path, own: str) -> Iterator[Follow]:
 
 
 @pytest.mark.process
-@pytest.mark.timeout(600)
 def test_your_own_policy(follow: Follow) -> None:
     follow("your-own-policy", 0)
 

@@ -22,8 +22,6 @@ __all__ = ["host", "node"]
 JOBS = Path(__file__).parents[2] / "examples" / "jobs"
 IMAGE = JOBS.parent / "images" / "inference"
 
-pytestmark = pytest.mark.timeout(400)
-
 
 @pytest.mark.engine
 @pytest.mark.parametrize("name", ["face-unlock", "lane-detection"])

@@ -80,7 +80,6 @@ def containers(docker_client: docker.APIClient, instance: str) -> Iterator[str]:
 
 @pytest.mark.slow
 @pytest.mark.engine
-@pytest.mark.timeout(600)
 def test_it_runs_jobs_from_a_clean_environment(
     tmp_path: Path, installed: Path, outside: dict[str, str], containers: str, base_image: str
 ) -> None:
@@ -185,7 +184,6 @@ def guest(
 
 @pytest.mark.slow
 @pytest.mark.engine
-@pytest.mark.timeout(600)
 def test_it_can_be_installed_for_looking_only(
     guest: Callable[..., tuple[int | None, str]], docker_client: docker.APIClient
 ) -> None:

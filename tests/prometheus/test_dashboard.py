@@ -157,7 +157,6 @@ def test_units_are_those_of_the_metrics() -> None:
 
 
 @pytest.mark.browser
-@pytest.mark.timeout(300)
 def test_the_file_is_what_the_script_makes(tmp_path: Path) -> None:
     prepare = [sys.executable, "-m", "tools.environment", "--dashboard"]
     subprocess.run(prepare, cwd=ROOT, check=True)
@@ -169,7 +168,6 @@ def test_the_file_is_what_the_script_makes(tmp_path: Path) -> None:
 
 @pytest.mark.browser
 @pytest.mark.engine
-@pytest.mark.timeout(300)
 def test_a_real_prometheus_answers_every_query(
     programs: Path,
     node: Session,

@@ -14,7 +14,7 @@ from benchmarks.real.session import Session, wait_for
 from tests.daemon.test_daemon import shows, spec
 from tests.prometheus.live import free_port, prometheus
 
-pytestmark = [pytest.mark.browser, pytest.mark.engine, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.browser, pytest.mark.engine]
 
 SERVICE = """
   - sh

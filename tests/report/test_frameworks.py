@@ -25,7 +25,7 @@ from dlsched.runtime.allotment import (
 )
 from tests.conftest import INSTANCE_LABEL
 
-pytestmark = [pytest.mark.slow, pytest.mark.engine, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.slow, pytest.mark.engine]
 
 DEADLINE_S = 300.0
 Trained = Callable[[str], dict[str, Any]]

@@ -50,7 +50,6 @@ def on_usr1() -> Iterator[list[SystemClock]]:
     signal.signal(signal.SIGUSR1, before)
 
 
-@pytest.mark.timeout(120)
 def test_a_signal_handler_may_wake_whatever_it_interrupts(on_usr1: list[SystemClock]) -> None:
     clock = SystemClock()
     on_usr1.append(clock)

@@ -16,7 +16,7 @@ from tests.systemd.host import IMAGE, Host, host
 from tools.engine import REQUIRE
 from tools.steps import SetupError
 
-pytestmark = [pytest.mark.slow, pytest.mark.engine, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.engine]
 
 CEILING = 100_000
 """Of the job's spec, as a quota: one core."""

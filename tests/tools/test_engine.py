@@ -17,8 +17,6 @@ from tools.engine_probe import answers
 from tools.engine_slot import Slot
 from tools.private_engine import Engine, NoEngine
 
-pytestmark = pytest.mark.timeout(600)
-
 
 @pytest.mark.slow
 @needs_dockerd

@@ -31,8 +31,6 @@ from tools.engines import EngineNode, copy_images, limit_group, swarm
 from tools.private_engine import clear_crashed
 from tools.steps import SetupError
 
-pytestmark = pytest.mark.timeout(600)
-
 SWARM_PORT = 2377
 
 

@@ -24,8 +24,6 @@ from tools.engine_remains import cgroup_mounts, daemons_of
 from tools.engine_slot import Slot
 from tools.private_engine import clear_crashed, private_engine
 
-pytestmark = pytest.mark.timeout(600)
-
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("host_network_alone")

@@ -197,7 +197,6 @@ sys.exit(test_lanes.run_all([[Part("one", ("unit",), 0)], [Part("two", ("unit",)
 
 
 @pytest.mark.process
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("workers", [0, 1])
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_interrupted_it_cleans_up_starts_no_more_and_says_so(

@@ -25,7 +25,7 @@ from tests.torture.world import Adopted, Ended, Runs, World
 from tools.base_image import ensure_base
 from tools.private_engine import Engine, private_engine
 
-pytestmark = [pytest.mark.slow, pytest.mark.engine, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.engine]
 
 BOTH = {"alpha": Runs(0.5), "beta": Runs(0.5)}
 

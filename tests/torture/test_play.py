@@ -11,7 +11,7 @@ import pytest
 from benchmarks.robustness.torture import list_points, play_points, plays, workers
 from tests.torture.draw import SEED, Named, drawn, seed
 
-pytestmark = [pytest.mark.engine, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.engine, pytest.mark.slow]
 
 AT_ONCE = 4
 """A run mostly waits."""

@@ -16,7 +16,7 @@ from tools.base_image import BASE
 from tools.engine_probe import connect
 from tools.private_engine import private_engine
 
-pytestmark = [pytest.mark.v2host, pytest.mark.engine, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.v2host, pytest.mark.engine]
 
 GROUP = ParentGroup("v2host", "", 2.0)
 

@@ -21,7 +21,7 @@ from tests.runtime.docker.stand_ins import make_stand_ins, may_open
 from tests.v2host.inside import group_of, limits_of, shell
 from tools.base_image import BASE
 
-pytestmark = [pytest.mark.v2host, pytest.mark.engine, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.v2host, pytest.mark.engine]
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from dlsched.runtime.docker.limits.outcome import Own, Untouchable
 from tests.runtime.docker.limits.test_writer_engine import Agent, Make
 from tests.v2host.inside import group_of, limits_of, shell, until
 
-pytestmark = [pytest.mark.v2host, pytest.mark.engine, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.v2host, pytest.mark.engine]
 
 SPIN = ("sh", "-c", "while :; do :; done")
 

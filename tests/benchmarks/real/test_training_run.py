@@ -103,7 +103,6 @@ def test_runs_are_kept_judged_and_not_run_again(home: Path):
 
 @pytest.mark.e2e
 @pytest.mark.engine
-@pytest.mark.timeout(400)
 def test_a_job_that_fails_ends_the_run_and_leaves_nothing(home: Path):
     alone = Schedule("alone", PAIR.jobs[:1], 240.0, lambda job, seed: text(job, seed, 3))
     with pytest.raises(RuntimeError, match="early failed"):

@@ -39,7 +39,6 @@ def test_a_simulated_day_leaves_nothing_behind():
 
 @pytest.mark.slow
 @pytest.mark.engine
-@pytest.mark.timeout(600)
 def test_some_churn_with_an_engine_restart_leaves_nothing_behind(
     docker_host: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):

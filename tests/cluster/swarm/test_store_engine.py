@@ -23,7 +23,7 @@ from tests.cluster.store_contract import RECORD, SUBMISSION, StoreContract, Stor
 from tests.tools.live import needs_dockerd
 from tools.engines import EngineNode, EngineNodes, swarm
 
-pytestmark = [pytest.mark.slow, pytest.mark.engine, pytest.mark.timeout(600), needs_dockerd]
+pytestmark = [pytest.mark.slow, pytest.mark.engine, needs_dockerd]
 
 TIMEOUT_S = 20.0
 WITHIN_S = 90.0

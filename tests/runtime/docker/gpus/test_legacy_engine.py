@@ -27,7 +27,7 @@ from tests.runtime.docker.stand_ins import Seen, devices_folder, may_open, with_
 from tools.base_image import BASE, ensure_base
 from tools.private_engine import private_engine
 
-pytestmark = [pytest.mark.engine, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.engine]
 
 HOOK = """\
 #!{python}

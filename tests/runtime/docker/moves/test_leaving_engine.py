@@ -480,7 +480,6 @@ def test_the_engine_is_asked_for_other_jobs_while_files_are_copied(
     other.rig.until(lambda _: "step " in other.log())
 
 
-@pytest.mark.timeout(600)
 def test_a_real_training_goes_on_elsewhere(
     node: Node, other: Node, training_image: str, tmp_path: Path
 ) -> None:

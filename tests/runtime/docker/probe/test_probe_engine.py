@@ -215,7 +215,6 @@ while True:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 def test_fifty_containers_are_probed_at_the_same_time(engine: Engine, start: Start) -> None:
     """Some serve, some accept and never answer, most speak nothing. One after the other, they
     would take over a minute; test_sampling bounds the time on a quiet host."""
