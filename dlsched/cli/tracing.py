@@ -28,7 +28,7 @@ def trace() -> None:
 
 @trace.command("format", short_help="Show the format of a trace.")
 def show_format() -> None:
-    """Show the format of a trace by a commented example with every key."""
+    """Show the format of a trace: commented examples that have every key."""
     from dlsched.simulation import trace as package
 
     print_text((package.__doc__ or "").partition("\n\n")[2].partition("\n\n")[2].rstrip())
