@@ -1,4 +1,4 @@
-"""Atomic writes of small files: complete or absent, even after a power cut."""
+"""Atomic writes of small files, complete or absent even after a power cut; and their folders."""
 
 from __future__ import annotations
 
@@ -30,6 +30,14 @@ def write_whole(path: Path, text: str, *, mode: int = 0o640, to_disk: bool = Tru
         raise
     if to_disk:
         sync_folder(path.parent)
+
+
+def make_folder(folder: Path) -> None:
+    """Make that folder and those above it that are missing; only their owner may change them, and
+    others than the group may not read them."""
+    if not folder.parent.exists():
+        make_folder(folder.parent)  # `parents=True` would make them readable by everybody
+    folder.mkdir(exist_ok=True, mode=0o750)
 
 
 def clear_unfinished(folder: Path) -> None:

@@ -14,7 +14,7 @@ from typing import TypeVar
 from dlsched.model.errors import AlreadyRunning
 from dlsched.model.spec import NAME
 from dlsched.model.state import Delivered, Ended
-from dlsched.store.atomic import clear_unfinished
+from dlsched.store.atomic import clear_unfinished, make_folder
 from dlsched.store.records import Records
 
 
@@ -75,7 +75,7 @@ def lock_state_dir(state_dir: Path, instance: str, *, read_only: bool = False) -
         except FileNotFoundError:
             return Lock(None)
         return _locked(descriptor, state_dir)
-    state_dir.mkdir(parents=True, exist_ok=True, mode=0o750)
+    make_folder(state_dir)
     flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
     descriptor = os.open(state_dir / "lock", flags, 0o640)
     lock = _locked(descriptor, state_dir)

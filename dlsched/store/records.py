@@ -17,7 +17,7 @@ from typing import Any, Generic, TypeVar
 from pydantic import TypeAdapter, ValidationError
 
 from dlsched.model.alarms import Alarm, AlarmKey
-from dlsched.store.atomic import clear_unfinished, remove, sync_folder, write_whole
+from dlsched.store.atomic import clear_unfinished, make_folder, remove, sync_folder, write_whole
 
 BROKEN = ".broken"
 """Suffix of a file that was moved aside."""
@@ -51,7 +51,7 @@ class Records(Generic[Record]):
         self._loss = loss
         self.read_only = read_only
         if not read_only:
-            self._folder.mkdir(parents=True, exist_ok=True, mode=0o750)
+            make_folder(self._folder)
             clear_unfinished(self._folder)
         self._lock = threading.Lock()
         self._alarms: list[Alarm] = []

@@ -40,3 +40,13 @@ def test_removing_twice_is_removing_once(tmp_path: Path) -> None:
     atomic.remove(tmp_path / "a")
     atomic.remove(tmp_path / "a")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_and_those_above_it_are_not_for_other_users(tmp_path: Path) -> None:
+    made = tmp_path / "state" / "controller"
+    atomic.make_folder(made)
+    atomic.make_folder(made)
+    assert [stat.S_IMODE(one.stat().st_mode) & 0o027 for one in (made, made.parent)] == [0, 0]
+    (tmp_path / "file").touch()
+    with pytest.raises(NotADirectoryError):
+        atomic.make_folder(tmp_path / "file" / "state")

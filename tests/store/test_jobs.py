@@ -24,6 +24,12 @@ from tests.doubles import texts
 DONE = Ended("face-unlock", "d1", "finished", "exit 0", 0, "2026-01-01T00:00:00Z", 12.5)
 
 
+def test_a_new_state_directory_is_not_for_other_users(tmp_path: Path) -> None:
+    state_dir = tmp_path / "dlsched" / "controller"
+    lock_state_dir(state_dir, "default").release()
+    assert [one.stat().st_mode & 0o027 for one in (state_dir, state_dir.parent)] == [0, 0]
+
+
 def test_a_record_outlasts_the_agent(tmp_path: Path) -> None:
     ended_records(tmp_path).record(DONE)
     again = ended_records(tmp_path)

@@ -3,9 +3,10 @@ are only ever added to: `PRAGMA user_version` counts the migrations applied."""
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
 from typing import Final
@@ -70,7 +71,12 @@ class OtherVersion(Exception):
 
 
 def open_for_writing(path: Path, migrations: Sequence[str] = MIGRATIONS) -> sqlite3.Connection:
-    """The file, created or migrated. Raises sqlite3.Error and OtherVersion."""
+    """The file, created or migrated. Raises sqlite3.Error, OSError and OtherVersion.
+
+    Other users may not read a new one, nor SQLite's files beside it, which get its mode.
+    """
+    with suppress(FileExistsError):
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o640))
     connection = sqlite3.connect(
         path, isolation_level=None, check_same_thread=False, timeout=1.0, cached_statements=32
     )

@@ -58,7 +58,8 @@ class Store:
         return self._connection is not None
 
     def open(self) -> None:
-        """Open it, and load what its last cycle recorded. Raises sqlite3.Error and OtherVersion."""
+        """Open it, and load what its last cycle recorded. Raises sqlite3.Error, OSError and
+        OtherVersion."""
         connection = open_for_writing(self._path)
         with JournalReader(self._path) as reader:
             last_cycle = reader.last_cycle()

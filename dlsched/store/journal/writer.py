@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
 from dlsched.model.cycle import CycleReport
+from dlsched.store.atomic import make_folder
 from dlsched.store.journal.reader import JournalReader
 from dlsched.store.journal.schema import OtherVersion, damaged, set_aside
 from dlsched.store.journal.store import Store
@@ -151,7 +152,7 @@ class Writer(Generic[Row]):
         """Open the file; an unusable one is moved aside first. False: not open, see `problem`."""
         for _ in range(2):
             try:
-                self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o750)
+                make_folder(self._path.parent)
                 self._rows.open()
                 return True
             except OtherVersion as error:

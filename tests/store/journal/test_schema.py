@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
+import stat
 from contextlib import closing
 from pathlib import Path
 
@@ -45,6 +47,19 @@ def test_a_new_file_is_of_this_version_with_wal_and_shrinks(path: Path) -> None:
         "memories",
         "minutes",
     }
+
+
+def test_a_new_file_is_not_for_other_users_and_another_keeps_its_mode(path: Path) -> None:
+    before = os.umask(0o022)
+    try:
+        with closing(open_for_writing(path)):
+            parts = (path, *(path.with_name(path.name + end) for end in ("-wal", "-shm")))
+            assert [stat.S_IMODE(part.stat().st_mode) for part in parts] == [0o640] * 3
+        path.chmod(0o644)
+        open_for_writing(path).close()
+        assert stat.S_IMODE(path.stat().st_mode) == 0o644
+    finally:
+        os.umask(before)
 
 
 def test_opening_again_keeps_what_is_there(path: Path) -> None:
