@@ -15,12 +15,13 @@ import click
 
 from dlsched.cli import options
 from dlsched.cli.output import clean, print_json
-from dlsched.model.errors import AlreadyRunning, DlschedError, SettingsError
+from dlsched.model.errors import AlreadyRunning, DlschedError, PolicyError, SettingsError
 from dlsched.model.units import render_address, render_bytes, render_seconds
 from dlsched.runtime.doctor.finding import Finding
 
 if TYPE_CHECKING:
     from dlsched.config.settings import Settings
+    from dlsched.policies.protocol import Policy
     from dlsched.runtime.docker.engine import Engine
 
 LASTS_LEAST_S = 86_400.0
@@ -87,7 +88,7 @@ def _findings(config: Path | None, *, probing: bool) -> Iterator[Finding]:
         yield from unusable(error)
         return
     yield Finding("settings", "ok", f"instance {settings.instance}, policy {settings.policy}")
-    yield _policy(settings)
+    yield from _policies(settings)
     yield from _engine(settings, probing=probing)
     yield from host.kernel()
     yield host.clock(then, host.moment(), synchronised=host.in_step())
@@ -114,22 +115,43 @@ def _permitted(what: str, check: Callable[[], Finding]) -> Finding:
         return Finding(what, "warn", f"{error.filename}: {error.strerror}", _AS_DAEMON)
 
 
-def _policy(settings: Settings) -> Finding:
-    from dlsched.policies.protocol import holds_at_target
-    from dlsched.policies.registry import load
+def _policies(settings: Settings) -> Iterator[Finding]:
+    """The acting policy, and each other of the settings that does not load."""
+    from dlsched.cluster.core.registry import CLUSTER
+    from dlsched.policies.registry import NODE, build, load
 
+    cluster = settings.cluster
     try:
-        policy = load(settings.policy, settings.policy_options)
-    except DlschedError as error:
-        return Finding("policy", "fail", str(error), "see `dlsched policies --verbose`")
+        yield _policy(settings.policy, load(settings.policy, settings.policy_options))
+    except PolicyError as error:
+        yield _unloaded(str(error))
+    for what, name, given, group in (
+        ("shadow", settings.shadow, settings.shadow_options, NODE),
+        ("cluster.policy", cluster.policy, cluster.policy_options, CLUSTER),
+        ("cluster.shadow", cluster.shadow, cluster.shadow_options, CLUSTER),
+    ):
+        try:
+            if name is not None:
+                build(name, given, group)
+        except PolicyError as error:
+            yield _unloaded(f"{what}: {error}")
+
+
+def _unloaded(line: str) -> Finding:
+    return Finding("policy", "fail", line, "see `dlsched policies --verbose`")
+
+
+def _policy(name: str, policy: Policy) -> Finding:
+    from dlsched.policies.protocol import holds_at_target
+
     if holds_at_target(policy):
         line = (
-            f"{settings.policy} holds every service at its target by a ceiling: where requests do "
+            f"{name} holds every service at its target by a ceiling: where requests do "
             "not wait for answers (open loops: web clients, cameras) they queue up without bound"
         )
         remedy = "for such services policy adaptive in mode slo; `dlsched why JOB` shows which"
         return Finding("policy", "warn", line, remedy)
-    return Finding("policy", "ok", f"{settings.policy} loads")
+    return Finding("policy", "ok", f"{name} loads")
 
 
 def _engine(settings: Settings, *, probing: bool) -> Iterator[Finding]:

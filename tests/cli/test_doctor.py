@@ -52,6 +52,30 @@ def test_a_policy_that_does_not_load_fails(
     assert findings(program)["policy"][0] == "fail"
 
 
+def test_every_policy_of_the_settings_is_loaded_with_its_options(
+    program: Program, tmp_path: Path
+) -> None:
+    file = tmp_path / "dlsched.yaml"
+    file.write_text(
+        "policy: fair\nshadow: nope\n"
+        "cluster: {policy: spread, policy_options: {x: 1}, shadow: nonexistent}\n"
+    )
+    told = json.loads(program("doctor", "-o", "json", "-c", str(file)).stdout)
+    lines = [(one["state"], one["line"]) for one in told if one["what"] == "policy"]
+    assert lines[0] == ("ok", "fair loads")
+    for (state, line), start in zip(
+        lines[1:],
+        (
+            "shadow: no policy 'nope'; known are adaptive, dqoes",
+            "cluster.policy: policy spread: no parameter 'x'",
+            "cluster.shadow: no policy 'nonexistent'; known are adaptive, least-work",
+        ),
+        strict=True,
+    ):
+        assert state == "fail"
+        assert line.startswith(start)
+
+
 @pytest.mark.parametrize(
     ("policy", "state"), [("adaptive", "ok"), ("dqoes", "warn"), ("dqoes-published", "warn")]
 )
