@@ -20,7 +20,12 @@ if TYPE_CHECKING:
 
 
 @click.command(short_help="List the installed policies.")
-@click.option("--verbose", "-v", is_flag=True, help="Show parameters, defaults and units too.")
+@click.option(
+    "--verbose",
+    "-v",
+    is_flag=True,
+    help="Show parameters, defaults and units too, as JSON always does.",
+)
 @options.output
 def policies(verbose: bool, output: str) -> None:
     """List the installed policies, including your own (entry points of group dlsched.policies, or
@@ -34,7 +39,8 @@ def policies(verbose: bool, output: str) -> None:
     from dlsched.cluster.core.registry import CLUSTER
     from dlsched.policies.registry import NODE
 
-    node, cluster = _found(NODE, verbose), _found(CLUSTER, verbose)
+    whole = verbose or output == "json"
+    node, cluster = _found(NODE, whole), _found(CLUSTER, whole)
     if output == "json":
         print_json({"policies": node, "cluster_policies": cluster})
         return

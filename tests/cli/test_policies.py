@@ -34,6 +34,7 @@ def test_verbose_tells_parameters_with_defaults_and_words(program: Program) -> N
     # A docstring over two lines comes as one.
     assert "\n" not in parameters["floor_ratio"]["help"]
     assert "    beta = 0.1\n" in program("policies", "--verbose").stdout
+    assert json.loads(program("policies", "--json").stdout)["policies"] == found, "always whole"
 
 
 def test_every_parameter_of_every_policy_is_explained(program: Program) -> None:
