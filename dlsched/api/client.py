@@ -36,6 +36,11 @@ HISTORY_S = 40.0
 SILENT_S = 45.0
 """Timeout of the stream, which sends at least a comment every 15 seconds."""
 
+_UNITS = tuple(
+    Path(root, "systemd/system") for root in ("/etc", "/usr/local/lib", "/usr/lib", "/lib")
+)
+"""Where units are installed."""
+
 _NOT_NOW = 503
 """HTTP's Service Unavailable."""
 
@@ -211,7 +216,7 @@ class _Endpoint:
             line = f"{self.path} is not open to you: {_remedy(self.path)}"
             raise DaemonUnavailable(line) from error
         except (FileNotFoundError, ConnectionRefusedError) as error:
-            line = f"no daemon answers on {self.path}; start it with `dlsched run`"
+            line = f"no daemon answers on {self.path}; start it with `{_start(self.path.parent)}`"
             raise DaemonUnavailable(line) from error
         except (OSError, ValueError) as error:
             line = f"the daemon on {self.path} closed the connection: {error}"
@@ -270,6 +275,14 @@ def _exactly(answer: BinaryIO, size: int) -> bytes:
             raise _NoHttp("the answer ends too early")
         size -= len(parts[-1])
     return b"".join(parts)
+
+
+def _start(run_dir: Path) -> str:
+    """The command that starts a daemon there: a unit's is in the default directory."""
+    from dlsched.config.settings_file import RUN_DIR
+
+    unit = run_dir == RUN_DIR and any((one / "dlsched.service").exists() for one in _UNITS)
+    return "systemctl start dlsched" if unit else "dlsched run"
 
 
 def _remedy(path: Path) -> str:
