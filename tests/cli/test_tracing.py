@@ -6,8 +6,10 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
+import click
 import pytest
 
+from dlsched.cli.tracing import generate as generate_command
 from dlsched.control.decider import NamedPolicy
 from dlsched.policies.registry import load
 from dlsched.simulation.run import simulate
@@ -75,6 +77,16 @@ def test_generate_tells_what_it_does_not_know(
     result = program("trace", "generate", option, value)
     assert result.exit_code == 2
     assert told in " ".join(result.stderr.split())
+
+
+def test_nan_is_no_number(program: Program) -> None:
+    numbers = [one for one in generate_command.params if isinstance(one.type, click.FloatRange)]
+    assert len(numbers) == 9
+    for one in numbers:
+        for value, told in (("nan", "nan is not a number"), ("inf", "is not in the range")):
+            result = program("trace", "generate", one.opts[0], value)
+            assert (result.exit_code, result.stdout) == (2, "")
+            assert f"'{one.opts[0]}': {told}" in result.stderr.replace("inf is", "is")
 
 
 @pytest.mark.parametrize("option", ["--gap", "--stay", "--cycle"])
