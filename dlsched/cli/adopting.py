@@ -210,7 +210,9 @@ def _labels(
             raise click.UsageError(f"--metrics {one}: {asked[name]} is given already")
         asked[name] = value if equals else one
     if not any(value is not None for value in asked.values()):
-        raise click.UsageError("what for? Give --latency, --reach, --minimum or --weight")
+        raise click.UsageError(
+            "what for? Give --latency, --reach, --minimum, --maximum or --weight"
+        )
     return {f"dlsched.{key}": value for key, value in asked.items() if value is not None}
 
 

@@ -167,8 +167,8 @@ def undrain(node: str, config: Path | None) -> None:
 @options.config
 def move(job: str, node: str, config: Path | None) -> None:
     """Ask for a job to be moved to a node, whatever it costs. It saves a checkpoint first, and the
-    node must have room for it. A move that cannot begin within a minute is given up. NODE is the
-    host's name or the node's id.
+    node must have room for it. A move that cannot begin within a minute is given up, or within ten
+    where the image has to be pulled. NODE is the host's name or the node's id.
 
     \b
     Example:

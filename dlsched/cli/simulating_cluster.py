@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from dlsched.simulation.cluster.clairvoyant import ClairvoyantScore
+    from dlsched.simulation.cluster.run import ClusterRun
     from dlsched.simulation.cluster.scoring import ClusterScore, Contender
     from dlsched.simulation.trace import Trace
 
@@ -47,6 +48,7 @@ def simulate_on_nodes(
     for run in runs:
         for alarm in run.alarms:
             say(f"{run.cluster}+{run.policy}, seed {run.seed}: {alarm}")
+    _say_unfinished(scores, runs)
     first = [one for one in scores if one.contender == contenders[0].name]
     best = clairvoyant_scores(trace, first)
     if output == "json":
@@ -60,6 +62,16 @@ def simulate_on_nodes(
         return
     print_text(_table(scores, best))
     print_text(f"\n{_CLAIRVOYANT}")
+
+
+def _say_unfinished(scores: Sequence[ClusterScore], runs: Sequence[ClusterRun]) -> None:
+    """Say of each contender how many trainings ended, where not all did."""
+    for name in dict.fromkeys(one.contender for one in scores):
+        own = [run for one, run in zip(scores, runs, strict=True) if one.contender == name]
+        ends = [job.completion_s for run in own for job in run.jobs if job.kind == "training"]
+        ended = len(ends) - ends.count(None)
+        if ended < len(ends):
+            say(f"{name}: {ended} of {len(ends)} trainings ended before the trace did")
 
 
 def _contenders(cluster: str, policy: str, compare: str, no_moves: bool) -> list[Contender]:

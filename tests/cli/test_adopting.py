@@ -59,7 +59,7 @@ def test_good_enough_is_nearly_what_is_to_be_reached(
 @pytest.mark.parametrize(
     ("words", "line"),
     [
-        ((), "what for? Give --latency, --reach, --minimum or --weight"),
+        ((), "what for? Give --latency, --reach, --minimum, --maximum or --weight"),
         (("--metrics", "vllm", "--metrics", "fastapi"), "vllm is given already"),
         (("--reach", "map"), "--reach 'map': write METRIC=VALUE"),
         (("--reach", "map=high"), "'high' is no number"),

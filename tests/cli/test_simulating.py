@@ -164,6 +164,19 @@ def test_a_cluster_without_moves_is_what_its_moves_are_measured_by(program: Prog
     assert (best["seed"], best["mean_s"] < found["rows"][0]["mean_s"]) == (1, True)
 
 
+def test_a_cluster_whose_trainings_do_not_all_end_says_how_many_did(
+    program: Program, tmp_path: Path
+) -> None:
+    made = program("trace", "generate", "--jobs", "6", "--hours", "0.02", "--kind", "training")
+    (tmp_path / "short.yaml").write_text(made.stdout)
+    words = ("simulate", str(tmp_path / "short.yaml"), "--cluster", "spread", "--nodes", "2")
+    result = program(*words, "-p", "none", "--seeds", "2", "-o", "json")
+    found = json.loads(result.stdout)
+    ended = sum(job["completion_s"] is not None for run in found["runs"] for job in run["jobs"])
+    assert 0 < ended < 12
+    assert result.stderr == f"spread+none: {ended} of 12 trainings ended before the trace did\n"
+
+
 def test_a_trace_of_one_node_runs_on_as_many_as_are_asked_for(program: Program) -> None:
     result = program(
         "simulate", THREE, "--cluster", "spread", "--nodes", "3", "-p", "none", "-o", "json"
