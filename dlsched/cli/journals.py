@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from dlsched.model.errors import DlschedError
+from dlsched.model.errors import DlschedError, NoJournal
 from dlsched.model.units import parse_seconds
 
 if TYPE_CHECKING:
@@ -19,8 +19,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 _LAST = (1 << 63) - 1
 
-argument = click.argument(
-    "journal", metavar="JOURNAL", type=click.Path(exists=True, path_type=Path)
+argument = click.argument("journal", metavar="JOURNAL", type=click.Path(path_type=Path))
+optional = click.argument(
+    "journal", metavar="[JOURNAL]", required=False, type=click.Path(path_type=Path)
 )
 first = click.option("--from", "first", metavar="WHEN", help="First cycle, by number or time.")
 last = click.option("--to", "last", metavar="WHEN", help="Last cycle, by number or time.")
@@ -46,16 +47,37 @@ def since(least_s: float) -> Callable[[F], F]:
     )
 
 
-def file(journal: Path) -> Path:
-    from dlsched.store.journal.schema import JOURNAL_NAME
+def opened(journal: Path) -> JournalReader:
+    """The journal there. Raises NoJournal if nothing in it can be read."""
+    from dlsched.store.journal.history import open_journal
 
-    if not journal.is_dir():
-        if not journal.is_file():  # opening a FIFO would wait for its writer
-            raise DlschedError(f"{journal}: not a file")
+    try:
+        return open_journal(file(journal))
+    except PermissionError:
+        raise DlschedError(
+            f"{journal}: this user may not read the journal, which has every job's whole "
+            "specification: use sudo, or let root write a page with `dlsched report --html FILE`; "
+            "`dlsched usage` and `dlsched why JOB` ask the daemon"
+        ) from None
+
+
+def file(journal: Path, *names: str) -> Path:
+    """That file; in a folder the first of `names`, by default a daemon's journal, else that of its
+    dry run. Raises NoJournal, and PermissionError where this user may not read it."""
+    from dlsched.store.journal.schema import DRY_RUN_JOURNAL_NAME, JOURNAL_NAME
+
+    if journal.is_dir():
+        names = names or (JOURNAL_NAME, DRY_RUN_JOURNAL_NAME)
+        held = next((name for name in names if (journal / name).exists()), None)
+        if held is None:
+            raise NoJournal(f"{journal} holds no {' or '.join(names)}")
+        journal /= held
+    if not journal.exists():
+        raise NoJournal(f"{journal}: no such journal")
+    if not journal.is_file():  # opening a FIFO would wait for its writer
+        raise NoJournal(f"{journal}: not a file")
+    with journal.open("rb"):
         return journal
-    if not (journal / JOURNAL_NAME).is_file():
-        raise click.BadParameter(f"{journal} holds no {JOURNAL_NAME}", param_hint="JOURNAL")
-    return journal / JOURNAL_NAME
 
 
 def within(reader: JournalReader, first: str | None, last: str | None) -> tuple[int, int]:

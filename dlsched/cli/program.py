@@ -18,6 +18,7 @@ from dlsched.model.errors import (
     DlschedError,
     EngineUnavailable,
     FileError,
+    NoJournal,
     NotNow,
     PolicyError,
 )
@@ -91,7 +92,7 @@ _ELSEWHERE = {
 
 
 _EXITS = (
-    (PolicyError, INVALID),
+    ((NoJournal, PolicyError), INVALID),
     ((DaemonUnavailable, NotNow, EngineUnavailable, AlreadyRunning), UNREACHABLE),
 )
 

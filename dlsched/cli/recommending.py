@@ -25,9 +25,7 @@ _WHY_COLUMNS = 50
 
 
 @click.command(short_help="Show what limits recorded containers needed.")
-@click.argument(
-    "journal", metavar="[JOURNAL]", required=False, type=click.Path(exists=True, path_type=Path)
-)
+@journals.optional
 @journals.since(least_s=1.0)
 @click.option(
     "--format",
@@ -60,13 +58,12 @@ def recommend(
       dlsched recommend journal.db --since 2h --format job
     """
     from dlsched.simulation.advice import Adviser
-    from dlsched.store.journal.reader import JournalReader
 
     if journal is None:
         journal = options.settings(config).state_dir
     adviser = Adviser()
     senseless: str | None = None
-    with JournalReader(journals.file(journal)) as reader:
+    with journals.opened(journal) as reader:
         for report in reader.reports(_first_cycle(reader, since_s)):
             try:
                 adviser.take(report)

@@ -68,7 +68,6 @@ def replay(
     from dlsched.control.guards import GuardOptions
     from dlsched.policies.registry import load
     from dlsched.simulation import replay as replaying
-    from dlsched.store.journal.reader import JournalReader
 
     named = NamedPolicy(policy, load(policy))
     settings = options.settings(config, {"dead_band": dead_band, "cooldown": cooldown})
@@ -92,7 +91,7 @@ def replay(
                 if job in (None, row.job) and (news.differs(row) or not changes_only):
                     yield row
 
-    with JournalReader(journals.file(journal)) as reader:
+    with journals.opened(journal) as reader:
         within = journals.within(reader, first, last)
         show = _show_json if output == "json" else _show_table
         show(rows(reader.reports(*within)), again, policy, job)
@@ -116,8 +115,9 @@ def replay(
 
 def _show_table(rows: Iterator[ReplayRow], again: Replay, policy: str, job: str | None) -> None:
     """Row after row as it is read, since a day may not fit into memory."""
-    print_text(_HEAD)
-    for row in rows:
+    for number, row in enumerate(rows):
+        if number == 0:
+            print_text(_HEAD)
         guard = f" (guard: {row.guard})" if row.guard else ""
         line = (
             f"{row.cycle:>8}  {row.wall_time:<24}  {row.job:<20}  {_cores(row.done_cores):>8}"
@@ -125,6 +125,8 @@ def _show_table(rows: Iterator[ReplayRow], again: Replay, policy: str, job: str 
             f"  {row.would_why}{guard}".rstrip()
         )
         print_text(one_line(line))
+    if not again.cycles:
+        return
     print_text("")
     print_text(f"{'JOB':<20}  {'CYCLES':>8}  {'MEAN DIFF':>9}  {'AGREED':>7}")
     lines = [*_tallies(again, job).items(), *([("all jobs", again.all)] if job is None else [])]

@@ -14,7 +14,7 @@ from dlsched.cli import journals, options
 from dlsched.cli.exits import FAILURE
 from dlsched.cli.output import one_line, print_json, print_text, say
 from dlsched.cluster.naming import host_names
-from dlsched.model.errors import DlschedError
+from dlsched.model.errors import NoJournal
 
 if TYPE_CHECKING:
     from dlsched.cluster.journal import RoundReader
@@ -24,7 +24,7 @@ _HEAD = f"{'ROW':>6}  {'TIME':<24}  {'JOB':<20}  {'DONE':<16}  {'WOULD':<16}  WH
 
 
 @click.command(short_help="Ask a policy again about recorded rounds.")
-@click.argument("journal", required=False, type=click.Path(exists=True, path_type=Path))
+@journals.optional
 @click.option("--policy", "-p", metavar="NAME", help="Another policy than the one that decided.")
 @click.option("--from", "first", metavar="WHEN", help="First round, by row or time.")
 @click.option("--to", "last", metavar="WHEN", help="Last round, by row or time.")
@@ -57,25 +57,27 @@ def replay(
     from dlsched.daemon.cluster import journal_file
     from dlsched.simulation.cluster.replay import ClusterReplay
 
-    path = journal or journal_file(options.settings(config).state_dir)
-    if path.is_dir():
-        path /= FILE_NAME
-    if path.exists() and not path.is_file():  # opening a FIFO would wait for its writer
-        raise DlschedError(f"{path}: not a file")
+    place = journal or journal_file(options.settings(config).state_dir)
+    path = journals.file(place, FILE_NAME)
     again = ClusterReplay(policy)
     within = _range(first, "--from"), _range(last, "--to")
     with RoundReader(path) as reader:
         rows = _rows(reader, again, within)
         if output == "json":
-            print_json({"rows": [asdict(row) for row in rows], "summary": _summary(again)})
+            found = {"rows": [asdict(row) for row in rows], "summary": _summary(again)}
         else:
             _show_table(rows, again)
         problem = reader.problem
+    asked = again.rounds or again.unasked
+    if problem is not None and not asked:
+        raise NoJournal(problem)
+    if output == "json":
+        print_json(found)
     for why, times in again.unasked.items():
         say(f"error: {times} rounds could not be asked about: {why}")
     if problem is not None:
         say(f"error: {problem}; only what could be read is shown")
-    elif not again.rounds and not again.unasked:
+    elif not asked:
         say(f"error: {path}: no round in that range")
     if problem is not None or again.unasked or not again.rounds:
         raise SystemExit(FAILURE)
@@ -118,6 +120,8 @@ def _show_table(rows: Iterator[Difference], again: ClusterReplay) -> None:
                 f"  {row.would:<16}  {row.why}".rstrip()
             )
         )
+    if not again.rounds:
+        return
     what = "reproduced" if again.policy is None else f"decided the same by {again.policy}"
     failed = f"; the policy failed {again.failures} times" if again.failures else ""
     line = f"{again.rounds} rounds, {again.acted} with a placement or a move: {again.same} {what}"

@@ -11,14 +11,13 @@ import click
 from dlsched.cli import journals, options
 from dlsched.cli.exits import FAILURE
 from dlsched.cli.output import print_json, say
-from dlsched.model.errors import DlschedError
 
 _LONG_CYCLES = 20_000
 """From so many on, reading takes tens of seconds: that is said."""
 
 
 @click.command(short_help="Report on targets, changes and effects of the last day.")
-@click.argument("journal", metavar="[JOURNAL]", required=False, type=click.Path(path_type=Path))
+@journals.optional
 @journals.since(least_s=1.0)
 @click.option(
     "--html",
@@ -59,14 +58,12 @@ def report(
       dlsched report /var/lib/dlsched --output json
     """
     from dlsched.simulation.review import review
-    from dlsched.store.journal.reader import JournalReader
 
     if html is not None:
         _check_place(html)
     if journal is None:
         journal = options.settings(config).state_dir
-    path = _file(journal)
-    with JournalReader(path) as reader:
+    with journals.opened(journal) as reader:
         cycles = len(reader.cycles())
         if cycles > _LONG_CYCLES and output != "json":
             say(f"reading up to {cycles} cycles, which takes about a minute for a day of 20 jobs")
@@ -91,22 +88,6 @@ def report(
         say(f"page: {html}")
     if unread is not None:
         raise SystemExit(FAILURE)
-
-
-def _file(journal: Path) -> Path:
-    """The journal's file, which this user may read."""
-    try:
-        if not journal.exists():
-            raise DlschedError(f"{journal}: no such journal")
-        path = journals.file(journal)
-        with path.open("rb"):
-            return path
-    except PermissionError:
-        raise DlschedError(
-            f"{journal}: this user may not read the journal, which has every job's whole "
-            "specification: `sudo dlsched report`, or let root write a page with --html; "
-            "`dlsched usage` and `dlsched why JOB` ask the daemon"
-        ) from None
 
 
 def _check_place(html: Path) -> None:

@@ -196,11 +196,10 @@ def record(journal: Path, first: str | None, last: str | None, name: str) -> Non
     from dlsched.model.spec import NAME
     from dlsched.simulation.trace import NothingRecorded, render_trace
     from dlsched.simulation.trace import record as recorded
-    from dlsched.store.journal.reader import JournalReader
 
     if not re.fullmatch(NAME, name):
         raise click.BadParameter(f"{name!r} is not a name: {NAME}", param_hint="--name")
-    with JournalReader(journals.file(journal)) as reader:
+    with journals.opened(journal) as reader:
         begin, end = journals.within(reader, first, last)
         try:
             found = recorded(reader.reports(begin, end), name)

@@ -18,9 +18,7 @@ if TYPE_CHECKING:
 
 
 @click.command(short_help="Show who used the CPU: asked, given, used, lent, borrowed.")
-@click.argument(
-    "journal", metavar="[JOURNAL]", required=False, type=click.Path(exists=True, path_type=Path)
-)
+@journals.optional
 @journals.since(least_s=60.0)
 @click.option(
     "--by",
@@ -79,17 +77,15 @@ def usage(
 def _read(journal: Path, since_s: float, by: Literal["user", "job"]) -> UsageStatus:
     """The same from the file. Raises NoJournal."""
     from dlsched.api.usage import usage_status
-    from dlsched.store.journal.history import open_journal
     from dlsched.store.journal.minutes import wall_s
     from dlsched.store.journal.usage import read_usage
 
-    path = journals.file(journal)
-    with open_journal(path) as reader:
+    with journals.opened(journal) as reader:
         last, _ = reader.last()
     # The last cycle is of this range too.
     to_s = 1.0 + ((wall_s(last.wall_time) or 0.0) if last is not None else 0.0)
     from_s = max(to_s - since_s, 0.0)
-    return usage_status(read_usage(path, from_s, to_s), by, from_s, to_s)
+    return usage_status(read_usage(journals.file(journal), from_s, to_s), by, from_s, to_s)
 
 
 def _show(found: UsageStatus) -> None:

@@ -47,6 +47,10 @@ class PolicyError(DlschedError):
     """A policy cannot be loaded, or its answer is not valid."""
 
 
+class NoJournal(DlschedError):
+    """There is no journal, or nothing in it can be read."""
+
+
 class EngineUnavailable(DlschedError):
     """The container engine does not answer. The cycle is skipped; containers keep running."""
 

@@ -112,7 +112,7 @@ def test_the_job_patch_fits_into_a_job_file(program: Program, journal: Path) -> 
     [
         (("--since", "soon"), 2, "'soon' is not a duration"),
         (("--format", "xml"), 2, "'xml' is not one of"),
-        (("nowhere.db",), 2, "'nowhere.db' does not exist"),
+        (("nowhere.db",), 2, "error: nowhere.db: no such journal"),
     ],
 )
 def test_wrong_words_say_what_is_wrong(
@@ -128,7 +128,20 @@ def test_without_a_journal_one_line_says_where_it_was_expected(
 ) -> None:
     result = program("recommend")
     assert result.exit_code == 2
-    assert f"{folders / 'state'} holds no journal.db" in result.stderr
+    assert result.stderr == f"error: {folders / 'state'} holds no journal.db or dry-run.db\n"
+
+
+@pytest.mark.parametrize("command", ["recommend", "report", "usage", "trace record"])
+def test_the_journal_of_a_dry_run_is_read_where_there_is_no_other(
+    program: Program, journal: Path, command: str
+) -> None:
+    words = (*command.split(), str(journal.parent))
+    whole = program(*words)
+    assert whole.exit_code == 0
+    journal.rename(journal.with_name("dry-run.db"))
+    assert program(*words).stdout == whole.stdout
+    Journal(journal).close()  # the daemon's own is preferred
+    assert program(*words).exit_code == 1
 
 
 def test_a_journal_of_no_cycles_is_no_advice(program: Program, folders: Path) -> None:

@@ -174,6 +174,7 @@ def test_nothing_to_tell_is_1_and_says_why(
     assert result.exit_code == 1
     assert told in result.stderr
     assert len(result.stderr.splitlines()) == 1
+    assert bool(result.stdout) == ("--job" in words), "no table where nothing was read"
 
 
 def test_a_journal_of_another_version_is_read_and_said_so(program: Program, journal: Path) -> None:
@@ -213,15 +214,25 @@ def test_a_cut_off_journal_is_read_as_far_as_it_goes(program: Program, journal: 
     assert rows == whole[: len(rows)]
 
 
-def test_no_journal_at_all_is_1(program: Program, folders: Path) -> None:
+@pytest.mark.parametrize("words", [("replay", "-p", "none"), ("cluster", "replay")])
+@pytest.mark.parametrize("output", ["table", "json"])
+def test_no_journal_at_all_is_2_and_no_table(
+    program: Program, folders: Path, words: tuple[str, ...], output: str
+) -> None:
     file = folders / "notes.txt"
     file.write_text("no database at all " * 100)
+    result = program(*words, str(file), "-o", output)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr == f"error: {file}: file is not a database\n"
+
+
+def test_the_database_of_another_program_is_no_journal(program: Program, folders: Path) -> None:
+    file = folders / "other.db"
+    with closing(sqlite3.connect(file)) as connection:
+        connection.execute("CREATE TABLE cookies (name TEXT)")
     result = program("replay", str(file), "-p", "none")
-    assert result.exit_code == 1
-    assert (
-        result.stderr
-        == f"error: {file}: file is not a database; only what could be read is shown\n"
-    )
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr == f"error: {file}: not a journal of dlsched's\n"
 
 
 def test_a_policy_that_fails_is_said_and_counted(

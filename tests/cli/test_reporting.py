@@ -182,8 +182,8 @@ def test_hostile_text_is_shown_and_nothing_more(program: Program, folders: Path)
     [
         (("--since", "soon"), 2, "'soon' is not a duration"),
         (("--since", "0s"), 2, "is out of bounds"),
-        (("nowhere.db",), 1, "error: nowhere.db: no such journal"),
-        (("/dev/null",), 1, "error: /dev/null: not a file"),
+        (("nowhere.db",), 2, "error: nowhere.db: no such journal"),
+        (("/dev/null",), 2, "error: /dev/null: not a file"),
         (("--html", "nowhere/page.html"), 2, "no folder nowhere"),
         (("--html", "."), 2, ". is no regular file: it is not replaced"),
     ],
@@ -245,7 +245,7 @@ def test_a_journal_that_may_not_be_read_is_one_line(
     assert result.exit_code == 1
     assert result.stderr == (
         f"error: {journal}: this user may not read the journal, which has every job's whole "
-        "specification: `sudo dlsched report`, or let root write a page with --html; "
+        "specification: use sudo, or let root write a page with `dlsched report --html FILE`; "
         "`dlsched usage` and `dlsched why JOB` ask the daemon\n"
     )
 
@@ -262,11 +262,13 @@ def test_what_can_be_read_is_shown_and_the_rest_is_an_error(
     assert "SERVICE" in result.stdout
 
 
-@pytest.mark.parametrize("content", [b"", b"no journal of anyone's, but long enough" * 100])
-def test_no_journal_is_one_line(program: Program, folders: Path, content: bytes) -> None:
+@pytest.mark.parametrize(
+    ("content", "code"), [(b"", 1), (b"no journal of anyone's, but long enough" * 100, 2)]
+)
+def test_no_journal_is_one_line(program: Program, folders: Path, content: bytes, code: int) -> None:
     (folders / "state" / "journal.db").write_bytes(content)
     result = program("report")
-    assert result.exit_code == 1
+    assert result.exit_code == code
     assert result.stdout == ""
     assert result.stderr.count("\n") == 1
     assert result.stderr.startswith("error: ")

@@ -176,14 +176,14 @@ def test_a_journal_of_another_version_gives_what_could_be_read(
     assert "has version 99" in result.stderr.splitlines()[-1]
 
 
-@pytest.mark.parametrize("content", [b"", b"no database at all " * 100])
+@pytest.mark.parametrize(("content", "code"), [(b"", 1), (b"no database at all " * 100, 2)])
 def test_what_is_no_journal_is_told_in_one_line(
-    program: Program, tmp_path: Path, content: bytes
+    program: Program, tmp_path: Path, content: bytes, code: int
 ) -> None:
     path = tmp_path / "other.db"
     path.write_bytes(content)
     result = program("trace", "record", str(path))
-    assert (result.exit_code, result.stdout) == (1, "")
+    assert (result.exit_code, result.stdout) == (code, "")
     (line,) = result.stderr.splitlines()
     assert line.startswith(f"error: {path}: ")
 

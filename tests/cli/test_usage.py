@@ -99,7 +99,7 @@ def test_what_is_no_journal_is_one_line(program: Program, tmp_path: Path) -> Non
     path = tmp_path / "journal.db"
     path.write_bytes(b"no database at all " * 100)
     result = program("usage", str(path))
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     assert result.stderr == f"error: {path}: file is not a database\n"
 
 
@@ -121,4 +121,4 @@ def test_a_fifo_is_one_line(program: Program, tmp_path: Path) -> None:
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
     result = program("usage", str(fifo))
-    assert (result.exit_code, result.stderr) == (1, f"error: {fifo}: not a file\n"), "no waiting"
+    assert (result.exit_code, result.stderr) == (2, f"error: {fifo}: not a file\n"), "no waiting"

@@ -11,7 +11,7 @@ from itertools import chain
 from operator import add
 from pathlib import Path
 
-from dlsched.model.errors import DlschedError
+from dlsched.model.errors import DlschedError, NoJournal
 from dlsched.store.journal.changes import Change, Event
 from dlsched.store.journal.minutes import (
     MINUTE_S,
@@ -45,10 +45,6 @@ class Cancelled(DlschedError):
 
 class TooMuch(DlschedError):
     """The curves that are asked for would not fit into the daemon's memory."""
-
-
-class NoJournal(DlschedError):
-    """There is nothing to read."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -120,10 +120,11 @@ def newer(connection: sqlite3.Connection, known: int = VERSION) -> OtherVersion 
 
 
 def foreign(connection: sqlite3.Connection) -> bool:
-    """Whether its frames table is not a journal's. Raises sqlite3.Error."""
+    """Whether it is the database of another program. Raises sqlite3.Error."""
     tables = connection.execute("PRAGMA table_list(frames)").fetchall()
     if not tables:
-        return False  # an empty file
+        anything = connection.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchone()
+        return anything is not None  # or it is an empty file
     columns = {row[1]: row[2] for row in connection.execute("PRAGMA table_info(frames)")}
     strict = all(kind == "table" and is_strict for _, _, kind, _, _, is_strict in tables)
     return not strict or not _FRAMES.items() <= columns.items()

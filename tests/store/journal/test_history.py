@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dlsched.model.cycle import CycleReport, Shadow
+from dlsched.model.errors import NoJournal
 from dlsched.model.spec import Limits
 from dlsched.store.journal.history import (
     CHANGES_MAX,
@@ -23,7 +24,6 @@ from dlsched.store.journal.history import (
     Curves,
     JobSteps,
     MinutesRead,
-    NoJournal,
     Range,
     TooMuch,
     default_step_s,
