@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated, Any
+from urllib.parse import urlsplit
 
 from dlsched.config.fields import Reader, as_text, kind, text
 from dlsched.model.units import CORES_MAX, shown
@@ -68,6 +69,24 @@ def cluster_address(value: object) -> tuple[str, int]:
         f"{shown(written)} is not ADDRESS:PORT, such as 0.0.0.0:7373 or [::]:7373, with a port up "
         f"to {PORT_MAX}"
     )
+
+
+def engine_address(value: object) -> str:
+    """An address of a Docker Engine that the client library can reach."""
+    written = as_text(value)
+    try:
+        parts = urlsplit(written)
+        if parts.scheme == "unix":
+            fits = written.startswith("unix:///") and len(parts.path) > 1
+        else:
+            fits = parts.scheme in ("tcp", "http", "https") and bool(parts.port)
+        fits = fits and not (parts.query or parts.fragment or parts.password)
+    except ValueError:  # a port out of bounds, brackets without an IPv6 address
+        fits = False
+    if not fits:
+        what = f"is not unix:///PATH or tcp://HOST:PORT, with a port up to {PORT_MAX}"
+        raise ValueError(f"{shown(written)} {what}")
+    return written
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,7 @@ from dlsched.config.setting_values import (
     Uuid,
     capacity_value,
     cluster_address,
+    engine_address,
     listen_address,
     reserve_value,
     tls_files,
@@ -64,12 +65,7 @@ class EngineSettings:
     """How the container engine is reached."""
 
     __pydantic_config__ = _STRICT
-    host: (
-        Annotated[
-            str, text(r"(unix|tcp|npipe|ssh|https?|fd)://.+", "an address such as unix:///run/x")
-        ]
-        | None
-    ) = None
+    host: Annotated[str, Reader(engine_address, {"type": "string"})] | None = None
     """None: DOCKER_HOST, else the engine's default socket."""
     timeout_s: Annotated[float, seconds(0.1, 600), Field(alias="timeout")] = 10.0
     config_file: Folder | None = None

@@ -22,6 +22,7 @@ from requests import Response
 from requests.exceptions import RequestException
 from urllib3.exceptions import HTTPError
 
+from dlsched.config.setting_values import engine_address
 from dlsched.model.errors import DlschedError, EngineUnavailable
 from dlsched.model.units import plain_text
 from dlsched.runtime.docker.connections import Client
@@ -303,7 +304,11 @@ class Engine:
     def _connected(self) -> docker.APIClient:
         client = self._client
         if client is None:
-            tls = kwargs_from_env(environment={**os.environ, "DOCKER_HOST": self.host})
+            try:
+                host = engine_address(self.host)
+            except ValueError as error:
+                raise EngineUnavailable(f"the engine's address {error}") from None
+            tls = kwargs_from_env(environment={**os.environ, "DOCKER_HOST": host})
             # The client only ever hands this to the socket, which takes fractions.
             limit: Any = self._timeout_s
             client = Client(**tls, timeout=limit, version="auto")

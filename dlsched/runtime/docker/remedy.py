@@ -6,12 +6,18 @@ import grp
 import os
 from pathlib import Path
 
+from dlsched.config.setting_values import engine_address
+
 _UNIX = "unix://"
 _ELSEWHERE = "name another address (DOCKER_HOST, setting engine.host)"
 
 
 def remedy(host: str) -> str:
     """The next step for somebody whose engine at `host` does not answer."""
+    try:
+        engine_address(host)
+    except ValueError:
+        return _ELSEWHERE
     return out_of_reach(host) or f"start it (systemctl start docker), or {_ELSEWHERE}"
 
 

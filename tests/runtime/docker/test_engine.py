@@ -17,6 +17,7 @@ from requests.exceptions import ConnectionError as RequestsConnectionError
 
 from dlsched.model.errors import EngineUnavailable
 from dlsched.runtime.docker.engine import Engine, EngineRefused, PathStat, one_line, root_cause
+from dlsched.runtime.docker.remedy import remedy
 
 
 def open_descriptors() -> int:
@@ -30,6 +31,17 @@ def test_no_socket_at_all(tmp_path: Path) -> None:
     assert str(caught.value) == (
         f"no answer from the Docker Engine at {host}: No such file or directory"
     )
+
+
+@pytest.mark.parametrize("host", ["http://1.2.3.4:99999", "ssh://root@x", "bogus", "fd://x"])
+def test_an_address_that_cannot_be_one_is_said_to_be_wrong(host: str) -> None:
+    with pytest.raises(EngineUnavailable) as caught:
+        Engine(host, 1.0).info()
+    assert str(caught.value) == (
+        f"the engine's address '{host}' is not unix:///PATH or tcp://HOST:PORT, "
+        "with a port up to 65535"
+    )
+    assert remedy(host) == "name another address (DOCKER_HOST, setting engine.host)"
 
 
 def test_an_engine_that_says_nothing(tmp_path: Path) -> None:
