@@ -16,7 +16,11 @@ def write_whole(path: Path, text: str, *, mode: int = 0o640, to_disk: bool = Tru
     Without `to_disk` a power cut may leave an empty file: only for what can be written again.
     """
     prefix = f".{path.name}."
-    descriptor, temporary = tempfile.mkstemp(prefix=prefix, suffix=_SUFFIX, dir=path.parent)
+    try:
+        descriptor, temporary = tempfile.mkstemp(prefix=prefix, suffix=_SUFFIX, dir=path.parent)
+    except OSError as error:
+        error.filename = str(path.parent)  # users do not know the temporary name
+        raise
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
             stream.write(text)

@@ -35,6 +35,12 @@ def test_a_write_that_fails_keeps_the_old_file(
     assert list(tmp_path.iterdir()) == [path]
 
 
+def test_a_write_without_a_folder_names_the_folder(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError) as caught:
+        atomic.write_whole(tmp_path / "absent" / "a.json", "one")
+    assert caught.value.filename == str(tmp_path / "absent")
+
+
 def test_removing_twice_is_removing_once(tmp_path: Path) -> None:
     atomic.write_whole(tmp_path / "a", "x")
     atomic.remove(tmp_path / "a")
