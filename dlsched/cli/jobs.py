@@ -140,6 +140,7 @@ def submit(
         _submit_to_cluster(file, settings)
         return
     running, status = _running(settings) if watch is None else (settings.watch, None)
+    _status_of(running)
     folder = own_folder(running)
     presets = load_presets(settings.presets)
     spec = put(_read(file), file.name, folder, lambda spec: _lacks(spec, status), presets)
@@ -159,7 +160,7 @@ def _submit_to_cluster(file: Path, settings: Settings) -> None:
 
     folder, presets = settings.cluster.watch, load_presets(settings.presets)
     with cluster_wiring.opened_manager(settings) as (manager, store):
-        if os.geteuid() not in (0, folder.stat().st_uid):
+        if os.geteuid() not in (0, _status_of(folder).st_uid):
             raise DlschedError(f"{folder}: only root's files are submitted")
         spec, silent = submit_file(_read(file), file.name, folder, store, manager, presets)
     print_text(str(folder / file.name))
@@ -169,6 +170,13 @@ def _submit_to_cluster(file: Path, settings: Settings) -> None:
         say(f"{file.name}: it stays on its first node: {why}")
     if not status_file(settings.run_dir).exists():
         say("no controller has run on this host yet: systemctl start dlsched-cluster")
+
+
+def _status_of(folder: Path) -> os.stat_result:
+    try:
+        return folder.stat()
+    except FileNotFoundError:
+        raise DlschedError(f"{folder} does not exist: mkdir -p {folder}") from None
 
 
 def _running(settings: Settings) -> tuple[Path, Status | None]:
@@ -229,14 +237,14 @@ def _doubts(spec: JobSpec, status: Status | None) -> Iterable[str]:
 
 
 def _read(file: Path) -> str:
-    from dlsched.config.yaml import SIZE_MAX_BYTES, utf8_text
+    from dlsched.config.text import SIZE_MAX_BYTES, read_text, utf8_text
 
+    if file != _STDIN:
+        return read_text(file, SpecError)
+    if sys.stdin is None:  # the shell's <&-
+        raise SpecError((Problem(_name(file), 0, 0, "", "standard input is closed"),))
     try:
-        if file == _STDIN:
-            content = sys.stdin.buffer.read(SIZE_MAX_BYTES + 1)
-        else:
-            with file.open("rb") as stream:
-                content = stream.read(SIZE_MAX_BYTES + 1)
+        content = sys.stdin.buffer.read(SIZE_MAX_BYTES + 1)
     except OSError as error:
         what = f"cannot be read: {error.strerror}"
         raise SpecError((Problem(_name(file), 0, 0, "", what),)) from error

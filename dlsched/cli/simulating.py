@@ -124,12 +124,10 @@ def _drawer(file: Path) -> Callable[[Trace, Sequence[RunResult], Path], None]:
 
 
 def _read(path: Path) -> Trace:
-    from dlsched.config.yaml import utf8_text
+    from dlsched.config.text import read_text
     from dlsched.simulation.trace import SIZE_MAX_BYTES, TraceError, parse_trace
 
-    with path.open("rb") as stream:
-        content = stream.read(SIZE_MAX_BYTES + 1)
-    return parse_trace(utf8_text(content, str(path), TraceError), str(path))
+    return parse_trace(read_text(path, TraceError, size_max_bytes=SIZE_MAX_BYTES), str(path))
 
 
 def _as_json(run: RunResult) -> dict[str, Any]:

@@ -23,8 +23,8 @@ from dlsched.config.inbox.files import Moved, Stamp, is_operator, read_job_file,
 from dlsched.config.inbox.scan import Inbox, InboxScan
 from dlsched.config.job import parse_spec
 from dlsched.config.metrics.resolving import Presets
+from dlsched.config.text import SIZE_MAX_BYTES
 from dlsched.config.users import NO_TENANTS
-from dlsched.config.yaml import SIZE_MAX_BYTES
 from dlsched.model.errors import SpecError
 from dlsched.model.spec import JobSpec
 from dlsched.model.units import plain_text, shown

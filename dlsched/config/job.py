@@ -22,6 +22,7 @@ from dlsched.config.fields import PROBLEMS_MAX, validate
 from dlsched.config.job_cluster import cluster_problems
 from dlsched.config.job_schema import (  # fmt: skip
     COMPOSES,
+    FLAGS,
     CpusKeys,
     GpusKeys,
     JobKeys,
@@ -81,7 +82,7 @@ def parse_spec(
     `refusals` finds where the job asks for what its owner may not have; `presets` None means those
     of the package. Raises SpecError with all problems, in the order of the file.
     """
-    source = load_document(text, file, meanings=_COMPOSES)
+    source = load_document(text, file, meanings=_COMPOSES, flags=FLAGS)
     try:
         keys = validate(source, _ADAPTER, known_keys, SpecError, null_ok=False, elsewhere=COMPOSES)
     except SpecError as error:

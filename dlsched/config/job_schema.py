@@ -342,9 +342,15 @@ _INNER: dict[tuple[str, ...], type[Keys]] = {
     ("ulimits",): UlimitKeys, ("healthcheck",): HealthcheckKeys, ("logging",): LoggingKeys,
 }  # fmt: skip
 
+FLAGS = frozenset({("checkpoint", "shared"), ("healthcheck", "disable"), ("read_only",)})
+"""Paths of a job file where true or false is meant."""
+
 COMPOSES: Mapping[str, str] = {
+    "container_name": "write name",
     "deploy": "cpus, memory and gpus stand by themselves in a job file",
     "devices": "GPUs are asked for as gpus, such as gpus: 1; other devices are not given",
+    "mem_limit": "write memory",
+    "privileged": "no job gets that; for GPUs write gpus: 1",
     "runtime": "GPUs are asked for as gpus, such as gpus: 1",
 }
 """Keys of a Compose service that mean something of ours, and what to write."""

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from dlsched.config.yaml import SIZE_MAX_BYTES, Document, load_document, utf8_text
-from dlsched.model.errors import Problem, SettingsError
+from dlsched.config.text import read_text
+from dlsched.config.yaml import Document, load_document
+from dlsched.model.errors import SettingsError
 
 default_settings_file = Path("/etc/dlsched/dlsched.yaml")
 """Read when no other file is named, if it is there."""
@@ -26,13 +27,7 @@ def settings_document(file: Path | None) -> Document:
         if not default_settings_file.exists():
             return Document(str(default_settings_file), {})
         file = default_settings_file
-    try:
-        with file.open("rb") as stream:
-            content = stream.read(SIZE_MAX_BYTES + 1)
-    except (OSError, ValueError) as error:
-        why = error.strerror if isinstance(error, OSError) else error
-        raise SettingsError((Problem(str(file), 0, 0, "", f"cannot be read: {why}"),)) from error
-    text = utf8_text(content, str(file), SettingsError)
+    text = read_text(file, SettingsError)
     if all(not line.strip() or line.lstrip().startswith("#") for line in text.splitlines()):
         return Document(str(file), {})
     return load_document(text, str(file))

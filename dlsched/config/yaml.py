@@ -7,13 +7,14 @@ scalar that two readers of YAML read differently. It must not know what the keys
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 import yaml
 
-from dlsched.model.errors import FileError, Problem
+from dlsched.config.text import SIZE_MAX_BYTES, too_long
+from dlsched.model.errors import Problem
 from dlsched.model.units import shown
 
 _BOOLEANS = {"true": True, "True": True, "TRUE": True}
@@ -52,15 +53,16 @@ class WrittenFloat(float):
 Scalar = None | bool | WrittenInt | WrittenFloat | str
 
 
-def read_plain(text: str) -> Scalar:
-    """What an unquoted scalar means; ValueError with the reason where readers differ."""
+def read_plain(text: str, *, is_flag: bool | None = None) -> Scalar:
+    """What an unquoted scalar means; ValueError with the reason where readers differ, and with what
+    to write: true or false if `is_flag`, text if not, both where it is None."""
     if text in _NULLS:
         return None
     if text in _BOOLEANS:
         return _BOOLEANS[text]
     for pattern, why in _TRAPS:
         if pattern.fullmatch(text):
-            raise ValueError(f"{shown(text)} {why}: {_remedy(text, why)}")
+            raise ValueError(f"{shown(text)} {why}: {_remedy(text, why, is_flag)}")
     if _INTEGER.fullmatch(text):
         number = WrittenInt(text)
         number.text = text
@@ -72,15 +74,19 @@ def read_plain(text: str) -> Scalar:
     return text
 
 
-def _remedy(text: str, why: str) -> str:
+def _remedy(text: str, why: str, is_flag: bool | None) -> str:
     for start, boolean in _TRUTH.items():
         if why.startswith(start):
-            return f'write "{text}" in quotes for the word, or {boolean}'
+            if is_flag:
+                return f"write {boolean}"
+            either = "" if is_flag is False else f", or {boolean}"
+            return f'write "{text}" in quotes for the word{either}'
+    if "operator" in why:
+        return f'write "{text}" in quotes for the text'
     quoted = text if len(text) <= 30 else "it"
     return f'write "{quoted}" in quotes for the text, or a plain decimal number'
 
 
-SIZE_MAX_BYTES = 256 * 1024
 DEPTH_MAX = 16
 NODES_MAX = 5000
 
@@ -159,27 +165,17 @@ def load_document(
     size_max_bytes: int = SIZE_MAX_BYTES,
     nodes_max: int = NODES_MAX,
     meanings: Mapping[Path, Mapping[str, Scalar]] = MappingProxyType({}),
+    flags: Collection[Path] | None = None,
 ) -> Document:
     """Read the text. Never raises: everything wrong is in `problems`, with its place.
 
     `meanings` are what unquoted words mean at some path, where that is not what they mean in YAML.
+    `flags` are the paths of booleans; None: any may be one.
     """
     if len(text) > size_max_bytes or len(text.encode("utf-8", "replace")) > size_max_bytes:
-        what = f"the file has {len(text)} characters, at most {size_max_bytes // 1024} KiB"
-        return Document(file, problems=(Problem(file, 1, 1, "", what),))
-    return _Reading(text, file, nodes_max, meanings).document()
-
-
-def utf8_text(content: bytes, file: str, wrong: type[FileError]) -> str:
-    """The content as text; raises `wrong` with line and column of a byte that is not UTF-8."""
-    try:
-        return content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        before = error.object[: error.start]
-        line, start = before.count(b"\n") + 1, before.rfind(b"\n") + 1
-        column = len(before[start:].decode()) + 1
-        what = f"the byte 0x{error.object[error.start]:02x} is not UTF-8: save the file as UTF-8"
-        raise wrong((Problem(file, line, column, "", what),)) from error
+        problems = (too_long(file, size_max_bytes),)
+        return Document(file, problems=problems, spoiled=frozenset({()}))
+    return _Reading(text, file, nodes_max, meanings, flags).document()
 
 
 class _Refused(Exception):
@@ -199,9 +195,10 @@ class _Reading:
         file: str,
         nodes_max: int,
         meanings: Mapping[Path, Mapping[str, Scalar]],
+        flags: Collection[Path] | None,
     ) -> None:
         self._text, self._file, self._nodes_max = text, file, nodes_max
-        self._meanings = meanings
+        self._meanings, self._flags = meanings, flags
         self._keys: dict[Path, Mark] = {}
         self._values: dict[Path, Mark] = {}
         self._problems: list[Problem] = []
@@ -270,6 +267,11 @@ class _Reading:
         while not isinstance(key_event := next(events), yaml.MappingEndEvent):
             if not isinstance(key_event, yaml.ScalarEvent):
                 raise _Refused(_mark(key_event), "a key must be text", path)
+            if key_event.value == "<<" and key_event.implicit[0]:
+                what = "merge keys are not supported: write the keys out"
+                self._spoil((*path, "<<"), what, key_event)
+                self._skip(next(events), events)
+                continue
             key = self._key(key_event, path)
             inner = (*path, key)
             if key in mapping:
@@ -286,7 +288,7 @@ class _Reading:
         if event.implicit[0]:
             inner = (*path, key)
             try:
-                meant = read_plain(key)
+                meant = read_plain(key, is_flag=False)
             except ValueError as error:
                 self._spoil(inner, str(error), event)
             else:
@@ -301,7 +303,8 @@ class _Reading:
         if event.value in (known := self._meanings.get(path, {})):
             return known[event.value]
         try:
-            meant = read_plain(event.value)
+            is_flag = None if self._flags is None else path in self._flags
+            meant = read_plain(event.value, is_flag=is_flag)
         except ValueError as error:
             self._spoil(path, str(error), event)
             return None

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from dlsched.cli import jobs
 from dlsched.model.facts import GpuFact
 from dlsched.model.forecast import Forecast, ForecastKind
 from dlsched.model.state import Ended, GpuView
@@ -87,6 +90,49 @@ def test_check_reads_standard_input(program: Program) -> None:
     assert no_text.stderr == ("<stdin>:2:4: the byte 0xe9 is not UTF-8: save the file as UTF-8\n")
 
 
+def test_check_of_a_closed_standard_input(
+    program: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jobs, "sys", SimpleNamespace(stdin=None))
+    result = program("check", "-")
+    assert (result.exit_code, result.stderr) == (2, "<stdin>: standard input is closed\n")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("check",), ("submit",), ("simulate", "-p", "fair"), ("run", "-c"), ("cluster", "run", "-c")],
+)
+def test_a_fifo_is_refused_where_to_open_it_would_wait(
+    program: Program, tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    os.mkfifo(tmp_path / "F")
+    result = program(*words, str(tmp_path / "F"))
+    assert result.exit_code == 2
+    assert result.stderr == f"{tmp_path}/F: is a FIFO, not a regular file\n"
+
+
+def test_check_reads_what_a_shell_pipes_from_a_command(program: Program) -> None:
+    out, into = os.pipe()
+    try:
+        os.write(into, RIGHT.encode())
+        os.close(into)
+        result = program("check", f"/dev/fd/{out}")
+    finally:
+        os.close(out)
+    assert (result.exit_code, result.stdout) == (0, f"/dev/fd/{out}: ok, job queued\n")
+
+
+@pytest.mark.parametrize("character", ["a", "ä"])
+@pytest.mark.parametrize("words", [("check",), ("run", "-c")])
+def test_a_file_that_is_too_long_is_one_line(
+    program: Program, tmp_path: Path, words: tuple[str, ...], character: str
+) -> None:
+    file = tmp_path / "long.yaml"
+    file.write_text(character * 300_000)
+    result = program(*words, str(file))
+    assert (result.exit_code, result.stderr) == (2, f"{file}: the file has more than 256 KiB\n")
+
+
 def test_submit_without_a_daemon_uses_the_settings(
     program: Program, right: Path, folders: Path
 ) -> None:
@@ -115,9 +161,20 @@ def test_submit_of_a_wrong_file_puts_nothing(program: Program, wrong: Path, fold
 def test_submit_into_a_missing_folder_is_one_line(
     program: Program, right: Path, tmp_path: Path
 ) -> None:
-    result = program("submit", str(right), "--watch", str(tmp_path / "absent"))
+    absent = tmp_path / "absent"
+    result = program("submit", str(right), "--watch", str(absent))
     assert result.exit_code == 1
-    assert len(result.stderr.splitlines()) == 1
+    assert result.stderr == f"error: {absent} does not exist: mkdir -p {absent}\n"
+
+
+def test_submit_into_what_is_no_folder_names_it(
+    program: Program, right: Path, tmp_path: Path
+) -> None:
+    os.mkfifo(tmp_path / "F")
+    (tmp_path / "loop").symlink_to("loop")
+    for name, why in (("F", "Not a directory"), ("loop", "Too many levels of symbolic links")):
+        result = program("submit", str(right), "--watch", str(tmp_path / name))
+        assert (result.exit_code, result.stderr) == (1, f"error: {tmp_path}/{name}: {why}\n")
 
 
 def test_start_lifts_a_stop_through_the_daemon(

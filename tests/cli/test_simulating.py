@@ -68,7 +68,7 @@ def test_an_unknown_policy_names_the_known_ones(program: Program) -> None:
         (b"trace: 1\nnode: {cores: 0}\n", "day.yaml:2:15: node.cores: 0 is out of bounds"),
         (b"\xff\xfe", "day.yaml:1:1: the byte 0xff is not UTF-8"),
         (b"", "day.yaml:1:1: the file is empty"),
-        (b"a" * 9_000_000, "at most 8192 KiB"),
+        (b"a" * 9_000_000, "day.yaml: the file has more than 8 MiB\n"),
     ],
 )
 def test_a_wrong_trace_is_refused_with_every_problem(

@@ -54,6 +54,15 @@ def written(path: Path, text: str) -> str:
     return str(path)
 
 
+def test_a_missing_folder_is_named_with_the_remedy(
+    program: Program, store: MemoryStore, folder: Path, tmp_path: Path
+) -> None:
+    folder.rmdir()
+    result = program("submit", "--cluster", written(tmp_path / "resnet.yaml", MOVABLE))
+    assert result.exit_code == 1
+    assert result.stderr == f"error: {folder} does not exist: mkdir -p {folder}\n"
+
+
 def test_a_file_goes_whole_into_the_managers_folder(
     program: Program, store: MemoryStore, folder: Path, tmp_path: Path
 ) -> None:

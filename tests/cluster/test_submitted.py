@@ -11,7 +11,7 @@ import pytest
 from dlsched.cluster.core.records import Submission
 from dlsched.cluster.store import Member, MemoryStore, NotStorable, StoreError
 from dlsched.cluster.submitted import FolderReport, SubmittedFolder, SubmittedJobs
-from dlsched.config.yaml import SIZE_MAX_BYTES
+from dlsched.config.text import SIZE_MAX_BYTES
 
 
 class Manager:

@@ -10,7 +10,8 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlsched.config.yaml import NODES_MAX, SIZE_MAX_BYTES, Document, Path, dotted, load_document
+from dlsched.config.text import SIZE_MAX_BYTES
+from dlsched.config.yaml import NODES_MAX, Document, Path, dotted, load_document
 
 
 def problems(text: str) -> list[str]:
@@ -58,6 +59,8 @@ def test_what_two_readers_read_differently_is_refused(scalar: str, why: str) -> 
         ("? [a]\n: b\n", "f:1:3: a key must be text"),
         ("5: x\n", "f:1:1: 5: the key '5' is not text to YAML: write it in quotes"),
         ("on: x\n", "f:1:1: on: 'on' is true to some readers of YAML"),
+        ("<<: {b: 1}\n", "f:1:1: '<<': merge keys are not supported: write the keys out"),
+        ("<<: *b\n", "f:1:1: '<<': merge keys are not supported: write the keys out"),
         ("%YAML 1.1\n---\na: 1\n", "f:1:1: YAML directives are not supported"),
         ("a: b\nc: \x07\n", "f:2:4: the character #x0007 is not allowed"),
         ("a: b: c\n", "f:1:5: mapping values are not allowed here"),
@@ -67,6 +70,24 @@ def test_what_two_readers_read_differently_is_refused(scalar: str, why: str) -> 
 def test_each_thing_refused_has_one_line_and_its_place(text: str, problem: str) -> None:
     (said,) = problems(text)
     assert said.startswith(problem)
+
+
+def test_the_advice_is_what_is_right_at_that_place() -> None:
+    def advice(text: str, **more: Any) -> list[str]:
+        found = load_document(text, "f", **more).problems
+        return [problem.what.rpartition(": ")[2] for problem in found]
+
+    text = "a: yes\nb: No\n"
+    unknown = [
+        'write "yes" in quotes for the word, or true',
+        'write "No" in quotes for the word, or false',
+    ]
+    assert advice(text) == unknown
+    assert advice(text, flags={("b",)}) == [
+        'write "yes" in quotes for the word', "write false"
+    ]  # fmt: skip
+    assert advice("on: 1\n") == ['write "on" in quotes for the word']
+    assert advice("a: <<\n") == ['write "<<" in quotes for the text']
 
 
 def test_a_repeated_key_does_not_hide_what_else_is_wrong() -> None:
@@ -83,8 +104,8 @@ def test_a_repeated_key_does_not_hide_what_else_is_wrong() -> None:
         ("a: 1\na: " + "[" * 100_000, "deeper than"),
         ("- x\n" * (NODES_MAX + 1), "more than 5000 values"),
         ("a: 1\na: [" + "x," * (NODES_MAX + 1) + "]", "more than 5000 values"),
-        ("a: " + "x" * SIZE_MAX_BYTES, "at most 256 KiB"),
-        ("ä" * (SIZE_MAX_BYTES - 10), "at most 256 KiB"),
+        ("a: " + "x" * SIZE_MAX_BYTES, "f: the file has more than 256 KiB"),
+        ("ä" * (SIZE_MAX_BYTES - 10), "f: the file has more than 256 KiB"),
     ],
 )
 def test_bombs_end_early(bomb: str, why: str) -> None:

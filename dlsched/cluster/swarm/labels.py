@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from dlsched.cluster.core.records import Record, RecordState, Request, Saved, Submission, Wanted
-from dlsched.config.yaml import SIZE_MAX_BYTES
+from dlsched.config.text import SIZE_MAX_BYTES
 from dlsched.model.spec import NAME
 from dlsched.model.units import plain_text, shown
 from dlsched.report.lines import PATH_CHARACTERS

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 
-from dlsched.config.yaml import SIZE_MAX_BYTES, utf8_text
+from dlsched.config.text import SIZE_MAX_BYTES, utf8_text
 from dlsched.model.errors import SpecError
 
 Stamp = tuple[int, int, int, int]

@@ -9,8 +9,8 @@ from pathlib import Path
 from dlsched.config.inbox.check import EnvFiles, judge
 from dlsched.config.inbox.files import FolderListing, Moved, Stamp, list_files, read_job_file
 from dlsched.config.metrics.resolving import Presets
+from dlsched.config.text import SIZE_MAX_BYTES
 from dlsched.config.users import NO_TENANTS, Tenants
-from dlsched.config.yaml import SIZE_MAX_BYTES
 from dlsched.model.cycle import RejectedFile
 from dlsched.model.errors import SpecError
 from dlsched.model.spec import JobSpec

@@ -16,7 +16,8 @@ from dlsched.config.fields import text, validate
 from dlsched.config.inbox.files import is_operators_alone
 from dlsched.config.metrics.keys import PRESET, MetricKeys, MetricsKeys
 from dlsched.config.metrics.resolving import Contradiction, Preset, Presets
-from dlsched.config.yaml import Document, load_document, utf8_text
+from dlsched.config.text import utf8_text
+from dlsched.config.yaml import Document, load_document
 from dlsched.config.yaml import Path as Place
 from dlsched.model.errors import Problem, SettingsError
 
