@@ -227,6 +227,7 @@ def validate(
             problems.append(document.problem(place, "has no value: give one, or leave the key out"))
             spoiled.add(place)
     parsed: T | None = None
+    listed_keys: set[str] = set()
     if () not in spoiled:
         try:
             parsed = adapter.validate_python(document.value)
@@ -237,7 +238,7 @@ def validate(
                     continue
                 unknown = finding["type"] in ("extra_forbidden", "unexpected_keyword_argument")
                 at_key = unknown or finding["loc"][-1:] == ("[key]",)
-                what = _said(cast(Mapping[str, Any], finding), place, known, elsewhere)
+                what = _said(cast(Mapping[str, Any], finding), place, known, elsewhere, listed_keys)
                 problems.append(document.problem(place, what, at_key=at_key))
     problems.sort(key=lambda problem: (problem.line, problem.column))
     if problems or parsed is None:
@@ -265,6 +266,7 @@ def _said(
     place: Path,
     known: Callable[[Path], Iterable[str]],
     elsewhere: Mapping[str, str],
+    listed_keys: set[str],
 ) -> str:
     what, value = finding["type"], finding["input"]
     if what == "value_error":
@@ -275,9 +277,12 @@ def _said(
         if len(place) == 1 and (instead := elsewhere.get(str(place[0]))) is not None:
             return f"unknown key; {instead}"
         keys = sorted(known(place[:-1]))
-        near = difflib.get_close_matches(str(place[-1]), keys, n=1)
-        hint = f"did you mean {near[0]}?" if near else f"known here: {', '.join(keys)}"
-        return f"unknown key; {hint}"
+        if near := difflib.get_close_matches(str(place[-1]), keys, n=1):
+            return f"unknown key; did you mean {near[0]}?"
+        if (names := ", ".join(keys)) in listed_keys:  # once in a file
+            return "unknown key"
+        listed_keys.add(names)
+        return f"unknown key; known here: {names}"
     if what in ("model_type", "dict_type", "dataclass_type", "model_attributes_type"):
         return f"{kind(value)} stands where a mapping is meant"
     if what in ("list_type", "tuple_type"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 
 from dlsched.config.fields import PROBLEMS_MAX
 from dlsched.config.job import env_file_reader, json_schema, parse_spec
+from dlsched.config.job_schema import FLAGS
 from dlsched.model.errors import SpecError
 from dlsched.model.spec import (
     AccuracyTarget,
@@ -278,6 +280,8 @@ def test_a_checkpoint_in_shared_storage(volume: str) -> None:
         ("gpus: all", "gpus: 'all' is not a whole number"),
         ("gpus: [{count: 1}]", "gpus: a list is not a whole number"),
         ("runtime: nvidia", "runtime: unknown key; GPUs are asked for as gpus, such as gpus: 1"),
+        ("privileged: true", "privileged: unknown key; no job gets that; for GPUs write gpus: 1"),
+        ("container_name: x", "container_name: unknown key; write name"),
         ("devices: [nvidia.com/gpu=all]", "devices: unknown key; GPUs are asked for as gpus"),
         ("deploy: {resources: {}}", "deploy: unknown key; cpus, memory and gpus stand by them"),
         ("gpus: 0", "gpus: 0 is out of bounds: 1 to 64"),
@@ -366,6 +370,45 @@ def test_a_checkpoint_in_shared_storage(volume: str) -> None:
 )  # fmt: skip
 def test_one_problem_one_line(more: str, problem: str) -> None:
     assert problem in only_problem(more + "\n").replace("env_file[0]", "env_file")
+
+
+def test_all_keys_are_listed_once_in_a_file() -> None:
+    text = "name: job\nimage: x\nzzz: 1\nyyy: 1\nimgae: x\nzz: 1\ncpus: {xx: 1}\n"
+    with pytest.raises(SpecError) as caught:
+        parse_spec(text, "job.yaml")
+    said = [problem.what for problem in caught.value.problems]
+    assert said[0].startswith("unknown key; known here: cap_drop, ")
+    assert said[1:] == [
+        "unknown key", "unknown key; did you mean image?", "unknown key",
+        "unknown key; known here: max, min",
+    ]  # fmt: skip
+
+
+def test_advice_on_a_word_fits_what_is_meant_there() -> None:
+    text = "name: job\nimage: x\nenvironment: {A: yes}\nread_only: yes\n"
+    with pytest.raises(SpecError) as caught:
+        parse_spec(text, "job.yaml")
+    assert [problem.what.rpartition(": ")[2] for problem in caught.value.problems] == [
+        "write *** in quotes for the word", "write true"
+    ]  # fmt: skip
+
+
+def test_every_boolean_of_a_job_file_is_known_as_one() -> None:
+    schema = json_schema()
+
+    def flags(inner: Any, above: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+        if isinstance(inner, dict):
+            if "$ref" in inner:
+                yield from flags(schema["$defs"][inner["$ref"].rpartition("/")[2]], above)
+            if inner.get("type") == "boolean":
+                yield above
+            for key, value in inner.get("properties", {}).items():
+                yield from flags(value, (*above, key))
+            for key in ("anyOf", "allOf", "oneOf"):
+                for one in inner.get(key, ()):
+                    yield from flags(one, above)
+
+    assert set(flags(schema, ())) == FLAGS
 
 
 @pytest.mark.parametrize(
