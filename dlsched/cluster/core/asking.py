@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from dlsched.cluster.core.model import (
+    FORECAST_MAX_S,
     Alternative,
     ClusterDecision,
     ClusterMemory,
@@ -17,8 +18,6 @@ from dlsched.cluster.core.policies.spread import SpreadParameters, SpreadPolicy
 from dlsched.model.errors import PolicyError
 from dlsched.model.units import plain_text, shown
 
-FORECAST_MAX_S = 1e100
-"""A huge load on a tiny node ends late, but no sum of such times is infinite."""
 FAILURE_CHARACTERS = 500
 """Of what a policy raises: it may repeat a whole snapshot."""
 

@@ -183,6 +183,10 @@ class Move(NamedTuple):
     """Whether it goes back to where its last move took it from, as it is slower here."""
 
 
+FORECAST_MAX_S = 1e100
+"""A huge load on a tiny node ends late, but no sum of such times is infinite."""
+
+
 class Alternative(NamedTuple):
     """A node to which a policy considered to move a job, and did not."""
 
@@ -190,7 +194,8 @@ class Alternative(NamedTuple):
     refused: str
     """The rule that refused it, with its figures."""
     gain_s: float | None = None
-    """What the move would have gained by forecast; None: that was not asked."""
+    """What the move would have gained by forecast; None: that was not asked, or is beyond
+    `FORECAST_MAX_S`."""
 
 
 ALTERNATIVES_MAX = 3

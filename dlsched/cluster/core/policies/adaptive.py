@@ -18,6 +18,7 @@ from dlsched.cluster.core.draining import moves_off
 from dlsched.cluster.core.least_added import LeastAdded
 from dlsched.cluster.core.model import (
     ALTERNATIVES_MAX,
+    FORECAST_MAX_S,
     Alternative,
     ClusterDecision,
     ClusterJob,
@@ -166,17 +167,16 @@ class AdaptivePolicy:
             problem = self._lacks(one, forecasts)
             rest, least_s = full.get(one.job, []), self._least_s(forecasts.occupancy.jobs[one.job])
             others = [
-                Alternative(
-                    other.target,
+                _alternative(
+                    other,
                     other.lacks(least_s, self.parameters.bold)
                     or f"gains {other.gain_s:.0f} s, less than to {one.target}",
-                    other.gain_s,
                 )
                 for other in by_job[one.job][1:]
             ]
             if problem is not None:
                 found.why[one.job] = f"stays: to {one.target} it {problem}"
-                others.insert(0, Alternative(one.target, problem, one.gain_s))
+                others.insert(0, _alternative(one, problem))
             found.alternatives[one.job] = (*others, *rest)[:ALTERNATIVES_MAX]
             if problem is not None:
                 continue
@@ -265,6 +265,11 @@ def _considered(
             if refused:
                 full[job.name] = refused
     return found, full
+
+
+def _alternative(one: Effect, refused: str) -> Alternative:
+    gain_s = one.gain_s if abs(one.gain_s) <= FORECAST_MAX_S else None
+    return Alternative(one.target, refused, gain_s)
 
 
 def _to_judge(moved: Moved, occupancy: Occupancy) -> bool:

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from dlsched.cluster.core.asking import ask
 from dlsched.cluster.core.model import (
     ALTERNATIVES_MAX,
     Alternative,
@@ -69,6 +70,13 @@ def test_alternatives_say_which_rule_refused_each_node() -> None:
     found = decide(snapshot([node("A"), *[node(f"n{index}", 1.0) for index in range(9)]], tight))
     assert len(found.alternatives["j0"]) == ALTERNATIVES_MAX
     assert {one.refused for one in found.alternatives["j0"]} == {floor}
+
+
+def test_a_gain_beyond_all_bounds_is_not_told() -> None:
+    jobs = [replace(one, weight=100.0, pause_s=1e99) for one in equal_jobs("A", "A")]
+    asked = ask(load("adaptive"), snapshot(PAIR, jobs), None)
+    assert asked.failure is None
+    assert {one.gain_s for one in asked.decision.alternatives["j0"]} == {None}
 
 
 @pytest.mark.parametrize("sharing", Sharing)
