@@ -4,7 +4,8 @@
     python -m tools.test_lanes --only LANE
 
 tests/lanes.py assigns cases to lanes. All parts end with this process, and its exit code is 0 only
-if every collected case ran in some lane and none failed.
+if every collected case ran in some lane and none failed. Up to three failed cases run once more
+alone, since lanes take each other's CPU; those that pass then are named with their first error.
 """
 
 from __future__ import annotations
@@ -33,7 +34,10 @@ ACCOUNTS = BUILD / "tests"
 INTERRUPT_GRACE_S = 45.0
 KILL_GRACE_S = 10.0
 NOTHING_COLLECTED = 5
+CASES_FAILED = 1
 CHECK_FAILED = 1
+AGAIN_MAX = 3
+"""More failed cases than these are not run again: about one case of 9,000 failed on busy hosts."""
 ERROR_CHARACTERS = 200
 
 
@@ -94,6 +98,11 @@ class Tally:
     cases: dict[str, dict[str, Any]] = field(default_factory=dict)
     collected: dict[str, int] = field(default_factory=dict)
     codes: list[int] = field(default_factory=list)
+    """Exit codes of parts that ended otherwise than by their cases' outcomes."""
+
+    def failed(self) -> dict[str, dict[str, Any]]:
+        """Cases that failed, by name."""
+        return {name: one for name, one in self.cases.items() if one["outcome"] == "failed"}
 
 
 def children_s() -> float:
@@ -144,7 +153,6 @@ class Runner:
                 one.interrupt()
         for one in self._running:
             self._wait(one)
-            tally.codes.append(one.process.returncode)
             self._take(one, tally)
         self._running = []
         after, engine_after = read_clocks(), engine_used_s(self._environment)
@@ -155,6 +163,19 @@ class Runner:
         lanes = tuple(lane for part in parts for lane in part.lanes)
         foreign = foreign_cores(before, after, used + (inside or 0.0))
         tally.phases.append(Phase(lanes, after.wall_s - before.wall_s, used, inside, foreign))
+
+    def run_again(self, tally: Tally) -> None:
+        """Run the failed cases alone, if they are few; what passes keeps its first error."""
+        before = tally.failed()
+        if self._more or tally.codes or not 0 < len(before) <= AGAIN_MAX:
+            return
+        say(f"again, alone: {', '.join(before)}")
+        self._more, second = list(before), Tally()
+        self.run([Part("again", tuple({one["lane"] for one in before.values()}), 0)], second)
+        tally.codes += second.codes
+        for name, first in before.items():
+            if second.cases.get(name, first)["outcome"] == "passed":
+                tally.cases[name] = {**first, "outcome": "passed", "passed": "alone"}
 
     def pass_on(self, number: int, _frame: Optional[FrameType]) -> None:
         """End every part."""
@@ -200,9 +221,14 @@ class Runner:
 
     @staticmethod
     def _take(one: Running, tally: Tally) -> None:
-        if not one.account.is_file():
-            return
-        account = json.loads(one.account.read_text(encoding="utf-8"))
+        code = one.process.returncode
+        account: dict[str, dict[str, Any]] = {"cases": {}, "collected": {}}
+        if one.account.is_file():
+            account = json.loads(one.account.read_text(encoding="utf-8"))
+        outcomes = [case["outcome"] for case in account["cases"].values()]
+        by_cases = code == CASES_FAILED and "failed" in outcomes
+        if code not in (0, NOTHING_COLLECTED) and not by_cases:
+            tally.codes.append(code)
         tally.cases |= account["cases"]
         for lane, count in account["collected"].items():
             tally.collected[lane] = max(count, tally.collected.get(lane, 0))
@@ -252,12 +278,14 @@ def table(tally: Tally) -> list[str]:
 
 
 def failed(tally: Tally) -> list[str]:
-    """Two lines for each failed case: at the end of the output, as a log may be cut at its head."""
+    """Two lines for each case that failed, be it the first time alone; at the end of the output, as
+    a log may be cut at its head."""
     lines = []
     for name, case in tally.cases.items():
-        if case["outcome"] == "failed":
+        if case["outcome"] == "failed" or case.get("passed") == "alone":
+            word = "failed" if case["outcome"] == "failed" else "failed beside others, passed alone"
             first = case.get("error", "").strip().split("\n", 1)[0]
-            lines += [f"failed: {name}", f"        {first[:ERROR_CHARACTERS]}"]
+            lines += [f"{word}: {name}", f"        {first[:ERROR_CHARACTERS]}"]
     return lines
 
 
@@ -281,6 +309,8 @@ def run_all(parts: Sequence[Sequence[Part]], folder: Path, more: Sequence[str]) 
         for phase in parts:
             if not runner.signalled:
                 runner.run(phase, tally)
+        if not runner.signalled:
+            runner.run_again(tally)
     finally:
         for number, handler in before:
             signal.signal(number, handler)
@@ -289,9 +319,10 @@ def run_all(parts: Sequence[Sequence[Part]], folder: Path, more: Sequence[str]) 
     if runner.signalled:
         say(f"interrupted by {signal.Signals(runner.signalled).name}")
         return 128 + runner.signalled
-    failures = [code for code in tally.codes if code not in (0, NOTHING_COLLECTED)]
-    if failures:
-        return failures[0]
+    if tally.codes:
+        return tally.codes[0]
+    if tally.failed():
+        return CASES_FAILED
     # With the caller's own arguments, cases are left out on purpose.
     missing = [] if more else lost(tally, [lane for one in tally.phases for lane in one.lanes])
     for line in missing:

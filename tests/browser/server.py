@@ -22,6 +22,8 @@ from tests.browser.scenes import SCENES, Scene
 
 PATIENCE_S = 3600.0
 """A server that its test has forgotten ends by itself."""
+SLOW_S = 60.0
+"""A browser that is traced, beside other lanes, took nothing for over 5 s and was dropped."""
 
 
 def dated(report: CycleReport, wall_s: float, cycle: int, now_s: float) -> CycleReport:
@@ -34,7 +36,7 @@ def dated(report: CycleReport, wall_s: float, cycle: int, now_s: float) -> Cycle
 def serve(scene: Scene, port: int, folder: Path, period_s: float) -> None:
     """Publish what was before, then a cycle each period."""
     source = scene.source
-    source.stream = Stream(f"run{os.getpid()}")
+    source.stream = Stream(f"run{os.getpid()}", slow_s=SLOW_S)
     server = ApiServer(source, folder, listen=("127.0.0.1", port))
     began_s, first = time.time(), len(scene.before)
 

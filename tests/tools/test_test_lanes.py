@@ -19,6 +19,16 @@ from tools.test_lanes import Part, Phase, Runner, Tally, lost, table
 
 PASSES = "def test_it(): pass"
 FAILS = "def test_it(): assert False"
+FAILS_ONCE = """
+from pathlib import Path
+
+def test_it():
+    begun = Path(__file__).with_suffix(".begun")
+    before = begun.exists()
+    begun.touch()
+    assert before, "busy"
+"""
+ENDS = "import os\n\ndef test_it(): os._exit(1)"
 
 
 def case(lane: str, outcome: str = "passed", **more: float) -> dict[str, Any]:
@@ -109,16 +119,11 @@ def play(folder: Path, monkeypatch: pytest.MonkeyPatch, **files: str) -> int:
     for name, text in files.items():
         (folder / f"test_{name}.py").write_text(text, encoding="utf-8")
 
-    def command(part: Part, account: Path, more: object) -> list[str]:
-        words = [
-            "-p",
-            "tests.accounting",
-            f"--account={account}",
-            "-c",
-            str(ROOT / "pyproject.toml"),
-        ]
-        file = str(folder / f"test_{part.name}.py")
-        return [sys.executable, "-m", "pytest", "-p", "tests.conftest", *words, file]
+    def command(part: Part, account: Path, more: list[str]) -> list[str]:
+        words = ["-p", "tests.accounting", f"--account={account}", f"--rootdir={folder}"]
+        words += ["-c", str(ROOT / "pyproject.toml")]
+        given = [str(folder / one) for one in more or [f"test_{part.name}.py"]]
+        return [sys.executable, "-m", "pytest", "-p", "tests.conftest", *words, *given]
 
     monkeypatch.setattr(test_lanes, "command_of", command)
     parts = [Part(name, ("unit",), 0) for name in files]
@@ -134,7 +139,36 @@ def test_one_failure_in_any_part_is_the_exit_code(
     told = capfd.readouterr().out
     assert "two     | " in told
     assert "processes of the tests" in told
-    assert "failed: ::test_it\n        assert False\n" in told.split("processes of the tests")[-1]
+    assert "again   | " in told
+    end = told.split("processes of the tests")[-1]
+    assert "\nfailed: test_two.py::test_it\n        assert False\n" in end
+
+
+@pytest.mark.process
+def test_a_case_that_passes_alone_is_named_with_its_first_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert play(tmp_path, monkeypatch, two=FAILS_ONCE) == 0
+    end = capfd.readouterr().out.split("processes of the tests")[-1]
+    told = (
+        "failed beside others, passed alone: test_two.py::test_it\n        AssertionError: busy\n"
+    )
+    assert told in end
+    assert play(tmp_path, monkeypatch, three=FAILS_ONCE, four=FAILS) == 1
+    end = capfd.readouterr().out.split("processes of the tests")[-1]
+    assert "passed alone: test_three.py::test_it" in end
+    assert "\nfailed: test_four.py::test_it" in end
+
+
+@pytest.mark.process
+def test_many_failures_or_an_end_without_an_account_are_not_run_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    many = {f"case{number}": FAILS_ONCE for number in range(test_lanes.AGAIN_MAX + 1)}
+    assert play(tmp_path, monkeypatch, **many) == 1
+    assert "again   | " not in capfd.readouterr().out
+    assert play(tmp_path, monkeypatch, ends=ENDS, once=FAILS_ONCE) == 1
+    assert "again   | " not in capfd.readouterr().out
 
 
 @pytest.mark.process
