@@ -279,9 +279,9 @@ def _exactly(answer: BinaryIO, size: int) -> bytes:
 
 def _start(run_dir: Path) -> str:
     """The command that starts a daemon there: a unit's is in the default directory."""
-    from dlsched.config.settings_file import RUN_DIR
+    from dlsched.config.settings_file import RUN_DIR, UNIT
 
-    unit = run_dir == RUN_DIR and any((one / "dlsched.service").exists() for one in _UNITS)
+    unit = run_dir == RUN_DIR and any((one / UNIT).exists() for one in _UNITS)
     return "systemctl start dlsched" if unit else "dlsched run"
 
 

@@ -190,4 +190,5 @@ def stop(job: str, config: Path | None, run_dir: Path | None) -> None:
       dlsched stop face-unlock
     """
     options.daemon(config, run_dir).stop(job)
-    say(f"{job}: its container is being stopped; `dlsched submit --start FILE` starts it again")
+    lifts = "`dlsched submit --start FILE` or a changed file"
+    say(f"{job}: its container is being stopped; {lifts} starts it again")

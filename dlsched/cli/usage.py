@@ -85,7 +85,7 @@ def _read(journal: Path, since_s: float, by: Literal["user", "job"]) -> UsageSta
     # The last cycle is of this range too.
     to_s = 1.0 + ((wall_s(last.wall_time) or 0.0) if last is not None else 0.0)
     from_s = max(to_s - since_s, 0.0)
-    return usage_status(read_usage(journals.file(journal), from_s, to_s), by, from_s, to_s)
+    return usage_status(read_usage(reader.path, from_s, to_s), by, from_s, to_s)
 
 
 def _show(found: UsageStatus) -> None:

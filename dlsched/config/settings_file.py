@@ -20,6 +20,9 @@ PRESETS_DIR = Path("/etc/dlsched/presets.d")
 RUN_DIR = Path("/run/dlsched")
 """The default of the setting `run_dir`."""
 
+UNIT = "dlsched.service"
+"""The systemd unit of the daemon."""
+
 
 def settings_document(file: Path | None) -> Document:
     """The file, or the default one if it exists; raises SettingsError if it cannot be read."""

@@ -16,7 +16,7 @@ from dlsched.estimate.effect import Effect
 from dlsched.model.cycle import CycleReport
 from dlsched.model.errors import DlschedError, NotOurs
 from dlsched.model.spec import LatencyTarget
-from dlsched.model.state import Ended, JobState, JobView
+from dlsched.model.state import STOPPED_BY_COMMAND, Ended, JobState, JobView
 from dlsched.runtime.docker import DockerRuntime
 from dlsched.runtime.docker.identity.commands import AdoptionCommands
 from dlsched.store.journal.changes import Change
@@ -111,7 +111,7 @@ class AgentSource:
             name=job,
             digest=view.spec.digest,
             kind="stopped",
-            detail="stopped by command; `dlsched submit --start` lifts it",
+            detail=STOPPED_BY_COMMAND,
             wall_time=self._wall_time(),
             attained_core_s=view.attained_core_s,
         )

@@ -107,6 +107,9 @@ class Usage:
     """Sum over all of its GPUs."""
 
 
+STOPPED_BY_COMMAND = "stopped by command; `dlsched submit --start` or a changed file lifts it"
+
+
 @dataclass(frozen=True, slots=True)
 class Ended:
     """Durable record of a job's end, valid while its spec has this digest."""

@@ -36,7 +36,7 @@ from typing import Literal
 
 from dlsched.model.facts import Begun, ContainerFact, ContainerState, OperationKind
 from dlsched.model.spec import JobSpec
-from dlsched.model.state import Ended, JobState
+from dlsched.model.state import STOPPED_BY_COMMAND, Ended, JobState
 
 Call = Literal["start", "remove", "record"]
 
@@ -114,7 +114,7 @@ def _leaving(fact: ContainerFact | None, reason: str) -> Lifecycle:
 
 def _ended(fact: ContainerFact | None, ended: Ended) -> Lifecycle:
     if ended.kind == "stopped":
-        reason = ended.detail or "stopped by command; `dlsched submit --start` lifts it"
+        reason = ended.detail or STOPPED_BY_COMMAND
         leaving = _leaving(fact, reason)
         return leaving if fact is not None else Lifecycle(JobState.STOPPED, reason)
     return Lifecycle(JobState(ended.kind), ended.detail)

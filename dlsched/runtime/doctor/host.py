@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from dlsched.config.settings_file import UNIT
 from dlsched.control.ledger.cpu import divide_cpu
 from dlsched.runtime.cgroup.read import PROC, hierarchies
 from dlsched.runtime.doctor.finding import Finding
@@ -19,7 +20,6 @@ from dlsched.runtime.host import CPUS, physical_cores, threads
 
 CLOCK_SOURCE = Path("/sys/devices/system/clocksource/clocksource0/current_clocksource")
 SYSTEMD = Path("/run/systemd/system")
-UNIT = "dlsched.service"
 
 JUMP_S = 0.05
 DESCRIPTORS_A_JOB = 16

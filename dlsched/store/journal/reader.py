@@ -48,7 +48,7 @@ class JournalReader(AbstractContextManager["JournalReader"]):
 
     def __init__(self, path: Path) -> None:
         self.problem: str | None = None
-        self._path = path
+        self.path = path
         self._connection: sqlite3.Connection | None = None
         try:
             self._connection = open_for_reading(path)
@@ -342,4 +342,4 @@ class JournalReader(AbstractContextManager["JournalReader"]):
 
     def _note(self, problem: str) -> None:
         """Keep the first problem: later ones follow from it."""
-        self.problem = self.problem or f"{self._path}: {problem}"
+        self.problem = self.problem or f"{self.path}: {problem}"
