@@ -283,9 +283,11 @@ def failed(tally: Tally) -> list[str]:
     lines = []
     for name, case in tally.cases.items():
         if case["outcome"] == "failed" or case.get("passed") == "alone":
-            word = "failed" if case["outcome"] == "failed" else "failed beside others, passed alone"
+            ended = (
+                "failed" if case["outcome"] == "failed" else "failed beside others, passed alone"
+            )
             first = case.get("error", "").strip().split("\n", 1)[0]
-            lines += [f"{word}: {name}", f"        {first[:ERROR_CHARACTERS]}"]
+            lines += [f"{ended}: {name}", f"        {first[:ERROR_CHARACTERS]}"]
     return lines
 
 

@@ -40,6 +40,10 @@ RANGE_MAX_S = 366 * DAY_S
 """Longer than any journal is kept."""
 READ_MAX_S = 30.0
 """Time after which reading is given up."""
+TURN_MAX_S = 5.0
+"""How long an asker waits for the one before; with READ_MAX_S within what clients wait."""
+_POLL_S = 0.05
+"""Too short for people to notice."""
 NAMES_MAX = 20
 """Names in the line on a job that is not known."""
 JOBS_MAX = 256
@@ -61,12 +65,9 @@ class OneReading:
         self, request: Request, read: Callable[[Callable[[], bool]], bytes]
     ) -> bytes | None:
         """What `read` returns, in a thread; None: the asker has gone. `read` must end soon after
-        its argument is true. Raises what it raises, and HTTPException when it is busy or takes too
-        long."""
-        if self._busy:
-            detail = "the journal is being read already, for one at a time: ask again in a second"
-            raise HTTPException(HTTPStatus.SERVICE_UNAVAILABLE, detail)
-        self._busy = True
+        its argument is true. Raises what it raises, and HTTPException when the one before or this
+        one takes too long."""
+        await self._take_turn()
         stop = threading.Event()
         work = asyncio.ensure_future(run_in_threadpool(read, stop.is_set))
         work.add_done_callback(self._free)
@@ -84,6 +85,16 @@ class OneReading:
         finally:
             stop.set()
             gone.cancel()
+
+    async def _take_turn(self) -> None:
+        try:
+            async with asyncio.timeout(TURN_MAX_S):
+                while self._busy:
+                    await asyncio.sleep(_POLL_S)
+        except TimeoutError:
+            detail = "the journal is being read already, for one at a time: ask again in a second"
+            raise HTTPException(HTTPStatus.SERVICE_UNAVAILABLE, detail) from None
+        self._busy = True
 
     def _free(self, work: asyncio.Future[bytes]) -> None:
         self._busy = False

@@ -17,7 +17,7 @@ from starlette.datastructures import QueryParams
 from starlette.exceptions import HTTPException
 
 from dlsched.api.client import Daemon
-from dlsched.api.history import asked_range, asked_usage
+from dlsched.api.history import OneReading, asked_range, asked_usage
 from dlsched.api.history_schema import History
 from dlsched.api.reading import read
 from dlsched.api.server import ApiServer
@@ -244,9 +244,32 @@ class Held:
         return read_curves(self._source.journal, asked, stopped)
 
 
-def test_a_second_reader_is_refused_and_the_rest_is_answered(
-    source: FakeSource, server: ApiServer, daemon: Daemon
+def test_a_second_reader_waits_for_its_turn(
+    source: FakeSource, daemon: Daemon, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    begun, take_turn = threading.Semaphore(0), OneReading._take_turn
+
+    async def counted(self: OneReading) -> None:
+        begun.release()
+        await take_turn(self)
+
+    monkeypatch.setattr(OneReading, "_take_turn", counted)
+    held = Held(source)
+    found: list[dict[str, Any]] = []
+    readers = [threading.Thread(target=lambda: found.append(asked(daemon, ""))) for _ in range(2)]
+    for one in readers:
+        one.start()
+        assert begun.acquire(timeout=60)
+    held.go.set()
+    for one in readers:
+        one.join(60)
+    assert [set(one["jobs"]) for one in found] == [{"alpha", "beta"}] * 2
+
+
+def test_a_reader_who_waits_too_long_is_refused_and_the_rest_is_answered(
+    source: FakeSource, server: ApiServer, daemon: Daemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dlsched.api.history.TURN_MAX_S", 0.2)
     held = Held(source)
     found: list[dict[str, Any]] = []
     first = threading.Thread(target=lambda: found.append(asked(daemon, "")))
