@@ -48,6 +48,8 @@ class Part:
     name: str
     lanes: tuple[str, ...]
     workers: int
+    cases: tuple[str, ...] = ()
+    """Those alone; empty: all of its lanes."""
 
 
 UNITS = Part("units", ("unit", "process"), 2)
@@ -128,7 +130,7 @@ def command_of(part: Part, account: Path, more: Sequence[str]) -> list[str]:
         # By file, since cases of a module share expensive fixtures, in the files' order. Groups by
         # marker have no effect: pytest-xdist 3.8 cannot change the node ids of pytest 9.2.
         command += ["-n", str(part.workers), "--dist", "loadfile", "--no-loadscope-reorder"]
-    return [*command, *more]
+    return [*command, *part.cases, *more]
 
 
 class Runner:
@@ -170,12 +172,12 @@ class Runner:
         if self._more or tally.codes or not 0 < len(before) <= AGAIN_MAX:
             return
         say(f"again, alone: {', '.join(before)}")
-        self._more, second = list(before), Tally()
-        self.run([Part("again", tuple({one["lane"] for one in before.values()}), 0)], second)
+        lanes, second = tuple({one["lane"] for one in before.values()}), Tally()
+        self.run([Part("again", lanes, 0, tuple(before))], second)
         tally.codes += second.codes
         for name, first in before.items():
             if second.cases.get(name, first)["outcome"] == "passed":
-                tally.cases[name] = {**first, "outcome": "passed", "passed": "alone"}
+                first["outcome"] = "passed"
 
     def pass_on(self, number: int, _frame: Optional[FrameType]) -> None:
         """End every part."""
@@ -282,11 +284,10 @@ def failed(tally: Tally) -> list[str]:
     a log may be cut at its head."""
     lines = []
     for name, case in tally.cases.items():
-        if case["outcome"] == "failed" or case.get("passed") == "alone":
-            ended = (
-                "failed" if case["outcome"] == "failed" else "failed beside others, passed alone"
-            )
-            first = case.get("error", "").strip().split("\n", 1)[0]
+        if (error := case.get("error")) is not None:
+            passed = case["outcome"] != "failed"
+            ended = "failed beside others, passed alone" if passed else "failed"
+            first = error.strip().split("\n", 1)[0]
             lines += [f"{ended}: {name}", f"        {first[:ERROR_CHARACTERS]}"]
     return lines
 

@@ -119,10 +119,10 @@ def play(folder: Path, monkeypatch: pytest.MonkeyPatch, **files: str) -> int:
     for name, text in files.items():
         (folder / f"test_{name}.py").write_text(text, encoding="utf-8")
 
-    def command(part: Part, account: Path, more: list[str]) -> list[str]:
+    def command(part: Part, account: Path, more: object) -> list[str]:
         words = ["-p", "tests.accounting", f"--account={account}", f"--rootdir={folder}"]
         words += ["-c", str(ROOT / "pyproject.toml")]
-        given = [str(folder / one) for one in more or [f"test_{part.name}.py"]]
+        given = [str(folder / one) for one in part.cases or [f"test_{part.name}.py"]]
         return [sys.executable, "-m", "pytest", "-p", "tests.conftest", *words, *given]
 
     monkeypatch.setattr(test_lanes, "command_of", command)
