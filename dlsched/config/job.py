@@ -33,6 +33,7 @@ from dlsched.config.job_schema import (  # fmt: skip
 from dlsched.config.job_values import RESERVED_VARIABLE, Pairs
 from dlsched.config.metrics.loading import package_presets
 from dlsched.config.metrics.resolving import Contradiction, Presets, check_target
+from dlsched.config.text import judged_alone
 from dlsched.config.yaml import Document, Scalar, load_document
 from dlsched.config.yaml import Path as Place
 from dlsched.model.errors import Problem, SpecError
@@ -82,6 +83,17 @@ def parse_spec(
     `refusals` finds where the job asks for what its owner may not have; `presets` None means those
     of the package. Raises SpecError with all problems, in the order of the file.
     """
+    with judged_alone(file, SpecError):
+        return _parsed(text, file, read_file, refusals, presets or package_presets())
+
+
+def _parsed(
+    text: str,
+    file: str,
+    read_file: Callable[[str], str] | None,
+    refusals: Callable[[JobSpec], Iterable[tuple[Place, str]]],
+    presets: Presets,
+) -> JobSpec:
     source = load_document(text, file, meanings=_COMPOSES, flags=FLAGS)
     try:
         keys = validate(source, _ADAPTER, known_keys, SpecError, null_ok=False, elsewhere=COMPOSES)
@@ -98,7 +110,7 @@ def parse_spec(
         checkpoint=_checkpoint(keys),
         failover=keys.failover,
         nodes=_pairs(keys.nodes, "nodes", finding),
-        sources=_sources(keys, presets or package_presets(), finding),
+        sources=_sources(keys, presets, finding),
     )
     try:
         check_target(spec.sources, spec.target)

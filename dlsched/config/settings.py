@@ -30,6 +30,7 @@ from dlsched.config.setting_values import (
     tls_files,
 )
 from dlsched.config.settings_file import PRESETS_DIR, RUN_DIR, settings_document
+from dlsched.config.text import judged_alone
 from dlsched.config.users import EVERYONE, Rules, is_under, uid_of
 from dlsched.config.yaml import Document, Value, dotted, load_document, read_plain
 from dlsched.config.yaml import Path as Place
@@ -257,9 +258,10 @@ def load_settings(
         if value is not None:
             option = "--" + name.replace(".", "-").replace("_", "-")
             document = document.overlaid(place, _from_option(place, value), option)
-    settings = validate(document, _ADAPTER, _known_keys, SettingsError)
-    if crossed := tuple(_crossing(document, settings)):
-        raise SettingsError(crossed)
+    with judged_alone(document.file, SettingsError):
+        settings = validate(document, _ADAPTER, _known_keys, SettingsError)
+        if crossed := tuple(_crossing(document, settings)):
+            raise SettingsError(crossed)
     return settings
 
 

@@ -2,12 +2,31 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-from dlsched.model.errors import FileError, Problem
+from dlsched.model.errors import DlschedError, FileError, Problem, unexpected
 from dlsched.model.units import render_bytes
 
+log = logging.getLogger(__name__)
+
 SIZE_MAX_BYTES = 256 * 1024
+
+
+@contextmanager
+def judged_alone(file: str, wrong: type[FileError]) -> Iterator[None]:
+    """Makes an unexpected error a problem of this file, so that one file never stops the
+    others. Deliberate errors and OSError pass."""
+    try:
+        yield
+    except (DlschedError, OSError):
+        raise
+    except Exception as error:
+        log.debug("%s: the reader failed", file, exc_info=True)
+        what = f"cannot be read, by a fault of dlsched ({unexpected(error)}): please report it"
+        raise wrong((Problem(file, 0, 0, "", what),)) from error
 
 
 def too_long(file: str, size_max_bytes: int) -> Problem:

@@ -14,7 +14,7 @@ from types import MappingProxyType
 import yaml
 
 from dlsched.config.text import SIZE_MAX_BYTES, too_long
-from dlsched.model.errors import Problem
+from dlsched.model.errors import Problem, unexpected
 from dlsched.model.units import shown
 
 _BOOLEANS = {"true": True, "True": True, "TRUE": True}
@@ -35,6 +35,8 @@ _TRAPS = (
     (re.compile(r"[-+]?\.(?:inf|Inf|INF|nan|NaN|NAN)"), "is no number that can be meant"),
     (re.compile(r"=|<<"), "is an operator of YAML"),
 )
+_SURROGATE = re.compile("[\ud800-\udfff]")
+"""What an escape can make, but no file, journal or socket can hold."""
 _TRUTH = {"is true": "true", "is false": "false"}
 
 
@@ -89,6 +91,8 @@ def _remedy(text: str, why: str, is_flag: bool | None) -> str:
 
 DEPTH_MAX = 16
 NODES_MAX = 5000
+ANCHOR_SHOWN = 40
+"""Characters of an anchor's name in a message."""
 
 Path = tuple[str | int, ...]
 Mark = tuple[int, int]
@@ -209,7 +213,7 @@ class _Reading:
     def document(self) -> Document:
         value: Value = None
         try:
-            value = self._whole(yaml.parse(self._text, Loader=yaml.SafeLoader))
+            value = self._whole(self._events())
         except _Refused as refused:
             self._problems.append(
                 Problem(self._file, *refused.mark, dotted(refused.path), refused.what)
@@ -222,6 +226,21 @@ class _Reading:
             self._file, value, tuple(self._problems), self._keys, self._values,
             frozenset(self._spoiled), frozenset(self._empty),
         )  # fmt: skip
+
+    def _events(self) -> Iterator[yaml.Event]:
+        """The parser's events. PyYAML converts some escapes and version numbers unchecked, and then
+        raises other errors than YAMLError: those are refused at the place that it had reached."""
+        loader = yaml.SafeLoader(self._text)
+        try:
+            while loader.check_event():
+                yield loader.get_event()  # type: ignore[no-untyped-call]
+        except yaml.YAMLError:
+            raise
+        except Exception as error:
+            what = f"cannot be read as YAML from here on ({unexpected(error)})"
+            raise _Refused((loader.line + 1, loader.column + 1), what) from error
+        finally:
+            loader.dispose()
 
     def _whole(self, events: Iterator[yaml.Event]) -> Value:
         value: Value = None
@@ -246,14 +265,19 @@ class _Reading:
         if len(path) > DEPTH_MAX:
             raise _Refused(_mark(event), f"nested deeper than {DEPTH_MAX} levels")
         if isinstance(event, yaml.AliasEvent):
-            self._spoil(path, f"the alias *{event.anchor} is not supported: write the value out")
+            name = str(event.anchor)[:ANCHOR_SHOWN]
+            self._spoil(path, f"the alias *{name} is not supported: write the value out")
             return None
         if isinstance(event, yaml.NodeEvent) and event.anchor is not None:
-            self._spoil(path, f"the anchor &{event.anchor} is not supported: leave it out")
+            name = event.anchor[:ANCHOR_SHOWN]
+            self._spoil(path, f"the anchor &{name} is not supported: leave it out")
         tag = getattr(event, "tag", None)
         if tag is not None:
             self._spoil(path, f"the tag {shown(tag)} is not supported: quote text, and no more")
         if isinstance(event, yaml.ScalarEvent):
+            if _SURROGATE.search(event.value):
+                self._spoil(path, "holds half of a character (a surrogate), which no text may")
+                return None
             return self._scalar(event, path)
         if isinstance(event, yaml.SequenceStartEvent):
             items: list[Value] = []
@@ -274,6 +298,9 @@ class _Reading:
                 continue
             key = self._key(key_event, path)
             inner = (*path, key)
+            if _SURROGATE.search(key):
+                what = "a key holds half of a character (a surrogate), which no text may"
+                raise _Refused(_mark(key_event), what, path)
             if key in mapping:
                 first = self._keys[inner]
                 self._spoil(inner, f"the key was already given in line {first[0]}", key_event)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import ParamSpec, TypeVar
 
 from dlsched.control.cycle_log import CycleLog
@@ -68,6 +69,17 @@ class Controller:
         self._advance(now_s)
         shadow = self._ask_shadow(state)  # last, so that it delays no limit of this cycle
         return self._publish(state, answer, approved, outcomes, hooks, shadow)
+
+    def failed(self, alarm: Alarm) -> CycleReport | None:
+        """Show the alarm of a cycle that raised, in the report of the last one that did not, which
+        is returned; None: there is none yet."""
+        if self.last_report is None:
+            return None
+        others = (one for one in self.last_report.raised if one.source != alarm.source)
+        raised = (*others, alarm)
+        texts = tuple(one.text for one in raised)
+        self.last_report = replace(self.last_report, raised=raised, alarms=texts)
+        return self.last_report
 
     def use(
         self, policy: NamedPolicy, options: GuardOptions, shadow: NamedPolicy | None = None

@@ -34,6 +34,7 @@ from dlsched.control.ports import Clock, Ports, Wake
 from dlsched.daemon import logs
 from dlsched.daemon.cluster_agent import ClusterPart, certificates_of
 from dlsched.daemon.deliveries import Deliveries
+from dlsched.daemon.failed_cycles import FailedCycles
 from dlsched.daemon.first_start import FirstStart
 from dlsched.daemon.give_back import Release
 from dlsched.daemon.hook import Hook
@@ -91,6 +92,7 @@ class Agent:
         self._dry_run = dry_run
         self._notes = notes
         self._began = False
+        self._failures = FailedCycles()
         self._stopping = self._reloading = False
         self._notify = Notify(os.environ)
         policy, shadow = policies_of(settings)
@@ -213,7 +215,10 @@ class Agent:
             if self._reloading:
                 self._reloading = False
                 self._notify.reloading()
-                self._reload(reload)
+                try:
+                    self._reload(reload)
+                except Exception:
+                    log.exception("not all settings were read again: restart dlsched to be sure")
             self.cycle()
             due_s = began_s + self._settings.period_s
             if self._inbox.next_s is not None:
@@ -221,15 +226,36 @@ class Agent:
             self._sleep(began_s, due_s)
         self._notify.stopping()
 
-    def cycle(self) -> CycleReport:
-        """Run one cycle, with the release, API and systemd steps around it."""
-        self._runtime.read_from(job.spec for job in self._jobs())
-        self._see_to_release()
-        report = self._controller.run_once()
-        self._api.keep()
+    def cycle(self) -> CycleReport | None:
+        """Run one cycle, with the release, API and systemd steps around it. None: it failed, which
+        ends nothing: limits stay, and the next cycle runs as usual."""
+        try:
+            self._runtime.read_from(job.spec for job in self._jobs())
+            self._see_to_release()
+            report = self._controller.run_once()
+            self._api.keep()
+        except Exception as error:  # noqa: BLE001  no daemon would be left to adapt limits
+            self._failed(error)
+            return None
+        self._failures.succeeded()
         self._notify.ready()
         self._notify.status(_in_one_line(report))
         return report
+
+    def _failed(self, error: Exception) -> None:
+        """Show a cycle's failure; after several in a row, give all limits back."""
+        gives_back = self._failures.failed(error)
+        alarm = self._failures.alarm()
+        try:
+            if gives_back:
+                self._runtime.hold(self._failures.hold)
+                self._give_back()
+            if alarm is not None and (report := self._controller.failed(alarm)) is not None:
+                self._totals.show(report)
+        except Exception:
+            log.exception("after a failed control cycle")
+        self._notify.ready()
+        self._notify.status(f"a control cycle failed: {alarm}")
 
     def close(self) -> None:
         """Give limits back, leave containers running, and complete the journal."""
@@ -239,14 +265,17 @@ class Agent:
             self._cluster.stop()
         self._watch.stop()
         self._deliveries.close()
-        for back in self._runtime.release(self._ceilings()):
-            if back.failure is not None:
-                log.warning("%s: its limits are not given back: %s", back.job, back.failure)
+        self._give_back()
         self._runtime.close()
         self.journal.close()
         if self._began:
             own = "" if self._dry_run else " under their own limits"
             log.info("ended; containers run on%s", own)
+
+    def _give_back(self) -> None:
+        for back in self._runtime.release(self._ceilings()):
+            if back.failure is not None:
+                log.warning("%s: its limits are not given back: %s", back.job, back.failure)
 
     def _sleep(self, began_s: float, due_s: float) -> None:
         """Sleep until the cycle is due or a wake; a burst of events counts as one wake. The
@@ -273,7 +302,7 @@ class Agent:
             managed = {job.container_id for job in self._jobs() if job.container_id is not None}
             self._runtime.expect(self._ceilings(), managed)
         self._release.answer(lambda: self._runtime.release(self._ceilings()))
-        self._runtime.hold(self._release.why)
+        self._runtime.hold(self._release.why or self._failures.hold)
 
     def _ceilings(self) -> dict[str, float | None]:
         """Ceilings in the specs, by job, except for jobs whose file cannot be read."""
@@ -307,7 +336,9 @@ class Agent:
             ("journal", AlarmKey.JOURNAL_FAILED, self.journal.problem()),
             ("api", AlarmKey.API_DOWN, self._api.problem),
         )
+        failed = self._failures.alarm()
         return (
+            *(() if failed is None else (failed,)),
             *self._records.alarms(),
             *self._claims.alarms,
             *self._runtime.alarms(),
@@ -329,6 +360,7 @@ class Agent:
 
     def _reload(self, reload: Reload | None) -> None:
         """Apply new settings that can change at run time. On an error the old ones stay."""
+        self._failures.forget()
         if not self._dry_run:
             with suppress(OSError):  # the alarm stays, and says that nothing is changed
                 self._release.resume()

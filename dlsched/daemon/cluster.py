@@ -20,7 +20,7 @@ from dlsched.cluster.core.decider import ClusterDecider
 from dlsched.cluster.core.ledger import ClusterLedger
 from dlsched.cluster.core.registry import load
 from dlsched.cluster.journal import FILE_NAME, RoundJournal
-from dlsched.cluster.round_report import RoundReport
+from dlsched.cluster.round_report import PAUSE_S, RoundReport
 from dlsched.cluster.rounds import RoundLog, asked, changes, nodes
 from dlsched.cluster.shadowing import Shadowing
 from dlsched.cluster.status import SCHEMA_VERSION, status_file, write_status
@@ -31,7 +31,7 @@ from dlsched.config.metrics.loading import load_presets
 from dlsched.config.settings import ClusterSettings, Settings
 from dlsched.daemon import logs
 from dlsched.daemon.systemd import Notify
-from dlsched.model.errors import AlreadyRunning, CannotStart
+from dlsched.model.errors import AlreadyRunning, CannotStart, unexpected
 from dlsched.model.units import counted
 from dlsched.runtime.clock import SystemClock
 from dlsched.runtime.doctor.host import folder
@@ -137,7 +137,23 @@ class ClusterLoop:
         self._journal.close()
 
     def step(self) -> float:
-        """One scan of the folder and one round; returns the seconds until the next."""
+        """One scan of the folder and one round; returns the seconds until the next. One that raises
+        ends nothing: jobs stay as they are, an alarm says so, and the next one runs as usual."""
+        try:
+            next_s = self._step()
+        except Exception as error:
+            alarm = f"a round failed, by a fault of dlsched: {unexpected(error)}"
+            if alarm not in self._status.alarms:
+                log.critical("%s", alarm, exc_info=error)
+            now, alarms = self._clock.wall_time(), (alarm, *self._status.alarms)
+            self._status = replace(
+                self._status, written_at=now, alarms=_bounded(list(dict.fromkeys(alarms)))
+            )
+            next_s = PAUSE_S
+        self._write_status()
+        return next_s
+
+    def _step(self) -> float:
         began_s = self._clock.now_s()
         scanned = self._folder.scan(began_s)
         self._log_folder(scanned)
@@ -152,6 +168,12 @@ class ClusterLoop:
         self._lead(report.snapshot is not None, report)
         self._status = self._next_status(report, scanned)
         self._log_problems(report)
+        next_s = report.next_s
+        if scanned.next_s is not None:
+            next_s = min(next_s, max(scanned.next_s - began_s, 0.0))
+        return next_s
+
+    def _write_status(self) -> None:
         try:
             write_status(self._settings.run_dir, self._status)
             self._unwritten = ""
@@ -159,10 +181,6 @@ class ClusterLoop:
             if str(error) != self._unwritten:
                 log.warning("the status cannot be written: %s", error)
             self._unwritten = str(error)
-        next_s = report.next_s
-        if scanned.next_s is not None:
-            next_s = min(next_s, max(scanned.next_s - began_s, 0.0))
-        return next_s
 
     # ------------------------------------------------------------------ log
 

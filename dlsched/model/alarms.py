@@ -156,6 +156,16 @@ class AlarmKey(StrEnum):
         "The policy failed three times in a row. Ceilings are given back, as without dlsched.",
         "Correct the policy, or set another one, and reload (SIGHUP).",
     )
+    CYCLE_FAILED = (
+        "cycle-failed",
+        "A control cycle failed, by a fault of dlsched. Limits stay as they are.",
+        "The next cycle runs as usual. Report the log's traceback.",
+    )
+    OBSERVES_ONLY = (
+        "observes-only",
+        "Ten control cycles in a row failed. All limits are given back; dlsched only observes.",
+        "Report the log's traceback; `systemctl reload dlsched` (SIGHUP) lets it act again.",
+    )
     SHADOW_FAILED = (
         "shadow-failed",
         "The shadow policy failed. The acting policy is not affected.",

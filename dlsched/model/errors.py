@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from dlsched.model.units import plain_text
+
 
 @dataclass(frozen=True, slots=True)
 class Problem:
@@ -91,3 +93,14 @@ class NotOurs(DlschedError):
 
 class AdoptionRefused(DlschedError):
     """A container cannot be adopted or dropped, in one line; nothing has changed."""
+
+
+UNEXPECTED_CHARACTERS = 200
+"""Of an unexpected error's text in a message; the log's traceback has all of it."""
+
+
+def unexpected(error: BaseException) -> str:
+    """Kind and first line of an unexpected error, printable and bounded."""
+    text = plain_text((str(error).strip().splitlines() or [""])[0])[:UNEXPECTED_CHARACTERS]
+    kind = type(error).__name__
+    return f"{kind}: {text}" if text else kind

@@ -609,6 +609,18 @@ def test_any_text_is_parsed_or_refused(text: str) -> None:
     parse_or_refuse(LEAST + text)
 
 
+def test_a_reader_that_fails_is_a_problem_of_its_file() -> None:
+    def reader(_: str) -> str:
+        raise RuntimeError("a fault\nof ours")
+
+    with pytest.raises(SpecError) as wrong:
+        parse_spec(LEAST + "env_file: a.env\n", "f", reader)
+    (problem,) = wrong.value.problems
+    assert str(problem) == (
+        "f: cannot be read, by a fault of dlsched (RuntimeError: a fault): please report it"
+    )
+
+
 @given(st.dictionaries(KEYS, VALUES, max_size=6))
 def test_any_mapping_is_parsed_or_refused(tree: dict[str, Any]) -> None:
     parse_or_refuse(yaml.safe_dump({"name": "ab", "image": "a", **tree}, allow_unicode=True))

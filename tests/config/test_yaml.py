@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from random import Random
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.robustness.fuzzing.yaml_grammar import document
 from dlsched.config.text import SIZE_MAX_BYTES
 from dlsched.config.yaml import NODES_MAX, Document, Path, dotted, load_document
 
@@ -54,6 +56,18 @@ def test_what_two_readers_read_differently_is_refused(scalar: str, why: str) -> 
         ("a: 1\n---\nb: 2\n", "f:2:1: a second document: one document a file"),
         ("a:\n\t- b\n", "f:2:1: a tab: YAML indents with spaces only"),
         ("a: &x 1\n", "f:1:4: a: the anchor &x is not supported: leave it out"),
+        (
+            'a: 1\nb: "\\U00110000"\n',
+            "f:2:7: cannot be read as YAML from here on (ValueError",
+        ),
+        ('name: "\\UFFFFFFFF"\n', "f:1:10: cannot be read as YAML from here on (OverflowError: "),
+        (
+            f"%YAML 1.{'1' * 5000}\n--- a\n",
+            "f:1:9: cannot be read as YAML from here",
+        ),
+        ('a: "\\ud800"\n', "f:1:4: a: holds half of a character (a surrogate), which no text may"),
+        ('"\\udfff": 1\n', "f:1:1: a key holds half of a character (a surrogate), which no text"),
+        (f"a: *{'x' * 3000}\n", f"f:1:4: a: the alias *{'x' * 40} is not supported"),
         ("a: *x\n", "f:1:4: a: the alias *x is not supported: write the value out"),
         ("a: !!int '3'\n", "f:1:4: a: the tag 'tag:yaml.org,2002:int' is not supported"),
         ("? [a]\n: b\n", "f:1:3: a key must be text"),
@@ -178,3 +192,12 @@ def test_paths_are_written_as_people_do() -> None:
     assert dotted(("cpus", "min")) == "cpus.min"
     assert dotted(("labels", "a b")) == "labels.'a b'"
     assert dotted(()) == ""
+
+
+@given(st.randoms(use_true_random=False))
+def test_whatever_a_parser_makes_of_a_document_is_read_or_refused_with_a_place(rng: Random) -> None:
+    read = load_document(document(rng, ("a", "b")).decode("utf-8", "replace"), "f")
+    for problem in read.problems:
+        assert problem.line >= 1
+        assert str(problem).isprintable()
+        assert len(str(problem)) < 1000

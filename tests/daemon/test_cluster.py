@@ -316,6 +316,33 @@ def test_an_unreadable_submission_ends_nothing_and_is_reported(site: Site) -> No
     assert len(site.agents.orders) == 1
 
 
+def test_a_file_that_no_parser_expects_stops_no_other(site: Site) -> None:
+    (site.watch / "a.yaml").write_text(RESNET)
+    (site.watch / "b.yaml").write_text('name: "\\U00110000"\nimage: lab/resnet\n')
+    status = site.steps()
+    assert [(job.name, job.state) for job in status.jobs] == [("resnet", "running")]
+    assert [line[:34] for line in status.rejected] == ["b.yaml:1:10: cannot be read as YAM"]
+
+
+def test_a_round_that_raises_is_an_alarm_and_the_next_one_runs_as_usual(
+    site: Site, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    (site.watch / "a.yaml").write_text(RESNET)
+    before = site.steps()
+
+    def scan(_: float) -> None:
+        raise RuntimeError("a fault")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(site.loop._folder, "scan", scan)
+        failed = site.steps(2)
+    line = "a round failed, by a fault of dlsched: RuntimeError: a fault"
+    assert (failed.alarms, failed.jobs) == ((line,), before.jobs)
+    assert caplog.messages.count(line) == 1
+    assert len(site.agents.orders) == 1
+    assert site.steps(1).alarms == ()
+
+
 def test_a_follower_submits_and_says_who_leads(tmp_path: Path) -> None:
     leader = Site(tmp_path)
     follower = Site(tmp_path, "m2", leader.store)

@@ -36,6 +36,8 @@ else:
     with open(path, "w") as file:
         file.truncate(100 << 30)
 """
+UNEXPECTED = ('name: "\\U00110000"\n', 'name: "\\UFFFFFFFF"\n', f"%YAML 1.{'1' * 5000}\n--- a\n")
+"""What PyYAML raises other errors for than its own."""
 FLOOD = f"""
 import json, time
 claim = {{"count": 1, "sum": 0.05, "in_flight": 1_000_000, "oldest_s": 1e9}}
@@ -161,10 +163,13 @@ def test_a_folder_of_oddities_a_deleted_journal_and_broken_settings_stop_nothing
     (node.watch / "folder.yaml").mkdir()
     (node.watch / "link.yaml").symlink_to("/etc/passwd")
     node.watch.joinpath(os.fsdecode(b"caf\xe9\x1b[31m.yaml")).write_text("name: 3\n")
+    for number, text in enumerate(UNEXPECTED):
+        node.watch.joinpath(f"unexpected-{number}.yaml").write_text(text)
     node.drop("alpha", spec("alpha"))
     reaches(node, "alpha", "running")
-    wait_for(lambda: len(node.client.jobs()["rejected"]) >= 4, 30, "the others to be rejected")
-    assert len(node.client.jobs()["rejected"]) == 4
+    count = 4 + len(UNEXPECTED)
+    wait_for(lambda: len(node.client.jobs()["rejected"]) >= count, 30, "the others to be rejected")
+    assert len(node.client.jobs()["rejected"]) == count
 
     # The database last: once that is missing, the daemon removes what is left and makes another.
     for part in sorted(node.state_dir.glob("journal.db*"), reverse=True):

@@ -17,6 +17,7 @@ from random import Random
 
 from benchmarks.robustness.fuzzing.mutation import NUMBERS, TEXTS, mutated
 from benchmarks.robustness.fuzzing.trial import Broken, Target, told_line, told_lines
+from benchmarks.robustness.fuzzing.yaml_grammar import document
 from dlsched.api.status import plain
 from dlsched.config.inbox.files import Moved, read_job_file, stamp_at
 from dlsched.config.job import parse_spec
@@ -80,6 +81,10 @@ BLOCKS = tuple(
         "# a comment\n",
     )
 )
+KEYS = (
+    "name",
+    *sorted({block.decode().partition(":")[0] for block in BLOCKS} - {"x", "# a comment\n"}),
+)
 WORDS = tuple(
     word.encode()
     for word in (
@@ -118,6 +123,8 @@ def make(rng: Random) -> bytes:
         return rng.randbytes(rng.randrange(64))
     if kind < 0.05:
         return b"".join(rng.choice(WORDS) for _ in range(rng.randrange(1, 12)))
+    if kind < 0.15:
+        return rng.choice((b"", HEAD, HEAD)) + document(rng, KEYS)
     if kind < 0.30:
         blocks = [HEAD, *(_hurt(rng, block) for block in blocks[1:])]
         data = b"".join(blocks)

@@ -15,6 +15,7 @@ import yaml
 
 from benchmarks.robustness.fuzzing.mutation import NUMBERS, TEXTS, mutated
 from benchmarks.robustness.fuzzing.trial import Broken, Target, told_line, told_lines
+from benchmarks.robustness.fuzzing.yaml_grammar import document
 from dlsched.config.metrics.keys import MetricsKeys
 from dlsched.config.metrics.loading import PresetError, joined, package_presets, parse_presets
 from dlsched.config.metrics.resolving import Contradiction, Presets
@@ -52,6 +53,8 @@ def _files() -> tuple[bytes, ...]:
 
 def make(rng: Random) -> bytes:
     """One or two packaged presets, hurt."""
+    if rng.random() < 0.1:
+        return document(rng, ("vllm", "own", "base", "port", "name", "pattern", "where", "unit"))
     files = _files()
     data = rng.choice(files)
     if rng.random() < 0.2:

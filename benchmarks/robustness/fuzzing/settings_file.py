@@ -15,6 +15,7 @@ from random import Random
 
 from benchmarks.robustness.fuzzing.mutation import NUMBERS, TEXTS, mutated
 from benchmarks.robustness.fuzzing.trial import Target, told_line, told_lines
+from benchmarks.robustness.fuzzing.yaml_grammar import document
 from dlsched.config.settings import load_settings, setting_places, variable_name
 from dlsched.model.errors import PolicyError, SettingsError
 from dlsched.policies import registry
@@ -78,7 +79,9 @@ def make(rng: Random) -> bytes:
     kind = rng.random()
     if kind < 0.02:
         data = rng.randbytes(rng.randrange(64)).replace(_NEXT, b"")
-    elif kind < 0.10:
+    elif kind < 0.20:
+        data = document(rng, tuple(line.decode().partition(":")[0] for line in _LINES))
+    elif kind < 0.25:
         data = b"".join(lines)
     else:
         data = mutated(rng, b"".join(lines), _LINES, _WORDS)

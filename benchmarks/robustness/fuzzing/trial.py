@@ -61,6 +61,8 @@ def told_line(text: object) -> str:
     line = str(text)
     if not line:
         raise Broken("a problem is told with an empty line")
+    if "a fault of dlsched" in line:
+        raise Broken(f"a reader failed: {line}")
     if not line.isprintable():
         bad = next(char for char in line if not char.isprintable())
         raise Broken(f"a line tells the character U+{ord(bad):04X}: {line[:200]!a}")

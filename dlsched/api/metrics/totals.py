@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dlsched.api.histogram import Histogram
 from dlsched.control.cpu_account import Accountant, CpuAccount
@@ -94,6 +94,11 @@ class LoopTotals:
             engine_errors=dict(self._engine_errors),
             owner_cpu=self._owner_cpu,
         )
+
+    def show(self, report: CycleReport) -> None:
+        """Replace the last cycle's report by one with further alarms; counts nothing."""
+        if self.last is not None:
+            self.last = replace(self.last, report=report)
 
     def _count_cpu(self, report: CycleReport) -> None:
         snapshot = report.snapshot

@@ -16,7 +16,7 @@ from dlsched.config.fields import text, validate
 from dlsched.config.inbox.files import is_operators_alone
 from dlsched.config.metrics.keys import PRESET, MetricKeys, MetricsKeys
 from dlsched.config.metrics.resolving import Contradiction, Preset, Presets
-from dlsched.config.text import utf8_text
+from dlsched.config.text import judged_alone, utf8_text
 from dlsched.config.yaml import Document, load_document
 from dlsched.config.yaml import Path as Place
 from dlsched.model.errors import Problem, SettingsError
@@ -59,8 +59,9 @@ def parse_presets(content: bytes, file: str) -> tuple[Document, dict[str, Metric
     """The presets of one file, by name. Raises PresetError."""
     if len(content) > SIZE_MAX_BYTES:
         raise _unreadable(file, f"has more than {SIZE_MAX_BYTES >> 10} KiB")
-    document = load_document(utf8_text(content, file, PresetError), file)
-    return document, validate(document, _ADAPTER, _known_keys, PresetError, null_ok=False)
+    with judged_alone(file, PresetError):
+        document = load_document(utf8_text(content, file, PresetError), file)
+        return document, validate(document, _ADAPTER, _known_keys, PresetError, null_ok=False)
 
 
 def joined(before: Presets, parsed: list[tuple[Document, dict[str, MetricsKeys]]]) -> Presets:

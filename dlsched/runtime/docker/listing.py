@@ -6,6 +6,7 @@ Owns when to list and whom to inspect. It must not act on containers or read cgr
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Set
@@ -14,7 +15,7 @@ from dataclasses import dataclass, field, replace
 
 from dlsched.config.metrics.resolving import Presets
 from dlsched.model.alarms import Alarm
-from dlsched.model.errors import DlschedError, EngineUnavailable
+from dlsched.model.errors import DlschedError, EngineUnavailable, unexpected
 from dlsched.model.facts import ContainerState
 from dlsched.runtime.docker.background import Patience, begin
 from dlsched.runtime.docker.engine import Body, Engine, EngineRefused
@@ -29,6 +30,8 @@ from dlsched.runtime.docker.identity.labels import (
 )
 from dlsched.runtime.docker.transfers import Transfers
 from dlsched.store.adoptions import Adoptions
+
+log = logging.getLogger(__name__)
 
 EVERY_S = 5.0
 """Events are hints and can be lost; a listing is the truth."""
@@ -226,6 +229,13 @@ class Listings:
                 return None
             if last is None:
                 self._claims.leave(container, f"the engine cannot describe it: {error.reason}")
+            return last
+        except DlschedError:
+            raise
+        except Exception as error:  # one container's labels never hide the others
+            log.debug("%s: its description cannot be judged", container, exc_info=True)
+            why = f"its description cannot be read, by a fault of dlsched ({unexpected(error)})"
+            self._claims.leave(container, f"{why}: please report it")
             return last
 
     def _complain(self, call: _Pending) -> None:

@@ -9,6 +9,7 @@ from pydantic import TypeAdapter
 
 from dlsched.config.fields import validate
 from dlsched.config.job import bounds_of, restart_of, target_of
+from dlsched.config.text import judged_alone
 from dlsched.config.yaml import Document, load_document
 from dlsched.model.errors import FileError, Problem
 from dlsched.model.facts import NodeFact
@@ -52,11 +53,11 @@ class TraceError(FileError):
 
 def parse_trace(text: str, file: str) -> Trace:
     """The trace that the text describes. Raises TraceError with all problems, in their order."""
-    source = load_document(text, file, size_max_bytes=SIZE_MAX_BYTES, nodes_max=NODES_MAX)
-    keys = validate(source, _ADAPTER, known_keys, TraceError, null_ok=False)
-    problems = tuple(_crossing(source, keys))
-    if problems:
-        raise TraceError(problems)
+    with judged_alone(file, TraceError):
+        source = load_document(text, file, size_max_bytes=SIZE_MAX_BYTES, nodes_max=NODES_MAX)
+        keys = validate(source, _ADAPTER, known_keys, TraceError, null_ok=False)
+        if problems := tuple(_crossing(source, keys)):
+            raise TraceError(problems)
     nodes = tuple(sorted((_node(one) for one in keys.nodes), key=lambda one: one.name))
     return Trace(
         node=NodeFact(keys.node.cores, keys.node.memory) if keys.node else nodes[0].node,

@@ -5,12 +5,16 @@ from __future__ import annotations
 import os
 import socket
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks.robustness.fuzzing.job_file import KEYS
+from benchmarks.robustness.fuzzing.yaml_grammar import document
 from dlsched.config.inbox import files as job_files
+from dlsched.config.inbox import scan as scanning
 from dlsched.config.inbox.files import is_job_file
 from dlsched.config.inbox.scan import Inbox, InboxScan
 from tests.properties import examples
@@ -479,3 +483,51 @@ def test_a_changed_file_beside_a_job_file_is_seen_in_an_untouched_folder(desk: D
     (desk.folder / "job.env").write_text("A=22\n")
     assert desk.scan(1.0) is not first
     assert desk.settle().specs[0].container.environment == (("A", "22"),)
+
+
+# --------------------------------------------------------------------------------- hostile files
+
+
+def test_a_file_on_which_the_reader_fails_stops_no_other(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = scanning.judge
+
+    def judge(folder: Path, name: str, *more: Any) -> Any:
+        if name == "b.yaml":
+            raise RuntimeError("a fault of ours")
+        return real(folder, name, *more)
+
+    for name in "abc":
+        desk.write(f"{name}.yaml", f"job-{name}")
+    desk.settle()
+    monkeypatch.setattr(scanning, "judge", judge)
+    for name in "abc":
+        desk.write(f"{name}.yaml", f"job-{name}", "weight: 2\n")
+    scan = desk.settle()
+    weights = {spec.name: spec.weight for spec in scan.specs}
+    assert weights == {"job-a": 2.0, "job-b": 1.0, "job-c": 2.0}, "b runs on as it was"
+    (bad,) = scan.rejected
+    why = "cannot be read, by a fault of dlsched (RuntimeError: a fault of ours)"
+    assert bad.problems == (f"b.yaml: {why}: please report it",)
+
+
+HOSTILE = st.randoms(use_true_random=False).map(lambda rng: document(rng, KEYS)) | st.binary()
+NAMES = st.text(st.characters(exclude_characters="/\0"), min_size=1, max_size=9)
+
+
+@given(st.dictionaries(NAMES, HOSTILE, min_size=1, max_size=3))
+def test_whatever_files_lie_there_a_good_one_beside_them_applies(
+    tmp_path_factory: pytest.TempPathFactory, drawn: dict[str, bytes]
+) -> None:
+    desk = Desk(tmp_path_factory.mktemp("jobs.d"))
+    for name, content in drawn.items():
+        file = os.fsencode(desk.folder) + b"/" + name.encode("utf-8", "replace") + b".yaml"
+        with open(file, "wb") as stream:  # noqa: PTH123
+            stream.write(b"name: hostile\nimage: a\n" * (len(content) % 2) + content)
+    desk.write("good.yaml", "good")
+    scan = desk.settle()
+    assert names(scan)["good"] == "good.yaml"
+    for bad in scan.rejected:
+        assert bad.problems
+        assert all("fault of dlsched" not in line for line in bad.problems)
