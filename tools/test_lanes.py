@@ -1,11 +1,10 @@
-"""Runs the tests: lanes beside each other, those that measure alone and last, one table.
+"""Runs the tests in parts, and prints one table: the gate, everything, or one part.
 
-    python -m tools.test_lanes [--slow] [--browser] [--stacks] [--account FOLDER] [-- PYTEST...]
-    python -m tools.test_lanes --only LANE
+    python -m tools.test_lanes [--all | --only PART] [--account FOLDER] [-- PYTEST...]
 
-tests/lanes.py assigns cases to lanes. All parts end with this process, and its exit code is 0 only
-if every collected case ran in some lane and none failed. Up to three failed cases run once more
-alone, since lanes take each other's CPU; those that pass then are named with their first error.
+tests/lanes.py assigns cases to lanes. The gate has all cases that need neither an engine nor a
+browser, and of the others those marked `gate`. All parts end with this process, and its exit code
+is 0 only if every collected case ran in some part and none failed. No case is run twice.
 """
 
 from __future__ import annotations
@@ -36,8 +35,6 @@ KILL_GRACE_S = 10.0
 NOTHING_COLLECTED = 5
 CASES_FAILED = 1
 CHECK_FAILED = 1
-AGAIN_MAX = 3
-"""More failed cases than these are not run again: about one case of 9,000 failed on busy hosts."""
 ERROR_CHARACTERS = 200
 
 
@@ -48,20 +45,25 @@ class Part:
     name: str
     lanes: tuple[str, ...]
     workers: int
-    cases: tuple[str, ...] = ()
-    """Those alone; empty: all of its lanes."""
+    only_gate: bool = False
+    """Whether only cases marked `gate` belong to it."""
 
 
-UNITS = Part("units", ("unit", "process"), 2)
+PURE = Part("pure", ("unit",), 2)
+# One after the other: they wait for threads and clocks.
+TIMED = Part("timed", ("timed", "process"), 0)
+# They wait for an engine more than they compute.
+GATE = Part("gate", ("engine", "e2e", "slow", "browser"), 3, only_gate=True)
 ENGINES = Part("engines", ("engine", "e2e"), 3)
 SLOW = Part("slow", ("slow",), 2)
 # One after the other: they print what a page takes.
 BROWSER = Part("browser", ("browser",), 0)
-# One after the other: they measure latencies, and share environments of packages.
+# One after the other: they share environments of packages.
 STACKS = Part("stacks", ("stacks",), 0)
-QUIET = Part("quiet", ("quiet",), 0)
-EXTRA = (SLOW, BROWSER, STACKS)
-"""Those that are run when asked for."""
+
+IN_GATE = ((PURE,), (TIMED, GATE))
+"""Parts beside each other, one group after the other."""
+ALL = tuple((part,) for part in (PURE, TIMED, ENGINES, SLOW, BROWSER, STACKS))
 
 
 @dataclass
@@ -119,6 +121,8 @@ def test_environment(environment: Mapping[str, str]) -> dict[str, str]:
     changed = dict(environment)
     changed.pop("PYTHONDONTWRITEBYTECODE", None)
     changed["PYTHONPYCACHEPREFIX"] = str(BUILD / "pycache")
+    # The same order of sets in each run.
+    changed.setdefault("PYTHONHASHSEED", "0")
     return changed
 
 
@@ -130,7 +134,9 @@ def command_of(part: Part, account: Path, more: Sequence[str]) -> list[str]:
         # By file, since cases of a module share expensive fixtures, in the files' order. Groups by
         # marker have no effect: pytest-xdist 3.8 cannot change the node ids of pytest 9.2.
         command += ["-n", str(part.workers), "--dist", "loadfile", "--no-loadscope-reorder"]
-    return [*command, *part.cases, *more]
+    if part.only_gate:
+        command.append("--gate")
+    return [*command, *more]
 
 
 class Runner:
@@ -165,19 +171,6 @@ class Runner:
         lanes = tuple(lane for part in parts for lane in part.lanes)
         foreign = foreign_cores(before, after, used + (inside or 0.0))
         tally.phases.append(Phase(lanes, after.wall_s - before.wall_s, used, inside, foreign))
-
-    def run_again(self, tally: Tally) -> None:
-        """Run the failed cases alone, if they are few; what passes keeps its first error."""
-        before = tally.failed()
-        if self._more or tally.codes or not 0 < len(before) <= AGAIN_MAX:
-            return
-        say(f"again, alone: {', '.join(before)}")
-        lanes, second = tuple({one["lane"] for one in before.values()}), Tally()
-        self.run([Part("again", lanes, 0, tuple(before))], second)
-        tally.codes += second.codes
-        for name, first in before.items():
-            if second.cases.get(name, first)["outcome"] == "passed":
-                first["outcome"] = "passed"
 
     def pass_on(self, number: int, _frame: Optional[FrameType]) -> None:
         """End every part."""
@@ -280,15 +273,12 @@ def table(tally: Tally) -> list[str]:
 
 
 def failed(tally: Tally) -> list[str]:
-    """Two lines for each case that failed, be it the first time alone; at the end of the output, as
-    a log may be cut at its head."""
+    """Two lines for each case that failed; at the end of the output, as a log may be cut at its
+    head."""
     lines = []
-    for name, case in tally.cases.items():
-        if (error := case.get("error")) is not None:
-            passed = case["outcome"] != "failed"
-            ended = "failed beside others, passed alone" if passed else "failed"
-            first = error.strip().split("\n", 1)[0]
-            lines += [f"{ended}: {name}", f"        {first[:ERROR_CHARACTERS]}"]
+    for name, case in tally.failed().items():
+        first = str(case.get("error") or "no error was recorded").strip().split("\n", 1)[0]
+        lines += [f"failed: {name}", f"        {first[:ERROR_CHARACTERS]}"]
     return lines
 
 
@@ -312,8 +302,6 @@ def run_all(parts: Sequence[Sequence[Part]], folder: Path, more: Sequence[str]) 
         for phase in parts:
             if not runner.signalled:
                 runner.run(phase, tally)
-        if not runner.signalled:
-            runner.run_again(tally)
     finally:
         for number, handler in before:
             signal.signal(number, handler)
@@ -334,27 +322,19 @@ def run_all(parts: Sequence[Sequence[Part]], folder: Path, more: Sequence[str]) 
 
 
 def main(arguments: Optional[Sequence[str]] = None) -> int:
-    """Run the tests' lanes."""
+    """Run the gate, everything, or one part."""
     parser = argparse.ArgumentParser(prog="python -m tools.test_lanes", description=main.__doc__)
-    parser.add_argument("--slow", action="store_true", help="the slow lane, too")
-    parser.add_argument("--browser", action="store_true", help="real browser and Prometheus, too")
-    parser.add_argument("--stacks", action="store_true", help="real programs, too (tests/stacks)")
-    parser.add_argument("--only", choices=[part.name for part in EXTRA], help="that lane alone")
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--all", action="store_true", help="everything, one part after the other")
+    parts = {part.name: part for group in (*ALL, *IN_GATE) for part in group}
+    which.add_argument("--only", choices=parts, help="that part alone")
     parser.add_argument("--account", type=Path, default=ACCOUNTS, help="folder of what cases took")
     parser.add_argument("more", nargs="*", help="further arguments of pytest")
     options = parser.parse_args(arguments)
+    groups = ALL if options.all else IN_GATE
     if options.only is not None:
-        (alone,) = (part for part in EXTRA if part.name == options.only)
-        return run_all([[alone]], options.account, options.more)
-    more = [part for part in EXTRA if getattr(options, part.name)]
-    # The browser beside the slow lane, which waits more than it computes.
-    beside = [part for part in more if part is not STACKS]
-    phases = [[UNITS, ENGINES], beside, [part for part in more if part is STACKS], [QUIET]]
-    code = run_all([phase for phase in phases if phase], options.account, options.more)
-    for part in EXTRA:
-        if part not in more:
-            say(f"left out: lane {part.name} (`python -m tools.test_lanes --{part.name}`)")
-    return code
+        groups = ((parts[options.only],),)
+    return run_all(groups, options.account, options.more)
 
 
 if __name__ == "__main__":

@@ -7,11 +7,13 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.lanes import LANES
 from tests.tools.live import ROOT, WITHIN_S, wait_until
 from tools import test_durations, test_lanes
 from tools.cpu_time import Reading, foreign_cores, read_clocks
@@ -19,15 +21,6 @@ from tools.test_lanes import Part, Phase, Runner, Tally, lost, table
 
 PASSES = "def test_it(): pass"
 FAILS = "def test_it(): assert False"
-FAILS_ONCE = """
-from pathlib import Path
-
-def test_it():
-    begun = Path(__file__).with_suffix(".begun")
-    before = begun.exists()
-    begun.touch()
-    assert before, "busy"
-"""
 ENDS = "import os\n\ndef test_it(): os._exit(1)"
 
 
@@ -63,35 +56,30 @@ def test_a_collected_case_that_did_not_run_is_an_error() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "names", "left_out"),
+    ("given", "names"),
     [
-        ([], ["units", "engines", "quiet"], ["slow", "browser", "stacks"]),
-        (
-            ["--slow", "--browser", "--stacks"],
-            ["units", "engines", "slow", "browser", "stacks", "quiet"],
-            [],
-        ),
-        (["--only", "browser"], ["browser"], []),
+        ([], ["pure", "timed", "gate"]),
+        (["--all"], ["pure", "timed", "engines", "slow", "browser", "stacks"]),
+        (["--only", "browser"], ["browser"]),
     ],
 )
-def test_a_lane_that_is_left_out_is_said(
-    given: list[str],
-    names: list[str],
-    left_out: list[str],
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+def test_the_gate_everything_or_one_part_runs(
+    given: list[str], names: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ran: list[str] = []
 
-    def run_all(phases: list[list[Part]], *_: object) -> int:
-        ran.extend(part.name for parts in phases for part in parts)
+    def run_all(groups: Sequence[Sequence[Part]], *_: object) -> int:
+        ran.extend(part.name for parts in groups for part in parts)
         return 3
 
     monkeypatch.setattr(test_lanes, "run_all", run_all)
     assert test_lanes.main(given) == 3
     assert ran == names
-    told = [f"left out: lane {one} (`python -m tools.test_lanes --{one}`)" for one in left_out]
-    assert capsys.readouterr().err.splitlines() == told
+
+
+def test_every_lane_belongs_to_a_part_of_everything_or_to_the_emulated_host() -> None:
+    found = [lane for group in test_lanes.ALL for part in group for lane in part.lanes]
+    assert sorted([*found, "v2host"]) == sorted(LANES)
 
 
 def test_foreign_load_is_what_is_busy_beyond_our_own(tmp_path: Path) -> None:
@@ -122,8 +110,8 @@ def play(folder: Path, monkeypatch: pytest.MonkeyPatch, **files: str) -> int:
     def command(part: Part, account: Path, more: object) -> list[str]:
         words = ["-p", "tests.accounting", f"--account={account}", f"--rootdir={folder}"]
         words += ["-c", str(ROOT / "pyproject.toml")]
-        given = [str(folder / one) for one in part.cases or [f"test_{part.name}.py"]]
-        return [sys.executable, "-m", "pytest", "-p", "tests.conftest", *words, *given]
+        file = str(folder / f"test_{part.name}.py")
+        return [sys.executable, "-m", "pytest", "-p", "tests.conftest", *words, file]
 
     monkeypatch.setattr(test_lanes, "command_of", command)
     parts = [Part(name, ("unit",), 0) for name in files]
@@ -139,36 +127,15 @@ def test_one_failure_in_any_part_is_the_exit_code(
     told = capfd.readouterr().out
     assert "two     | " in told
     assert "processes of the tests" in told
-    assert "again   | " in told
     end = told.split("processes of the tests")[-1]
     assert "\nfailed: test_two.py::test_it\n        assert False\n" in end
 
 
 @pytest.mark.process
-def test_a_case_that_passes_alone_is_named_with_its_first_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+def test_an_end_without_an_account_is_a_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert play(tmp_path, monkeypatch, two=FAILS_ONCE) == 0
-    end = capfd.readouterr().out.split("processes of the tests")[-1]
-    told = (
-        "failed beside others, passed alone: test_two.py::test_it\n        AssertionError: busy\n"
-    )
-    assert told in end
-    assert play(tmp_path, monkeypatch, three=FAILS_ONCE, four=FAILS) == 1
-    end = capfd.readouterr().out.split("processes of the tests")[-1]
-    assert "passed alone: test_three.py::test_it" in end
-    assert "\nfailed: test_four.py::test_it" in end
-
-
-@pytest.mark.process
-def test_many_failures_or_an_end_without_an_account_are_not_run_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    many = {f"case{number}": FAILS_ONCE for number in range(test_lanes.AGAIN_MAX + 1)}
-    assert play(tmp_path, monkeypatch, **many) == 1
-    assert "again   | " not in capfd.readouterr().out
-    assert play(tmp_path, monkeypatch, ends=ENDS, once=FAILS_ONCE) == 1
-    assert "again   | " not in capfd.readouterr().out
+    assert play(tmp_path, monkeypatch, ends=ENDS, one=PASSES) == 1
 
 
 @pytest.mark.process
