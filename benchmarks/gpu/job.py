@@ -110,7 +110,7 @@ def made(chosen):  # type: ignore[no-untyped-def]
         return Gpu()
     from benchmarks.gpu.network import Network
 
-    return Network(chosen.torch_device, chosen.seed)
+    return Network(chosen.torch_device, chosen.seed, chosen.steps is not None)
 
 
 def steps(device, count, every):  # type: ignore[no-untyped-def]

@@ -18,8 +18,9 @@ LAYERS = 4
 class Network:
     """One network with its data, on a device."""
 
-    def __init__(self, device, seed=7):  # type: ignore[no-untyped-def]
-        """Raises LookupError where torch sees no such device."""
+    def __init__(self, device, seed, reproducible):  # type: ignore[no-untyped-def]
+        """Raises LookupError where torch sees no such device. `reproducible`: the same weights in
+        each run, which takes torch some seconds more to set up."""
         import torch
 
         if device == "cuda" and not torch.cuda.is_available():
@@ -31,7 +32,8 @@ class Network:
         if not self._cuda:
             torch.set_num_threads(1)
             width, trained, asked = CPU_WIDTH, CPU_TRAINED, CPU_ASKED
-        torch.use_deterministic_algorithms(True)
+        if reproducible:
+            torch.use_deterministic_algorithms(True)
         torch.manual_seed(seed)
         layers = []
         for _ in range(LAYERS):

@@ -17,7 +17,7 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -105,6 +105,8 @@ def measure(
             outcomes[part.name].reason = f"no time left: {max(0.0, left_s):.0f} s"
             continue
         print(f"{part.name} ...", flush=True)
+        outcomes[part.name] = Outcome(running.KILLED, "the script ended while it ran")
+        write()
         try:
             outcomes[part.name] = running.run(part, min(part.limit_s, left_s))
         except Stop as stop:
@@ -137,7 +139,7 @@ def facts(device: str, commit: str | None) -> dict[str, Any]:
     return {
         "script": {"commit": commit or _commit(), "sha256": digest.hexdigest()},
         "rehearsal": device != "cuda",
-        "date": datetime.now(timezone.utc).date().isoformat(),  # noqa: UP017 - Python 3.10
+        "date": datetime.now(UTC).date().isoformat(),
     }
 
 

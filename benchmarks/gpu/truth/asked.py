@@ -6,7 +6,6 @@ import shutil
 import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
@@ -43,7 +42,7 @@ class Asked:
 def opened_nvml() -> ModuleType:
     """`pynvml`, initialised, with at least one GPU. Raises `NotRun`."""
     try:
-        pynvml = import_module("pynvml")
+        import pynvml
     except ImportError:
         raise NotRun("pynvml is missing") from None
     try:
@@ -53,7 +52,8 @@ def opened_nvml() -> ModuleType:
         raise NotRun(f"NVML: {error}") from None
     if not count:
         raise NotRun("NVML lists no GPU")
-    return pynvml
+    found: ModuleType = pynvml
+    return found
 
 
 def program(name: str) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import platform
 from contextlib import suppress
-from importlib import import_module
 
 from benchmarks.gpu.truth.asked import Asked, NotRun, Tell, opened_nvml
 
@@ -25,6 +24,7 @@ def machine(_: Asked, tell: Tell) -> None:
     tell(gpu=gpu, driver=driver)
     version = cuda = None
     with suppress(ImportError):
-        torch = import_module("torch")
+        import torch
+
         version, cuda = torch.__version__, torch.version.cuda
     tell(torch=version, cuda=cuda)
