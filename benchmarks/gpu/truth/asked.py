@@ -65,7 +65,7 @@ def program(name: str) -> str:
 
 
 def output(*command: str, timeout_s: float = 20.0, **more: Any) -> str:
-    """What a command prints. Raises RuntimeError with its last line of errors."""
+    """What a command prints. Raises RuntimeError with its last lines of errors."""
     try:
         done = subprocess.run(
             command, capture_output=True, text=True, check=False, timeout=timeout_s, **more
@@ -74,7 +74,9 @@ def output(*command: str, timeout_s: float = 20.0, **more: Any) -> str:
         raise RuntimeError(f"{command[0]} did not answer in {timeout_s:g} s") from None
     if done.returncode:
         errors = (done.stderr or done.stdout).strip().splitlines() or ["no message"]
-        raise RuntimeError(f"{Path(command[0]).name}: exit code {done.returncode}: {errors[-1]}")
+        raise RuntimeError(
+            f"{Path(command[0]).name}: exit code {done.returncode}: {' '.join(errors[-3:])}"
+        )
     return done.stdout
 
 

@@ -27,7 +27,7 @@ _COLUMNS = {
     "busy_ratio": "utilization.gpu",
 }
 """Names of figures, and what nvidia-smi calls them."""
-_FACTORS = {"memory_bytes": MIB, "memory_used_bytes": MIB, "busy_ratio": 0.01}
+_NUMBERS = ("memory_bytes", "memory_used_bytes", "busy_ratio")
 HELD_BYTES = 1 << 30
 """Allocated by the training whose memory is compared."""
 
@@ -77,10 +77,10 @@ def gpus_by_smi(smi: str) -> list[dict[str, Any]]:
 def _figure(name: str, cell: str) -> Any:
     if cell.startswith("["):  # [N/A]
         return None
-    if name not in _FACTORS:
+    if name not in _NUMBERS:
         return cell
     with suppress(ValueError):
-        return float(cell) * _FACTORS[name]
+        return float(cell) / 100 if name == "busy_ratio" else round(float(cell) * MIB)
     return None
 
 

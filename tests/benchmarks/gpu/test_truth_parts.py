@@ -100,7 +100,7 @@ def test_inventory_of_both_is_told_with_their_differences(nvml: Stub, programs: 
     assert (told["gpus"][0]["memory_bytes"], told["nvidia_smi"][0]["busy_ratio"]) == (80 * GIB, 0.4)
     nvml.show(Scenario((H100,), (Failure("nvmlDeviceGetMemoryInfo", 3),)))
     driver.inventory(QUICK, told)
-    assert told["differences"][0] == f"GPU 0: memory_bytes None, nvidia-smi {80.0 * GIB}"
+    assert told["differences"][0] == f"GPU 0: memory_bytes None, nvidia-smi {80 * GIB}"
 
 
 def test_inventory_without_nvidia_smi_keeps_what_nvml_says(
