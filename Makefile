@@ -3,7 +3,7 @@
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-cluster test test-browser vendor durations test-v2 bench bench-gpu torture models dashboard docs man wheels lint clean environment python install uninstall
+.PHONY: help demo demo-cluster test test-browser vendor durations test-v2 bench bench-gpu gpu-truth torture models dashboard docs man wheels lint clean environment python install uninstall
 
 PYTHON := .venv/bin/python
 # Runs a command with a Docker Engine that answers, a private one where there is none.
@@ -43,6 +43,9 @@ TORCH_PYTHON := python3
 
 bench-gpu: environment  ## pacing on a GPU (TORCH_PYTHON); without one on a simulated device
 	@$(PYTHON) -m benchmarks run gpu-pacing --python $(TORCH_PYTHON)
+
+gpu-truth:  ## what dlsched assumes of a GPU against the hardware (TORCH_PYTHON), in eight minutes
+	@$(TORCH_PYTHON) -m benchmarks.gpu.truth
 
 torture: environment  ## all that must not lose anything: deaths at every point, fuzzing, a long run
 	@$(ENGINE) -- $(PYTHON) -m benchmarks run torture

@@ -308,6 +308,13 @@ BENCHES = {
         "yes",
         "what a move to another GPU loses, and how long it takes",
     ),
+    "gpu-truth": Bench(
+        "benchmarks.gpu.truth.__main__",
+        "gpu",
+        "5 min",
+        "no",
+        "what dlsched assumes of a GPU against the hardware, in eight parts (make gpu-truth)",
+    ),
     "torture": Bench(
         "benchmarks.robustness.torture",
         "robustness",
@@ -362,7 +369,7 @@ BENCHES = {
         "publish",
         "1 s",
         "no",
-        "nothing new: writes README's table from the result files",
+        "nothing new: writes README's table and its sentence on GPUs from the result files",
     ),
 }
 """By the name that is typed; group after group, as `list` shows them."""

@@ -75,41 +75,77 @@ def chunks_of(device, step_s):  # type: ignore[no-untyped-def]
     return max(1, round(step_s / best_s))
 
 
+PIECE_BYTES = 1 << 26
+"""Allocated at a time where a cap is tried."""
+
+
 def cap():  # type: ignore[no-untyped-def]
-    """Allocate below and beyond the granted memory; what came of it."""
+    """Allocate up to twice the granted memory; how far it came, and what ended it."""
     import torch
 
-    most_bytes = fit_to_allotment().gpu_memory_bytes
-    below = torch.empty(most_bytes // 2, dtype=torch.uint8, device="cuda")
+    if not torch.cuda.is_available():
+        return {"not_run": "torch sees no GPU"}
+    asked_bytes = fit_to_allotment().gpu_memory_bytes
+    free_bytes = torch.cuda.mem_get_info()[0]
+    held, error = [], None
     try:
-        torch.empty(most_bytes, dtype=torch.uint8, device="cuda")
-    except torch.cuda.OutOfMemoryError:
-        return {"cap_bytes": most_bytes, "below_bytes": below.numel(), "beyond": "OutOfMemoryError"}
-    return {"cap_bytes": most_bytes, "below_bytes": below.numel(), "beyond": "allocated"}
+        while len(held) * PIECE_BYTES < 2 * asked_bytes:
+            held.append(torch.empty(PIECE_BYTES, dtype=torch.uint8, device="cuda"))
+    except RuntimeError as raised:
+        error = raised
+    return {
+        "asked_bytes": asked_bytes,
+        "reached_bytes": len(held) * PIECE_BYTES,
+        "device_bytes": free_bytes - torch.cuda.mem_get_info()[0],
+        "error": None if error is None else type(error).__name__,
+        "message": None if error is None else str(error).partition("\n")[0][:300],
+    }
 
 
-def main():  # type: ignore[no-untyped-def]
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--gpu", action="store_true")
-    parser.add_argument("--cap", action="store_true", help="try the memory cap, and end")
-    parser.add_argument("--chunks", type=int, help="of a step; without it one step is measured")
-    parser.add_argument("--step", type=float, default=0.01, help="seconds of a step to measure")
-    parser.add_argument("--irregular", type=int, help="seed of steps of 1/4 to 4 times the length")
-    parser.add_argument("--seconds", type=float, default=10.0)
-    parser.add_argument("--paced", action="store_true")
-    chosen = parser.parse_args()
-    if chosen.cap:
-        print(json.dumps(cap()))
-        return
-    device = Gpu() if chosen.gpu else Core()
-    if chosen.chunks is None:
-        print(json.dumps({"device": device.name, "chunks": chunks_of(device, chosen.step)}))
-        return
-    chance = random.Random(chosen.irregular)
-    device.compute(4 * chosen.chunks)
+def made(chosen):  # type: ignore[no-untyped-def]
+    """The device with its work. Raises LookupError where there is none."""
+    if chosen.work == "core":
+        return Core()
+    if chosen.work == "products":
+        return Gpu()
+    from benchmarks.gpu.network import Network
+
+    return Network(chosen.torch_device, chosen.seed, chosen.steps is not None)
+
+
+def steps(device, count, every):  # type: ignore[no-untyped-def]
+    """So many steps, a line each few; the state that the training has reached then.
+
+    Nothing waits for the device between: steps are launched ahead, as a training does that seldom
+    reads its loss.
+    """
+    for step in range(1, count + 1):
+        device.compute(1)
+        if step % every == 0:
+            print(json.dumps({"step": step, "at_s": time.monotonic()}), flush=True)
     device.finish()
-    print("ready", flush=True)
-    sys.stdin.readline()
+    return {"steps": count, "checksum": device.checksum()}
+
+
+def requests(device, seconds, pause_s, paced):  # type: ignore[no-untyped-def]
+    """The latency of each request of a client that pauses between two."""
+    latencies_ms = []
+    until_s = time.monotonic() + seconds
+    while time.monotonic() < until_s:
+        began_s = time.monotonic()
+        if paced:
+            with pace:
+                device.answer()
+        else:
+            device.answer()
+        latencies_ms.append(1e3 * (time.monotonic() - began_s))
+        time.sleep(pause_s)
+    return {"latencies_ms": latencies_ms}
+
+
+def compute(device, chosen):  # type: ignore[no-untyped-def]
+    """Steps for a time; the pieces of work that are done by its end."""
+    chance = random.Random(chosen.irregular)
     done = 0
     used_s, began_s = device.used_s(), time.monotonic()
     if chosen.paced:
@@ -125,7 +161,55 @@ def main():  # type: ignore[no-untyped-def]
     device.finish()
     took_s = time.monotonic() - began_s
     used_s = None if used_s is None else device.used_s() - used_s
-    print(json.dumps({"pid": os.getpid(), "chunks": done, "took_s": took_s, "used_s": used_s}))
+    return {"pid": os.getpid(), "chunks": done, "took_s": took_s, "used_s": used_s}
+
+
+def main():  # type: ignore[no-untyped-def]
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    works = ("core", "products", "training", "inference")
+    parser.add_argument("--work", choices=works, default="core")
+    parser.add_argument("--torch-device", default="cuda", help="of a training or of inference")
+    parser.add_argument("--seed", type=int, default=7, help="of a training's weights and data")
+    parser.add_argument("--hold", type=int, default=0, help="bytes of the GPU to allocate besides")
+    parser.add_argument("--steps", type=int, help="of a training, in place of a time")
+    parser.add_argument("--every", type=int, default=10, help="steps between two lines")
+    parser.add_argument("--pause", type=float, default=0.005, help="seconds between two requests")
+    parser.add_argument("--cap", action="store_true", help="try the memory cap, and end")
+    parser.add_argument("--chunks", type=int, help="of a step; without it one step is measured")
+    parser.add_argument("--step", type=float, default=0.01, help="seconds of a step to measure")
+    parser.add_argument("--irregular", type=int, help="seed of steps of 1/4 to 4 times the length")
+    parser.add_argument("--seconds", type=float, default=10.0)
+    parser.add_argument("--paced", action="store_true")
+    chosen = parser.parse_args()
+    if chosen.cap:
+        print(json.dumps(cap()))
+        return
+    try:
+        device = made(chosen)
+    except LookupError as error:
+        print(json.dumps({"not_run": str(error)}), flush=True)
+        return
+    if chosen.chunks is None:
+        print(json.dumps({"device": device.name, "chunks": chunks_of(device, chosen.step)}))
+        return
+    ready = {"ready": device.name}
+    if chosen.work == "inference":
+        for _ in range(20):
+            device.answer()
+    elif chosen.steps is None:
+        device.compute(4 * chosen.chunks)
+    if chosen.hold:
+        ready["reserved_bytes"] = device.hold(chosen.hold)
+    device.finish()
+    print(json.dumps(ready), flush=True)
+    sys.stdin.readline()
+    if chosen.work == "inference":
+        told = requests(device, chosen.seconds, chosen.pause, chosen.paced)
+    elif chosen.steps is not None:
+        told = steps(device, chosen.steps, chosen.every)
+    else:
+        told = compute(device, chosen)
+    print(json.dumps(told))
 
 
 if __name__ == "__main__":

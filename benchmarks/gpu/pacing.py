@@ -101,7 +101,7 @@ class Jobs:
                 )
                 processes.append(stack.enter_context(process))
             for process in processes:
-                if process.stdout is None or process.stdout.readline() != "ready\n":
+                if process.stdout is None or not process.stdout.readline():
                     raise RuntimeError("a job of the bench did not start")
             for process in processes:
                 assert process.stdin is not None
@@ -339,7 +339,7 @@ def found_gpu(python: str) -> Device | None:
             [python, "-c", text], capture_output=True, text=True, check=False, timeout=120
         )
         if asked.returncode == 0:
-            return Device(asked.stdout.strip(), python, True, ("--gpu",))
+            return Device(asked.stdout.strip(), python, True, ("--work=products",))
     return None
 
 

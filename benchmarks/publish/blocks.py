@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from benchmarks.kernel import idle_class
-from benchmarks.publish import blocks_adaptive, blocks_cluster, results
+from benchmarks.publish import blocks_adaptive, blocks_cluster, hardware, results
 
 _GOALS = (("tier1", "tier 1"), ("tier2", "tier 2"), ("jct", "completion"))
 _COUNTS = (10, 20, 40)
@@ -265,6 +265,7 @@ BLOCKS: Mapping[str, Callable[[], str]] = {
     "cluster-torture": _all_of("cluster-torture"),
     "fuzz": _table_of("fuzz"),
     "soak": _all_of("soak"),
+    hardware.NAME: hardware.block,
     "gpu-placement": gpu_placement,
     "gpu-pacing": gpu_pacing,
     "gpu-move": _table_of("gpu-move"),

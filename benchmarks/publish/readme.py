@@ -1,6 +1,6 @@
-"""The one table of README, written from the result files: no number by hand.
+"""The one table of README, and its sentence on GPUs: from the result files, no number by hand.
 
-python -m benchmarks run readme               rewrites the part between the markers in README
+python -m benchmarks run readme               rewrites the parts between the markers in README
 """
 
 from __future__ import annotations
@@ -12,10 +12,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from benchmarks.places import ROOT
-from benchmarks.publish import results
+from benchmarks.publish import hardware, results
 
 README = ROOT / "README.md"
 BEGIN, END = "<!-- measured:begin -->", "<!-- measured:end -->"
+GPU_BEGIN, GPU_END = "<!-- gpu:begin -->", "<!-- gpu:end -->"
 
 PLAIN, OURS = "none", "adaptive"
 SERVICES = {PLAIN: "none", OURS: "adaptive?mode=slo"}
@@ -121,16 +122,21 @@ def _saved(name: str) -> dict[str, Any]:
 
 
 def filled(text: str) -> str:
-    """README's text with its table written again. Raises ValueError for a missing marker."""
-    head, begun, rest = text.partition(BEGIN)
-    _, ended, tail = rest.partition(END)
+    """README's text with its parts written again. Raises ValueError for a missing marker."""
+    text = _between(text, BEGIN, END, measured())
+    return _between(text, GPU_BEGIN, GPU_END, hardware.for_readme())
+
+
+def _between(text: str, begin: str, end: str, part: str) -> str:
+    head, begun, rest = text.partition(begin)
+    _, ended, tail = rest.partition(end)
     if not begun or not ended:
-        raise ValueError(f"README has no {BEGIN} with {END} after it")
-    return f"{head}{BEGIN}\n{measured()}\n{END}{tail}"
+        raise ValueError(f"README has no {begin} with {end} after it")
+    return f"{head}{begin}\n{part}\n{end}{tail}"
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Rewrite README's table; returns the exit code."""
+    """Rewrite README's parts; returns the exit code."""
     argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0]).parse_args(arguments)
     try:
         README.write_text(filled(README.read_text()))

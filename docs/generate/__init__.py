@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 
+from benchmarks.publish import hardware
 from benchmarks.publish.blocks import BLOCKS
 from docs.generate import (
     alarms,
@@ -36,6 +37,7 @@ PARTS: Mapping[str, Callable[[], str]] = {
     "status": status.markdown,
     "alarms": alarms.markdown,
     "metrics": metrics.markdown,
+    "gpu-hardware": hardware.for_how_to,
     "metric-alerts": metrics.alerts,
     "metric-records": metrics.records,
 }

@@ -89,7 +89,7 @@ def test_the_help_of_a_bench_says_how_it_was_called(
     ("name", "told"),
     [
         ("trainning", "like it: training, adaptive-training; "),
-        ("gpu", "like it: gpu-pacing, gpu-placement, gpu-move; "),
+        ("gpu", "like it: gpu-pacing, gpu-placement, gpu-move, gpu-truth; "),
         ("sim_vs_real", "like it: sim-vs-real"),
         ("wholly else", ""),
         ("", ""),

@@ -44,4 +44,5 @@ WITHOUT_HOST = {
     "simulated-services",
     "sim-vs-real",
     "simulator-cost",
+    "gpu-truth",
 }

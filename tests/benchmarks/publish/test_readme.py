@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.publish import readme, results
+from benchmarks.publish import hardware, readme, results
 
 
 def test_readme_says_what_the_result_files_say() -> None:
@@ -20,8 +20,11 @@ def test_the_table_has_four_rows() -> None:
 
 def test_what_is_between_the_markers_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(readme, "measured", lambda: "new")
-    told = readme.filled(f"before {readme.BEGIN}\nold\n{readme.END} after")
-    assert told == f"before {readme.BEGIN}\nnew\n{readme.END} after"
+    monkeypatch.setattr(hardware, "for_readme", lambda: "of GPUs")
+    gpu = f"{readme.GPU_BEGIN}\n{{}}\n{readme.GPU_END}"
+    told = readme.filled(f"before {readme.BEGIN}\nold\n{readme.END} {gpu.format('old')} after")
+    new = f"before {readme.BEGIN}\nnew\n{readme.END} {gpu.format('of GPUs')} after"
+    assert told == new
 
 
 @pytest.mark.parametrize("text", ["", readme.BEGIN, f"{readme.END} {readme.BEGIN}"])

@@ -1,0 +1,194 @@
+"""`python3 -m benchmarks.gpu.truth`: every part in turn, and one result file.
+
+The file is written after each part. A part that fails, hangs or is killed costs its own figures
+alone; so does the end of the whole script.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from benchmarks.gpu.truth import running, showing
+from benchmarks.gpu.truth.running import Outcome, Part, Stop
+from benchmarks.places import RESULTS, ROOT
+
+NAME = "gpu-truth"
+DEADLINE_S = 480.0
+LEAST_S = 5.0
+"""A part that has less time left is not begun."""
+MACHINE = "machine"
+"""The part whose figures are facts of the machine."""
+
+FIGURES: dict[str, tuple[float, str]] = {
+    MACHINE: (60.0, "cpus kernel python gpu driver torch cuda"),
+    "inventory": (30.0, "gpus nvidia_smi differences"),
+    "processes": (
+        60.0,
+        (
+            "started_pid started_reserved_bytes by_nvml device_busy_ratio listed_after_end_s"
+            " by_nvidia_smi differences"
+        ),
+    ),
+    "pacing": (
+        130.0,
+        "seed alone_s shared_s alone_steps_per_s paced_equal paced_unequal unpaced",
+    ),
+    "inference": (120.0, "seed requests_s alone beside_unpaced beside_paced both_paced"),
+    "memory": (40.0, "asked_bytes reached_bytes device_bytes error message"),
+    "mps": (
+        90.0,
+        (
+            "seed compute_mode control_binary measured_s of_exclusive_ratio_by_percentage servers"
+            " two_at_half alone_steps_per_s"
+        ),
+    ),
+    "container": (60.0, "engine_version modes"),
+    "suspend": (
+        90.0,
+        (
+            "seed steps suspended_at_step pause_s idle_used_bytes plain_runs_equal call_s results"
+            " used_bytes first_step_after_s state_equal"
+        ),
+    ),
+}
+"""Time limit in seconds and names of all figures, by part, in the order in which they run."""
+
+
+def parts(device: str, scale: float, debs: Path | None) -> list[Part]:
+    """All parts, as commands."""
+    more = [f"--device={device}", f"--scale={scale}"]
+    more += [] if debs is None else [f"--debs={debs.absolute()}"]
+    start = (sys.executable, "-m", "benchmarks.gpu.truth.part")
+    return [
+        Part(name, tuple(names.split()), limit_s, (*start, name, *more))
+        for name, (limit_s, names) in FIGURES.items()
+    ]
+
+
+def measure(
+    all_parts: Sequence[Part], output: Path, facts: dict[str, Any], deadline_s: float = DEADLINE_S
+) -> dict[str, Any]:
+    """Run them one after the other; the result, which is on disk after each.
+
+    Ends early, and says so, when the script is asked to end.
+    """
+    began_s = time.monotonic()
+    outcomes: dict[str, Outcome] = {
+        part.name: Outcome(running.NOT_RUN, "its turn did not come") for part in all_parts
+    }
+    result = {**facts, "deadline_s": deadline_s, "ended": False}
+
+    def write() -> None:
+        told = {name: asdict(outcome) for name, outcome in outcomes.items()}
+        result["seconds"] = time.monotonic() - began_s
+        result[MACHINE] = told.pop(MACHINE, {"figures": {}})["figures"]
+        result["parts"] = told
+        replace(output, json.dumps(result, indent=1, allow_nan=False) + "\n")
+
+    write()
+    for part in all_parts:
+        left_s = began_s + deadline_s - time.monotonic()
+        if left_s < min(LEAST_S, part.limit_s):
+            outcomes[part.name].reason = f"no time left: {max(0.0, left_s):.0f} s"
+            continue
+        print(f"{part.name} ...", flush=True)
+        outcomes[part.name] = Outcome(running.KILLED, "the script ended while it ran")
+        write()
+        try:
+            outcomes[part.name] = running.run(part, min(part.limit_s, left_s))
+        except Stop as stop:
+            outcomes[part.name] = Outcome(running.KILLED, str(stop))
+            break
+        except OSError as error:
+            outcomes[part.name] = Outcome(running.FAILED, str(error))
+        write()
+    else:
+        result["ended"] = True
+    write()
+    return result
+
+
+def replace(path: Path, text: str) -> None:
+    """Write a file whole: after a kill it has the old text or the new one."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    fresh = path.with_suffix(".fresh")
+    with fresh.open("w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    fresh.replace(path)
+
+
+def facts(device: str, commit: str | None) -> dict[str, Any]:
+    """Of the script and of the run."""
+    sources = sorted([*Path(__file__).parent.glob("*.py"), *Path(__file__).parents[1].glob("*.py")])
+    digest = hashlib.sha256(b"".join(source.read_bytes() for source in sources))
+    return {
+        "script": {"commit": commit or _commit(), "sha256": digest.hexdigest()},
+        "rehearsal": device != "cuda",
+        "date": datetime.now(UTC).date().isoformat(),
+    }
+
+
+def _commit() -> str | None:
+    with suppress(OSError):
+        command = ["git", "rev-parse", "--short", "HEAD"]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+        return done.stdout.strip() or None
+    return None
+
+
+def stop_on_signals() -> None:
+    """Turn requests to end into `Stop`."""
+
+    def stop(number: int, _: object) -> None:
+        raise Stop(f"the script was asked to end ({signal.Signals(number).name})")
+
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, stop)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Measure what was asked for; 0 where the script came to its end, whatever became of parts."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--output", type=Path, default=RESULTS / f"{NAME}.json")
+    parser.add_argument("--only", default="", help="parts, by comma")
+    parser.add_argument("--deadline", type=float, default=DEADLINE_S, help="seconds, of all parts")
+    parser.add_argument("--debs", type=Path, help="folder with Debian packages of an engine")
+    parser.add_argument("--commit", help="of the code, where git cannot say it")
+    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda", help=argparse.SUPPRESS)
+    parser.add_argument("--scale", type=float, default=1.0, help=argparse.SUPPRESS)
+    chosen = parser.parse_args(arguments)
+    wanted = set(filter(None, chosen.only.split(","))) or set(FIGURES)
+    if unknown := sorted(wanted - set(FIGURES)):
+        parser.error(f"no such part: {', '.join(unknown)}")
+    stop_on_signals()
+    chosen_parts = [
+        part
+        for part in parts(chosen.device, chosen.scale, chosen.debs)
+        if part.name in wanted | {MACHINE}
+    ]
+    said = facts(chosen.device, chosen.commit)
+    result = measure(chosen_parts, chosen.output, said, chosen.deadline)
+    if result["rehearsal"]:
+        print("REHEARSAL on a CPU: no figure below says anything of a GPU")
+    print(showing.report(result["parts"]))
+    print(f"written: {chosen.output}")
+    return 0 if result["ended"] else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
