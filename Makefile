@@ -3,7 +3,7 @@
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-cluster test test-browser vendor durations test-v2 bench bench-gpu gpu-truth torture models dashboard docs man wheels lint clean environment python install uninstall
+.PHONY: help demo demo-cluster test test-all test-browser vendor durations test-v2 bench bench-gpu gpu-truth torture models dashboard docs man wheels lint clean environment python install uninstall
 
 PYTHON := .venv/bin/python
 # Runs a command with a Docker Engine that answers, a private one where there is none.
@@ -20,10 +20,16 @@ demo: environment  ## inference containers under plain Docker and under dlsched,
 demo-cluster: environment  ## trainings on three hosts of one swarm, one killed and one drained while they run
 	@$(PYTHON) -m benchmarks run demo-cluster
 
-# LANES="--slow --browser --stacks": those lanes, too; .ci/run has the first two.
-test: lint  ## all checks and tests, with a real Docker Engine where one can be had
-	@python3 -m tools.environment --tests $(findstring --browser,$(LANES))
-	@$(ENGINE) --optional -- $(IMAGES) $(if $(findstring --slow,$(LANES)),systemd) -- $(PYTHON) -m tools.test_lanes $(LANES)
+# Random draws are for test-all: what they find is kept as an example of its case.
+test: lint  ## what has to pass before a change lands, with a real Docker Engine where one can be had
+	@python3 -m tools.environment --tests --browser
+	@$(ENGINE) --optional -- $(IMAGES) -- $(PYTHON) -m tools.test_lanes $(ARGS)
+
+test-all: lint  ## all tests, one part after the other: about an hour (root, Debian)
+	@python3 -m tools.environment --tests --browser
+	@DLSCHED_REQUIRE_ENGINE=1 DLSCHED_PROPERTIES=dev $(ENGINE) -- $(IMAGES) systemd -- \
+		$(PYTHON) -m tools.test_lanes --all
+	@$(PYTHON) -m tests.v2host
 
 test-browser: environment  ## the page in a real browser, metrics and alerts with a real Prometheus
 	@python3 -m tools.environment --tests --browser

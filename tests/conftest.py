@@ -19,9 +19,10 @@ import docker
 import pytest
 from docker.errors import APIError
 
-from tests import properties
+from tests import properties, purity
 from tests.lanes import (
     COLLECTED,
+    GATE_MAX,
     LANES,
     UNIT,
     lane_of,
@@ -31,7 +32,6 @@ from tests.lanes import (
     without_processes,
 )
 from tests.nvml.fixtures import nvml, nvml_stub  # noqa: F401  fixtures for every folder
-from tests.quiet import run_measured
 from tools.base_image import BASE, ensure_base
 from tools.engine import CGROUP_PARENT, MISSING, REQUIRE
 from tools.engine_probe import answering_host, connect
@@ -47,6 +47,7 @@ INSTANCE_LABEL = "dlsched.instance"
 
 properties.load_profile(os.environ)
 watch_starts()
+pytest_fixture_setup = purity.pytest_fixture_setup
 
 
 def no_engine_reason() -> str:
@@ -59,6 +60,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--lane", default="", metavar="LANES", help=f"only these, by comma: {', '.join(LANES)}"
     )
+    parser.addoption("--gate", action="store_true", help="only cases marked `gate`")
 
 
 def pytest_report_header() -> str:
@@ -67,17 +69,23 @@ def pytest_report_header() -> str:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Pass over a test file that has nothing of the lanes asked for."""
-    is_test = collection_path.match("test_*.py")
-    return (
-        is_test and not may_have(collection_path, lanes_named(config.getoption("--lane")))
-    ) or None
+    """Pass over a test file that has nothing of what is asked for."""
+    if not collection_path.match("test_*.py"):
+        return None
+    lanes = {"gate"} if config.getoption("--gate") else lanes_named(config.getoption("--lane"))
+    return not may_have(collection_path, lanes) or None
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Take the lanes asked for, long ones first, and leave out what needs an engine where none
     answers."""
+    if config.getoption("--gate"):
+        others = [item for item in items if not item.get_closest_marker("gate")]
+        items[:] = [item for item in items if item.get_closest_marker("gate")]
+        config.hook.pytest_deselected(items=others)
+        if len(items) > GATE_MAX:
+            raise pytest.UsageError(f"{len(items)} cases are marked `gate`, at most {GATE_MAX}")
     config.stash[COLLECTED] = Counter(map(lane_of, items))
     if lanes := lanes_named(config.getoption("--lane")):
         dropped = [item for item in items if lane_of(item) not in lanes]
@@ -108,15 +116,6 @@ def longest_first(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: -took_s[item.path])
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
-    """What measures runs with the host's foreign load in view."""
-    if lane_of(item) != "quiet":
-        return None
-    run_measured(item, nextitem)
-    return True
-
-
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Say how much was not tested."""
     skipped = terminalreporter.stats.get("skipped", [])
@@ -127,11 +126,11 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 @pytest.fixture(autouse=True)
 def _unit_lane_stays_clean(request: pytest.FixtureRequest) -> Iterator[None]:
-    """A case of the unit lane starts no process."""
+    """A case of the unit lane starts no process, and is pure."""
     if lane_of(request.node) != UNIT:
         yield
         return
-    with without_processes():
+    with without_processes(), purity.pure(request):
         yield
 
 

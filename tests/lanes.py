@@ -18,12 +18,15 @@ UNIT = "unit"
 # Fixtures that start a process, though not in every run.
 STARTING = frozenset({"nvml_stub"})
 # The first of these markers that a case has names its lane.
-MARKED = ("v2host", "stacks", "browser", "slow", "quiet", "e2e", "engine", "process")
+MARKED = ("v2host", "stacks", "browser", "slow", "e2e", "engine", "process", "timed")
 LANES = (UNIT, *reversed(MARKED))
 # What Python reports of itself when a process is about to be started.
 STARTS = frozenset(
     {"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.spawn", "os.system"}
 )
+
+GATE_MAX = 80
+"""Cases that need an engine or a browser and run before each landing."""
 
 COLLECTED = pytest.StashKey[Counter[str]]()
 """How many cases of each lane there are, those left out by --lane too."""
@@ -34,7 +37,7 @@ _started: list[str] = []
 def lane_of(item: pytest.Item) -> str:
     """The lane of a case."""
     named = next((name for name in MARKED if item.get_closest_marker(name)), None)
-    if named is None and STARTING.intersection(getattr(item, "fixturenames", ())):
+    if named in (None, "timed") and STARTING.intersection(getattr(item, "fixturenames", ())):
         return "process"
     return named or UNIT
 

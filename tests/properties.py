@@ -1,8 +1,8 @@
 """Owns the profiles of Hypothesis: how many examples, and whether the same ones each time.
 
-DLSCHED_PROPERTIES names one. `dev`, the default: a third of the examples, others each time. `ci`:
-as many, but the same each time, so that a failure there is the fault of the change and not of the
-draw. `nightly`: many, others each time; what it finds becomes an example of the case itself.
+DLSCHED_PROPERTIES names one. `ci`, the default: a third of the examples, the same each time, so
+that a failure is the fault of the change and not of the draw. `dev` (`make test-all`): as many,
+others each time. `nightly`: many, others each time; what it finds becomes an example of its case.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis.internal.conjecture import providers
 
 VARIABLE = "DLSCHED_PROPERTIES"
-DEFAULT = "dev"
+DEFAULT = "ci"
 # Of the number of examples that a case asks for; 100 where it asks for none.
 SHARES = {"dev": 0.33, "ci": 0.33, "nightly": 10.0}
 USUAL_EXAMPLES = 100

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +16,7 @@ ROOT = Path(__file__).resolve().parents[1]
 CASES = """
 import os, subprocess, sys
 import pytest
+from dlsched.runtime.clock import SystemClock
 
 def test_plain():
     pass
@@ -25,6 +27,20 @@ def test_starts_a_process():
 @pytest.mark.process
 def test_may_start_a_process():
     subprocess.run([sys.executable, "-c", ""], check=True)
+
+def test_reads_it():
+    SystemClock()
+
+@pytest.fixture(scope="module")
+def clock():
+    return SystemClock()
+
+def test_has_what_reads_it(clock):
+    pass
+
+@pytest.mark.timed
+def test_may_read_the_clock(clock):
+    SystemClock()
 
 @pytest.mark.slow
 @pytest.mark.engine
@@ -50,21 +66,28 @@ def outcome(tmp_path: Path, *arguments: str) -> str:
     return done.stdout + done.stderr
 
 
-def test_a_unit_case_that_starts_a_process_fails(tmp_path: Path) -> None:
+def test_a_unit_case_that_is_not_pure_fails(tmp_path: Path) -> None:
     told = outcome(tmp_path, "--lane=unit")
-    assert "2 passed, 2 deselected, 1 error" in told
-    assert "test_starts_a_process" in told.rpartition("short test summary")[2]
     assert "mark it `process`" in told
+    wrong = re.findall(r"^ERROR \S+::(\w+)", told, re.MULTILINE)
+    assert wrong == ["test_starts_a_process", "test_reads_it", "test_has_what_reads_it"]
+    assert "reads the real clock (time.clock_gettime, dlsched/runtime/clock.py:" in told
+
+
+def test_a_case_that_is_marked_timed_may_do_so(tmp_path: Path) -> None:
+    assert "1 passed, 6 deselected" in outcome(tmp_path, "--lane=timed")
 
 
 def test_the_strongest_marker_names_the_lane(tmp_path: Path) -> None:
     assert "test_of_two_lanes SKIPPED" in outcome(tmp_path, "--lane=slow")
-    assert "4 deselected / 0 selected" in outcome(tmp_path, "--lane=engine")
+    assert "7 deselected / 0 selected" in outcome(tmp_path, "--lane=engine")
     assert "LEFT OUT: 1 engine tests: none here" in outcome(tmp_path, "--lane=slow", "-n1")
 
 
 def test_a_lane_that_is_none_is_named(tmp_path: Path) -> None:
-    assert "--lane: fast: no such lane; unit, process" in outcome(tmp_path, "--lane=fast,unit")
+    assert "--lane: fast: no such lane; unit, timed, process" in outcome(
+        tmp_path, "--lane=fast,unit"
+    )
 
 
 @pytest.mark.parametrize(

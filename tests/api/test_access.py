@@ -20,6 +20,8 @@ from dlsched.model.state import Progress
 from tests.api.conftest import kept_port
 from tests.status_source import FakeSource, example_report, job
 
+pytestmark = pytest.mark.timed
+
 STRANGER = 65534
 
 

@@ -18,6 +18,8 @@ from dlsched.config import settings_file
 from dlsched.model.errors import DaemonUnavailable, Refused
 from tests.status_source import FakeSource
 
+pytestmark = pytest.mark.timed
+
 
 def test_nobody_answers(tmp_path: Path) -> None:
     path = tmp_path / "status.sock"

@@ -19,6 +19,8 @@ from dlsched.store.journal.minutes import wall_s
 from tests.cluster_status import example, written_ago
 from tests.status_source import FakeSource, example_report
 
+pytestmark = pytest.mark.timed
+
 NOTHING = LeftOut(0, 0, 0, 0)
 
 

@@ -31,6 +31,8 @@ from tests.api.test_log_stream import until
 from tests.status_source import FakeSource, example_report
 from tests.store.journal.hours import BEGIN_S, cycle, view, write
 
+pytestmark = pytest.mark.timed
+
 
 @pytest.fixture
 def source(tmp_path: Path) -> FakeSource:
@@ -297,7 +299,7 @@ def test_who_goes_away_ends_the_reading(
     assert held.ended.wait(60)
     assert held.cancelled
     held.go.set()
-    assert until(lambda: answers(daemon))
+    assert until(lambda: answers(daemon), "an answer")
 
 
 def answers(daemon: Daemon) -> bool:

@@ -16,6 +16,9 @@ from dlsched.api.routes import FOLLOWERS_MAX
 from dlsched.api.server import ApiServer
 from dlsched.model.errors import EngineUnavailable, Refused
 from tests.status_source import FakeSource
+from tests.waiting import until
+
+pytestmark = pytest.mark.timed
 
 
 class Tap:
@@ -39,13 +42,6 @@ class Tap:
         self.lines.put(None)
 
 
-def until(true: Callable[[], bool]) -> bool:
-    deadline_s = time.monotonic() + 30.0
-    while not true() and time.monotonic() < deadline_s:
-        time.sleep(0.01)
-    return true()
-
-
 def test_a_follower_sees_each_line_as_it_comes(daemon: Daemon, source: FakeSource) -> None:
     tap = Tap()
     source.log = tap
@@ -63,7 +59,7 @@ def test_a_silent_log_answers_all_the_same_and_ends_with_its_follower(
 ) -> None:
     tap = Tap()
     source.log = tap
-    assert until(lambda: not _log_threads()), "those of other cases have ended"
+    until(lambda: not _log_threads(), "threads of other cases have ended")
     path = "http://dlsched/v1/jobs/queued/logs?follow=1"
     with (
         httpx2.Client(
@@ -72,9 +68,9 @@ def test_a_silent_log_answers_all_the_same_and_ends_with_its_follower(
         client.stream("GET", path) as answer,
     ):
         assert answer.status_code == 200
-        assert until(lambda: _log_threads() == 1)
+        until(lambda: _log_threads() == 1, "one thread follows")
     assert tap.closed.wait(30.0)
-    assert until(lambda: not _log_threads())
+    until(lambda: not _log_threads(), "the thread has ended")
 
 
 def test_a_log_that_breaks_off_says_why(daemon: Daemon, source: FakeSource) -> None:
@@ -116,7 +112,7 @@ def test_a_log_is_read_no_faster_than_it_is_taken(daemon: Daemon, source: FakeSo
     lines = daemon.logs("queued", 10, True)
     next(lines)
     # Buffers of sockets and queue hold some megabytes; then the reader waits.
-    assert until(lambda: _stands_still(lambda: produced))
+    until(lambda: _stands_still(lambda: produced), "nothing more is produced")
     assert produced < 1000
     lines.close()  # type: ignore[attr-defined]
 
@@ -145,7 +141,7 @@ def test_too_many_followers_are_refused_and_freed_again(
     for stream in streams:
         assert list(stream) == []
     source.log = iter((b"again",))
-    assert until(lambda: not _log_threads())
+    until(lambda: not _log_threads(), "all threads have ended")
     assert list(daemon.logs("queued", 1, False)) == [b"again"]
 
 
@@ -162,7 +158,7 @@ def test_stopping_the_server_does_not_wait_for_a_silent_log(
     lines = daemon.logs("queued", 1, True)
     assert next(lines) == b"begun"
     server.stop()
-    assert until(lambda: not server._thread.is_alive()), "although the log is still silent"
+    until(lambda: not server._thread.is_alive(), "it ends, although the log is silent")
     assert not server.control_path.exists()
     stuck.set()
 

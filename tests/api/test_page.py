@@ -60,6 +60,7 @@ def test_vendored_files_are_those_of_their_makers() -> None:
 
 
 @pytest.mark.parametrize("address", ["status", "control", "listen"])
+@pytest.mark.timed
 def test_every_address_has_the_page_with_all_its_headers(
     served: dict[str, httpx2.Client], address: str
 ) -> None:
@@ -81,6 +82,7 @@ def test_the_policy_allows_nothing_of_others_and_nothing_inline() -> None:
 
 
 @pytest.mark.parametrize("path", ["/", "/static/js/main.js"])
+@pytest.mark.timed
 def test_a_foreign_host_and_a_post_are_refused(served: dict[str, httpx2.Client], path: str) -> None:
     client = served["listen"]
     answer = client.get(path, headers={"Host": "evil.example"})
@@ -103,12 +105,14 @@ def test_a_foreign_host_and_a_post_are_refused(served: dict[str, httpx2.Client],
         "",
     ],
 )
+@pytest.mark.timed
 def test_nothing_else_is_sent(served: dict[str, httpx2.Client], path: str) -> None:
     answer = served["listen"].get(f"/static/{path}")
     assert answer.status_code == 404
     assert "error" in answer.json()
 
 
+@pytest.mark.timed
 def test_a_browser_gets_it_compressed_and_small(served: dict[str, httpx2.Client]) -> None:
     sizes = []
     for path in ("/", *(f"/static/{name}" for name in FILES if name != "vendor/LICENSE")):
@@ -141,6 +145,7 @@ def test_our_files_are_short_load_nothing_else_and_make_no_markup_of_text(name: 
     assert not re.search(r"<(?:script|[a-z]+)[^>]*\s(?:style|on[a-z]+)=", text)
 
 
+@pytest.mark.timed
 def test_a_page_goes_on_in_the_stream_where_it_was(tmp_path: Path) -> None:
     source = FakeSource(example_report())
     server = ApiServer(source, tmp_path)

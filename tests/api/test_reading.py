@@ -106,6 +106,7 @@ def test_what_the_server_fills_is_parsed_back_equal() -> None:
     assert read(CyclePoint, sent(shadowed)) == shadowed
 
 
+@pytest.mark.timed
 def test_the_client_parses_what_the_socket_answers(daemon: Daemon, source: FakeSource) -> None:
     source.report = everything_report()
     assert daemon.status() == node_status(source.report)

@@ -16,6 +16,8 @@ from dlsched.model.errors import EngineUnavailable
 from dlsched.policies import registry
 from tests.status_source import CHANGE, EVENT, FakeSource, example_report
 
+pytestmark = pytest.mark.timed
+
 Ask = Callable[..., httpx2.Response]
 
 

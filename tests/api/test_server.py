@@ -9,7 +9,6 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,6 +20,9 @@ from dlsched.api.client import Daemon
 from dlsched.api.server import CONNECTIONS_MAX, ApiServer
 from dlsched.model.errors import DaemonUnavailable
 from tests.status_source import FakeSource, example_report
+from tests.waiting import until
+
+pytestmark = pytest.mark.timed
 
 
 def serving(folder: Path) -> ApiServer:
@@ -45,13 +47,6 @@ def answers(folder: Path) -> bool:
         return False
 
 
-def until(told: Callable[[], bool]) -> None:
-    until_s = time.monotonic() + 60
-    while not told():
-        assert time.monotonic() < until_s
-        time.sleep(0.02)
-
-
 def test_sockets_that_were_removed_are_made_anew(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     server = serving(folder)
@@ -61,12 +56,12 @@ def test_sockets_that_were_removed_are_made_anew(tmp_path: Path) -> None:
         shutil.rmtree(folder)
         assert not answers(folder)
         server.keep()
-        until(lambda: answers(folder))
+        until(lambda: answers(folder), "it answers")
         assert server.problem is None
         (folder / "control.sock").unlink()
         server.keep()
-        until((folder / "control.sock").exists)
-        until(lambda: answers(folder))
+        until((folder / "control.sock").exists, "the socket is there")
+        until(lambda: answers(folder), "it answers")
     finally:
         server.stop()
     assert list(folder.iterdir()) == []
@@ -82,10 +77,10 @@ def test_where_they_cannot_be_made_anew_that_is_told_and_tried_again(
         shutil.rmtree(folder)
         folder.write_text("in the way")
         server.keep()
-        until(lambda: server.problem is not None)
+        until(lambda: server.problem is not None, "a problem is reported")
         assert str(server.problem).startswith("no client can ask this daemon: ")
         folder.unlink()
-        until(lambda: answers(folder))
+        until(lambda: answers(folder), "it answers")
         assert server.problem is None
     finally:
         server.stop()
@@ -130,17 +125,20 @@ def test_half_asked_questions_neither_pile_up_nor_stay(
         transport = httpx2.HTTPTransport(uds=str(tmp_path / free))
         with httpx2.Client(transport=transport, timeout=30) as client:
             assert client.get("http://dlsched/v1/about").status_code == 200
-        until(lambda: open_ones(server) <= CONNECTIONS_MAX + 1)
+        until(
+            lambda: open_ones(server) <= CONNECTIONS_MAX + 1,
+            "connections beyond the limit are closed",
+        )
         for one in many:
             one.close()
-        until(lambda: open_ones(server) == 0)
+        until(lambda: open_ones(server) == 0, "all are closed")
 
         monkeypatch.setattr(server_module, "ASK_WITHIN_S", 0.5)
         for one in [asking(tmp_path, half, crowded) for _ in range(3)]:
             with contextlib.suppress(ConnectionResetError):
                 assert one.recv(100) == b"", "hung up, without an answer"
             one.close()
-        until(lambda: answers(tmp_path))
+        until(lambda: answers(tmp_path), "it answers")
     finally:
         server.stop()
 
@@ -194,7 +192,7 @@ def test_an_answer_that_is_not_taken_is_dropped(
         with asking(tmp_path, request * asked_times) as one:
             monkeypatch.setattr(server_module, "ASK_WITHIN_S", 0.5)
             assert one.recv(1000).startswith(b"HTTP/1.1 200")
-            until(lambda: open_ones(server) == 0)
+            until(lambda: open_ones(server) == 0, "all are closed")
     finally:
         server.stop()
 

@@ -18,6 +18,8 @@ from dlsched.api.sockets import SocketUnusable, open_tcp
 from dlsched.model.errors import AlreadyRunning
 from tests.status_source import FakeSource
 
+pytestmark = pytest.mark.timed
+
 
 def serving(folder: Path, status: str | None = None, control: str | None = None) -> ApiServer:
     server = ApiServer(FakeSource(), folder, status, control)

@@ -22,6 +22,8 @@ from dlsched.model.facts import LogFact
 from tests.api.test_log_stream import until
 from tests.status_source import FakeSource, example_report, job
 
+pytestmark = pytest.mark.timed
+
 SLOW_S = 0.2
 
 
@@ -255,7 +257,7 @@ def test_it_goes_on_where_the_sockets_had_to_be_made_again(
     server.control_path.unlink()
     server.keep()
     assert list(messages) == []
-    assert until(server.control_path.exists)
+    assert until(server.control_path.exists, "the control socket")
     source.stream.publish(report(2, arrived=True))
     again = daemon.cycle_events("run1:1", follow=True)
     assert [next(again).id for _ in range(2)] == ["", "run1:2"]
@@ -308,7 +310,7 @@ def test_too_many_followers_are_refused_and_freed_again(
         assert client.head(path).status_code == 503
         for one in streams:
             one.__exit__(None, None, None)
-        assert until(lambda: source.stream.followers[str(server.status_path)] == 0)
+        assert until(lambda: source.stream.followers[str(server.status_path)] == 0, "no follower")
         answer = client.head(path)
         assert answer.status_code == 200
         assert answer.headers["content-type"].startswith("text/event-stream")
@@ -327,7 +329,7 @@ def test_a_reader_who_takes_nothing_is_dropped_and_the_others_are_not(
             stuck.settimeout(30.0)
             stuck.connect(address)
             stuck.sendall(b"GET /v1/stream HTTP/1.1\r\nHost: dlsched\r\n\r\n")
-            assert until(lambda: source.stream.followers[address] == 1)
+            assert until(lambda: source.stream.followers[address] == 1, "one follower")
             other = Daemon(tmp_path).cycle_events("", follow=True)
             next(other)
             assert source.stream.followers[address] == 2
@@ -335,8 +337,8 @@ def test_a_reader_who_takes_nothing_is_dropped_and_the_others_are_not(
                 source.stream.publish(report(cycle, arrived=cycle == 1))
                 if source.stream.followers[address] < 2:
                     break
-                until(lambda: not source.stream._pending)
-            assert until(lambda: source.stream.followers[address] == 1)
+                until(lambda: not source.stream._pending, "all reports taken")
+            assert until(lambda: source.stream.followers[address] == 1, "one follower")
             source.stream.publish(report(400, arrived=True))
             assert any(message.id == "run1:400" for message in other)
             while stuck.recv(1 << 16):

@@ -23,6 +23,8 @@ from dlsched.api.web_proxy import FORWARDED_MAX, WebProxy, WebServer
 from tests.api.test_server import until
 from tests.status_source import FakeSource, example_report
 
+pytestmark = pytest.mark.timed
+
 
 class Web:
     """The port, in a thread."""
@@ -238,8 +240,8 @@ def cycle(number: int) -> Any:
 
 def test_a_browser_that_leaves_frees_its_stream(browser: httpx2.Client, source: FakeSource) -> None:
     with browser.stream("GET", "v1/stream"):
-        until(lambda: sum(source.stream.followers.values()) == 1)
-    until(lambda: sum(source.stream.followers.values()) == 0)
+        until(lambda: sum(source.stream.followers.values()) == 1, "one follower")
+    until(lambda: sum(source.stream.followers.values()) == 0, "no follower")
 
 
 # ------------------------------------------------------------------------------ bounds and ends
@@ -251,7 +253,7 @@ def test_streams_are_limited(web: Web, browser: httpx2.Client, source: FakeSourc
             open_ones.enter_context(browser.stream("GET", "v1/stream"))
         status, line = refusal(browser.get("v1/about"))
         assert (status, line) == (503, f"{FORWARDED_MAX} requests are being answered already")
-    until(lambda: browser.get("v1/about").status_code == 200)
+    until(lambda: browser.get("v1/about").status_code == 200, "an answer")
 
 
 def test_a_thousand_connections_reach_no_daemon_and_are_closed(web: Web, server: ApiServer) -> None:
@@ -260,9 +262,12 @@ def test_a_thousand_connections_reach_no_daemon_and_are_closed(web: Web, server:
             open_ones.enter_context(socket.create_connection(("127.0.0.1", web.port)))
             for _ in range(1000)
         ]
-        until(lambda: sum(closed(one) for one in connections) >= 1000 - CONNECTIONS_MAX)
+        until(
+            lambda: sum(closed(one) for one in connections) >= 1000 - CONNECTIONS_MAX,
+            "the others to be closed",
+        )
         assert server._connections()[str(server.status_path)] == 0
-    until(lambda: answers(web))
+    until(lambda: answers(web), "an answer")
 
 
 def closed(connection: socket.socket) -> bool:
@@ -291,7 +296,7 @@ def test_it_ends_with_open_streams_and_none_looks_complete(
         web.end()
         with pytest.raises(httpx2.TransportError):
             list(parts)
-    until(lambda: sum(source.stream.followers.values()) == 0)
+    until(lambda: sum(source.stream.followers.values()) == 0, "no follower")
     assert capsys.readouterr().err == ""
 
 

@@ -11,6 +11,7 @@ from tests.browser.scenes import MARKUP
 pytestmark = [pytest.mark.browser]
 
 
+@pytest.mark.gate
 def test_markup_is_shown_and_never_made(shared, opened: Open) -> None:
     # A name that no spec accepts: /v1/jobs/NAME/why is no path then.
     one = opened(shared("hostile"), allowed=("404",))

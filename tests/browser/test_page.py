@@ -28,6 +28,7 @@ def test_the_headline_says_in_words_how_it_stands(shared, opened: Open) -> None:
     one.shows("#alarms", "bad.yaml:3:7: cpus.max: 0 is too low")
 
 
+@pytest.mark.gate
 def test_jobs_are_worst_first_with_a_word_and_a_shape(shared, opened: Open) -> None:
     one = opened(shared("example"))
     one.go()

@@ -85,6 +85,7 @@ def test_labels_become_a_job_file() -> None:
     assert source.ports == (8000,)
 
 
+@pytest.mark.timed
 def test_a_refused_adoption_is_one_line_and_ends_with_1(
     daemon: FakeSource, program: Program
 ) -> None:

@@ -20,6 +20,8 @@ from dlsched.store.jobs import lock_state_dir
 from tests.cli.conftest import Program
 from tests.status_source import FakeSource, foretold, job
 
+pytestmark = pytest.mark.timed
+
 ESCAPES = ("\x1b", "\x07", "\u202e")
 
 

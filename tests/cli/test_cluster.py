@@ -30,6 +30,7 @@ def show(program: Program, folders: Path, status: ClusterStatus, *words: str) ->
     return program("cluster", *(words or ("status",)))
 
 
+@pytest.mark.timed
 def test_status_shows_nodes_jobs_queue_and_problems(program: Program, folders: Path) -> None:
     done = show(program, folders, example())
     assert done.exit_code == 0, done.stderr
@@ -60,12 +61,14 @@ def test_status_shows_nodes_jobs_queue_and_problems(program: Program, folders: P
     assert "4 nodes, 1 job, 1 waiting; policy adaptive" in done.stdout
 
 
+@pytest.mark.timed
 def test_status_as_json_is_the_file(program: Program, folders: Path) -> None:
     done = show(program, folders, example(), "status", "--json")
     file = folders / "run-cluster" / "cluster.json"
     assert json.loads(done.stdout) == json.loads(file.read_text())
 
 
+@pytest.mark.timed
 def test_status_shows_what_a_shadow_would_have_done(program: Program, folders: Path) -> None:
     at = "2026-01-01T00:00:00.000Z"
     differences = (
@@ -86,6 +89,7 @@ def test_status_shows_what_a_shadow_would_have_done(program: Program, folders: P
     assert found["shadow"]["differences"][0]["would"] == "moved to twin"
 
 
+@pytest.mark.timed
 def test_ps_shows_the_cluster_the_same_way(program: Program, folders: Path) -> None:
     assert program("ps", "--cluster").exit_code == 3
     done = show(program, folders, replace(example(), written_at=written_ago(3 * 86_400.0)))
@@ -95,6 +99,7 @@ def test_ps_shows_the_cluster_the_same_way(program: Program, folders: Path) -> N
     assert [one["node"] for one in table["jobs"]] == ["n1"]
 
 
+@pytest.mark.timed
 def test_an_old_status_says_so(program: Program, folders: Path) -> None:
     done = show(program, folders, replace(example(), written_at=written_ago(36_000.0)))
     assert "10 h old: the controller on this host has ended, or hangs" in done.stdout
@@ -103,6 +108,7 @@ def test_an_old_status_says_so(program: Program, folders: Path) -> None:
     assert "\n10 h old\n" in done.stdout
 
 
+@pytest.mark.timed
 def test_a_follower_says_who_leads(program: Program, folders: Path) -> None:
     status = replace(example(), manager="n2", nodes=(), jobs=(), queue=(), observed_at="")
     done = show(program, folders, status)
@@ -120,6 +126,7 @@ def test_without_a_controller_status_ends_with_3(program: Program, folders: Path
     assert "no controller of a cluster has run here" in done.stderr
 
 
+@pytest.mark.timed
 def test_a_hostile_status_steers_no_terminal(program: Program, folders: Path) -> None:
     status = replace(example(), alarms=("\x1b[2J\x1b]0;x\x07gone\nfake line",))
     done = show(program, folders, status)
@@ -127,6 +134,7 @@ def test_a_hostile_status_steers_no_terminal(program: Program, folders: Path) ->
     assert "  alarm: gonefake line" in done.stdout.replace("gone fake", "gonefake")
 
 
+@pytest.mark.timed
 def test_why_explains_jobs_that_run_and_that_wait(program: Program, folders: Path) -> None:
     done = show(program, folders, example(), "why", "resnet")
     assert done.stdout.splitlines()[:2] == [
@@ -165,6 +173,7 @@ UNDONE = example().jobs[0].moved[0]
         ({"outcome": "under way", "forecast_s": None, "problem": ""}, "under way"),
     ],
 )
+@pytest.mark.timed
 def test_why_says_what_came_of_each_move(
     program: Program, folders: Path, changes: dict[str, Any], text: str
 ) -> None:
@@ -250,6 +259,7 @@ def test_a_node_that_has_left_the_cluster_can_be_forgotten(
     assert program("cluster", "forget", "gon", "--i-know-it-is-off").exit_code == 1
 
 
+@pytest.mark.timed
 def test_status_shows_what_was_asked(program: Program, folders: Path) -> None:
     status = replace(example(), asked=("move resnet gpu-2: it drains",))
     assert "  asked: move resnet gpu-2: it drains\n" in show(program, folders, status).stdout
@@ -271,6 +281,7 @@ def test_run_has_its_flags_before_the_settings(
     assert settings.state_dir == Path("/srv/s")
 
 
+@pytest.mark.timed
 def test_run_with_an_unknown_shadow_ends_with_one_line(
     program: Program, folders: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -293,6 +304,7 @@ def test_run_beside_another_controller_ends_with_3(
 
 
 @pytest.mark.parametrize("words", [("run",), ("drain", "gpu-1"), ("undrain", "gpu-1"), ("pause",)])
+@pytest.mark.timed
 def test_where_no_engine_answers_commands_end_with_3(
     program: Program, folders: Path, words: tuple[str, ...]
 ) -> None:
@@ -302,6 +314,7 @@ def test_where_no_engine_answers_commands_end_with_3(
     assert f"error: no answer from the Docker Engine at {engine}" in done.stderr
 
 
+@pytest.mark.timed
 def test_where_the_engine_is_no_manager_run_ends_with_1(
     program: Program, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -312,6 +325,7 @@ def test_where_the_engine_is_no_manager_run_ends_with_1(
     assert "error: this engine is not a manager of a swarm" in done.stderr
 
 
+@pytest.mark.timed
 def test_the_doctor_without_an_engine_fails_with_a_remedy(program: Program, folders: Path) -> None:
     environ = {"DLSCHED_ENGINE_HOST": f"unix://{folders}/none.sock"}
     done = program("cluster", "doctor", env=environ)

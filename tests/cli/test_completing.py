@@ -21,6 +21,8 @@ from dlsched.cli import completing, main
 from tests.status_source import FakeSource
 from tools.environment import ROOT
 
+pytestmark = pytest.mark.timed
+
 SCRIPTS = ROOT / "config" / "completion"
 PATIENT_S = 30.0
 RUN = (

@@ -17,6 +17,8 @@ from tests.nvml.library import Stub
 from tests.nvml.scenario import Failure, Gpu, Scenario
 from tests.status_source import FakeSource
 
+pytestmark = pytest.mark.timed
+
 
 def findings(program: Program, *words: str) -> dict[str, tuple[str, str]]:
     told = json.loads(program("doctor", "-o", "json", *words).stdout)

@@ -20,6 +20,8 @@ from tests.api.test_log_stream import until
 from tests.cli.conftest import Program
 from tests.status_source import FakeSource, example_report, job
 
+pytestmark = pytest.mark.timed
+
 DOWN = Alarm("engine", AlarmKey.ENGINE_DOWN, "engine: no answer\x1b[2J\nforged line")
 
 WHY = (
@@ -116,7 +118,7 @@ def test_followed_it_outlasts_a_restart_and_says_so(
 
     # In place of waiting: the daemon has gone, then the next run begins, then Ctrl-C.
     steps: list[Callable[[], object]] = [
-        lambda: until(lambda: not servers[0].control_path.exists()),
+        lambda: until(lambda: not servers[0].control_path.exists(), "the end of the first server"),
         lambda: serve("run2", report(1, 1.0, 1.0)),
         interrupt,
     ]
@@ -136,7 +138,7 @@ def test_followed_it_outlasts_a_restart_and_says_so(
 
 
 def stopped_once_followed(stream: Stream, server: ApiServer) -> None:
-    until(lambda: sum(stream.followers.values()) > 0)
+    until(lambda: sum(stream.followers.values()) > 0, "a follower")
     server.stop()
 
 

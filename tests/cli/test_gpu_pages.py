@@ -12,6 +12,8 @@ from dlsched.model.spec import Checkpoint, Limits
 from tests.cli.conftest import Program
 from tests.status_source import CHANGE, FakeSource, gpu_report
 
+pytestmark = pytest.mark.timed
+
 
 def lines_of(text: str) -> list[str]:
     return [line.rstrip() for line in text.splitlines()]

@@ -102,6 +102,7 @@ def test_check_of_a_closed_standard_input(
     "words",
     [("check",), ("submit",), ("simulate", "-p", "fair"), ("run", "-c"), ("cluster", "run", "-c")],
 )
+@pytest.mark.timed
 def test_a_fifo_is_refused_where_to_open_it_would_wait(
     program: Program, tmp_path: Path, words: tuple[str, ...]
 ) -> None:
@@ -133,6 +134,7 @@ def test_a_file_that_is_too_long_is_one_line(
     assert (result.exit_code, result.stderr) == (2, f"{file}: the file has more than 256 KiB\n")
 
 
+@pytest.mark.timed
 def test_submit_without_a_daemon_uses_the_settings(
     program: Program, right: Path, folders: Path
 ) -> None:
@@ -142,6 +144,7 @@ def test_submit_without_a_daemon_uses_the_settings(
     assert (folders / "jobs.d" / "queued.yaml").read_text() == RIGHT
 
 
+@pytest.mark.timed
 def test_submit_asks_the_daemon_for_its_folder(
     program: Program, daemon: FakeSource, right: Path, tmp_path: Path
 ) -> None:
@@ -151,6 +154,7 @@ def test_submit_asks_the_daemon_for_its_folder(
     assert (tmp_path / "other" / "queued.yaml").exists()
 
 
+@pytest.mark.timed
 def test_submit_of_a_wrong_file_puts_nothing(program: Program, wrong: Path, folders: Path) -> None:
     result = program("submit", str(wrong))
     assert result.exit_code == 2
@@ -177,6 +181,7 @@ def test_submit_into_what_is_no_folder_names_it(
         assert (result.exit_code, result.stderr) == (1, f"error: {tmp_path}/{name}: {why}\n")
 
 
+@pytest.mark.timed
 def test_start_lifts_a_stop_through_the_daemon(
     program: Program, daemon: FakeSource, right: Path
 ) -> None:
@@ -184,6 +189,7 @@ def test_start_lifts_a_stop_through_the_daemon(
     assert daemon.asked == [("start", "queued")]
 
 
+@pytest.mark.timed
 def test_start_of_a_job_that_is_new_to_the_daemon(
     program: Program, daemon: FakeSource, tmp_path: Path
 ) -> None:
@@ -192,6 +198,7 @@ def test_start_of_a_job_that_is_new_to_the_daemon(
     assert program("submit", "--start", str(path)).exit_code == 0
 
 
+@pytest.mark.timed
 def test_start_without_a_daemon_lifts_the_record(
     program: Program, right: Path, folders: Path
 ) -> None:
@@ -224,6 +231,7 @@ def one_gpu(daemon: FakeSource) -> FakeSource:
 
 
 @pytest.mark.usefixtures("one_gpu")
+@pytest.mark.timed
 def test_submit_of_more_gpus_than_the_node_has_is_refused(
     program: Program, greedy: Path, folders: Path
 ) -> None:
@@ -234,6 +242,7 @@ def test_submit_of_more_gpus_than_the_node_has_is_refused(
 
 
 @pytest.mark.usefixtures("one_gpu")
+@pytest.mark.timed
 def test_check_looks_at_the_node_only_where_it_is_asked_to(program: Program, greedy: Path) -> None:
     assert program("check", str(greedy)).exit_code == 0
     result = program("check", "--node", str(greedy))
@@ -241,6 +250,7 @@ def test_check_looks_at_the_node_only_where_it_is_asked_to(program: Program, gre
     assert result.stderr == f"{greedy}:5:10: gpus.count: 2, {THERE}\n"
 
 
+@pytest.mark.timed
 def test_without_a_daemon_nobody_knows_the_node(program: Program, greedy: Path) -> None:
     assert program("submit", str(greedy)).exit_code == 0
     assert program("check", "--node", str(greedy)).exit_code == 3
@@ -257,6 +267,7 @@ def slow(daemon: FakeSource, tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.timed
 def test_what_speaks_against_a_running_jobs_target_is_told_and_refuses_nothing(
     program: Program, slow: Path, folders: Path
 ) -> None:

@@ -101,6 +101,7 @@ def test_no_hint_offers_what_changes_anything() -> None:
 
 
 @pytest.mark.parametrize("before", [True, False])
+@pytest.mark.timed
 def test_run_dir_and_config_stand_before_the_command_too(
     program: Program, tmp_path: Path, before: bool
 ) -> None:

@@ -20,6 +20,8 @@ from dlsched.runtime.docker.probe.probed import NO_REQUEST
 from tests.cli.conftest import Program
 from tests.status_source import FakeSource
 
+pytestmark = pytest.mark.timed
+
 SERVICE = Probed(
     "asr",
     "1" * 64,

@@ -18,6 +18,8 @@ from dlsched.simulation.run import simulate
 from dlsched.store.journal.writer import Journal
 from tests.cli.conftest import Program
 
+pytestmark = pytest.mark.timed
+
 
 def _job(name: str, load: ServiceLoad, target: Target | None, *shifts: Shift) -> SimulatedJob:
     spec = JobSpec(

@@ -32,6 +32,7 @@ FAILED = {
 LINE = "digits (job aaaaaaaaaaaa): 1 cores (period 100000 us), shares 1024\n"
 
 
+@pytest.mark.timed
 def test_a_daemon_is_asked_where_one_holds_the_lock(
     program: Program, daemon: FakeSource, folders: Path
 ) -> None:
@@ -42,6 +43,7 @@ def test_a_daemon_is_asked_where_one_holds_the_lock(
     assert daemon.asked == [("release",)]
 
 
+@pytest.mark.timed
 def test_what_fails_is_told_in_one_clean_line_and_makes_it_1(
     program: Program, daemon: FakeSource, folders: Path
 ) -> None:
@@ -56,12 +58,14 @@ def test_what_fails_is_told_in_one_clean_line_and_makes_it_1(
     assert json.loads(told.stdout) == {"containers": [OWN, FAILED]}
 
 
+@pytest.mark.timed
 def test_resume_asks_the_daemon(program: Program, daemon: FakeSource) -> None:
     done = program("release", "--resume")
     assert (done.exit_code, done.stdout, done.stderr) == (0, "", "the daemon sets limits again\n")
     assert daemon.asked == [("resume",)]
 
 
+@pytest.mark.timed
 def test_a_daemon_that_does_not_answer_is_3(program: Program, folders: Path) -> None:
     with lock_state_dir(folders / "state", "default"):
         done = program("release")
@@ -89,6 +93,7 @@ def test_without_a_daemon_it_is_done_here_under_the_lock(
     lock_state_dir(folders / "state", "default").release()
 
 
+@pytest.mark.timed
 def test_without_an_engine_it_is_3(
     program: Program, folders: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -117,6 +122,7 @@ def test_an_engine_that_is_lost_is_no_traceback(
     assert (done.exit_code, done.stderr) == (3, "error: no answer\n")
 
 
+@pytest.mark.timed
 def test_unattended_a_daemon_that_runs_is_left_alone(
     program: Program, daemon: FakeSource, folders: Path
 ) -> None:

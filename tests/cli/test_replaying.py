@@ -22,6 +22,8 @@ from dlsched.store.journal.writer import Journal
 from tests.cli.conftest import Program
 from tests.doubles import snapshot, view
 
+pytestmark = pytest.mark.timed
+
 # Simulated time begins with the epoch, and so does the journal's.
 MINUTE_1 = "1970-01-01T00:01:00"
 

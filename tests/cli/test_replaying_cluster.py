@@ -17,6 +17,8 @@ from dlsched.cluster.round_report import RoundReport
 from dlsched.cluster.store import Member
 from tests.cli.conftest import Program
 
+pytestmark = pytest.mark.timed
+
 NODE = "abcdefghijklmnopqrstuvwx1"
 OTHER = "abcdefghijklmnopqrstuvwx2"
 

@@ -31,6 +31,8 @@ from dlsched.store.journal.writer import Journal
 from tests.cli.conftest import Program
 from tests.simulation.review.worlds import busy_node, job, run, written
 
+pytestmark = pytest.mark.timed
+
 HOSTILE = "\"'><script>alert(1)</script><img src=x onerror=alert(2)>\x1b[31m\u202e]]>&"
 CLEANED = "\"'><script>alert(1)</script><img src=x onerror=alert(2)> ]]>&"
 _VOID = {"meta", "link"}

@@ -122,6 +122,7 @@ def journal(folders: Path) -> Path:
     return path
 
 
+@pytest.mark.timed
 def test_record_writes_what_was_recorded(program: Program, journal: Path) -> None:
     result = program("trace", "record", str(journal), "--name", "day-1")
     assert result.exit_code == 0, result.stderr
@@ -131,11 +132,13 @@ def test_record_writes_what_was_recorded(program: Program, journal: Path) -> Non
     assert all(": taken for " in line for line in result.stderr.splitlines())
 
 
+@pytest.mark.timed
 def test_a_state_directory_stands_for_its_journal(program: Program, journal: Path) -> None:
     named = program("trace", "record", str(journal))
     assert program("trace", "record", str(journal.parent)).stdout == named.stdout
 
 
+@pytest.mark.timed
 def test_record_takes_the_cycles_asked_for(program: Program, journal: Path) -> None:
     result = program("trace", "record", str(journal), "--from", SECOND_30, "--to", "90")
     assert result.exit_code == 0, result.stderr
@@ -144,6 +147,7 @@ def test_record_takes_the_cycles_asked_for(program: Program, journal: Path) -> N
     assert "inference-0: ran already when the record begins" in result.stderr
 
 
+@pytest.mark.timed
 def test_record_says_when_no_cycle_is_in_the_range(program: Program, journal: Path) -> None:
     result = program("trace", "record", str(journal), "--from", "9000")
     assert (result.exit_code, result.stdout) == (1, "")
@@ -151,6 +155,7 @@ def test_record_says_when_no_cycle_is_in_the_range(program: Program, journal: Pa
     assert line.startswith(f"error: {journal}: no cycle could be read; the journal holds cycles 1 ")
 
 
+@pytest.mark.timed
 def test_a_cut_off_journal_gives_what_could_be_read(program: Program, journal: Path) -> None:
     whole = parse_trace(program("trace", "record", str(journal)).stdout, "stdout")
     with journal.open("r+b") as file:
@@ -164,6 +169,7 @@ def test_a_cut_off_journal_gives_what_could_be_read(program: Program, journal: P
     assert result.stderr.endswith("; the trace holds only what could be read\n")
 
 
+@pytest.mark.timed
 def test_a_journal_of_another_version_gives_what_could_be_read(
     program: Program, journal: Path
 ) -> None:
@@ -188,6 +194,7 @@ def test_what_is_no_journal_is_told_in_one_line(
     assert line.startswith(f"error: {path}: ")
 
 
+@pytest.mark.timed
 def test_a_missing_journal_and_a_wrong_name_are_usage_errors(
     program: Program, tmp_path: Path, journal: Path
 ) -> None:

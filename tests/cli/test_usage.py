@@ -15,6 +15,8 @@ from tests.cli.conftest import Program
 from tests.status_source import FakeSource
 from tests.store.journal.hours import cycle, view, write
 
+pytestmark = pytest.mark.timed
+
 
 @pytest.fixture
 def journal(tmp_path: Path) -> Path:

@@ -21,6 +21,7 @@ from tests.cli.conftest import Program
 from tests.status_source import FakeSource
 
 
+@pytest.mark.timed
 def test_without_a_daemon_it_is_one_line_and_3(program: Program, folders: Path) -> None:
     result = program("web", "--no-open")
     assert (result.exit_code, result.stdout) == (3, "")
@@ -28,6 +29,7 @@ def test_without_a_daemon_it_is_one_line_and_3(program: Program, folders: Path) 
     assert result.stderr == line
 
 
+@pytest.mark.timed
 def test_a_port_that_is_taken_is_one_line_and_1(program: Program, daemon: FakeSource) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
@@ -88,10 +90,11 @@ def browser(monkeypatch: pytest.MonkeyPatch) -> Browser:
     return one
 
 
+@pytest.mark.timed
 def test_a_browser_gets_the_token_in_a_file_for_this_user_alone(browser: Browser) -> None:
     with _opened("http://127.0.0.1:1/#secret", wanted=True) as opened:
         assert opened
-        until(lambda: bool(browser.given))
+        until(lambda: bool(browser.given), "the browser to be opened")
         [url] = browser.given
         assert url.startswith("file:///")
         assert "secret" not in url

@@ -30,6 +30,8 @@ from dlsched.cluster.round_report import RoundReport
 from dlsched.cluster.store import Member
 from dlsched.store.journal.schema import open_for_writing
 
+pytestmark = pytest.mark.timed
+
 AT = "2026-01-02T03:04:05.000Z"
 
 

@@ -16,6 +16,8 @@ from dlsched.cluster.round_report import RoundReport
 from dlsched.cluster.shadowing import ROWS_MAX, Shadowing
 from tests.cluster.test_controller import Moves, World, running
 
+pytestmark = pytest.mark.timed
+
 AT = "2026-01-01T00:00:00.000Z"
 
 

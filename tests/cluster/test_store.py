@@ -7,6 +7,8 @@ import pytest
 from dlsched.cluster.store import Member, MemoryStore, StoreError
 from tests.cluster.store_contract import StoreContract, Stores
 
+pytestmark = pytest.mark.timed
+
 
 class TestMemory(StoreContract):
     @pytest.fixture

@@ -122,6 +122,7 @@ def test_a_repeated_key_does_not_hide_what_else_is_wrong() -> None:
         ("ä" * (SIZE_MAX_BYTES - 10), "f: the file has more than 256 KiB"),
     ],
 )
+@pytest.mark.timed
 def test_bombs_end_early(bomb: str, why: str) -> None:
     def cost_s() -> float:
         begun_s = time.process_time()

@@ -112,6 +112,7 @@ def test_under_none_what_its_owner_gave_it_stays_and_earlier_changes_are_given_b
     assert "given back: the policy only observes" in command(node, "why", free).stdout
 
 
+@pytest.mark.gate
 def test_one_that_docker_started_is_kept_at_its_target_and_gets_back_what_it_had(
     node: Session, strangers: Strangers
 ):
@@ -146,6 +147,7 @@ def test_one_that_docker_started_is_kept_at_its_target_and_gets_back_what_it_had
     assert strangers.limits(name) == before
 
 
+@pytest.mark.gate
 def test_in_the_dialect_of_cpus_it_is_limited_too_and_found_again_as_it_was(
     node: Session, strangers: Strangers
 ):
@@ -181,6 +183,7 @@ def test_an_exit_a_restart_and_a_removal_are_seen_and_nothing_is_done_about_them
     assert list((node.state_dir / "ended").glob("*")) == []
 
 
+@pytest.mark.gate
 def test_who_is_left_alone_is_not_touched_and_where_its_labels_are_wrong_that_is_told(
     node: Session, strangers: Strangers
 ):

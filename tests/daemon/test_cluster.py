@@ -58,6 +58,8 @@ from tests.cluster.authority import Authority
 from tests.cluster.swarm.played import PlayedSwarm
 from tests.cluster_status import example
 
+pytestmark = pytest.mark.timed
+
 
 class Contrary:
     """Places on the last node."""

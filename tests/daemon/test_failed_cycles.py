@@ -21,6 +21,8 @@ from dlsched.model.alarms import AlarmKey
 from dlsched.runtime.docker.limits.outcome import GivenBack
 from tests.properties import examples
 
+pytestmark = pytest.mark.timed
+
 
 def settings_in(folder: Path) -> Settings:
     (folder / "jobs.d").mkdir()

@@ -14,6 +14,8 @@ from dlsched.daemon.give_back import NotReleased, Release
 from dlsched.runtime.docker.limits.outcome import GivenBack
 from dlsched.simulation.clock import VirtualClock
 
+pytestmark = pytest.mark.timed
+
 BACK = GivenBack("job", "a" * 64, adopted=False, now="1 cores")
 
 

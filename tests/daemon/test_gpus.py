@@ -117,6 +117,7 @@ def held(host: Host, name: str) -> list[str]:
     return str(inspect(host.node, name)["Config"]["Labels"]["dlsched.gpus"]).split(",")
 
 
+@pytest.mark.gate
 def test_a_job_gets_its_gpus_nodes_and_no_others(host: Host):
     host.start()
     host.node.drop("alpha", on("alpha", "{count: 1, model: A100}"))

@@ -6,7 +6,6 @@ import errno
 import logging
 import os
 import pwd
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +19,7 @@ from dlsched.model.cycle import HookRun
 from dlsched.model.errors import SettingsError
 from dlsched.model.facts import CheckpointAck
 from dlsched.model.state import Delivered, Reached, Tiers
+from tests.waiting import until
 
 WORD = Delivered(
     name="lenet",
@@ -72,20 +72,18 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def runs(hook: Hook, count: int = 1) -> list[HookRun]:
-    end_s = time.monotonic() + 60
     ended: list[HookRun] = []
-    while len(ended) < count:
-        assert time.monotonic() < end_s, f"{len(ended)} of {count} runs in 60 s"
-        ended += hook.ended()
-        time.sleep(0.01)
+
+    def all_ended() -> bool:
+        ended.extend(hook.ended())
+        return len(ended) >= count
+
+    until(all_ended, f"{count} runs", shown=lambda: ended)
     return ended
 
 
 def appears(file: Path) -> str:
-    end_s = time.monotonic() + 60
-    while not (file.exists() and file.read_text().endswith("\n")):
-        assert time.monotonic() < end_s, f"no {file} in 60 s"
-        time.sleep(0.01)
+    until(lambda: file.exists() and file.read_text().endswith("\n"), f"a line in {file}")
     return file.read_text()
 
 
@@ -98,10 +96,7 @@ def gone(pid: int) -> bool:
 
 
 def ends(pid: int) -> None:
-    end_s = time.monotonic() + 60
-    while not gone(pid):
-        assert time.monotonic() < end_s, f"{pid} lives on"
-        time.sleep(0.01)
+    until(lambda: gone(pid), f"the end of {pid}")
 
 
 # ---------------------------------------------------------------------- who and what

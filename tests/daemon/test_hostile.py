@@ -150,6 +150,7 @@ def test_paused_and_rejected_jobs_keep_their_limits_at_the_end(node: Session):
     node.engine.containers.get(f"dlsched-{node.instance}-beta").unpause()
 
 
+@pytest.mark.gate
 def test_a_folder_of_oddities_a_deleted_journal_and_broken_settings_stop_nothing(node: Session):
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(1024, hard), hard))
@@ -185,6 +186,7 @@ def test_a_folder_of_oddities_a_deleted_journal_and_broken_settings_stop_nothing
     assert row(node, "alpha")["state"] == "running"
 
 
+@pytest.mark.gate
 def test_a_kill_while_a_container_is_made_leaves_one_container(node: Session):
     node.start("fair")
     node.drop("alpha", spec("alpha"))
@@ -301,6 +303,7 @@ print(*seen)
 """
 
 
+@pytest.mark.gate
 def test_no_job_sees_or_writes_anothers_sidecar(node: Session):
     node.start("fair")
     for name in ("alpha", "beta"):

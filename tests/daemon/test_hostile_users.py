@@ -77,6 +77,7 @@ def as_user(node: Session, uid: int, *words: str) -> subprocess.CompletedProcess
     )  # fmt: skip
 
 
+@pytest.mark.gate
 def test_a_users_container_has_no_more_than_its_rules(node: Session) -> None:
     drop(node, "alice", "one", spec("one", SPIN, cpus="{max: 2}"))
     reaches(node, "one", "running")
@@ -100,6 +101,7 @@ def test_a_users_container_has_no_more_than_its_rules(node: Session) -> None:
     assert host["CpuQuota"] == 100_000
 
 
+@pytest.mark.gate
 def test_nobody_takes_replaces_or_stops_anothers_job(node: Session) -> None:
     drop(node, "bob", "b", spec("shared"))
     container = reaches(node, "shared", "running")["container"]

@@ -25,6 +25,7 @@ def value(text: str, series: str) -> float:
     return float(found[1])
 
 
+@pytest.mark.gate
 def test_the_daemon_counts_what_it_does(node: Session) -> None:
     node.drop("alpha", spec("alpha"))
     node.start("fair")

@@ -113,6 +113,7 @@ def host(
             docker_client.remove_container(made.theirs, force=True)
 
 
+@pytest.mark.gate
 def test_after_a_kill_the_command_gives_everything_back(host: Host) -> None:
     host.start()
     assert host.files(host.theirs) != host.before
@@ -128,6 +129,7 @@ def test_after_a_kill_the_command_gives_everything_back(host: Host) -> None:
     assert again.stderr == "no container has limits set by dlsched\n"
 
 
+@pytest.mark.gate
 def test_killed_and_started_again_it_goes_on_and_gives_back_at_its_end(host: Host) -> None:
     host.start()
     for _ in range(2):
@@ -137,6 +139,7 @@ def test_killed_and_started_again_it_goes_on_and_gives_back_at_its_end(host: Hos
     host.assert_given_back()
 
 
+@pytest.mark.gate
 def test_a_running_daemon_gives_back_and_holds_still_until_it_is_resumed(host: Host) -> None:
     host.start()
     done = host.command("release", "-o", "json")

@@ -52,6 +52,7 @@ def test_no_problem_of_a_job_file_tells_a_value(tmp_path: Path, more: str) -> No
 
 @pytest.mark.e2e
 @pytest.mark.engine
+@pytest.mark.gate
 def test_a_canary_in_the_environment_is_in_its_container_alone(node: Session) -> None:
     """Every output there is: commands, API, log, journal and every other file of the daemon."""
     canary = secrets.token_hex(12)

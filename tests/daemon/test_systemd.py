@@ -15,6 +15,8 @@ import pytest
 
 from dlsched.daemon.systemd import Notify
 
+pytestmark = pytest.mark.timed
+
 
 @pytest.fixture(params=["path", "abstract"])
 def systemd(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[socket.socket]:

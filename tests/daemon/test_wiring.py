@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import socket
-import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
@@ -34,6 +33,9 @@ from dlsched.store.jobs import delivered_records, lock_state_dir
 from dlsched.store.journal.coding import shadow_name
 from dlsched.store.journal.schema import DRY_RUN_JOURNAL_NAME
 from tests.cluster_status import example
+from tests.waiting import until
+
+pytestmark = pytest.mark.timed
 
 JOB = "name: alpha\nimage: model:1\n"
 Make = Callable[..., Agent]
@@ -74,15 +76,15 @@ class Undisturbed(VirtualClock):
         """Nothing."""
 
 
-def cycles(agent: Agent, until: Callable[[], bool]) -> None:
+def cycles(agent: Agent, holds: Callable[[], bool]) -> None:
     """Cycle until it holds; files need to stand still, which is the clock's own time."""
-    deadline_s = time.monotonic() + 60
-    while True:
-        agent._controller.run_once()
-        if until():
-            return
-        assert time.monotonic() < deadline_s, "in vain"
+
+    def cycled() -> bool:
         agent._clock.sleep_until(agent._clock.now_s() + 0.02)
+        agent._controller.run_once()
+        return holds()
+
+    until(cycled, "so many cycles")
 
 
 def test_a_reload_takes_what_it_can_and_keeps_what_only_a_start_can_change(

@@ -72,6 +72,7 @@ def cleared(docker_client: docker.APIClient, own: str) -> Iterator[None]:
 @pytest.mark.engine
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("name", ["first-service", "first-training", "your-container"])
+@pytest.mark.gate
 def test_with_containers(cleared: None, follow: Follow, name: str) -> None:
     follow(name, 600)
 

@@ -11,7 +11,6 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 import types
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -22,6 +21,8 @@ import docker
 import numpy as np
 import pytest
 import uvicorn
+
+from tests.waiting import until
 
 FOLDER = Path(__file__).parents[2] / "examples" / "images" / "inference"
 MODELS = FOLDER / "models"
@@ -224,6 +225,7 @@ def test_runner_ends_after_the_batch_in_which_it_was_told_to() -> None:
     assert told == ["accuracy 0.5000 over 2 images in 1 batches"]
 
 
+@pytest.mark.timed
 def test_cost_is_an_average_of_at_least_three_batches() -> None:
     import classifier
 
@@ -293,20 +295,12 @@ def serving(folder: Path, predict: Callable[[Any], Any], queue: int = 64) -> Ite
     thread = threading.Thread(target=server.run)
     thread.start()
     try:
-        wait_until(lambda: server.started or not thread.is_alive())
+        until(lambda: server.started or not thread.is_alive(), "the server starts")
         yield path
     finally:
         server.should_exit = True
         thread.join(DEADLINE_S)
     assert not thread.is_alive()
-
-
-def wait_until(true: Callable[[], bool]) -> None:
-    """Poll until it is true; fail after the deadline."""
-    deadline = time.monotonic() + DEADLINE_S
-    while not true():
-        assert time.monotonic() < deadline, "not so within the deadline"
-        time.sleep(0.01)
 
 
 def ask(socket_path: str, method: str, path: str, body: bytes | str = b"") -> tuple[int, Any]:
@@ -327,6 +321,7 @@ def all_sevens(inputs: Any) -> Any:
     return np.full(len(inputs), 7)
 
 
+@pytest.mark.timed
 def test_predict_answers_images_and_test_images(short_folder: Path) -> None:
     import digits
 
@@ -342,6 +337,7 @@ def test_predict_answers_images_and_test_images(short_folder: Path) -> None:
     assert answer["labels"] == [7] * 100
 
 
+@pytest.mark.timed
 def test_bad_requests_are_refused_with_a_sentence_and_harm_nothing(short_folder: Path) -> None:
     row = "[0,0,0,0,0,0,0,0]"
     rows = ",".join([row] * 7)
@@ -380,6 +376,7 @@ def test_bad_requests_are_refused_with_a_sentence_and_harm_nothing(short_folder:
         assert ask(path, "POST", "/predict", image("[0,0,0,0,0,0,0,16]"))[0] == 200
 
 
+@pytest.mark.timed
 def test_full_queue_refuses_while_health_still_answers(short_folder: Path) -> None:
     begun, go_on = threading.Event(), threading.Event()
 
@@ -424,6 +421,7 @@ def test_tally_reads_mean_and_95th_percentile() -> None:
     assert client.Tally(sent=1, errors=1).row()["p95_s"] is None
 
 
+@pytest.mark.timed
 def test_client_never_waits_for_answers_and_counts_what_it_dropped() -> None:
     import client
 
@@ -448,6 +446,7 @@ def test_client_never_waits_for_answers_and_counts_what_it_dropped() -> None:
     assert (total.sent, total.dropped, len(total.latencies_s), total.errors) == (2, 3, 2, 0)
 
 
+@pytest.mark.timed
 def test_client_counts_every_answer_of_a_real_server(short_folder: Path) -> None:
     import client
 
@@ -460,6 +459,7 @@ def test_client_counts_every_answer_of_a_real_server(short_folder: Path) -> None
     assert [row["answered"] for row in rows] == [20]
 
 
+@pytest.mark.timed
 def test_client_counts_a_server_that_is_not_there_as_errors(short_folder: Path) -> None:
     import client
 
@@ -559,7 +559,10 @@ def test_runner_under_a_small_quota_ends_cleanly_on_sigterm(
 ) -> None:
     container = start(["runner.py", "--model", "resnet"], cpu_quota=10_000)
     # The loop begins right after this line.
-    wait_until(lambda: b"without reports" in docker_client.logs(container, stdout=False))
+    until(
+        lambda: b"without reports" in docker_client.logs(container, stdout=False),
+        "the line on its output",
+    )
     docker_client.kill(container, "SIGTERM")
     code, _, told = ended(docker_client, container)
     assert (code, told[-1].split()[:2]) == (0, ["resnet:", "accuracy"])
@@ -573,7 +576,7 @@ def test_server_in_a_container_answers_the_client(
     serve = ["serve.py", "--model", "xception", "--uds", "/sockets/http"]
     container = start(serve, binds=[f"{short_folder}:/sockets"])
     path = str(short_folder / "http")
-    wait_until(lambda: healthy(path))
+    until(lambda: healthy(path), "it is healthy")
     ran = subprocess.run(
         [sys.executable, "client.py", f"unix:{path}", "--rate", "40", "--seconds", "1"],
         cwd=FOLDER,

@@ -19,6 +19,7 @@ import pytest
 from docker.errors import APIError
 
 from dlsched.runtime.allotment import LIB, install_reporter
+from tests.waiting import until
 
 FOLDER = Path(__file__).parents[2] / "examples" / "images" / "training"
 DEADLINE_S = 120.0
@@ -240,14 +241,6 @@ def ended(client: docker.APIClient, container: str) -> tuple[int, str, str]:
     return code, stdout, client.logs(container, stdout=False).decode()
 
 
-def wait_until(true: Callable[[], bool]) -> None:
-    """Poll until it is true; fail after the deadline."""
-    deadline = time.monotonic() + DEADLINE_S
-    while not true():
-        assert time.monotonic() < deadline, "not so within the deadline"
-        time.sleep(0.05)
-
-
 def reported(folder: Path, name: str) -> list[dict[str, Any]]:
     """What the container of that name has reported so far."""
     whole = (folder / "out" / f"{name}.jsonl").read_text().rpartition("\n")[0]
@@ -307,7 +300,7 @@ def test_a_stopped_training_acknowledges_and_resumes_as_if_it_had_not_been_stopp
     for attempt in range(5):
         name = f"parts-{attempt}"
         parts = start(command, name, tmp_path / name)
-        wait_until(lambda parts=parts: b"step 30 " in docker_client.logs(parts, stderr=False))
+        until(lambda parts=parts: b"step 30 " in docker_client.logs(parts, stderr=False), "step 30")
         with suppress(APIError):  # it has ended
             docker_client.kill(parts, "SIGTERM")
         code, before, stderr = ended(docker_client, parts)
@@ -348,21 +341,25 @@ def test_a_training_that_is_to_be_moved_saves_itself_and_holds_until_that_is_ove
         partial.write_text(json.dumps(words))
         partial.rename(tmp_path / "out" / "job.json")
 
-    wait_until((tmp_path / "out" / "job.jsonl").exists)
+    until((tmp_path / "out" / "job.jsonl").exists, "the job's reports")
     allot(checkpoint_wanted=True)
-    wait_until(lambda: any("checkpoint" in line for line in reported(tmp_path, "job")))
+    until(lambda: any("checkpoint" in line for line in reported(tmp_path, "job")), "a checkpoint")
     saved = [line["checkpoint"]["step"] for line in reported(tmp_path, "job") if len(line) == 3]
     # The engine logs what a job prints later than the job saves itself.
-    wait_until(lambda: (told().splitlines() or [b""])[-1].startswith(b"step %d " % saved[-1]))
+    until(
+        lambda: (told().splitlines() or [b""])[-1].startswith(b"step %d " % saved[-1]),
+        "the step of the checkpoint",
+    )
     held = told()
     time.sleep(0.5)
     assert told() == held
     allot(checkpoint_wanted=False)
-    wait_until(lambda: told() != held)
+    until(lambda: told() != held, "it goes on")
     docker_client.kill(job, "SIGTERM")
     assert ended(docker_client, job)[0] == 143
 
 
+@pytest.mark.timed
 def test_holding_ends_with_a_stop_with_the_wish_and_with_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -226,6 +226,7 @@ def test_a_restarted_agent_still_knows_what_cpu_is_of_no_use() -> None:
 
 
 @pytest.mark.parametrize("name", ["dqoes", "tradl", "flowcon", "fair", "dqoes-published"])
+@pytest.mark.timed
 def test_a_replay_decides_exactly_what_was_decided(name: str, tmp_path: Path) -> None:
     jobs = LESSONS if name in ("tradl", "flowcon") else TWO
     path = tmp_path / "journal.db"

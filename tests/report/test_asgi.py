@@ -14,6 +14,8 @@ from dlsched.report.asgi import LatencyMiddleware, Message, Receive, Send
 from dlsched.report.writer import Writer
 from tests.report.jobs import told
 
+pytestmark = pytest.mark.timed
+
 OK = {"type": "http.response.start", "status": 200}
 BROKEN = {"type": "http.response.start", "status": 503}
 PART = {"type": "http.response.body", "body": b"x", "more_body": True}

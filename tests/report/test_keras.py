@@ -14,6 +14,8 @@ from dlsched.report.keras import ProgressCallback
 from tests.report.jobs import run_job
 from tests.report.test_entry_points import packages
 
+pytestmark = pytest.mark.timed
+
 Written = Callable[[], list[dict[str, Any]]]
 
 

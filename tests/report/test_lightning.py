@@ -117,6 +117,7 @@ def test_a_lightning_that_is_not_as_expected_gets_nothing(
     assert callbacks("lightning.pytorch") == []
 
 
+@pytest.mark.timed
 def test_a_step_is_told_each_batch_and_metrics_once_a_second(
     written: Written, now: SimpleNamespace
 ) -> None:
@@ -130,6 +131,7 @@ def test_a_step_is_told_each_batch_and_metrics_once_a_second(
     assert written() == [{"step": 3, "loss": 0.7}]
 
 
+@pytest.mark.timed
 def test_an_evaluation_is_told_once_and_as_accuracy(written: Written, now: SimpleNamespace) -> None:
     trainer = Trainer(one())
     trainer.batch(40, train_loss=0.5, acc=0.99)
@@ -143,6 +145,7 @@ def test_an_evaluation_is_told_once_and_as_accuracy(written: Written, now: Simpl
     assert written() == [{"step": 41, "accuracy": 0.9, "val_acc": 0.9, "val_loss": 0.25}]
 
 
+@pytest.mark.timed
 def test_a_name_that_both_log_is_the_evaluations(written: Written, now: SimpleNamespace) -> None:
     trainer = Trainer(one())
     trainer.batch(1, loss=0.5)
@@ -152,6 +155,7 @@ def test_a_name_that_both_log_is_the_evaluations(written: Written, now: SimpleNa
     assert written() == [{"step": 2, "loss": 0.25}]
 
 
+@pytest.mark.timed
 def test_the_check_before_the_training_is_no_evaluation(written: Written) -> None:
     trainer = Trainer(one(), sanity_checking=True)
     trainer.validate(val_acc=0.1)
@@ -159,12 +163,14 @@ def test_the_check_before_the_training_is_no_evaluation(written: Written) -> Non
 
 
 @pytest.mark.parametrize("function", ["validate", "test", "predict"])
+@pytest.mark.timed
 def test_outside_of_a_training_nothing_is_told(written: Written, function: str) -> None:
     trainer = Trainer(one(), state=SimpleNamespace(fn=function))
     trainer.validate(val_acc=0.1)
     assert written() == [], "a step of 0 would be taken for a new attempt"
 
 
+@pytest.mark.timed
 def test_what_the_last_epoch_gave_is_told_at_the_end(written: Written) -> None:
     callback = one()
     trainer = Trainer(callback)
@@ -174,6 +180,7 @@ def test_what_the_last_epoch_gave_is_told_at_the_end(written: Written) -> None:
     assert written() == [{"step": 80, "loss": 0.5, "loss_epoch": 0.6}]
 
 
+@pytest.mark.timed
 def test_rank_0_alone_tells_but_every_rank_reads_alike(written: Written) -> None:
     callback = one()
     reads = []
@@ -196,6 +203,7 @@ def test_rank_0_alone_tells_but_every_rank_reads_alike(written: Written) -> None
     assert len(reads) - other == other
 
 
+@pytest.mark.timed
 def test_of_several_in_one_trainer_the_first_speaks(written: Written) -> None:
     first, second = one(), progress_callback()
     trainer = Trainer(first, second)
@@ -223,6 +231,7 @@ def saver(**more: Any) -> SimpleNamespace:
         (saver(best_model_path="1.ckpt"), {"step": 9, "path": str(Path.cwd() / "1.ckpt")}),
     ],
 )  # fmt: skip
+@pytest.mark.timed
 def test_a_checkpoint_is_acknowledged_once_after_it_is_written(
     written: Written, now: SimpleNamespace, checkpoint: SimpleNamespace, told: dict[str, Any]
 ) -> None:
@@ -235,6 +244,7 @@ def test_a_checkpoint_is_acknowledged_once_after_it_is_written(
     assert written() == [{"step": 9}]
 
 
+@pytest.mark.timed
 def test_a_trainer_that_is_not_as_expected_is_left_alone(written: Written) -> None:
     callback = one()
     for hook in ("setup", "on_validation_start", "on_validation_end", "on_train_end", "teardown"):
@@ -245,6 +255,7 @@ def test_a_trainer_that_is_not_as_expected_is_left_alone(written: Written) -> No
 
 
 @pytest.mark.parametrize("make", [one, progress_callback])
+@pytest.mark.timed
 def test_it_travels_to_other_processes_with_its_trainer(
     written: Written, make: Callable[[], Any]
 ) -> None:
@@ -256,6 +267,7 @@ def test_it_travels_to_other_processes_with_its_trainer(
         assert written() == [{"step": 3}]
 
 
+@pytest.mark.timed
 def test_a_script_may_add_it_itself_for_whatever_it_has_imported(
     written: Written, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -307,6 +319,7 @@ def test_batches_of_training_and_evaluation_are_the_gpus_time(
         ({"max_steps": -1, "max_epochs": -1}, None),
     ],
 )
+@pytest.mark.timed
 def test_an_evaluation_tells_how_many_steps_there_will_be(
     written: Written, planned: dict[str, Any], total: int | None
 ) -> None:

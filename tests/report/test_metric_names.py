@@ -48,6 +48,7 @@ def test_a_name_becomes_one_that_a_job_file_may_have() -> None:
 
 
 @pytest.mark.parametrize("name", ["step", "self", "t", "latency"])
+@pytest.mark.timed
 def test_a_name_with_another_use_does_not_take_the_others_with_it(written: Any, name: str) -> None:
     Progress().step(5, **of_training({name: 3.0, "loss": 0.5}))
     assert written() == [{"step": 5, "loss": 0.5}]

@@ -21,6 +21,8 @@ from dlsched.report.pacing import POLL_S, Pacer, Section
 from dlsched.report.turns import turn_file
 from tests.report.jobs import run_job
 
+pytestmark = pytest.mark.timed
+
 POINTS = 0.05
 """The share is kept to within so much."""
 GPU = "GPU-1"

@@ -13,6 +13,8 @@ from dlsched.report.progress import Progress
 from dlsched.report.writer import Writer
 from tests.report.jobs import told
 
+pytestmark = pytest.mark.timed
+
 
 @pytest.fixture
 def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:

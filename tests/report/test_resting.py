@@ -14,6 +14,8 @@ import pytest
 
 from dlsched.report.resting import Rest
 
+pytestmark = pytest.mark.timed
+
 LONG_S = 60.0
 
 

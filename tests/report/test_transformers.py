@@ -16,6 +16,8 @@ from dlsched.report.transformers import ProgressCallback
 from tests.report.jobs import run_job, told
 from tests.report.test_entry_points import packages
 
+pytestmark = pytest.mark.timed
+
 Written = Callable[[], list[dict[str, Any]]]
 ARGS, CONTROL = SimpleNamespace(output_dir="/nowhere"), SimpleNamespace()
 

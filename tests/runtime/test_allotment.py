@@ -133,6 +133,7 @@ def test_what_nobody_tells_again_outlasts_a_power_cut(
     assert bool(calls) is synced
 
 
+@pytest.mark.timed
 def test_changes_from_many_threads_are_all_there(tmp_path: Path) -> None:
     fields = [{"cpu_cores": 0.5}, {"gpu_share": 0.25}, {"stop_soon": True}, {"deliverable": True}]
     threads = [

@@ -13,6 +13,8 @@ from dlsched.control.ports import Clock
 from dlsched.runtime.clock import SystemClock
 from dlsched.simulation.clock import VirtualClock
 
+pytestmark = pytest.mark.timed
+
 
 @pytest.fixture(params=[SystemClock, VirtualClock])
 def clock(request: pytest.FixtureRequest) -> Clock:

@@ -90,6 +90,7 @@ def test_what_is_elsewhere_or_not_there_is_refused(root: Path) -> None:
         check(root, root / "absent")
 
 
+@pytest.mark.timed
 def test_neither_sockets_nor_pipes_are_bound(root: Path) -> None:
     os.mkfifo(root / "pipe")
     here = Path.cwd()

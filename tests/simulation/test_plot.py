@@ -14,6 +14,8 @@ from dlsched.simulation.run import compare
 from dlsched.simulation.scoring import PLAIN, JobResult, RunResult
 from dlsched.simulation.trace import Recipe, Trace, generate
 
+pytestmark = pytest.mark.timed
+
 SMALL = Recipe(jobs=4, duration_s=60.0, cores=4.0, seed=1)
 
 

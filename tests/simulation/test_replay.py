@@ -62,6 +62,7 @@ def record(tmp_path: Path) -> Record:
         ("tradl?interval_s=3&least_ratio=0.2", STEADY),
     ],
 )
+@pytest.mark.timed
 def test_a_replay_of_the_policy_that_decided_agrees_exactly(
     record: Record, policy: str, guards: GuardOptions
 ) -> None:
@@ -88,6 +89,7 @@ def test_a_replay_of_the_policy_that_decided_agrees_exactly(
     assert len(again.jobs) >= 6
 
 
+@pytest.mark.timed
 def test_other_guards_or_parameters_do_not_agree(record: Record) -> None:
     path = record(named("tradl"), GuardOptions())
     for policy, guards in (("tradl", STEADY), ("tradl?least_ratio=0.9", GuardOptions())):
@@ -185,6 +187,7 @@ def test_news_are_a_jobs_first_row_and_each_with_another_limit() -> None:
     assert told == [True, False, True, False, False]
 
 
+@pytest.mark.timed
 def test_cycles_are_found_by_time_also_where_some_were_lost(tmp_path: Path) -> None:
     path = tmp_path / "journal.db"
     journal = Journal(path, frame_s=3.0)
@@ -208,6 +211,7 @@ def test_cycles_are_found_by_time_also_where_some_were_lost(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("told", ["", "yesterday", "\x1b[2J"])
+@pytest.mark.timed
 def test_a_journal_that_tells_no_time_is_said_to(tmp_path: Path, told: str) -> None:
     path = tmp_path / "journal.db"
     journal = Journal(path)

@@ -171,6 +171,7 @@ def test_a_name_that_is_none_never_becomes_a_path(tmp_path: Path) -> None:
         ended_records(tmp_path).record(Ended("../../etc/x", "", "failed"))
 
 
+@pytest.mark.timed
 def test_records_may_be_used_from_many_threads(tmp_path: Path) -> None:
     records = ended_records(tmp_path)
 

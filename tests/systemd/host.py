@@ -9,7 +9,6 @@ import io
 import json
 import secrets
 import tarfile
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -18,6 +17,7 @@ import docker
 from docker.errors import APIError
 
 from tests.inside import run_inside
+from tests.waiting import until
 from tools.environment import ROOT
 from tools.systemd_image import BUSYBOX, ensure_systemd
 from tools.wheels import debian_wheels
@@ -96,11 +96,7 @@ class Host:
 
     def wait(self, condition: Callable[[], object], deadline_s: float, what: str) -> None:
         """Poll until true; fails with the service's log when the deadline passes."""
-        end_s = time.monotonic() + deadline_s
-        while not condition():
-            late = f"waited {deadline_s:g} s in vain for {what}"
-            assert time.monotonic() < end_s, f"{late}\n{self.log()[-4000:]}"
-            time.sleep(0.2)
+        until(condition, what, deadline_s, 0.2, shown=lambda: self.log()[-4000:])
 
 
 @contextmanager

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.tools.live import ROOT, run_folder_of, wait_until
+from tests.tools.live import ROOT, run_folder_of
+from tests.waiting import until
 from tools.engine_probe import answers
 from tools.engine_slot import Slot
 from tools.private_engine import clear_crashed
@@ -37,9 +38,9 @@ def caller(engines: Path) -> Iterator[subprocess.Popen[bytes]]:
     )
     try:
         slot = Slot(engines / "0")
-        wait_until(slot.recorded_run_folder, "the caller records its engine")
+        until(slot.recorded_run_folder, "the caller records its engine")
         host = f"unix://{run_folder_of(slot)}/engine.sock"
-        wait_until(lambda: answers(host), "the engine answers")
+        until(lambda: answers(host), "the engine answers")
         yield process
     finally:
         with suppress(ProcessLookupError):

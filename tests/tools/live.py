@@ -8,8 +8,6 @@ import re
 import shutil
 import subprocess
 import tarfile
-import time
-from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
@@ -27,14 +25,6 @@ needs_dockerd = pytest.mark.skipif(
     os.geteuid() != 0 or shutil.which("dockerd", path=f"{os.environ['PATH']}:/usr/sbin") is None,
     reason="a private engine needs root and dockerd",
 )
-
-
-def wait_until(holds: Callable[[], object], what: str) -> None:
-    """Poll until the condition holds; fail when it does not in time."""
-    deadline_s = time.monotonic() + WITHIN_S
-    while not holds():
-        assert time.monotonic() < deadline_s, f"not within {WITHIN_S:.0f} s: {what}"
-        time.sleep(0.05)
 
 
 def load_sleep_image(host: str) -> None:

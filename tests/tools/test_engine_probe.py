@@ -11,6 +11,7 @@ from tools import engine_probe
 from tools.engine_probe import answering_host, answers
 
 
+@pytest.mark.timed
 def test_nobody_and_a_dead_socket_do_not_answer(tmp_path: Path) -> None:
     path = tmp_path / "dead.sock"
     assert not answers(f"unix://{path}")

@@ -22,8 +22,8 @@ from tests.tools.live import (
     rules_and_interfaces,
     run_folder_of,
     start_sleep,
-    wait_until,
 )
+from tests.waiting import until
 from tools.engine_probe import connect
 from tools.engine_remains import cgroup_mounts, command_line
 from tools.engine_slot import Slot
@@ -98,15 +98,15 @@ def test_each_node_is_its_own_and_the_host_stays_as_it_was(engines: Path) -> Non
         copy_images(one.host, two.host, [TINY])
         _, pid = start_sleep(two.host)
         assert f"{two.engine.cgroup_parent}/" in Path(f"/proc/{pid}/cgroup").read_text("ascii")
-        wait_until(lambda: reaches(two, one), "the cable is in")
+        until(lambda: reaches(two, one), "the cable is in")
         nodes.cut(two)
         assert not reaches(two, one)
         nodes.mend(two)
-        wait_until(lambda: reaches(two, one), "the cable is in again")
+        until(lambda: reaches(two, one), "the cable is in again")
         nodes.network.cut_link(one.number, two.number)
         assert not reaches(two, one)
         nodes.network.mend_link(one.number, two.number)
-        wait_until(lambda: reaches(two, one), "the link is whole again")
+        until(lambda: reaches(two, one), "the link is whole again")
         run_folders = [run_folder_of(Slot(engines / name)) for name in "01"]
     for name, run_folder in zip("01", run_folders, strict=True):
         assert_nothing_left(Slot(engines / name), run_folder, pid)
@@ -127,7 +127,7 @@ def swarm_caller(engines: Path, tmp_path: Path) -> Iterator[tuple[subprocess.Pop
         start_new_session=True,
     )
     try:
-        wait_until(told.exists, "the command runs")
+        until(told.exists, "the command runs")
         yield process, told.read_text(encoding="utf-8")
     finally:
         with suppress(ProcessLookupError):
@@ -166,7 +166,7 @@ def test_nothing_is_left_of_a_command_that_was_ended(
     load_sleep_image(environment["DLSCHED_NODE2_HOST"])
     _, pid = start_sleep(environment["DLSCHED_NODE2_HOST"])
     end(process)
-    wait_until(lambda: not any(map(command_line, holders)), "the namespaces' holders end")
+    until(lambda: not any(map(command_line, holders)), "the namespaces' holders end")
     if end is crash:
         assert clear_crashed(engines) == 0
     for slot, run_folder in zip(slots, run_folders, strict=True):

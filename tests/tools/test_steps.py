@@ -10,6 +10,8 @@ import pytest
 from tools import steps
 from tools.steps import SetupError, run_step, step
 
+pytestmark = pytest.mark.timed
+
 
 @pytest.mark.process
 def test_a_step_ends_in_one_line_with_its_seconds(

@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from tests.lanes import LANES
-from tests.tools.live import ROOT, WITHIN_S, wait_until
+from tests.tools.live import ROOT, WITHIN_S
+from tests.waiting import until
 from tools import test_durations, test_lanes
 from tools.cpu_time import Reading, foreign_cores, read_clocks
 from tools.test_lanes import Part, Phase, Runner, Tally, lost, table
@@ -82,6 +83,7 @@ def test_every_lane_belongs_to_a_part_of_everything_or_to_the_emulated_host() ->
     assert sorted([*found, "v2host"]) == sorted(LANES)
 
 
+@pytest.mark.timed
 def test_foreign_load_is_what_is_busy_beyond_our_own(tmp_path: Path) -> None:
     stat = tmp_path / "stat"
     stat.write_text("cpu  100 10 50 900 70 3 2 35 0 0\ncpu0 1 2 3\n", encoding="ascii")
@@ -211,7 +213,7 @@ def test_interrupted_it_cleans_up_starts_no_more_and_says_so(
     )
     with run:
         try:
-            wait_until(begun.exists, "the case begins")
+            until(begun.exists, "the case begins")
             run.send_signal(number)
             _, told = run.communicate(timeout=WITHIN_S)
         finally:

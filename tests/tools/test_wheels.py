@@ -41,6 +41,7 @@ def test_they_are_checked_meant_for_debian_and_fetched_once_for_each_list(
     assert not filled.exists()
 
 
+@pytest.mark.timed
 def test_two_that_ask_together_get_the_same_wheels_fetched_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

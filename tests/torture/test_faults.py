@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -16,12 +15,12 @@ import pytest
 
 from benchmarks.real.session import Session
 from tests.torture.acts import job, wish
-from tests.torture.agent import WITHIN_S
 from tests.torture.ceilings import CAPACITY_CORES
 from tests.torture.kernel import lives
 from tests.torture.launcher import MEMORY, STEPPING
 from tests.torture.play import stage
 from tests.torture.world import Adopted, Ended, Runs, World
+from tests.waiting import until
 from tools.base_image import ensure_base
 from tools.private_engine import Engine, private_engine
 
@@ -47,13 +46,6 @@ def begin(world: World) -> dict[str, tuple[str, int]]:
 
 def identities(world: World) -> dict[str, tuple[str, int]]:
     return {body["Name"]: (body["Id"], body["State"]["Pid"]) for body in world.containers()}
-
-
-def until(told: Callable[[], bool], what: str, within_s: float = WITHIN_S) -> None:
-    until_s = time.monotonic() + within_s
-    while not told():
-        assert time.monotonic() < until_s, what
-        time.sleep(0.05)
 
 
 def alarms(world: World) -> list[str]:
@@ -234,6 +226,7 @@ def test_where_memory_is_short_nothing_is_half_done(world: World, more_bytes: in
     assert world.wrongs_at_rest(BOTH) == []
 
 
+@pytest.mark.gate
 def test_a_watch_folder_that_goes_ends_no_job_also_over_a_restart(world: World):
     before = begin(world)
     folder = world.session.watch
@@ -279,6 +272,7 @@ def private(
             yield world, engine
 
 
+@pytest.mark.gate
 def test_an_engine_that_is_restarted_gets_its_limits_again_and_runs_no_job_twice(
     private: tuple[World, Engine],
 ):

@@ -13,6 +13,8 @@ import pytest
 from tests.torture.points import Order, give_order, listed
 from tests.torture.stores import STORES, change
 
+pytestmark = pytest.mark.timed
+
 FORKS = multiprocessing.get_context("forkserver")
 FORKS.set_forkserver_preload(["tests.torture.stores"])
 

@@ -9,6 +9,8 @@ import pytest
 
 from tests.torture.unfinished import staying
 
+pytestmark = pytest.mark.timed
+
 
 def test_files_that_stay_are_left_behind(tmp_path: Path):
     for name in (".ended.json.x1.tmp", "ended.json.broken", "journal.db.corrupt-1", "a.new-1"):

@@ -7,15 +7,17 @@ tested.
 from __future__ import annotations
 
 import subprocess
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 
 import docker
 
 from dlsched.runtime.cgroup.read import group_folders
+from tests import waiting
 
 WITHIN_S = 300.0
+until = partial(waiting.until, within_s=WITHIN_S, every_s=0.2)
 LIMITS = (
     "cpu.idle",
     "cpu.max",
@@ -42,14 +44,6 @@ def shell(script: str, *, code: int | None = 0) -> str:
     )
     assert code is None or done.returncode == code, f"{script}: {done.returncode}\n{done.stdout}"
     return done.stdout.strip()
-
-
-def until(true: Callable[[], bool], what: str, told: Callable[[], str] = str) -> None:
-    """Poll; when the deadline passes it fails with `what`, and what is `told` then."""
-    deadline_s = time.monotonic() + WITHIN_S
-    while not true():
-        assert time.monotonic() < deadline_s, f"waited {WITHIN_S:.0f} s for {what}\n{told()}"
-        time.sleep(0.2)
 
 
 def group_of(client: docker.APIClient, container: str) -> Path:

@@ -83,8 +83,8 @@ def node(docker_client: docker.APIClient, before: Before) -> docker.APIClient:
 
 
 def held_both(client: docker.APIClient) -> None:
-    until(lambda: cpu_max(client, ALPHA) == HELD, "the job to be held", log)
-    until(lambda: cpu_max(client, WEB) == HELD, "the adopted one to be held", log)
+    until(lambda: cpu_max(client, ALPHA) == HELD, "the job to be held", shown=log)
+    until(lambda: cpu_max(client, WEB) == HELD, "the adopted one to be held", shown=log)
 
 
 def cpu_max(client: docker.APIClient, name: str) -> str | None:

@@ -73,6 +73,7 @@ def with_jobs(*jobs: Any) -> CycleReport:
     return replace(report, snapshot=replace(report.snapshot, jobs=jobs))
 
 
+@pytest.mark.timed
 def test_every_metric_is_on_the_page_of_a_node_that_has_everything() -> None:
     found = set(samples(everything_report(), example()))
     for metric in METRICS:
@@ -155,6 +156,7 @@ def of_cluster(cluster: ClusterStatus | None) -> dict[str, dict[Labels, float]]:
     }
 
 
+@pytest.mark.timed
 def test_a_cluster_has_its_nodes_jobs_moves_and_queue() -> None:
     at = "2026-01-01T00:00:10.000Z"
     found = of_cluster(replace(example(), written_at=at))
@@ -186,6 +188,7 @@ def test_a_cluster_has_its_nodes_jobs_moves_and_queue() -> None:
     }
 
 
+@pytest.mark.timed
 def test_without_a_cluster_and_where_another_leads_its_series_are_absent() -> None:
     assert of_cluster(None) == {}
     follower = replace(example(), leader="n2", nodes=(), jobs=(), queue=(), observed_at="")

@@ -28,6 +28,7 @@ def test_the_worst_of_all_cases_with_turns_is_what_is_told() -> None:
     assert line.endswith("at least 0.950 of exclusive throughput (figure: 0.95).")
 
 
+@pytest.mark.timed
 def test_the_simulated_device_is_shared_better_in_turns_than_without() -> None:
     in_turns = pacing._simulate("irregular", (0.5, 0.5), 20.0, turns=True)
     without = pacing._simulate("irregular", (0.5, 0.5), 20.0, turns=False)

@@ -41,6 +41,7 @@ def test_under_every_rule_each_job_of_the_queue_runs_in_the_end(rule):
     assert all(one.waited_s >= 0 for one in begun.values())
 
 
+@pytest.mark.timed
 def test_a_whole_queue_is_placed_no_slower_than_by_first_fit():
     on, queue = bench.node(bench.DEVICES, 1), bench.jobs(bench.QUEUED, 1)
     ours = bench.least_ms(lambda: bench.place_all(queue, on, place))

@@ -8,6 +8,8 @@ import pytest
 
 from benchmarks.gpu.simulated import MOST_AHEAD, SLICE_S, Event, Process, World
 
+pytestmark = pytest.mark.timed
+
 
 @pytest.fixture
 def world() -> Iterator[World]:

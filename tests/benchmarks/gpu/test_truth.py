@@ -52,6 +52,7 @@ def test_an_answer_is_judged_and_its_sound_lines_are_kept(
     json.dumps(outcome.figures, allow_nan=False)
 
 
+@pytest.mark.timed
 def test_a_part_gets_what_is_left_of_the_time_and_none_begins_without(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -72,6 +73,7 @@ def test_a_part_gets_what_is_left_of_the_time_and_none_begins_without(
     assert result["parts"]["long"]["reason"] == "no time left: 4 s"
 
 
+@pytest.mark.timed
 def test_what_was_finished_before_a_request_to_end_is_written(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -55,6 +55,7 @@ class Folder:
         self.dropped.append(job)
 
 
+@pytest.mark.timed
 def test_files_are_dropped_in_the_order_of_their_arrivals() -> None:
     folder, waited = Folder(), []
     drawn = draw(1, 6)

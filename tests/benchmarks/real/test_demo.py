@@ -112,6 +112,7 @@ def test_a_demo_without_a_journal_ends_with_the_reason(session: Session) -> None
     assert line.startswith("no report: dlsched report: error: ")
 
 
+@pytest.mark.timed
 def test_its_daemons_serve_their_page_on_a_free_loopback_port(session: Session) -> None:
     session.listen = free_address()
     settings = load_settings(session.configure("adaptive"), {}, {})

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import socket
-import time
-from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+
+import pytest
 
 from benchmarks.robustness.cluster_faults import CUTS
 from benchmarks.robustness.cluster_steps import STEPS, VICTIMS, faults
 from benchmarks.robustness.cluster_table import Outcome, headlines, lost, table
 from benchmarks.robustness.witness import SOCKET, Witness
+from tests.waiting import until
 
 
 def test_each_victim_dies_at_each_step_and_all_steps_come_first() -> None:
@@ -50,13 +51,7 @@ def test_a_fault_is_known_by_its_name() -> None:
     assert [lost(name).name for name in names] == names
 
 
-def until(holds: Callable[[], bool]) -> None:
-    end_s = time.monotonic() + 60.0
-    while not holds():
-        assert time.monotonic() < end_s
-        time.sleep(0.01)
-
-
+@pytest.mark.timed
 def test_the_witness_sees_starts_below_a_checkpoint_and_two_at_once(tmp_path: Path) -> None:
     def job() -> socket.socket:
         talking = socket.socket(socket.AF_UNIX)
@@ -68,12 +63,12 @@ def test_the_witness_sees_starts_below_a_checkpoint_and_two_at_once(tmp_path: Pa
         with job() as first:
             first.sendall(b"begins 0\nsaved 7\n")
             assert first.recv(8) == b"go"
-            until(lambda: seen.saved == 7)
+            until(lambda: seen.saved == 7, "the checkpoint is seen")
             with job() as second:
                 second.sendall(b"begins 7\n")
                 assert second.recv(8) == b"go"
                 assert seen.wrong == ["2 processes of it at the same time"]
-        until(lambda: seen.living == 0)
+        until(lambda: seen.living == 0, "no job lives")
         with job() as third:
             third.sendall(b"locked-out 6\nbegins 6\n")
             assert third.recv(8) == b"go"

@@ -35,6 +35,7 @@ def whats(tally: fuzz.Tally) -> list[str]:
 
 
 @pytest.mark.parametrize("name", fuzz.TARGETS)
+@pytest.mark.timed
 def test_a_first_handful_of_inputs_breaks_no_promise(name: str) -> None:
     target = fuzz.load(fuzz.TARGETS[name])
     told = list(fuzz.work(target, SEED, 0, INPUTS))
@@ -46,6 +47,7 @@ def test_a_first_handful_of_inputs_breaks_no_promise(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", fuzz.TARGETS)
+@pytest.mark.timed
 def test_what_was_found_once_stays_mended(name: str) -> None:
     target = fuzz.load(fuzz.TARGETS[name])
     found = {path.name: tried(target, path.read_bytes())[1] for path in kept_inputs(name)}
@@ -57,6 +59,7 @@ def test_every_kept_input_is_one_of_a_known_reader() -> None:
     assert {path.name for path in FIXTURES.iterdir()} <= set(fuzz.TARGETS)
 
 
+@pytest.mark.timed
 def test_the_same_number_is_always_the_same_input() -> None:
     for name, maker in fuzz.TARGETS.items():
         first, second = fuzz.load(maker), fuzz.load(maker)
@@ -113,6 +116,7 @@ def test_a_reader_that_thinks_for_ever_is_stopped_and_found() -> None:
 
 
 @pytest.mark.parametrize("often", [True, False])
+@pytest.mark.timed
 def test_an_answer_is_slow_that_is_slow_each_time(often: bool) -> None:
     tries: list[bytes] = []
 

@@ -21,6 +21,7 @@ from dlsched.simulation.cluster.federation import WorldOptions
 TINY = WorldOptions(shards=2, nodes=4, jobs=40, stretch=1.5)
 
 
+@pytest.mark.timed
 def test_every_contender_has_a_row_beside_the_first() -> None:
     found = list(rows(Part(TINY, 5, (NONE, FLAT, PROMPT, FEDERATED))))
     assert [row["contender"] for row in found] == [NONE, FLAT, PROMPT, FEDERATED]
@@ -45,6 +46,7 @@ def test_headlines_say_what_is_reached_and_what_is_not() -> None:
 
 
 @pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.timed
 def test_a_world_without_neighbours_has_nothing_to_hand_over(seed: int) -> None:
     alone = replace(TINY, shards=1)
     first, second = rows(Part(alone, seed, (NONE, FEDERATED)))

@@ -34,6 +34,8 @@ from tests.cli.top.conftest import (
 from tests.cluster_status import example
 from tests.status_source import FakeSource, example_report, gpu_report, job
 
+pytestmark = pytest.mark.timed
+
 RATIOS = (0.5, 0.9, 1.0, 1.05, 1.3, 2.0)
 
 

@@ -19,6 +19,8 @@ import pytest
 from tests.cli.conftest import Program
 from tests.status_source import FakeSource, example_report
 
+pytestmark = pytest.mark.timed
+
 TOP = [sys.executable, "-m", "dlsched", "top"]
 
 

@@ -18,6 +18,8 @@ from dlsched.model.cycle import CycleReport
 from tests.api.test_server import until
 from tests.status_source import FakeSource, example_report, job
 
+pytestmark = pytest.mark.timed
+
 
 def report(cycle: int, ratio: float) -> CycleReport:
     example = example_report()
@@ -69,7 +71,10 @@ def test_it_says_why_it_has_nothing_and_goes_on_after_a_restart_with_what_it_kne
     feed.start(views.put)
     assert views.get(timeout=30).status.cycle == 1
     first.stop()
-    until(lambda: feed.problem is not None and "no daemon answers" in feed.problem)
+    until(
+        lambda: feed.problem is not None and "no daemon answers" in feed.problem,
+        "the problem to be shown",
+    )
     source.stream = Stream("run2")
     second = ApiServer(source, folders / "run")
     source.stream.publish(report(2, 1.0))
@@ -97,5 +102,5 @@ def test_what_is_no_status_is_said_and_tried_again(
 
     monkeypatch.setattr(Daemon, "cycles", cycles)
     feed.start(views.put)
-    until(lambda: len(asked) > 2 and feed.problem is not None)
+    until(lambda: len(asked) > 2 and feed.problem is not None, "a third question")
     assert views.empty()

@@ -17,6 +17,8 @@ from tests.cli.top.test_app import jobs_report
 from tests.cluster_status import example
 from tests.status_source import FakeSource, example_report, foretold, gpu_report
 
+pytestmark = pytest.mark.timed
+
 RATIOS = tuple(0.5 + n / 20 for n in range(20))
 VIEW = view_of(
     foretold(example_report()),

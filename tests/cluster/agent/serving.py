@@ -5,13 +5,11 @@ from __future__ import annotations
 import json
 import socket
 import ssl
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.client import HTTPResponse
 from pathlib import Path
-from typing import Any
 
 from dlsched.cluster.agent.ports import OrderRefused
 from dlsched.cluster.agent.server import AgentServer
@@ -80,13 +78,6 @@ def serving(
         yield server
     finally:
         server.stop()
-
-
-def until(holds: Callable[[], Any]) -> None:
-    until_s = time.monotonic() + 30.0
-    while not holds():
-        assert time.monotonic() < until_s
-        time.sleep(0.02)
 
 
 def connected(

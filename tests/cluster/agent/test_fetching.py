@@ -17,8 +17,9 @@ from dlsched.cluster.agent import fetching
 from dlsched.cluster.agent.fetching import HttpsCheckpoints
 from dlsched.cluster.agent.server import AgentServer
 from dlsched.cluster.certificates import MANAGER, Certificates
-from tests.cluster.agent.serving import FakeAgent, asked, free_port, named, serving, until
+from tests.cluster.agent.serving import FakeAgent, asked, free_port, named, serving
 from tests.cluster.authority import Authority
+from tests.waiting import until
 
 pytestmark = pytest.mark.process
 
@@ -96,7 +97,7 @@ def checkpoints(target: Certificates, port: int) -> Iterator[HttpsCheckpoints]:
 
 
 def result(checkpoints: HttpsCheckpoints, job: str = "train", epoch: int = 8) -> str:
-    until(lambda: checkpoints.fetched(job, epoch) is not None)
+    until(lambda: checkpoints.fetched(job, epoch) is not None, "it is fetched")
     found = checkpoints.fetched(job, epoch)
     assert found is not None
     assert found.isprintable()
@@ -322,7 +323,8 @@ def test_a_slow_source_is_waited_for(
         for number in range(1, 11):
             later_s += 0.5 * fetching.SILENT_S
             tls.sendall(b"x" * 100)
-            until(lambda came=100 * number: checkpoints.came_bytes("train", 8) == came)  # type: ignore[misc]
+            came = 100 * number
+            until(lambda came=came: checkpoints.came_bytes("train", 8) == came, "so much")
 
     with stage(port, source, answer):
         checkpoints.begin("node-1", "train", 8, folder / "x", MOST)
@@ -372,7 +374,7 @@ def test_how_much_has_come_is_known(
     assert checkpoints.came_bytes("train", 8) is None
     with stage(port, source, answer):
         checkpoints.begin("node-1", "train", 8, folder / "x", MOST)
-        until(lambda: checkpoints.came_bytes("train", 8) == 500)
+        until(lambda: checkpoints.came_bytes("train", 8) == 500, "half has come")
         assert checkpoints.came_bytes("train", 9) is None
         half.set()
         assert result(checkpoints) == ""
@@ -421,11 +423,11 @@ def test_what_is_given_up_leaves_no_file(
         if late:
             assert synced.wait(30.0)
         else:
-            until(lambda: list(folder.iterdir()))
+            until(lambda: list(folder.iterdir()), "its folder has something")
             checkpoints.end("train")
         serves.join(30.0)
         assert not serves.is_alive()
-        until(lambda: not list(folder.iterdir()))
+        until(lambda: not list(folder.iterdir()), "its folder is empty")
     assert checkpoints.fetched("train", 8) == "epoch 8 of train is not being fetched"
 
 
@@ -434,7 +436,7 @@ def test_a_stop_leaves_no_part_of_a_file(
 ) -> None:
     with stage(port, source, drip), fetcher(target, port) as checkpoints:
         checkpoints.begin("node-1", "train", 8, folder / "x", MOST)
-        until(lambda: list(folder.iterdir()))
+        until(lambda: list(folder.iterdir()), "its folder has something")
     assert list(folder.iterdir()) == []
 
 

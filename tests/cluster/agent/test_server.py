@@ -27,9 +27,9 @@ from tests.cluster.agent.serving import (
     named,
     said,
     serving,
-    until,
 )
 from tests.cluster.authority import Authority
+from tests.waiting import until
 
 pytestmark = pytest.mark.process
 
@@ -235,7 +235,7 @@ def test_a_caller_without_a_fit_certificate_is_refused_and_logged_once(
     for _ in range(3):
         with pytest.raises(REFUSED):
             asked(context, port, REPORT, named("node-1"))
-    until(lambda: caplog.messages)
+    until(lambda: caplog.messages, "a line is logged")
     assert len(caplog.messages) == 1
     assert caplog.messages[0].startswith(line)
     assert agent.placed == []

@@ -25,8 +25,8 @@ from tests.cluster.agent.serving import (
     connected,
     named,
     said,
-    until,
 )
+from tests.waiting import until
 
 pytestmark = pytest.mark.process
 
@@ -57,7 +57,7 @@ def test_a_body_that_comes_too_slowly_is_refused(
     lose_patience: Callable[[], None],
 ) -> None:
     with connected(manager, port) as tls:
-        until(lambda: server._server.server_state.connections)
+        until(lambda: server._server.server_state.connections, "a connection is open")
         lose_patience()
         tls.sendall(f"{REPORT} HTTP/1.1\r\nHost: n\r\nContent-Length: 1000\r\n\r\n".encode())
         tls.settimeout(0.1)
@@ -143,11 +143,14 @@ def test_a_node_has_a_limit_of_connections_and_others_are_not_concerned(
         held = [opened.enter_context(connected(worker, port)) for _ in range(PEER_CONNECTIONS_MAX)]
         for one in held:
             one.sendall(b"GET / HTTP/1.1\r\n")
-        until(lambda: len(server._server.server_state.connections) == PEER_CONNECTIONS_MAX)
+        until(
+            lambda: len(server._server.server_state.connections) == PEER_CONNECTIONS_MAX,
+            "as many as allowed are open",
+        )
         with pytest.raises(REFUSED):
             answered(opened.enter_context(connected(worker, port)))
         assert asked(manager, port, REPORT, named("node-1"))[0] == 200
-    until(lambda: not server._server.server_state.connections)
+    until(lambda: not server._server.server_state.connections, "all are closed")
     assert asked(worker, port, "GET /")[0] == 403
 
 
@@ -160,12 +163,12 @@ def test_a_node_that_takes_nothing_of_a_checkpoint_is_cut_off(
 ) -> None:
     with archive.open("wb") as stream:
         stream.truncate(256 << 20)
-    until(lambda: not server._server.server_state.connections)
+    until(lambda: not server._server.server_state.connections, "all are closed")
     with connected(worker, port) as tls:
-        until(lambda: server._server.server_state.connections)
+        until(lambda: server._server.server_state.connections, "a connection is open")
         lose_patience()
         tls.sendall(f"{CHECKPOINT} HTTP/1.1\r\nHost: n\r\n\r\n".encode())
-        until(lambda: not server._server.server_state.connections)
+        until(lambda: not server._server.server_state.connections, "all are closed")
 
 
 @pytest.mark.parametrize("change", ["shorter", "removed"])

@@ -19,6 +19,8 @@ from dlsched.runtime.docker.engine import EngineRefused
 from tests.cluster.store_contract import RECORD, SUBMISSION, StoreContract, Stores
 from tests.cluster.swarm.played import PlayedSwarm
 
+pytestmark = pytest.mark.timed
+
 RECORD_NAME = "dlsched.lab.job.resnet"
 SUBMISSION_NAME = "dlsched.lab.submitted.resnet"
 

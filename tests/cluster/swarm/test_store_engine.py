@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import secrets
 import ssl
-import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from dataclasses import replace
@@ -21,12 +20,12 @@ from dlsched.runtime.docker.engine import Engine, EngineRefused
 from tests.cluster.handshake import meet
 from tests.cluster.store_contract import RECORD, SUBMISSION, StoreContract, Stores
 from tests.tools.live import needs_dockerd
+from tests.waiting import until
 from tools.engines import EngineNode, EngineNodes, swarm
 
 pytestmark = [pytest.mark.slow, pytest.mark.engine, needs_dockerd]
 
 TIMEOUT_S = 20.0
-WITHIN_S = 90.0
 """A manager that was cut off calls the others again with growing pauses."""
 
 
@@ -70,23 +69,26 @@ class TestReal(StoreContract):
         return store_on(engines.nodes[0]), store_on(engines.nodes[1])
 
 
-def until(holds: Callable[[], bool], what: str) -> None:
+def until_so(holds: Callable[[], bool], what: str) -> None:
     """Wait for something that fails meanwhile."""
-    deadline_s = time.monotonic() + WITHIN_S
-    while time.monotonic() < deadline_s:
+
+    def so() -> bool:
         with suppress(StoreError):
-            if holds():
-                return
-        time.sleep(0.1)
-    pytest.fail(f"not within {WITHIN_S:.0f} s: {what}")
+            return holds()
+        return False
+
+    until(so, what, every_s=0.1)
 
 
 def until_silent(call: Callable[[], object]) -> None:
-    deadline_s = time.monotonic() + WITHIN_S
-    with pytest.raises(StoreError):
-        while time.monotonic() < deadline_s:
+    def fails() -> bool:
+        try:
             call()
-            time.sleep(0.1)
+        except StoreError:
+            return True
+        return False
+
+    until(fails, "no answer", every_s=0.1)
 
 
 def leading(engines: EngineNodes, store: SwarmStore) -> tuple[EngineNode, list[EngineNode]]:
@@ -109,7 +111,7 @@ def test_nodes_and_the_leader_are_named_as_in_their_certificates(
     }
     assert not any(one.draining for one in members.values())
     # One whose heart missed some beats on a busy host is down for a moment.
-    until(lambda: all(one.up for one in store.nodes().values()), "all nodes are up")
+    until_so(lambda: all(one.up for one in store.nodes().values()), "all nodes are up")
     certificates = [swarm_certificates(node.engine.data_root) for node in engines.nodes]
     names = [each.own() for each in certificates]
     cluster = names[0].organisation
@@ -173,19 +175,19 @@ def test_records_survive_the_death_of_the_leading_manager(
     version = store.put(RECORD, None)
     store.submit(SUBMISSION)
     leader.engine.kill()
-    until(lambda: store.leader() != leader.node_id, "another manager leads")
-    until(lambda: bool(store.records()), "the next one answers")
+    until_so(lambda: store.leader() != leader.node_id, "another manager leads")
+    until_so(lambda: bool(store.records()), "the next one answers")
     kept = store.records()["resnet"]
     assert (kept.record, kept.version) == (RECORD, version)
     assert store.submissions() == {"resnet": SUBMISSION}
-    until(lambda: not store.nodes()[leader.node_id].up, "the dead manager is down")
+    until_so(lambda: not store.nodes()[leader.node_id].up, "the dead manager is down")
     second = store.put(replace(RECORD, epoch=2), version)
     leader.engine.restart()
     back = store_on(leader)
-    until(lambda: back.records()["resnet"].version == second, "the restarted one has the records")
+    until_so(lambda: back.records()["resnet"].version == second, "the restarted one has them")
     with pytest.raises(StaleRecord):
         back.put(RECORD, version)
-    until(lambda: all(one.up for one in store.nodes().values()), "all nodes are up again")
+    until_so(lambda: all(one.up for one in store.nodes().values()), "all nodes are up again")
 
 
 def test_a_manager_that_is_cut_off_changes_nothing(engines: EngineNodes, store_on: Make) -> None:
@@ -205,18 +207,18 @@ def test_a_manager_that_is_cut_off_changes_nothing(engines: EngineNodes, store_o
                 write()
             assert not isinstance(failed.value, StaleRecord)
             assert "\n" not in str(failed.value)
-        until(lambda: store.leader() != leader.node_id, "another manager leads")
+        until_so(lambda: store.leader() != leader.node_id, "another manager leads")
         second = store.put(replace(RECORD, on="majority"), version)
         until_silent(cut_off.leader)
         until_silent(cut_off.records)
     finally:
         engines.mend(leader)
-    until(lambda: cut_off.leader() != leader.node_id, "the cut-off one is back")
-    until(lambda: cut_off.records()["resnet"].version == second, "it has the others' record")
+    until_so(lambda: cut_off.leader() != leader.node_id, "the cut-off one is back")
+    until_so(lambda: cut_off.records()["resnet"].version == second, "it has the others' record")
     back = store_on(leader)
     assert {job: one.record.on for job, one in back.records().items()} == {"resnet": "majority"}
     assert back.submissions() == {}
-    until(lambda: all(one.up for one in store.nodes().values()), "all nodes are up again")
+    until_so(lambda: all(one.up for one in store.nodes().values()), "all nodes are up again")
 
 
 def change_swarm(node: EngineNode, change: Callable[[dict[str, Any]], None]) -> None:
@@ -231,7 +233,7 @@ def change_swarm(node: EngineNode, change: Callable[[dict[str, Any]], None]) -> 
                 return True
             return False
 
-        until(is_changed, "the swarm is changed")
+        until_so(is_changed, "the swarm is changed")
 
 
 def test_a_rotated_authority_is_followed_by_running_servers(engines: EngineNodes) -> None:
@@ -249,16 +251,17 @@ def test_a_rotated_authority_is_followed_by_running_servers(engines: EngineNodes
         spec["CAConfig"]["ForceRotate"] = spec["CAConfig"].get("ForceRotate", 0) + 1
 
     change_swarm(one, rotate)
-    deadline_s = time.monotonic() + WITHIN_S
-    while authority.read_bytes() == before:
-        assert time.monotonic() < deadline_s
+
+    def is_rotated() -> bool:
         renewed = all(file.read_bytes().count(b"BEGIN") == 2 for file in certificates)
         try:
             meet(server, at_manager.client_context(), worker.node_id)
         except ssl.SSLError:
             # For a moment only one of the two has a certificate of the next authority.
             assert not renewed
-        time.sleep(0.02)
+        return authority.read_bytes() != before
+
+    until(is_rotated, "the next authority")
     meet(server, at_manager.client_context(), worker.node_id)
     assert at_manager.client_context() is not former
 
@@ -273,10 +276,9 @@ def test_a_locked_key_is_refused_in_one_line(engines: EngineNodes) -> None:
             spec["EncryptionConfig"]["AutoLockManagers"] = locked
 
         change_swarm(one, change)
-        deadline_s = time.monotonic() + WITHIN_S
-        while ("ENCRYPTED" in key.read_text(encoding="ascii")) is not locked:
-            assert time.monotonic() < deadline_s
-            time.sleep(0.05)
+        until(
+            lambda: ("ENCRYPTED" in key.read_text(encoding="ascii")) is locked, f"locked: {locked}"
+        )
 
     lock(True)
     try:
@@ -291,4 +293,4 @@ def test_a_locked_key_is_refused_in_one_line(engines: EngineNodes) -> None:
             return files.own().name == one.node_id
         return False
 
-    until(is_read, "the unlocked key is read")
+    until_so(is_read, "the unlocked key is read")

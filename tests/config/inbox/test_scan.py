@@ -334,6 +334,7 @@ def test_a_file_in_place_of_the_folder_is_trouble(tmp_path: Path) -> None:
 # ---------------------------------------------------------------------------- what is no file
 
 
+@pytest.mark.timed
 def test_what_is_no_regular_file_is_refused_and_never_waited_for(desk: Desk) -> None:
     os.mkfifo(desk.folder / "fifo.yaml")
     (desk.folder / "folder.yaml").mkdir()

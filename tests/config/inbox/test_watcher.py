@@ -11,6 +11,8 @@ import pytest
 
 from dlsched.config.inbox.watcher import FolderWatch
 
+pytestmark = pytest.mark.timed
+
 DEADLINE_S = 30.0
 
 

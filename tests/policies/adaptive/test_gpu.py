@@ -90,6 +90,7 @@ def test_a_training_gets_what_a_service_leaves_of_their_gpu() -> None:
 
 
 @pytest.mark.parametrize("jobs", [CROWD, MIXED], ids=["services", "mixed"])
+@pytest.mark.timed
 def test_a_replay_decides_exactly_what_was_decided(
     jobs: dict[str, tuple[object, Work]], tmp_path: Path
 ) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from dlsched.runtime.cgroup.waiting import RunQueueWait
+from tests.waiting import until
 
 S = 1_000_000_000
 """In nanoseconds."""
@@ -91,11 +92,12 @@ def test_two_that_share_a_core_wait_for_half_of_the_time(tmp_path: Path) -> None
     try:
         (tmp_path / "tasks").write_text(f"{busy[0].pid}\n")
         waiting = RunQueueWait(tmp_path)
-        deadline_s = time.monotonic() + 30.0
-        while (waiting.ratio or 0.0) < 0.3 and time.monotonic() < deadline_s:
+
+        def waits() -> bool:
             waiting.sample(time.monotonic())
-            time.sleep(0.1)
-        assert waiting.ratio is not None and waiting.ratio >= 0.3
+            return (waiting.ratio or 0.0) >= 0.3
+
+        until(waits, "a share of 0.3", every_s=0.1, shown=lambda: waiting.ratio)
     finally:
         for one in busy:
             one.kill()

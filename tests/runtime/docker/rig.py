@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -21,6 +20,7 @@ from dlsched.runtime.clock import SystemClock
 from dlsched.runtime.docker import DockerOptions, DockerRuntime
 from dlsched.runtime.docker.limits.resizes import NO_ANSWER
 from dlsched.runtime.gpu import Inventory
+from tests.waiting import until
 from tools.base_image import BASE
 from tools.engine import CGROUP_PARENT
 from tools.engine_probe import connect
@@ -68,13 +68,7 @@ class Rig:
 
     def until(self, true: Callable[[Observation], bool], within_s: float = 60.0) -> Observation:
         """Observe until that is so; fails with the last observation when it takes too long."""
-        deadline_s = time.monotonic() + within_s
-        while True:
-            seen = self.observe()
-            if true(seen):
-                return seen
-            assert time.monotonic() < deadline_s, f"not within {within_s} s: {seen}"
-            time.sleep(0.02)
+        return until(self.observe, "the observation", within_s, so=true)
 
     def start(self, spec: JobSpec, cores: float | None = 0.5, shares: int = 1024) -> ContainerFact:
         """Start a job and wait until it runs."""
@@ -132,11 +126,7 @@ class Rig:
         cores: float | None,
         **more: Any,
     ) -> Outcome:
-        deadline_s = time.monotonic() + 60
-        while not true(outcome := self.resize(found, cores, **more)):
-            assert time.monotonic() < deadline_s, outcome
-            time.sleep(0.05)
-        return outcome
+        return until(lambda: self.resize(found, cores, **more), "the resize", so=true)
 
     def remove(
         self, found: ContainerFact, grace_s: float = 1.0, lift: Limits | None = None

@@ -10,6 +10,9 @@ import pytest
 
 from dlsched.model.errors import EngineUnavailable
 from dlsched.runtime.docker.background import Patience, begin, begin_all
+from tests.waiting import until
+
+pytestmark = pytest.mark.timed
 
 
 def test_a_result_and_an_error_come_back() -> None:
@@ -69,9 +72,7 @@ def test_patience_returns() -> None:
     hangs = threading.Event()
     patience = Patience(wait_s=0.01, pause_s=0.01)
     assert not patience.wait(begin(hangs.wait, "test"))
-    deadline_s = time.monotonic() + 60
-    while patience.lost:
-        assert time.monotonic() < deadline_s
+    until(lambda: not patience.lost, "the patience is back", every_s=0.001)
     assert patience.wait(begin(lambda: None, "test")) or patience.lost
     hangs.set()
 
@@ -102,9 +103,7 @@ def test_calls_run_in_their_order_and_only_so_many_at_once() -> None:
         return number
 
     calls = begin_all([partial(call, number) for number in range(12)], "test", 3)
-    deadline_s = time.monotonic() + 60
-    while len(begun) < 3:
-        assert time.monotonic() < deadline_s
+    until(lambda: len(begun) >= 3, "three have begun", every_s=0.001)
     assert calls[11].cancel() and not calls[0].cancel()
     go_on.set()
     assert [one.result(60) for one in calls[:11]] == list(range(11))

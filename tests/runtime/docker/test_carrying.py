@@ -220,6 +220,7 @@ def test_another_job_of_its_name_gets_nothing_of_it(arrivals: Arrivals) -> None:
     assert arrivals.of("job", "/etc/dlsched/jobs.d/job.yaml") is None
 
 
+@pytest.mark.timed
 def test_a_volume_that_somebody_has_removed_is_forgotten(
     engine: Any, arrivals: Arrivals, monkeypatch: pytest.MonkeyPatch, archive: Path
 ) -> None:
@@ -284,6 +285,7 @@ def test_one_that_is_not_filled_stays_so(
     assert arrivals.of("job") == brought
 
 
+@pytest.mark.timed
 def test_volumes_of_earlier_epochs_are_removed_and_no_others(
     engine: Any, arrivals: Arrivals, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -302,6 +304,7 @@ def test_volumes_of_earlier_epochs_are_removed_and_no_others(
     assert sorted(engine.there) == ["data", "dlsched-j-job-e1"]
 
 
+@pytest.mark.timed
 def test_a_volume_goes_once_its_container_is_removed(
     engine: Any, arrivals: Arrivals, monkeypatch: pytest.MonkeyPatch
 ) -> None:

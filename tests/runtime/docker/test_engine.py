@@ -24,6 +24,7 @@ def open_descriptors() -> int:
     return sum(1 for _ in Path("/proc/self/fd").iterdir())
 
 
+@pytest.mark.timed
 def test_no_socket_at_all(tmp_path: Path) -> None:
     host = f"unix://{tmp_path}/none.sock"
     with pytest.raises(EngineUnavailable) as caught:
@@ -44,6 +45,7 @@ def test_an_address_that_cannot_be_one_is_said_to_be_wrong(host: str) -> None:
     assert remedy(host) == "name another address (DOCKER_HOST, setting engine.host)"
 
 
+@pytest.mark.timed
 def test_an_engine_that_says_nothing(tmp_path: Path) -> None:
     path = tmp_path / "silent.sock"
     with socket.socket(socket.AF_UNIX) as silent:
@@ -53,6 +55,7 @@ def test_an_engine_that_says_nothing(tmp_path: Path) -> None:
             Engine(f"unix://{path}", 0.1).containers({})
 
 
+@pytest.mark.timed
 def test_refused_connections_leave_no_descriptor(tmp_path: Path) -> None:
     path = tmp_path / "refusing.sock"
     with socket.socket(socket.AF_UNIX) as refusing:
@@ -111,6 +114,7 @@ class _Server(socketserver.ThreadingUnixStreamServer):
         return super().get_request()
 
 
+@pytest.mark.timed
 def test_calls_one_after_another_share_a_connection(tmp_path: Path) -> None:
     path = str(tmp_path / "engine.sock")
     with _Server(path) as server:
@@ -124,6 +128,7 @@ def test_calls_one_after_another_share_a_connection(tmp_path: Path) -> None:
             server.shutdown()
 
 
+@pytest.mark.timed
 def test_what_is_at_a_path_of_a_container(tmp_path: Path) -> None:
     path = str(tmp_path / "engine.sock")
     with _Server(path) as server:
@@ -138,6 +143,7 @@ def test_what_is_at_a_path_of_a_container(tmp_path: Path) -> None:
             server.shutdown()
 
 
+@pytest.mark.timed
 def test_a_terminals_output_is_not_read_byte_by_byte(tmp_path: Path) -> None:
     path = str(tmp_path / "engine.sock")
     with _Server(path) as server:

@@ -17,6 +17,7 @@ from dlsched.model.spec import Limits
 from dlsched.runtime.docker import listing
 from tests.runtime.docker.proxy import EngineProxy
 from tests.runtime.docker.rig import Rig, fact, job_spec, options_for
+from tests.waiting import until
 
 pytestmark = pytest.mark.engine
 
@@ -61,7 +62,6 @@ def the_fact(seen: Observation, job: str) -> ContainerFact:
     return found
 
 
-@pytest.mark.quiet
 def test_a_hung_engine_delays_no_cycle_and_hides_no_fact(proxied: Rig, proxy: EngineProxy) -> None:
     jobs = [proxied.start(job_spec(name, ("python", "-c", REPORTS))) for name in ("one", "two")]
     proxied.until(lambda seen: bool(the_fact(seen, "one").reports))
@@ -96,6 +96,7 @@ def test_a_hung_engine_delays_no_cycle_and_hides_no_fact(proxied: Rig, proxy: En
     assert the_fact(proxied.observe(), "one").actual == Limits(0.8)
 
 
+@pytest.mark.gate
 def test_an_engine_that_is_gone_is_told_and_its_return_is_noticed(
     proxied: Rig, proxy: EngineProxy
 ) -> None:
@@ -132,8 +133,5 @@ def test_an_exit_is_seen_at_once(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> N
     rig.wakes.clear()
     monkeypatch.setattr(listing, "EVERY_S", 3600.0)  # only the event has it listed
     rig.client.kill(found.container_id)
-    deadline_s = time.monotonic() + 60
-    while not any("die" in wake for wake in rig.wakes):
-        assert time.monotonic() < deadline_s
-        time.sleep(0.005)
+    until(lambda: any("die" in wake for wake in rig.wakes), "the event", every_s=0.005)
     assert rig.until_state("dies", ContainerState.EXITED).exit_code == 137

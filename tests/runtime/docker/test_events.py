@@ -12,6 +12,8 @@ from dlsched.runtime.docker import events
 from dlsched.runtime.docker.events import KINDS, Events
 from tests.doubles import NONE_ADOPTED
 
+pytestmark = pytest.mark.timed
+
 
 class Stream:
     """Events that come to an end when it is closed."""

@@ -15,6 +15,9 @@ from dlsched.runtime.docker.engine import Body, EngineRefused
 from dlsched.runtime.docker.listing import AGAIN_S, EVERY_S, Listings
 from dlsched.simulation.clock import VirtualClock
 from tests.doubles import NONE_ADOPTED, texts
+from tests.waiting import until
+
+pytestmark = pytest.mark.timed
 
 
 class FakeEngine:
@@ -390,10 +393,12 @@ def test_a_listing_that_began_before_the_loss_was_noticed_counts(
 
 def until_listed(listings: Listings, state: str) -> None:
     """The first listing with that state of the container."""
-    end_s = time.monotonic() + 60.0
-    while listings.last is None or listings.last.containers["a"].state != state:
-        assert time.monotonic() < end_s
+
+    def listed() -> bool:
         listings.refresh()
+        return listings.last is not None and listings.last.containers["a"].state == state
+
+    until(listed, f"it is listed as {state}")
 
 
 def test_what_ran_before_a_reboot_ended_with_it(engine: FakeEngine, clock: VirtualClock) -> None:

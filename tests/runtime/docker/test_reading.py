@@ -45,6 +45,7 @@ def test_a_proxy_is_inspected_again_after_a_while(monkeypatch: pytest.MonkeyPatc
     assert (proxy.locate(80), asked) == ("10.0.0.2", ["edge", "edge"])
 
 
+@pytest.mark.timed
 def test_a_proxy_in_the_hosts_network_is_asked_where_it_listens_itself(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -68,6 +69,7 @@ def test_a_proxy_in_the_hosts_network_is_asked_where_it_listens_itself(
         (None, "its description is not understood"),
     ],
 )
+@pytest.mark.timed
 def test_a_proxy_that_is_not_found_is_said(error: Exception | None, why: str) -> None:
     def inspect(_: str) -> dict[str, Any]:
         if error is not None:

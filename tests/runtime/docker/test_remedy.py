@@ -44,12 +44,14 @@ def test_without_a_socket_docker_is_to_be_installed_or_started(tmp_path: Path) -
     assert text.startswith("install or start Docker (systemctl start docker), or name another")
 
 
+@pytest.mark.timed
 def test_where_nobody_listens_it_is_to_be_started(path: Path) -> None:
     assert out_of_reach(f"unix://{path}") is None
     assert remedy(f"unix://{path}").startswith("start it (systemctl start docker)")
     assert remedy("tcp://10.0.0.1:2375").startswith("start it ")
 
 
+@pytest.mark.timed
 def test_the_group_of_the_socket_is_named(barred: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     group = next(one for one in grp.getgrall() if one.gr_gid != 0)
     host = owned(barred, group.gr_gid, 0o660, monkeypatch)
@@ -59,6 +61,7 @@ def test_the_group_of_the_socket_is_named(barred: Path, monkeypatch: pytest.Monk
     )
 
 
+@pytest.mark.timed
 def test_a_group_without_a_name_is_told_by_its_number(
     barred: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -67,6 +70,7 @@ def test_a_group_without_a_name_is_told_by_its_number(
 
 
 @pytest.mark.parametrize(("gid", "mode"), [(0, 0o660), (1, 0o600)])
+@pytest.mark.timed
 def test_nobody_is_sent_into_a_group_that_does_not_help(
     barred: Path, gid: int, mode: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -82,6 +86,7 @@ def test_a_closed_folder_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     assert remedy("unix:///run/x/d.sock") == "run as root: this user may not look into /run/x"
 
 
+@pytest.mark.timed
 def test_a_start_without_an_engine_says_what_to_do_in_one_line(tmp_path: Path) -> None:
     host = f"unix://{tmp_path}/no.sock"
     with pytest.raises(EngineUnavailable) as caught:

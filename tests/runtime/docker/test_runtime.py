@@ -19,11 +19,13 @@ from dlsched.runtime.docker.doctor.engine import EngineUnworkable, examine
 from dlsched.runtime.docker.end.release import release_all
 from dlsched.runtime.docker.engine import Engine
 from tests.runtime.docker.rig import SPIN, Rig, cpu_files, fact, job_spec, options_for
+from tests.waiting import until
 from tools.base_image import BASE
 
 pytestmark = pytest.mark.engine
 
 
+@pytest.mark.gate
 def test_a_start_sets_the_quota_in_the_kernel_and_the_fact_reads_it_back(rig: Rig) -> None:
     found = rig.start(job_spec("quota"), cores=0.37, shares=512)
     assert found.actual == Limits(0.37)
@@ -39,6 +41,7 @@ def test_a_start_sets_the_quota_in_the_kernel_and_the_fact_reads_it_back(rig: Ri
     assert body["Config"]["Labels"]["dlsched.instance"] == rig.options.instance
 
 
+@pytest.mark.gate
 def test_a_resize_goes_down_up_and_to_no_limit(rig: Rig) -> None:
     found = rig.start(job_spec("resized"), cores=1.0)
     for cores in (0.25, 1.5, None, 0.5):
@@ -102,14 +105,12 @@ def test_a_job_that_ends_is_told_its_last_limits_and_not_those_it_had(rig: Rig) 
     # One cycle: what it does to the container is done before the allotments are looked after.
     assert rig.remove(found, grace_s=60, lift=Limits(1.5)).status == "begun"
     inside = job_dir(rig.options.state_dir, "told")
-    deadline_s = time.monotonic() + 60
-    while read_allotment(inside).cpu_cores != 1.5:
-        assert time.monotonic() < deadline_s, read_allotment(inside)
-        time.sleep(0.02)
+    until(lambda: read_allotment(inside).cpu_cores == 1.5, "its last allotment")
     rig.runtime.advance(now_s)
     assert read_allotment(inside).cpu_cores == 1.5
 
 
+@pytest.mark.gate
 def test_a_container_past_its_grace_is_killed_and_removed(rig: Rig) -> None:
     spec = job_spec("obeys", ("sh", "-c", "trap '' TERM; while :; do sleep 1; done"))
     found = rig.start(spec)
@@ -130,6 +131,7 @@ def test_a_start_of_the_same_digest_is_adopted(rig: Rig) -> None:
     assert now.state is ContainerState.RUNNING
 
 
+@pytest.mark.gate
 def test_release_gives_ceilings_and_default_shares_back(rig: Rig) -> None:
     bounded = rig.start(job_spec("bounded"), cores=0.1, shares=99)
     free = rig.start(job_spec("free"), cores=0.1, shares=99)
@@ -147,6 +149,7 @@ def test_release_gives_ceilings_and_default_shares_back(rig: Rig) -> None:
         assert files.get("cpu.weight", "100") == "100"
 
 
+@pytest.mark.gate
 def test_a_burst_is_set_with_the_limit_lost_with_a_restart_and_set_again(rig: Rig) -> None:
     found = rig.start(job_spec("bursts"), cores=0.5)
     if found.burst_cores is None:
@@ -189,6 +192,7 @@ def test_a_change_touches_neither_memory_nor_the_restart_policy(rig: Rig) -> Non
     assert after["RestartPolicy"] == {"Name": "on-failure", "MaximumRetryCount": 3}
 
 
+@pytest.mark.gate
 def test_what_was_left_by_an_agent_that_was_killed_is_released_from_the_records(rig: Rig) -> None:
     spec = replace(job_spec("left"), bounds=Bounds(0.1, 1.5))
     found = rig.start(spec, cores=0.1, shares=99)
@@ -218,6 +222,7 @@ def test_logs(rig: Rig) -> None:
         next(rig.runtime.logs("nobody", 1, False))
 
 
+@pytest.mark.gate
 def test_another_instances_containers_are_not_seen_nor_touched(
     rig: Rig, docker_host: str, tmp_path: Path
 ) -> None:
@@ -233,6 +238,7 @@ def test_another_instances_containers_are_not_seen_nor_touched(
     assert (now.state, now.actual) == (ContainerState.RUNNING, Limits(0.5))
 
 
+@pytest.mark.gate
 def test_the_parent_group_has_its_weight_and_goes_with_the_last_container(
     rig: Rig, docker_host: str, tmp_path: Path
 ) -> None:
@@ -253,6 +259,7 @@ def test_the_parent_group_has_its_weight_and_goes_with_the_last_container(
     assert not group.exists()
 
 
+@pytest.mark.gate
 def test_beside_adopted_containers_the_group_weighs_no_more_than_what_is_in_it(
     rig: Rig, docker_host: str, tmp_path: Path
 ) -> None:

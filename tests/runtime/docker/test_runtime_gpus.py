@@ -18,6 +18,9 @@ from tests.doubles import texts
 from tests.nvml.library import Stub
 from tests.nvml.scenario import GIB, GPU_IS_LOST, VERSION_MISMATCH, Failure, Gpu, Process, Scenario
 from tests.runtime.docker.rig import Rig, fact, job_spec
+from tests.waiting import until
+
+pytestmark = pytest.mark.timed
 
 
 def runtime_of(tmp_path: Path, inventory: Inventory | None = None) -> DockerRuntime:
@@ -45,15 +48,16 @@ class Loop:
         self._now_s = 0.0
 
     def until(self, good: Callable[[Observation], object]) -> NodeFact:
-        until_s = time.monotonic() + 60
-        while True:
+        def observed() -> Observation:
             self._now_s += 1.0
             self._runtime.resume(self._now_s)
-            seen = self._runtime.observe(self._now_s)
-            if good(seen):
-                assert seen.node is not None
-                return seen.node
-            assert time.monotonic() < until_s, (seen.node, texts(self._runtime.alarms()))
+            return self._runtime.observe(self._now_s)
+
+        node = until(
+            observed, "the node", so=good, shown=lambda: texts(self._runtime.alarms())
+        ).node
+        assert node is not None
+        return node
 
     def alarmed(self, words: str) -> NodeFact:
         return self.until(lambda _: words in " ".join(texts(self._runtime.alarms())))

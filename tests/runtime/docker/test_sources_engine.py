@@ -22,6 +22,7 @@ from dlsched.runtime.docker.identity.labels import ENABLE, INSTANCE
 from dlsched.runtime.progress.listening import NO_ADDRESS
 from dlsched.runtime.progress.sources import METRICS
 from tests.runtime.docker.rig import Rig, fact
+from tests.waiting import until
 
 PORT, HTTP_PATH, NAME = f"{METRICS}.port", f"{METRICS}.http_path", f"{METRICS}.name"
 PATTERN, STEP = f"{METRICS}.pattern", f"{METRICS}.step"
@@ -78,6 +79,7 @@ for step in itertools.count():
 
 RANKS = """
 import os, signal, time
+from tests.waiting import until
 asked = []
 signal.signal(signal.SIGTERM, lambda *_: asked.append("to train"))
 print("accuracy of nothing", flush=True)
@@ -170,20 +172,27 @@ def reports_until(
 ) -> tuple[list[Report], ContainerFact]:
     """What is reported until it is enough."""
     reports: list[Report] = []
-    deadline_s = time.monotonic() + DEADLINE_S
-    while True:
+
+    def observed() -> ContainerFact | None:
         found = fact(rig.observe(), job)
-        reports += found.reports if found is not None else ()
-        if found is not None and enough(reports):
-            return reports, found
-        assert time.monotonic() < deadline_s, f"{reports} {found}"
-        time.sleep(0.05)
+        reports.extend(found.reports if found is not None else ())
+        return found
+
+    found = until(
+        observed,
+        "enough reports",
+        so=lambda found: found is not None and enough(reports),
+        shown=lambda: reports,
+    )
+    assert found is not None
+    return reports, found
 
 
 def requests(reports: list[Report]) -> int:
     return sum(report.latency.count for report in reports if report.latency)
 
 
+@pytest.mark.gate
 def test_a_histogram_of_the_containers_own_endpoint(rig: Rig, foreign: Callable[..., str]) -> None:
     labels = {PORT: "8000", HTTP_PATH: "/custom", NAME: "app_latency_seconds"}
     job = foreign(SERVER, labels)
@@ -322,6 +331,7 @@ def told_by(rig: Rig, jobs: list[str]) -> dict[str, list[float]]:
     return told
 
 
+@pytest.mark.gate
 def test_what_it_prints_last_is_seen_after_its_end(rig: Rig, foreign: Callable[..., str]) -> None:
     job = foreign(LAST_WORDS, {**LOSS, PATTERN: r"step (?P<step>\d+): loss (?P<loss>\S+)"})
     reports_until(rig, job, len)  # its log is followed

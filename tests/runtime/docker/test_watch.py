@@ -32,6 +32,7 @@ from dlsched.runtime.progress.listening import NO_ADDRESS
 from dlsched.runtime.progress.log_pattern import HISTORY_LINES, LogStream
 from tests.doubles import doing, job_spec
 from tests.runtime.cgroup.test_read import tree
+from tests.waiting import until
 
 
 def test_a_process_belongs_to_the_container_whose_group_it_is_in(tmp_path: Path) -> None:
@@ -102,6 +103,7 @@ LOSS = LogPattern(r"loss (?P<loss>\S+)")
 DEADLINE_S = 30.0
 
 
+@pytest.mark.timed
 def test_what_a_container_printed_last_is_taken_up_after_its_end() -> None:
     log, one = FakeLog(), described(LOSS)
     watch = Watch(one, 1.0, Outside(log.follow, running_still), from_end=False)
@@ -117,6 +119,7 @@ def test_what_a_container_printed_last_is_taken_up_after_its_end() -> None:
     assert watch.fact(4.0, None)[0].reports == ()
 
 
+@pytest.mark.timed
 def test_a_lost_log_is_followed_again_for_as_long_as_this_start_runs(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -161,20 +164,19 @@ def test_output_is_of_this_start_not_of_the_one_before(ended_at: str, before_s: 
     assert printed_from_s(replace(one, started_at="")) is None
 
 
+@pytest.mark.timed
 def test_a_log_is_opened_from_the_containers_start_where_that_was_seen() -> None:
     for from_end, since_s in ((False, 1795280766.146758 - LOGGED_WITHIN_S), (True, None)):
         log = FakeLog()
         watch = Watch(described(LOSS), 1.0, Outside(log.follow, running_still), from_end=from_end)
         watch.fact(1.0, None)
-        deadline_s = time.monotonic() + DEADLINE_S
-        while not log.since_s:
-            assert time.monotonic() < deadline_s
-            time.sleep(0.001)
+        until(lambda since_s=log.since_s: since_s, "the log is followed", every_s=0.001)
         assert log.since_s == [pytest.approx(since_s, abs=1e-5)]
         watch.close()
         assert log.closed
 
 
+@pytest.mark.timed
 def test_several_sources_are_read_and_the_first_trouble_is_told() -> None:
     target = AccuracyTarget("accuracy", 0.9, 0.97)
     adopted = job_spec("web", target=target)
@@ -186,24 +188,29 @@ def test_several_sources_are_read_and_the_first_trouble_is_told() -> None:
         Outside(log.follow, running_still),
         from_end=False,
     )
-    deadline_s = time.monotonic() + DEADLINE_S
     cycles = itertools.count(1)
-    while NO_ADDRESS not in str((fact := watch.fact(float(next(cycles)), None)[0]).sidecar_problem):
-        assert time.monotonic() < deadline_s
-        time.sleep(0.001)
+    fact = until(
+        lambda: watch.fact(float(next(cycles)), None)[0],
+        NO_ADDRESS,
+        every_s=0.001,
+        so=lambda fact: NO_ADDRESS in str(fact.sidecar_problem),
+    )
     assert fact.has_source
     watch.close()
 
 
+@pytest.mark.timed
 def test_what_its_log_says_is_in_the_fact_until_a_new_start() -> None:
     log = FakeLog()
     watch = Watch(described(LOSS), 1.0, Outside(log.follow, running_still), from_end=False)
     log.chunks.put(b"hello\n")
     log.chunks.put(b"x" * 5000 + b"\n")
-    deadline_s = time.monotonic() + 30.0
-    while (fact := watch.fact(1.0, None)[0]).bad_lines < 1:
-        assert time.monotonic() < deadline_s
-        time.sleep(0.001)
+    fact = until(
+        lambda: watch.fact(1.0, None)[0],
+        "a bad line",
+        every_s=0.001,
+        so=lambda fact: fact.bad_lines,
+    )
     assert fact.log == LogFact(lines=2, example="'hello'")
     assert fact.refused == "a line of more than 4096 bytes"
     assert watch.fact(2.0, None)[0] is watch.fact(3.0, None)[0], "nothing new"
@@ -375,15 +382,18 @@ def test_limits_that_somebody_else_changed_are_seen_once_the_engine_tells(tmp_pa
 
 
 def reports_of(watch: Watch, steps: int) -> list[int | None]:
-    deadline_s, found = time.monotonic() + DEADLINE_S, []
-    while len(found) < steps:
-        assert time.monotonic() < deadline_s
+    found: list[int | None] = []
+
+    def read() -> bool:
         fact, _ = watch.fact(1.0, None)
-        found += [one.sample.step for one in fact.reports if one.sample]
-        time.sleep(0.001)
+        found.extend(one.sample.step for one in fact.reports if one.sample)
+        return len(found) >= steps
+
+    until(read, f"{steps} steps", every_s=0.001, shown=lambda: found)
     return found
 
 
+@pytest.mark.timed
 def test_a_job_file_says_where_its_progress_is_read() -> None:
     log = FakeLog()
     watch = Watch(described(), 1.0, Outside(log.follow, running_still), from_end=False)
@@ -416,6 +426,7 @@ def test_an_adopted_containers_own_sources_stay() -> None:
         (LatencyTarget(0.1), ["from now"]),
     ],
 )
+@pytest.mark.timed
 def test_the_history_of_an_adopted_training_is_read_apart_and_a_services_not_at_all(
     target: Target, opened: list[str]
 ) -> None:
@@ -439,11 +450,12 @@ def test_the_history_of_an_adopted_training_is_read_apart_and_a_services_not_at_
     watches.show(replace(listing, containers={}), 0.0)
     watches.show(listing, 1.0)
     (watch,) = watches.all()
-    deadline_s = time.monotonic() + DEADLINE_S
-    while len(found) < len(opened):
-        assert time.monotonic() < deadline_s
+
+    def is_open() -> bool:
         assert watch.fact(1.0, None)[0].bad_lines == 0
-        time.sleep(0.001)
+        return len(found) >= len(opened)
+
+    until(is_open, "all are opened", every_s=0.001)
     assert [how for how, _ in found] == opened
     if len(found) > 1:
         assert found[0][1] == found[1][1], "not a line is lost or read twice"

@@ -90,6 +90,7 @@ def test_the_clock(tmp_path: Path) -> None:
     assert (unknown.state, "unknown source" in unknown.line) == ("ok", True)
 
 
+@pytest.mark.timed
 def test_this_hosts_clocks_can_be_read() -> None:
     then = moment()
     assert isinstance(in_step(), bool)

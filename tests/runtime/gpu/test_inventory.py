@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import subprocess
@@ -32,6 +33,9 @@ from tests.nvml.scenario import (
     Process,
     Scenario,
 )
+from tests.waiting import until
+
+pytestmark = pytest.mark.timed
 
 CONTAINER = "c" * 64
 TWO = (Gpu("GPU-a"), Gpu("GPU-b", minor=1, name="NVIDIA L4", memory_bytes=24 * GIB))
@@ -470,11 +474,8 @@ def soon(
     good: Callable[[GpuSnapshot], bool] = lambda look: bool(look.devices),
 ) -> GpuSnapshot:
     """The first good look, within a while of real time."""
-    until_s = time.monotonic() + 60
-    while not good(look := inventory.poll(now_s)):
-        assert time.monotonic() < until_s, look
-        now_s += EVERY_S
-    return look
+    times_s = itertools.count(now_s, EVERY_S)
+    return until(lambda: inventory.poll(next(times_s)), "a good sample", every_s=0.001, so=good)
 
 
 # ------------------------------------------------------------------------- how often, and the end

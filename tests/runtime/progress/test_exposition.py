@@ -169,6 +169,7 @@ def test_counts_that_contradict_themselves_are_counted_as_bad() -> None:
     ],
     ids=["lines", "series", "empty", "quotes", "long", "labels", "slashes", "escapes", "values"],
 )
+@pytest.mark.timed
 def test_a_hostile_page_costs_bounded_cpu(page: bytes) -> None:
     def cost_s() -> float:
         began_s = time.process_time()

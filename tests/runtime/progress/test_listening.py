@@ -37,22 +37,26 @@ def port_of(server: socket.socket) -> int:
     return int(server.getsockname()[1])
 
 
+@pytest.mark.timed
 def test_a_process_of_the_container_listens(server: socket.socket, group: Path) -> None:
     (group / "cgroup.procs").write_text(f"{os.getpid()}\n")
     assert loopback_of(os.getpid(), CONTAINER, port_of(server)) == "127.0.0.1"
 
 
+@pytest.mark.timed
 def test_a_process_in_a_group_that_the_container_made(server: socket.socket, group: Path) -> None:
     (group / "init.scope").mkdir()
     (group / "init.scope" / "cgroup.procs").write_text(f"{os.getpid()}\n")
     assert loopback_of(os.getpid(), CONTAINER, port_of(server)) == "127.0.0.1"
 
 
+@pytest.mark.timed
 def test_another_programs_socket_is_not_asked(server: socket.socket, group: Path) -> None:
     with pytest.raises(Unanswered, match=NOT_ITS):
         loopback_of(os.getpid(), CONTAINER, port_of(server))
 
 
+@pytest.mark.timed
 def test_a_port_that_two_programs_share_is_not_asked(
     group: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -66,6 +70,7 @@ def test_a_port_that_two_programs_share_is_not_asked(
             loopback_of(os.getpid(), CONTAINER, port_of(one))
 
 
+@pytest.mark.timed
 def test_a_port_without_a_listener_is_said(server: socket.socket, group: Path) -> None:
     port = port_of(server)
     server.close()

@@ -15,6 +15,8 @@ from dlsched.runtime.progress.log_pattern import HISTORY_BYTES, LogReader
 from dlsched.runtime.progress.pattern import Pattern
 from dlsched.runtime.progress.sidecar import READ_BYTES, READ_LINES, SourceReading
 
+pytestmark = pytest.mark.timed
+
 DEADLINE_S = 30.0
 LATENCY = r"took (?P<latency_ms>\S+) ms"
 TRAINING = r"step (?P<step>\d+) loss (?P<loss>\S+)(?: acc (?P<accuracy>\S+))?"

@@ -18,6 +18,9 @@ from dlsched.runtime.progress import scrape
 from dlsched.runtime.progress.http_page import ANSWER_S, PAGE_BYTES, Unanswered, fetch
 from dlsched.runtime.progress.scrape import APART_S, ScrapeReader
 from dlsched.runtime.progress.sidecar import SourceReading
+from tests.waiting import until
+
+pytestmark = pytest.mark.timed
 
 DEADLINE_S = 30.0
 Serve = Callable[[socket.socket], None]
@@ -80,10 +83,7 @@ def reader_of(server: Server, name: str = "m", **more: object) -> ScrapeReader:
 def answered(reader: ScrapeReader, now_s: float) -> SourceReading:
     """Ask at that moment, wait for the answer, and take it up."""
     reader.read(now_s)
-    deadline_s = time.monotonic() + DEADLINE_S
-    while reader.asking:
-        assert time.monotonic() < deadline_s
-        time.sleep(0.005)
+    until(lambda: not reader.asking, "the answer", every_s=0.005)
     return reader.read(now_s + APART_S / 2)
 
 

@@ -24,6 +24,7 @@ from dlsched.runtime.allotment import (
 )
 from dlsched.runtime.progress.sidecar import SidecarReader
 from tests.conftest import INSTANCE_LABEL
+from tests.waiting import until
 
 pytestmark = pytest.mark.engine
 
@@ -73,16 +74,18 @@ def start(
 def read_until(reader: SidecarReader, enough: Callable[[list[Report]], Any]) -> list[Report]:
     """Every report until there are enough; fails at the deadline."""
     reports: list[Report] = []
-    deadline_s = time.monotonic() + DEADLINE_S
-    while not enough(reports):
+
+    def read() -> Any:
         reading = reader.read(time.monotonic())
-        assert time.monotonic() < deadline_s, f"{reports} {reading}"
         assert (reading.problem, reading.bad_lines) == (None, 0)
-        reports += reading.reports
-        time.sleep(0.02)
+        reports.extend(reading.reports)
+        return enough(reports)
+
+    until(read, "enough reports", shown=lambda: reports)
     return reports
 
 
+@pytest.mark.gate
 def test_a_read_only_image_and_a_user_of_its_own_report(
     start: Started, docker_client: docker.APIClient, tmp_path: Path
 ) -> None:
@@ -132,6 +135,7 @@ assert latency.dropped > 0
     assert ended["StatusCode"] == 0, docker_client.logs(container)
 
 
+@pytest.mark.gate
 def test_a_link_to_the_hosts_files_is_not_followed(
     start: Started, docker_client: docker.APIClient
 ) -> None:
@@ -141,10 +145,7 @@ signal.signal(signal.SIGTERM, signal.SIG_DFL)
 os.symlink("/etc/shadow", "{OUT}/metrics.jsonl")
 time.sleep(600)
 """)
-    deadline_s = time.monotonic() + DEADLINE_S
-    while (reading := reader.read(time.monotonic())).problem is None:
-        assert time.monotonic() < deadline_s
-        time.sleep(0.02)
+    reading = until(lambda: reader.read(time.monotonic()), "a problem", so=lambda one: one.problem)
     docker_client.kill(container)
     assert (reading.reports, reading.bad_lines) == ((), 0)
     assert reading.problem == (

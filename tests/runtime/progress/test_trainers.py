@@ -22,6 +22,8 @@ from dlsched.runtime.progress.log_pattern import LogReader
 from dlsched.runtime.progress.samples import Step, When
 from tests.doubles import job_spec, running
 
+pytestmark = pytest.mark.timed
+
 DEADLINE_S = 30.0
 Curve = list[tuple[int | None, float]]
 PAGE = Path(__file__).parents[3] / "docs" / "how-to" / "read-logs.md"

@@ -159,6 +159,7 @@ def mean_s(run: FederationRun) -> float:
     return statistics.fmean(run.completions_s.values())
 
 
+@pytest.mark.timed
 def test_no_job_is_lost(world: FederationWorld, runs: dict[str, FederationRun]) -> None:
     for run in runs.values():
         assert run.completions_s.keys() == {one.name for one in world.jobs}
@@ -166,6 +167,7 @@ def test_no_job_is_lost(world: FederationWorld, runs: dict[str, FederationRun]) 
             assert run.completions_s[one.name] >= one.work_core_s / one.parallel_cores - 1e-3
 
 
+@pytest.mark.timed
 def test_a_federation_is_nearly_as_good_as_one_queue(runs: dict[str, FederationRun]) -> None:
     assert runs["federation"].moved > 10
     assert mean_s(runs["federation"]) < 0.9 * mean_s(runs["none"])
@@ -174,6 +176,7 @@ def test_a_federation_is_nearly_as_good_as_one_queue(runs: dict[str, FederationR
     assert runs["none"].moved == runs["flat"].moved == 0
 
 
+@pytest.mark.timed
 def test_holding_jobs_for_a_round_is_what_spreads_those_that_never_wait(
     world: FederationWorld, runs: dict[str, FederationRun]
 ) -> None:
@@ -182,6 +185,7 @@ def test_holding_jobs_for_a_round_is_what_spreads_those_that_never_wait(
     assert mean_s(runs["federation"]) < mean_s(prompt)
 
 
+@pytest.mark.timed
 def test_the_same_world_gives_the_same_run(
     world: FederationWorld, runs: dict[str, FederationRun]
 ) -> None:
@@ -191,6 +195,7 @@ def test_the_same_world_gives_the_same_run(
     assert all(one.ended_s is None for one in world.jobs)
 
 
+@pytest.mark.timed
 def test_a_moved_job_leaves_a_tombstone_in_each_shard_that_it_left(
     world: FederationWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -209,6 +214,7 @@ def test_a_moved_job_leaves_a_tombstone_in_each_shard_that_it_left(
     assert len(left) == run.hand_overs - run.returned
 
 
+@pytest.mark.timed
 def test_a_job_that_its_shard_starts_during_the_hand_over_stays_there() -> None:
     """Both nodes of a are full, so in the round after 30 s the third job is to go to b. Half a
     second later, before the tombstone is written, a node of a is free."""

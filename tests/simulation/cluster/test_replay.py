@@ -15,6 +15,8 @@ from dlsched.simulation.cluster.replay import ClusterReplay, Difference
 from dlsched.simulation.cluster.run import ClusterOptions, simulate_cluster
 from tests.simulation.cluster.test_thin import three_jobs
 
+pytestmark = pytest.mark.timed
+
 HERE = "tests.simulation.cluster.test_replay"
 
 

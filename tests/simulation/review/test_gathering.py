@@ -22,6 +22,8 @@ from dlsched.store.journal.writer import Journal
 from tests.simulation.review.worlds import busy_node, run, written
 from tests.store.journal.reports import job, report
 
+pytestmark = pytest.mark.timed
+
 
 @pytest.fixture(scope="module")
 def journal(tmp_path_factory: pytest.TempPathFactory) -> Path:

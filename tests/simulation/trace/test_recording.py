@@ -420,6 +420,7 @@ GOALS = ("tier1_s", "tier2_s", "completion_s")
 
 
 @pytest.mark.parametrize("policy", ["none", "flowcon", "dqoes"])
+@pytest.mark.timed
 def test_a_recorded_day_runs_as_the_day_did(policy: str, tmp_path: Path) -> None:
     """Through a real journal: every time within 15 %, every satisfied part within 0.15."""
     trace = parse_trace((EXAMPLES / "three-jobs.yaml").read_text(), "three-jobs.yaml")

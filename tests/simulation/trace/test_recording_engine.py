@@ -10,7 +10,7 @@ from benchmarks.real.session import Session, session, wait_for
 from dlsched.simulation.node.workloads import ServiceLoad, TrainingLoad
 from dlsched.simulation.trace import record
 
-pytestmark = [pytest.mark.quiet, pytest.mark.engine]
+pytestmark = [pytest.mark.engine]
 
 HEAD = """image: dlsched-examples/base:3.11
 network: none

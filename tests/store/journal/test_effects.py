@@ -20,6 +20,8 @@ from dlsched.store.journal.reader import JournalReader
 from dlsched.store.journal.writer import Journal
 from tests.store.journal.reports import job, report
 
+pytestmark = pytest.mark.timed
+
 
 def cycle(number: int, slow_until: int, *changed: str, status: str = "done") -> CycleReport:
     """A second in which `alpha` answers 4 requests, in 80 ms up to that cycle and in 40 after."""

@@ -65,6 +65,7 @@ def as_an_earlier_version_left_it(path: Path) -> None:
         )
 
 
+@pytest.mark.timed
 def test_steps_are_the_means_of_their_minutes(path: Path) -> None:
     half_an_hour(path)
     found = curves(path, Range(BEGIN_S + 300, BEGIN_S + 1500, 300.0))
@@ -74,6 +75,7 @@ def test_steps_are_the_means_of_their_minutes(path: Path) -> None:
     assert found.notes == ()
 
 
+@pytest.mark.timed
 def test_the_sum_of_the_shadow_policy_is_a_curve_of_the_node(path: Path) -> None:
     shadow = Shadow("fair", limits={"alpha": Limits(2.5)})
     reports = [cycle(n, view("alpha")) for n in range(1, 120)]
@@ -82,6 +84,7 @@ def test_the_sum_of_the_shadow_policy_is_a_curve_of_the_node(path: Path) -> None
     assert found.node.curves()["shadow_cores"] == (2.5, None)
 
 
+@pytest.mark.timed
 def test_a_time_without_a_record_is_null(path: Path) -> None:
     write(path, (cycle(number, view("alpha")) for number in (*range(1, 60), *range(180, 240))))
     found = curves(path, Range(BEGIN_S - 60, BEGIN_S + 300, 60.0))
@@ -90,6 +93,7 @@ def test_a_time_without_a_record_is_null(path: Path) -> None:
     assert found.node.curves()["capacity_cores"] == (None, 4.0, None, None, 4.0, None)
 
 
+@pytest.mark.timed
 def test_only_the_jobs_asked_for_are_answered_and_all_are_known(path: Path) -> None:
     write(path, (cycle(n, view("alpha"), view("beta"), changed=["beta"]) for n in range(1, 61)))
     found = curves(path, Range(BEGIN_S, BEGIN_S + 60, 60.0, ("alpha", "ghost")))
@@ -99,6 +103,7 @@ def test_only_the_jobs_asked_for_are_answered_and_all_are_known(path: Path) -> N
     assert [one.job for one in found.events] == ["alpha"]
 
 
+@pytest.mark.timed
 def test_changes_are_those_of_the_range_the_last_ones_oldest_first(path: Path) -> None:
     count = CHANGES_MAX + 40
     write(
@@ -111,6 +116,7 @@ def test_changes_are_those_of_the_range_the_last_ones_oldest_first(path: Path) -
     assert (found.events, found.events_left_out) == ((), 0)
 
 
+@pytest.mark.timed
 def test_a_clock_that_was_set_back_is_told_and_its_minutes_join(path: Path) -> None:
     reports = [cycle(n, view("alpha", limit_cores=1.0)) for n in range(1, 120)]
     reports += [
@@ -122,6 +128,7 @@ def test_a_clock_that_was_set_back_is_told_and_its_minutes_join(path: Path) -> N
     assert found.notes == ("the clock was set back by 60 s in this range",)
 
 
+@pytest.mark.timed
 def test_a_clock_that_was_set_forward_leaves_a_gap(path: Path) -> None:
     reports = [cycle(n, view("alpha")) for n in range(1, 60)]
     reports += [cycle(n, view("alpha"), at_s=BEGIN_S + n + 120) for n in range(60, 120)]
@@ -131,6 +138,7 @@ def test_a_clock_that_was_set_forward_leaves_a_gap(path: Path) -> None:
     assert found.notes == ()
 
 
+@pytest.mark.timed
 def test_more_values_than_fit_are_refused(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dlsched.store.journal.history.VALUES_MAX", 20)
     write(path, (cycle(n, view("alpha"), view("beta"), view("gamma")) for n in range(1, 61)))
@@ -144,6 +152,7 @@ def test_more_values_than_fit_are_refused(path: Path, monkeypatch: pytest.Monkey
 # ---------------------------------------------------------------------- older and damaged files
 
 
+@pytest.mark.timed
 def test_a_journal_of_an_earlier_version_is_read_from_its_full_frames(path: Path) -> None:
     half_an_hour(path)
     as_an_earlier_version_left_it(path)
@@ -155,6 +164,7 @@ def test_a_journal_of_an_earlier_version_is_read_from_its_full_frames(path: Path
     assert part.jobs["alpha"].curves()["limit_cores"] == (10.0, 15.0)
 
 
+@pytest.mark.timed
 def test_its_usage_is_estimated_from_them(path: Path) -> None:
     half_an_hour(path)
     as_an_earlier_version_left_it(path)
@@ -164,6 +174,7 @@ def test_its_usage_is_estimated_from_them(path: Path) -> None:
     assert "only the journal's full frames" in found.notes[0]
 
 
+@pytest.mark.timed
 def test_an_upgraded_journal_goes_on_with_minutes(path: Path) -> None:
     write(path, (cycle(number, view("alpha", limit_cores=1.0)) for number in range(1, 600)))
     as_an_earlier_version_left_it(path)
@@ -175,6 +186,7 @@ def test_an_upgraded_journal_goes_on_with_minutes(path: Path) -> None:
     assert found.notes[0].startswith("2 cycles of this range were written by an earlier version")
 
 
+@pytest.mark.timed
 def test_the_upgrade_keeps_all_that_is_there(path: Path) -> None:
     write(path, (cycle(n, view("alpha"), changed=["alpha"]) for n in range(1, 200)))
     as_an_earlier_version_left_it(path)
@@ -202,6 +214,7 @@ def test_what_is_no_journal_has_nothing_or_is_one_line(path: Path, content: byte
         assert curves(path, Range(BEGIN_S, BEGIN_S + 60, 60.0)).jobs == {}
 
 
+@pytest.mark.timed
 def test_a_cut_off_journal_is_read_as_far_as_it_goes(path: Path) -> None:
     half_an_hour(path)
     with path.open("r+b") as file:
@@ -215,6 +228,7 @@ def test_a_cut_off_journal_is_read_as_far_as_it_goes(path: Path) -> None:
     assert not any("\n" in note for note in notes)
 
 
+@pytest.mark.timed
 def test_it_is_read_while_it_is_written(path: Path) -> None:
     journal = Journal(path, queue_reports=1000)
     for number in range(1, 400):
@@ -227,6 +241,7 @@ def test_it_is_read_while_it_is_written(path: Path) -> None:
     assert journal.problem() is None
 
 
+@pytest.mark.timed
 def test_a_journal_that_begins_while_it_is_read_is_none_of_an_earlier_version(path: Path) -> None:
     journal = Journal(path)
     with JournalReader(path) as reader:
@@ -244,6 +259,7 @@ def test_a_journal_that_begins_while_it_is_read_is_none_of_an_earlier_version(pa
     journal.close()
 
 
+@pytest.mark.timed
 def test_reading_ends_soon_after_it_is_cancelled(path: Path) -> None:
     half_an_hour(path)
     calls = iter([False, False, True])

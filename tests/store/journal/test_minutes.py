@@ -201,12 +201,14 @@ def test_what_is_no_minute_is_one_error(body: bytes) -> None:
 # ---------------------------------------------------------------------- the writer
 
 
+@pytest.mark.timed
 def test_the_writer_keeps_a_row_for_each_minute_with_the_last_part(path: Path) -> None:
     write(path, (cycle(number, view("alpha")) for number in range(1, 151)))
     found = rows(path)
     assert [(one.first_cycle, one.last_cycle) for one in found] == [(1, 59), (60, 119), (120, 150)]
 
 
+@pytest.mark.timed
 def test_a_crash_loses_ten_seconds_of_it_at_most(path: Path) -> None:
     journal = Journal(path, queue_reports=200)
     for number in range(1, 100):
@@ -216,6 +218,7 @@ def test_a_crash_loses_ten_seconds_of_it_at_most(path: Path) -> None:
     journal.close()
 
 
+@pytest.mark.timed
 def test_a_second_run_goes_on_in_the_same_minute(path: Path) -> None:
     write(path, (cycle(number, view("alpha")) for number in range(1, 31)))
     write(path, (cycle(number, view("alpha")) for number in range(41, 61)))
@@ -224,6 +227,7 @@ def test_a_second_run_goes_on_in_the_same_minute(path: Path) -> None:
     assert sum(one.node.seconds for one in found) == 29 + 19, "not the time between"
 
 
+@pytest.mark.timed
 def test_rows_of_deleted_frames_go_too(path: Path) -> None:
     journal = Journal(path, frame_s=60.0, max_age_s=300.0, queue_reports=2000)
     for number in range(1, 1201):
@@ -237,6 +241,7 @@ def test_rows_of_deleted_frames_go_too(path: Path) -> None:
     assert found[0].last_cycle >= kept.start > 600
 
 
+@pytest.mark.timed
 def test_a_sum_that_is_not_finite_counts_as_none_in_usage(path: Path) -> None:
     huge = view("huge", usage_cores=1.7e308, limit_cores=None)
     write(path, (cycle(number, huge, view("alpha")) for number in range(1, 51)))
@@ -246,6 +251,7 @@ def test_a_sum_that_is_not_finite_counts_as_none_in_usage(path: Path) -> None:
     assert found.accounts[None, "huge"].used == 0.0
 
 
+@pytest.mark.timed
 def test_senseless_numbers_cost_the_row_and_not_the_journal(path: Path) -> None:
     bad = view("bad")
     bad = replace(bad, spec=replace(bad.spec, weight=0.0))
@@ -264,6 +270,7 @@ def refuse(path: Path, first_cycle: int) -> None:
         )
 
 
+@pytest.mark.timed
 def test_a_minute_that_is_refused_costs_its_row_alone(
     path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -297,6 +304,7 @@ JOBS = st.lists(
 
 @settings(max_examples=examples(60))
 @given(st.lists(JOBS, min_size=2, max_size=15))
+@pytest.mark.timed
 def test_users_and_jobs_add_up_to_the_nodes_total(
     tmp_path_factory: pytest.TempPathFactory, drawn: list[list[JobView]]
 ) -> None:
@@ -320,6 +328,7 @@ def test_users_and_jobs_add_up_to_the_nodes_total(
         assert by_users == pytest.approx(total, **near)
 
 
+@pytest.mark.timed
 def test_one_job_name_of_two_owners_is_two_accounts(path: Path) -> None:
     write(
         path,
@@ -333,6 +342,7 @@ def test_one_job_name_of_two_owners_is_two_accounts(path: Path) -> None:
     assert found[1000, "alpha"].used == pytest.approx(0.5 * 58)
 
 
+@pytest.mark.timed
 def test_a_damaged_row_is_left_out_and_named(path: Path) -> None:
     write(path, (cycle(number, view("alpha")) for number in range(1, 151)))
     with closing(sqlite3.connect(path)) as connection:

@@ -19,6 +19,8 @@ from dlsched.store.journal.writer import Journal
 from tests.simulation.review.worlds import busy_node, written
 from tests.store.journal.reports import job, report
 
+pytestmark = pytest.mark.timed
+
 
 def outlined(job: JobView) -> JobView:
     """That job with what an outline keeps."""

@@ -34,6 +34,7 @@ def put(journal: Journal, first: int, last: int) -> None:
     journal.flush()
 
 
+@pytest.mark.timed
 def test_the_history_is_read_while_it_is_written(path: Path, journal: Journal) -> None:
     put(journal, 1, 25)
     with JournalReader(path) as reader:
@@ -47,6 +48,7 @@ def test_the_history_is_read_while_it_is_written(path: Path, journal: Journal) -
         assert reader.problem is None
 
 
+@pytest.mark.timed
 def test_a_range_outside_of_the_history_is_empty(path: Path, journal: Journal) -> None:
     put(journal, 5, 9)
     with JournalReader(path) as reader:
@@ -55,6 +57,7 @@ def test_a_range_outside_of_the_history_is_empty(path: Path, journal: Journal) -
         assert [item.snapshot.cycle for item in reader.reports(1, 6)] == [5, 6]
 
 
+@pytest.mark.timed
 def test_the_last_changes_come_newest_first_and_by_job(path: Path, journal: Journal) -> None:
     for n in range(1, 5):
         journal.write(resized(report(n, job(), job("beta"))))
@@ -66,6 +69,7 @@ def test_the_last_changes_come_newest_first_and_by_job(path: Path, journal: Jour
         assert reader.last_changes("beta", 9) == ()
 
 
+@pytest.mark.timed
 def test_events_come_newest_first_and_by_job(path: Path, journal: Journal) -> None:
     journal.write(report(1, job(), job("beta")))
     journal.write(report(2, job("beta", JobState.FINISHED, "exit 0")))
@@ -124,6 +128,7 @@ def test_a_newer_file_is_told(path: Path) -> None:
         assert "has version 99" in (reader.problem or "")
 
 
+@pytest.mark.timed
 def test_a_newer_file_is_read_as_far_as_it_is_understood(path: Path, journal: Journal) -> None:
     put(journal, 1, 12)
     journal.close()
@@ -135,6 +140,7 @@ def test_a_newer_file_is_read_as_far_as_it_is_understood(path: Path, journal: Jo
         assert "has version 99" in (reader.problem or "")
 
 
+@pytest.mark.timed
 def test_changes_of_a_newer_file_are_told_as_far_as_they_are_understood(
     path: Path, journal: Journal
 ) -> None:
@@ -151,6 +157,7 @@ def test_changes_of_a_newer_file_are_told_as_far_as_they_are_understood(
     assert [change.kind for change in before] == ["resize"]
 
 
+@pytest.mark.timed
 def test_a_cut_off_file_is_read_as_far_as_it_goes(path: Path, journal: Journal) -> None:
     put(journal, 1, 900)
     journal.close()
@@ -166,6 +173,7 @@ def test_a_cut_off_file_is_read_as_far_as_it_goes(path: Path, journal: Journal) 
     assert str(path) in (reader.problem or "")
 
 
+@pytest.mark.timed
 def test_a_damaged_row_costs_the_rest_of_its_group(path: Path, journal: Journal) -> None:
     put(journal, 1, 30)
     journal.close()
@@ -180,6 +188,7 @@ def test_a_damaged_row_costs_the_rest_of_its_group(path: Path, journal: Journal)
     assert "cycle 15 cannot be read" in (reader.problem or "")
 
 
+@pytest.mark.timed
 def test_the_last_cycle_comes_with_what_was_remembered_as_far_as_it_can_be_read(
     path: Path, journal: Journal
 ) -> None:
@@ -197,6 +206,7 @@ def test_the_last_cycle_comes_with_what_was_remembered_as_far_as_it_can_be_read(
         assert "cycle 24 cannot be read" in (reader.problem or "")
 
 
+@pytest.mark.timed
 def test_a_directory_that_cannot_be_written_is_no_hindrance(path: Path, journal: Journal) -> None:
     put(journal, 1, 3)
     journal.close()

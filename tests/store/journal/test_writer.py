@@ -21,6 +21,8 @@ from dlsched.store.journal.reader import Growth, JournalReader
 from dlsched.store.journal.writer import Journal
 from tests.store.journal.reports import Remembered, job, report
 
+pytestmark = pytest.mark.timed
+
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:

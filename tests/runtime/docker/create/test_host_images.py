@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -13,6 +12,9 @@ from dlsched.model.errors import EngineUnavailable
 from dlsched.model.spec import ContainerSpec
 from dlsched.runtime.docker.create.host_images import ASKED_S, LISTED_S, HostImages
 from dlsched.runtime.docker.engine import EngineRefused
+from tests.waiting import until
+
+pytestmark = pytest.mark.timed
 
 JOB = ContainerSpec("train:2")
 
@@ -72,43 +74,36 @@ def images(engine: FakeEngine, now: list[float]) -> HostImages:
     return HostImages(engine, None, lambda: now[0])  # type: ignore[arg-type]
 
 
-def soon(holds: Callable[[], bool]) -> None:
-    until_s = time.monotonic() + 60.0
-    while not holds():
-        assert time.monotonic() < until_s
-        time.sleep(0.005)
-
-
 def test_names_are_tags(images: HostImages, engine: FakeEngine) -> None:
     engine.listed = [
         {"RepoTags": ["train:1", "train:2"], "RepoDigests": ["train@sha256:aa"]},
         {"RepoTags": ["<none>:<none>"]},
         {"RepoTags": None, "RepoDigests": ["serve@sha256:bb"]},
     ]
-    soon(lambda: images.names() == {"train:1", "train:2"})
+    until(lambda: images.names() == {"train:1", "train:2"}, "both names")
 
 
 def test_they_are_listed_now_and_then(
     images: HostImages, engine: FakeEngine, now: list[float]
 ) -> None:
     engine.listed = [{"RepoTags": ["train:1"]}]
-    soon(lambda: images.names() == {"train:1"})
+    until(lambda: images.names() == {"train:1"}, "one name")
     engine.listed = [{"RepoTags": ["train:2"]}]
     assert images.names() == {"train:1"} and engine.listings == 1
     now[0] = LISTED_S
-    soon(lambda: images.names() == {"train:2"})
+    until(lambda: images.names() == {"train:2"}, "the other name")
     engine.down = True
     now[0] = 2 * LISTED_S
-    soon(lambda: bool(images.names()) and engine.listings == 3)
+    until(lambda: bool(images.names()) and engine.listings == 3, "a third listing")
     assert images.names() == {"train:2"}, "the last that is known"
 
 
 def test_an_image_is_pulled_meanwhile(images: HostImages, engine: FakeEngine) -> None:
     assert images.fetch(JOB) is None
-    soon(lambda: images.progress(JOB) == "25 % of 4 MiB")
+    until(lambda: images.progress(JOB) == "25 % of 4 MiB", "a quarter is pulled")
     assert images.fetch(JOB) is None
     engine.may_pull.set()
-    soon(lambda: images.fetch(JOB) == "")
+    until(lambda: images.fetch(JOB) == "", "it is pulled")
     assert engine.there == {"train:2"} and images.progress(JOB) == ""
 
 
@@ -118,28 +113,28 @@ def test_what_came_of_a_pull_that_nobody_asked_for_is_too_old(
     engine.refuses = "denied"
     assert images.fetch(JOB) is None
     engine.may_pull.set()
-    soon(images._fetches[JOB.image, JOB.pull_policy].future.done)
+    until(images._fetches[JOB.image, JOB.pull_policy].future.done, "the pull ends")
     engine.refuses = ""
     engine.there.add("train:2")
     now[0] = ASKED_S + 1.0
     found: list[str | None] = []
-    soon(lambda: found.append(images.fetch(JOB)) or found[-1] is not None)
+    until(lambda: found.append(images.fetch(JOB)) or found[-1] is not None, "an answer")
     assert found[-1] == ""
 
 
 def test_one_that_is_there_is_not_pulled(images: HostImages, engine: FakeEngine) -> None:
     engine.there.add("train:2")
-    soon(lambda: images.fetch(JOB) == "")
+    until(lambda: images.fetch(JOB) == "", "it is pulled")
 
 
 def test_why_it_cannot_be_had(images: HostImages, engine: FakeEngine) -> None:
     engine.refuses = "denied: who are you?"
     engine.may_pull.set()
     problems: list[str | None] = []
-    soon(lambda: bool(problems.append(images.fetch(JOB)) or problems[-1]))
+    until(lambda: bool(problems.append(images.fetch(JOB)) or problems[-1]), "a problem")
     assert problems[-1] == "image train:2 cannot be pulled: denied: who are you?"
     never = ContainerSpec("train:3", pull_policy="never")
-    soon(lambda: bool(problems.append(images.fetch(never)) or problems[-1]))
+    until(lambda: bool(problems.append(images.fetch(never)) or problems[-1]), "a problem")
     assert problems[-1] == "image train:3 is not on this host, and pull_policy is never"
 
 
@@ -149,10 +144,13 @@ def test_an_engine_that_is_away_says_nothing_of_the_image(
     engine.there.add("train:2")
     engine.down = True
     found: list[str | None] = []
-    soon(lambda: bool(found.append(images.fetch(JOB)) or engine.asked > 3))
+    until(
+        lambda: bool(found.append(images.fetch(JOB)) or engine.asked > 3),
+        "a problem or a fourth call",
+    )
     assert set(found) == {None}
     engine.down = False
-    soon(lambda: images.fetch(JOB) == "")
+    until(lambda: images.fetch(JOB) == "", "it is pulled")
 
 
 def test_a_pull_that_its_engine_cuts_off_begins_again(
@@ -161,7 +159,10 @@ def test_a_pull_that_its_engine_cuts_off_begins_again(
     engine.cuts = True
     engine.may_pull.set()
     found: list[str | None] = []
-    soon(lambda: bool(found.append(images.fetch(JOB)) or engine.pulls > 3))
+    until(
+        lambda: bool(found.append(images.fetch(JOB)) or engine.pulls > 3),
+        "a problem or a fourth pull",
+    )
     assert set(found) == {None}
     engine.cuts = False
-    soon(lambda: images.fetch(JOB) == "")
+    until(lambda: images.fetch(JOB) == "", "it is pulled")

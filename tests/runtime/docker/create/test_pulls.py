@@ -22,6 +22,8 @@ from tests.runtime.docker.registry import PASSWORD, USER, Registry, serving
 from tests.runtime.docker.rig import Rig, job_spec, options_for
 from tools.steps import SetupError
 
+pytestmark = pytest.mark.timed
+
 MIB = 1 << 20
 
 

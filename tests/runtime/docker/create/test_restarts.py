@@ -51,6 +51,7 @@ def bench() -> Bench:
     return Bench()
 
 
+@pytest.mark.timed
 def test_what_strays_for_a_while_is_set_back_to_its_spec(bench: Bench) -> None:
     assert bench.observe(100.0, STRAYS) == 0
     assert bench.observe(100.0 + AFTER_S - 0.1, STRAYS) == 0
@@ -69,6 +70,7 @@ def test_one_with_gpus_is_left_as_it_is(bench: Bench) -> None:
     assert bench.engine.updates == []
 
 
+@pytest.mark.timed
 def test_one_that_is_being_stopped_meanwhile_waits_anew(bench: Bench) -> None:
     bench.observe(100.0, STRAYS)
     bench.observe(100.0 + AFTER_S)  # somebody is stopping it
@@ -89,6 +91,7 @@ def test_others_are_left_as_they_are(bench: Bench, one: Inspected) -> None:
     assert bench.observe(100.0, one) == bench.observe(200.0, one) == 0
 
 
+@pytest.mark.timed
 def test_what_failed_is_tried_again_after_a_while(bench: Bench) -> None:
     bench.engine.trouble = EngineUnavailable("no answer")
     bench.observe(100.0, STRAYS)
@@ -124,6 +127,7 @@ def test_to_observe_sets_nothing_back_and_to_advance_does(rig: Rig) -> None:
 
 
 @pytest.mark.engine
+@pytest.mark.gate
 def test_a_stop_that_the_agent_did_not_survive_leaves_no_trace(rig: Rig) -> None:
     deaf = ("sh", "-c", "trap '' TERM; while :; do sleep 1; done")
     found = rig.start(job_spec("back", deaf, restart=Restart("always")))

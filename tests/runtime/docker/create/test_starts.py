@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import secrets
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
@@ -29,7 +28,10 @@ from dlsched.runtime.docker.limits.writer import LimitWriter
 from dlsched.runtime.docker.listing import Listing
 from dlsched.runtime.originals import Originals
 from tests.runtime.docker.rig import SLEEP, Rig, fact, job_spec
+from tests.waiting import until
 from tools.base_image import BASE
+
+pytestmark = pytest.mark.timed
 
 on_engine = pytest.mark.engine
 
@@ -107,6 +109,7 @@ def test_a_volume_that_cannot_be(rig: Rig, volume: str, reason: str) -> None:
 
 
 @on_engine
+@pytest.mark.gate
 def test_what_a_container_is_given(rig: Rig) -> None:
     look = (
         "import os, pathlib as p; import dlsched.report;"
@@ -142,6 +145,7 @@ def test_what_a_container_is_given(rig: Rig) -> None:
 
 
 @on_engine
+@pytest.mark.gate
 def test_exit_code_and_last_lines(rig: Rig) -> None:
     tell = (
         "import os, signal; signal.pthread_sigmask(signal.SIG_BLOCK, {15});"
@@ -174,6 +178,7 @@ def test_exit_code_and_last_lines(rig: Rig) -> None:
 
 
 @on_engine
+@pytest.mark.gate
 def test_an_out_of_memory_kill_is_told(rig: Rig) -> None:
     eat = "x = []\nwhile True: x.append(bytearray(1 << 20))"
     spec = job_spec("eater", ("python", "-c", eat), memory_bytes=32 << 20)
@@ -209,6 +214,7 @@ def test_removing_ends_a_crash_loop(rig: Rig) -> None:
 
 
 @on_engine
+@pytest.mark.gate
 def test_a_paused_container_can_be_removed(rig: Rig) -> None:
     trap = "trap 'exit 0' TERM; echo obeys; while :; do sleep 0.1; done"
     found = rig.start(job_spec("paused", ("sh", "-c", trap)))
@@ -304,13 +310,11 @@ class Bench:
         return self.starts.begin(Start(job_spec(job, (command,)), Limits(0.5), 1024))
 
     def until_stage(self, stage: str) -> Begun:
-        deadline_s = time.monotonic() + 60
-        while True:
+        def begun() -> Begun:
             (word,) = self.starts.begun(None)
-            if word.stage == stage:
-                return word
-            assert time.monotonic() < deadline_s, word
-            time.sleep(0.002)
+            return word
+
+        return until(begun, f"it is {stage}", every_s=0.002, so=lambda word: word.stage == stage)
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
@@ -17,6 +16,9 @@ from dlsched.runtime.docker.end.stops import Stops
 from dlsched.runtime.docker.engine import Body, EngineRefused
 from dlsched.runtime.docker.identity.labels import Inspected
 from dlsched.runtime.docker.listing import Listing
+from tests.waiting import until
+
+pytestmark = pytest.mark.timed
 
 RUNNING = Inspected(
     container_id="c",
@@ -74,10 +76,12 @@ class FakeEngine:
 
     def until(self, *names: str) -> None:
         """Wait until exactly these calls were made since the last time."""
-        deadline_s = time.monotonic() + 60
-        while [name for name, _ in self.calls] != list(names):
-            assert time.monotonic() < deadline_s, f"{self.calls} instead of {names}"
-            time.sleep(0.002)
+        until(
+            lambda: [name for name, _ in self.calls] == list(names),
+            f"the calls {names}",
+            every_s=0.002,
+            shown=lambda: self.calls,
+        )
 
 
 @pytest.fixture

@@ -130,6 +130,7 @@ def test_one_that_ends_meanwhile_proves_nothing() -> None:
     assert (update.made, eyes.looks) == (3, 4)
 
 
+@pytest.mark.timed
 def test_the_others_wait_until_the_canary_is_over() -> None:
     began, go_on = threading.Event(), threading.Event()
 

@@ -15,6 +15,7 @@ from dlsched.runtime.cgroup.read import hierarchies
 from dlsched.runtime.docker.gpus import device_probe
 from dlsched.runtime.docker.gpus.device_probe import Probe, ProbeFailed, probe
 from tests.runtime.docker.fake_host import CONTAINER, PID, FakeHost
+from tests.waiting import until
 
 
 @pytest.fixture
@@ -107,10 +108,6 @@ def test_nobody_waits_for_one_that_cannot_be_killed(tmp_path: Path) -> None:
         assert len(left) == 1
     finally:
         (folder / "freezer.state").write_text("THAWED")
-        until = time.monotonic() + 60
-        while (folder / "cgroup.procs").read_text() and time.monotonic() < until:
-            time.sleep(0.01)
+        until(lambda: not (folder / "cgroup.procs").read_text(), "its end")
         folder.rmdir()
-    while Path(f"/proc/{left[0]}").exists() and time.monotonic() < until:
-        time.sleep(0.01)
-    assert not Path(f"/proc/{left[0]}").exists(), "no zombie is left either"
+    until(lambda: not Path(f"/proc/{left[0]}").exists(), "no zombie is left either")

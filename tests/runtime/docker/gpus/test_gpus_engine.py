@@ -65,6 +65,7 @@ def _runs(found: ContainerFact | None) -> bool:
     return found is not None and found.state == "running"
 
 
+@pytest.mark.gate
 def test_the_assignment_reaches_the_container_and_no_other(rig: Rig, dev: Path) -> None:
     one, none = start(rig, "one", "GPU-0"), start(rig, "none")
     assert (one.gpus, one.gpu_access) == (("GPU-0",), GpuAccess.NODES)
@@ -208,6 +209,7 @@ def test_in_the_legacy_mode_no_change_of_limits_takes_the_gpu_away(
     assert may_open(docker_client, legacy, dev) == []
 
 
+@pytest.mark.gate
 def test_the_canary_notices_the_loss_and_the_others_are_spared(
     harmful: TakesGpus, rig: Rig, dev: Path, tmp_path: Path
 ) -> None:

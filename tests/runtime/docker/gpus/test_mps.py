@@ -60,6 +60,7 @@ def test_a_folder_that_anybody_can_make_is_no_daemons(pipes: Path) -> None:
     assert found(pipes) is None
 
 
+@pytest.mark.timed
 def test_a_socket_will_do_as_well(pipes: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (pipes / "control").unlink()
     monkeypatch.chdir(pipes)

@@ -24,6 +24,8 @@ from tests.doubles import NONE_ADOPTED, texts
 from tests.runtime.docker.rig import SLEEP, Rig, fact, job_spec
 from tests.runtime.docker.test_listing import FakeEngine, listings_of, refreshed, seen
 
+pytestmark = pytest.mark.timed
+
 
 @pytest.fixture
 def engine() -> FakeEngine:
@@ -331,6 +333,7 @@ def test_of_many_that_are_left_alone_only_the_number_is_told(
 
 
 @pytest.mark.engine
+@pytest.mark.gate
 def test_a_container_of_a_committed_image_is_nobodys_but_a_job_of_it_is_ours(rig: Rig) -> None:
     first = rig.start(job_spec("first"))
     tag = f"dlsched-test/{secrets.token_hex(4)}"

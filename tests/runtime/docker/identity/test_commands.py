@@ -75,6 +75,7 @@ def node(tmp_path: Path) -> Node:
     return Node(tmp_path)
 
 
+@pytest.mark.timed
 def test_an_adopted_container_is_dropped_and_exported_by_the_short_id_that_ps_shows(
     node: Node,
 ) -> None:
@@ -97,6 +98,7 @@ def test_a_container_that_its_labels_give_to_another_instance_is_neither_dropped
     assert not node.adoptions.any
 
 
+@pytest.mark.timed
 def test_a_container_that_another_instance_changes_is_not_adopted(node: Node) -> None:
     node.run(WEB, "web", {})
     with closing(ExclusiveClaims(node.host.proc)) as other:
@@ -108,6 +110,7 @@ def test_a_container_that_another_instance_changes_is_not_adopted(node: Node) ->
     assert node.jobs() == {WEB: "web"}
 
 
+@pytest.mark.timed
 def test_labels_of_the_image_do_not_keep_a_container_from_being_adopted_by_command(
     node: Node,
 ) -> None:
@@ -138,6 +141,7 @@ def test_a_command_does_not_ask_for_labels_that_an_export_would_then_contradict(
     ],
     ids=["docker compose run", "docker run of an image that Compose built"],
 )
+@pytest.mark.timed
 def test_only_a_container_that_serves_takes_the_place_of_a_services_adopted_one(
     node: Node, labels: Mapping[str, str]
 ) -> None:
@@ -151,6 +155,7 @@ def test_only_a_container_that_serves_takes_the_place_of_a_services_adopted_one(
     assert node.jobs() == {"c" * 64: "shop-web-1"}
 
 
+@pytest.mark.timed
 def test_other_replicas_are_inspected_only_when_the_adopted_one_is_gone(node: Node) -> None:
     third = "c" * 64
     for number, container in enumerate((WEB, OTHER, third), 1):
@@ -172,6 +177,7 @@ def test_other_replicas_are_inspected_only_when_the_adopted_one_is_gone(node: No
     assert node.jobs("elsewhere") == {third: "shop-web-1"}
 
 
+@pytest.mark.timed
 def test_a_container_with_labels_does_not_take_the_name_of_an_adopted_job(node: Node) -> None:
     enable = {"dlsched.enable": "true", "dlsched.instance": "i"}
     node.run(WEB, "Web", {})

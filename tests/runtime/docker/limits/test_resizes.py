@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import threading
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import closing
@@ -37,6 +36,9 @@ from dlsched.runtime.docker.listing import Listing
 from dlsched.runtime.originals import Originals
 from tests.doubles import job_spec, texts
 from tests.runtime.docker.fake_host import CONTAINER, PID, FakeHost
+from tests.waiting import until
+
+pytestmark = pytest.mark.timed
 
 THEIRS: JobSpec = job_spec("theirs")
 
@@ -83,7 +85,7 @@ class Hurried(Patience):
 
     def wait(self, future: Future[Any], since_s: float | None = None) -> bool:
         if not self.lost:
-            until(self._begun or future.running)
+            until(self._begun or future.running, "the call begins")
         return super().wait(future, since_s)
 
 
@@ -133,13 +135,6 @@ def other(bench: Bench) -> Iterator[ExclusiveClaims]:
     """What another instance claims."""
     with closing(ExclusiveClaims(bench.host.proc)) as claims:
         yield claims
-
-
-def until(true: Callable[[], bool]) -> None:
-    deadline_s = time.monotonic() + 60
-    while not true():
-        assert time.monotonic() < deadline_s
-        time.sleep(0.002)
 
 
 def test_an_adopted_one_is_changed_and_recorded_as_it_was(bench: Bench) -> None:
@@ -199,7 +194,7 @@ def test_a_slow_engine_is_not_waited_for(tmp_path: Path) -> None:
     assert bench.wanted == [CONTAINER]
     assert bench.begin(resize(), described()).detail.endswith("is not answering")
     held.set()
-    until(lambda: not bench.resizes.updating(CONTAINER))
+    until(lambda: not bench.resizes.updating(CONTAINER), "it ends")
     assert bench.host.words["CpuQuota"] == 25_000
 
 
@@ -232,7 +227,7 @@ def test_a_refused_one_shows_its_reason_until_it_is_cured(bench: Bench) -> None:
         bench.now_s += AGAIN_S + 1
         return bench.resizes.operation(described()) is None
 
-    until(cured)
+    until(cured, "it is mended")
     assert texts(bench.resizes.alarms) == ()
     assert bench.begin(resize(), described()).status == "done"
 
@@ -266,7 +261,7 @@ def test_who_asks_to_be_adopted_is_examined_before_anything_is_decided(bench: Be
     bench.resizes.examine(described())
     bench.host.write("cpu.shares", "3")
     bench.resizes.examine(described())
-    until(lambda: bench.resizes.operation(described()) is not None)
+    until(lambda: bench.resizes.operation(described()) is not None, "the operation is seen")
     assert bench.host.updates == []
 
 
@@ -287,7 +282,7 @@ def test_what_another_instance_has_is_left_alone_until_that_lets_it_go(
         bench.now_s += AGAIN_S + 1
         return bench.resizes.operation(described()) is None
 
-    until(free)
+    until(free, "its claim is gone")
     assert bench.begin(resize(0.5), described()).status == "done"
 
 
@@ -398,7 +393,7 @@ def test_a_changed_ceiling_is_written_down_before_any_change_needs_it(bench: Ben
     own = {"theirs": CONTAINER}
     for ceiling in (0.5, 0.5, 1.5):
         bench.resizes.keep_true({"theirs": ceiling, "another": 1.0}, own)
-        until(lambda: not bench.resizes.updating(CONTAINER))
+        until(lambda: not bench.resizes.updating(CONTAINER), "it ends")
         record = bench.originals.of(CONTAINER)
         assert record is not None and record.cpu_cores == ceiling
     assert bench.host.updates == []
@@ -453,7 +448,7 @@ def test_changes_go_at_once_and_those_behind_a_hung_engine_are_not_made(tmp_path
     assert {one.status for one in begun} == {"begun"}
     assert {(one.status, one.detail) for one in rest} == {("failed", NO_ANSWER)}
     held.set()
-    until(lambda: not any(bench.resizes.updating(f"c{n}") for n in range(count)))
+    until(lambda: not any(bench.resizes.updating(f"c{n}") for n in range(count)), "all end")
     assert sorted(made) == sorted(f"c{n}" for n in range(CONCURRENT_UPDATES))
 
 

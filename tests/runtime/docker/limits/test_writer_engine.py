@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import secrets
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
@@ -19,6 +18,7 @@ from dlsched.runtime.docker.engine import Engine, EngineRefused
 from dlsched.runtime.docker.limits.outcome import ELSEWHERE, Own, Untouchable
 from dlsched.runtime.docker.limits.writer import LimitWriter
 from dlsched.runtime.originals import Originals
+from tests.waiting import until
 from tools.base_image import BASE
 
 pytestmark = pytest.mark.engine
@@ -179,6 +179,7 @@ def assert_equivalent(before: Mapping[str, Any], after: Mapping[str, Any]) -> No
 
 
 @pytest.mark.parametrize("made", MADE)
+@pytest.mark.gate
 def test_every_file_is_as_it_was(agent: Agent, make: Make, made: str) -> None:
     theirs = make(**MADE[made])
     files, words = theirs.files(), theirs.host_config()
@@ -193,6 +194,7 @@ def test_every_file_is_as_it_was(agent: Agent, make: Make, made: str) -> None:
     assert theirs.state["Running"]
 
 
+@pytest.mark.gate
 def test_an_own_container_goes_through_the_idle_class(agent: Agent, make: Make) -> None:
     ours, own = make(), Own("ours", None)
     before = ours.files()
@@ -213,6 +215,7 @@ def test_an_own_container_goes_through_the_idle_class(agent: Agent, make: Make) 
     assert ours.files() == before
 
 
+@pytest.mark.gate
 def test_its_owner_can_change_it_afterwards_in_either_dialect(agent: Agent, make: Make) -> None:
     for words in ({"NanoCpus": 400_000_000}, {"CpuQuota": 40_000}):
         theirs = make()
@@ -250,6 +253,7 @@ def test_paused_stopped_and_started_again_in_between(agent: Agent, make: Make) -
     assert theirs.files() == files
 
 
+@pytest.mark.gate
 def test_one_paused_is_given_back(agent: Agent, make: Make) -> None:
     theirs = make(NanoCpus=400_000_000)
     files = theirs.files()
@@ -271,8 +275,11 @@ def test_one_that_restarts_all_the_time_is_given_back(agent: Agent, make: Make) 
         return False
 
     for _ in range(4):
-        _until(limited)
-        _until(lambda: not theirs.state["Running"] or theirs.state["Restarting"])
+        until(limited, "it is limited")
+        until(
+            lambda: not theirs.state["Running"] or theirs.state["Restarting"],
+            "their container has ended",
+        )
         assert agent.give_back(theirs) is None
         assert_equivalent(words, theirs.host_config())
 
@@ -300,13 +307,6 @@ def _by_hand(folders: Sequence[Path]) -> list[tuple[str, str]]:
         ("memory.max", str(1 << 26)),
     ]
     return [one for one in wanted if any((folder / one[0]).exists() for folder in folders)]
-
-
-def _until(true: Callable[[], bool], within_s: float = 60.0) -> None:
-    deadline_s = time.monotonic() + within_s
-    while not true():
-        assert time.monotonic() < deadline_s
-        time.sleep(0.02)
 
 
 def test_another_agent_leaves_it_alone_until_it_is_given_back(

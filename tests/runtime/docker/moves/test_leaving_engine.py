@@ -161,6 +161,7 @@ def one_node(rig: Rig, folder: Path) -> Iterator[Node]:
                 rig.client.remove_volume(name)
 
 
+@pytest.mark.gate
 def test_a_job_leaves_and_goes_on_elsewhere_from_its_checkpoint(node: Node, other: Node) -> None:
     node.start(node.spec())
     state = node.left()

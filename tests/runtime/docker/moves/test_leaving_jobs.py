@@ -35,6 +35,8 @@ from tests.doubles import texts
 from tests.runtime.docker.moves.test_moves import ACK, ENDED, GONE, NEW, OLD, Acts, World, aside
 from tests.runtime.docker.test_archives import TOP, cut, entry, packed
 
+pytestmark = pytest.mark.timed
+
 SAVED = replace(ACK, received_s=102.0)
 CHECKPOINT = Checkpoint("SIGUSR1", 20.0, "/ckpt")
 PACKED = Packed("5e" * 32, 4096)

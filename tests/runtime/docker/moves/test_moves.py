@@ -24,6 +24,8 @@ from dlsched.runtime.docker.moves.steps import AGAIN_S, REPORT_WITHIN_S, REST_S,
 from tests.doubles import job_spec, texts
 from tests.runtime.docker.end.test_stops import RUNNING as STOPS_RUNNING
 
+pytestmark = pytest.mark.timed
+
 OLD = replace(
     STOPS_RUNNING, container_id="old", name=container_name("i", "job"), instance="i", gpus=("a",)
 )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import threading
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -24,11 +23,13 @@ from dlsched.runtime.docker.moves import moves, relocation
 from tests.doubles import texts
 from tests.inside import run_inside
 from tests.runtime.docker.rig import Rig, fact, job_spec
+from tests.waiting import until
 
 pytestmark = pytest.mark.engine
 
 TRAINS = """
 import json, os, signal, sys, time
+from tests.waiting import until
 saved, asked, ended = "/ckpt/step", [], []
 signal.signal(signal.SIGUSR1, lambda *_: asked.append(1))
 signal.signal(signal.SIGTERM, lambda *_: ended.append(1))
@@ -133,6 +134,7 @@ def until_step(rig: Rig, words: str, within_s: float = 60.0) -> Observation:
     return rig.until(there, within_s)
 
 
+@pytest.mark.gate
 def test_a_job_goes_on_in_a_new_container_from_its_checkpoint(rig: Rig, folder: Path) -> None:
     spec = trains(folder)
     before = started(rig, spec, folder)
@@ -161,10 +163,7 @@ def test_a_job_that_does_not_acknowledge_is_left_as_it_is(rig: Rig, folder: Path
     move = move_of(before, spec, timeout_s=1.0)
     assert rig.apply(move).status == "begun"
     # Not observed meanwhile, which would withdraw it after that second.
-    deadline_s = time.monotonic() + 60
-    while not read_allotment(folder_of(rig)).checkpoint_wanted:
-        assert time.monotonic() < deadline_s
-        time.sleep(0.02)
+    until(lambda: read_allotment(folder_of(rig)).checkpoint_wanted, "it is asked to save itself")
     after = fact(rig.until(still), "trains")
     assert after is not None
     assert after.container_id == before.container_id
@@ -369,11 +368,12 @@ def test_the_way_back_outlives_its_agent(
 
 def agent_ends(rig: Rig) -> None:
     """It waits only so long for the engine, which may be busy."""
-    deadline_s = time.monotonic() + 60
-    rig.runtime.release({})
-    while rig.runtime._moves.unsettled:
-        assert time.monotonic() < deadline_s
+
+    def settled() -> bool:
         rig.runtime.release({})
+        return not rig.runtime._moves.unsettled
+
+    until(settled, "no move is under way")
 
 
 def settles(rig: Rig, folder: Path) -> None:

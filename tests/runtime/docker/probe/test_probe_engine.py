@@ -131,6 +131,7 @@ def described(client: docker.APIClient, names: list[str]) -> list[dict]:
     return [client.inspect_container(name) for name in names]
 
 
+@pytest.mark.gate
 def test_each_kind_is_read_and_nothing_is_changed(
     engine: Engine, start: Start, docker_client: docker.APIClient
 ) -> None:

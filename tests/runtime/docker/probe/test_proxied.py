@@ -57,6 +57,7 @@ def serve(pages: list[Fetch], *answers: bytes, address: str = "10.9.0.1", port: 
     pages.append(answer)
 
 
+@pytest.mark.timed
 def test_its_requests_are_read_at_the_proxy_and_so_it_is_adopted(pages: list[Fetch]) -> None:
     first, second = ({"c001@docker": n, "c003@docker": 5, "x@file": 9} for n in (1000, 1040))
     serve(pages, traefik(first), traefik(second))
@@ -75,6 +76,7 @@ def test_its_requests_are_read_at_the_proxy_and_so_it_is_adopted(pages: list[Fet
     assert not any(source.startswith("via=") for source in found["edge"].sources)
 
 
+@pytest.mark.timed
 def test_what_is_proposed_is_what_was_read(pages: list[Fetch]) -> None:
     """The keys of the proposal name the series that were read."""
     serve(pages, traefik({"web-my-shop@docker": 30}), port=80)
@@ -90,6 +92,7 @@ def test_what_is_proposed_is_what_was_read(pages: list[Fetch]) -> None:
     assert str(where) == "service: web-my-shop@docker"
 
 
+@pytest.mark.timed
 def test_what_exports_something_itself_is_read_there(pages: list[Fetch]) -> None:
     def answer(at: str, port: int, path: str, _: float) -> bytes:
         if (port, path) == (8080, "/metrics") and at == "10.9.0.1":
@@ -104,6 +107,7 @@ def test_what_exports_something_itself_is_read_there(pages: list[Fetch]) -> None
     assert (found["c001"].preset, found["c002"].preset) == ("fastapi", "nanogpt")
 
 
+@pytest.mark.timed
 def test_a_proxy_that_was_not_asked_for_tells_of_what_was(pages: list[Fetch]) -> None:
     serve(pages, traefik({"c001@docker": 0, "c002@docker": 3}))
     engine = PlayedEngine(edge(), body(1), body(2), body(3))
@@ -121,6 +125,7 @@ def test_a_proxy_that_was_not_asked_for_tells_of_what_was(pages: list[Fetch]) ->
     assert engine.calls.count("inspect") == 2, "the proxy's and its own"
 
 
+@pytest.mark.timed
 def test_no_page_is_asked_for_without_http(pages: list[Fetch]) -> None:
     serve(pages, traefik({"c001@docker": 30}))
     assert probed(PlayedEngine(edge(), body(1)), http=False)["c001"].preset is None
@@ -137,6 +142,7 @@ def test_the_packages_proxy_preset_is_one() -> None:
 
 
 @pytest.mark.parametrize("second", [b"", b"# nothing\n"])
+@pytest.mark.timed
 def test_a_proxy_that_does_not_answer_again_has_told_what_it_had(
     pages: list[Fetch], second: bytes
 ) -> None:

