@@ -115,11 +115,13 @@ def test_it_holds_a_job_in_a_slice_of_its_own_and_an_adopted_container(
     assert (show("ActiveState"), show("Type")) == ("active", "notify")
     parent = node.inspect_container(ALPHA)["HostConfig"]["CgroupParent"]
     assert parent == "dlsched_default.slice"
-    # Eight times a container's default, told systemd, so that a reload leaves it.
+    # Beside an adopted container that of the job in it; by systemd, so that a reload leaves it.
     weight = Path("/sys/fs/cgroup/dlsched_default.slice/cpu.weight")
-    until(lambda: weight.read_text() == "200\n", "the slice's weight")
+    of_job = limits_of(node, ALPHA)["cpu.weight"]
+    assert of_job == limits_of(node, WEB)["cpu.weight"]
+    until(lambda: weight.read_text() == of_job, "the slice's weight")
     shell("systemctl daemon-reload")
-    assert weight.read_text() == "200\n"
+    assert weight.read_text() == of_job
     assert cpu_max(node, ALPHA) == cpu_max(node, WEB) == HELD
     rows = {row["name"]: row for row in json.loads(shell("dlsched ps -o json"))["jobs"]}
     assert {name: row["state"] for name, row in rows.items()} == {
