@@ -83,7 +83,7 @@ def require_dockerd() -> str:
     path = f"{os.environ.get('PATH', '')}:{SBIN}"
     if shutil.which("dockerd", path=path) is None:
         try:
-            debian.install(["docker.io", "iptables", "debootstrap"], "the private Docker Engine")
+            debian.install(["docker.io", "iptables"], "the private Docker Engine")
         except SetupError as error:
             raise NoEngine(str(error)) from error
     dockerd = shutil.which("dockerd", path=path)

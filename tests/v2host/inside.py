@@ -17,7 +17,9 @@ from dlsched.runtime.cgroup.read import group_folders
 from tests import waiting
 
 WITHIN_S = 300.0
-until = partial(waiting.until, within_s=WITHIN_S, every_s=0.2)
+POLL_S = 1.0
+"""Polling takes the CPU from what is waited for."""
+until = partial(waiting.until, within_s=WITHIN_S, every_s=POLL_S)
 LIMITS = (
     "cpu.idle",
     "cpu.max",

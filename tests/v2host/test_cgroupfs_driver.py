@@ -18,7 +18,7 @@ from tools.private_engine import private_engine
 
 pytestmark = [pytest.mark.v2host, pytest.mark.engine]
 
-GROUP = ParentGroup("v2host", "", 2.0)
+GROUP = ParentGroup("v2host", "")
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ def test_limits_come_back_and_the_group_has_its_weight_and_goes(host: str, tmp_p
             assert came_back(client, agent, one), limits_of(client, one.id)
         folder = group_of(client, made[0].id)
         assert (folder.name, folder.parent.name) == (made[0].id, "dlsched-v2host")
-        assert GROUP.weigh(folder, v2=True) is None
+        assert GROUP.weigh(folder, 200, v2=True) is None
         assert (folder.parent / "cpu.weight").read_text() == "200\n"
         for one in made:
             client.remove_container(one.id, force=True)

@@ -250,6 +250,13 @@ class Watch:
         shares = self.described.shares or DEFAULT_SHARES
         return shares if weight in weights_of(shares) else older_shares(weight)
 
+    @property
+    def kernel_weight(self) -> int:
+        """Its weight in the kernel's unit; 0 in the idle class, and while it is unknown."""
+        reading = self._reading
+        weight = reading.shares if reading.weight is None else reading.weight
+        return 0 if reading.idle else weight or 0
+
     def _open(self, now_s: float, *, from_end: bool, ran_before: bool = False) -> None:
         self._reading, self._given = CgroupReading(), None
         self._read_all_s = float("-inf")

@@ -44,19 +44,15 @@ class ParentGroup:
     def weigh(self, container_cpu_folder: Path, weight: float, *, v2: bool) -> str | None:
         """Set the group's weight unless it has it; returns what went wrong, in one line.
 
-        `weight` is in multiples of a container's default. The group is the parent of one of its
-        containers, and only touched if it has our name.
+        `weight` is in the kernel's unit: shares, or with `v2` a weight. The group is the parent of
+        one of its containers, and only touched if it has our name.
         """
         group = container_cpu_folder.parent
         driver = "systemd" if group.suffix == ".slice" else "cgroupfs"
         if group.name != Path(self.name(driver)).name:
             return None
         file = group / ("cpu.weight" if v2 else "cpu.shares")
-        value = str(
-            bounded_weight(weight * DEFAULT_WEIGHT)
-            if v2
-            else bounded_shares(weight * DEFAULT_SHARES)
-        )
+        value = str(bounded_weight(weight) if v2 else bounded_shares(weight))
         try:
             if file.read_text(encoding="ascii").strip() == value:
                 return None
@@ -104,11 +100,11 @@ class GroupWeight:
         reader = next((r for r in readers if r is not None and r.cpu_folder is not None), None)
         if reader is None:
             return
-        weight = self._most
+        weight = self._most * (DEFAULT_WEIGHT if reader.v2 else DEFAULT_SHARES)
         if len(own) < len(watches):
-            # Adopted containers lie beside the group: it weighs no more than what is in it.
-            shares = sum(watch.shares or 0 for watch in own)
-            weight = min(weight, shares / DEFAULT_SHARES)
+            # Adopted containers lie beside the group: it weighs no more than what is in it. That is
+            # read, since engines differ in the weight that they make of shares.
+            weight = min(weight, sum(watch.kernel_weight for watch in own))
         begin(lambda: self._weigh(reader, weight), "weight")
 
     def _weigh(self, reader: CgroupReader, weight: float) -> None:

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import subprocess
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
-from dlsched.runtime.docker.limits.group import ParentGroup
+from dlsched.runtime.docker.limits import group
+from dlsched.runtime.docker.limits.group import GroupWeight, ParentGroup
+from dlsched.runtime.docker.watch import Watch
 
 
 @pytest.mark.parametrize(
@@ -32,13 +36,13 @@ def group_folder(tmp_path: Path, name: str, file: str, value: str) -> Path:
 @pytest.mark.parametrize(
     ("v2", "file", "before", "weight", "after"),
     [
-        (False, "cpu.shares", "1024", 4.0, "4096"),
-        (False, "cpu.shares", "1024", 0.0001, "2"),
-        (True, "cpu.weight", "100", 4.0, "400"),
-        (True, "cpu.weight", "100", 1000.0, "10000"),
+        (False, "cpu.shares", "1024", 4096, "4096"),
+        (False, "cpu.shares", "1024", 0.1, "2"),
+        (True, "cpu.weight", "100", 400, "400"),
+        (True, "cpu.weight", "100", 100_000, "10000"),
     ],
 )
-def test_the_weight_is_in_multiples_of_a_containers_default(
+def test_the_weight_is_in_the_kernels_unit(
     tmp_path: Path, v2: bool, file: str, before: str, weight: float, after: str
 ) -> None:
     container = group_folder(tmp_path, "dlsched-x", file, before)
@@ -48,8 +52,32 @@ def test_the_weight_is_in_multiples_of_a_containers_default(
 
 def test_a_group_that_is_not_ours_is_left_alone(tmp_path: Path) -> None:
     container = group_folder(tmp_path, "docker", "cpu.shares", "1024")
-    assert ParentGroup("x", "").weigh(container, 4.0, v2=False) is None
+    assert ParentGroup("x", "").weigh(container, 4096, v2=False) is None
     assert (tmp_path / "docker" / "cpu.shares").read_text() == "1024\n"
+
+
+def watch(cpu_folder: Path, adopted: object, weight: int, *, v2: bool) -> Watch:
+    reader = SimpleNamespace(cpu_folder=cpu_folder, v2=v2)
+    described = SimpleNamespace(adopted=adopted)
+    return cast("Watch", SimpleNamespace(described=described, reader=reader, kernel_weight=weight))
+
+
+@pytest.mark.parametrize(
+    ("v2", "file", "alone", "beside"),
+    [(False, "cpu.shares", "2048", "1280"), (True, "cpu.weight", "200", "49")],
+)
+def test_beside_adopted_containers_it_weighs_no_more_than_what_is_in_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, v2: bool, file: str, alone: str, beside: str
+) -> None:
+    """The kernel's unit on both: 1024 and 256 shares are weights 39 and 10 with older runc."""
+    monkeypatch.setattr(group, "begin", lambda work, _: work())
+    folder = group_folder(tmp_path, "dlsched-x", file, "1")
+    follower = GroupWeight(ParentGroup("x", ""), 2.0)
+    own = [watch(folder, None, one, v2=v2) for one in ((39, 10) if v2 else (1024, 256))]
+    follower.follow(own)
+    assert (folder.parent / file).read_text() == alone
+    follower.follow([*own, watch(folder, object(), 7, v2=v2)])
+    assert (folder.parent / file).read_text() == beside
 
 
 def test_systemd_is_asked_only_where_the_weight_differs(tmp_path: Path) -> None:
@@ -59,11 +87,11 @@ def test_systemd_is_asked_only_where_the_weight_differs(tmp_path: Path) -> None:
         calls.append(command)
 
     container = group_folder(tmp_path, "dlsched_x.slice", "cpu.weight", "100")
-    group = ParentGroup("x", "", run)
-    assert group.weigh(container, 4.0, v2=True) is None
+    parent = ParentGroup("x", "", run)
+    assert parent.weigh(container, 400, v2=True) is None
     assert calls == [["systemctl", "set-property", "--runtime", "dlsched_x.slice", "CPUWeight=400"]]
     (tmp_path / "dlsched_x.slice" / "cpu.weight").write_text("400\n")
-    group.weigh(container, 4.0, v2=True)
+    parent.weigh(container, 400, v2=True)
     assert len(calls) == 1
 
 
@@ -71,10 +99,10 @@ def test_what_goes_wrong_is_one_line(tmp_path: Path) -> None:
     def run(command: list[str], **_: object) -> None:
         raise subprocess.CalledProcessError(1, command)
 
-    missing = ParentGroup("x", "").weigh(tmp_path / "dlsched-x" / "c", 2.0, v2=False)
+    missing = ParentGroup("x", "").weigh(tmp_path / "dlsched-x" / "c", 2048, v2=False)
     assert missing is not None and "No such file" in missing
     container = group_folder(tmp_path, "dlsched_x.slice", "cpu.weight", "100")
-    refused = ParentGroup("x", "", run).weigh(container, 2.0, v2=True)
+    refused = ParentGroup("x", "", run).weigh(container, 200, v2=True)
     assert refused is not None and "exit status 1" in refused and "\n" not in refused
 
 
