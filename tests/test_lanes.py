@@ -95,7 +95,8 @@ def test_a_lane_that_is_none_is_named(tmp_path: Path) -> None:
     [
         ("", {"engine"}, False),
         ("", {"unit"}, True),
-        ("", {"engine", "process"}, True),
+        ("", {"engine", "process"}, False),
+        ("def test_it(nvml): pass", {"process"}, True),
         ("", set[str](), True),
         ("one = pytest.mark.engine", {"engine", "e2e"}, True),
         ("one = pytest.mark.engine", {"slow"}, False),

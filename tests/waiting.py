@@ -14,7 +14,7 @@ Value = TypeVar("Value")
 
 def until(
     condition: Callable[[], Value],
-    what: str,
+    what: str = "the condition",
     within_s: float = WITHIN_S,
     every_s: float = 0.02,
     so: Callable[[Value], object] = bool,

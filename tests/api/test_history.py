@@ -27,9 +27,9 @@ from dlsched.control.cpu_account import CpuAccount
 from dlsched.model.errors import DaemonUnavailable, Refused
 from dlsched.store.journal.history import Curves, Range, read_curves
 from dlsched.store.journal.usage import CpuUsage
-from tests.api.test_log_stream import until
 from tests.status_source import FakeSource, example_report
 from tests.store.journal.hours import BEGIN_S, cycle, view, write
+from tests.waiting import until
 
 pytestmark = pytest.mark.timed
 

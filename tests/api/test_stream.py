@@ -19,8 +19,8 @@ from dlsched.api.status import node_status
 from dlsched.api.stream import STREAM_FOLLOWERS_MAX, Stream
 from dlsched.model.cycle import CycleReport
 from dlsched.model.facts import LogFact
-from tests.api.test_log_stream import until
 from tests.status_source import FakeSource, example_report, job
+from tests.waiting import until
 
 pytestmark = pytest.mark.timed
 

@@ -20,8 +20,8 @@ from dlsched.api.server import CONNECTIONS_MAX, ApiServer
 from dlsched.api.sockets import open_tcp
 from dlsched.api.stream import Stream
 from dlsched.api.web_proxy import FORWARDED_MAX, WebProxy, WebServer
-from tests.api.test_server import until
 from tests.status_source import FakeSource, example_report
+from tests.waiting import until
 
 pytestmark = pytest.mark.timed
 

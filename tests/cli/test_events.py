@@ -16,9 +16,9 @@ from dlsched.api.stream import Stream
 from dlsched.cli import events as events_module
 from dlsched.model.alarms import Alarm, AlarmKey
 from dlsched.model.cycle import CycleReport
-from tests.api.test_log_stream import until
 from tests.cli.conftest import Program
 from tests.status_source import FakeSource, example_report, job
+from tests.waiting import until
 
 pytestmark = pytest.mark.timed
 

@@ -16,9 +16,9 @@ import httpx2
 import pytest
 
 from dlsched.cli.web import _browser, _opened
-from tests.api.test_server import until
 from tests.cli.conftest import Program
 from tests.status_source import FakeSource
+from tests.waiting import until
 
 
 @pytest.mark.timed

@@ -22,8 +22,9 @@ from dlsched.cluster.core.reports import JobReport, NodeReport
 from dlsched.cluster.https_agents import RECENT_S, WANTED_S, HttpsAgents
 from dlsched.cluster.store import Member
 from dlsched.cluster.wire import report_bytes
-from tests.cluster.agent.serving import NODE_S, FakeAgent, free_port, serving, until
+from tests.cluster.agent.serving import NODE_S, FakeAgent, free_port, serving
 from tests.cluster.authority import Authority
+from tests.waiting import until
 
 pytestmark = pytest.mark.process
 

@@ -15,8 +15,8 @@ from dlsched.api.stream import Stream
 from dlsched.cli.top import feed as feed_module
 from dlsched.cli.top.feed import Feed, View
 from dlsched.model.cycle import CycleReport
-from tests.api.test_server import until
 from tests.status_source import FakeSource, example_report, job
+from tests.waiting import until
 
 pytestmark = pytest.mark.timed
 
