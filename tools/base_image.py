@@ -1,6 +1,6 @@
 """The base image of all examples and tests: Debian 12 with Python 3.11, under one name.
 
-Where a registry answers, it is the official slim Python image; where none does, a debootstrapped
+Where a registry answers, it is the official slim Python image; where none does, a bootstrapped
 Debian of the same Python. Nothing else depends on which of the two it is.
 """
 
@@ -88,7 +88,7 @@ def bootstrap_archive() -> None:
     """Make the archive of a minimal Debian with Python. Raises SetupError."""
     if os.geteuid() != 0:
         raise SetupError(
-            f"no registry answers, and only root can make the base image by debootstrap: "
+            f"no registry answers, and only root can make the base image: "
             f"run as root once, or give the engine {BASE}"
         )
     debian.bootstrap_archive(ROOT_ARCHIVE, "base image", ["python3"], trim)

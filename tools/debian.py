@@ -14,7 +14,11 @@ from typing import Callable, Sequence
 
 from tools.steps import SetupError, run_step
 
-SUITE = "bookworm"
+SUITES = {12: "bookworm", 13: "trixie"}
+"""Debian's releases by number."""
+RELEASE = 12
+SUITE = SUITES[RELEASE]
+"""Of images and hosts that are made here."""
 
 # Wait for another apt (unattended upgrades) instead of failing.
 APT_GET = ("apt-get", "-q", "-y", "-o", "DPkg::Lock::Timeout=300")
@@ -68,18 +72,32 @@ def unpack(package: str, folder: Path, purpose: str) -> None:
                 raise
 
 
+def bootstrap(
+    root: Path,
+    packages: Sequence[str],
+    title: str,
+    *,
+    suite: str = SUITE,
+    variant: str = "minbase",
+) -> None:
+    """Make the tree of a minimal Debian with these packages; the variant `extract` unpacks them and
+    configures none. Of the host's apt only the keys are used. Raises SetupError."""
+    if shutil.which("mmdebstrap") is None:
+        install(["mmdebstrap"], f"the {title}")
+    # Half the time of debootstrap: it unpacks all packages together.
+    command = ["mmdebstrap", f"--variant={variant}", f"--include={','.join(packages)}"]
+    run_step(f"{title} (a minute)", [*command, suite, str(root)])
+
+
 def bootstrap_archive(
     archive: Path, title: str, packages: Sequence[str], finish: Callable[[Path], None]
 ) -> None:
     """Make the archive of a minimal Debian with these packages, after `finish` on its tree. The
     archive appears complete or not at all. Raises SetupError."""
-    if shutil.which("debootstrap") is None:
-        install(["debootstrap"], f"the {title}")
     archive.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="debootstrap-", dir=str(archive.parent)) as folder:
+    with tempfile.TemporaryDirectory(prefix="bootstrap-", dir=str(archive.parent)) as folder:
         root = Path(folder) / "root"
-        command = ["debootstrap", "--variant=minbase", f"--include={','.join(packages)}"]
-        run_step(f"{title}: making it by debootstrap (a minute)", [*command, SUITE, str(root)])
+        bootstrap(root, packages, title)
         finish(root)
         fresh = Path(folder) / "root.tar"
         packing = ["tar", "--numeric-owner", "-C", str(root), "-cf", str(fresh), "."]

@@ -1,6 +1,6 @@
 """Owns the image of a whole host: Debian with systemd as its first process and an engine inside.
 
-For tests of the service, which need a systemd that they may stop and break. Made by debootstrap,
+For tests of the service, which need a systemd that they may stop and break. Made here,
 never pulled: no registry has it.
 """
 

@@ -279,6 +279,7 @@ def private(
             yield world, engine
 
 
+@pytest.mark.contract
 def test_an_engine_that_is_restarted_gets_its_limits_again_and_runs_no_job_twice(
     private: tuple[World, Engine],
 ):
