@@ -32,8 +32,9 @@ test-browser: environment  ## the page in a real browser, metrics and alerts wit
 durations: environment  ## keep what the last `make test` took: tests/durations.json
 	@$(PYTHON) -m tools.test_durations
 
+# GATE=1: only what .ci/run runs.
 test-v2: environment  ## the tests of cgroup v2 and systemd, in an emulated host (root, Debian)
-	@$(PYTHON) -m tests.v2host
+	@$(PYTHON) -m tests.v2host $(if $(GATE),--gate)
 
 bench: environment  ## the measurements that README and docs quote
 	@$(ENGINE) -- $(IMAGES) -- $(PYTHON) -m benchmarks run bench

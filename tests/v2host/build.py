@@ -21,11 +21,9 @@ from tools.environment import BUILD, Stamp
 from tools.steps import SetupError, run_step, step
 
 FOLDER = BUILD / "v2host"
-SUITE = "bookworm"
 KERNEL = "linux-image-cloud-amd64"
 TOOLS = {
     "qemu-system-x86_64": "qemu-system-x86",
-    "debootstrap": "debootstrap",
     "lz4": "lz4",
     "mke2fs": "e2fsprogs",
 }
@@ -50,6 +48,7 @@ MASKED = (
     "serial-getty@ttyS0.service",
     "systemd-binfmt.service",
     "systemd-journal-flush.service",
+    "systemd-logind.service",
     "systemd-pstore.service",
     "systemd-timesyncd.service",
 )
@@ -111,8 +110,7 @@ def _build(built: Built, work: Path) -> None:
     (package,) = work.glob("*.deb")
     unpacked, root = work / "kernel", work / "root"
     run_step("unpacking the kernel", ["dpkg", "-x", str(package), str(unpacked)])
-    bootstrap = ["debootstrap", "--variant=minbase", f"--include={','.join(PACKAGES)}", SUITE]
-    run_step("Debian with systemd and Docker (a minute)", [*bootstrap, str(root)])
+    debian.bootstrap(root, PACKAGES, "Debian with systemd and Docker")
     (packed,) = (unpacked / "boot").glob("vmlinuz-*")
     built.kernel.write_bytes(uncompressed(packed))
     first = first_file_system(GUEST / "first", root / "bin" / "busybox", unpacked / "lib")

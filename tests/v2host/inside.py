@@ -16,6 +16,8 @@ import docker
 from dlsched.runtime.cgroup.read import group_folders
 
 WITHIN_S = 300.0
+POLL_S = 1.0
+"""Polling takes the CPU from what is waited for."""
 LIMITS = (
     "cpu.idle",
     "cpu.max",
@@ -49,7 +51,7 @@ def until(true: Callable[[], bool], what: str, told: Callable[[], str] = str) ->
     deadline_s = time.monotonic() + WITHIN_S
     while not true():
         assert time.monotonic() < deadline_s, f"waited {WITHIN_S:.0f} s for {what}\n{told()}"
-        time.sleep(0.2)
+        time.sleep(POLL_S)
 
 
 def group_of(client: docker.APIClient, container: str) -> Path:

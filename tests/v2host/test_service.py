@@ -77,7 +77,7 @@ def before(docker_client: docker.APIClient, base_image: str) -> Iterator[Before]
 @pytest.fixture
 def node(docker_client: docker.APIClient, before: Before) -> docker.APIClient:
     """The service runs and holds both."""
-    shell("systemctl start dlsched; dlsched release --resume", code=None)
+    shell("systemctl start dlsched")
     held_both(docker_client)
     return docker_client
 
@@ -109,12 +109,16 @@ def log() -> str:
     return shell("journalctl -u dlsched --no-pager -o cat | tail -40", code=None)
 
 
+@pytest.mark.gate
 def test_it_holds_a_job_in_a_slice_of_its_own_and_an_adopted_container(
     node: docker.APIClient,
 ) -> None:
     assert (show("ActiveState"), show("Type")) == ("active", "notify")
-    parent = node.inspect_container(ALPHA)["HostConfig"]["CgroupParent"]
-    assert parent == "dlsched_default.slice"
+    ours, theirs = (node.inspect_container(name)["HostConfig"] for name in (ALPHA, WEB))
+    assert ours["CgroupParent"] == "dlsched_default.slice"
+    # Each in its own dialect, the other one's words stay out.
+    assert (ours["CpuQuota"], ours["NanoCpus"]) == (round(held.CORES * 100_000), 0)
+    assert (theirs["CpuQuota"], theirs["NanoCpus"]) == (0, round(held.CORES * 1e9))
     # Beside an adopted container that of the job in it; by systemd, so that a reload leaves it.
     weight = Path("/sys/fs/cgroup/dlsched_default.slice/cpu.weight")
     of_job = limits_of(node, ALPHA)["cpu.weight"]
@@ -146,13 +150,20 @@ def test_release_gives_back_and_keeps_off_until_resumed(
     held_both(node)
 
 
+@pytest.mark.gate
 def test_after_kill_9_limits_are_given_back_before_it_starts_again(
     node: docker.APIClient, before: Before
 ) -> None:
     shell("kill -KILL $(systemctl show -P MainPID dlsched)")
     until(lambda: show("SubState") == "auto-restart", "the agent's end")
     given_back(node, before)
-    held_both(node)
+
+
+def test_after_that_it_starts_by_itself_and_holds_both(
+    docker_client: docker.APIClient, before: Before
+) -> None:
+    held_both(docker_client)
+    assert show("NRestarts") == "1"
 
 
 def test_stop_gives_back_and_both_run_on(node: docker.APIClient, before: Before) -> None:
