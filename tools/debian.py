@@ -16,7 +16,9 @@ from tools.steps import SetupError, run_step
 
 SUITES = {12: "bookworm", 13: "trixie"}
 """Debian's releases by number."""
-SUITE = SUITES[12]
+RELEASE = 12
+SUITE = SUITES[RELEASE]
+"""Of images and hosts that are made here."""
 
 # Wait for another apt (unattended upgrades) instead of failing.
 APT_GET = ("apt-get", "-q", "-y", "-o", "DPkg::Lock::Timeout=300")

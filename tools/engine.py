@@ -2,7 +2,7 @@
 
 An engine that answers is used as it is; where none does, root gets a private one.
 
-    python -m tools.engine run [--optional] [--private] -- COMMAND...
+    python -m tools.engine run [--optional] [--private] [--debian 13] -- COMMAND...
     python -m tools.engine clear
 """
 
@@ -22,12 +22,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 
+from tools import debian
 from tools.engine_probe import answering_host
 from tools.environment import BUILD
-from tools.private_engine import Engine, NoEngine, clear_crashed, private_engine
+from tools.private_engine import RELEASE, Engine, NoEngine, clear_crashed, private_engine
 from tools.steps import SetupError, say
 
 ENGINES = BUILD / "engine"
+OF_DEBIAN = "engine-debian-"
+"""The same of another Debian's engine, before its number."""
 REQUIRE = "DLSCHED_REQUIRE_ENGINE"
 MISSING = "DLSCHED_ENGINE_MISSING"
 CGROUP_PARENT = "DLSCHED_ENGINE_CGROUP"
@@ -123,12 +126,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command with a Docker Engine, or clear what crashed runs have left."""
     parser = argparse.ArgumentParser(prog="python -m tools.engine", description=main.__doc__)
     parser.add_argument(
-        "--engines", type=Path, default=ENGINES, help="where private engines keep their data"
+        "--engines", type=Path, help="where private engines keep their data (.build/engine)"
     )
     actions = parser.add_subparsers(dest="action", required=True)
     runner = actions.add_parser("run", help="run COMMAND with DOCKER_HOST set")
     runner.add_argument("--optional", action="store_true", help="run it without an engine, too")
     runner.add_argument("--private", action="store_true", help="even where an engine answers")
+    runner.add_argument(
+        "--debian",
+        type=int,
+        choices=[release for release in debian.SUITES if release != debian.RELEASE],
+        help="a private engine of that Debian's packages; nothing is installed",
+    )
     runner.add_argument("command", nargs="+", metavar="COMMAND")
     actions.add_parser("clear", help="clear what crashed runs have left")
     options = parser.parse_args(arguments)
@@ -136,15 +145,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     signal.signal(signal.SIGHUP, end_with_signal)
     try:
         if options.action == "clear":
-            living = clear_crashed(options.engines.resolve())
+            kept = [options.engines] if options.engines else [ENGINES, *BUILD.glob(f"{OF_DEBIAN}*")]
+            living = sum(clear_crashed(folder.resolve()) for folder in kept)
             if living:
                 say(f"error: {living} private engines are in use by running commands")
             return min(living, 1)
+        engines = options.engines or ENGINES
+        if options.debian:
+            # Read by private engines that the command starts, too. Images are kept apart: an older
+            # engine need not read what a newer one has written.
+            os.environ[RELEASE] = str(options.debian)
+            engines = options.engines or BUILD / f"{OF_DEBIAN}{options.debian}"
         return run(
             options.command,
-            private=options.private,
+            private=options.private or bool(options.debian),
             optional=options.optional,
-            engines=options.engines.resolve(),
+            engines=engines.resolve(),
         )
     except KeyboardInterrupt:
         return 128 + signal.SIGINT

@@ -24,6 +24,7 @@ from requests.exceptions import RequestException
 from tools import debian, engine_remains
 from tools.engine_probe import answers, connect
 from tools.engine_slot import DAEMONS_SUFFIX, Slot, existing_slots, free_slot, locked
+from tools.environment import BUILD
 from tools.steps import SetupError, say, step
 
 START_WITHIN_S = 120.0
@@ -32,6 +33,10 @@ END_WITHIN_S = 60.0
 """An engine that ends by itself first gives its containers time to."""
 POLL_S = 0.05
 PREDEFINED_NETWORKS = ("none", "host", "bridge")
+RELEASE = "DLSCHED_ENGINE_DEBIAN"
+"""In the environment: the Debian release whose engine private engines run; else the host's."""
+DOCKERD = "/usr/sbin/dockerd"
+"""Debian's."""
 SBIN = "/usr/local/sbin:/usr/sbin:/sbin"
 
 # In its own mount namespace the engine sees an empty /run/containerd: it cannot take the
@@ -46,6 +51,10 @@ done
 shift
 mkdir -p /run/containerd && mount -t tmpfs tmpfs /run/containerd && exec "$@"
 """
+
+# In that namespace programs and libraries are those of another Debian's tree; all else, such as
+# /run and the data-root, is the host's.
+OTHER_DEBIAN_SCRIPT = 'mount --bind "$0/usr" /usr && exec "$@"'
 
 
 @dataclass(frozen=True)
@@ -92,6 +101,34 @@ def require_dockerd() -> str:
     return dockerd
 
 
+def unpacked_engine(release: int) -> Path:
+    """A tree with that Debian release's Docker Engine and all that it needs, made once; nothing of
+    it is installed. Raises NoEngine."""
+    if os.geteuid() != 0:
+        raise NoEngine(f"the Docker Engine of Debian {release} runs as root only")
+    tree = BUILD / f"debian-{release}"
+    if not tree.is_dir():
+        BUILD.mkdir(exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix="debian-", dir=BUILD) as folder:
+            root, title = Path(folder) / "root", f"Docker Engine of Debian {release}"
+            try:
+                debian.bootstrap(
+                    root, ["docker.io"], title, suite=debian.SUITES[release], variant="extract"
+                )
+            except SetupError as error:
+                raise NoEngine(str(error)) from error
+            root.rename(tree)
+    return tree
+
+
+def dockerd_command() -> list[str]:
+    """The command that becomes dockerd, as RELEASE says. Raises NoEngine."""
+    release = os.environ.get(RELEASE)
+    if not release:
+        return [require_dockerd()]
+    return ["sh", "-c", OTHER_DEBIAN_SCRIPT, str(unpacked_engine(int(release))), DOCKERD]
+
+
 def make_run_folder() -> Path:
     """A new folder with a short name, since socket paths have at most 108 characters."""
     parent = "/run" if os.access("/run", os.W_OK) else "/tmp"
@@ -106,7 +143,7 @@ def accounting_mounts() -> list[Path]:
 
 
 def start_dockerd(
-    dockerd: str, slot: Slot, run_folder: Path, enter: Sequence[str] = ()
+    dockerd: Sequence[str], slot: Slot, run_folder: Path, enter: Sequence[str] = ()
 ) -> subprocess.Popen[bytes]:
     """Start the slot's dockerd, detached from the terminal, and do not wait for it. `enter`: the
     command that runs another one in the namespaces that it is to be in."""
@@ -114,7 +151,7 @@ def start_dockerd(
     settings = run_folder / "daemon.json"
     settings.write_text("{}", encoding="ascii")
     arguments = [
-        dockerd,
+        *dockerd,
         f"--config-file={settings}",
         f"--data-root={slot.data_root}",
         f"--exec-root={run_folder}/exec",
@@ -214,7 +251,7 @@ def uninterrupted() -> Iterator[None]:
 def private_engine(engines: Path, enter: Sequence[str] = ()) -> Iterator[PrivateEngine]:
     """A private engine in the first free slot under `engines`, after clearing dead callers' slots,
     in the namespaces that `enter` enters. Raises NoEngine."""
-    dockerd = require_dockerd()
+    dockerd = dockerd_command()
     clear_crashed(engines)
     with free_slot(engines) as slot:
         run_folder = make_run_folder()

@@ -273,6 +273,7 @@ def private(
 
 
 @pytest.mark.gate
+@pytest.mark.contract
 def test_an_engine_that_is_restarted_gets_its_limits_again_and_runs_no_job_twice(
     private: tuple[World, Engine],
 ):

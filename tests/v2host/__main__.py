@@ -1,10 +1,11 @@
 """`make test-v2`: the tests marked v2host, in an emulated host with cgroup v2 and systemd.
 
-    python -m tests.v2host [--gate]
+    python -m tests.v2host [--gate] [--debian 13]
     python -m tests.v2host COMMAND...
 
-Owns the order of things and the report of their duration. COMMAND is a shell command to run there
-instead of the tests, such as `docker info`.
+Owns the order of things and the report of their duration. With `--debian` the engine is that
+Debian's, and the tests are those of the gate and the contract of the engine's adapter. COMMAND is a
+shell command to run there instead of the tests, such as `docker info`.
 """
 
 from __future__ import annotations
@@ -19,22 +20,39 @@ from collections.abc import Sequence
 from tests.v2host.build import build
 from tests.v2host.machine import perform
 from tests.v2host.packages import needed
+from tools.environment import ROOT
+from tools.private_engine import unpacked_engine
 from tools.steps import SetupError, say
 
 PYTEST = "-m pytest -p no:cacheprovider --durations=9"
 ALL = "-m v2host tests/v2host"
 GATE = "-m 'v2host and gate' tests/v2host/test_systemd_driver.py tests/v2host/test_service.py"
+CONTRACT = "-m '(v2host and gate) or (contract and not slow)'"
 WITHIN_S = 1500.0
 """Everything is 15 to 20 times slower in there, and slower still beside other work."""
+
+
+def files_with(*markers: str) -> list[str]:
+    """Test files that use one of the markers: reading others would take minutes in there."""
+    wanted = tuple(f"mark.{marker}" for marker in markers)
+    return [
+        str(path.relative_to(ROOT))
+        for folder in ("tests/v2host", "tests/runtime/docker")
+        for path in sorted((ROOT / folder).rglob("test_*.py"))
+        if any(word in path.read_text(encoding="utf-8") for word in wanted)
+    ]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Build, boot, run, and say how long it took."""
     parser = argparse.ArgumentParser(prog="python -m tests.v2host", description=main.__doc__)
     parser.add_argument("--gate", action="store_true", help="only the tests that `.ci/run` runs")
+    parser.add_argument("--debian", type=int, choices=[13], help="the engine of that Debian")
     parser.add_argument("command", nargs=argparse.REMAINDER, metavar="COMMAND")
     options = parser.parse_args(arguments)
     tests = f"{PYTEST} {GATE if options.gate else ALL}"
+    if options.debian and not options.gate:
+        tests = f"{PYTEST} {CONTRACT} {' '.join(files_with('gate', 'contract'))}"
     command = " ".join(options.command) or f"python3 {tests}"
     first = () if options.command else (sys.executable, *shlex.split(tests), "--collect-only")
     # Ended by another signal than Ctrl-C, it cleans up all the same.
@@ -43,7 +61,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         built = build()
         ready_s = time.monotonic()
-        code = perform(built, command, needed(), WITHIN_S, first)
+        engine = unpacked_engine(options.debian) if options.debian else None
+        code = perform(built, command, needed(), WITHIN_S, first=first, engine=engine)
     except SetupError as error:
         say(f"error: {error}")
         return 1

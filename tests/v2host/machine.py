@@ -24,6 +24,7 @@ from tools.steps import SetupError, say, step
 PROJECT = ("benchmarks", "config", "dlsched", "examples", "pyproject.toml", "tests", "tools")
 _BULKY = ("images", "results")
 SIZE = "400M"
+SIZE_OF_ENGINE = "1G"
 MEMORY_MIB = 2048
 CORES = 2
 
@@ -37,13 +38,20 @@ _KERNEL_WORDS = (
 
 
 def perform(
-    built: Built, command: str, packages: Iterable[Path], within_s: float, first: Sequence[str] = ()
+    built: Built,
+    command: str,
+    packages: Iterable[Path],
+    within_s: float,
+    *,
+    first: Sequence[str] = (),
+    engine: Path | None = None,
 ) -> int:
     """Boot, run a shell command in a copy of the project, and return its exit code.
 
-    `packages` are files and folders of Python packages for it. `first` runs here, in the copy, which
-    gets the byte code of all that this imports. All that the command prints is printed. Raises
-    SetupError when it does not end within the time, or the machine stops before.
+    `packages` are files and folders of Python packages for it. `first` runs here, in the copy,
+    which gets the byte code of all that this imports. `engine` is the tree of another Debian whose
+    Docker Engine runs there. All that the command prints is printed. Raises SetupError when it does
+    not end within the time, or the machine stops before.
     """
     FOLDER.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="boot-", dir=FOLDER) as folder:
@@ -51,6 +59,8 @@ def perform(
         _stage(work / "input", command, packages)
         _compile(work / "input" / "project", first)
         make_disk(work / "input", work / "input.img", SIZE)
+        if engine is not None:
+            make_disk(engine, work / "engine.img", SIZE_OF_ENGINE)
         return _boot(built, work, within_s)
 
 
@@ -139,6 +149,7 @@ def _emulator(built: Built, work: Path) -> list[str]:
         *("-serial", f"file:{work / 'console.log'}"),
         *_disk("root", built.disk),
         *_disk("input", work / "input.img"),
+        *(_disk("engine", engine) if (engine := work / "engine.img").exists() else ()),
         *("-device", "virtio-serial-pci", "-chardev", "file,id=told,path=/dev/fd/1"),
         *("-device", "virtserialport,chardev=told,name=told"),
     ]

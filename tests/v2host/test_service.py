@@ -114,8 +114,11 @@ def test_it_holds_a_job_in_a_slice_of_its_own_and_an_adopted_container(
     node: docker.APIClient,
 ) -> None:
     assert (show("ActiveState"), show("Type")) == ("active", "notify")
-    parent = node.inspect_container(ALPHA)["HostConfig"]["CgroupParent"]
-    assert parent == "dlsched_default.slice"
+    ours, theirs = (node.inspect_container(name)["HostConfig"] for name in (ALPHA, WEB))
+    assert ours["CgroupParent"] == "dlsched_default.slice"
+    # Each in its own dialect, the other one's words stay out.
+    assert (ours["CpuQuota"], ours["NanoCpus"]) == (round(held.CORES * 100_000), 0)
+    assert (theirs["CpuQuota"], theirs["NanoCpus"]) == (0, round(held.CORES * 1e9))
     # Beside an adopted container that of the job in it; by systemd, so that a reload leaves it.
     weight = Path("/sys/fs/cgroup/dlsched_default.slice/cpu.weight")
     of_job = limits_of(node, ALPHA)["cpu.weight"]

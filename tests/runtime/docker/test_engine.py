@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import gc
 import json
+import secrets
 import socket
 import socketserver
 import threading
@@ -169,6 +170,7 @@ def test_the_root_of_a_chain_is_told() -> None:
     assert one_line("a\n  b\tc") == "a b c"
 
 
+@pytest.mark.contract
 @pytest.mark.engine
 def test_an_answer_that_says_no_has_its_status_and_reason(docker_host: str) -> None:
     engine = Engine(docker_host, 60.0)
@@ -180,14 +182,44 @@ def test_an_answer_that_says_no_has_its_status_and_reason(docker_host: str) -> N
     engine.close()
 
 
+@pytest.mark.contract
 @pytest.mark.engine
 def test_a_call_without_a_method_here(docker_host: str) -> None:
     with closing(Engine(docker_host, 60.0)) as engine:
         asked = {"filters": '{"name": ["no-such-volume-of-anybody"]}'}
         assert not engine.exchange("GET", "/volumes", asked)["Volumes"]
         name = engine.exchange("POST", "/volumes/create", body={"Labels": {"a": "b"}})["Name"]
-        assert engine.exchange("GET", f"/volumes/{name}")["Labels"] == {"a": "b"}
+        assert engine.exchange("GET", f"/volumes/{name}")["Labels"]["a"] == "b"
         assert engine.exchange("DELETE", f"/volumes/{name}") is None
         with pytest.raises(EngineRefused) as caught:
             engine.exchange("GET", f"/volumes/{name}")
         assert caught.value.status == 404
+
+
+@pytest.mark.contract
+@pytest.mark.engine
+@pytest.mark.parametrize(
+    ("made", "words", "status"),
+    [
+        ({"NanoCpus": 500_000_000}, {"CpuQuota": 30_000, "CpuPeriod": 100_000}, 409),
+        ({"CpuQuota": 50_000}, {"NanoCpus": 300_000_000}, 409),
+        ({}, {"CpuQuota": 999, "CpuPeriod": 100_000}, 400),
+    ],
+    ids=["quota of --cpus", "--cpus of quota", "under 1 ms"],
+)
+def test_an_update_that_is_refused_changes_nothing(
+    docker_host: str, base_image: str, made: dict[str, int], words: dict[str, int], status: int
+) -> None:
+    with closing(Engine(docker_host, 60.0)) as engine:
+        host = {"NetworkMode": "none", **made}
+        body = {"Image": base_image, "Cmd": ["sleep", "600"], "HostConfig": host}
+        container = engine.create(f"refuses-{secrets.token_hex(4)}", body)
+        try:
+            engine.start(container)
+            before = engine.inspect(container)["HostConfig"]
+            with pytest.raises(EngineRefused) as caught:
+                engine.update(container, words)
+            assert caught.value.status == status
+            assert engine.inspect(container)["HostConfig"] == before
+        finally:
+            engine.discard(container)

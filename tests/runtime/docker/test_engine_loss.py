@@ -97,6 +97,7 @@ def test_a_hung_engine_delays_no_cycle_and_hides_no_fact(proxied: Rig, proxy: En
 
 
 @pytest.mark.gate
+@pytest.mark.contract
 def test_an_engine_that_is_gone_is_told_and_its_return_is_noticed(
     proxied: Rig, proxy: EngineProxy
 ) -> None:
@@ -127,6 +128,7 @@ def test_no_engine_at_all_is_no_exception(tmp_path: Path, docker_host: str) -> N
         rig.runtime.close()
 
 
+@pytest.mark.contract
 def test_an_exit_is_seen_at_once(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     rig.until(lambda _: rig.runtime._events._stream is not None)  # events are listened to
     found = rig.start(job_spec("dies"))

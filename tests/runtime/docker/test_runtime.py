@@ -26,6 +26,7 @@ pytestmark = pytest.mark.engine
 
 
 @pytest.mark.gate
+@pytest.mark.contract
 def test_a_start_sets_the_quota_in_the_kernel_and_the_fact_reads_it_back(rig: Rig) -> None:
     found = rig.start(job_spec("quota"), cores=0.37, shares=512)
     assert found.actual == Limits(0.37)
@@ -111,6 +112,7 @@ def test_a_job_that_ends_is_told_its_last_limits_and_not_those_it_had(rig: Rig) 
 
 
 @pytest.mark.gate
+@pytest.mark.contract
 def test_a_container_past_its_grace_is_killed_and_removed(rig: Rig) -> None:
     spec = job_spec("obeys", ("sh", "-c", "trap '' TERM; while :; do sleep 1; done"))
     found = rig.start(spec)
@@ -223,6 +225,7 @@ def test_logs(rig: Rig) -> None:
 
 
 @pytest.mark.gate
+@pytest.mark.contract
 def test_another_instances_containers_are_not_seen_nor_touched(
     rig: Rig, docker_host: str, tmp_path: Path
 ) -> None:

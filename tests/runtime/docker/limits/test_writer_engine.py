@@ -39,6 +39,7 @@ MADE: dict[str, dict[str, Any]] = {
         "RestartPolicy": {"Name": "on-failure", "MaximumRetryCount": 3},
     },
 }
+BOTH_DIALECTS = ("period", "cpus and shares")
 CHANGES = (
     (0.25, 512, None),
     (0.01, 2, None),
@@ -178,8 +179,13 @@ def assert_equivalent(before: Mapping[str, Any], after: Mapping[str, Any]) -> No
         assert after[name] in same, name
 
 
-@pytest.mark.parametrize("made", MADE)
-@pytest.mark.gate
+@pytest.mark.parametrize(
+    "made",
+    [
+        pytest.param(one, marks=[pytest.mark.contract, pytest.mark.gate] * (one in BOTH_DIALECTS))
+        for one in MADE
+    ],
+)
 def test_every_file_is_as_it_was(agent: Agent, make: Make, made: str) -> None:
     theirs = make(**MADE[made])
     files, words = theirs.files(), theirs.host_config()
