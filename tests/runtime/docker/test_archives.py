@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import tarfile
@@ -10,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from dlsched.runtime.docker import archives
@@ -262,7 +263,10 @@ ENTRIES = st.builds(
 )
 
 
-@given(st.lists(ENTRIES, max_size=8), st.sampled_from(FORMATS[1:]))
+@given(entries=st.lists(ENTRIES, max_size=8), form=st.sampled_from(FORMATS[1:]))
+@example(
+    entries=[entry("ckpt/ckpt", tarfile.SYMTYPE, linkname="ckpt//ckpt")], form=tarfile.GNU_FORMAT
+)
 def test_whatever_is_let_through_stays_below_its_folder(
     tmp_path_factory: pytest.TempPathFactory, entries: list[Any], form: int
 ) -> None:
@@ -290,7 +294,18 @@ def stays_below(found: list[Any], folder: Path) -> None:
             assert info.islnk()
             place.hardlink_to(folder / info.linkname)
     for place in folder.rglob("*"):
-        assert Path(os.path.realpath(place)).is_relative_to(folder / "top")
+        if not loops(place):
+            assert Path(os.path.realpath(place)).is_relative_to(folder / "top")
+
+
+def loops(place: Path) -> bool:
+    """Whether it leads nowhere, round and round. Of such a link realpath returns what is left to
+    follow: `/ckpt` for `ckpt -> ckpt//ckpt`, as if that were outside."""
+    try:
+        place.stat()
+    except OSError as error:
+        return error.errno == errno.ELOOP
+    return False
 
 
 @given(st.binary(max_size=3000), st.integers(0, 3000))
