@@ -54,7 +54,8 @@ _of_wider: dict[pytest.FixtureDef[Any], Acts] = {}
 
 def _is_ours(frame: FrameType) -> bool:
     # Not the code's file: the generated `__init__` of a dataclass has none.
-    return str(frame.f_globals.get("__file__")).startswith(CODE)
+    names = frame.f_globals
+    return names is not globals() and str(names.get("__file__")).startswith(CODE)
 
 
 def _note(frame: FrameType, what: str, name: str) -> None:
@@ -78,7 +79,7 @@ def _note_below(what: str, name: str) -> None:
     if not _watched or threading.get_ident() != _MAIN:
         return
     frame: FrameType | None = sys._getframe(2)
-    while frame is not None and (frame.f_globals is globals() or not _is_ours(frame)):
+    while frame is not None and not _is_ours(frame):
         frame = frame.f_back
     if frame is not None:
         _note(frame, what, name)
