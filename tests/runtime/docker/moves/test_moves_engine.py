@@ -29,7 +29,6 @@ pytestmark = pytest.mark.engine
 
 TRAINS = """
 import json, os, signal, sys, time
-from tests.waiting import until
 saved, asked, ended = "/ckpt/step", [], []
 signal.signal(signal.SIGUSR1, lambda *_: asked.append(1))
 signal.signal(signal.SIGTERM, lambda *_: ended.append(1))
