@@ -25,11 +25,16 @@ test: lint  ## what has to pass before a change lands, with a real Docker Engine
 	@python3 -m tools.environment --tests --browser
 	@$(ENGINE) --optional -- $(IMAGES) -- $(PYTHON) -m tools.test_lanes $(ARGS)
 
+# Where cases marked `contract` are: the adapter of the engine, on an engine of another release.
+CONTRACT := tests/runtime/docker tests/torture/test_faults.py
+
 test-all: lint  ## all tests, one part after the other: about an hour (root, Debian)
 	@python3 -m tools.environment --tests --browser
 	@DLSCHED_REQUIRE_ENGINE=1 DLSCHED_PROPERTIES=dev $(ENGINE) -- $(IMAGES) systemd -- \
 		$(PYTHON) -m tools.test_lanes --all
+	@$(PYTHON) -m tools.engine run --debian 13 -- $(PYTHON) -m pytest -q -m contract $(CONTRACT)
 	@$(PYTHON) -m tests.v2host
+	@$(PYTHON) -m tests.v2host --debian 13
 
 test-browser: environment  ## the page in a real browser, metrics and alerts with a real Prometheus
 	@python3 -m tools.environment --tests --browser

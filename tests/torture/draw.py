@@ -18,8 +18,8 @@ from tests.properties import profile
 from tests.torture.points import Phase, Point
 
 SEED = "DLSCHED_TORTURE_SEED"
-"""Environment variable with the seed: any text. Without it the commit's name, else the date; under
-the profile `ci` the same each time (tests/properties.py)."""
+"""Environment variable with the seed: any text. Without it the same each time; under profiles other
+than `ci` (tests/properties.py) the commit's name, else the date."""
 
 PART = 0.1
 STEPS = ("to disk", "make", "mode of", "owner of", "empty", "listen")

@@ -18,7 +18,7 @@ from benchmarks.robustness.fuzzing.trial import (
 )
 from tests.benchmarks.robustness import hostile_readers
 
-INPUTS = 1500
+INPUTS = 500
 SEED = 2
 
 READERS = f"{hostile_readers.__name__}:"
@@ -34,8 +34,8 @@ def whats(tally: fuzz.Tally) -> list[str]:
     return [finding.what for finding in tally.findings]
 
 
-@pytest.mark.parametrize("name", fuzz.TARGETS)
 @pytest.mark.timed
+@pytest.mark.parametrize("name", fuzz.TARGETS)
 def test_a_first_handful_of_inputs_breaks_no_promise(name: str) -> None:
     target = fuzz.load(fuzz.TARGETS[name])
     told = list(fuzz.work(target, SEED, 0, INPUTS))
@@ -46,8 +46,8 @@ def test_a_first_handful_of_inputs_breaks_no_promise(name: str) -> None:
     assert end["kinds"] > 30, "hardly any input gets past the reader's door"
 
 
-@pytest.mark.parametrize("name", fuzz.TARGETS)
 @pytest.mark.timed
+@pytest.mark.parametrize("name", fuzz.TARGETS)
 def test_what_was_found_once_stays_mended(name: str) -> None:
     target = fuzz.load(fuzz.TARGETS[name])
     found = {path.name: tried(target, path.read_bytes())[1] for path in kept_inputs(name)}
@@ -115,8 +115,8 @@ def test_a_reader_that_thinks_for_ever_is_stopped_and_found() -> None:
     assert "_TooLong" in finding.what
 
 
-@pytest.mark.parametrize("often", [True, False])
 @pytest.mark.timed
+@pytest.mark.parametrize("often", [True, False])
 def test_an_answer_is_slow_that_is_slow_each_time(often: bool) -> None:
     tries: list[bytes] = []
 
