@@ -48,7 +48,7 @@ class FailedCycles:
 
     def forget(self) -> None:
         """Allow changes again, after SIGHUP."""
-        self._in_a_row, self._logged, self.hold = 0, "", None
+        self._in_a_row, self._what, self._logged, self.hold = 0, "", "", None
 
     def alarm(self) -> Alarm | None:
         """What failed in the cycle before, or that everything was given back."""

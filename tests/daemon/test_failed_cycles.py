@@ -145,6 +145,15 @@ def test_giving_back_that_fails_ends_nothing_either(
         assert agent._runtime.held is not None
 
 
+def test_a_reload_forgets_the_failures_before_it() -> None:
+    counted = FailedCycles()
+    for _ in range(IN_A_ROW_MAX):
+        counted.failed(ValueError("a"))
+    assert counted.alarm() is not None
+    counted.forget()
+    assert (counted.alarm(), counted.hold) == (None, None)
+
+
 def test_failures_that_are_not_in_a_row_give_nothing_back() -> None:
     counted = FailedCycles()
     for _ in range(3 * IN_A_ROW_MAX):
