@@ -11,7 +11,7 @@ import json
 import os
 import secrets
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
@@ -81,16 +81,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Take the lanes asked for, long ones first, and leave out what needs an engine where none
     answers."""
     if config.getoption("--gate"):
-        others = [item for item in items if not item.get_closest_marker("gate")]
-        items[:] = [item for item in items if item.get_closest_marker("gate")]
-        config.hook.pytest_deselected(items=others)
+        _take(config, items, lambda item: item.get_closest_marker("gate") is not None)
         if len(items) > GATE_MAX:
             raise pytest.UsageError(f"{len(items)} cases are marked `gate`, at most {GATE_MAX}")
     config.stash[COLLECTED] = Counter(map(lane_of, items))
     if lanes := lanes_named(config.getoption("--lane")):
-        dropped = [item for item in items if lane_of(item) not in lanes]
-        items[:] = [item for item in items if lane_of(item) in lanes]
-        config.hook.pytest_deselected(items=dropped)
+        _take(config, items, lambda item: lane_of(item) in lanes)
     longest_first(items)
     needing = [item for item in items if item.get_closest_marker("engine")]
     config.stash[HOST] = (
@@ -102,6 +98,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         raise pytest.UsageError(f"{REQUIRE}=1, but {no_engine_reason()}")
     for item in needing:
         item.add_marker(pytest.mark.skip(reason=f"{LEFT_OUT}{no_engine_reason()}"))
+
+
+def _take(
+    config: pytest.Config, items: list[pytest.Item], wanted: Callable[[pytest.Item], bool]
+) -> None:
+    """Leave the wanted ones, and report the others as deselected."""
+    dropped = [item for item in items if not wanted(item)]
+    items[:] = [item for item in items if wanted(item)]
+    config.hook.pytest_deselected(items=dropped)
 
 
 def longest_first(items: list[pytest.Item]) -> None:
