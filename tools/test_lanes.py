@@ -101,6 +101,9 @@ class Tally:
     phases: list[Phase] = field(default_factory=list)
     cases: dict[str, dict[str, Any]] = field(default_factory=dict)
     collected: dict[str, int] = field(default_factory=dict)
+    """Cases that should run, by lane."""
+    gated: frozenset[str] = frozenset()
+    """Lanes of which only cases marked `gate` should run."""
     codes: list[int] = field(default_factory=list)
     """Exit codes of parts that ended otherwise than by their cases' outcomes."""
 
@@ -226,7 +229,9 @@ class Runner:
             tally.codes.append(code)
         tally.cases |= account["cases"]
         for lane, count in account["collected"].items():
-            tally.collected[lane] = max(count, tally.collected.get(lane, 0))
+            # Other parts count the cases that are not marked, too.
+            if one.part.only_gate or lane not in tally.gated:
+                tally.collected[lane] = max(count, tally.collected.get(lane, 0))
 
 
 def show(name: str, process: subprocess.Popen[str]) -> None:
@@ -295,7 +300,9 @@ def lost(tally: Tally, lanes: Iterable[str]) -> list[str]:
 def run_all(parts: Sequence[Sequence[Part]], folder: Path, more: Sequence[str]) -> int:
     """Run the phases one after the other, and print the table; returns the exit code."""
     folder.mkdir(parents=True, exist_ok=True)
-    runner, tally = Runner(folder, more, os.environ), Tally()
+    all_parts = [part for phase in parts for part in phase]
+    gated = frozenset(lane for part in all_parts if part.only_gate for lane in part.lanes)
+    runner, tally = Runner(folder, more, os.environ), Tally(gated=gated)
     signals = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     before = [(number, signal.signal(number, runner.pass_on)) for number in signals]
     try:
