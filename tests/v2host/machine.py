@@ -77,7 +77,8 @@ def _stage(folder: Path, command: str, packages: Iterable[Path]) -> None:
 def _compile(project: Path, first: Sequence[str]) -> None:
     """Keep byte code beside the sources: in there each file would take 20 times as long."""
     with step("byte code"):
-        compileall.compile_dir(project / "dlsched", quiet=2)
+        for folder in (project / "dlsched", project.with_name("packages")):
+            compileall.compile_dir(folder, quiet=2)
         if first:
             kept = {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": ""}
             subprocess.run(

@@ -46,7 +46,6 @@ def test_everything_that_is_read_has_a_value(docker_client: docker.APIClient, ma
         assert (reader.read().cpu_pressure_ratio or 0) <= 1
 
 
-@pytest.mark.gate
 def test_1024_shares_are_less_than_none_and_what_is_given_back_is_the_latter(
     docker_client: docker.APIClient, agent: Agent, make: Make
 ) -> None:
