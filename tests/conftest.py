@@ -24,7 +24,9 @@ from tests.lanes import (
     COLLECTED,
     GATE_MAX,
     LANES,
+    NEEDING,
     UNIT,
+    is_in_gate,
     lane_of,
     lanes_named,
     may_have,
@@ -60,7 +62,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--lane", default="", metavar="LANES", help=f"only these, by comma: {', '.join(LANES)}"
     )
-    parser.addoption("--gate", action="store_true", help="only cases marked `gate`")
+    parser.addoption("--gate", action="store_true", help="only what runs before each landing")
 
 
 def pytest_report_header() -> str:
@@ -72,8 +74,8 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     """Pass over a test file that has nothing of what is asked for."""
     if not collection_path.match("test_*.py"):
         return None
-    lanes = {"gate"} if config.getoption("--gate") else lanes_named(config.getoption("--lane"))
-    return not may_have(collection_path, lanes) or None
+    lanes = lanes_named(config.getoption("--lane"))
+    return not may_have(collection_path, lanes, config.getoption("--gate")) or None
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -81,9 +83,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Take the lanes asked for, long ones first, and leave out what needs an engine where none
     answers."""
     if config.getoption("--gate"):
-        _take(config, items, lambda item: item.get_closest_marker("gate") is not None)
-        if len(items) > GATE_MAX:
-            raise pytest.UsageError(f"{len(items)} cases are marked `gate`, at most {GATE_MAX}")
+        _take(config, items, is_in_gate)
+        if (marked := sum(lane_of(item) in NEEDING for item in items)) > GATE_MAX:
+            raise pytest.UsageError(f"{marked} cases are marked `gate`, at most {GATE_MAX}")
     config.stash[COLLECTED] = Counter(map(lane_of, items))
     if lanes := lanes_named(config.getoption("--lane")):
         _take(config, items, lambda item: lane_of(item) in lanes)

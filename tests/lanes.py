@@ -2,15 +2,18 @@
 
 A lane is a marker; a case with none of them is a unit test. The rule does not know folders, so a
 test file can move without a word about it here. What a lane is for is said in pyproject.toml.
+Of a lane that needs no engine the gate has all cases but those marked `long`, of the others only
+those marked `gate`.
 """
 
 from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -25,11 +28,13 @@ STARTS = frozenset(
     {"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.spawn", "os.system"}
 )
 
+NEEDING = frozenset({"v2host", "stacks", "browser", "slow", "e2e", "engine"})
+"""Lanes whose cases need an engine, a browser, or what takes minutes."""
 GATE_MAX = 80
 """Cases that need an engine or a browser and run before each landing."""
 
 COLLECTED = pytest.StashKey[Counter[str]]()
-"""How many cases of each lane there are, those left out by --lane too."""
+"""How many cases of each lane should run, here or in another part: those left out by --lane too."""
 
 _started: list[str] = []
 
@@ -42,6 +47,21 @@ def lane_of(item: pytest.Item) -> str:
     return named or UNIT
 
 
+def is_in_gate(item: pytest.Item) -> bool:
+    """Whether a case runs before each landing."""
+    if lane_of(item) in NEEDING:
+        return item.get_closest_marker("gate") is not None
+    return item.get_closest_marker("long") is None
+
+
+def but_the_first_long(values: Iterable[Any], *, spread: bool = False) -> list[Any]:
+    """Parameters of cases of which the gate has the first only; `spread`: each is for several
+    names."""
+    first, *others = values
+    rows = others if spread else [(one,) for one in others]
+    return [first, *(pytest.param(*row, marks=pytest.mark.long) for row in rows)]
+
+
 def lanes_named(text: str) -> set[str]:
     """The lanes of a comma-separated list. Raises UsageError for a name that is no lane."""
     named = set(filter(None, text.split(",")))
@@ -50,14 +70,17 @@ def lanes_named(text: str) -> set[str]:
     return named
 
 
-def may_have(path: Path, lanes: set[str]) -> bool:
-    """Whether a test file can have cases of these lanes: one without a lane's marker has none.
+def may_have(path: Path, lanes: set[str], gate: bool = False) -> bool:
+    """Whether a test file can have cases of these lanes, or those of the gate: one without a lane's
+    marker has none.
 
     Reading is much cheaper than importing, and every worker imports what it collects. Where the
     unit lane is asked for no file is passed over, so that whoever counts it counts all.
     """
     if not lanes or UNIT in lanes:
         return True
+    if gate and lanes <= NEEDING:
+        lanes = {"gate"}
     text = path.read_text(encoding="utf-8")
     starts = "process" in lanes and "nvml" in text  # the folder of STARTING's fixtures
     return starts or any(f"mark.{lane}" in text for lane in lanes)

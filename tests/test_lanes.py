@@ -46,6 +46,16 @@ def test_may_read_the_clock(clock):
 @pytest.mark.engine
 def test_of_two_lanes():
     pass
+
+@pytest.mark.long
+@pytest.mark.timed
+def test_of_everything():
+    pass
+
+@pytest.mark.gate
+@pytest.mark.slow
+def test_of_the_gate():
+    pass
 """
 
 pytestmark = pytest.mark.process
@@ -75,12 +85,18 @@ def test_a_unit_case_that_is_not_pure_fails(tmp_path: Path) -> None:
 
 
 def test_a_case_that_is_marked_timed_may_do_so(tmp_path: Path) -> None:
-    assert "1 passed, 6 deselected" in outcome(tmp_path, "--lane=timed")
+    assert "2 passed, 7 deselected" in outcome(tmp_path, "--lane=timed")
+
+
+def test_the_gate_leaves_out_what_is_long_and_takes_what_is_marked(tmp_path: Path) -> None:
+    told = outcome(tmp_path, "--gate", "--lane=timed,slow")
+    assert re.findall(r"::(\w+) PASSED", told) == ["test_may_read_the_clock", "test_of_the_gate"]
+    assert "2 passed, 7 deselected" in told
 
 
 def test_the_strongest_marker_names_the_lane(tmp_path: Path) -> None:
     assert "test_of_two_lanes SKIPPED" in outcome(tmp_path, "--lane=slow")
-    assert "7 deselected / 0 selected" in outcome(tmp_path, "--lane=engine")
+    assert "9 deselected / 0 selected" in outcome(tmp_path, "--lane=engine")
     assert "LEFT OUT: 1 engine tests: none here" in outcome(tmp_path, "--lane=slow", "-n1")
 
 

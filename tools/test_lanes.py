@@ -2,9 +2,9 @@
 
     python -m tools.test_lanes [--all | --only PART] [--account FOLDER] [-- PYTEST...]
 
-tests/lanes.py assigns cases to lanes. The gate has all cases that need neither an engine nor a
-browser, and of the others those marked `gate`. All parts end with this process, and its exit code
-is 0 only if every collected case ran in some part and none failed. No case is run twice.
+tests/lanes.py assigns cases to lanes, and says which belong to the gate. All parts end with this
+process, and its exit code is 0 only if every collected case ran in some part and none failed. No
+case is run twice.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import FrameType
 from typing import Any, Optional
@@ -46,7 +46,7 @@ class Part:
     lanes: tuple[str, ...]
     workers: int
     only_gate: bool = False
-    """Whether only cases marked `gate` belong to it."""
+    """Whether only cases of the gate belong to it."""
 
 
 PURE = Part("pure", ("unit",), 2)
@@ -61,7 +61,7 @@ BROWSER = Part("browser", ("browser",), 0)
 # One after the other: they share environments of packages.
 STACKS = Part("stacks", ("stacks",), 0)
 
-IN_GATE = ((PURE,), (TIMED, GATE))
+IN_GATE = ((replace(PURE, only_gate=True),), (replace(TIMED, only_gate=True), GATE))
 """Parts beside each other, one group after the other."""
 ALL = tuple((part,) for part in (PURE, TIMED, ENGINES, SLOW, BROWSER, STACKS))
 
@@ -101,9 +101,6 @@ class Tally:
     phases: list[Phase] = field(default_factory=list)
     cases: dict[str, dict[str, Any]] = field(default_factory=dict)
     collected: dict[str, int] = field(default_factory=dict)
-    """Cases that should run, by lane."""
-    gated: frozenset[str] = frozenset()
-    """Lanes of which only cases marked `gate` should run."""
     codes: list[int] = field(default_factory=list)
     """Exit codes of parts that ended otherwise than by their cases' outcomes."""
 
@@ -229,9 +226,7 @@ class Runner:
             tally.codes.append(code)
         tally.cases |= account["cases"]
         for lane, count in account["collected"].items():
-            # Other parts count the cases that are not marked, too.
-            if one.part.only_gate or lane not in tally.gated:
-                tally.collected[lane] = max(count, tally.collected.get(lane, 0))
+            tally.collected[lane] = max(count, tally.collected.get(lane, 0))
 
 
 def show(name: str, process: subprocess.Popen[str]) -> None:
@@ -300,9 +295,7 @@ def lost(tally: Tally, lanes: Iterable[str]) -> list[str]:
 def run_all(parts: Sequence[Sequence[Part]], folder: Path, more: Sequence[str]) -> int:
     """Run the phases one after the other, and print the table; returns the exit code."""
     folder.mkdir(parents=True, exist_ok=True)
-    all_parts = [part for phase in parts for part in phase]
-    gated = frozenset(lane for part in all_parts if part.only_gate for lane in part.lanes)
-    runner, tally = Runner(folder, more, os.environ), Tally(gated=gated)
+    runner, tally = Runner(folder, more, os.environ), Tally()
     signals = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     before = [(number, signal.signal(number, runner.pass_on)) for number in signals]
     try:
@@ -333,7 +326,7 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tools.test_lanes", description=main.__doc__)
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--all", action="store_true", help="everything, one part after the other")
-    parts = {part.name: part for group in (*ALL, *IN_GATE) for part in group}
+    parts = {part.name: part for group in (*IN_GATE, *ALL) for part in group}
     which.add_argument("--only", choices=parts, help="that part alone")
     parser.add_argument("--account", type=Path, default=ACCOUNTS, help="folder of what cases took")
     parser.add_argument("more", nargs="*", help="further arguments of pytest")

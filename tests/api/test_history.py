@@ -322,6 +322,7 @@ def test_reading_that_takes_too_long_is_given_up(
     assert held.cancelled
 
 
+@pytest.mark.long
 def test_a_server_that_stops_ends_the_reading(
     source: FakeSource, server: ApiServer, daemon: Daemon
 ) -> None:

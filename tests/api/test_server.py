@@ -197,6 +197,7 @@ def test_an_answer_that_is_not_taken_is_dropped(
         server.stop()
 
 
+@pytest.mark.long
 def test_an_answer_that_is_taken_slowly_is_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -137,6 +137,7 @@ def test_a_host_that_fails_is_one_line(
     assert "ok: policy dqoes | " in done.stdout
 
 
+@pytest.mark.long
 def test_a_host_that_hangs_is_one_line(
     program: Program, answer: Answer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -17,6 +17,7 @@ from dlsched.simulation.node.workloads import ServiceLoad, Shift, SimulatedJob, 
 from dlsched.simulation.run import simulate
 from dlsched.store.journal.writer import Journal
 from tests.cli.conftest import Program
+from tests.lanes import but_the_first_long
 
 pytestmark = pytest.mark.timed
 
@@ -79,6 +80,7 @@ def test_a_narrow_terminal_has_the_reasons_below(program: Program, journal: Path
     assert any(line.startswith("far: out of reach: with all that it can use") for line in lines)
 
 
+@pytest.mark.long
 def test_since_counts_from_the_last_recorded_cycle(program: Program, journal: Path) -> None:
     whole, late = parsed(program), parsed(program, "--since", "4m")
     # The load of the first half, three times that of the second, is not in the last four minutes.
@@ -133,7 +135,9 @@ def test_without_a_journal_one_line_says_where_it_was_expected(
     assert result.stderr == f"error: {folders / 'state'} holds no journal.db or dry-run.db\n"
 
 
-@pytest.mark.parametrize("command", ["recommend", "report", "usage", "trace record"])
+@pytest.mark.parametrize(
+    "command", but_the_first_long(["recommend", "report", "usage", "trace record"])
+)
 def test_the_journal_of_a_dry_run_is_read_where_there_is_no_other(
     program: Program, journal: Path, command: str
 ) -> None:

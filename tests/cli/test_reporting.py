@@ -287,6 +287,7 @@ def test_a_page_of_no_jobs_and_of_many(tmp_path: Path) -> None:
     assert len(text) < 2_000_000
 
 
+@pytest.mark.long
 @pytest.mark.process
 def test_the_process_reads_a_journal_that_is_being_written(folders: Path) -> None:
     path = folders / "state" / "journal.db"

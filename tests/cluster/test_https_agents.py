@@ -141,6 +141,7 @@ def test_a_node_that_hangs_delays_no_other_and_no_caller(
         until(lambda: agents.report("node-1", {}) is not None)
 
 
+@pytest.mark.long
 def test_a_node_that_hangs_is_a_problem_until_it_answers(
     own: Mapping[str, Certificates],
     manager: Certificates,

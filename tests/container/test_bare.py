@@ -78,7 +78,6 @@ def socket_of(docker_host: str) -> str:
     return f"{docker_host.removeprefix('unix://')}:{SOCKET}"
 
 
-@pytest.mark.gate
 def test_root_without_an_engine(run: Run) -> None:
     assert run("run") == Ran(3, [NO_ENGINE])
 
@@ -116,7 +115,6 @@ def test_root_in_a_read_only_container_is_not_told_to_be_root(run: Run, docker_h
     ]
 
 
-@pytest.mark.gate
 def test_without_settings_and_watch_folder_it_runs_and_says_so(run: Run, docker_host: str) -> None:
     ran = run("run", until="`dlsched probe` shows", binds=[socket_of(docker_host)])
     assert ran.code == 0

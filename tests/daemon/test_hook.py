@@ -248,6 +248,7 @@ def test_the_agents_end_kills_it(hooks: Make, place: Path) -> None:
     assert (run.delivered.name, run.status) == ("lenet", "aborted")
 
 
+@pytest.mark.long
 @needs_root
 @pytest.mark.parametrize("writer", ["yes", "yes & exec true"])
 def test_a_flood_of_output_neither_holds_it_up_nor_fills_the_log(

@@ -245,6 +245,7 @@ def test_it_is_tried_no_lower_than_its_floor() -> None:
     assert job.known.least.cores / STEP_DOWN < 0.1
 
 
+@pytest.mark.long
 def test_more_is_tried_now_and_then_and_forgiven_when_it_answers() -> None:
     job = Job(useful_cores=0.5)
     job.run(0, 150)

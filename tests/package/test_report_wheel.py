@@ -57,6 +57,7 @@ def python(wheel: Path) -> Path:
     return interpreter
 
 
+@pytest.mark.long
 def test_it_packs_what_dlsched_gives_to_its_own_jobs(wheel: Path) -> None:
     given = allotment._reporter_files()
     with zipfile.ZipFile(wheel) as archive:
@@ -77,6 +78,7 @@ def test_it_packs_what_dlsched_gives_to_its_own_jobs(wheel: Path) -> None:
     assert any(name.endswith("licenses/LICENSE") for name in packed)
 
 
+@pytest.mark.long
 def test_what_a_program_reports_is_what_dlsched_reads(python: Path, tmp_path: Path) -> None:
     out = tmp_path / "proc" / str(PID) / "root" / "tmp"
     out.mkdir(parents=True)

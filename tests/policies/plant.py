@@ -8,13 +8,18 @@ from __future__ import annotations
 
 import math
 import random
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from dlsched.estimate.sketch import from_latencies
+from dlsched.model.facts import LatencySketch
 from dlsched.model.spec import Bounds, ContainerSpec, JobSpec, LatencyTarget, Limits
 from dlsched.model.state import JobState, JobView, NodeView, Progress, Snapshot, Usage
 from dlsched.policies.fair_share import Claim, water_fill
 from dlsched.policies.protocol import Policy
+from dlsched.report.buckets import bucket_index
 
 WINDOW_S = 30.0
 CAPACITY_CORES = 2.0
@@ -73,6 +78,23 @@ def snapshot(
     return Snapshot(0, now_s, node, jobs, WINDOW_S, wakes)
 
 
+class Answer(NamedTuple):
+    """An answered request; its bucket is kept, since it is counted in each of 30 views."""
+
+    begun_s: float
+    end_s: float
+    bucket: int
+
+
+def sketch_of(answers: Sequence[Answer]) -> LatencySketch:
+    """The sketch of their latencies."""
+    return LatencySketch(
+        count=len(answers),
+        sum_s=math.fsum([one.end_s - one.begun_s for one in answers]),
+        buckets=tuple(sorted(Counter([one.bucket for one in answers]).items())),
+    )
+
+
 @dataclass
 class Service:
     """One container: `overhead_s` waiting and `work_core_s` computing a request."""
@@ -94,7 +116,7 @@ class Service:
     wait_left: float = 0.0
     next_arrival_s: float = 0.0
     queue: list[float] = field(default_factory=list)
-    answered: list[tuple[float, float]] = field(default_factory=list)
+    answered: list[Answer] = field(default_factory=list)
     used: list[tuple[float, float]] = field(default_factory=list)
 
     def true_latency_s(self) -> float:
@@ -126,7 +148,8 @@ class Service:
             used += worked_s * self.rate
             now_s += worked_s
             if self.wait_left <= 0 and self.work_left <= 1e-12:
-                self.answered.append((self.begun_s, now_s))
+                bucket = bucket_index(now_s - self.begun_s)
+                self.answered.append(Answer(self.begun_s, now_s, bucket))
                 self.begun_s = None
         self.used.append((until_s, used / (until_s - start_s)))
 
@@ -148,12 +171,12 @@ class Service:
     def view(self, now_s: float) -> JobView:
         """What the agent would know now."""
         since_s = max(self.changed_at_s, now_s - WINDOW_S)
-        self.answered = [one for one in self.answered if one[1] > now_s - WINDOW_S]
+        self.answered = [one for one in self.answered if one.end_s > now_s - WINDOW_S]
         self.used = [one for one in self.used if one[0] > now_s - WINDOW_S]
-        fresh = [end - begun for begun, end in self.answered if begun >= since_s]
+        fresh = [one for one in self.answered if one.begun_s >= since_s]
         used = [cores for end, cores in self.used if end > since_s]
         last = self.used[-1][1] if self.used else 0.0
-        view = job(self.name, self.target_s, fresh, cores=self.cap, changed_at_s=self.changed_at_s)
+        view = job(self.name, self.target_s, cores=self.cap, changed_at_s=self.changed_at_s)
         return replace(
             view,
             usage=Usage(
@@ -162,8 +185,8 @@ class Service:
                 throttled_ratio=float(last > 0 and self.held_back()),
             ),
             progress=Progress(
-                window=view.progress.window,
-                recent=from_latencies([end - begun for begun, end in self.answered]),
+                window=sketch_of(fresh),
+                recent=sketch_of(self.answered),
                 in_flight=self.in_flight(now_s),
                 oldest_s=0.0 if self.begun_s is None else now_s - self.begun_s,
             ),

@@ -52,6 +52,7 @@ def on_usr1() -> Iterator[list[SystemClock]]:
     signal.signal(signal.SIGUSR1, before)
 
 
+@pytest.mark.long
 def test_a_signal_handler_may_wake_whatever_it_interrupts(on_usr1: list[SystemClock]) -> None:
     clock = SystemClock()
     on_usr1.append(clock)

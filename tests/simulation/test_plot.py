@@ -26,6 +26,7 @@ def texts(trace: Trace, policies: list[str], folder: Path) -> set[str]:
     return set(re.findall(r"<!-- (.*?) -->", file.read_text()))
 
 
+@pytest.mark.long
 def test_a_mixed_day_has_its_trainings_by_job_and_its_services(tmp_path: Path) -> None:
     found = texts(generate(SMALL), ["fair"], tmp_path)
     assert {"time to the first tier", "time to the second tier", "time to the end"} <= found
@@ -34,6 +35,7 @@ def test_a_mixed_day_has_its_trainings_by_job_and_its_services(tmp_path: Path) -
     assert any(text.startswith("mixed-random-4: 4 jobs on 4 cores") for text in found)
 
 
+@pytest.mark.long
 def test_of_many_trainings_the_part_that_got_there_is_drawn(tmp_path: Path) -> None:
     recipe = Recipe(jobs=26, duration_s=40.0, cores=8.0, kind="training", seed=2)
     found = texts(generate(recipe), ["fair"], tmp_path)

@@ -25,6 +25,7 @@ from dlsched.store.journal.reader import JournalReader
 from dlsched.store.journal.writer import Journal
 from dlsched.store.memory import memory_text
 from tests.doubles import decide, snapshot, view
+from tests.lanes import but_the_first_long
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "traces"
 STEADY = GuardOptions(dead_band_ratio=0.05, cooldown_s=20.0)
@@ -56,11 +57,14 @@ def record(tmp_path: Path) -> Record:
 
 @pytest.mark.parametrize(
     ("policy", "guards"),
-    [
-        *((policy, GuardOptions()) for policy in known()),
-        ("fair", STEADY),
-        ("tradl?interval_s=3&least_ratio=0.2", STEADY),
-    ],
+    but_the_first_long(
+        [
+            *((policy, GuardOptions()) for policy in known()),
+            ("fair", STEADY),
+            ("tradl?interval_s=3&least_ratio=0.2", STEADY),
+        ],
+        spread=True,
+    ),
 )
 @pytest.mark.timed
 def test_a_replay_of_the_policy_that_decided_agrees_exactly(
@@ -89,6 +93,7 @@ def test_a_replay_of_the_policy_that_decided_agrees_exactly(
     assert len(again.jobs) >= 6
 
 
+@pytest.mark.long
 @pytest.mark.timed
 def test_other_guards_or_parameters_do_not_agree(record: Record) -> None:
     path = record(named("tradl"), GuardOptions())

@@ -48,6 +48,7 @@ def test_a_goal_not_reached_counts_with_the_time_that_it_had() -> None:
     assert "makespan_s" not in metrics
 
 
+@pytest.mark.long
 def test_rows_divide_by_plain_docker_of_the_same_seed() -> None:
     trace = example("three-jobs")
     runs = compare(trace, ["fair"], [1, 2])

@@ -55,6 +55,7 @@ def test_packages_are_those_of_the_image_and_not_of_the_host(
     assert fill_packages(requirements, "arm64") == filled
 
 
+@pytest.mark.long
 @pytest.mark.process
 def test_what_an_image_does_without_is_removed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -149,22 +149,29 @@ def test_pure(): pass
 
 @pytest.mark.process
 @pytest.mark.parametrize(("only_gate", "code"), [(True, 0), (False, test_lanes.CHECK_FAILED)])
-def test_cases_outside_the_gate_are_lost_only_where_they_should_run(
+def test_a_case_outside_the_gate_is_lost_only_where_it_should_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, only_gate: bool, code: int
 ) -> None:
     (tmp_path / "test_one.py").write_text(MARKED, encoding="utf-8")
     command_of = test_lanes.command_of
 
     def command(part: Part, account: Path, more: object) -> list[str]:
-        words = ["-p", "tests.conftest", f"--rootdir={tmp_path}", "-c", str(ROOT / "pyproject.toml")]
+        words = [
+            "-p",
+            "tests.conftest",
+            f"--rootdir={tmp_path}",
+            "-c",
+            str(ROOT / "pyproject.toml"),
+        ]
         taken = "gate or not slow"
         return command_of(part, account, [*words, "-m", taken, str(tmp_path / "test_one.py")])
 
     monkeypatch.setattr(test_lanes, "command_of", command)
-    parts = [Part("pure", ("unit",), 0), Part("marked", ("slow",), 0, only_gate)]
+    parts = [Part(lane, (lane,), 0, only_gate) for lane in ("unit", "slow")]
     assert test_lanes.run_all([parts], tmp_path / "accounts", []) == code
 
 
+@pytest.mark.long
 @pytest.mark.process
 def test_an_end_without_an_account_is_a_failure(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -28,6 +28,7 @@ def shell(name: str, text: str, limit_s: float = LONG_S) -> Part:
     return Part(name, ("a",), limit_s, ("sh", "-c", text))
 
 
+@pytest.mark.long
 def test_bad_parts_cost_nothing_but_their_own_figures(tmp_path: Path) -> None:
     parts = [
         shell("killed", f"{WELL}; kill -9 $$"),
@@ -127,6 +128,7 @@ sys.meta_path[:] = [Bare]
 """
 
 
+@pytest.mark.long
 def test_on_a_bare_machine_each_part_says_what_is_missing(tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text(ONLY)
     output = tmp_path / "r.json"

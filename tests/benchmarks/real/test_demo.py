@@ -88,6 +88,7 @@ def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Session
     one.close()
 
 
+@pytest.mark.long
 @pytest.mark.process
 def test_it_ends_with_three_lines_of_the_report_and_the_path_of_its_page(
     session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -17,6 +17,7 @@ from benchmarks.robustness.fuzzing.trial import (
     tried,
 )
 from tests.benchmarks.robustness import hostile_readers
+from tests.lanes import but_the_first_long
 
 INPUTS = 500
 SEED = 2
@@ -35,7 +36,7 @@ def whats(tally: fuzz.Tally) -> list[str]:
 
 
 @pytest.mark.timed
-@pytest.mark.parametrize("name", fuzz.TARGETS)
+@pytest.mark.parametrize("name", but_the_first_long(fuzz.TARGETS))
 def test_a_first_handful_of_inputs_breaks_no_promise(name: str) -> None:
     target = fuzz.load(fuzz.TARGETS[name])
     told = list(fuzz.work(target, SEED, 0, INPUTS))
@@ -101,6 +102,7 @@ def test_a_process_that_dies_is_found_with_its_input_and_replaced() -> None:
     assert tally.rss_last_bytes > 0, "a later process came to the end"
 
 
+@pytest.mark.long
 @pytest.mark.process
 def test_a_process_that_waits_for_ever_is_found() -> None:
     tally = fuzzed("hangs", 400, silent_s=3.0)
@@ -108,6 +110,7 @@ def test_a_process_that_waits_for_ever_is_found() -> None:
     assert any("hung" in finding.what and b"A" in finding.data for finding in tally.findings)
 
 
+@pytest.mark.long
 @pytest.mark.process
 def test_a_reader_that_thinks_for_ever_is_stopped_and_found() -> None:
     tally = fuzzed("spins", 400)

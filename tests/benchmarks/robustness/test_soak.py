@@ -28,6 +28,7 @@ def test_days_follow_each_other_each_with_jobs_of_its_own():
     assert trace.duration_s == 2 * 86_400
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_simulated_day_leaves_nothing_behind():
     samples, facts = soak_simulated.run(1, lambda _: None, jobs_a_day=12)

@@ -58,6 +58,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.long
 @pytest.mark.process
 def test_a_worker_ends_with_a_parent_that_was_killed(tmp_path):
     file = tmp_path / "parent.py"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from benchmarks.simulated import cfs_periods
 from benchmarks.simulated.harm_worlds import CORES, drawn
 from benchmarks.simulated.no_harm import Row, headline, row_of, table_of
@@ -27,6 +29,7 @@ def test_a_seed_draws_one_world_that_uses_what_it_says() -> None:
         assert used <= world.use_ratio * CORES * 1.001
 
 
+@pytest.mark.long
 def test_a_world_is_played_alike_twice() -> None:
     assert row_of(drawn(3)) == row_of(drawn(3))
 

@@ -101,6 +101,7 @@ def test_the_headline_tells_how_many_miss_of_how_many() -> None:
     assert second.startswith("`adaptive` (band): 2 of 10")
 
 
+@pytest.mark.long
 def test_adaptive_keeps_targets_beside_trainings_on_a_small_node(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

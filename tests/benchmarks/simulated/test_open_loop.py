@@ -38,6 +38,7 @@ def test_services_use_the_part_of_the_node_that_is_asked_for() -> None:
             assert used == pytest.approx(scenario.use_ratio * CORES, rel=0.02), scenario
 
 
+@pytest.mark.long
 def test_above_capacity_the_default_policy_chooses_whom_it_can_serve(full: list[Measured]) -> None:
     plain, own, best = (row.met_jobs for row in full)
     assert plain < 0.5 * best
@@ -45,6 +46,7 @@ def test_above_capacity_the_default_policy_chooses_whom_it_can_serve(full: list[
     assert full[1].worse_jobs == 0
 
 
+@pytest.mark.long
 def test_a_bench_says_how_far_each_figure_is(full: list[Measured]) -> None:
     assert set(tables_of(full)) >= {"Services not slower than their targets", "Updates a minute"}
     (line,) = [one for one in headlines_of(full) if one.startswith("Above capacity")]
@@ -88,6 +90,7 @@ def test_within_the_band_is_judged_over_many_requests(monkeypatch: pytest.Monkey
     assert open_loop.satisfied_jobs(trace, played) == 0.5
 
 
+@pytest.mark.long
 def test_band_is_compared_to_dqoes_on_open_loops() -> None:
     rows = compare(Scenario("poisson", 0.3), 3, 7, ("none", "adaptive?mode=band", "dqoes"))
     rows = [replace(one, satisfied_jobs=2.0 if "band" in one.policy else 1.7) for one in rows]

@@ -41,6 +41,7 @@ def kept(policy: str) -> Kept:
     )  # fmt: skip
 
 
+@pytest.mark.long
 def test_a_record_of_a_simulation_gives_the_simulation_again():
     pairs, _ = training_pairs([kept("fair"), kept("none")])
     assert {(pair.policy, pair.variant) for pair in pairs} == {

@@ -145,6 +145,7 @@ def test_the_cursor_is_on_the_job_wherever_its_row_goes(play: Play) -> None:
     play(person, view_of(report, {"a": 1.0, "b": 2.0, "c": 3.0}))
 
 
+@pytest.mark.long
 def test_of_200_jobs_the_selected_one_is_on_the_screen(play: Play) -> None:
     report = jobs_report(*(f"job-{n:03}" for n in range(200)))
 
@@ -172,6 +173,7 @@ def test_of_200_jobs_the_selected_one_is_on_the_screen(play: Play) -> None:
     play(person, view_of(report))
 
 
+@pytest.mark.long
 def test_a_filter_shows_names_and_states_that_have_its_text(play: Play) -> None:
     async def person(pilot: Pilot[None], feed: GivenFeed) -> None:
         app = pilot.app
@@ -322,6 +324,7 @@ def test_the_whole_page_and_the_help_open_and_close(play: Play) -> None:
     play(person, view_of(example_report(), {"digits-resnet": 1.6}), size=(100, 24))
 
 
+@pytest.mark.long
 def test_n_shows_the_cluster_on_a_manager(play: Play, daemon: FakeSource) -> None:
     status = example()
     daemon.cluster_status = replace(
@@ -403,6 +406,7 @@ def reading(pilot: Pilot[None]) -> int:
     return max((int(line.split()[-1]) for line in lines if line.startswith("end of")), default=0)
 
 
+@pytest.mark.long
 def test_logs_are_the_last_lines_read_again_and_again(
     play: Play, daemon: FakeSource, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -21,6 +21,7 @@ from tests.cluster.agent.world import (
     World,
     phase,
 )
+from tests.lanes import but_the_first_long
 
 
 def test_a_disk_that_takes_nothing_follows_nothing(
@@ -156,7 +157,9 @@ WRITES = 9
 """Of a placement and a move, on both nodes together."""
 
 
-@pytest.mark.parametrize("after", [False, True], ids=["before it is written", "once it is written"])
+@pytest.mark.parametrize(
+    "after", but_the_first_long([True, False]), ids=["once it is written", "before it is written"]
+)
 @pytest.mark.parametrize("write", range(1, WRITES + 1))
 def test_an_agent_that_is_killed_at_a_write_goes_on(
     tmp_path: Path, write: int, after: bool, monkeypatch: pytest.MonkeyPatch

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from dlsched.cluster.core.following import REFUSED_S, RESERVED_S
 from dlsched.cluster.core.job_memory import BARRED_S, DesiredJob
 from dlsched.cluster.core.records import Phase, RecordState
@@ -38,6 +40,7 @@ def test_a_move_waits_until_its_target_has_the_image(world: World) -> None:
     assert (world.record.on, world.record.state) == ("b", RecordState.PLACED)
 
 
+@pytest.mark.long
 def test_a_pull_without_an_end_is_given_up(world: World) -> None:
     world.seconds(MOVABLE_S)
     world.nodes["b"].images.pull = None

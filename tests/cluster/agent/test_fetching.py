@@ -457,6 +457,7 @@ def test_a_disk_that_refuses_is_one_line(
     assert "refused (404)" in result(checkpoints, "other")
 
 
+@pytest.mark.long
 def test_a_large_archive_is_never_whole_in_memory(
     server: AgentServer,
     agent: FakeAgent,

@@ -66,6 +66,7 @@ def test_job_files_wake_and_editors_files_do_not(folder: Path, wakes: Wakes) -> 
     assert not any("swp" in reason or "note" in reason for reason in wakes.seen())
 
 
+@pytest.mark.long
 def test_a_folder_made_anew_is_watched_again(folder: Path, wakes: Wakes) -> None:
     folder.rename(folder.with_name("away"))
     folder.mkdir()

@@ -20,7 +20,7 @@ from dlsched.simulation.node.played import PlayedService
 from dlsched.simulation.node.training import Training
 from dlsched.simulation.node.workloads import ServiceLoad, Trace
 from tests.policies.adaptive.test_room import CORES, neighbours
-from tests.properties import profile
+from tests.properties import examples, profile
 
 FRESH = profile() == "nightly"
 
@@ -62,7 +62,7 @@ _BURSTY = World(
 
 
 # The same worlds each time, or many fresh ones: a harmed service is the fault of the change.
-@settings(max_examples=2000 if FRESH else 40, derandomize=not FRESH)
+@settings(max_examples=2000 if FRESH else examples(120), derandomize=not FRESH)
 @given(world=WORLDS)
 # A camera's next frame comes whenever a report is due: it seemed a closed loop of one client.
 @example(world=World(1, 0.1, ("periodic",) * 5, False, 2))

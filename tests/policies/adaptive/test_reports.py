@@ -25,8 +25,10 @@ from dlsched.simulation.node.workloads import Fault, ServiceLoad, SimulatedJob, 
 from dlsched.simulation.run import simulate
 from dlsched.simulation.scoring import RunResult
 from dlsched.simulation.trace import Recipe, generate
+from tests.lanes import but_the_first_long
 from tests.policies import plant
 from tests.policies.adaptive.test_room import CORES, neighbours
+from tests.properties import examples
 
 LINES = 40
 LOOPS = 5
@@ -67,7 +69,10 @@ def at_target(result: RunResult, mode: str) -> float:
 
 @pytest.mark.parametrize(
     ("mode", "demand", "every_s"),
-    [("band", 0.7, 5.0), ("band", 1.4, 10.0), ("slo", 1.4, 10.0), ("band", 1.4, 30.0)],
+    but_the_first_long(
+        [("band", 0.7, 5.0), ("band", 1.4, 10.0), ("slo", 1.4, 10.0), ("band", 1.4, 30.0)],
+        spread=True,
+    ),
 )
 def test_rare_reports_are_enough_for_closed_loops(mode: str, demand: float, every_s: float) -> None:
     recipe = Recipe(
@@ -86,6 +91,7 @@ def test_rare_reports_are_enough_for_closed_loops(mode: str, demand: float, ever
     assert rare >= KEPT_RATIO[every_s] * often > 0.0
 
 
+@pytest.mark.long
 def test_rare_reports_of_open_loops_bring_no_ceilings_where_they_fit() -> None:
     load_ = ServiceLoad(0.02, loop=Loop("poisson", 10.0), report_s=30.0)
     jobs = [simulated_job(f"service-{n}", LatencyTarget(0.2), load_) for n in range(4)]
@@ -195,7 +201,7 @@ def no_ceiling(decisions: list[Decision], *words: str) -> None:
     assert all(word in why for word in words), why
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(75))
 @given(mode=MODES, capacity=ROOM, ratio=TIMES)
 def test_latencies_below_the_cpu_time_of_a_request_bring_no_ceiling(
     mode: str, capacity: float, ratio: float
@@ -208,7 +214,7 @@ def test_latencies_below_the_cpu_time_of_a_request_bring_no_ceiling(
     )
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(75))
 @given(mode=MODES, capacity=ROOM, times=st.floats(2.1, 1e6))
 def test_latencies_longer_than_the_service_runs_bring_no_ceiling(
     mode: str, capacity: float, times: float
@@ -222,7 +228,7 @@ def test_latencies_longer_than_the_service_runs_bring_no_ceiling(
     )
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(75))
 @given(mode=MODES, capacity=ROOM, times=st.integers(4, 10**6))
 def test_more_requests_than_one_client_can_ask_bring_no_ceiling(
     mode: str, capacity: float, times: int
@@ -234,7 +240,7 @@ def test_more_requests_than_one_client_can_ask_bring_no_ceiling(
     )
 
 
-@settings(max_examples=10)
+@settings(max_examples=examples(30))
 @given(mode=MODES, capacity=ROOM, count=st.sampled_from([1, 100, 10**6, 10**9]))
 def test_requests_without_cpu_time_bring_no_ceiling(mode: str, capacity: float, count: int) -> None:
     sketch = LatencySketch(count, 0.01 * count)
@@ -244,7 +250,7 @@ def test_requests_without_cpu_time_bring_no_ceiling(mode: str, capacity: float, 
     )
 
 
-@settings(max_examples=10)
+@settings(max_examples=examples(30))
 @given(mode=MODES, capacity=ROOM, every_s=st.floats(121.0, 1e6))
 def test_a_report_a_day_brings_no_ceiling(mode: str, capacity: float, every_s: float) -> None:
     sketch = LatencySketch(1000, 10.0)

@@ -28,6 +28,7 @@ from dlsched.simulation.node.workloads import (
 )
 from dlsched.simulation.run import simulate
 from dlsched.simulation.scoring import PLAIN, RunResult
+from tests.properties import examples
 
 CORES = 2.0
 DURATION_S = 60.0
@@ -115,7 +116,8 @@ def test_a_closed_loop_leaves_to_a_training_what_it_does_not_need() -> None:
     assert min(found.met(loop.name) for loop in loops) > 0.9
 
 
-@settings(max_examples=25)
+@pytest.mark.long
+@settings(max_examples=examples(75))
 @example(seed=1, use_ratio=0.5625, kinds=["hopeless loop", "never reported", "silent"])
 @given(
     seed=st.integers(0, 2**32),

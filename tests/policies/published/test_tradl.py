@@ -226,6 +226,7 @@ def test_a_step_brings_it_back_and_less_than_a_step_does_not() -> None:
     assert stuck_for(0, plateau(0.53), memory, 420)[0].startswith("U")
 
 
+@pytest.mark.long
 def test_a_later_plateau_is_forgiven_for_as_long_as_the_way_so_far_took() -> None:
     _, memory = stuck_for(280, plateau(0.3))
     _, memory = stuck_for(280, plateau(0.4), memory, 390)
@@ -234,6 +235,7 @@ def test_a_later_plateau_is_forgiven_for_as_long_as_the_way_so_far_took() -> Non
     assert stuck_for(590, plateau(0.5), memory, 690)[0].startswith("F, given up")
 
 
+@pytest.mark.long
 def test_waiting_at_a_small_limit_is_not_held_against_a_job_but_hanging_is() -> None:
     assert stuck_for(1000, plateau(cores=0.4))[0].startswith("U")  # a tenth of an equal share
     assert stuck_for(310, plateau(cores=4.0, used=0.0))[0].startswith("F, given up")

@@ -229,6 +229,7 @@ def test_a_hostile_server_costs_half_a_second_and_is_said(
     assert reader.read(1.6).problem == reading.problem, "it stands until an answer comes"
 
 
+@pytest.mark.long
 def test_reading_waits_for_nothing(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scrape, "fetch", fetch)
     server.serve = silence

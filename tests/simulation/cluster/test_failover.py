@@ -14,6 +14,7 @@ from dlsched.model.spec import Checkpoint, JobSpec
 from dlsched.simulation.cluster.network import NetworkOptions, NodeFault
 from dlsched.simulation.cluster.run import ClusterOptions, SimulatedCluster
 from dlsched.simulation.node.workloads import Trace
+from tests.lanes import but_the_first_long
 from tests.simulation.cluster.test_moves import went_well
 from tests.simulation.cluster.test_undoing import Kept, long_first
 
@@ -51,7 +52,7 @@ def epochs(there: SimulatedCluster) -> list[tuple[RecordState, str, int]]:
 
 
 @pytest.mark.parametrize("kind", ["cut", "dead"])
-@pytest.mark.parametrize("for_s", [FOR_S, 205.0])
+@pytest.mark.parametrize("for_s", but_the_first_long([FOR_S, 205.0]))
 def test_it_runs_elsewhere_in_bounded_time_and_never_twice(kind: Kind, for_s: float) -> None:
     record = leased(Record("first", RecordState.PLACED, "left"), trace().jobs[0].spec)
     bound_s = CUT_S + over_s(record) + 15.0

@@ -16,6 +16,7 @@ from dlsched.simulation.cluster.run import (
     simulate_cluster,
 )
 from dlsched.simulation.node.workloads import SavedState, Trace, TrainingLoad
+from tests.lanes import but_the_first_long
 from tests.simulation.cluster.test_thin import three_jobs
 
 SCRIPTED = "tests.simulation.cluster.scripted:Scripted"
@@ -61,6 +62,7 @@ def test_a_move_costs_save_transfer_and_start_and_repeats_the_steps_since(
     assert completion_s(run, "first") == pytest.approx(asked_s + pause_s + alone_s, abs=1.5)
 
 
+@pytest.mark.long
 def test_a_checkpoint_that_comes_for_longer_than_an_arrival_may_take_is_waited_for() -> None:
     trace = three_jobs()
     carry_s = PATIENCE.arrival_s + 60.0
@@ -115,8 +117,8 @@ def test_a_job_that_was_carried_never_falls_behind_its_checkpoint() -> None:
 
 @pytest.mark.parametrize("kind", ["dead", "agent", "cut"])
 @pytest.mark.parametrize("node", ["left", "right"])
-@pytest.mark.parametrize("at_s", [60.5, 63.0, 65.2, 66.8])
-@pytest.mark.parametrize("for_s", [5.0, 300.0])
+@pytest.mark.parametrize("at_s", but_the_first_long([65.2, 60.5, 63.0, 66.8]))
+@pytest.mark.parametrize("for_s", but_the_first_long([300.0, 5.0]))
 def test_nothing_is_lost_when_a_node_fails_at_any_step(
     kind: str, node: str, at_s: float, for_s: float
 ) -> None:

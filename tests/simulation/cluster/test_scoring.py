@@ -40,6 +40,7 @@ def test_a_training_that_did_not_end_counts_with_all_its_time_and_has_no_makespa
     assert (found.slower, found.worst) == (1, "job-1")
 
 
+@pytest.mark.long
 def test_every_contender_runs_under_every_seed_beside_the_first() -> None:
     both = [Contender("spread", "none"), Contender("spread", "adaptive")]
     scores, runs = compare_clusters(three_jobs(), both, (1, 2))

@@ -35,6 +35,7 @@ def test_every_job_has_a_record_that_ends() -> None:
     assert {(one.state, one.epoch, one.exit_code) for one in records} == {(RecordState.ENDED, 1, 0)}
 
 
+@pytest.mark.long
 def test_the_nodes_own_policy_divides_each_node() -> None:
     fair = simulate_cluster(three_jobs(), "spread")
     ordered = simulate_cluster(three_jobs(), "spread", 0, ClusterOptions(policy="adaptive"))
@@ -43,6 +44,7 @@ def test_the_nodes_own_policy_divides_each_node() -> None:
     )
 
 
+@pytest.mark.long
 def test_the_same_seed_gives_the_same() -> None:
     options = ClusterOptions(policy="adaptive")
     one, other = (simulate_cluster(three_jobs(), "spread", 3, options) for _ in range(2))

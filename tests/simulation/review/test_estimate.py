@@ -45,6 +45,7 @@ def truth() -> Tally:
     return counted(busy_node(), "none", seed=2)
 
 
+@pytest.mark.long
 def test_plain_docker_is_estimated_from_a_record_under_other_limits(
     found: tuple[Estimated, Tally], truth: Tally
 ) -> None:

@@ -39,6 +39,7 @@ def changed(path: Path, change: Callable[[CycleReport], CycleReport], duration_s
     return path
 
 
+@pytest.mark.long
 def test_the_whole_record_and_a_part_of_it(journal: Path) -> None:
     with JournalReader(journal) as reader:
         whole, late = (
@@ -93,6 +94,7 @@ def test_effects_are_those_that_why_shows(journal: Path) -> None:
     assert (counts, slower) == (verdicts, expected_slower)
 
 
+@pytest.mark.long
 def test_a_range_has_a_bounded_number_of_slices(tmp_path: Path) -> None:
     """One report a quarter of an hour, for 20 days."""
     path = tmp_path / "journal.db"

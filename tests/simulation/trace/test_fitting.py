@@ -177,6 +177,7 @@ def test_what_counting_in_buckets_adds_is_no_noise() -> None:
     assert law is not None and law.noise == pytest.approx(0.0, abs=1e-3)
 
 
+@pytest.mark.long
 def test_a_load_that_comes_and_goes_all_day_is_cut_only_so_often() -> None:
     day = [
         window(10.0 * at, 0.005, 0.006, rate=40.0 if at // 7 % 2 else 10.0) for at in range(8640)

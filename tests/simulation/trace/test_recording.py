@@ -49,6 +49,7 @@ from dlsched.simulation.trace import (
 from dlsched.simulation.trace.recording import Record, trace_of
 from dlsched.store.journal.reader import JournalReader
 from dlsched.store.journal.writer import Journal
+from tests.lanes import but_the_first_long
 
 EXAMPLES = Path(__file__).parents[3] / "examples" / "traces"
 ACCURACY = AccuracyTarget("accuracy", deliver=0.5, finish=0.8)
@@ -419,7 +420,7 @@ def test_without_a_cycle_or_a_job_there_is_nothing_to_record() -> None:
 GOALS = ("tier1_s", "tier2_s", "completion_s")
 
 
-@pytest.mark.parametrize("policy", ["none", "flowcon", "dqoes"])
+@pytest.mark.parametrize("policy", but_the_first_long(["dqoes", "none", "flowcon"]))
 @pytest.mark.timed
 def test_a_recorded_day_runs_as_the_day_did(policy: str, tmp_path: Path) -> None:
     """Through a real journal: every time within 15 %, every satisfied part within 0.15."""

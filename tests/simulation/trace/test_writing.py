@@ -36,6 +36,7 @@ def test_what_has_its_default_is_left_out() -> None:
     assert "node: {cores: 4.0, memory: 64GiB}" in text
 
 
+@pytest.mark.long
 def test_a_thousand_jobs_come_back_the_same() -> None:
     trace = generate(Recipe(jobs=1000, duration_s=86_400.0, stay_s=3600.0))
     assert parse_trace(render_trace(trace), "again") == trace

@@ -73,6 +73,7 @@ def path(tmp_path: Path) -> Path:
     return written(tmp_path / "journal.db", busy_node(150.0))
 
 
+@pytest.mark.long
 def test_an_outline_is_the_report_without_the_rest(path: Path) -> None:
     with JournalReader(path) as reader:
         whole, outlines = list(reader.reports()), list(reader.outlines())

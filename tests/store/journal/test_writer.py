@@ -338,6 +338,7 @@ def test_old_frames_leave_by_age_as_whole_groups(path: Path) -> None:
     assert {event.cycle for event in told} == set(range(first, 182))
 
 
+@pytest.mark.long
 def test_a_file_past_its_bound_shrinks(path: Path) -> None:
     jobs = [job(f"job-{n}") for n in range(20)]
 

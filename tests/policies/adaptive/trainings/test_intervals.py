@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 
+import pytest
+
 from benchmarks.simulated.verdicts import judged
 
 
+@pytest.mark.long
 def test_eighty_percent_intervals_hold_about_as_often() -> None:
     held: Counter[str] = Counter()
     for family in ("power", "drop", "plateau"):

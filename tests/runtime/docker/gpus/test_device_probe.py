@@ -82,6 +82,7 @@ def test_it_ends_by_itself_where_nobody_is_left_to_kill_it(tmp_path: Path) -> No
     assert subprocess.run(command, timeout=60, check=False).returncode == -signal.SIGALRM
 
 
+@pytest.mark.long
 @pytest.mark.process
 def test_nobody_waits_for_one_that_cannot_be_killed(tmp_path: Path) -> None:
     """A frozen group of cgroup v1 stands for a driver that does not come back."""

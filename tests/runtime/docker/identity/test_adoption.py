@@ -159,6 +159,7 @@ def test_capitals_of_a_name_become_small_letters() -> None:
     assert adopted({}, name="Web_2").name == "web_2"
 
 
+@pytest.mark.long
 def test_a_million_labels_are_one_line() -> None:
     many = {f"dlsched.x{number}": "1" for number in range(1_000_000)}
     assert refused(many) == f"more than {LABELS_MAX} labels begin with dlsched."

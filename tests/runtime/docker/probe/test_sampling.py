@@ -106,6 +106,7 @@ def page(count: int, mean_s: float = 0.07, name: str = "http_request_duration_se
     ).encode()
 
 
+@pytest.mark.long
 def test_of_containers_that_never_answer_each_port_is_waited_for_once(
     pages: list[Fetch],
 ) -> None:
