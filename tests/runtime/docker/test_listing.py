@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -235,11 +234,12 @@ def test_an_event_during_a_listing_asks_for_another_one(
     listings.want("a")
     engine.states = {"a": "running"}
     engine.answers.set()
-    deadline_s = time.monotonic() + 60
-    while listings.last is None or "a" not in listings.last.containers:
-        assert time.monotonic() < deadline_s
-        time.sleep(0.005)
+
+    def listed() -> bool:
         listings.refresh()
+        return listings.last is not None and "a" in listings.last.containers
+
+    until(listed, "a listing with it", every_s=0.005)
     assert engine.listings >= 2
 
 

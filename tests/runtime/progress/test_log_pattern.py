@@ -14,6 +14,7 @@ from dlsched.runtime.progress import log_pattern
 from dlsched.runtime.progress.log_pattern import HISTORY_BYTES, LogReader
 from dlsched.runtime.progress.pattern import Pattern
 from dlsched.runtime.progress.sidecar import READ_BYTES, READ_LINES, SourceReading
+from tests.waiting import until
 
 pytestmark = pytest.mark.timed
 
@@ -60,16 +61,17 @@ def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def read_until(reader: LogReader, enough: int, now_s: float = 5.0) -> SourceReading:
     """Read until so many reports or bad lines have come."""
-    reports, bad, refused = [], 0, None
-    deadline_s = time.monotonic() + DEADLINE_S
-    while len(reports) + bad < enough:
-        assert time.monotonic() < deadline_s, (reports, bad)
-        reading = reader.read(now_s)
-        reports += reading.reports
-        bad += reading.bad_lines
-        refused = refused or reading.refused
-        time.sleep(0.002)
-    return SourceReading(tuple(reports), bad, reading.problem, refused)
+    seen: list[SourceReading] = []
+
+    def came() -> int:
+        seen.append(reader.read(now_s))
+        return sum(len(one.reports) + one.bad_lines for one in seen)
+
+    until(came, "reports", every_s=0.002, so=lambda count: count >= enough)
+    refused = next((one.refused for one in seen if one.refused), None)
+    bad = sum(one.bad_lines for one in seen)
+    reports = tuple(report for one in seen for report in one.reports)
+    return SourceReading(reports, bad, seen[-1].problem, refused)
 
 
 def test_latencies_are_counted_together(log: FakeLog) -> None:
@@ -164,17 +166,17 @@ def test_a_flood_is_read_up_to_the_bound_and_then_left(log: FakeLog) -> None:
     for _ in range(100):
         log.chunks.put(b"took 20 ms\n" * 1000)
     reader = LogReader(log, LATENCY)
-    counts, bad, refused, reads = [], 0, None, 0
-    deadline_s = time.monotonic() + DEADLINE_S
-    while bad < 3:
-        assert time.monotonic() < deadline_s
-        reading = reader.read(1.0)
-        reads += 1
-        assert log.taken <= reads + 1, "each read makes room for one of these chunks"
-        counts += [report.latency.count for report in reading.reports if report.latency]
-        bad, refused = bad + reading.bad_lines, refused or reading.refused
-        time.sleep(0.001)
-    assert set(counts) == {READ_LINES}
+    seen: list[SourceReading] = []
+
+    def bad_lines() -> int:
+        seen.append(reader.read(1.0))
+        assert log.taken <= len(seen) + 1, "each read makes room for one of these chunks"
+        return sum(one.bad_lines for one in seen)
+
+    until(bad_lines, "bad lines", every_s=0.001, so=lambda count: count >= 3)
+    sketches = [report.latency for one in seen for report in one.reports if report.latency]
+    assert {one.count for one in sketches} == {READ_LINES}
+    refused = next(one.refused for one in seen if one.refused)
     assert refused == "more than 64 KiB or 512 lines in one cycle: the rest is not read"
     reader.close()
 
@@ -229,12 +231,8 @@ def test_latencies_of_the_history_are_not_present(log: FakeLog) -> None:
 def test_a_log_that_cannot_be_read_is_said_and_tried_again(log: FakeLog) -> None:
     log.refuses = EngineUnavailable("configured logging driver does not support reading")
     reader = LogReader(log, LATENCY)
-    deadline_s = time.monotonic() + DEADLINE_S
-    while (reading := reader.read(1.0)).problem is None:
-        assert time.monotonic() < deadline_s
-    assert reading.problem == (
-        "its log cannot be read: configured logging driver does not support reading"
-    )
+    problem = until(lambda: reader.read(1.0).problem, "a problem")
+    assert problem == "its log cannot be read: configured logging driver does not support reading"
     log.refuses = None
     log.chunks.put(b"took 1 ms\n")
     assert read_until(reader, 1).problem is None
@@ -247,11 +245,12 @@ def test_a_broken_stream_is_opened_again_from_then_on(log: FakeLog) -> None:
     log.chunks.put(ConnectionResetError("broken"))
     reader = LogReader(log, LATENCY)
     read_until(reader, 1)
-    deadline_s = time.monotonic() + DEADLINE_S
-    while len(log.opened) < 2:
-        assert time.monotonic() < deadline_s
+
+    def opened_again() -> bool:
         reader.read(1.0)
-        time.sleep(0.002)
+        return len(log.opened) > 1
+
+    until(opened_again, "another reading of the log", every_s=0.002)
     assert log.opened[:2] == [True, False]
     reader.close()
 
