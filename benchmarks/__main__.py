@@ -170,13 +170,6 @@ BENCHES = {
         "no",
         "what each move of the cluster's adaptive was good for: the same run without it",
     ),
-    "cluster-scale": Bench(
-        "benchmarks.simulated.federation",
-        "simulated",
-        "20 min",
-        "no",
-        "10,000 nodes in 20 shards: queued jobs handed over, beside none and one flat queue",
-    ),
     "verdicts": Bench(
         "benchmarks.simulated.verdicts",
         "simulated",

@@ -261,7 +261,6 @@ BLOCKS: Mapping[str, Callable[[], str]] = {
     "cluster-moves": lambda: headlines("cluster-moves"),
     "cluster-real": _by("cluster-real", blocks_cluster.hosts),
     "cluster-round": lambda: headlines("cluster-round"),
-    "cluster-scale": lambda: headlines("cluster-scale"),
     "cluster-torture": _all_of("cluster-torture"),
     "fuzz": _table_of("fuzz"),
     "soak": _all_of("soak"),
