@@ -9,9 +9,10 @@ import json
 import time
 from collections.abc import Callable
 
-from benchmarks.cost.reaction import IMAGE, idle_spec
 from benchmarks.real.session import Session, wait_for
 
+IMAGE = "dlsched-examples/base:3.11"
+_SLEEPER = "command: [python, -c, 'import signal; signal.pause()']"
 _REPORTS = (
     "import os,time\n"
     "f=os.open(os.environ['DLSCHED_METRICS_FILE'],os.O_WRONLY|os.O_CREAT|os.O_APPEND)\n"
@@ -22,6 +23,14 @@ _REPORTS = (
     " os.write(f,l%(b,b+9))\n"
     " if n%2000==0: os.ftruncate(f,0)\n"
 )
+
+
+def idle_spec(name: str) -> str:
+    """A job that does nothing."""
+    return (
+        f"name: {name}\nimage: {IMAGE}\n{_SLEEPER}\nnetwork: none\n"
+        "cpus: {min: 0.01}\nstop: {grace: 1s}\n"
+    )
 
 
 def reporting_spec(name: str) -> str:

@@ -5,15 +5,12 @@ No number is written by hand. What a block means is said beside it, on the page.
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from benchmarks.kernel import idle_class
 from benchmarks.publish import blocks_adaptive, blocks_cluster, hardware, results
 
 _GOALS = (("tier1", "tier 1"), ("tier2", "tier 2"), ("jct", "completion"))
-_COUNTS = (10, 20, 40)
 
 
 def real_trainings() -> str:
@@ -81,74 +78,9 @@ def _of_optimum(row: Mapping[str, Any]) -> str:
     return ", ".join("-" if part is None else f"{part:.2f}" for part in parts)
 
 
-def simulated_trainings() -> str:
-    """Ratios to the clairvoyant and to plain Docker at every n, all jobs at once and at random."""
-    rows = _saved("simulated")["rows"]
-    parts = []
-    for scenario in ("training-burst", "training-random"):
-        mine = [row for row in rows if row["scenario"] == scenario]
-        table = []
-        for policy in dict.fromkeys(row["policy"] for row in mine):
-            own = [row for row in mine if row["policy"] == policy]
-            cells = {"policy": f"`{policy}`"}
-            for goal, words in _GOALS:
-                cells[words] = _by_count(own, f"{goal}_mean_s", "of_optimum")
-            cells["makespan"] = _by_count(own, "makespan_s", "of_optimum")
-            for goal, words in (("tier1", "tier 1"), ("jct", "completion")):
-                if policy != "none":
-                    parts_of_plain = (
-                        _by_count(own, f"{goal}_{which}_s", "of_plain")
-                        for which in ("best", "mean", "worst")
-                    )
-                    cells[f"{words} of plain: best job; mean; worst job"] = "; ".join(
-                        parts_of_plain
-                    )
-            table.append(cells)
-        seeds = len({row["seed"] for row in mine})
-        parts += [
-            (
-                f"**{scenario}**, n = 10/20/40, mean of {seeds} seeds, times as ratios of what a "
-                "clairvoyant reaches (lower is better):"
-            ),
-            _table(table),
-        ]
-    return "\n\n".join(parts)
-
-
-def simulated_services() -> str:
-    """Satisfied services as a part of the clairvoyant's, at every n."""
-    rows = _saved("simulated")["rows"]
-    mine = [row for row in rows if row["scenario"].startswith("inference")]
-    table = []
-    for policy in dict.fromkeys(row["policy"] for row in mine):
-        cells = {"policy": f"`{policy}`"}
-        for scenario in dict.fromkeys(row["scenario"] for row in mine):
-            own = [r for r in mine if (r["policy"], r["scenario"]) == (policy, scenario)]
-            load = scenario.partition("-")[2]
-            cells[f"{load}: within 10 %"] = _by_count(own, "satisfied_mean_ratio", "of_optimum")
-            cells[f"{load}: not slower"] = _by_count(own, "met_mean_ratio", "of_optimum")
-        table.append(cells)
-    return _table(table)
-
-
 def sim_vs_real() -> str:
     """How far simulated times and counts are from real ones."""
     return "\n".join(f"- {line}" for line in _saved("sim-vs-real")["headlines"])
-
-
-def simulator_cost() -> str:
-    """What simulating costs."""
-    table = [
-        {
-            "trace": row["trace"],
-            "policy": f"`{row['policy']}`",
-            "cycles": str(row["cycles"]),
-            "CPU, s": f"{row['cpu_s']:.1f}",
-            "memory, MiB": f"{row['memory_mib']:.0f}",
-        }
-        for row in _saved("simulator")["rows"]
-    ]
-    return _table(table)
 
 
 _STEPS = {
@@ -229,38 +161,24 @@ def _by(name: str, told: Callable[[Mapping[str, Any]], str]) -> Callable[[], str
 
 
 BLOCKS: Mapping[str, Callable[[], str]] = {
-    "satisfied": _all_of("satisfied"),
-    "mends": _all_of("mends"),
-    "reaction": _all_of("reaction"),
     "verdicts": lambda: headlines("verdicts"),
     "adaptive-real": _all_of("adaptive-real"),
     "adaptive-schedules": _all_of("adaptive-schedules"),
     "open-loop": lambda: headlines("open-loop"),
     "full-host": _all_of("full-host"),
     "open-changes": lambda: headlines("open-changes"),
-    "numbers": lambda: headlines("numbers"),
     "no-harm": lambda: headlines("no-harm"),
-    "cfs-periods": lambda: headlines("cfs-periods"),
     "open-loop-real": _all_of("open-loop-real"),
     "adaptive-inference": lambda: blocks_adaptive.services(_saved("adaptive-inference")),
     "adaptive-training": lambda: blocks_adaptive.trainings(_saved("adaptive-training")),
     "mixed": _all_of("mixed"),
-    "ablation": lambda: blocks_adaptive.ablation(_saved("ablation")),
     "loop": _all_of("loop"),
     "real-trainings": real_trainings,
-    "simulated-trainings": simulated_trainings,
-    "simulated-services": simulated_services,
     "sim-vs-real": sim_vs_real,
-    "simulator-cost": simulator_cost,
-    "tail": _table_of("tail"),
-    "bystander": _all_of("bystander"),
-    idle_class.NAME: _all_of(idle_class.NAME),
     "torture": torture,
     "cluster-simulated": _by("cluster-simulated", blocks_cluster.worlds),
-    "cluster-each-move": lambda: headlines("cluster-each-move"),
     "cluster-moves": lambda: headlines("cluster-moves"),
     "cluster-real": _by("cluster-real", blocks_cluster.hosts),
-    "cluster-round": lambda: headlines("cluster-round"),
     "cluster-torture": _all_of("cluster-torture"),
     "fuzz": _table_of("fuzz"),
     "soak": _all_of("soak"),
@@ -269,17 +187,6 @@ BLOCKS: Mapping[str, Callable[[], str]] = {
     "gpu-pacing": gpu_pacing,
     "gpu-move": _table_of("gpu-move"),
 }
-
-
-def _by_count(rows: Sequence[Mapping[str, Any]], metric: str, of: str) -> str:
-    """The means over the seeds, where every seed has a value: the others' alone would flatter."""
-    means = []
-    for n in _COUNTS:
-        mine = [row for row in rows if row["n"] == n]
-        values = [row[of] for row in mine if row["metric"] == metric and row[of] is not None]
-        whole = values and len(values) == len({row["seed"] for row in mine})
-        means.append(f"{statistics.fmean(values):.2f}" if whole else "-")
-    return "/".join(means)
 
 
 def _table(rows: Sequence[Mapping[str, str]]) -> str:

@@ -1,4 +1,4 @@
-"""Tables on `adaptive` in the simulator: services beside the peers, trainings, and the ablation."""
+"""Tables on `adaptive` in the simulator: services beside the peers, and trainings."""
 
 from __future__ import annotations
 
@@ -73,13 +73,6 @@ def trainings(saved: Mapping[str, Any]) -> str:
 
 def _number(value: object) -> str:
     return f"{value:.2f}" if isinstance(value, float) else "-"
-
-
-def ablation(saved: Mapping[str, Any]) -> str:
-    """The tables of the ablation as they are, each under its title."""
-    return "\n\n".join(
-        f"**{title}**\n\n{results.markdown(table)}" for title, table in saved["tables"].items()
-    )
 
 
 def _scenarios(found: Sequence[Measured]) -> list[str]:

@@ -81,11 +81,9 @@ def _trainings() -> dict[str, str]:
 
 def _own_cost() -> str:
     loop = {row["kind"]: row for row in _loop_rows()}
-    made, died = (row["median_ms"] for row in _saved("reaction")["rows"])
     idle, reporting = loop["idle"], loop["reporting"]
     return (
-        f"A job file becomes a container request {made} ms after it was dropped; a container's "
-        f"death becomes a new decision after {died} ms (medians). The daemon uses "
+        f"The daemon uses "
         f"{100 * idle['core_ratio']:.1f} % of one core with {idle['containers']} idle containers "
         f"and {100 * reporting['core_ratio']:.1f} % with {reporting['containers']} that report "
         "every second."

@@ -20,7 +20,6 @@ from benchmarks.judge.harm import worse_jobs
 from benchmarks.simulated import (
     adaptive_inference,
     adaptive_training,
-    cfs_periods,
     open_loop,
     open_worlds,
 )
@@ -39,10 +38,9 @@ OPEN = (
     Scenario("bursty", 0.5, trainings=2, idle_class=True),
     Scenario("periodic", 0.7, trainings=2, minimum_cores=0.4),
 )
-PERIODS = ((0.003, 0.0), (0.03, 0.2), (0.3, 0.2))
 """Work of a request, and the part of the target that it waits for something else."""
 JOBS = 10
-CLOSED_SEEDS, OPEN_SEED, PERIODS_SEED, TRAINING_SEED = (1, 2), 1, 101, 201
+CLOSED_SEEDS, OPEN_SEED, TRAINING_SEED = (1, 2), 1, 201
 
 Figures = Iterator[tuple[str, float]]
 
@@ -78,13 +76,6 @@ def open_loops() -> Figures:
             yield f"{kind}: trainings' CPU of plain", cores / plain.training_cores(trace.duration_s)
 
 
-def periods() -> Figures:
-    """How far the mean lies from the target under the kernel's CPU periods."""
-    for work_core_s, wait_ratio in PERIODS:
-        for row in cfs_periods.rows_of("adaptive?mode=band", work_core_s, wait_ratio, PERIODS_SEED):
-            yield "CPU periods: off the target", abs(row.of_target - 1.0)
-
-
 def trainings() -> Figures:
     """Times of trainings over those under plain Docker."""
     for scenario in adaptive_training.SCENARIOS:
@@ -96,7 +87,7 @@ def trainings() -> Figures:
 
 
 KINDS = {
-    "services": (closed_loops, open_loops, periods),
+    "services": (closed_loops, open_loops),
     "trainings": (trainings,),
 }
 

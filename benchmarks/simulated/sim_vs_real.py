@@ -249,7 +249,7 @@ def run(console: Console) -> int:
     more, said = service_pairs(kept_services.load_all())
     pairs, remarks = pairs + more, remarks + said
     if not pairs:
-        console.print("no kept journals: run the benches training or satisfied first")
+        console.print("no kept journals: run the benches training or adaptive-real first")
         return 0
     lines = verdicts(pairs)
     host = dict(kept[0].host) if kept else results.host_facts("none")

@@ -39,10 +39,6 @@ def test_every_block_can_be_made_from_the_kept_results(name: str) -> None:
 WITHOUT_HOST = {
     "adaptive-inference",
     "adaptive-training",
-    "ablation",
-    "simulated-trainings",
-    "simulated-services",
     "sim-vs-real",
-    "simulator-cost",
     "gpu-truth",
 }

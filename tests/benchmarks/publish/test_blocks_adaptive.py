@@ -30,11 +30,6 @@ def test_a_line_is_a_scenario_and_a_cell_has_every_n() -> None:
     assert "| demand 0.7 | 0.80/0.80 | 0.80 | 1.00 (1) |" in lines
 
 
-def test_the_ablation_is_told_table_by_table() -> None:
-    told = blocks_adaptive.ablation({"tables": {"A": [{"x": 0.12345}], "B": [{"y": "none"}]}})
-    assert told.startswith("**A**\n\n| x |\n| --- |\n| 0.123 |\n\n**B**")
-
-
 def test_trainings_are_told_beside_plain_docker_with_what_was_not_reached() -> None:
     table = [
         {"scenario": "s", "n": n, "policy": policy, "tier 1 of plain": 1.0 - part}

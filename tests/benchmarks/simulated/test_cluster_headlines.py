@@ -20,8 +20,6 @@ from benchmarks.simulated.cluster import (
     headlines,
     main,
 )
-from benchmarks.simulated.cluster_each_move import MoveScore
-from benchmarks.simulated.cluster_each_move import headlines as each_move
 from dlsched.simulation.cluster.clairvoyant import ClairvoyantScore
 from dlsched.simulation.cluster.scoring import ClusterScore, Contender
 
@@ -94,15 +92,3 @@ def test_saved_rows_get_the_clairvoyant_once_and_are_judged_again(
     ]
     assert all(row["makespan_ratio"] == row["makespan_s"] / 300.0 for row in added)
     assert len(saved["headlines"]) == 8 * len(ASKED)
-
-
-def test_a_bad_move_is_counted_and_told() -> None:
-    good = MoveScore("cluster-50-equal", 101, "job", 0.8, 0.98)
-    found = [good, good, good, replace(good, sum_ratio=1.02)]
-    assert each_move(found) == [
-        (
-            "cluster-50-equal: of 4 moves 1 made the sum of completions more than 1 % worse "
-            "(25%, asked 20%), 3 better; the mean of a move 0.9900, for the job itself 0.800: "
-            "not reached"
-        )
-    ]

@@ -1,4 +1,4 @@
-"""The drawn worlds of `no-harm`, its rows, and what the benches of CPU periods say of theirs."""
+"""The drawn worlds of `no-harm`, and its rows."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 
-from benchmarks.simulated import cfs_periods
 from benchmarks.simulated.harm_worlds import CORES, drawn
 from benchmarks.simulated.no_harm import Row, headline, row_of, table_of
 from dlsched.simulation.node.workloads import ServiceLoad
@@ -42,12 +41,3 @@ def test_worlds_with_and_without_room_are_told_apart() -> None:
     assert headline([WELL, full]).endswith(": reached")
     assert "1 of 2 worlds: 2 (a: 10.0 - 13.0 -)" in headline([WELL, HARM, full])
     assert headline([WELL, HARM]).endswith("not reached")
-
-
-def test_a_slow_service_under_periods_is_told() -> None:
-    row = cfs_periods.Row("adaptive?mode=band", 3.0, 0.2, 1, 0.5, 1.05)
-    assert cfs_periods.headline([row]).endswith("none): reached")
-    slow = replace(row, of_target=1.2)
-    assert cfs_periods.headline([row, slow]).endswith("not reached")
-    (line,) = cfs_periods.table_of([row, slow])
-    assert (line["within 10 %"], line["slowest"]) == ("1 of 2", 1.2)

@@ -1,1 +1,0 @@
-"""What the kernel's means are worth: CFS burst, the group's weight, the idle class."""
