@@ -9,7 +9,7 @@ import json
 import time
 from collections.abc import Callable
 
-from benchmarks.real.session import Session, wait_for
+from tools.session import Session, wait_for
 
 IMAGE = "dlsched-examples/base:3.11"
 _SLEEPER = "command: [python, -c, 'import signal; signal.pause()']"

@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from benchmarks.real.session import Session
 from dlsched.model.actions import Resize
 from dlsched.model.facts import ContainerFact, ContainerState
 from dlsched.model.spec import Limits
@@ -21,6 +20,7 @@ from dlsched.runtime.docker import DockerOptions, DockerRuntime
 from dlsched.runtime.docker.background import begin_all
 from dlsched.runtime.docker.engine import Engine
 from dlsched.runtime.docker.limits.resizes import CONCURRENT_UPDATES
+from tools.session import Session
 
 WIDTHS = (1, 2, CONCURRENT_UPDATES, 2 * CONCURRENT_UPDATES)
 _CORES = (0.2, 0.3)

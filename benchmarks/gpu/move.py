@@ -25,13 +25,13 @@ from pathlib import Path
 from rich.console import Console
 
 from benchmarks.publish import results
-from benchmarks.real.session import Session, session, wait_for
 from dlsched.model.actions import Move
 from dlsched.model.cycle import CycleReport
 from dlsched.model.decision import Decision, PolicyMemory
 from dlsched.model.state import JobState, Snapshot
 from tests.nvml.library import Stub, build
 from tests.nvml.scenario import GIB, Gpu, Scenario
+from tools.session import Session, session, wait_for
 
 NAME = "gpu-move"
 IMAGE = "dlsched-examples/training"

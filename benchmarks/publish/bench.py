@@ -26,7 +26,6 @@ from benchmarks.real import (
     training,
     training_set,
 )
-from benchmarks.real.session import session
 from benchmarks.simulated import (
     adaptive_inference,
     adaptive_training,
@@ -38,6 +37,7 @@ from benchmarks.simulated import (
     verdict_curves,
     verdicts,
 )
+from tools.session import session
 
 TABLES = results.FOLDER / "TABLES.md"
 

@@ -40,8 +40,8 @@ from benchmarks.real.demo import Screen
 from benchmarks.real.demo_set import FLOOR_CORES, DemoJob, spec_text
 from benchmarks.real.kept_services import KeptServices
 from benchmarks.real.kept_services import load_all as load_services
-from benchmarks.real.session import Session, session
 from dlsched.simulation.scoring import PLAIN
+from tools.session import Session, session
 
 NAME = "adaptive-real"
 FOLDER = KEPT / NAME

@@ -28,9 +28,9 @@ from benchmarks.publish.cluster_plot import PICTURE
 from benchmarks.real.cluster_set import SIZES_CORES, ClusterTraining, arrive, training
 from benchmarks.real.demo import Screen
 from benchmarks.real.host_runs import Seen, seeing
-from benchmarks.real.hosts import Host, cluster, until
 from tools.engine import end_with_signal
 from tools.engines import EngineNodes, swarm
+from tools.hosts import Host, cluster, until
 from tools.steps import SetupError
 
 INSTANCE = "demo-cluster"

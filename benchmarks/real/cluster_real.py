@@ -28,12 +28,12 @@ from benchmarks.publish import results
 from benchmarks.publish.results import verdict
 from benchmarks.real.cluster_set import SIZES_CORES, ClusterTraining, arrive, draw
 from benchmarks.real.host_runs import Moved, seeing
-from benchmarks.real.hosts import cluster, until
 from benchmarks.simulated.cluster import ENDS, PLAIN, line
 from dlsched.simulation.cluster.scoring import ClusterScore, Contender, Timed, scored
 from tools.cpu_time import foreign_cores, group_used_s, read_clocks
 from tools.engine import end_with_signal
 from tools.engines import EngineNodes, swarm
+from tools.hosts import cluster, until
 from tools.steps import SetupError
 
 NAME = "cluster-real"

@@ -13,8 +13,8 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from benchmarks.real.hosts import Host
 from benchmarks.real.training_set import IMAGE, MODELS, Model, command
+from tools.hosts import Host
 
 SIZES_CORES = (0.7, 0.7, 0.35)
 """What is left of two cores is for the engines, the daemons and the rest of the machine."""

@@ -29,11 +29,11 @@ from benchmarks.judge.services import (
 from benchmarks.real import kept_services
 from benchmarks.real.demo_set import DemoJob, draw, spec_text
 from benchmarks.real.kept_services import KeptServices
-from benchmarks.real.session import Session, wait_for
 from dlsched.model.actions import Resize
 from dlsched.model.facts import LatencySketch
+from tools.session import Session, wait_for
 
-FIXED = "benchmarks.real.fixed:FixedPolicy"
+FIXED = "tools.fixed_policy:FixedPolicy"
 
 SETTLED_RATIO = 0.75
 """A policy has settled once so many of the jobs (6 of 8) stay satisfied."""

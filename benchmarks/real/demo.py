@@ -31,8 +31,8 @@ from benchmarks.places import ROOT
 from benchmarks.publish import results
 from benchmarks.real import traffic
 from benchmarks.real.comparison import SETTLED_RATIO, Comparison, Plan, compare
-from benchmarks.real.session import Session, free_address, session
 from tools.engine import CGROUP_PARENT
+from tools.session import Session, free_address, session
 
 _TITLES = {"none": "plain Docker", "adaptive": "adaptive (default)"}
 

@@ -18,7 +18,7 @@ from typing import Any
 from docker.errors import APIError, DockerException
 from requests.exceptions import RequestException
 
-from benchmarks.real.hosts import Host, repeating
+from tools.hosts import Host, repeating
 
 LISTED_S = 1.0
 _EVALUATED = re.compile(r"step (\d+) \w+ ")

@@ -21,10 +21,10 @@ from typing import Any
 from benchmarks.judge.harm import SLOWER_RATIO, SLOWER_S
 from benchmarks.places import ROOT
 from benchmarks.real import strangers, training_set
-from benchmarks.real.session import Session, idle_group, wait_for
 from dlsched.model.actions import Resize
 from dlsched.runtime.docker.identity.labels import container_name
 from dlsched.simulation.scoring import PLAIN
+from tools.session import Session, idle_group, wait_for
 
 POLICIES = (PLAIN, "adaptive")
 BY_HAND = "by hand"

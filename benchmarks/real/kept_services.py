@@ -11,9 +11,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from benchmarks.places import KEPT
-from benchmarks.real.session import JOURNAL, Session
 from dlsched.model.cycle import CycleReport
 from dlsched.store.journal.reader import JournalReader
+from tools.session import JOURNAL, Session
 
 FOLDER = KEPT / "satisfied"
 

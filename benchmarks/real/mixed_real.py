@@ -21,8 +21,8 @@ from benchmarks.real import training_set
 from benchmarks.real.comparison import Plan, PolicyRun, begin, run_policy, targets_at
 from benchmarks.real.demo import Screen
 from benchmarks.real.demo_set import spec_text
-from benchmarks.real.session import Session, session, wait_for
 from dlsched.simulation.scoring import PLAIN
+from tools.session import Session, session, wait_for
 
 TITLE = "Real models and trainers on one node"
 

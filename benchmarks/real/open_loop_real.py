@@ -35,7 +35,6 @@ from benchmarks.real.http_services import (
     real_table,
     trainings_table,
 )
-from benchmarks.real.session import session
 from benchmarks.simulated.open_worlds import simulated_job
 from dlsched.control.decider import NamedPolicy
 from dlsched.model.facts import NodeFact
@@ -44,6 +43,7 @@ from dlsched.policies.registry import load as load_policy
 from dlsched.simulation.node.workloads import ServiceLoad, Trace
 from dlsched.simulation.run import simulate
 from dlsched.simulation.scoring import PLAIN
+from tools.session import session
 
 NAME = "open-loop-real"
 SETTLE_S, JUDGE_S = 25.0, 40.0

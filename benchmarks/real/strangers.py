@@ -13,7 +13,7 @@ from typing import Any
 import yaml
 
 from benchmarks.places import ROOT
-from benchmarks.real.session import STRANGER, Session
+from tools.session import STRANGER, Session
 
 _TOLD = "/run/dlsched/out/metrics.jsonl"
 

@@ -24,7 +24,7 @@ from benchmarks.real.http_services import (
     measure,
     real_table,
 )
-from benchmarks.real.session import Session
+from tools.session import Session
 
 SETTLE_S, JUDGE_S = 20.0, 60.0
 

@@ -24,10 +24,10 @@ from rich.table import Table
 from benchmarks.judge.trainings import Measured, by_job, foreign_cores, judged, rows
 from benchmarks.publish import results
 from benchmarks.real import training_run, training_set
-from benchmarks.real.session import session
 from benchmarks.real.training_run import Kept, digest_of, folder_of
 from benchmarks.real.training_set import Model, Schedule, TrainingJob
 from dlsched.simulation.scoring import PLAIN, WORSE_RATIO, Row
+from tools.session import session
 
 NAME = "training-real"
 

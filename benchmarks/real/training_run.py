@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import places
-from benchmarks.real.session import JOURNAL, Session, session, wait_for
 from benchmarks.real.training_set import Schedule, TrainingJob
 from dlsched.model.cycle import CycleReport
 from dlsched.model.state import JobState
 from dlsched.store.journal.reader import JournalReader
+from tools.session import JOURNAL, Session, session, wait_for
 
 KEPT = places.KEPT / "training"
 

@@ -9,13 +9,13 @@ import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from benchmarks.real.hosts import Host, until
 from benchmarks.robustness.cluster_table import Outcome
 from benchmarks.robustness.cluster_world import World, is_dead
 from dlsched.cluster.core.records import RecordState
 from dlsched.cluster.store import StoreError
 from dlsched.model.errors import DlschedError
 from tests.torture.points import Point
+from tools.hosts import Host, until
 
 AWAY_S = 25.0
 """How long what was cut or killed stays so: longer than Swarm takes to see it."""

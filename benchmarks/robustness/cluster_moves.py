@@ -26,12 +26,12 @@ from rich.console import Console
 
 from benchmarks.publish import results
 from benchmarks.publish.results import verdict
-from benchmarks.real.hosts import Host, repeating, training_file, until
 from dlsched.cluster.swarm.calls import SwarmCalls
 from dlsched.cluster.swarm.store import SwarmStore
 from dlsched.runtime.docker.engine import Engine
 from tools.base_image import BASE, ensure_base
 from tools.engines import EngineNodes, copy_images, swarm
+from tools.hosts import Host, repeating, training_file, until
 
 NAME = "cluster-moves"
 JOBS, SIZE_BYTES = 4, 50_000_000

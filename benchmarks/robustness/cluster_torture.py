@@ -26,7 +26,6 @@ from rich.console import Console
 
 from benchmarks.places import ROOT
 from benchmarks.publish import results
-from benchmarks.real.hosts import Host
 from benchmarks.robustness.cluster_faults import CUTS, STATES, cut, kill_leader, rotate
 from benchmarks.robustness.cluster_steps import Fault, faults
 from benchmarks.robustness.cluster_table import Outcome, headlines, lost, table
@@ -36,6 +35,7 @@ from tools.base_image import ensure_base
 from tools.engine import end_with_signal
 from tools.engine_probe import answers
 from tools.engines import EngineNodes, copy_images, swarm
+from tools.hosts import Host
 
 NAME = "cluster-torture"
 TITLE = "kill -9 at each step of a move between two hosts"

@@ -13,7 +13,6 @@ from pathlib import Path
 from docker.errors import DockerException
 from requests.exceptions import RequestException
 
-from benchmarks.real.hosts import Host, repeating
 from benchmarks.robustness.cluster_points import program
 from benchmarks.robustness.witness import TOGETHER, Witness, watched_training
 from dlsched.cluster.agent.assignments import FOLDER, Assignment
@@ -30,6 +29,7 @@ from tests.torture.points import Order, Point, give_order, withdraw_order
 from tests.torture.points import Phase as At
 from tools.base_image import BASE
 from tools.engines import EngineNodes
+from tools.hosts import Host, repeating
 from tools.private_engine import empty
 
 JOB = "training"

@@ -22,10 +22,10 @@ from docker.errors import APIError, DockerException
 from requests.exceptions import RequestException
 
 from benchmarks.judge.flatness import Sample, held
-from benchmarks.real.session import Session, session, wait_for
 from dlsched.model.errors import DlschedError
 from tools.base_image import BASE, ensure_base
 from tools.private_engine import Engine, private_engine
+from tools.session import Session, session, wait_for
 
 ACT_S = 2.0
 OWN, ADOPTED = 4, 3

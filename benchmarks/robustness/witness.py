@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from benchmarks.real.hosts import saving_job
+from tools.hosts import saving_job
 
 TOGETHER = "at the same time"
 """In each line that says that the job ran twice."""

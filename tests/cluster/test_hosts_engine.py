@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.real.hosts import DLSCHED, Host, training_file, until
 from dlsched.cluster.swarm.calls import SwarmCalls
 from dlsched.cluster.swarm.store import SwarmStore
 from dlsched.runtime.docker.engine import Engine
 from tests.tools.live import needs_dockerd
 from tools.base_image import BASE, ensure_base
 from tools.engines import EngineNodes, copy_images, swarm
+from tools.hosts import DLSCHED, Host, training_file, until
 
 pytestmark = [pytest.mark.slow, pytest.mark.engine, needs_dockerd]
 

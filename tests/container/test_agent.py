@@ -12,12 +12,12 @@ from pathlib import Path
 import docker
 import pytest
 
-from benchmarks.real.session import wait_for
 from dlsched.api.client import Daemon
 from dlsched.model.errors import DaemonUnavailable, Refused
 from tests.conftest import group_for
 from tests.systemd import held
 from tools.engine_remains import cgroup_mounts
+from tools.session import wait_for
 
 pytestmark = [pytest.mark.e2e, pytest.mark.engine, pytest.mark.timeout(900)]
 

@@ -12,7 +12,7 @@ import docker
 import pytest
 from docker.errors import APIError
 
-from benchmarks.real.session import wait_for
+from tools.session import wait_for
 
 pytestmark = [pytest.mark.e2e, pytest.mark.engine, pytest.mark.timeout(900)]
 

@@ -20,7 +20,6 @@ import pytest
 import yaml
 from docker.errors import APIError
 
-from benchmarks.real.session import wait_for
 from dlsched.cli.exits import UNREACHABLE
 from tests.conftest import group_for
 from tests.container.conftest import CONTEXT, remove_unnamed
@@ -29,6 +28,7 @@ from tools.base_image import BASE
 from tools.compose import PACKAGE, ensure_compose
 from tools.engine_remains import cgroup_mounts
 from tools.environment import ROOT
+from tools.session import wait_for
 from tools.steps import SetupError
 from tools.wheels import debian_wheels
 

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import docker
 import pytest
 
-from benchmarks.real.session import Session
 from tests.daemon.forked import session
 from tests.daemon.strangers import Strangers
+from tools.session import Session
 
 
 @pytest.fixture

@@ -19,8 +19,8 @@ from multiprocessing import forkserver
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from benchmarks.real import session as real
 from dlsched.cli import main
+from tools import session as real
 
 _FORKS = multiprocessing.get_context("forkserver")
 _FORKS.set_forkserver_preload(

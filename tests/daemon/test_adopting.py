@@ -12,11 +12,11 @@ import docker
 import pytest
 from docker.errors import APIError
 
-from benchmarks.real.session import Session, wait_for
 from tests.daemon.forked import command, session
 from tests.daemon.test_adoption import SERVE, SLEEP
 from tests.daemon.test_daemon import alarms, reaches, row, shows
 from tools.base_image import BASE
+from tools.session import Session, wait_for
 
 pytestmark = [pytest.mark.e2e, pytest.mark.engine]
 
@@ -294,7 +294,7 @@ def test_of_two_instances_the_first_has_a_container_until_its_limits_are_given_b
     def gets(cores: float) -> None:
         wait_for(lambda: host.facts(container)[3][1] == cores * 100_000, 60, f"{cores} cores")
 
-    fixed = "benchmarks.real.fixed:FixedPolicy"
+    fixed = "tools.fixed_policy:FixedPolicy"
     node.start(fixed, {"cores": f"{name}=0.2"})
     ok(node, "adopt", name, "--weight", "2")
     gets(0.2)

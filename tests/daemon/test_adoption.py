@@ -13,12 +13,12 @@ from typing import Any
 import docker
 import pytest
 
-from benchmarks.real.session import Session, wait_for
 from tests.daemon.forked import command
 from tests.daemon.strangers import Strangers
 from tests.daemon.test_daemon import alarms, reaches, row, shows
 from tools.base_image import BASE
 from tools.compose import ensure_compose
+from tools.session import Session, wait_for
 from tools.steps import SetupError
 
 pytestmark = [pytest.mark.e2e, pytest.mark.engine]

@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from benchmarks.real.session import Session, wait_for
 from dlsched.model.actions import Resize
 from dlsched.model.spec import Limits
 from tests.daemon.forked import command
+from tools.session import Session, wait_for
 
 pytestmark = [pytest.mark.e2e, pytest.mark.engine]
 
@@ -230,7 +230,7 @@ def test_sighup_takes_new_settings_and_keeps_the_old_where_they_are_wrong(node: 
 
 @pytest.mark.gate
 def test_sigterm_gives_ceilings_back_and_leaves_containers_running(node: Session):
-    node.start("benchmarks.real.fixed:FixedPolicy", {"cores": "alpha=0.2"})
+    node.start("tools.fixed_policy:FixedPolicy", {"cores": "alpha=0.2"})
     node.drop("alpha", spec("alpha"))
     reaches(node, "alpha", "running")
     wait_for(lambda: inspect(node, "alpha")["HostConfig"]["CpuQuota"] == 20_000, 30, "the limit")
@@ -289,7 +289,7 @@ def test_a_dry_run_touches_nothing(node: Session):
     node.stop()
     before = inspect(node, "alpha")["HostConfig"]
     node.drop("beta", spec("beta"))
-    node.start("benchmarks.real.fixed:FixedPolicy", {"cores": "alpha=0.2"}, dry_run=True)
+    node.start("tools.fixed_policy:FixedPolicy", {"cores": "alpha=0.2"}, dry_run=True)
     reaches(node, "alpha", "running")
     goes_on(node, 4)
     assert inspect(node, "alpha")["HostConfig"] == before
@@ -300,16 +300,14 @@ def test_a_dry_run_touches_nothing(node: Session):
 
 @pytest.mark.gate
 def test_a_shadow_is_told_beside_and_never_acts(node: Session, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setenv("DLSCHED_SHADOW", "benchmarks.real.fixed:FixedPolicy?cores=alpha=0.3")
-    node.start("benchmarks.real.fixed:FixedPolicy", {"cores": "alpha=0.2"})
+    monkeypatch.setenv("DLSCHED_SHADOW", "tools.fixed_policy:FixedPolicy?cores=alpha=0.3")
+    node.start("tools.fixed_policy:FixedPolicy", {"cores": "alpha=0.2"})
     node.drop("alpha", spec("alpha"))
     reaches(node, "alpha", "running")
     wait_for(lambda: inspect(node, "alpha")["HostConfig"]["CpuQuota"] == 20_000, 30, "the limit")
     goes_on(node, 4)
     told = " ".join(command(node, "why", "alpha").stdout.split())
-    assert (
-        "shadow benchmarks.real.fixed:FixedPolicy?cores=alpha=0.3: would give 0.300 cores" in told
-    )
+    assert "shadow tools.fixed_policy:FixedPolicy?cores=alpha=0.3: would give 0.300 cores" in told
     assert inspect(node, "alpha")["HostConfig"]["CpuQuota"] == 20_000
     node.stop()
 

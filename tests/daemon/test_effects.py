@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from benchmarks.real.session import Session, wait_for
 from tests.daemon.forked import command
 from tests.daemon.test_daemon import SERVE, reaches, row, shows, spec
+from tools.session import Session, wait_for
 
 pytestmark = [pytest.mark.e2e, pytest.mark.engine]
 

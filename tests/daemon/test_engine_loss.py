@@ -11,11 +11,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-from benchmarks.real.session import Session, wait_for
 from tests.daemon.forked import session
 from tests.daemon.test_daemon import SERVE, alarms, reaches, row, spec
 from tools.base_image import ensure_base
 from tools.private_engine import private_engine
+from tools.session import Session, wait_for
 
 pytestmark = [pytest.mark.e2e, pytest.mark.engine]
 

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from benchmarks.real.session import Session, wait_for
 from tests.daemon.forked import Forked, command
 from tests.daemon.test_daemon import reaches, spec
+from tools.session import Session, wait_for
 
 pytestmark = [pytest.mark.e2e, pytest.mark.engine]
 

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.real.session import wait_for
 from tests.daemon.forked import command
 from tests.daemon.test_daemon import SLEEP, goes_on, reaches, row
 from tests.daemon.test_gpus import A, B, Host, held, host, on, placed
 from tests.nvml.scenario import GPU_IS_LOST, Failure
+from tools.session import wait_for
 
 __all__ = ["host"]
 

@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 
-from benchmarks.real.session import Session, wait_for
 from tests.daemon.forked import command
 from tests.daemon.test_daemon import (
     SLEEP,
@@ -29,6 +28,7 @@ from tests.daemon.test_daemon import (
 from tests.inside import run_inside
 from tests.nvml.library import Stub
 from tests.nvml.scenario import GIB, GPU_IS_LOST, Failure, Gpu, Process, Scenario
+from tools.session import Session, wait_for
 
 pytestmark = [
     pytest.mark.e2e,

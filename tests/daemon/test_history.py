@@ -6,12 +6,12 @@ import json
 
 import pytest
 
-from benchmarks.real.session import Session
 from dlsched.api.history_schema import History
 from dlsched.api.reading import read
 from dlsched.api.usage_schema import UsageStatus
 from tests.daemon.forked import command
 from tests.daemon.test_daemon import goes_on, reaches, spec
+from tools.session import Session
 
 pytestmark = [pytest.mark.e2e, pytest.mark.engine]
 

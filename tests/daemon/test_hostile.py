@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from benchmarks.real.session import Session, wait_for
 from tests.daemon.test_daemon import alarms, goes_on, inspect, reaches, row, shows, spec
 from tests.inside import run_inside
+from tools.session import Session, wait_for
 
 pytestmark = [pytest.mark.e2e, pytest.mark.engine]
 

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.real.session import Session, wait_for
 from tests.daemon.forked import command, session
 from tests.daemon.test_daemon import goes_on, inspect, reaches, row, spec, waits
+from tools.session import Session, wait_for
 
 pytestmark = [
     pytest.mark.e2e,

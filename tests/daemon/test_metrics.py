@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.real.session import Session
 from tests.daemon.test_daemon import reaches, shows
 from tools.base_image import BASE
+from tools.session import Session
 
 pytestmark = [pytest.mark.e2e, pytest.mark.engine]
 

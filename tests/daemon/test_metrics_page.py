@@ -7,8 +7,8 @@ import re
 import httpx2
 import pytest
 
-from benchmarks.real.session import Session, wait_for
 from tests.daemon.test_daemon import goes_on, reaches, spec
+from tools.session import Session, wait_for
 
 pytestmark = [pytest.mark.e2e, pytest.mark.engine]
 

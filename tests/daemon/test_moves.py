@@ -14,12 +14,12 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.real.session import wait_for
 from tests.daemon.forked import command
 from tests.daemon.test_daemon import reaches, row
 from tests.daemon.test_gpus import A, B, Host, held, host, on
 from tests.nvml.scenario import GPU_IS_LOST, Failure
 from tests.runtime.docker.moves.test_moves_engine import SAVES, TRAINS
+from tools.session import wait_for
 
 __all__ = ["host"]
 

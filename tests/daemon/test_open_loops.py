@@ -5,16 +5,18 @@ Not beside a service whose target nothing can meet, and not beside a training th
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
-from benchmarks.kernel.tail import Service
-from benchmarks.real.session import Session, wait_for
+from tools.session import Session, wait_for
 
 pytestmark = [pytest.mark.e2e, pytest.mark.engine]
 
-SERVICES = (Service("fast", 2.0, 0.004, 0.006, 0.05), Service("slow", 2.0, 0.015, 0.025, 0.05))
-"""A twentieth of two cores each: requests come by chance, whether or not the last is answered."""
-HOPELESS = Service("hopeless", 2.0, 0.02, 0.02, 0.05)
+WORK_S = {"fast": (0.004, 0.006), "slow": (0.015, 0.025), "hopeless": (0.02, 0.02)}
+"""CPU time of a request, at least and at most."""
+USE_CORES = 0.1
+"""Of each: requests come by chance, whether or not the last is answered."""
 
 TRAIN = """
 import time
@@ -31,11 +33,37 @@ while True:
 """
 
 
-def spec(service: Service, target: str) -> str:
-    text = service.spec(seed=7)
-    # No bounds: only the policy could hold it back.
-    text = text.replace('"cpus": {"min": 2.0, "max": 2.0}', '"cpus": {"min": 0.01}')
-    return text.replace('{"latency": "50ms", "quantile": "p95"}', f'{{"latency": "{target}"}}')
+SERVE = """
+import random, sys, time
+from dlsched.report import latency
+every_s, low_s, high_s = map(float, sys.argv[1:])
+draw = random.Random(7)
+arrives = time.monotonic()
+while True:
+    arrives += draw.expovariate(1 / every_s)
+    time.sleep(max(0.0, arrives - time.monotonic()))
+    until = time.thread_time() + draw.uniform(low_s, high_s)
+    while time.thread_time() < until:
+        pass
+    latency.observe(time.monotonic() - arrives)
+"""
+
+
+def spec(name: str, target: str) -> str:
+    """A job file; JSON is YAML. No bounds: only the policy could hold it back."""
+    low_s, high_s = WORK_S[name]
+    every_s = (low_s + high_s) / 2 / USE_CORES
+    return json.dumps(
+        {
+            "name": name,
+            "image": "dlsched-examples/base:3.11",
+            "command": ["python", "-c", SERVE, *map(str, (every_s, low_s, high_s))],
+            "network": "none",
+            "cpus": {"min": 0.01},
+            "target": {"latency": target},
+            "stop": {"grace": "1s"},
+        }
+    )
 
 
 TRAINING = f"""
@@ -53,20 +81,18 @@ target: {{metric: accuracy, deliver: 0.9, finish: 0.95}}
 
 
 def test_open_loops_have_no_ceiling_beside_a_hopeless_one_and_a_training(node: Session) -> None:
-    for service in SERVICES:
-        node.drop(service.name, spec(service, "200ms"))
-    node.drop(HOPELESS.name, spec(HOPELESS, "1ms"))
+    for name in WORK_S:
+        node.drop(name, spec(name, "1ms" if name == "hopeless" else "200ms"))
     node.drop("training", TRAINING)
     node.start("adaptive")
     wait_for(lambda: node.running() == 4, 60, "four jobs to run")
-    names = [service.name for service in (*SERVICES, HOPELESS)]
-    wait_for(lambda: all(known(node, name) for name in names), 60, "enough requests of each")
+    wait_for(lambda: all(known(node, name) for name in WORK_S), 60, "enough requests of each")
     cycle = node.cycle()
     wait_for(lambda: node.cycle() >= cycle + 8, 60, "eight cycles more")
     node.stop()
     decided = [report.decision for report in node.reports(1) if report.decision is not None]
     assert decided
-    for name in names:
+    for name in WORK_S:
         wanted = {one.limits[name].cpu_cores for one in decided if name in one.limits}
         assert wanted == {None}, name
         container = node.engine.containers.get(f"dlsched-{node.instance}-{name}")

@@ -13,11 +13,11 @@ import docker
 import pytest
 from docker.errors import APIError
 
-from benchmarks.real.session import Session, wait_for
 from tests.daemon.forked import command
 from tests.daemon.test_daemon import reaches, row
 from tests.runtime.docker.probe.test_probe_engine import PRINTER, SERVICE, TRAINER
 from tools.base_image import BASE
+from tools.session import Session, wait_for
 
 pytestmark = [pytest.mark.e2e, pytest.mark.engine]
 

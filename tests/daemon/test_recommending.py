@@ -7,11 +7,11 @@ import json
 import pytest
 import yaml
 
-from benchmarks.real.session import Session, wait_for
 from tests.daemon.forked import command
 from tests.daemon.strangers import Strangers
 from tests.daemon.test_adoption import SERVE, SOURCE
 from tests.daemon.test_daemon import reaches
+from tools.session import Session, wait_for
 
 pytestmark = [pytest.mark.e2e, pytest.mark.engine]
 

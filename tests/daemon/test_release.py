@@ -13,10 +13,10 @@ from typing import Any
 import docker
 import pytest
 
-from benchmarks.real.session import Session, session, wait_for
 from dlsched.runtime.cgroup.group_limits import LimitFiles
 from tests.daemon.test_daemon import alarms
 from tools.base_image import BASE
+from tools.session import Session, session, wait_for
 
 pytestmark = [pytest.mark.e2e, pytest.mark.engine]
 
@@ -31,7 +31,7 @@ stop: {{grace: 1s}}
 target: {{latency: 50ms}}
 """
 THEIRS = {"dlsched.enable": "true"}
-FIXED = "benchmarks.real.fixed:FixedPolicy"
+FIXED = "tools.fixed_policy:FixedPolicy"
 
 
 class Host:

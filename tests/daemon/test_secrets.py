@@ -11,11 +11,11 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from benchmarks.real.session import Session, wait_for
 from dlsched.config.job import env_file_reader, parse_spec
 from dlsched.model.errors import SpecError
 from tests.daemon.forked import command
 from tests.daemon.test_daemon import goes_on, inspect, reaches, row, spec
+from tools.session import Session, wait_for
 
 CANARY = "canary-7d1f3e"
 STEERS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")

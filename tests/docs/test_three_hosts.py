@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.real.hosts import Host, cluster, training_file, until
 from dlsched.cluster.core.carried import unmovable_across
 from dlsched.config.job import parse_spec
 from tests.docs.test_tutorials import TUTORIALS
@@ -18,6 +17,7 @@ from tests.docs.tutorial import Typed, fits, steps
 from tests.tools.live import needs_dockerd
 from tools.base_image import BASE, ensure_base
 from tools.engines import copy_images, swarm
+from tools.hosts import Host, cluster, training_file, until
 
 JOB = "digits"
 FOLDER, FILE = "/etc/dlsched/cluster.d", f"{JOB}.yaml"

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.real.session import Session, wait_for
 from tests.daemon.conftest import node
 from tests.daemon.forked import command
 from tests.daemon.test_daemon import reaches, row
 from tests.daemon.test_gpus import Host, held, host
+from tools.session import Session, wait_for
 
 __all__ = ["host", "node"]
 

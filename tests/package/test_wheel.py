@@ -13,10 +13,10 @@ from pathlib import Path
 import docker
 import pytest
 
-from benchmarks.real.session import wait_for
 from tests.conftest import group_for
 from tests.inside import run_inside
 from tools.environment import ROOT
+from tools.session import wait_for
 from tools.wheels import debian_wheels
 
 JOB = """

@@ -9,10 +9,10 @@ from typing import Any
 import docker
 import pytest
 
-from benchmarks.real.session import Session
 from tests.daemon.forked import session
 from tools import debian
 from tools.environment import BUILD, ROOT
+from tools.session import Session
 
 CONFIG = ROOT / "config" / "prometheus"
 

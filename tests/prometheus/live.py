@@ -12,8 +12,8 @@ from typing import Any
 
 import httpx2
 
-from benchmarks.real.session import wait_for
 from tests.prometheus.conftest import CONFIG
+from tools.session import wait_for
 
 Query = Callable[[str], list[dict[str, Any]]]
 

@@ -16,7 +16,6 @@ from typing import Any
 
 import pytest
 
-from benchmarks.real.session import Session, wait_for
 from dlsched.api.metrics import METRICS
 from dlsched.api.metrics.metric import Kind, Metric
 from docs.generate.metrics import markdown
@@ -25,6 +24,7 @@ from tests.nvml.library import Stub
 from tests.nvml.scenario import GIB, Gpu, Scenario
 from tests.prometheus.live import free_port, prometheus
 from tools.environment import BUILD, ROOT
+from tools.session import Session, wait_for
 
 FILE = ROOT / "config" / "grafana" / "dlsched.json"
 

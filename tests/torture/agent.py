@@ -13,10 +13,10 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from benchmarks.real.session import Session
 from dlsched.model.errors import DaemonUnavailable, Refused
 from tests.torture.launcher import run_agent, run_release
 from tests.torture.points import Order, Point, give_order, listed, withdraw_order
+from tools.session import Session
 
 PERIOD = "100ms"
 WITHIN_S = 60.0

@@ -11,11 +11,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from benchmarks.real.session import session
 from tests.torture.acts import Act
 from tests.torture.ceilings import CAPACITY_CORES, ROUNDING_CORES
 from tests.torture.points import Phase, Point
 from tests.torture.world import Ended, LeftAlone, Runs, Wished, World
+from tools.session import session
 
 DIES_WITHIN_S = 2.5
 """Then it is looked at whether the act is over, and the point was not reached."""

@@ -13,7 +13,6 @@ from pathlib import Path
 import psutil
 import pytest
 
-from benchmarks.real.session import Session
 from tests.torture.acts import job, wish
 from tests.torture.ceilings import CAPACITY_CORES
 from tests.torture.kernel import lives
@@ -23,6 +22,7 @@ from tests.torture.world import Adopted, Ended, Runs, World
 from tests.waiting import until
 from tools.base_image import ensure_base
 from tools.private_engine import Engine, private_engine
+from tools.session import Session
 
 pytestmark = [pytest.mark.slow, pytest.mark.engine]
 

@@ -18,13 +18,13 @@ from typing import Any
 
 from docker.errors import APIError
 
-from benchmarks.real.session import Session
 from dlsched.runtime.allotment import install_reporter
 from tests.torture.agent import WITHIN_S, Agent
 from tests.torture.ceilings import Ceilings, Foreign
 from tests.torture.kernel import cpu_folder, kernel_cores, kernel_files, lives, near
 from tests.torture.unfinished import staying
 from tools.base_image import BASE
+from tools.session import Session
 
 
 @dataclass(frozen=True, slots=True)

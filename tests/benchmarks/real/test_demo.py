@@ -18,9 +18,9 @@ from benchmarks.real.comparison import Comparison, Plan, PolicyRun
 from benchmarks.real.demo import by_model, summary
 from benchmarks.real.demo_set import draw
 from benchmarks.real.kept_services import KeptServices
-from benchmarks.real.session import JOURNAL, Session, free_address
 from dlsched.config.settings import load_settings
 from tests.simulation.review.worlds import busy_node, written
+from tools.session import JOURNAL, Session, free_address
 
 PLAN = Plan(seed=1, jobs=2)
 SET = draw(1, 2)

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from benchmarks.real.session import Session, session, wait_for
 from dlsched.simulation.node.workloads import ServiceLoad, TrainingLoad
 from dlsched.simulation.trace import record
+from tools.session import Session, session, wait_for
 
 pytestmark = [pytest.mark.engine]
 

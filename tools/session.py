@@ -23,7 +23,6 @@ from typing import Any, BinaryIO, Protocol
 import docker
 import psutil
 
-from benchmarks.places import ROOT
 from dlsched.api.client import Daemon
 from dlsched.config.settings import Settings
 from dlsched.model.cycle import CycleReport
@@ -32,6 +31,7 @@ from dlsched.model.state import JobState
 from dlsched.store.journal.reader import JournalReader
 from tools.engine import CGROUP_PARENT
 from tools.engine_remains import cgroup_mounts
+from tools.environment import ROOT
 
 _CGROUP_PARENT = os.environ.get(CGROUP_PARENT) or None
 _DLSCHED = Path(sys.executable).parent / "dlsched"

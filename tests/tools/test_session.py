@@ -7,8 +7,8 @@ from pathlib import Path
 import docker
 import pytest
 
-from benchmarks.real.session import Session, session, wait_for
 from tests.daemon.test_daemon import SLEEP, reaches, spec
+from tools.session import Session, session, wait_for
 
 SPIN = "[python, -c, 'while True: pass']"
 
