@@ -33,7 +33,6 @@ from dlsched.policies.protocol import (
 
 _CPU = ""
 _FORM: Literal["per device"] = "per device"
-_BEFORE = {"cores", "gpus", "responses", "wanted"}
 _DUE_S = 1e-6
 """Tolerance for due times: rounding must not cost a cycle."""
 
@@ -70,14 +69,6 @@ def memory_kind(policy: Policy, plain: object) -> Any:
     kind: Any = policy.Memory
     wrapped = isinstance(plain, Mapping) and plain.get("form") == _FORM
     return PerDeviceMemory[kind] if wrapped else kind
-
-
-def in_present_form(plain: object) -> object:
-    """A stored memory in the present form: the last version had no `form` and no `trials`."""
-    if not isinstance(plain, Mapping) or plain.keys() != _BEFORE:
-        return plain
-    trials = {"responses": plain["responses"], "wanted": plain["wanted"]}
-    return {"cores": plain["cores"], "gpus": plain["gpus"], "trials": trials, "form": _FORM}
 
 
 def per_device(policy: Policy) -> Policy:

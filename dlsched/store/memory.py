@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from typing import TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
 from dlsched.model.decision import PolicyMemory
 from dlsched.model.errors import PolicyError
-from dlsched.policies.gpu_node import PerDevice, PerDeviceMemory, in_present_form, memory_kind
+from dlsched.policies.gpu_node import PerDevice, PerDeviceMemory, memory_kind
 from dlsched.policies.protocol import Policy
 from dlsched.store.journal.coding import json_text, plain_value
 
 MEMORY_BYTES_PER_JOB = 4096
-
-_FORMER_FIELDS = frozenset({"always_one"})
-"""Fields of memories of earlier versions, which others have replaced: those are learned again."""
 
 Kind = TypeVar("Kind")
 
@@ -67,18 +63,8 @@ def _holds(whole: object, part: object) -> bool:
     return whole == part
 
 
-def _without_former(plain: object) -> object:
-    if isinstance(plain, Mapping):
-        kept = plain.keys() - _FORMER_FIELDS
-        return {key: _without_former(value) for key, value in plain.items() if key in kept}
-    if isinstance(plain, list):
-        return [_without_former(one) for one in plain]
-    return plain
-
-
 def recalled(policy: Policy, plain: object) -> tuple[PolicyMemory | None, str | None]:
     """That policy's memory; None and the reason where it no longer loads."""
-    plain = in_present_form(_without_former(plain))
     memory, why = load_memory(plain, memory_kind(policy, plain))
     if isinstance(memory, PerDeviceMemory) and not isinstance(policy, PerDevice):
         return memory.cores.memory, why  # it no longer divides GPUs

@@ -35,8 +35,7 @@ class Change:
     gpus: str = ""
     """UUIDs of the GPUs assigned to it, comma separated; empty: none, or unchanged."""
     expected_s: float | None = None
-    """The latency that the policy expected of a `resize`; None: it expected none, a guard altered
-    its decision, or an earlier version wrote this."""
+    """Latency that the policy expected of a `resize`; None: none, or a guard changed it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -111,11 +111,10 @@ class Decoder:
         try:
             now = _decided(self._now)
             if now["decision"] is not None and "outlooks" not in now["decision"]:
-                # Journals from before outlooks were recorded.
+                # Stored once, beside it.
                 outlooks = now.get("outlooks", {})
                 now["decision"] = {**now["decision"], "outlooks": outlooks}
-            # Journals from before shadow policies lack the key.
-            if now.get("shadow") is not None:
+            if now["shadow"] is not None:
                 now["shadow"] = _decided(now["shadow"])
             snapshot = now["snapshot"]
             jobs = snapshot["jobs"]

@@ -1,13 +1,11 @@
-"""A range of the journal as curves: the minutes' rows by step, and where an older journal has none,
-single cycles of it. In whatever thread asks, and cancelled from another."""
+"""A range of the journal as curves: the minutes' rows by step. In whatever thread asks, and
+cancelled from another."""
 
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import chain
 from operator import add
 from pathlib import Path
 
@@ -17,10 +15,8 @@ from dlsched.store.journal.minutes import (
     MINUTE_S,
     JobMinute,
     Minute,
-    Minutes,
     NodeMinute,
     short,
-    wall_s,
     wall_text,
 )
 from dlsched.store.journal.reader import JournalReader
@@ -35,8 +31,6 @@ VALUES_MAX = 200_000
 CHANGES_MAX = 500
 EVENTS_MAX = 500
 """Limits of changes and events in one answer, the last ones of the range."""
-_SAMPLE_MAX_S = 900.0
-"""Time that one cycle stands for at most, where only single cycles are read."""
 
 
 class Cancelled(DlschedError):
@@ -169,8 +163,7 @@ def read_curves(path: Path, asked: Range, cancelled: Callable[[], bool]) -> Curv
         jobs: dict[str, JobSteps] = {}
         known: set[str] = set()
         back_s, at_s = 0.0, 0.0
-        found = MinutesRead(reader, asked.from_s, asked.to_s, cancelled)
-        for minute in found:
+        for minute in read_minutes(reader, asked.from_s, asked.to_s, cancelled):
             back_s, at_s = max(back_s, at_s - minute.at_s), minute.at_s
             step = min(int((minute.at_s - asked.from_s) // asked.step_s), asked.points - 1)
             node.add(step, minute.node)
@@ -183,7 +176,7 @@ def read_curves(path: Path, asked: Range, cancelled: Callable[[], bool]) -> Curv
         span = wall_text(asked.from_s), wall_text(asked.to_s)
         changes, changed = reader.changes_within(*span, asked.jobs, CHANGES_MAX)
         events, happened = reader.events_within(*span, asked.jobs, EVENTS_MAX)
-        notes = list(found.notes)
+        notes = []
         if back_s >= MINUTE_S:
             notes.append(f"the clock was set back by {back_s:.0f} s in this range")
         if reader.problem is not None:
@@ -218,54 +211,12 @@ def open_journal(path: Path) -> JournalReader:
     return reader
 
 
-class MinutesRead:
-    """The minutes that begin in a range, in the order of their cycles. Where the journal of an
-    earlier version has none, single cycles stand for them."""
-
-    def __init__(
-        self,
-        reader: JournalReader,
-        from_s: float,
-        to_s: float,
-        cancelled: Callable[[], bool] = lambda: False,
-    ) -> None:
-        """Iterating raises Cancelled soon after `cancelled` is true."""
-        self._reader, self._from_s, self._to_s = reader, from_s, to_s
-        self._cancelled = cancelled
-        self.notes: list[str] = []
-
-    def __iter__(self) -> Iterator[Minute]:
-        for minute in chain(self._sampled(), self._reader.minutes(self._from_s, self._to_s)):
-            if self._cancelled():
-                raise Cancelled("the asker has gone")
-            yield minute
-
-    def _sampled(self) -> Iterator[Minute]:
-        """What the full frames before the first row of a minute have of this range."""
-        # Frames first: a frame that is written from here on has its row.
-        frames, first = self._reader.full_frames(), self._reader.first_minute()
-        if first is not None:
-            frames = frames[: bisect_left(frames, first)]
-        start = bisect_left(frames, self._from_s, key=self._at_s)
-        samples = Minutes(_SAMPLE_MAX_S)
-        read = 0
-        for cycle in frames[start:]:
-            report = self._reader.cycle(cycle)
-            if report is None:
-                continue
-            if (wall_s(report.wall_time) or 0.0) >= self._to_s:
-                break
-            read += 1
-            if (done := samples.take(report)) is not None:
-                yield done
-        if (done := samples.current()) is not None:
-            yield done
-        if read:
-            self.notes.append(
-                f"{read} cycles of this range were written by an earlier version, without a row for"
-                " each minute: only the journal's full frames are read of it"
-            )
-
-    def _at_s(self, cycle: int) -> float:
-        report = self._reader.cycle(cycle)
-        return 0.0 if report is None else wall_s(report.wall_time) or 0.0
+def read_minutes(
+    reader: JournalReader, from_s: float, to_s: float, cancelled: Callable[[], bool]
+) -> Iterator[Minute]:
+    """The minutes that begin in a range, in the order of their cycles. Raises Cancelled soon after
+    `cancelled` is true."""
+    for minute in reader.minutes(from_s, to_s):
+        if cancelled():
+            raise Cancelled("the asker has gone")
+        yield minute

@@ -80,7 +80,7 @@ class NodeMinute(NamedTuple):
     """CPU-seconds of all jobs, summed up apart from theirs."""
     shadow_cores: float | None = None
     """Sum of the ceilings that the shadow policy would set; a job without one counts with its use.
-    None: no shadow policy runs, it fails, or an earlier version wrote this."""
+    None: no shadow policy runs, or it fails."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,9 +151,7 @@ class _JobSums:
 class Minutes:
     """Adds cycles up to minutes, by the clock on the wall, as that is what history is asked by."""
 
-    def __init__(self, longest_s: float = math.inf) -> None:
-        """`longest_s`: time that one cycle stands for at most."""
-        self._longest_s = longest_s
+    def __init__(self) -> None:
         self._accountant = Accountant()
         self._before_s: float | None = None
         self._minute: float | None = None
@@ -203,7 +201,7 @@ class Minutes:
         snapshot = report.snapshot
         # The time before the first cycle of a run is unknown: the daemon may have been away.
         before_s = snapshot.now_s if self._before_s is None else self._before_s
-        seconds = min(max(snapshot.now_s - before_s, 0.0), self._longest_s)
+        seconds = max(snapshot.now_s - before_s, 0.0)
         self._before_s = snapshot.now_s
         self._last_cycle = snapshot.cycle
         self._cycles += 1

@@ -234,16 +234,10 @@ class JournalReader(AbstractContextManager["JournalReader"]):
 
     # ------------------------------------------------------------------ by wall time
 
-    def first_minute(self) -> int | None:
-        """The first cycle that a row of `minutes` covers; None: there is none, as in a journal of
-        an earlier version."""
-        found = self._one("SELECT min(first_cycle) FROM minutes") if self._has_minutes() else None
-        return found[0] if found else None
-
     def minutes(self, from_s: float, to_s: float) -> Iterator[Minute]:
         """Those that begin in this range of unix seconds, in the order of their cycles."""
         after = -1
-        while self._has_minutes():
+        while True:
             rows = self._all(
                 "SELECT * FROM minutes WHERE at_s >= ? AND at_s < ? AND first_cycle > ?"
                 " ORDER BY first_cycle LIMIT ?",
@@ -260,11 +254,6 @@ class JournalReader(AbstractContextManager["JournalReader"]):
             if len(rows) < _MINUTE_ROWS:
                 return
             after = rows[-1][0]
-
-    def full_frames(self) -> list[int]:
-        """Their cycles."""
-        query = "SELECT cycle FROM frames WHERE whole = 1 ORDER BY cycle"
-        return [row[0] for row in self._all(query)]
 
     def changes_within(
         self, since: str, until: str, jobs: Collection[str] | None, limit: int
@@ -291,9 +280,6 @@ class JournalReader(AbstractContextManager["JournalReader"]):
         found = self._one(f"SELECT count(*) {where}", *values)
         rows = self._all(f"SELECT * {where} ORDER BY rowid DESC LIMIT ?", *values, limit)
         return rows[::-1], found[0] if found else 0
-
-    def _has_minutes(self) -> bool:
-        return bool(self._all("PRAGMA table_info(minutes)"))
 
     def kept_memory(self, policy: str) -> object | None:
         """A policy's memory (a shadow's by its `shadow_name`) at the last full frame, as plain

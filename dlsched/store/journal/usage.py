@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dlsched.control.cpu_account import CpuAccount
-from dlsched.store.journal.history import MinutesRead, open_journal
+from dlsched.store.journal.history import open_journal, read_minutes
 
 Payer = tuple[int | None, str]
 """uid of the owner (None: the job has no file), and the job."""
@@ -36,8 +36,7 @@ def read_usage(
     accounts: dict[Payer, CpuAccount] = {}
     recorded_s = capacity_core_s = used_core_s = 0.0
     with open_journal(path) as reader:
-        found = MinutesRead(reader, from_s, to_s, cancelled)
-        for minute in found:
+        for minute in read_minutes(reader, from_s, to_s, cancelled):
             node = minute.node
             seconds = node.seconds or 0.0  # null: it was not finite
             recorded_s += seconds
@@ -47,8 +46,8 @@ def read_usage(
                 payer = (job.owner, name)
                 known = accounts.get(payer)
                 accounts[payer] = job.account if known is None else known.plus(job.account)
-        problem = () if reader.problem is None else (reader.problem,)
-    return CpuUsage(accounts, recorded_s, capacity_core_s, used_core_s, (*found.notes, *problem))
+        notes = () if reader.problem is None else (reader.problem,)
+    return CpuUsage(accounts, recorded_s, capacity_core_s, used_core_s, notes)
 
 
 def by_owner(accounts: Mapping[Payer, CpuAccount]) -> dict[int | None, CpuAccount]:

@@ -174,19 +174,6 @@ def test_a_shadows_decision_comes_back_and_is_kept_for_the_next_to_differ_from()
     assert [b"on target" in text for text in told] == [False, True, False, False, False]
 
 
-def test_a_row_from_before_there_were_shadows_is_read() -> None:
-    encoder = Encoder()
-    text = zlib.decompressobj(wbits=-zlib.MAX_WBITS).decompress(encoder.row(report(1), full=True))
-    plain = json.loads(text)
-    assert plain.pop("shadow", "absent") is None
-    old = zlib.compressobj(wbits=-zlib.MAX_WBITS)
-    body = old.compress(json.dumps(plain).encode()) + old.flush(zlib.Z_SYNC_FLUSH)
-
-    decoder = Decoder()
-    decoder.take(body, full=True)
-    assert decoder.report() == report(1)
-
-
 LOOKS = {
     "alpha": (
         Forecast(ForecastKind.EXPECTED, "deliver", 90.5, 80.0, 120.0, why="0.9 at step 1800"),

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-import sqlite3
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,16 +21,14 @@ from dlsched.store.journal.history import (
     Cancelled,
     Curves,
     JobSteps,
-    MinutesRead,
     Range,
     TooMuch,
     default_step_s,
     read_curves,
+    read_minutes,
 )
 from dlsched.store.journal.minutes import JobMinute
 from dlsched.store.journal.reader import JournalReader
-from dlsched.store.journal.schema import open_for_writing
-from dlsched.store.journal.usage import read_usage
 from dlsched.store.journal.writer import Journal
 from tests.store.journal.hours import BEGIN_S, cycle, view, write
 
@@ -54,15 +50,6 @@ def half_an_hour(path: Path) -> None:
             for number in range(1, 1800)
         ),
     )
-
-
-def as_an_earlier_version_left_it(path: Path) -> None:
-    """Without the tables and indices of this version."""
-    with closing(sqlite3.connect(path)) as connection:
-        connection.executescript(
-            "DROP TABLE minutes; DROP INDEX changes_by_time; DROP INDEX events_by_time;"
-            "ALTER TABLE changes DROP COLUMN expected_s; PRAGMA user_version = 2;"
-        )
 
 
 @pytest.mark.timed
@@ -149,52 +136,7 @@ def test_more_values_than_fit_are_refused(path: Path, monkeypatch: pytest.Monkey
     assert len(curves(path, Range(BEGIN_S, BEGIN_S + 600, 120.0)).jobs) == 3
 
 
-# ---------------------------------------------------------------------- older and damaged files
-
-
-@pytest.mark.timed
-def test_a_journal_of_an_earlier_version_is_read_from_its_full_frames(path: Path) -> None:
-    half_an_hour(path)
-    as_an_earlier_version_left_it(path)
-    found = curves(path, Range(BEGIN_S, BEGIN_S + 1800, 300.0))
-    assert found.jobs["alpha"].curves()["limit_cores"] == (0.0, 5.0, 10.0, 15.0, 20.0, 25.0)
-    (note,) = found.notes
-    assert note.startswith("6 cycles of this range were written by an earlier version")
-    part = curves(path, Range(BEGIN_S + 600, BEGIN_S + 1200, 300.0))
-    assert part.jobs["alpha"].curves()["limit_cores"] == (10.0, 15.0)
-
-
-@pytest.mark.timed
-def test_its_usage_is_estimated_from_them(path: Path) -> None:
-    half_an_hour(path)
-    as_an_earlier_version_left_it(path)
-    found = read_usage(path, 0.0, 1e11)
-    assert found.recorded_s == 1500.0
-    assert found.accounts[None, "alpha"].used == pytest.approx(750.0)
-    assert "only the journal's full frames" in found.notes[0]
-
-
-@pytest.mark.timed
-def test_an_upgraded_journal_goes_on_with_minutes(path: Path) -> None:
-    write(path, (cycle(number, view("alpha", limit_cores=1.0)) for number in range(1, 600)))
-    as_an_earlier_version_left_it(path)
-    write(path, (cycle(number, view("alpha", limit_cores=2.0)) for number in range(600, 1200)))
-    found = curves(path, Range(BEGIN_S, BEGIN_S + 1200, 60.0))
-    limits = found.jobs["alpha"].curves()["limit_cores"]
-    old = (1.0, None, None, None, None)
-    assert limits == (*old, *old, *(2.0,) * 10)
-    assert found.notes[0].startswith("2 cycles of this range were written by an earlier version")
-
-
-@pytest.mark.timed
-def test_the_upgrade_keeps_all_that_is_there(path: Path) -> None:
-    write(path, (cycle(n, view("alpha"), changed=["alpha"]) for n in range(1, 200)))
-    as_an_earlier_version_left_it(path)
-    open_for_writing(path).close()
-    with JournalReader(path) as reader:
-        assert [one.snapshot.cycle for one in reader.reports()] == list(range(1, 200))
-        assert len(reader.last_changes("alpha", 1000)) == 199
-        assert list(reader.minutes(0.0, 1e11)) == []
+# ---------------------------------------------------------------------- damaged files
 
 
 def test_a_journal_that_is_not_there_is_one_line(path: Path) -> None:
@@ -242,29 +184,11 @@ def test_it_is_read_while_it_is_written(path: Path) -> None:
 
 
 @pytest.mark.timed
-def test_a_journal_that_begins_while_it_is_read_is_none_of_an_earlier_version(path: Path) -> None:
-    journal = Journal(path)
-    with JournalReader(path) as reader:
-        all_frames = reader.full_frames
-
-        def frames_after_the_first_cycle() -> list[int]:
-            journal.write(cycle(1, view("alpha")))
-            journal.flush()
-            return all_frames()
-
-        reader.full_frames = frames_after_the_first_cycle  # type: ignore[method-assign]
-        found = MinutesRead(reader, BEGIN_S, BEGIN_S + 60)
-        assert [one.first_cycle for one in found] == [1]
-        assert found.notes == []
-    journal.close()
-
-
-@pytest.mark.timed
 def test_reading_ends_soon_after_it_is_cancelled(path: Path) -> None:
     half_an_hour(path)
     calls = iter([False, False, True])
     with JournalReader(path) as reader:
-        minutes = iter(MinutesRead(reader, BEGIN_S, BEGIN_S + 1800, lambda: next(calls)))
+        minutes = read_minutes(reader, BEGIN_S, BEGIN_S + 1800, lambda: next(calls))
         next(minutes)
         next(minutes)
         with pytest.raises(Cancelled):

@@ -148,12 +148,6 @@ def test_a_later_version_may_add_fields() -> None:
     assert (found.node.used_core_s, found.node.shadow_cores) == (3.0, 2.5)
 
 
-def test_a_row_of_an_earlier_version_knows_no_shadow_policy() -> None:
-    body = zlib.compress(json.dumps([[60, *[4.0] * 5, 60.0, 3.0], {}]).encode())
-    node = unpacked(1, 1, 1.0, body).node
-    assert (node.used_core_s, node.shadow_cores) == (3.0, None)
-
-
 def test_a_minute_has_the_mean_sum_of_what_the_shadow_policy_would_set() -> None:
     minutes = Minutes()
     jobs = (view("alpha"), view("beta"), view("waiting", state=JobState.WAITING))
