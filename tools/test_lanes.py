@@ -51,7 +51,8 @@ class Part:
 
 PURE = Part("pure", ("unit",), 2)
 # One after the other: they wait for threads and clocks.
-TIMED = Part("timed", ("timed", "process"), 0)
+TIMED = Part("timed", ("timed",), 0)
+PROCESS = Part("process", ("process",), 0)
 # They wait for an engine more than they compute.
 GATE = Part("gate", ("engine", "e2e", "slow", "browser"), 3, only_gate=True)
 ENGINES = Part("engines", ("engine", "e2e"), 3)
@@ -61,9 +62,12 @@ BROWSER = Part("browser", ("browser",), 0)
 # One after the other: they share environments of packages.
 STACKS = Part("stacks", ("stacks",), 0)
 
-IN_GATE = ((replace(PURE, only_gate=True),), (replace(TIMED, only_gate=True), GATE))
+IN_GATE = (
+    (replace(PURE, only_gate=True),),
+    (replace(TIMED, only_gate=True), replace(PROCESS, only_gate=True), GATE),
+)
 """Parts beside each other, one group after the other."""
-ALL = tuple((part,) for part in (PURE, TIMED, ENGINES, SLOW, BROWSER, STACKS))
+ALL = tuple((part,) for part in (PURE, TIMED, PROCESS, ENGINES, SLOW, BROWSER, STACKS))
 
 
 @dataclass

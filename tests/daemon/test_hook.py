@@ -216,6 +216,7 @@ def test_a_host_that_lets_no_one_change_groups_is_said(
     assert run.detail.endswith("the agent may not change its user and groups on this host")
 
 
+@pytest.mark.long
 @needs_root
 def test_the_time_limit_kills_it_with_all_that_it_started(hooks: Make, place: Path) -> None:
     script = f"(trap '' TERM HUP; sleep 1000) & echo $! > {place}/child; wait"

@@ -111,6 +111,7 @@ def test_what_a_program_reports_is_what_dlsched_reads(python: Path, tmp_path: Pa
     assert sum(each.errors for each in latencies) == 1
 
 
+@pytest.mark.long
 def test_without_a_file_to_report_to_nothing_is_written(python: Path, tmp_path: Path) -> None:
     text = "from dlsched.report import latency\nlatency.observe(0.1)"
     ended = subprocess.run(

@@ -444,6 +444,7 @@ def test_logs_of_others_are_refused_in_one_line(
     play(person, view_of(example_report()))
 
 
+@pytest.mark.long
 def test_no_key_changes_anything(play: Play, daemon: FakeSource) -> None:
     async def person(pilot: Pilot[None], feed: GivenFeed) -> None:
         for opener in ("w", "l", "question_mark"):

@@ -60,6 +60,7 @@ def test_the_whole_record_and_a_part_of_it(journal: Path) -> None:
     assert {one.plain_docker.why_not for one in whole.jobs} == {"none was asked for"}
 
 
+@pytest.mark.long
 def test_tiers_have_their_times(journal: Path) -> None:
     with JournalReader(journal) as reader:
         found = review(reader, 86_400.0, estimates=False)
