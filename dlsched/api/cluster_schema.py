@@ -117,40 +117,6 @@ class QueueRow:
 
 
 @dataclass(frozen=True)
-class DifferenceRow:
-    """One job for which the shadow policy decided otherwise."""
-
-    at: str
-    """RFC 3339, UTC."""
-    job: str
-    done: str
-    """What was decided, as `placed on gpu-1`, `moved to gpu-1`, `left on gpu-1`, `left waiting`."""
-    would: str
-    """What the shadow would have done, in the same words."""
-    why: str
-
-
-@dataclass(frozen=True)
-class ShadowRow:
-    """What a second policy would have done in the same rounds. Nothing of it is done."""
-
-    policy: str
-    same: int
-    """Placements and moves since the controller began that both policies decided."""
-    different: int
-    """Those that only one decided, or both differently."""
-    failed: int
-    """Rounds in which it failed."""
-    late: int
-    """Rounds in which it had not decided within half a second, or still decided on an earlier
-    one."""
-    problem: str
-    """Why it has no present decision; usually empty."""
-    differences: tuple[DifferenceRow, ...]
-    """The latest 20, the newest last."""
-
-
-@dataclass(frozen=True)
 class ClusterTotals:
     """Counts since the controller began."""
 
@@ -178,8 +144,6 @@ class ClusterStatus:
     leader: str
     """The manager whose controller acts; empty: unknown."""
     policy: str
-    shadow: ShadowRow | None
-    """None: no shadow policy is set, or this controller does not lead."""
     written_at: str
     observed_at: str
     """When nodes and jobs were as they are here; empty: never, as another manager leads."""
