@@ -14,7 +14,6 @@ from dlsched.api.cluster_schema import (
     NodeRow,
     QueueRow,
 )
-from dlsched.api.histogram import Histogram
 from dlsched.cluster.status import SCHEMA_VERSION
 
 JOB = JobRow(
@@ -50,10 +49,7 @@ JOB = JobRow(
 TOTALS = ClusterTotals(
     completed=3,
     failed=1,
-    withdrawn=0,
     undone=1,
-    forecast_error=Histogram.over((10.0, 100.0)).with_one(30.0),
-    rounds=Histogram.over((0.1, 1.0)).with_one(0.05).with_one(0.3),
 )
 
 

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dlsched.api.histogram import Histogram
-
 
 @dataclass(frozen=True)
 class NodeRow:
@@ -123,14 +121,7 @@ class ClusterTotals:
     completed: int
     """Moves, also those that were undone later."""
     failed: int
-    withdrawn: int
-    """Moves whose job ended before, or was no longer desired."""
     undone: int
-    forecast_error: Histogram
-    """Of moves whose job has ended or left again: how much `measured_s` differs from `forecast_s`,
-    where both are known."""
-    rounds: Histogram
-    """How long rounds took."""
 
 
 @dataclass(frozen=True)

@@ -216,7 +216,6 @@ def test_a_move_is_in_the_status_with_what_came_of_it(site: Site) -> None:
     assert (moved.forecast_s, moved.measured_s, moved.pending) == (None, None, False)
     assert status.totals is not None
     assert (status.totals.completed, status.totals.failed) == (1, 0)
-    assert sum(status.totals.rounds.counts) == 25
 
 
 def test_where_a_job_could_have_gone_is_in_the_status(tmp_path: Path) -> None:
@@ -355,8 +354,7 @@ def test_the_status_is_whole_or_refused(site: Site) -> None:
     assert site.settings.run_dir not in file.parents
     whole = file.read_text()
     for broken in ("", "[]", whole.replace('"schema_version": 1', '"schema_version": 2'),
-                   whole.replace('"nodes": [', '"nodes": [3, '),
-                   whole.replace('"counts": [', '"counts": [3, ')):  # fmt: skip
+                   whole.replace('"nodes": [', '"nodes": [3, ')):  # fmt: skip
         file.write_text(broken)
         with pytest.raises(UnreadableStatus, match=FILE_NAME):
             site.status()
