@@ -8,15 +8,12 @@ from dlsched.api.cluster_schema import (
     AlternativeRow,
     ClusterStatus,
     ClusterTotals,
-    DifferenceRow,
     EventRow,
     JobRow,
     MoveRow,
     NodeRow,
     QueueRow,
-    ShadowRow,
 )
-from dlsched.api.histogram import Histogram
 from dlsched.cluster.status import SCHEMA_VERSION
 
 JOB = JobRow(
@@ -52,21 +49,7 @@ JOB = JobRow(
 TOTALS = ClusterTotals(
     completed=3,
     failed=1,
-    withdrawn=0,
     undone=1,
-    forecast_error=Histogram.over((10.0, 100.0)).with_one(30.0),
-    rounds=Histogram.over((0.1, 1.0)).with_one(0.05).with_one(0.3),
-)
-SHADOW = ShadowRow(
-    policy="specon",
-    same=12,
-    different=3,
-    failed=0,
-    late=0,
-    problem="",
-    differences=(
-        DifferenceRow("2026-01-01T00:00:00.000Z", "vgg", "left waiting", "placed on twin", "room"),
-    ),
 )
 
 
@@ -90,7 +73,6 @@ def example() -> ClusterStatus:
         manager="n1",
         leader="n1",
         policy="adaptive",
-        shadow=SHADOW,
         written_at=now,
         observed_at=now,
         nodes=nodes,

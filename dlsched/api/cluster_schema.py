@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dlsched.api.histogram import Histogram
-
 
 @dataclass(frozen=True)
 class NodeRow:
@@ -117,54 +115,13 @@ class QueueRow:
 
 
 @dataclass(frozen=True)
-class DifferenceRow:
-    """One job for which the shadow policy decided otherwise."""
-
-    at: str
-    """RFC 3339, UTC."""
-    job: str
-    done: str
-    """What was decided, as `placed on gpu-1`, `moved to gpu-1`, `left on gpu-1`, `left waiting`."""
-    would: str
-    """What the shadow would have done, in the same words."""
-    why: str
-
-
-@dataclass(frozen=True)
-class ShadowRow:
-    """What a second policy would have done in the same rounds. Nothing of it is done."""
-
-    policy: str
-    same: int
-    """Placements and moves since the controller began that both policies decided."""
-    different: int
-    """Those that only one decided, or both differently."""
-    failed: int
-    """Rounds in which it failed."""
-    late: int
-    """Rounds in which it had not decided within half a second, or still decided on an earlier
-    one."""
-    problem: str
-    """Why it has no present decision; usually empty."""
-    differences: tuple[DifferenceRow, ...]
-    """The latest 20, the newest last."""
-
-
-@dataclass(frozen=True)
 class ClusterTotals:
     """Counts since the controller began."""
 
     completed: int
     """Moves, also those that were undone later."""
     failed: int
-    withdrawn: int
-    """Moves whose job ended before, or was no longer desired."""
     undone: int
-    forecast_error: Histogram
-    """Of moves whose job has ended or left again: how much `measured_s` differs from `forecast_s`,
-    where both are known."""
-    rounds: Histogram
-    """How long rounds took."""
 
 
 @dataclass(frozen=True)
@@ -178,8 +135,6 @@ class ClusterStatus:
     leader: str
     """The manager whose controller acts; empty: unknown."""
     policy: str
-    shadow: ShadowRow | None
-    """None: no shadow policy is set, or this controller does not lead."""
     written_at: str
     observed_at: str
     """When nodes and jobs were as they are here; empty: never, as another manager leads."""

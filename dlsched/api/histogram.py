@@ -15,23 +15,11 @@ class Histogram:
     """Durations by bucket."""
 
     counts: tuple[int, ...] = (0,) * (len(BOUNDS_S) + 1)
-    """In each bucket of `bounds_s` alone, and above the last."""
+    """In each bucket alone, and above the last."""
     sum_s: float = 0.0
-    bounds_s: tuple[float, ...] = BOUNDS_S
-    """Upper bounds of the buckets."""
-
-    def __post_init__(self) -> None:
-        """Raises ValueError: another process may have written it."""
-        if len(self.counts) != len(self.bounds_s) + 1:
-            raise ValueError(f"{len(self.counts)} counts for {len(self.bounds_s)} bounds")
-
-    @classmethod
-    def over(cls, bounds_s: tuple[float, ...]) -> Histogram:
-        """One with other buckets and no durations."""
-        return cls((0,) * (len(bounds_s) + 1), 0.0, bounds_s)
 
     def with_one(self, duration_s: float) -> Histogram:
         """One more duration; a negative one counts as zero."""
-        counts, at = list(self.counts), bisect_left(self.bounds_s, duration_s)
+        counts, at = list(self.counts), bisect_left(BOUNDS_S, duration_s)
         counts[at] += 1
-        return Histogram(tuple(counts), self.sum_s + max(duration_s, 0.0), self.bounds_s)
+        return Histogram(tuple(counts), self.sum_s + max(duration_s, 0.0))

@@ -12,7 +12,6 @@ import click
 from dlsched.cli import options
 from dlsched.cli.doctoring_cluster import doctor
 from dlsched.cli.output import print_json, say
-from dlsched.cli.replaying_cluster import replay
 from dlsched.model.errors import DlschedError
 
 if TYPE_CHECKING:
@@ -38,13 +37,11 @@ def cluster() -> None:
 
 
 cluster.add_command(doctor)
-cluster.add_command(replay)
 
 
 @cluster.command(short_help="Run the controller on a manager, in the foreground.")
 @options.config
 @click.option("--policy", metavar="NAME", help="The policy that places and moves jobs.")
-@click.option("--shadow", metavar="NAME", help="A policy whose decisions are only shown.")
 @click.option("--watch", metavar="DIR", type=_FOLDER, help="Folder of job files to submit.")
 @click.option("--state-dir", metavar="DIR", type=_FOLDER, help="Has the controller's lock.")
 @click.option("--run-dir", metavar="DIR", type=_FOLDER, help="The status file is in DIR-cluster.")
@@ -53,7 +50,6 @@ cluster.add_command(replay)
 def run(
     config: Path | None,
     policy: str | None,
-    shadow: str | None,
     watch: Path | None,
     log_format: str | None,
     **flags: Any,
@@ -64,16 +60,12 @@ def run(
     manager leads the swarm, it also chooses a node for each job and moves few of them. It touches
     no container itself: the nodes' agents do. When it ends, all jobs run on.
 
-    `dlsched cluster status` shows what the shadow policy would have done otherwise.
-
     \b
     Examples:
       dlsched cluster run
       dlsched cluster run --policy spread --watch ./jobs
-      dlsched cluster run --policy spread --shadow adaptive
     """
-    given = {"cluster.policy": policy, "cluster.shadow": shadow, "cluster.watch": watch}
-    given["log.format"] = log_format
+    given = {"cluster.policy": policy, "cluster.watch": watch, "log.format": log_format}
     settings = options.settings(config, {**flags, **given})
     from dlsched.daemon import cluster as controller
     from dlsched.daemon.cluster_wiring import connect

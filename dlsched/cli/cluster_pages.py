@@ -11,7 +11,6 @@ from dlsched.api.cluster_schema import (
     MoveRow,
     NodeRow,
     QueueRow,
-    ShadowRow,
 )
 from dlsched.cli.layout import Cell, Column, Page
 from dlsched.cluster.naming import host_names
@@ -60,8 +59,6 @@ def show_cluster(status: ClusterStatus, page: Page) -> None:
         page.line("")
     for line, style in _ends(status):
         page.line(line, style)
-    if status.shadow is not None:
-        _shadow(status.shadow, status.policy, page)
 
 
 def show_job(row: JobRow | QueueRow, status: ClusterStatus, page: Page) -> None:
@@ -178,24 +175,12 @@ def _waiting(row: QueueRow) -> list[Cell]:
     return [Cell(row.name), Cell(render_seconds(row.waits_s)), Cell(row.why)]
 
 
-def _shadow(row: ShadowRow, acting: str, page: Page) -> None:
-    """What the shadow policy would have done otherwise, the latest last."""
-    text = f"{counted(row.same, 'decision')} as {acting}, {row.different} otherwise"
-    if row.late:
-        text += f"; {counted(row.late, 'round')} without its answer"
-    page.note(f"shadow {row.policy}", text, "dim")
-    for one in row.differences:
-        why = f": {one.why}" if one.why else ""
-        page.note(one.at, f"{one.job} would be {one.would}, was {one.done}{why}", "dim")
-
-
 def _ends(status: ClusterStatus) -> list[tuple[str, str]]:
     """The last lines: who leads, and how old this is."""
     if status.leader == status.manager:
         jobs, waiting = counted(len(status.jobs), "job"), len(status.queue)
         head = f"{counted(len(status.nodes), 'node')}, {jobs}, {waiting} waiting"
-        shadow = f", shadow {status.shadow.policy}" if status.shadow else ""
-        lines = [(f"{head}; policy {status.policy}{shadow}", "")]
+        lines = [(f"{head}; policy {status.policy}", "")]
     elif status.leader:
         lines = [(f"manager {status.leader} leads: ask there; this is {status.manager}", "")]
     else:

@@ -128,7 +128,6 @@ def _policies(settings: Settings) -> Iterator[Finding]:
     for what, name, given, group in (
         ("shadow", settings.shadow, settings.shadow_options, NODE),
         ("cluster.policy", cluster.policy, cluster.policy_options, CLUSTER),
-        ("cluster.shadow", cluster.shadow, cluster.shadow_options, CLUSTER),
     ):
         try:
             if name is not None:

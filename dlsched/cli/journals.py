@@ -61,13 +61,13 @@ def opened(journal: Path) -> JournalReader:
         ) from None
 
 
-def file(journal: Path, *names: str) -> Path:
-    """That file; in a folder the first of `names`, by default a daemon's journal, else that of its
-    dry run. Raises NoJournal, and PermissionError where this user may not read it."""
+def file(journal: Path) -> Path:
+    """That file; in a folder the daemon's journal, else that of its dry run. Raises NoJournal, and
+    PermissionError where this user may not read it."""
     from dlsched.store.journal.schema import DRY_RUN_JOURNAL_NAME, JOURNAL_NAME
 
     if journal.is_dir():
-        names = names or (JOURNAL_NAME, DRY_RUN_JOURNAL_NAME)
+        names = (JOURNAL_NAME, DRY_RUN_JOURNAL_NAME)
         held = next((name for name in names if (journal / name).exists()), None)
         if held is None:
             raise NoJournal(f"{journal} holds no {' or '.join(names)}")

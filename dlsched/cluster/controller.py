@@ -124,7 +124,6 @@ class ClusterController:
             report.alarms.append(f"the store: {error}")
         if report.snapshot is None:
             self._ledger.begin_again()  # agents may answer another controller now
-        report.took_s = self._clock.now_s() - now_s
         self._publish(report)
         return report
 

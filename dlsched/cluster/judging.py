@@ -13,7 +13,6 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from dlsched.api.cluster_schema import ClusterTotals, MoveRow
-from dlsched.api.histogram import Histogram
 from dlsched.cluster.core.records import Record, RecordState
 from dlsched.cluster.core.reports import JobReport
 from dlsched.cluster.core.step_rate import StepRate
@@ -22,10 +21,6 @@ from dlsched.model.units import SECONDS_MAX
 
 MOVES_MAX = 5
 """Of each job that are remembered."""
-ERROR_BOUNDS_S = (1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0, 3000.0, 10_000.0)
-"""A forecast of minutes or hours errs by seconds at best."""
-ROUND_BOUNDS_S = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
-"""A round of 5,000 jobs takes some 0.1 s, and seconds where nodes do not answer."""
 
 
 class Outcome(StrEnum):
@@ -102,15 +97,12 @@ class MoveJudge:
         self._intents: dict[str, _Intent] = {}
         self._moves: dict[str, deque[_Moved]] = {}
         self._outcomes: Counter[Outcome] = Counter()
-        self._errors = Histogram.over(ERROR_BOUNDS_S)
-        self._rounds = Histogram.over(ROUND_BOUNDS_S)
 
     def take(self, report: RoundReport, wall_time: str) -> None:
         """Take a round into account, in which this controller led."""
         facts = report.facts
         if facts is None:
             return
-        self._rounds = self._rounds.with_one(report.took_s)
         self._measure(report)
         if report.snapshot is not None:
             self._intend(report)
@@ -147,10 +139,7 @@ class MoveJudge:
         return ClusterTotals(
             completed=count[Outcome.COMPLETED],
             failed=count[Outcome.FAILED],
-            withdrawn=count[Outcome.WITHDRAWN],
             undone=count[Outcome.UNDONE],
-            forecast_error=self._errors,
-            rounds=self._rounds,
         )
 
     # ------------------------------------------------------------------ steps of a round
@@ -206,7 +195,7 @@ class MoveJudge:
             last.problem = last.problem or report.failed.get(job, "")
             if record.state is RecordState.PLACED and was is RecordState.MOVING:
                 if measured is not None:
-                    self._close(measured)
+                    measured.stays_until_s = None
                 self._end(last, Outcome.COMPLETED)
                 self._undo(job, last)
             elif record.state in (RecordState.PLACED, RecordState.ENDED):
@@ -215,7 +204,7 @@ class MoveJudge:
             return
         if record.state is RecordState.ENDED and record.exit_code == 0:
             self._measure_move(measured, now_s, 0.0)
-            self._close(measured)
+            measured.stays_until_s = None
         elif record.state is RecordState.ENDED or not was_open:
             # Another file or run: what was left counts no more.
             measured.stays_until_s = measured.measured_s = None
@@ -248,14 +237,6 @@ class MoveJudge:
     def _measure_move(self, moved: _Moved, now_s: float, ends_in_s: float | None) -> None:
         if ends_in_s is not None and moved.stays_until_s is not None:
             moved.measured_s = now_s + ends_in_s - moved.stays_until_s
-
-    def _close(self, moved: _Moved) -> None:
-        """The job has ended on the target, or has left it: no more comes of the move."""
-        if moved.stays_until_s is None:
-            return
-        moved.stays_until_s = None
-        if moved.measured_s is not None and moved.forecast_s is not None:
-            self._errors = self._errors.with_one(abs(moved.measured_s - moved.forecast_s))
 
     def _forget(self, records: Mapping[str, Record]) -> None:
         """Jobs that are gone, and moves that another controller has ended meanwhile."""

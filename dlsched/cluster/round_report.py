@@ -42,7 +42,6 @@ class RoundReport:
     """Requests that this round has removed, and what came of them."""
     alarms: list[str] = field(default_factory=list)
     next_s: float = PAUSE_S
-    took_s: float = 0.0
 
     @property
     def down(self) -> list[str]:

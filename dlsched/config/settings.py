@@ -147,9 +147,6 @@ class ClusterSettings:
     policy: PolicyChoice = "adaptive"
     """The policy that places and moves jobs."""
     policy_options: PolicyOptions = field(default_factory=dict)
-    shadow: PolicyChoice | None = None
-    """A policy that decides beside the acting one, without effect; None: none."""
-    shadow_options: PolicyOptions = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,7 +225,6 @@ _LISTED: tuple[Place, ...] = (
     ("gpus", "reserved"),
     ("cluster", "tls"),
     ("cluster", "policy_options"),
-    ("cluster", "shadow_options"),
     ("tenants",),
 )
 """Settings that hold a mapping or list: read as YAML also from the environment."""

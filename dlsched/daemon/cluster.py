@@ -19,16 +19,14 @@ from dlsched.cluster.controller import ClusterController, ClusterPorts
 from dlsched.cluster.core.decider import ClusterDecider
 from dlsched.cluster.core.ledger import ClusterLedger
 from dlsched.cluster.core.registry import load
-from dlsched.cluster.journal import FILE_NAME, RoundJournal
 from dlsched.cluster.round_report import PAUSE_S, RoundReport
 from dlsched.cluster.rounds import RoundLog, asked, changes, nodes
-from dlsched.cluster.shadowing import Shadowing
 from dlsched.cluster.status import SCHEMA_VERSION, status_file, write_status
 from dlsched.cluster.store import ClusterStore, Member, StoreError
 from dlsched.cluster.submitted import FolderReport, SubmittedFolder, SubmittedJobs
 from dlsched.config.inbox.watcher import FolderWatch
 from dlsched.config.metrics.loading import load_presets
-from dlsched.config.settings import ClusterSettings, Settings
+from dlsched.config.settings import Settings
 from dlsched.daemon import logs
 from dlsched.daemon.systemd import Notify
 from dlsched.model.errors import AlreadyRunning, CannotStart, unexpected
@@ -89,15 +87,7 @@ class ClusterLoop:
             ClusterLedger(),
             ClusterDecider(cluster.policy, policy),
         )
-        self._shadow = _shadow_of(cluster)
         self._rounds = RoundLog()
-        self._journal = RoundJournal(
-            journal_file(settings.state_dir),
-            cluster.policy,
-            cluster.policy_options,
-            max_bytes=settings.journal.max_size_bytes,
-            max_age_s=settings.journal.max_age_s,
-        )
         self._logged: set[str] = set()
         """Problems that are in the log already."""
         self._nodes: dict[str, str] = {}
@@ -112,11 +102,10 @@ class ClusterLoop:
         signal.signal(signal.SIGINT, self._on_stop)
         cluster = self._settings.cluster
         log.info(
-            "dlsched %s: controller of the cluster on manager %s, policy %s%s, jobs in %s",
+            "dlsched %s: controller of the cluster on manager %s, policy %s, jobs in %s",
             __version__,
             self._parts.name,
             cluster.policy,
-            f", shadow {cluster.shadow}" if cluster.shadow else "",
             cluster.watch,
         )
         watch = FolderWatch(cluster.watch, lambda _: self._clock.wake())
@@ -130,11 +119,7 @@ class ClusterLoop:
             self._notify.stopping()
         finally:
             watch.stop()
-            self.close()
         log.info("ended; the nodes and their jobs go on")
-
-    def close(self) -> None:
-        self._journal.close()
 
     def step(self) -> float:
         """One scan of the folder and one round; returns the seconds until the next. One that raises
@@ -160,11 +145,8 @@ class ClusterLoop:
         with suppress(StoreError):  # the round reports it
             self._parts.follow(self._parts.store.nodes())
         report = self._controller.round()
-        wall_time = self._clock.wall_time()
-        for line in self._rounds.take(report, wall_time):
+        for line in self._rounds.take(report, self._clock.wall_time()):
             log.info("%s", line)
-        shadowed = None if self._shadow is None else self._shadow.take(report, wall_time)
-        self._journal.take(report, wall_time, shadowed)
         self._lead(report.snapshot is not None, report)
         self._status = self._next_status(report, scanned)
         self._log_problems(report)
@@ -218,7 +200,6 @@ class ClusterLoop:
             manager=self._parts.name,
             leader="",
             policy=settings.cluster.policy,
-            shadow=None,
             written_at="",
             observed_at="",
             nodes=(),
@@ -234,22 +215,17 @@ class ClusterLoop:
         """The snapshot after this round. Without an answer of the store, nodes and jobs are those
         of the round before, as `observed_at` says."""
         now = self._clock.wall_time()
-        journal = self._journal.problem()
-        alarms = [line for line in (scanned.problem, *report.alarms, journal) if line]
+        alarms = [line for line in (scanned.problem, *report.alarms) if line]
         base = replace(self._status, written_at=now, rejected=scanned.rejected)
         if report.snapshot is None:
             leader = self._leader()
             if leader and leader != self._parts.name:
                 base = replace(self._first_status(), written_at=now, rejected=scanned.rejected)
             return replace(base, leader=leader, alarms=_bounded(alarms))
-        shadow = None if self._shadow is None else self._shadow.row()
-        if shadow is not None and shadow.problem:
-            alarms.append(f"shadow {shadow.policy}: {shadow.problem}")
         unread = {**self._parts.job_problems(), **self._jobs.problems()}
         return replace(
             base,
             leader=self._parts.name,
-            shadow=shadow,
             observed_at=now,
             nodes=nodes(report, self._parts.node_problems()),
             jobs=self._rounds.jobs(report),
@@ -305,17 +281,6 @@ def run(settings: Settings, connect: Callable[[Settings, LoopClock], ClusterPart
         finally:
             parts.close()
     return 0
-
-
-def journal_file(state_dir: Path) -> Path:
-    return state_dir / LOCK_FOLDER / FILE_NAME
-
-
-def _shadow_of(cluster: ClusterSettings) -> Shadowing | None:
-    """The shadow that is set. Raises PolicyError."""
-    if cluster.shadow is None:
-        return None
-    return Shadowing(cluster.shadow, load(cluster.shadow, cluster.shadow_options))
 
 
 def _lock(path: Path, instance: str) -> Lock:

@@ -142,7 +142,7 @@ def _cluster_old(_folder: Path) -> Scene:
     """A manager that does not lead, and whose controller has ended."""
     report = example_report()
     source = FakeSource(report)
-    ended = replace(example(), manager="n2", shadow=None, written_at=written_ago(600.0))
+    ended = replace(example(), manager="n2", written_at=written_ago(600.0))
     source.cluster_status = replace(ended, nodes=(), jobs=(), queue=(), observed_at="")
     return Scene(source, at=lambda _cycle: report)
 

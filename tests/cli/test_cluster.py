@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from dlsched.api.cluster_schema import ClusterStatus, DifferenceRow, ShadowRow
+from dlsched.api.cluster_schema import ClusterStatus
 from dlsched.cluster.core.records import Record, RecordState, Request, Wanted
 from dlsched.cluster.status import write_status
 from dlsched.cluster.store import Member, MemoryStore
@@ -66,27 +66,6 @@ def test_status_as_json_is_the_file(program: Program, folders: Path) -> None:
     done = show(program, folders, example(), "status", "--json")
     file = folders / "run-cluster" / "cluster.json"
     assert json.loads(done.stdout) == json.loads(file.read_text())
-
-
-@pytest.mark.timed
-def test_status_shows_what_a_shadow_would_have_done(program: Program, folders: Path) -> None:
-    at = "2026-01-01T00:00:00.000Z"
-    differences = (
-        DifferenceRow(at, "resnet", "left on gpu-1", "moved to twin", "gains 40 s"),
-        DifferenceRow(at, "vgg", "placed on gpu-1", "left waiting", ""),
-    )
-    shadow = ShadowRow("specon", 1, 2, 0, 3, "", differences)
-    status = replace(example(), shadow=shadow)
-    done = show(program, folders, status)
-    assert "; policy adaptive, shadow specon\n" in done.stdout
-    assert done.stdout.endswith(
-        "  shadow specon: 1 decision as adaptive, 2 otherwise; 3 rounds without its answer\n"
-        f"  {at}: resnet would be moved to twin, was left on gpu-1: gains 40 s\n"
-        f"  {at}: vgg would be left waiting, was placed on gpu-1\n"
-    )
-    found = json.loads(show(program, folders, status, "status", "--json").stdout)
-    assert (found["shadow"]["same"], found["shadow"]["different"]) == (1, 2)
-    assert found["shadow"]["differences"][0]["would"] == "moved to twin"
 
 
 @pytest.mark.timed
@@ -272,23 +251,22 @@ def test_run_has_its_flags_before_the_settings(
     monkeypatch.setattr(controller, "run", lambda settings, _: runs.append(settings) or 0)
     file = folders / "settings.yaml"
     file.write_text("cluster: {policy: specon, watch: /srv/a}\n")
-    flags = ("--policy", "spread", "--shadow", "specon?alpha=0.1", "--state-dir", "/srv/s")
+    flags = ("--policy", "spread", "--state-dir", "/srv/s")
     done = program("cluster", "run", "-c", str(file), *flags)
     assert done.exit_code == 0, done.stderr
     (settings,) = runs
     assert (settings.cluster.policy, settings.cluster.watch) == ("spread", Path("/srv/a"))
-    assert settings.cluster.shadow == "specon?alpha=0.1"
     assert settings.state_dir == Path("/srv/s")
 
 
 @pytest.mark.timed
-def test_run_with_an_unknown_shadow_ends_with_one_line(
+def test_run_with_an_unknown_policy_ends_with_one_line(
     program: Program, folders: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     parts = ClusterParts("m1", MemoryStore([Member("m1")], leader="m1"), agents=None)  # type: ignore[arg-type]
     monkeypatch.setattr(cluster_wiring, "connect", lambda settings, clock: parts)
     given = ("--state-dir", str(folders / "state"), "--run-dir", str(folders / "run"))
-    done = program("cluster", "run", *given, "--shadow", "ghost")
+    done = program("cluster", "run", *given, "--policy", "ghost")
     assert (done.exit_code, len(done.stderr.splitlines())) == (2, 1), done.stderr
     assert done.stderr.startswith("error: no policy 'ghost'; known are adaptive, ")
 

@@ -216,14 +216,11 @@ def test_a_cut_off_journal_is_read_as_far_as_it_goes(program: Program, journal: 
     assert rows == whole[: len(rows)]
 
 
-@pytest.mark.parametrize("words", [("replay", "-p", "none"), ("cluster", "replay")])
 @pytest.mark.parametrize("output", ["table", "json"])
-def test_no_journal_at_all_is_2_and_no_table(
-    program: Program, folders: Path, words: tuple[str, ...], output: str
-) -> None:
+def test_no_journal_at_all_is_2_and_no_table(program: Program, folders: Path, output: str) -> None:
     file = folders / "notes.txt"
     file.write_text("no database at all " * 100)
-    result = program(*words, str(file), "-o", output)
+    result = program("replay", str(file), "-p", "none", "-o", output)
     assert (result.exit_code, result.stdout) == (2, "")
     assert result.stderr == f"error: {file}: file is not a database\n"
 

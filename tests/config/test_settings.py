@@ -123,9 +123,6 @@ def test_flag_before_environment_before_file_before_default(tmp_path: Path) -> N
          ClusterSettings(checkpoint_max_bytes=1 << 30)),
         ("cluster.policy_options", "{alpha: 1}", "cluster",
          ClusterSettings(policy_options={"alpha": 1})),
-        ("cluster.shadow", "spread", "cluster", ClusterSettings(shadow="spread")),
-        ("cluster.shadow_options", "{alpha: 1}", "cluster",
-         ClusterSettings(shadow_options={"alpha": 1})),
     ],
 )  # fmt: skip
 def test_the_environment_reads_every_kind(

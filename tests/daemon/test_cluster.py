@@ -6,21 +6,17 @@ import logging
 import os
 import signal
 import socket
-import sqlite3
 import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import ClassVar
 
 import pytest
 
 from dlsched.api.cluster_schema import AlternativeRow, ClusterStatus
-from dlsched.cluster import shadowing
 from dlsched.cluster.certificates import MANAGER
-from dlsched.cluster.core.model import ClusterDecision, ClusterMemory, ClusterSnapshot, Left
-from dlsched.cluster.core.policies.spread import SpreadParameters
+from dlsched.cluster.core.model import Left
 from dlsched.cluster.core.records import (
     Holding,
     Order,
@@ -34,7 +30,6 @@ from dlsched.cluster.core.records import (
     Wanted,
 )
 from dlsched.cluster.core.reports import JobReport, NodeReport
-from dlsched.cluster.journal import RoundReader
 from dlsched.cluster.round_report import PAUSE_S
 from dlsched.cluster.rounds import by_host, happened, names_of
 from dlsched.cluster.status import (
@@ -59,28 +54,6 @@ from tests.cluster.swarm.played import PlayedSwarm
 from tests.cluster_status import example
 
 pytestmark = pytest.mark.timed
-
-
-class Contrary:
-    """Places on the last node."""
-
-    Parameters: ClassVar[type[SpreadParameters]] = SpreadParameters
-
-    def __init__(self, parameters: SpreadParameters) -> None: ...
-
-    def decide(self, snapshot: ClusterSnapshot, memory: ClusterMemory | None) -> ClusterDecision:
-        place = {job.name: snapshot.nodes[-1].name for job in snapshot.queue if snapshot.nodes}
-        return ClusterDecision(place, why=dict.fromkeys(place, "as late as can be"))
-
-
-class Raising(Contrary):
-    def decide(self, snapshot: ClusterSnapshot, memory: ClusterMemory | None) -> ClusterDecision:
-        raise ZeroDivisionError("by 0")
-
-
-class Ending(Contrary):
-    def decide(self, snapshot: ClusterSnapshot, memory: ClusterMemory | None) -> ClusterDecision:
-        raise SystemExit(1)
 
 
 RESNET = "name: resnet\nimage: lab/resnet\n"
@@ -142,7 +115,6 @@ class Site:
         name: str = "m1",
         store: MemoryStore | None = None,
         policy: str = "spread",
-        shadow: str | None = None,
     ) -> None:
         self.name, self.watch = name, root / name / "cluster.d"
         self.watch.mkdir(parents=True)
@@ -154,7 +126,7 @@ class Site:
             state_dir=root / name / "state",
             run_dir=root / name / "run",
             presets=root / "presets",
-            cluster=ClusterSettings(watch=self.watch, policy=policy, shadow=shadow),
+            cluster=ClusterSettings(watch=self.watch, policy=policy),
         )
         self.problems: dict[str, str] = {}
         self.start()
@@ -182,12 +154,6 @@ class Site:
 @pytest.fixture
 def site(tmp_path: Path) -> Site:
     return Site(tmp_path)
-
-
-@pytest.fixture
-def waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A shadow may be slow, as this machine may be."""
-    monkeypatch.setattr(shadowing, "WAIT_S", 60.0)
 
 
 def test_a_job_file_becomes_a_placement_and_its_removal_an_end(
@@ -250,7 +216,6 @@ def test_a_move_is_in_the_status_with_what_came_of_it(site: Site) -> None:
     assert (moved.forecast_s, moved.measured_s, moved.pending) == (None, None, False)
     assert status.totals is not None
     assert (status.totals.completed, status.totals.failed) == (1, 0)
-    assert sum(status.totals.rounds.counts) == 25
 
 
 def test_where_a_job_could_have_gone_is_in_the_status(tmp_path: Path) -> None:
@@ -260,32 +225,6 @@ def test_where_a_job_could_have_gone_is_in_the_status(tmp_path: Path) -> None:
     (job,) = site.steps(10).jobs
     assert job.alternatives == (AlternativeRow("m2", "gains 0 s of more than 5 s", 0.0),)
     assert job.moved == ()
-
-
-def test_the_rounds_are_kept_for_a_replay(site: Site) -> None:
-    (site.watch / "a.yaml").write_text(RESNET)
-    site.steps()
-    site.loop.close()
-    with RoundReader(cluster.journal_file(site.settings.state_dir)) as reader:
-        found = [one.decided.place for one in reader.rounds()]
-    assert {"resnet": "m1"} in found
-
-
-def test_a_full_disk_is_one_warning_and_ends_no_round(
-    site: Site, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    def full(*_: object) -> None:
-        raise sqlite3.OperationalError("database or disk is full")
-
-    monkeypatch.setattr(site.loop._journal._writer._rows, "write", full)
-    (site.watch / "a.yaml").write_text(RESNET)
-    for _ in range(20):
-        status = site.steps(1)
-        site.loop._journal.flush()
-    line = "journal not written: database or disk is full"
-    assert status.alarms == (line,)
-    assert [job.name for job in status.jobs] == ["resnet"]
-    assert caplog.messages.count(line) == 1
 
 
 def test_a_controller_killed_between_submission_and_placement_is_followed_by_another(
@@ -415,8 +354,7 @@ def test_the_status_is_whole_or_refused(site: Site) -> None:
     assert site.settings.run_dir not in file.parents
     whole = file.read_text()
     for broken in ("", "[]", whole.replace('"schema_version": 1', '"schema_version": 2'),
-                   whole.replace('"nodes": [', '"nodes": [3, '),
-                   whole.replace('"counts": [', '"counts": [3, ')):  # fmt: skip
+                   whole.replace('"nodes": [', '"nodes": [3, ')):  # fmt: skip
         file.write_text(broken)
         with pytest.raises(UnreadableStatus, match=FILE_NAME):
             site.status()
@@ -435,69 +373,6 @@ def test_a_second_controller_on_the_host_is_refused(site: Site) -> None:
 def test_an_unknown_policy_is_refused(tmp_path: Path) -> None:
     with pytest.raises(PolicyError):
         Site(tmp_path, policy="fastest")
-
-
-def test_an_unknown_shadow_is_refused_in_one_line(tmp_path: Path) -> None:
-    with pytest.raises(PolicyError, match=r"^[^\n]*fastest[^\n]*$"):
-        Site(tmp_path, shadow="fastest")
-
-
-@pytest.mark.parametrize("shadow", ["Contrary", "Raising", "Ending"])
-def test_a_shadow_changes_nothing_whatever_it_does(tmp_path: Path, shadow: str) -> None:
-    def outcome(name: str | None) -> tuple[object, ...]:
-        site = Site(tmp_path / str(name), shadow=name)
-        for job in ("a", "b", "c"):
-            (site.watch / f"{job}.yaml").write_text(f"name: {job}\nimage: lab/{job}\n")
-        states = [site.steps(2)]
-        (site.watch / "b.yaml").unlink()
-        states += [site.steps(1) for _ in range(4)]
-        assert [one.shadow is not None for one in states] == [name is not None] * 5
-        shown = [replace(one, shadow=None, alarms=()) for one in states]
-        stored = (site.store.records(), site.store.requests(), site.store.submissions())
-        return site.agents.orders, site.agents.held, stored, shown, site.clock.now
-
-    assert outcome(f"tests.daemon.test_cluster:{shadow}") == outcome(None)
-
-
-@pytest.mark.usefixtures("waits")
-def test_the_status_and_the_journal_have_what_a_shadow_decided(tmp_path: Path) -> None:
-    name = "tests.daemon.test_cluster:Contrary"
-    site = Site(tmp_path, shadow=name)
-    (site.watch / "a.yaml").write_text(RESNET)
-    status = site.steps()
-    assert status.shadow is not None
-    assert (status.shadow.policy, status.shadow.same, status.shadow.different) == (name, 0, 1)
-    (row,) = status.shadow.differences
-    assert (row.job, row.done, row.would) == ("resnet", "placed on gpu-1", "placed on gpu-2")
-    assert row.why == "as late as can be"
-    assert status.alarms == ()
-    site.loop.close()
-    with RoundReader(cluster.journal_file(site.settings.state_dir)) as reader:
-        found = [one.shadow.decided.place for one in reader.rounds() if one.shadow]
-    assert {"resnet": "m2"} in found
-
-
-@pytest.mark.parametrize(
-    ("policy", "line"),
-    [
-        ("Raising", "the cluster policy failed: ZeroDivisionError: by 0"),
-        ("Ending", "SystemExit: 1"),
-    ],
-)
-@pytest.mark.usefixtures("waits")
-def test_a_shadow_that_fails_is_an_alarm_until_it_decides_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, policy: str, line: str
-) -> None:
-    name = f"tests.daemon.test_cluster:{policy}"
-    site = Site(tmp_path, shadow=name)
-    failed = site.steps()
-    assert failed.alarms == (f"shadow {name}: {line}",)
-    assert failed.shadow is not None
-    assert failed.shadow.failed > 1
-    assert failed.shadow.different == 0
-    monkeypatch.setattr(Raising, "decide", Contrary.decide)
-    monkeypatch.setattr(Ending, "decide", Contrary.decide)
-    assert site.steps().alarms == ()
 
 
 @pytest.mark.parametrize(

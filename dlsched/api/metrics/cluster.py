@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable
 
-from dlsched.api.cluster_schema import ClusterStatus, ClusterTotals
-from dlsched.api.histogram import Histogram
+from dlsched.api.cluster_schema import ClusterStatus
 from dlsched.api.metrics.metric import Kind, Metric, Read, Scene, Series, alone
 from dlsched.store.journal.minutes import wall_s
 
@@ -21,7 +20,7 @@ def _leads(cluster: ClusterStatus) -> bool:
     return cluster.leader == cluster.manager
 
 
-def _known(value: Callable[[ClusterStatus], float | Histogram | None]) -> Read:
+def _known(value: Callable[[ClusterStatus], float | None]) -> Read:
     """One series where a controller has run."""
     return alone(lambda scene: None if scene.cluster is None else value(scene.cluster))
 
@@ -31,13 +30,8 @@ def _led(value: Callable[[ClusterStatus], float]) -> Read:
     return _known(lambda cluster: value(cluster) if _leads(cluster) else None)
 
 
-def _counted(value: Callable[[ClusterTotals], float | Histogram]) -> Read:
-    """One series of what the controller of the manager that leads has counted."""
-
-    def read(cluster: ClusterStatus) -> float | Histogram | None:
-        return value(cluster.totals) if _leads(cluster) and cluster.totals else None
-
-    return _known(read)
+def _undone(cluster: ClusterStatus) -> float | None:
+    return cluster.totals.undone if _leads(cluster) and cluster.totals else None
 
 
 def _moves(scene: Scene) -> Iterable[Series]:
@@ -46,7 +40,6 @@ def _moves(scene: Scene) -> Iterable[Series]:
     if cluster is not None and _leads(cluster) and cluster.totals is not None:
         yield ("completed",), cluster.totals.completed
         yield ("failed",), cluster.totals.failed
-        yield ("withdrawn",), cluster.totals.withdrawn
 
 
 def _by_state(
@@ -121,8 +114,7 @@ CLUSTER_METRICS: tuple[Metric, ...] = (
         "cluster_moves_total",
         Kind.COUNTER,
         ("outcome",),
-        "Moves that have ended since the controller began: completed, failed, or withdrawn as the "
-        "job ended first or was no longer desired.",
+        "Moves that have been completed or have failed since the controller began.",
         _moves,
     ),
     Metric(
@@ -131,22 +123,7 @@ CLUSTER_METRICS: tuple[Metric, ...] = (
         (),
         "Completed moves that the policy took back, as the job was slower. The move back is one of "
         "its own.",
-        _counted(lambda totals: totals.undone),
-    ),
-    Metric(
-        "cluster_forecast_error_seconds",
-        Kind.HISTOGRAM,
-        (),
-        "By how much the forecast of a moved job's end was wrong, as far as its speed before the "
-        "move is known. Counted when the job ends, or leaves again.",
-        _counted(lambda totals: totals.forecast_error),
-    ),
-    Metric(
-        "cluster_round_seconds",
-        Kind.HISTOGRAM,
-        (),
-        "How long rounds of the controller took.",
-        _counted(lambda totals: totals.rounds),
+        _known(_undone),
     ),
     Metric(
         "cluster_alarms",

@@ -19,7 +19,7 @@ from prometheus_client.openmetrics import exposition as openmetrics
 from prometheus_client.registry import Collector
 
 from dlsched.api.cluster_schema import ClusterStatus
-from dlsched.api.histogram import Histogram
+from dlsched.api.histogram import BOUNDS_S, Histogram
 from dlsched.api.metrics import METRICS
 from dlsched.api.metrics.metric import JOBS_MAX, Kind, Metric, Scene, Series
 from dlsched.api.metrics.totals import Totals
@@ -137,7 +137,7 @@ def _histogram(metric: Metric, series: Iterable[Series]) -> Family:
     made = HistogramMetricFamily(metric.full_name, metric.meaning, labels=metric.labels)
     for labels, value in series:
         assert isinstance(value, Histogram)
-        bounds = (*map(str, value.bounds_s), "+Inf")
+        bounds = (*map(str, BOUNDS_S), "+Inf")
         buckets = list(zip(bounds, map(float, accumulate(value.counts)), strict=True))
         made.add_metric(_texts(labels), buckets, value.sum_s)
     return made

@@ -32,15 +32,10 @@ class Asked(NamedTuple):
     decision: ClusterDecision
     """Its memory is the policy's own, as it was before if it failed."""
     failure: str | None = None
-    failures: int = 0
-    """In a row, with this one."""
 
 
 def ask(
-    policy: ClusterPolicy,
-    snapshot: ClusterSnapshot,
-    memory: ClusterMemory | None = None,
-    failures: int = 0,
+    policy: ClusterPolicy, snapshot: ClusterSnapshot, memory: ClusterMemory | None = None
 ) -> Asked:
     """The policy's decision. If it raises or answers nonsense, jobs are placed by `spread`, none
     moves but off draining nodes, and the policy is asked again next time. Never raises for a policy
@@ -49,15 +44,15 @@ def ask(
         decision = policy.decide(snapshot, memory)
         refuse_nonsense(decision)
     except Exception as error:  # noqa: BLE001  a policy is arbitrary code
-        failure = f"the cluster policy failed: {described(error)}"
+        failure = f"the cluster policy failed: {_described(error)}"
         instead = _FALLBACK.decide(snapshot, None)
         why = {name: f"{text} ({failure})" for name, text in instead.why.items()}
         decision = ClusterDecision(instead.place, instead.moves, why, memory, instead.next_s)
-        return Asked(decision, failure, failures + 1)
+        return Asked(decision, failure)
     return Asked(decision)
 
 
-def described(error: BaseException) -> str:
+def _described(error: BaseException) -> str:
     """What a policy raised, in one bounded line. Never raises."""
     try:
         text = str(error)

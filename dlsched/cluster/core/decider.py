@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from dlsched.cluster.core.asking import ask
 from dlsched.cluster.core.guards import Approved, GuardMemory, guard
@@ -18,17 +18,6 @@ from dlsched.cluster.core.model import (
 
 
 @dataclass(frozen=True, slots=True)
-class DeciderState:
-    """What a decision follows from, beside the snapshot."""
-
-    memory: ClusterMemory | None = None
-    """The policy's."""
-    guards: GuardMemory = field(default_factory=GuardMemory)
-    failures: int = 0
-    """Of the policy, in a row."""
-
-
-@dataclass(frozen=True, slots=True)
 class ClusterAnswer:
     """What is to be done, after the guards."""
 
@@ -36,8 +25,6 @@ class ClusterAnswer:
     why: dict[str, str] = field(default_factory=dict)
     asked: bool = False
     failure: str | None = None
-    before: DeciderState = field(default_factory=DeciderState)
-    """What it followed from."""
     forecasts_s: Mapping[str, float] = field(default_factory=dict)
     alternatives: Mapping[str, tuple[Alternative, ...]] = field(default_factory=dict)
     """Both as in the decision."""
@@ -49,7 +36,8 @@ class ClusterDecider:
     def __init__(self, name: str, policy: ClusterPolicy) -> None:
         self.name = name
         self._policy = policy
-        self._state = DeciderState()
+        self._memory: ClusterMemory | None = None
+        self._guards = GuardMemory()
         self._ask_at_s = 0.0
         self._known: object = None
 
@@ -60,43 +48,32 @@ class ClusterDecider:
     def by_hand(self, snapshot: ClusterSnapshot, moves: Sequence[Move]) -> Approved:
         """A person's moves, which keep the rules of safety alone. The policy is not asked."""
         decision = ClusterDecision(moves=tuple(moves))
-        approved = guard(snapshot, decision, self._state.guards, by_hand=True)
-        self._state = replace(self._state, guards=approved.memory)
+        approved = guard(snapshot, decision, self._guards, by_hand=True)
+        self._guards = approved.memory
         return approved
 
     def ask(self, snapshot: ClusterSnapshot) -> ClusterAnswer:
         """The approved decision. An arrival, an exit or a changed node makes the policy due."""
-        present = present_in(snapshot)
+        present = _present_in(snapshot)
         if snapshot.now_s < self._ask_at_s and present == self._known:
             return ClusterAnswer()
         self._known = present
-        answer, self._state, next_s = decided(self._policy, snapshot, self._state)
-        self._ask_at_s = snapshot.now_s + next_s
-        return answer
+        asked = ask(self._policy, snapshot, self._memory)
+        decision = asked.decision
+        approved = guard(snapshot, decision, self._guards)
+        self._memory, self._guards = decision.memory, approved.memory
+        self._ask_at_s = snapshot.now_s + decision.next_s
+        return ClusterAnswer(
+            approved,
+            dict(decision.why),
+            True,
+            asked.failure,
+            decision.forecasts_s,
+            decision.alternatives,
+        )
 
 
-def decided(
-    policy: ClusterPolicy, snapshot: ClusterSnapshot, before: DeciderState
-) -> tuple[ClusterAnswer, DeciderState, float]:
-    """The approved decision, what the next one follows from, and in how many seconds that is due.
-    Never raises for the policy."""
-    asked = ask(policy, snapshot, before.memory, before.failures)
-    decision = asked.decision
-    approved = guard(snapshot, decision, before.guards)
-    answer = ClusterAnswer(
-        approved,
-        dict(decision.why),
-        True,
-        asked.failure,
-        before,
-        decision.forecasts_s,
-        decision.alternatives,
-    )
-    after = DeciderState(decision.memory, approved.memory, asked.failures)
-    return answer, after, decision.next_s
-
-
-def present_in(snapshot: ClusterSnapshot) -> object:
+def _present_in(snapshot: ClusterSnapshot) -> object:
     """The jobs and nodes there, and whether these take jobs: a change makes a policy due."""
     return (
         tuple(job.name for job in (*snapshot.jobs, *snapshot.queue)),

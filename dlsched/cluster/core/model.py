@@ -230,8 +230,7 @@ class ClusterPolicy(Protocol):
     randomness.
 
     `Parameters` is a frozen dataclass whose fields each have a default and a docstring with unit
-    and reason. A policy that remembers something has the type of it as `Memory`, so that
-    `dlsched cluster replay` can ask it again.
+    and reason.
 
     Guards (see `guards`) hold every policy to the same rules: a job starts only where it fits, and
     moves rarely, one at a time from and to a node.

@@ -155,16 +155,12 @@ class ClusterDoctor:
 
     def _controller(self, own: Membership, members: Mapping[str, Member]) -> Iterator[Finding]:
         cluster = self.settings.cluster
-        chosen = [("policy", cluster.policy, cluster.policy_options)]
-        if cluster.shadow is not None:
-            chosen.append(("shadow", cluster.shadow, cluster.shadow_options))
-        for name, policy, options in chosen:
-            try:
-                load(policy, options)
-            except PolicyError as error:
-                yield Finding(name, "fail", str(error), f"correct cluster.{name}")
-            else:
-                yield Finding(name, "ok", f"{policy} loads")
+        try:
+            load(cluster.policy, cluster.policy_options)
+        except PolicyError as error:
+            yield Finding("policy", "fail", str(error), "correct cluster.policy")
+        else:
+            yield Finding("policy", "ok", f"{cluster.policy} loads")
         try:
             status = read_status(self.settings.run_dir)
         except (DaemonUnavailable, UnreadableStatus) as error:

@@ -65,12 +65,12 @@ _WAL_BYTES = 4 << 20
 class OtherVersion(Exception):
     """The file was written by a newer version."""
 
-    def __init__(self, version: int, known: int) -> None:
+    def __init__(self, version: int) -> None:
         self.version = version
-        super().__init__(f"has version {version}, this program knows versions up to {known}")
+        super().__init__(f"has version {version}, this program knows versions up to {VERSION}")
 
 
-def open_for_writing(path: Path, migrations: Sequence[str] = MIGRATIONS) -> sqlite3.Connection:
+def open_for_writing(path: Path) -> sqlite3.Connection:
     """The file, created or migrated. Raises sqlite3.Error, OSError and OtherVersion.
 
     Other users may not read a new one, nor SQLite's files beside it, which get its mode.
@@ -81,7 +81,7 @@ def open_for_writing(path: Path, migrations: Sequence[str] = MIGRATIONS) -> sqli
         path, isolation_level=None, check_same_thread=False, timeout=1.0, cached_statements=32
     )
     try:
-        version = _known_version(connection, len(migrations))
+        version = _known_version(connection)
         if version == 0:
             connection.execute(f"PRAGMA page_size = {_PAGE_BYTES}")
             connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
@@ -89,9 +89,9 @@ def open_for_writing(path: Path, migrations: Sequence[str] = MIGRATIONS) -> sqli
         connection.execute("PRAGMA synchronous = NORMAL")
         connection.execute(f"PRAGMA journal_size_limit = {_WAL_BYTES}")
         connection.execute(f"PRAGMA wal_autocheckpoint = {_WAL_BYTES // _PAGE_BYTES}")
-        for number in range(version, len(migrations)):
+        for number in range(version, VERSION):
             connection.executescript(
-                f"BEGIN; {migrations[number]}; PRAGMA user_version = {number + 1}; COMMIT;"
+                f"BEGIN; {MIGRATIONS[number]}; PRAGMA user_version = {number + 1}; COMMIT;"
             )
     except BaseException:
         connection.close()
@@ -113,10 +113,10 @@ def open_for_reading(path: Path) -> sqlite3.Connection:
         return _reading(f"{uri}?immutable=1")
 
 
-def newer(connection: sqlite3.Connection, known: int = VERSION) -> OtherVersion | None:
+def newer(connection: sqlite3.Connection) -> OtherVersion | None:
     """The error when a newer program wrote the file; None: all of it is known."""
     version = _version(connection)
-    return OtherVersion(version, known) if version > known else None
+    return OtherVersion(version) if version > VERSION else None
 
 
 def foreign(connection: sqlite3.Connection) -> bool:
@@ -181,8 +181,8 @@ def _reading(uri: str) -> sqlite3.Connection:
     return connection
 
 
-def _known_version(connection: sqlite3.Connection, known: int) -> int:
-    if (other := newer(connection, known)) is not None:
+def _known_version(connection: sqlite3.Connection) -> int:
+    if (other := newer(connection)) is not None:
         raise other
     return _version(connection)
 

@@ -1,7 +1,4 @@
-"""The journal's writer: every cycle, in a thread of its own. Errors of the file never raise.
-
-Journals of other things are a `Writer` of their own rows.
-"""
+"""The journal's writer: every cycle, in a thread of its own. Errors of the file never raise."""
 
 from __future__ import annotations
 
@@ -10,7 +7,6 @@ import threading
 from collections import deque
 from contextlib import suppress
 from pathlib import Path
-from typing import Generic, Protocol, TypeVar
 
 from dlsched.model.cycle import CycleReport
 from dlsched.store.atomic import make_folder
@@ -18,46 +14,30 @@ from dlsched.store.journal.reader import JournalReader
 from dlsched.store.journal.schema import OtherVersion, damaged, set_aside
 from dlsched.store.journal.store import Store
 
-Row = TypeVar("Row")
-Row_contra = TypeVar("Row_contra", contravariant=True)
 
+class Journal:
+    """Writes reports. Every `frame_s` a frame is full. Frames past `max_bytes` or `max_age_s` go,
+    oldest first. Opening never raises: see `problem`."""
 
-class Rows(Protocol[Row_contra]):
-    """The open file, for the writer's thread."""
-
-    @property
-    def is_open(self) -> bool: ...
-
-    def open(self) -> None:
-        """Raises sqlite3.Error, OSError and OtherVersion."""
-        ...
-
-    def write(self, batch: tuple[Row_contra, ...]) -> tuple[int, str] | None:
-        """Commit the batch; returns how many rows cannot be encoded, and why. Raises
-        sqlite3.Error."""
-        ...
-
-    def forget(self) -> None:
-        """Rows before the next one were lost."""
-        ...
-
-    def close(self) -> None: ...
-
-
-class Writer(Generic[Row]):
-    """Writes rows to one SQLite file. Opening never raises: see `problem`."""
-
-    def __init__(self, path: Path, rows: Rows[Row], *, queue_rows: int) -> None:
+    def __init__(
+        self,
+        path: Path,
+        *,
+        frame_s: float = 300.0,
+        max_bytes: int = 1 << 30,
+        max_age_s: float = 7 * 86_400.0,
+        queue_reports: int = 120,
+    ) -> None:
         self._path = path
-        self._rows = rows
-        self._queue: deque[Row] = deque()
-        self._queue_rows = queue_rows
+        self._store = Store(path, frame_s=frame_s, max_bytes=max_bytes, max_age_s=max_age_s)
+        self._queue: deque[CycleReport] = deque()
+        self._queue_reports = queue_reports
         self._changed = threading.Condition()
         self._pending = 0
         self._gap = False
         self._closing = False
-        self.lost = 0
-        """Number of rows that could not be written since the start."""
+        self.lost_cycles = 0
+        """Number of reports that could not be written since the start."""
         self._size_bytes: int | None = None
         self._failure: str | None = None
         self._aside: str | None = None
@@ -67,18 +47,18 @@ class Writer(Generic[Row]):
 
     # ------------------------------------------------------------------ the loop's side
 
-    def write(self, row: Row) -> None:
-        """Queue the row without blocking. A full queue drops its oldest row."""
+    def write(self, report: CycleReport) -> None:
+        """Queue the report without blocking. A full queue drops its oldest one."""
         with self._changed:
-            if len(self._queue) >= self._queue_rows:
+            if len(self._queue) >= self._queue_reports:
                 self._queue.popleft()
-                self.lost += 1
+                self.lost_cycles += 1
                 self._gap = True
-            self._queue.append(row)
+            self._queue.append(report)
             self._changed.notify_all()
 
     def flush(self) -> None:
-        """Wait until every queued row is committed or lost."""
+        """Wait until every queued report is committed or lost."""
         with self._changed:
             self._changed.wait_for(lambda: not self._queue and not self._pending)
 
@@ -100,6 +80,25 @@ class Writer(Generic[Row]):
             notes = [note for note in (self._aside, self._failure) if note is not None]
         return "; ".join(notes) or None
 
+    def last_cycle(self) -> int:
+        """Number of the last cycle written, in any run; 0: none."""
+        with JournalReader(self._path) as reader:
+            return reader.last_cycle()
+
+    def last_now_s(self) -> float:
+        with JournalReader(self._path) as reader:
+            return reader.last_now_s()
+
+    def earlier_report(self) -> CycleReport | None:
+        """The last cycle of the run before, as it was when this one opened the file."""
+        return self._store.earlier
+
+    def last_memory(self, policy: str) -> object | None:
+        """That policy's last memory (a shadow's by its `shadow_name`), as plain values for
+        `load_memory`.
+        """
+        return self._store.memory(policy)
+
     # ------------------------------------------------------------------ the writer's side
 
     def _run(self) -> None:
@@ -118,24 +117,24 @@ class Writer(Generic[Row]):
                 with self._changed:
                     self._pending = 0
                     self._changed.notify_all()
-        self._rows.close()
+        self._store.close()
 
-    def _commit(self, batch: tuple[Row, ...], gap: bool) -> None:
+    def _commit(self, batch: tuple[CycleReport, ...], gap: bool) -> None:
         if gap:
-            self._rows.forget()
-        if self._rows.is_open and not self._path.exists():
+            self._store.forget()
+        if self._store.is_open and not self._path.exists():
             # The open descriptor still accepts rows, but they could never be read.
-            self._rows.close()
+            self._store.close()
             with self._changed:
                 self._aside = "journal was deleted: a new one begun"
-        if not self._rows.is_open and not self._open():
+        if not self._store.is_open and not self._open():
             self._fail(len(batch), None)
             return
         try:
-            refused = self._rows.write(batch)
+            refused = self._store.write(batch)
         except Exception as error:  # noqa: BLE001  the thread outlives whatever goes wrong
             if damaged(error):
-                self._rows.close()
+                self._store.close()
                 self._move_aside("corrupt", error)
             self._fail(len(batch), str(error))
             return
@@ -153,7 +152,7 @@ class Writer(Generic[Row]):
         for _ in range(2):
             try:
                 make_folder(self._path.parent)
-                self._rows.open()
+                self._store.open()
                 return True
             except OtherVersion as error:
                 self._move_aside(f"version-{error.version}", error)
@@ -174,47 +173,6 @@ class Writer(Generic[Row]):
 
     def _fail(self, lost: int, cause: str | None) -> None:
         with self._changed:
-            self.lost += lost
+            self.lost_cycles += lost
             if cause is not None:
                 self._failure = f"journal not written: {cause}"
-
-
-class Journal(Writer[CycleReport]):
-    """Writes reports. Every `frame_s` a frame is full. Frames past `max_bytes` or `max_age_s` go,
-    oldest first."""
-
-    def __init__(
-        self,
-        path: Path,
-        *,
-        frame_s: float = 300.0,
-        max_bytes: int = 1 << 30,
-        max_age_s: float = 7 * 86_400.0,
-        queue_reports: int = 120,
-    ) -> None:
-        self._store = Store(path, frame_s=frame_s, max_bytes=max_bytes, max_age_s=max_age_s)
-        super().__init__(path, self._store, queue_rows=queue_reports)
-
-    @property
-    def lost_cycles(self) -> int:
-        """Number of reports that could not be written since the start."""
-        return self.lost
-
-    def last_cycle(self) -> int:
-        """Number of the last cycle written, in any run; 0: none."""
-        with JournalReader(self._path) as reader:
-            return reader.last_cycle()
-
-    def last_now_s(self) -> float:
-        with JournalReader(self._path) as reader:
-            return reader.last_now_s()
-
-    def earlier_report(self) -> CycleReport | None:
-        """The last cycle of the run before, as it was when this one opened the file."""
-        return self._store.earlier
-
-    def last_memory(self, policy: str) -> object | None:
-        """That policy's last memory (a shadow's by its `shadow_name`), as plain values for
-        `load_memory`.
-        """
-        return self._store.memory(policy)

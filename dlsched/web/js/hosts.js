@@ -71,7 +71,6 @@ export class Hosts {
     const counts = [`${ready} of ${plural(total("nodes"), "host")} ready`, plural(total("jobs"), "job"), `${plural(moving, "move")} under way`, `${total("queue")} waiting`];
     setText($("hosts-note"), [
       ...leads ? counts : [], `policy ${cluster.policy}`,
-      cluster.shadow === null ? "" : `shadow ${cluster.shadow.policy}: ${cluster.shadow.same} decided alike, ${cluster.shadow.different} otherwise`,
       observedS === null ? "" : `${seconds(Math.round(observedS))} old`,
     ].filter(Boolean).join(", "));
     this.#trouble([

@@ -362,7 +362,6 @@ def test_jobs_that_cannot_be_moved(host: Host) -> None:
 
 
 def test_settings_that_keep_the_cluster_from_working(host: Host) -> None:
-    host.cluster(enabled=False, policy="gone", shadow="gone, too")
+    host.cluster(enabled=False, policy="gone")
     assert host.one("agent")[0] == "warn"
     assert host.one("policy")[0] == "fail"
-    assert host.one("shadow")[0::2] == ("fail", "correct cluster.shadow")

@@ -163,13 +163,13 @@ def _kept(path: Path) -> list[CycleReport]:
 @contextmanager
 def stalled(journal: Journal) -> Iterator[None]:
     """The writer waits before it writes, for as long as this lasts."""
-    go_on, write = threading.Event(), journal._rows.write
+    go_on, write = threading.Event(), journal._store.write
 
     def later(batch: tuple[CycleReport, ...]) -> tuple[int, str] | None:
         assert go_on.wait(60)
         return write(batch)
 
-    journal._rows.write = later  # type: ignore[method-assign]
+    journal._store.write = later  # type: ignore[method-assign]
     try:
         yield
     finally:

@@ -108,7 +108,6 @@ class AdaptivePolicy:
     """
 
     Parameters: ClassVar[type[AdaptiveParameters]] = AdaptiveParameters
-    Memory: ClassVar[type[AdaptiveMemory]] = AdaptiveMemory
 
     def __init__(self, parameters: AdaptiveParameters) -> None:
         self.parameters = parameters

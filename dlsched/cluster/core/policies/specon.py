@@ -104,7 +104,6 @@ class SpeConPolicy:
     """
 
     Parameters: ClassVar[type[SpeConParameters]] = SpeConParameters
-    Memory: ClassVar[type[SpeConMemory]] = SpeConMemory
 
     def __init__(self, parameters: SpeConParameters) -> None:
         self.parameters = parameters
