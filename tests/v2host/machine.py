@@ -18,6 +18,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from tests.v2host.build import FOLDER, Built, make_disk
+from tools.engine import REQUIRE
 from tools.environment import ROOT
 from tools.steps import SetupError, say, step
 
@@ -80,7 +81,8 @@ def _compile(project: Path, first: Sequence[str]) -> None:
         for folder in (project / "dlsched", project.with_name("packages")):
             compileall.compile_dir(folder, quiet=2)
         if first:
-            kept = {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": ""}
+            # The engine is in the emulated host.
+            kept = {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": "", REQUIRE: "0"}
             subprocess.run(
                 first,
                 cwd=project,
