@@ -211,6 +211,13 @@ BENCHES = {
         "no",
         "kill -9 at each step of a move between real hosts; managers cut off, certificates renewed",
     ),
+    "mutants": Bench(
+        "benchmarks.robustness.mutants",
+        "robustness",
+        "1 h",
+        "no",
+        "which of 300 small faults in the code the tests miss (--before COMMIT: at both)",
+    ),
     "fuzz": Bench(
         "benchmarks.robustness.fuzz",
         "robustness",

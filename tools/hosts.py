@@ -18,7 +18,8 @@ import docker
 from docker.errors import APIError, DockerException
 from requests.exceptions import RequestException
 
-from dlsched.cluster.status import ClusterStatus, read_status
+from dlsched.api.cluster_schema import ClusterStatus
+from dlsched.cluster.status import read_status
 from dlsched.model.errors import DaemonUnavailable
 from tools.engines import EngineNode, EngineNodes
 from tools.private_engine import uninterrupted
@@ -73,10 +74,10 @@ class Host:
 
     def start(self, *words: str) -> None:
         """`dlsched WORDS` at this host's address: `run`, or `cluster run`."""
-        enter = ["nsenter", f"--net={self.node.namespaces.network}", *_STILL, self._machine]
+        enter = ["nsenter", f"--net={self.node.namespaces.network}", *_STILL, str(self._machine)]
         with (self.folder / f"{words[0]}.log").open("ab") as log:
             self._processes[words[0]] = subprocess.Popen(
-                [*enter, *self._program(words[0]), *words, "--config", self.settings],
+                [*enter, *self._program(words[0]), *words, "--config", str(self.settings)],
                 stdout=log,
                 stderr=log,
                 start_new_session=True,  # Ctrl-C is the caller's
@@ -85,7 +86,7 @@ class Host:
     def ask(self, *words: str) -> str:
         """What a command of `dlsched` prints on this host. AssertionError where it fails."""
         done = subprocess.run(
-            [DLSCHED, *words, "--config", self.settings],
+            [DLSCHED, *words, "--config", str(self.settings)],
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -150,10 +151,10 @@ class Host:
 
     def notes(self, job: str) -> list[str]:
         """What a running job noted in `/ckpt/log`; empty where it does not run here."""
-        filters = {"label": [self.label, f"dlsched.job={job}"]}
+        filters: Any = {"label": [self.label, f"dlsched.job={job}"]}
         with suppress(APIError):  # it ends just now
             for one in self.engine.containers.list(filters=filters):
-                output = one.exec_run(["cat", "/ckpt/log"]).output
+                output: Any = one.exec_run(["cat", "/ckpt/log"]).output
                 return [line for line in output.decode().splitlines() if line.count(" ") == 2]
         return []
 

@@ -1,0 +1,228 @@
+"""Mutants: one small fault at a time in the code, and which of them the tests of its folder miss.
+
+Owns which faults there are. A mutant is tried on the pure lane of the test folder that mirrors its
+file's, its own test file first. Two commits can be compared: the same mutants are drawn by a seed
+from files that are equal in both.
+
+    python -m benchmarks run mutants                        writes benchmarks/results/mutants.json
+    python -m benchmarks run mutants --before COMMIT --count 20   prints alone
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import copy
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from queue import Queue
+from random import Random
+
+from benchmarks.places import ROOT
+from benchmarks.publish import results
+
+NAME = "mutants"
+COUNT, SEED = 300, 33
+FOLDERS = ("control", "policies", "estimate", "config", "store", "runtime")
+WITHIN_S = 600.0
+"""A mutant that makes a loop endless is noticed, too."""
+
+_SWAPPED: dict[type[ast.AST], type[ast.AST]] = {
+    ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq,
+    ast.NotEq: ast.Eq, ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.In: ast.NotIn, ast.NotIn: ast.In,
+    ast.And: ast.Or, ast.Or: ast.And, ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div,
+    ast.Div: ast.Mult,
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """The fault `number` of a file."""
+
+    file: str
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """What came of it."""
+
+    file: str
+    line: int
+    fault: str
+    survived: bool
+
+
+def faults(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """Put one fault after the other into the tree: its line and what it is, while it is there."""
+    for node in ast.walk(tree):
+        line = getattr(node, "lineno", 0)
+        if isinstance(node, ast.Compare) and type(node.ops[0]) in _SWAPPED:
+            yield from _with(node.ops, 0, _SWAPPED[type(node.ops[0])](), line)
+        elif isinstance(node, (ast.BoolOp, ast.BinOp)) and type(node.op) in _SWAPPED:
+            old, new = node.op, _SWAPPED[type(node.op)]()
+            node.op = new  # type: ignore[assignment]
+            yield line, f"{type(old).__name__} becomes {type(new).__name__}"
+            node.op = old
+        elif isinstance(node, (ast.If, ast.IfExp, ast.While)):
+            old_test = node.test
+            node.test = ast.UnaryOp(ast.Not(), old_test)
+            yield line, f"the condition of {type(node).__name__} is reversed"
+            node.test = old_test
+        elif isinstance(node, ast.Constant) and type(node.value) in (bool, int, float):
+            old_value = node.value
+            node.value = not old_value if isinstance(old_value, bool) else old_value + 1
+            yield line, f"{old_value} becomes {node.value}"
+            node.value = old_value
+        elif isinstance(node, (ast.FunctionDef, ast.For, ast.With)):
+            for index, one in enumerate(node.body):
+                if isinstance(one, (ast.Expr, ast.AugAssign)) and not _is_text(one):
+                    yield from _with(node.body, index, ast.Pass(), one.lineno)
+
+
+def _with(places: list[ast.AST], index: int, new: ast.AST, line: int) -> Iterator[tuple[int, str]]:
+    old = places[index]
+    places[index] = new
+    yield line, f"{type(old).__name__} becomes {type(new).__name__}"
+    places[index] = old
+
+
+def _is_text(statement: ast.stmt) -> bool:
+    return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
+
+
+def mutated(text: str, number: int) -> tuple[int, str, str]:
+    """The line, the fault and the source with it."""
+    tree = ast.parse(text)
+    for at, (line, fault) in enumerate(faults(tree)):
+        if at == number:
+            return line, fault, ast.unparse(ast.fix_missing_locations(copy.deepcopy(tree)))
+    raise ValueError(f"there is no fault {number}")
+
+
+def drawn(folder: Path, files: Sequence[str], count: int, seed: int) -> list[Mutant]:
+    """That many mutants of these files."""
+    every = [
+        Mutant(file, number)
+        for file in files
+        for number, _ in enumerate(faults(ast.parse((folder / file).read_text(encoding="utf-8"))))
+    ]
+    return Random(seed).sample(every, min(count, len(every)))
+
+
+def paths_of_tests(folder: Path, file: str) -> list[str]:
+    """Its own test file, if there is one, and the folder that mirrors its own."""
+    mirror = Path("tests", *Path(file).parts[1:])
+    own = mirror.with_name(f"test_{mirror.name}")
+    above = mirror.parent
+    while not list((folder / above).glob("test_*.py")):
+        above = above.parent
+    return [str(one) for one in (own, above) if (folder / one).exists()]
+
+
+def try_out(folder: Path, mutant: Mutant) -> Tried:
+    """Run the tests with that fault in the folder's code."""
+    file = folder / mutant.file
+    text = file.read_text(encoding="utf-8")
+    line, fault, changed = mutated(text, mutant.number)
+    file.write_text(changed, encoding="utf-8")
+    try:
+        survived = all(_passes(folder, tests) for tests in paths_of_tests(folder, mutant.file))
+    finally:
+        file.write_text(text, encoding="utf-8")
+    return Tried(mutant.file, line, fault, survived)
+
+
+def _passes(folder: Path, tests: str) -> bool:
+    words = ["-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "--gate", "--lane=unit", tests]
+    try:
+        done = subprocess.run(
+            [sys.executable, *words],
+            cwd=folder,
+            env={**os.environ, "PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1"},
+            capture_output=True,
+            timeout=WITHIN_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return False
+    return done.returncode in (0, 5)  # 5: it has no case of that lane
+
+
+@contextmanager
+def checked_out(commit: str) -> Iterator[Path]:
+    """The files of a commit, in a folder of their own."""
+    with tempfile.TemporaryDirectory() as folder:
+        archive = subprocess.run(
+            ["git", "archive", commit], cwd=ROOT, capture_output=True, check=True
+        )
+        subprocess.run(["tar", "-x", "-C", folder], input=archive.stdout, check=True)
+        yield Path(folder)
+
+
+def unchanged(before: str, after: str) -> list[str]:
+    """The files of the folders that are equal in both commits."""
+
+    def listed(*words: str) -> set[str]:
+        done = subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=True)
+        return set(done.stdout.split())
+
+    folders = [f"dlsched/{name}" for name in FOLDERS]
+    every = listed("ls-tree", "-r", "--name-only", after, *folders)
+    changed = listed("diff", "--name-only", "--no-renames", before, after, "--", *folders)
+    return sorted(one for one in every - changed if one.endswith(".py"))
+
+
+def run(commit: str, mutants: Sequence[Mutant], processes: int) -> list[Tried]:
+    """Try them at that commit, in copies of its files beside each other."""
+    free: Queue[Path] = Queue()
+
+    def one(mutant: Mutant) -> Tried:
+        folder = free.get()
+        try:
+            found = try_out(folder, mutant)
+        finally:
+            free.put(folder)
+        if found.survived:
+            print(f"{commit}: {found.file}:{found.line}: {found.fault}: survived", flush=True)
+        return found
+
+    with ExitStack() as copies, ThreadPoolExecutor(processes) as pool:
+        for _ in range(processes):
+            free.put(copies.enter_context(checked_out(commit)))
+        return list(pool.map(one, mutants))
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Try them; returns the exit code: 1 if one survives that did not before."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--before", help="a commit to compare with")
+    parser.add_argument("--count", type=int, default=COUNT)
+    parser.add_argument("--seed", type=int, default=SEED)
+    chosen = parser.parse_args(arguments)
+    before = chosen.before or "HEAD"
+    with checked_out("HEAD") as folder:
+        mutants = drawn(folder, unchanged(before, "HEAD"), chosen.count, chosen.seed)
+    processes = len(os.sched_getaffinity(0))
+    now = run("HEAD", mutants, processes)
+    then = run(before, mutants, processes) if chosen.before else now
+    newly = [
+        one for one, other in zip(now, then, strict=True) if one.survived and not other.survived
+    ]
+    survivors = [one for one in now if one.survived]
+    line = f"{len(survivors)} of {len(now)} mutants survive, {len(newly)} of them newly"
+    print(line, flush=True)
+    if chosen.count == COUNT:
+        rows = [
+            asdict(one) | {"survived_before": other.survived}
+            for one, other in zip(now, then, strict=True)
+        ]
+        results.save(NAME, results.host_facts("none"), [chosen.seed], rows, headlines=[line])
+    return 1 if newly else 0
