@@ -1,4 +1,4 @@
-"""A policy that holds what it is told: how the bench measures a latency at a known share."""
+"""A policy that keeps the limits it is given: how a bench measures a latency at a known share."""
 
 from __future__ import annotations
 

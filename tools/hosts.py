@@ -72,21 +72,21 @@ class Host:
         self.engine = docker.DockerClient(base_url=node.host, timeout=60)
         self.label = f"dlsched.instance={instance}"
 
-    def start(self, *words: str) -> None:
+    def start(self, *arguments: str) -> None:
         """`dlsched WORDS` at this host's address: `run`, or `cluster run`."""
         enter = ["nsenter", f"--net={self.node.namespaces.network}", *_STILL, str(self._machine)]
-        with (self.folder / f"{words[0]}.log").open("ab") as log:
-            self._processes[words[0]] = subprocess.Popen(
-                [*enter, *self._program(words[0]), *words, "--config", str(self.settings)],
+        with (self.folder / f"{arguments[0]}.log").open("ab") as log:
+            self._processes[arguments[0]] = subprocess.Popen(
+                [*enter, *self._program(arguments[0]), *arguments, "--config", str(self.settings)],
                 stdout=log,
                 stderr=log,
                 start_new_session=True,  # Ctrl-C is the caller's
             )
 
-    def ask(self, *words: str) -> str:
+    def ask(self, *arguments: str) -> str:
         """What a command of `dlsched` prints on this host. AssertionError where it fails."""
         done = subprocess.run(
-            [DLSCHED, *words, "--config", str(self.settings)],
+            [DLSCHED, *arguments, "--config", str(self.settings)],
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -111,14 +111,14 @@ class Host:
         """Remove it from there."""
         (self.cluster / f"{job}.yaml").unlink()
 
-    def pid(self, word: str) -> int:
+    def pid(self, command: str) -> int:
         """Of what `start` began with that first word."""
-        return self._processes[word].pid
+        return self._processes[command].pid
 
-    def kill(self, word: str) -> None:
+    def kill(self, command: str) -> None:
         """SIGKILL to what `start` began with that first word."""
-        if word in self._processes:
-            process = self._processes.pop(word)
+        if command in self._processes:
+            process = self._processes.pop(command)
             process.kill()
             process.wait(60)
 
@@ -167,8 +167,8 @@ class Host:
 
     def close(self) -> None:
         """End the processes, remove the containers, and the volumes of the private engine."""
-        for word in list(self._processes):
-            self.kill(word)
+        for command in list(self._processes):
+            self.kill(command)
         with suppress(DockerException, RequestException):  # it may be dead just now
             for one in self.engine.containers.list(all=True, filters={"label": self.label}):
                 one.remove(force=True, v=True)

@@ -71,10 +71,10 @@ Launch = Callable[[Sequence[str], BinaryIO], Process]
 """Starts `dlsched` with these words; what it prints goes to that file."""
 
 
-def launch(words: Sequence[str], log: BinaryIO) -> Process:
+def launch(arguments: Sequence[str], log: BinaryIO) -> Process:
     """Start the command `dlsched` with these words, as a user would, in a session of its own."""
     return subprocess.Popen(
-        [_DLSCHED, *words],
+        [_DLSCHED, *arguments],
         stdin=subprocess.DEVNULL,
         stdout=log,
         stderr=log,
@@ -128,13 +128,15 @@ class Session:
         """The engine at the host address, its containerd and shims; nothing inside containers."""
         address = self.host.removeprefix("unix://")
         engines = [p for p in psutil.process_iter() if _is(p, "dockerd")]
-        own = [p for p in engines if any(address in word for word in p.cmdline())] or engines
+        own = [
+            p for p in engines if any(address in argument for argument in p.cmdline())
+        ] or engines
         roots = [_option(p.cmdline(), "--exec-root") or "/var/run/docker" for p in own]
         shims = [
             p
             for p in psutil.process_iter()
             if _is(p, "containerd-shim")
-            and any(word.startswith(root) for word in _words(p) for root in roots)
+            and any(argument.startswith(root) for argument in _arguments(p) for root in roots)
         ]
         containerds = [c for p in own for c in p.children() if _is(c, "containerd")]
         return [*own, *containerds, *shims]
@@ -197,12 +199,12 @@ class Session:
     ) -> None:
         """The daemon under that policy, with `more` settings; returns when it answers."""
         file = self.configure(policy, options, more)
-        words = ["run", "--config", str(file), *(["--dry-run"] if dry_run else [])]
-        self._daemon = self._launch(words, self._log)
+        arguments = ["run", "--config", str(file), *(["--dry-run"] if dry_run else [])]
+        self._daemon = self._launch(arguments, self._log)
         wait_for(self._answers, 120, "the daemon to answer")
 
     def keep(self, folder: Path) -> None:
-        """A copy of the journal into that folder, made anew; the daemon must have stopped."""
+        """A copy of the journal into that folder, made again; the daemon must have stopped."""
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         for file in self.state_dir.glob(f"{JOURNAL}*"):
@@ -362,7 +364,7 @@ def _is(process: psutil.Process, name: str) -> bool:
         return False
 
 
-def _words(process: psutil.Process) -> list[str]:
+def _arguments(process: psutil.Process) -> list[str]:
     """Its command line; none where it has ended meanwhile."""
     try:
         return process.cmdline()
@@ -370,12 +372,12 @@ def _words(process: psutil.Process) -> list[str]:
         return []
 
 
-def _option(words: list[str], name: str) -> str | None:
-    for word, following in zip(words, [*words[1:], ""], strict=True):
-        if word == name:
+def _option(arguments: list[str], name: str) -> str | None:
+    for argument, following in zip(arguments, [*arguments[1:], ""], strict=True):
+        if argument == name:
             return following
-        if word.startswith(f"{name}="):
-            return word.partition("=")[2]
+        if argument.startswith(f"{name}="):
+            return argument.partition("=")[2]
     return None
 
 
