@@ -28,7 +28,6 @@ from typing import Any
 import psutil
 from rich.console import Console
 
-from benchmarks.gpu.simulated import Process, World, paced, torch
 from benchmarks.places import ROOT
 from benchmarks.publish import results
 from dlsched.report import granted
@@ -38,6 +37,7 @@ from dlsched.runtime.gpu import Inventory
 from dlsched.runtime.gpu.inventory import DEV
 from dlsched.runtime.gpu.nvml import load
 from dlsched.runtime.gpu.session import Session
+from tests.report.simulated_gpu import Process, World, paced, torch
 
 NAME = "gpu-pacing"
 SHARES: tuple[tuple[float, ...], ...] = (

@@ -18,12 +18,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from benchmarks.judge.harm import SLOWER_RATIO, SLOWER_S
 from benchmarks.places import ROOT
 from benchmarks.real import strangers, training_set
 from dlsched.model.actions import Resize
 from dlsched.runtime.docker.identity.labels import container_name
 from dlsched.simulation.scoring import PLAIN
+from tests.worlds.harm import SLOWER_RATIO, SLOWER_S
 from tools.session import Session, idle_group, wait_for
 
 POLICIES = (PLAIN, "adaptive")

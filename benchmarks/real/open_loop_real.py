@@ -35,7 +35,6 @@ from benchmarks.real.http_services import (
     real_table,
     trainings_table,
 )
-from benchmarks.simulated.open_worlds import simulated_job
 from dlsched.control.decider import NamedPolicy
 from dlsched.model.facts import NodeFact
 from dlsched.model.spec import LatencyTarget
@@ -43,6 +42,7 @@ from dlsched.policies.registry import load as load_policy
 from dlsched.simulation.node.workloads import ServiceLoad, Trace
 from dlsched.simulation.run import simulate
 from dlsched.simulation.scoring import PLAIN
+from tests.worlds.open_worlds import simulated_job
 from tools.session import session
 
 NAME = "open-loop-real"

@@ -27,7 +27,6 @@ from rich.console import Console
 
 from benchmarks.publish import results
 from benchmarks.publish.results import verdict
-from benchmarks.simulated.cluster_worlds import WORLDS, world
 from dlsched.simulation.cluster.clairvoyant import (
     CLAIRVOYANT,
     ClairvoyantScore,
@@ -36,6 +35,7 @@ from dlsched.simulation.cluster.clairvoyant import (
 from dlsched.simulation.cluster.run import ClusterOptions, ClusterRun, simulate_cluster
 from dlsched.simulation.cluster.scoring import ClusterScore, Contender, compare_clusters, score
 from dlsched.simulation.node.workloads import Trace
+from tests.simulation.cluster.worlds import WORLDS, world
 
 NAME = "cluster-simulated"
 SEEDS = 12

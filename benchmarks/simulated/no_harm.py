@@ -13,65 +13,20 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 
 from rich.console import Console
 
-from benchmarks.judge.harm import FULL_RATIO, busiest_ratio, harmed, pairs_of, served
 from benchmarks.publish import results
 from benchmarks.publish.results import verdict
-from benchmarks.simulated.harm_worlds import CORES, DURATION_S, World, drawn
 from benchmarks.simulated.traces_pool import in_processes
-from dlsched.control.decider import NamedPolicy
-from dlsched.policies.registry import load
-from dlsched.simulation.node.starting import Computation
-from dlsched.simulation.node.workloads import Trace
-from dlsched.simulation.run import simulate
-from dlsched.simulation.scoring import PLAIN
+from tests.worlds.harm import FULL_RATIO
+from tests.worlds.harm_worlds import drawn
+from tests.worlds.played import OURS, Row, row_of
 
 NAME = "no-harm"
-OURS = "adaptive"
 WORLDS, FIRST_SEED = 2000, 10_001
 MOST_OPEN = 1 / 1000
-
-
-@dataclass(frozen=True)
-class Row:
-    """One world."""
-
-    seed: int
-    busiest_ratio: float
-    """Part of the node that services and outside load need in the busiest second."""
-    services: int
-    harmed: tuple[str, ...]
-    """What each harmed service took: mean and p95 under plain Docker, and under ours, in ms."""
-    updates_per_min: float
-
-
-def play(trace: Trace, policy: str, seed: int) -> tuple[dict[str, Computation], int]:
-    """What each job truly did, and how many updates were made."""
-    found: dict[str, Computation] = {}
-    named = NamedPolicy(policy, load(policy))
-    run = simulate(trace, named, seed, inspect=lambda _, loads: found.update(loads))
-    return found, run.updates
-
-
-def row_of(world: World) -> Row:
-    """That world under both."""
-    trace = world.trace()
-    seed = world.seed % 1000
-    plain, _ = play(trace, PLAIN, seed)
-    own, updates = play(trace, OURS, seed)
-    pairs, told = pairs_of(trace, plain, own), []
-    for pair in pairs:
-        was, now = served(pair.plain), served(pair.own)
-        if harmed(was, now, pair.target.seconds):
-            times = (was.mean_s, was.p95_s, now.mean_s, now.p95_s)
-            cells = ["-" if one is None else f"{1000 * one:.1f}" for one in times]
-            told.append(f"{pair.name}: {' '.join(cells)}")
-    busiest = busiest_ratio(trace, plain) + world.foreign_cores / (CORES * world.full_speed)
-    per_min = 60.0 * updates / DURATION_S
-    return Row(world.seed, round(busiest, 3), len(pairs), tuple(told), round(per_min, 1))
 
 
 def _row(seed: int) -> Row:

@@ -19,10 +19,10 @@ from rich.console import Console
 from benchmarks.publish import results
 from benchmarks.publish.results import verdict
 from benchmarks.simulated.open_loop import Played, clairvoyant, met_jobs, named, play
-from benchmarks.simulated.open_worlds import CORES, DURATION_S, Scenario, world
 from benchmarks.simulated.traces_pool import in_processes
 from dlsched.simulation.node.workloads import HostLoad, ServiceLoad, Shift, SimulatedJob, Trace
 from dlsched.simulation.scoring import PLAIN
+from tests.worlds.open_worlds import CORES, DURATION_S, Scenario, world
 
 NAME = "open-changes"
 OURS = "adaptive"

@@ -20,11 +20,9 @@ from dataclasses import asdict, dataclass, replace
 
 from rich.console import Console
 
-from benchmarks.judge.harm import worse_jobs
 from benchmarks.peers.fixed import FixedPolicy
 from benchmarks.publish import results
 from benchmarks.simulated.open_tables import Measured, headlines_of, tables_of
-from benchmarks.simulated.open_worlds import ARRIVING, CORES, Scenario, world
 from benchmarks.simulated.traces_pool import compare_all
 from dlsched.control.decider import NamedPolicy
 from dlsched.model.cycle import CycleReport
@@ -37,6 +35,8 @@ from dlsched.simulation.node.training import Training
 from dlsched.simulation.node.workloads import ServiceLoad, SimulatedJob, Trace
 from dlsched.simulation.run import simulate
 from dlsched.simulation.scoring import PLAIN
+from tests.worlds.harm import worse_jobs
+from tests.worlds.open_worlds import ARRIVING, CORES, Scenario, world
 
 NAME = "open-loop"
 SEEDS, FIRST_SEED = 3, 101

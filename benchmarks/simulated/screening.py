@@ -16,15 +16,14 @@ from collections.abc import Iterator, Sequence
 
 from rich.console import Console
 
-from benchmarks.judge.harm import worse_jobs
 from benchmarks.simulated import (
     adaptive_inference,
     adaptive_training,
     open_loop,
-    open_worlds,
 )
-from benchmarks.simulated.open_worlds import Scenario
 from dlsched.simulation.scoring import PLAIN
+from tests.worlds.harm import worse_jobs
+from tests.worlds.open_worlds import Scenario, world
 
 CLOSED = ("feasible", "over", "change", "p95-half", "lying")
 OPEN = (
@@ -64,7 +63,7 @@ def closed_loops() -> Figures:
 def open_loops() -> Figures:
     """Services whose requests are played one by one, beside the same ones under plain Docker."""
     for scenario in OPEN:
-        trace = open_worlds.world(scenario, JOBS, OPEN_SEED)
+        trace = world(scenario, JOBS, OPEN_SEED)
         plain = open_loop.play(trace, open_loop.named(PLAIN), OPEN_SEED)
         played = open_loop.play(trace, open_loop.named("adaptive"), OPEN_SEED)
         kind = f"{scenario.arriving}, {scenario.name}"

@@ -11,9 +11,9 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.robustness.fuzzing.yaml_grammar import document
 from dlsched.config.text import SIZE_MAX_BYTES
 from dlsched.config.yaml import NODES_MAX, Document, Path, dotted, load_document
+from tests.config.yaml_grammar import document
 
 
 def problems(text: str) -> list[str]:

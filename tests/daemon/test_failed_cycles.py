@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks.robustness.fuzzing.job_file import KEYS
-from benchmarks.robustness.fuzzing.yaml_grammar import document
+from dlsched.config.job_schema import JobKeys
 from dlsched.config.settings import EngineSettings, Settings
 from dlsched.daemon.agent import Agent
 from dlsched.daemon.failed_cycles import IN_A_ROW_MAX, FailedCycles
 from dlsched.model.alarms import AlarmKey
 from dlsched.runtime.docker.limits.outcome import GivenBack
+from tests.config.yaml_grammar import document
 from tests.properties import examples
 
 pytestmark = pytest.mark.timed
@@ -163,7 +163,9 @@ def test_failures_that_are_not_in_a_row_give_nothing_back() -> None:
 
 
 FILES = st.lists(
-    st.randoms(use_true_random=False).map(lambda rng: document(rng, KEYS)), min_size=4, max_size=8
+    st.randoms(use_true_random=False).map(lambda rng: document(rng, tuple(JobKeys.model_fields))),
+    min_size=4,
+    max_size=8,
 )
 
 

@@ -14,13 +14,13 @@ from typing import Any
 
 import pytest
 
-from benchmarks.gpu.simulated import Process, World, paced, torch
 from dlsched.report import pacing
 from dlsched.report.granted import Allotment
 from dlsched.report.pacing import POLL_S, Pacer, Section
 from dlsched.report.turns import turn_file
 from tests.lanes import but_the_first_long
 from tests.report.jobs import run_job
+from tests.report.simulated_gpu import Process, World, paced, torch
 
 pytestmark = pytest.mark.timed
 

@@ -17,7 +17,6 @@ from random import Random
 
 from benchmarks.robustness.fuzzing.mutation import NUMBERS, TEXTS, mutated
 from benchmarks.robustness.fuzzing.trial import Broken, Target, told_line, told_lines
-from benchmarks.robustness.fuzzing.yaml_grammar import document
 from dlsched.api.status import plain
 from dlsched.config.inbox.files import Moved, read_job_file, stamp_at
 from dlsched.config.job import parse_spec
@@ -26,6 +25,7 @@ from dlsched.model.errors import SpecError
 from dlsched.model.spec import NAME, JobSpec, Limits
 from dlsched.runtime.docker.create.containers import Surroundings, create_body
 from dlsched.runtime.docker.identity.labels import labels_of
+from tests.config.yaml_grammar import document
 
 HEAD = b"name: face-unlock\nimage: dlsched-examples/inference\n"
 BLOCKS = tuple(

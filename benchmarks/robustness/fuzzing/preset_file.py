@@ -15,13 +15,13 @@ import yaml
 
 from benchmarks.robustness.fuzzing.mutation import NUMBERS, TEXTS, mutated
 from benchmarks.robustness.fuzzing.trial import Broken, Target, told_line, told_lines
-from benchmarks.robustness.fuzzing.yaml_grammar import document
 from dlsched.config.metrics.keys import MetricsKeys
 from dlsched.config.metrics.loading import PresetError, joined, package_presets, parse_presets
 from dlsched.config.metrics.resolving import Contradiction, Presets
 from dlsched.model.sources import LogPattern, MetricsEndpoint
 from dlsched.runtime.progress.log_lines import LogLines
 from dlsched.runtime.progress.sources import read_sources
+from tests.config.yaml_grammar import document
 
 _WORDS = tuple(
     word.encode()

@@ -15,10 +15,10 @@ from random import Random
 
 from benchmarks.robustness.fuzzing.mutation import NUMBERS, TEXTS, mutated
 from benchmarks.robustness.fuzzing.trial import Target, told_line, told_lines
-from benchmarks.robustness.fuzzing.yaml_grammar import document
 from dlsched.config.settings import load_settings, setting_places, variable_name
 from dlsched.model.errors import PolicyError, SettingsError
 from dlsched.policies import registry
+from tests.config.yaml_grammar import document
 
 _LINES = tuple(
     line.encode()

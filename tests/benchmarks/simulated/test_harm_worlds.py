@@ -6,9 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from benchmarks.simulated.harm_worlds import CORES, drawn
-from benchmarks.simulated.no_harm import Row, headline, row_of, table_of
+from benchmarks.simulated.no_harm import headline, table_of
 from dlsched.simulation.node.workloads import ServiceLoad
+from tests.worlds.harm_worlds import CORES, drawn
+from tests.worlds.played import Row, row_of
 
 WELL = Row(1, 0.5, 3, (), 0.0)
 HARM = replace(WELL, seed=2, harmed=("a: 10.0 - 13.0 -",))

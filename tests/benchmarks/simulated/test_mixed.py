@@ -20,9 +20,12 @@ from benchmarks.simulated.mixed import (
     table_of,
     trace_of,
 )
+from dlsched.control.decider import NamedPolicy
 from dlsched.model.cycle import CycleReport
 from dlsched.model.spec import AccuracyTarget, LatencyTarget
 from dlsched.model.state import JobState, JobView, NodeView, Snapshot, Usage
+from dlsched.policies.registry import load
+from dlsched.simulation.run import simulate
 from tests.doubles import job_spec
 
 ROW = Row("light", 10, "none", 1, 5, 4, 1, 1, 0.8, 0.2, 0.99, 100.0, 300.0, 0)
@@ -122,3 +125,19 @@ def test_a_model_is_missed_if_it_met_its_target_alone_and_not_there() -> None:
         return SimpleNamespace(judged=judged)
 
     assert mixed_real.missed(run(0.9, 0.9, 1.2), run(0.9, 1.1, 1.3)) == ["m1"]  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("name", "n", "seed"), [("adaptive", 20, 1), ("adaptive?mode=band", 40, 7)]
+)
+def test_services_that_begin_together_on_a_full_node_are_not_called_hopeless(
+    name: str, n: int, seed: int
+) -> None:
+    # Each got less than it could use, and was taken to be unable to use more.
+    trace = dataclasses.replace(mixed.trace_of(mixed.SCENARIOS[1], n, seed), duration_s=60.0)
+    policy, reports = NamedPolicy(name, load(name)), list[CycleReport]()
+    run = simulate(trace, policy, seed, publish=reports.append)
+    assert not run.alarms
+    verdicts = [told.kind for report in reports for one in report.outlooks.values() for told in one]
+    assert verdicts
+    assert "impossible" not in verdicts

@@ -8,14 +8,14 @@ from dataclasses import replace
 
 import pytest
 
-from benchmarks.judge.harm import worse_jobs
 from benchmarks.simulated import open_loop
 from benchmarks.simulated.open_loop import GROUPS, compare
 from benchmarks.simulated.open_tables import Measured, headlines_of, interval, tables_of
-from benchmarks.simulated.open_worlds import CORES, Scenario, world
 from dlsched.model.spec import LatencyTarget
 from dlsched.simulation.node.played import PlayedService
 from dlsched.simulation.node.workloads import ServiceLoad
+from tests.worlds.harm import worse_jobs
+from tests.worlds.open_worlds import CORES, Scenario, world
 
 
 @pytest.fixture(scope="module")

@@ -9,10 +9,6 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from benchmarks.judge.harm import FULL_RATIO, Served, harmed, served
-from benchmarks.simulated.harm_worlds import KINDS, World
-from benchmarks.simulated.no_harm import play, row_of
-from benchmarks.simulated.open_worlds import simulated_job
 from dlsched.model.facts import NodeFact
 from dlsched.model.spec import LatencyTarget
 from dlsched.simulation.node.loops import Loop
@@ -21,6 +17,10 @@ from dlsched.simulation.node.training import Training
 from dlsched.simulation.node.workloads import ServiceLoad, Trace
 from tests.policies.adaptive.test_room import CORES, neighbours
 from tests.properties import examples, profile
+from tests.worlds.harm import FULL_RATIO, Served, harmed, served
+from tests.worlds.harm_worlds import KINDS, World
+from tests.worlds.open_worlds import simulated_job
+from tests.worlds.played import play, row_of
 
 FRESH = profile() == "nightly"
 

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks.simulated.open_worlds import simulated_job
 from dlsched.control.decider import NamedPolicy
 from dlsched.model.cycle import CycleReport
 from dlsched.model.decision import Decision
@@ -29,6 +28,7 @@ from tests.lanes import but_the_first_long
 from tests.policies import plant
 from tests.policies.adaptive.test_room import CORES, neighbours
 from tests.properties import examples
+from tests.worlds.open_worlds import simulated_job
 
 LINES = 40
 LOOPS = 5

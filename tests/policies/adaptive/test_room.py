@@ -6,15 +6,12 @@ Not because another one is hopeless, silent or new, and not because trainings wa
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from benchmarks.simulated.harm_worlds import training
-from benchmarks.simulated.mixed import SCENARIOS, trace_of
-from benchmarks.simulated.open_worlds import simulated_job
 from dlsched.control.decider import NamedPolicy
 from dlsched.model.cycle import CycleReport
 from dlsched.model.facts import NodeFact
@@ -29,6 +26,8 @@ from dlsched.simulation.node.workloads import (
 from dlsched.simulation.run import simulate
 from dlsched.simulation.scoring import PLAIN, RunResult
 from tests.properties import examples
+from tests.worlds.harm_worlds import training
+from tests.worlds.open_worlds import simulated_job
 
 CORES = 2.0
 DURATION_S = 60.0
@@ -157,19 +156,3 @@ def test_a_false_verdict_takes_no_weight_away() -> None:
     assert "cannot be met" in last.why["hopeless"]
     others = [last.weights[job.name] for job in services(0.8)]
     assert last.weights["hopeless"] >= 0.99 * min(others)
-
-
-@pytest.mark.parametrize(
-    ("name", "n", "seed"), [("adaptive", 20, 1), ("adaptive?mode=band", 40, 7)]
-)
-def test_services_that_begin_together_on_a_full_node_are_not_called_hopeless(
-    name: str, n: int, seed: int
-) -> None:
-    # Each got less than it could use, and was taken to be unable to use more.
-    trace = replace(trace_of(SCENARIOS[1], n, seed), duration_s=60.0)
-    policy, reports = NamedPolicy(name, load(name)), list[CycleReport]()
-    run = simulate(trace, policy, seed, publish=reports.append)
-    assert not run.alarms
-    verdicts = [told.kind for report in reports for one in report.outlooks.values() for told in one]
-    assert verdicts
-    assert "impossible" not in verdicts

@@ -14,7 +14,6 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.gpu.pacing import reading_costs_s
 from dlsched.model.facts import ComputeMode, GpuProcess
 from dlsched.runtime.gpu import GpuSnapshot, Inventory
 from dlsched.runtime.gpu.inventory import EVERY_S, RETRY_FIRST_S, RETRY_MOST_S, STALE_S
@@ -566,11 +565,3 @@ os.wait()
         timeout=60,
     )
     assert json.loads(told.stdout) == [["GPU-a", "GPU-b"]] * 2
-
-
-def test_the_cost_of_reading_is_told_only_where_there_is_a_driver(nvml: Stub) -> None:
-    nvml.show(Scenario(TWO))
-    costs_s = reading_costs_s(5)
-    assert costs_s is not None
-    assert len(costs_s) == 5
-    assert all(0 < one < 60 for one in costs_s)

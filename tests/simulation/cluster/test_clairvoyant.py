@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks.simulated.cluster_worlds import WORLDS, world
 from dlsched.simulation.bounds import Period
 from dlsched.simulation.cluster.clairvoyant import clairvoyant, clairvoyant_scores, supply_of
 from dlsched.simulation.cluster.scoring import Contender, compare_clusters
@@ -16,6 +15,7 @@ from dlsched.simulation.node.workloads import HostLoad, Trace
 from tests.lanes import but_the_first_long
 from tests.properties import examples
 from tests.simulation.cluster.test_thin import three_jobs
+from tests.simulation.cluster.worlds import WORLDS, world
 
 
 def on_nodes(**changes: object) -> Trace:

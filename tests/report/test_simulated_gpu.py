@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from benchmarks.gpu.simulated import MOST_AHEAD, SLICE_S, Event, Process, World
+from tests.report.simulated_gpu import MOST_AHEAD, SLICE_S, Event, Process, World
 
 pytestmark = pytest.mark.timed
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
-from benchmarks.simulated.open_worlds import simulated_job
 from dlsched.model.facts import NodeFact
 from dlsched.model.spec import AccuracyTarget, LatencyTarget
 from dlsched.simulation.node.curves import Curve
@@ -21,6 +20,7 @@ from dlsched.simulation.node.workloads import (
     Trace,
     TrainingLoad,
 )
+from tests.worlds.open_worlds import simulated_job
 
 CORES = 2.0
 DURATION_S = 40.0

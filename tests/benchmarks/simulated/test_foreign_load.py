@@ -9,7 +9,6 @@ import pytest
 
 from benchmarks.judge.satisfaction import MET, Watch, judge
 from benchmarks.simulated.adaptive_inference import SCENARIOS, trace_of
-from benchmarks.simulated.harm_worlds import training
 from dlsched.control.decider import NamedPolicy
 from dlsched.model.actions import Resize
 from dlsched.model.cycle import CycleReport
@@ -18,6 +17,7 @@ from dlsched.policies.registry import load
 from dlsched.simulation.node.workloads import HostLoad, Trace
 from dlsched.simulation.run import simulate
 from dlsched.simulation.scoring import PLAIN
+from tests.worlds.harm_worlds import training
 
 FEASIBLE = next(one for one in SCENARIOS if one.name == "feasible")
 JOBS, SEED, BEGINS_S, JUDGED_FROM_S = 8, 49, 20, 60.0
