@@ -19,7 +19,6 @@ from typing import Any, Literal, cast
 from pydantic import TypeAdapter
 
 from dlsched.config.fields import PROBLEMS_MAX, validate
-from dlsched.config.job_cluster import cluster_problems
 from dlsched.config.job_schema import (  # fmt: skip
     COMPOSES,
     FLAGS,
@@ -36,6 +35,7 @@ from dlsched.config.metrics.resolving import Contradiction, Presets, check_targe
 from dlsched.config.text import judged_alone
 from dlsched.config.yaml import Document, Scalar, load_document
 from dlsched.config.yaml import Path as Place
+from dlsched.control.checkpoint_volume import checkpoint_volume
 from dlsched.model.errors import Problem, SpecError
 from dlsched.model.sources import ProgressSource
 from dlsched.model.spec import (  # fmt: skip
@@ -53,6 +53,25 @@ from dlsched.model.spec import (  # fmt: skip
     Ulimit,
 )
 from dlsched.model.units import shown
+
+
+def cluster_problems(spec: JobSpec) -> Iterator[tuple[Place, str]]:
+    """Each problem with its key."""
+    checkpoint = spec.checkpoint
+    shared = checkpoint is not None and checkpoint.shared
+    if checkpoint is not None and shared and checkpoint_volume(spec) is None:
+        path = shown(checkpoint.path)
+        what = f"the path {path} is in none of the writable volumes, so no other node has it"
+        yield ("checkpoint", "shared"), what
+    if spec.failover != "restart":
+        return
+    if not shared:
+        what = "restart needs a checkpoint with shared: true, as no other node has it otherwise"
+        yield ("failover",), what
+    if spec.container.restart.name != "no":
+        what = "restart needs restart: no, as Docker could start it while another node has it"
+        yield ("failover",), what
+
 
 __all__ = ["env_file_reader", "json_schema", "parse_spec"]
 

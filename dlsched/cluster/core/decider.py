@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
-from dlsched.cluster.core.asking import ask
 from dlsched.cluster.core.guards import Approved, GuardMemory, guard
 from dlsched.cluster.core.model import (
+    FORECAST_MAX_S,
     Alternative,
     ClusterDecision,
     ClusterMemory,
@@ -15,6 +16,95 @@ from dlsched.cluster.core.model import (
     ClusterSnapshot,
     Move,
 )
+from dlsched.cluster.core.policies.spread import SpreadParameters, SpreadPolicy
+from dlsched.model.errors import PolicyError
+from dlsched.model.units import plain_text, shown
+
+FAILURE_CHARACTERS = 500
+"""Of what a policy raises: it may repeat a whole snapshot."""
+
+NEXT_MIN_S, NEXT_MAX_S = 0.1, 3600.0
+
+_FALLBACK = SpreadPolicy(SpreadParameters())
+
+
+class Asked(NamedTuple):
+    """What a policy answered, or `spread` in its place."""
+
+    decision: ClusterDecision
+    """Its memory is the policy's own, as it was before if it failed."""
+    failure: str | None = None
+
+
+def ask(
+    policy: ClusterPolicy, snapshot: ClusterSnapshot, memory: ClusterMemory | None = None
+) -> Asked:
+    """The policy's decision. If it raises or answers nonsense, jobs are placed by `spread`, none
+    moves but off draining nodes, and the policy is asked again next time. Never raises for a policy
+    that does."""
+    try:
+        decision = policy.decide(snapshot, memory)
+        refuse_nonsense(decision)
+    except Exception as error:  # noqa: BLE001  a policy is arbitrary code
+        failure = f"the cluster policy failed: {_described(error)}"
+        instead = _FALLBACK.decide(snapshot, None)
+        why = {name: f"{text} ({failure})" for name, text in instead.why.items()}
+        decision = ClusterDecision(instead.place, instead.moves, why, memory, instead.next_s)
+        return Asked(decision, failure)
+    return Asked(decision)
+
+
+def _described(error: BaseException) -> str:
+    """What a policy raised, in one bounded line. Never raises."""
+    try:
+        text = str(error)
+    except BaseException:  # noqa: BLE001  it is the policy's own code, too
+        text = "it cannot be shown"
+    return plain_text(f"{type(error).__name__}: {text[:FAILURE_CHARACTERS]}")
+
+
+def refuse_nonsense(decision: object) -> None:
+    """Raise PolicyError unless it is a decision with values of the right types. Whether its nodes
+    and jobs exist is for the guards."""
+    if not isinstance(decision, ClusterDecision):
+        raise PolicyError(f"its answer is {shown(repr(decision))}, must be a ClusterDecision")
+    for name, texts in (("place", decision.place), ("why", decision.why)):
+        if not isinstance(texts, Mapping) or not all(
+            isinstance(key, str) and isinstance(value, str) for key, value in texts.items()
+        ):
+            raise PolicyError(f"{name} must be a mapping of texts by job")
+    for move in decision.moves:
+        if not (isinstance(move, Move) and isinstance(move.job, str)) or not isinstance(
+            move.target, str
+        ):
+            raise PolicyError(f"{shown(repr(move))} is no Move")
+    for job, later_s in decision.forecasts_s.items():
+        if not _is_seconds(later_s):
+            raise PolicyError(f"forecasts_s of {shown(str(job))} must be a number of seconds")
+    for others in decision.alternatives.values():
+        if not isinstance(others, tuple) or not all(map(_is_alternative, others)):
+            raise PolicyError("alternatives must be tuples of Alternatives by job")
+    moved = [move.job for move in decision.moves]
+    if len(set(moved)) < len(moved):
+        raise PolicyError("a job moves twice")
+    next_s: object = decision.next_s
+    if not isinstance(next_s, int | float) or not NEXT_MIN_S <= next_s <= NEXT_MAX_S:
+        raise PolicyError(f"next_s is {next_s}, must be {NEXT_MIN_S} to {NEXT_MAX_S:.0f}")
+
+
+def _is_alternative(value: object) -> bool:
+    return (
+        isinstance(value, Alternative)
+        and isinstance(value.node, str)
+        and isinstance(value.refused, str)
+        and (value.gain_s is None or _is_seconds(value.gain_s))
+    )
+
+
+def _is_seconds(value: object) -> bool:
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return False
+    return abs(value) <= FORECAST_MAX_S
 
 
 @dataclass(frozen=True, slots=True)

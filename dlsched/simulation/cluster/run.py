@@ -5,24 +5,78 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, cast
 
 from dlsched.cluster.controller import ClusterController, ClusterPorts
 from dlsched.cluster.core.decider import ClusterDecider
 from dlsched.cluster.core.job_memory import DesiredJob
 from dlsched.cluster.core.ledger import ClusterLedger
+from dlsched.cluster.core.model import (
+    ClusterDecision,
+    ClusterMemory,
+    ClusterPolicy,
+    ClusterSnapshot,
+)
 from dlsched.cluster.core.records import Order, Record, RecordState
 from dlsched.cluster.round_report import RoundReport
-from dlsched.cluster.store import Member, MemoryStore, Stored
+from dlsched.cluster.store import ClusterStore, Member, MemoryStore, Stored
 from dlsched.simulation.clock import VirtualClock
-from dlsched.simulation.cluster.ablation import WithoutMoves
 from dlsched.simulation.cluster.invariants import Invariants
 from dlsched.simulation.cluster.moment import moment_of
 from dlsched.simulation.cluster.network import HeldState, NetworkOptions, SimulatedAgents
 from dlsched.simulation.cluster.random_moves import simulated_policy
-from dlsched.simulation.cluster.watching import watched
 from dlsched.simulation.node.workloads import SimulatedJob, Trace, TraceNode
 from dlsched.simulation.run import changes_s
 from dlsched.simulation.scoring import JobResult, job_result
+
+Wrote = Callable[[Stored, int | None], None]
+"""What was committed, and the version that the writer knew."""
+
+
+def watched(store: MemoryStore, wrote: Wrote, removed: Callable[[Record], None]) -> ClusterStore:
+    return cast("ClusterStore", _Watched(store, wrote, removed))
+
+
+class _Watched:
+    def __init__(self, store: MemoryStore, wrote: Wrote, removed: Callable[[Record], None]) -> None:
+        self._store, self._wrote, self._removed = store, wrote, removed
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    def put(self, record: Record, version: int | None) -> int:
+        try:
+            return self._store.put(record, version)
+        finally:  # a writer may die with its record committed
+            stored = self._store.records().get(record.job)
+            if stored is not None and stored.record is record:
+                self._wrote(stored, version)
+
+    def remove(self, job: str, version: int) -> None:
+        before = self._store.records()[job].record
+        self._store.remove(job, version)
+        self._removed(before)
+
+
+class WithoutMoves:
+    """The same policy, whose moves of these jobs are not carried out; None: of all."""
+
+    Parameters: ClassVar[type[Any]] = object
+
+    def __init__(self, policy: ClusterPolicy, jobs: Collection[str] | None = None) -> None:
+        self._policy = policy
+        self._jobs = jobs
+
+    def decide(self, snapshot: ClusterSnapshot, memory: ClusterMemory | None) -> ClusterDecision:
+        decision = self._policy.decide(snapshot, memory)
+        jobs = self._jobs
+        return replace(
+            decision,
+            moves=tuple(
+                move for move in decision.moves if jobs is not None and move.job not in jobs
+            ),
+        )
+
 
 LEAST_STEP_S = 0.001
 """Between two moments that are looked at."""

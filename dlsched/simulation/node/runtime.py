@@ -9,15 +9,45 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from dlsched.model.actions import Action, Move, Outcome, Remove, Resize, Start
-from dlsched.model.facts import Begun, ContainerFact, ContainerState, Observation, Report
+from dlsched.model.facts import (
+    Begun,
+    ContainerFact,
+    ContainerState,
+    LatencySketch,
+    Observation,
+    Report,
+    Sample,
+)
 from dlsched.model.spec import JobSpec, Limits
-from dlsched.simulation.node.falsehood import falsified, repeated
+from dlsched.report.buckets import GROWTH, LAST_BUCKET
 from dlsched.simulation.node.played import PERIOD_S, PlayedService
 from dlsched.simulation.node.service import Service
 from dlsched.simulation.node.starting import Computation, StartUp
 from dlsched.simulation.node.training import Training
 from dlsched.simulation.node.workloads import Fault, ServiceLoad, SimulatedJob, Trace
 from dlsched.simulation.node.world import Process, World
+
+
+def falsified(line: Report, factor: float) -> Report:
+    latency, sample = line.latency, line.sample
+    if latency is not None:
+        shift = round(math.log(factor) / math.log(GROWTH))
+        moved: dict[int, int] = {}
+        for bucket, count in latency.buckets:
+            there = min(LAST_BUCKET, max(0, bucket + shift))
+            moved[there] = moved.get(there, 0) + count
+        latency = LatencySketch(
+            latency.count, latency.sum_s * factor, tuple(sorted(moved.items())), latency.errors
+        )
+    if sample is not None:
+        metrics = tuple((name, value * factor) for name, value in sample.metrics)
+        sample = Sample(sample.received_s, sample.step, metrics)
+    return replace(line, latency=latency, sample=sample)
+
+
+def repeated(line: Report, at_s: float) -> Report:
+    sample = None if line.sample is None else replace(line.sample, received_s=at_s)
+    return replace(line, received_s=at_s, sample=sample)
 
 
 @dataclass(slots=True)

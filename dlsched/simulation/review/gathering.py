@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from dlsched.api.review_schema import (
+    AlarmReview,
     Estimate,
     JobReview,
     Kept,
@@ -21,7 +23,6 @@ from dlsched.model.errors import DlschedError
 from dlsched.model.forecast import Forecast, ForecastKind, in_full
 from dlsched.model.spec import AccuracyTarget, LatencyTarget, Tier
 from dlsched.model.units import counted, render_seconds
-from dlsched.simulation.review.alarms import AlarmsReview
 from dlsched.simulation.review.changes import CHANGES_MAX, ChangesReview
 from dlsched.simulation.review.estimate import Estimated, estimate, reached_s
 from dlsched.simulation.review.tally import JobTally, Tally
@@ -30,6 +31,51 @@ from dlsched.simulation.trace.observed import SLICE_S
 from dlsched.simulation.trace.recording import Record
 from dlsched.store.journal.minutes import wall_s
 from dlsched.store.journal.reader import JournalReader
+
+ALARMS_MAX = 200
+"""Different texts that are kept."""
+
+
+@dataclass(slots=True)
+class _Raised:
+    since: str
+    lasted_s: float = 0.0
+    last_cycle: int = 0
+
+
+class AlarmsReview:
+    """Cycles, in their order."""
+
+    def __init__(self) -> None:
+        self._found: dict[str, _Raised] = {}
+        self._cycles = 0
+        self._last_s = 0.0
+        self.left_out = 0
+
+    def take(self, report: CycleReport) -> None:
+        now_s = report.snapshot.now_s
+        length_s = max(0.0, now_s - self._last_s) if self._cycles else 0.0
+        self._last_s = max(now_s, self._last_s)
+        self._cycles += 1
+        for text in dict.fromkeys(report.alarms):
+            found = self._found.get(text)
+            if found is None:
+                if len(self._found) >= ALARMS_MAX:
+                    self.left_out += 1
+                    continue
+                found = self._found[text] = _Raised(report.wall_time)
+            elif found.last_cycle == self._cycles - 1:
+                found.lasted_s += length_s
+            found.last_cycle = self._cycles
+
+    def result(self) -> tuple[AlarmReview, ...]:
+        """The longest first."""
+        found = [
+            AlarmReview(text, one.since, one.lasted_s, one.last_cycle == self._cycles)
+            for text, one in self._found.items()
+        ]
+        return tuple(sorted(found, key=lambda one: (-one.raised, -one.lasted_s, one.text)))
+
 
 SLICES_MAX = 1440
 """Slices of a range: a minute each for a day."""

@@ -4,7 +4,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from dlsched.cluster.core.asking import ask
+from dlsched.cluster.core.decider import ask
 from dlsched.cluster.core.model import Alternative, ClusterDecision, Move
 from tests.cluster.core.plant import job, node, snapshot
 

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from dlsched.cluster.core.speeds import Pace, speeds
+from dlsched.cluster.core.ledger import Pace, speeds
 
 
 def paces(**by_node: list[float]) -> list[Pace]:

@@ -8,7 +8,7 @@ import pytest
 
 from dlsched.model.spec import AccuracyTarget, Bounds
 from dlsched.model.state import JobState, JobView
-from dlsched.policies.adaptive.capacity import believed
+from dlsched.policies.adaptive.policy import believed
 from tests.policies import plant
 from tests.policies.plant import snapshot
 

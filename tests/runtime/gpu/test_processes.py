@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dlsched.runtime.gpu.processes import container_of, serves_all
+from dlsched.runtime.gpu.session import container_of, serves_all
 
 OUTER, INNER = "a" * 64, "b" * 64
 

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlsched.runtime.progress.bursts import BLOCK_BYTES, BURSTS, Bursts
-from dlsched.runtime.progress.log_lines import LogBatch, LogLines
+from dlsched.runtime.progress.log_lines import BLOCK_BYTES, BURSTS, Bursts, LogBatch, LogLines
 
 
 def after(*sizes: int, apart_s: float = 20.0, line: int = 80) -> bool:

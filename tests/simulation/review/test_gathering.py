@@ -13,9 +13,8 @@ import pytest
 from dlsched.estimate.effect import Verdict
 from dlsched.model.cycle import CycleReport
 from dlsched.simulation.review import NothingToReport, review
-from dlsched.simulation.review.alarms import ALARMS_MAX, AlarmsReview
 from dlsched.simulation.review.changes import SPARED
-from dlsched.simulation.review.gathering import SLICES_MAX
+from dlsched.simulation.review.gathering import ALARMS_MAX, SLICES_MAX, AlarmsReview
 from dlsched.store.journal.effects import EFFECTS_MAX, Effects
 from dlsched.store.journal.reader import JournalReader
 from dlsched.store.journal.writer import Journal

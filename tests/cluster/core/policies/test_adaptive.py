@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from dlsched.cluster.core.asking import ask
+from dlsched.cluster.core.decider import ask
 from dlsched.cluster.core.model import (
     ALTERNATIVES_MAX,
     Alternative,

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dlsched.cluster.core.asking import ask
+from dlsched.cluster.core.decider import ask
 from dlsched.cluster.core.guards import NODES_PER_MOVE, GuardMemory, guard
 from dlsched.cluster.core.model import (
     ClusterDecision,
