@@ -100,7 +100,7 @@ class Decoder:
             if full:
                 self._stream = _inflater()
             delta = json.loads(self._inflated(body))
-            if not full:
+            if not full and delta is not None:  # None: nothing has changed
                 delta = self._needed(delta)
             self._now = delta if full else patch(self._now, delta)
         except (zlib.error, LookupError, TypeError, AttributeError, RecursionError) as error:

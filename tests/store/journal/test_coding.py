@@ -21,6 +21,7 @@ from dlsched.model.forecast import Forecast, ForecastKind
 from dlsched.model.spec import Limits, Stop
 from dlsched.model.state import Progress
 from dlsched.store.journal.coding import Decoder, Encoder
+from dlsched.store.journal.outline import OutlineDecoder
 from dlsched.store.memory import load_memory, memory_size_check, memory_text
 from tests.properties import examples
 from tests.store.journal.reports import GPU, REPORTS, Remembered, job, report
@@ -199,6 +200,16 @@ def test_outlooks_come_back_and_are_told_once_beside_the_decision_that_made_them
     told = [stream.decompress(encoder.row(item, full=False)) for item in reports[:4]]
     assert [text.count(b"step 1800") for text in told] == [0, 1, 0, 1]
     assert b"beta" not in told[3], "the other tier's is as it was"
+
+
+@pytest.mark.parametrize("decoder", [Decoder(), Decoder("alpha"), OutlineDecoder()])
+def test_a_row_in_which_nothing_changed_is_read(decoder: Decoder) -> None:
+    encoder = Encoder()
+    for full in (True, False, False):
+        decoder.take(encoder.row(report(1), full=full), full=full)
+    known = decoder.fresh("alpha")
+    assert known is not None
+    assert known[0] == report(1).snapshot.now_s
 
 
 def test_a_policy_may_answer_with_the_very_same_decision_again() -> None:
