@@ -121,14 +121,13 @@ def learnt(
     *,
     reported_steps: float | None = None,
     after_steps: tuple[float, float] = (0.0, 0.0),
-    averaged: bool = True,
 ) -> Learnt | None:
     """The posterior from these points; None: too few points, or no shape leads to the target.
 
     `tiers` are the values of `deliver` and `finish`; if the second is lower, lower is better.
     `end_step` is where the training ends; `reported_steps` is its reported total, which is evidence
     about the curve. At each step of `after_steps` that tier was not reached yet, so a curve that
-    reaches it earlier is overdue. Without `averaged` only the best shape counts, without error.
+    reaches it earlier is overdue.
     """
     if len(points) < LEAST_POINTS:
         return None
@@ -141,19 +140,15 @@ def learnt(
     fits = _fitted(points, goals, size, reported_steps)
     if fits is None:
         return None
-    curves = _CURVES if averaged else ((0.0, 1.0),)
-    belief = fits.belief
-    if not averaged:
-        belief = (np.arange(len(belief)) == belief.argmax()).astype(float)
-    weight = np.concatenate([belief * part for _, part in curves])
-    reached = [np.concatenate([fits.steps_to(goal, z) for z, _ in curves]) for goal in goals]
+    weight = np.concatenate([fits.belief * part for _, part in _CURVES])
+    reached = [np.concatenate([fits.steps_to(goal, z) for z, _ in _CURVES]) for goal in goals]
     if reported_steps is not None:
         for tier, at_step in enumerate(reached):
             weight = weight * _density(at_step / reported_steps, tier)
     else:
         weight = weight * _likely_apart(*reached)
     weight = weight / weight.sum()
-    ends = size * np.concatenate([fits.value_at(end_step, z) for z, _ in curves])
+    ends = size * np.concatenate([fits.value_at(end_step, z) for z, _ in _CURVES])
     low, level, high = _quantiles(ends, weight, (_INTERVAL[0], 0.5, _INTERVAL[1]))
     deliver, finish = (
         _reach(_still_ahead(one, after_step, end_step), weight, end_step)

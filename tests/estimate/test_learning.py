@@ -116,14 +116,6 @@ def test_what_is_late_is_not_impossible() -> None:
     assert 580 < told.finish.steps <= 600
 
 
-def test_the_best_shape_alone_knows_no_interval() -> None:
-    points = seen(power, 400, noise=0.01)
-    alone = posterior(points, (0.7, 0.8), averaged=False).finish
-    averaged = posterior(points, (0.7, 0.8)).finish
-    assert alone.high_steps == alone.low_steps
-    assert averaged.high_steps > averaged.low_steps
-
-
 @pytest.mark.parametrize(
     "points",
     [

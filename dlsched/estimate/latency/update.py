@@ -26,18 +26,6 @@ from dlsched.model.facts import LatencySketch
 _MOST_SPREAD = 3.0
 
 
-class Learning(NamedTuple):
-    """Parts of the update that can be switched off for comparison (ablation)."""
-
-    trim: bool = True
-    """Whether the wait follows measurements without end, as an integral action."""
-    forgetting: bool = True
-    """Whether a change of load is detected."""
-
-
-WHOLE = Learning()
-
-
 def first(sample: ServiceSample) -> LatencyModel | None:
     """The model after the first observation (None: no CPU time or latency): only the work, not the
     wait, since other jobs often start at the same time and the host is full."""
@@ -59,9 +47,7 @@ def first(sample: ServiceSample) -> LatencyModel | None:
     )
 
 
-def updated(
-    model: LatencyModel, sample: ServiceSample, quantile: float | None, learning: Learning = WHOLE
-) -> LatencyModel:
+def updated(model: LatencyModel, sample: ServiceSample, quantile: float | None) -> LatencyModel:
     """The model after one more observation; `law` explains each step."""
     sketch, count = sample.sketch, sample.sketch.count
     mean_s = sketch.sum_s / count
@@ -89,7 +75,7 @@ def updated(
             off = min(off, 0.0)
         law_page = law_page.after(off, (mean_s - computes_s) * count, count)
     changed = False
-    if learning.forgetting and (work_page.alarms or law_page.alarms):
+    if work_page.alarms or law_page.alarms:
         if work_page.alarms:
             changed, loads = True, loads + 1
             work, requests = work_page.total / work_page.requests, work_page.requests
@@ -98,9 +84,8 @@ def updated(
             fixed, settled = law_page.total / law_page.requests, law_page.requests
         work_page = law_page = PageTest(0.0, 0.0, 0.0)
     if informs:
-        most = remembered if learning.trim else math.inf
         fixed, settled, width = wait_and_width(
-            sample, mean_s, work * said.sharing, fixed, settled, prior, width, most
+            sample, mean_s, work * said.sharing, fixed, settled, prior, width, remembered
         )
 
     spread, spread_requests = _spread(model, sketch)

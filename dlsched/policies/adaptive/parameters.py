@@ -36,8 +36,6 @@ class AdaptiveParameters:
     """Evaluations after which a training can be ranked."""
     fits_most: int = 8
     """Most learning curves fitted in one decision (0.5 ms each), the longest waiting first."""
-    averages_curves: bool = True
-    """Whether a learning curve is the average over all shapes by likelihood, or the best shape."""
     heeds_total_steps: bool = True
     """Whether the total number of steps that a training reports is used."""
     end_over_finish: float = 1.35
@@ -60,14 +58,6 @@ class AdaptiveParameters:
     estimates of a quantile are too inexact for half a band."""
     retry_s: float = 120.0
     """More CPU that did not make a service faster is not tried again for so long."""
-    triages: bool = True
-    """Whether an overloaded node meets the targets cheapest per weight; else all get less."""
-    trims: bool = True
-    """Whether a service's model follows measurements without end, as an integral action."""
-    forgets_loads: bool = True
-    """Whether a change of a service's load is detected, and the model of the old load forgotten."""
-    reverts: bool = True
-    """Whether more CPU that did not bring the expected speed-up is taken back."""
 
     def __post_init__(self) -> None:
         if self.mode not in MODES:

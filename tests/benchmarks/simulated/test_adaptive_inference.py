@@ -93,7 +93,7 @@ def test_a_part_is_printed_and_not_saved(
     ("words", "told"),
     [
         (["--only", "easy"], "there are feasible, tight"),
-        (["--merge", "--policies", "adaptive?mode=band&trims=false"], "only policies of the table"),
+        (["--merge", "--policies", "adaptive?mode=band&retry_s=60"], "only policies of the table"),
     ],
 )
 def test_what_there_is_not_is_said(

@@ -105,12 +105,12 @@ def place(
                 _need(job, one, one.least, one.best, now_s, floor, free=free, fitted=fitted)
             )
 
-    triage = triaged(needs, max(room, 0.0), floor, rule)
+    triage = triaged(needs, max(room, 0.0), floor)
     if free and triage.short:
         # Under overload queues are long: those of the chosen services must drain before another
         # service is admitted.
         queued = [_queued(need, views[need.name], memory[need.name]) for need in needs]
-        triage = triaged(queued, max(room, 0.0), floor, rule, LITTLE)
+        triage = triaged(queued, max(room, 0.0), floor, LITTLE)
     give_met(placing, given, triage)
     give_short(placing, given, triage)
     give_hopeless(placing, given, hopeless)
@@ -229,7 +229,7 @@ def _after(
     limit = placing.limits[one.name]
     kept = met or not one.can_be_placed(free=given.free)
     trial = one.trial
-    if trial is None and met and given.rule.reverts:
+    if trial is None and met:
         trial = begun_trial(one.model, job, limit)
     limited = limit is not None
     room_since_s = None

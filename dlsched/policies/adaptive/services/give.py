@@ -125,11 +125,7 @@ def give_met(placing: Placing, given: Division, triage: Triage) -> None:
         job, one = views[name], memory[name]
         assert one.least is not None and one.best is not None
         limit: float | None = None
-        use = need.least_cores
-        if part >= 0.0:
-            use += part * (need.best_cores - need.least_cores)
-        else:
-            use *= 1.0 + part
+        use = need.least_cores + part * (need.best_cores - need.least_cores)
         loop = not one.may_be_open
         actual = job.actual.cpu_cores
         # Processes outside come and go, and each change of all ceilings costs an engine call a job:
@@ -145,11 +141,8 @@ def give_met(placing: Placing, given: Division, triage: Triage) -> None:
                 if actual is not None and siblings and not triage.short and not wanted_cores:
                     limit = max(limit, actual)
             else:
-                limit = one.least.ceiling_cores
-                if part >= 0.0:
-                    limit = more * (limit + part * (one.best.ceiling_cores - limit))
-                else:
-                    limit *= 1.0 + part
+                least_cores = one.least.ceiling_cores
+                limit = more * (least_cores + part * (one.best.ceiling_cores - least_cores))
                 if more > 1.0 and (actual or 0.0) >= one.best.ceiling_cores:
                     near = CLEARLY - 1.0
                 elif part < 1.0:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from dlsched.estimate.latency.arrivals import NO_ARRIVALS, Arrivals
 from dlsched.estimate.latency.law import LatencyModel
 from dlsched.estimate.latency.observed import ServiceSample
-from dlsched.estimate.latency.update import Learning, first, updated
+from dlsched.estimate.latency.update import first, updated
 from dlsched.estimate.tuning import (
     CLEARLY,
     FEW_REQUESTS,
@@ -192,9 +192,7 @@ def learned(
         if model is None:
             return replace(known, at_s=now_s, attained_core_s=job.attained_core_s, doubt=None)
     else:
-        model = updated(
-            known.model, sample, target.quantile, Learning(rule.trims, rule.forgets_loads)
-        )
+        model = updated(known.model, sample, target.quantile)
     unqueued_s = _unqueued_s(known, model, sample)
     trial, useless_until_s = known.trial, known.useless_until_s
     if trial is not None and (sample.throttled or sample.free):

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from dlsched.estimate.tuning import CLEARLY, FINE
-from dlsched.policies.adaptive.parameters import AdaptiveParameters
 
 _UNTOLD_CORES = 5e-4
 """Half of the last digit that is reported."""
@@ -33,8 +32,7 @@ class Triage(NamedTuple):
     met: list[Need]
     short: list[Need]
     part: float
-    """Position of the chosen services between least (0) and best (1). Below 0: none is left out,
-    and each gets that fraction less than its least."""
+    """Position of the chosen services between least (0) and best (1)."""
     left_cores: float
 
 
@@ -42,7 +40,6 @@ def triaged(
     needs: Sequence[Need],
     room_cores: float,
     floor_cores: float,
-    rule: AdaptiveParameters,
     edge_ratio: float = FINE,
 ) -> Triage:
     """The set of the most total weight that fits, filled greedily, cheapest per weight first.
@@ -55,8 +52,6 @@ def triaged(
     edge = edge_ratio * room_cores
     if least <= room_cores - (0.0 if all(need.kept for need in needs) else edge):
         return _toward_best(list(needs), [], room_cores - least)
-    if not rule.triages:
-        return Triage(list(needs), [], room_cores / least - 1.0, 0.0)
     with_hysteresis = sorted(
         needs, key=lambda one: (one.price / (CLEARLY if one.kept else 1.0), one.name)
     )

@@ -54,7 +54,7 @@ def tried(
     It fails if the mean latency fell by less than half of the expected logarithm, over enough
     requests to tell that from noise.
     """
-    if model.loads != trial.loads or not rule.reverts:
+    if model.loads != trial.loads:
         return None, model, useless_until_s
     requests = trial.requests + sample.sketch.count
     sum_s = trial.sum_s + sample.sketch.sum_s / model.claim_ratio

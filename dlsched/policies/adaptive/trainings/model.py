@@ -102,7 +102,6 @@ def fitted(job: JobView, known: TrainingMemory, rule: AdaptiveParameters) -> Tra
             0.0 if job.tiers.delivered is not None else _last_short(job, known, deliver),
             0.0 if job.tiers.finished is not None else _last_short(job, known, finish),
         ),
-        averaged=rule.averages_curves,
     )
     return replace(known, learnt=found, due_s=None)
 

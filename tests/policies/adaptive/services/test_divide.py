@@ -195,14 +195,6 @@ def test_who_is_left_out_in_slo_has_no_ceiling_but_hardly_any_weight() -> None:
     assert got.weights["cheap"] > 20 * got.weights["dear"]
 
 
-def test_without_triage_all_get_less() -> None:
-    rule = replace(BAND, triages=False)
-    got = placed({"cheap": 0.02, "dear": 0.04}, rule, capacity=1.0)
-    assert sum(got.uses.values()) == pytest.approx(1.0)
-    ratios = [got.uses["cheap"] / 0.02, got.uses["dear"] / 0.04]
-    assert ratios[0] == pytest.approx(ratios[1], rel=1e-3)
-
-
 def test_uses_never_sum_above_what_there_is() -> None:
     for capacity in (0.3, 0.9, 2.0, 5.0):
         for rule in (BAND, SLO):
@@ -382,10 +374,6 @@ def test_more_cpu_in_vain_is_taken_back_the_model_is_told_and_it_is_not_retried_
     again = learned(job, LatencyTarget(0.05), after, seen([job], 221.0), BAND, saturated=False)
     assert again.useless_until_s == 0.0
     assert again.model is not None and again.model.widest_cores is None
-
-
-def test_nothing_is_taken_back_where_that_is_switched_off() -> None:
-    assert tried(0.097, replace(BAND, reverts=False)).useless_until_s == 0.0
 
 
 def test_a_much_larger_ceiling_begins_a_trial() -> None:
