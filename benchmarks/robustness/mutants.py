@@ -1,7 +1,7 @@
 """Mutants: one small fault at a time in the code, and which of them the tests of its folder miss.
 
-Owns which faults there are. A mutant is tried on the pure lane of the test folder that mirrors its
-file's, its own test file first. Two commits can be compared: the same mutants are drawn by a seed
+Owns which faults there are. A mutant is tried on the test folder that mirrors its file's, its own
+test file first, without cases that need processes or an engine. Two commits can be compared: the same mutants are drawn by a seed
 from files that are equal in both.
 
     python -m benchmarks run mutants                        writes benchmarks/results/mutants.json
@@ -141,7 +141,17 @@ def try_out(folder: Path, mutant: Mutant) -> Tried:
 
 
 def _passes(folder: Path, tests: str) -> bool:
-    words = ["-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "--gate", "--lane=unit", tests]
+    words = [
+        "-m",
+        "pytest",
+        "-q",
+        "-x",
+        "-p",
+        "no:cacheprovider",
+        "--gate",
+        "--lane=unit,timed",
+        tests,
+    ]
     try:
         done = subprocess.run(
             [sys.executable, *words],
