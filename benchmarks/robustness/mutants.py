@@ -1,8 +1,8 @@
 """Mutants: one small fault at a time in the code, and which of them the tests of its folder miss.
 
 Owns which faults there are. A mutant is tried on the test folder that mirrors its file's, its own
-test file first, without cases that need processes or an engine. Two commits can be compared: the same mutants are drawn by a seed
-from files that are equal in both.
+test file first, without cases that need processes or an engine. Two commits can be compared: the
+same mutants are drawn by a seed from files that are equal in both.
 
     python -m benchmarks run mutants                        writes benchmarks/results/mutants.json
     python -m benchmarks run mutants --before COMMIT --count 20   prints alone
