@@ -14,7 +14,6 @@ from dlsched.store.atomic import write_whole
 
 SCHEMA_VERSION = 1
 FILE_NAME = "cluster.json"
-_SIZE_MAX_BYTES = 64 << 20
 
 
 class UnreadableStatus(DlschedError):
@@ -39,19 +38,16 @@ def read_status(run_dir: Path) -> ClusterStatus:
     OSError."""
     path = status_file(run_dir)
     try:
-        with path.open("rb") as stream:
-            content = stream.read(_SIZE_MAX_BYTES + 1)
+        content = path.read_bytes()
     except FileNotFoundError:
         line = f"no controller of a cluster has run here: there is no {path}"
         raise DaemonUnavailable(f"{line} (systemctl start dlsched-cluster)") from None
-    if len(content) > _SIZE_MAX_BYTES:
-        raise UnreadableStatus(f"{path}: more than {_SIZE_MAX_BYTES >> 20} MiB")
     try:
         found = json.loads(content)
         version = found.get("schema_version")
-    except (AttributeError, RecursionError, ValueError):
+    except (AttributeError, ValueError):
         raise UnreadableStatus(f"{path}: not the status of a cluster") from None
-    if version != SCHEMA_VERSION or isinstance(version, bool):
+    if version != SCHEMA_VERSION:
         line = f"{path}: version {version!r:.20}, and this dlsched reads {SCHEMA_VERSION}"
         raise UnreadableStatus(f"{line}: restart dlsched-cluster with this dlsched")
     try:

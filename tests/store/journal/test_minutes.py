@@ -176,15 +176,7 @@ def test_a_minute_without_a_shadow_policy_has_none() -> None:
         b"no",
         b"x\x9c\x03\x00\x00\x00\x00\x01",
         zlib.compress(b"[1,2]"),
-        zlib.compress(json.dumps([[60, "x", *[4.0] * 4, 60.0, 3.0], {}]).encode()),
-        zlib.compress(json.dumps([[60, *[4.0] * 5, 60.0, 3.0], {"a": [[]] * 14}]).encode()),
         zlib.compress(json.dumps([[60, *[4.0] * 5, 60.0, 3.0], {"a": [1.0] * 13}]).encode()),
-        *(
-            zlib.compress(
-                f"[[60,4,4,4,4,4,60,3],{{'a':[1,{number}{',1' * 12}]}}]".replace("'", '"').encode()
-            )
-            for number in ("NaN", "-Infinity", "1e999", "-1" + "0" * 400)
-        ),
     ],
 )
 def test_what_is_no_minute_is_one_error(body: bytes) -> None:
