@@ -34,6 +34,20 @@ def test_a_record_outlasts_the_agent_in_a_file_of_its_container(tmp_path: Path) 
     assert Originals(tmp_path).all() == {}
 
 
+def test_the_first_versions_record_is_read(tmp_path: Path) -> None:
+    """Byte for byte as it wrote it: what a container had is restored, whichever version noted it."""
+    (tmp_path / FOLDER).mkdir()
+    (tmp_path / FOLDER / f"{ID}.json").write_text(
+        '{"adopted": true, "ceiling_cores": null, "container_id": "'
+        + ID
+        + '", "files": {"cpu.max":'
+        ' "30000 100000", "cpu.weight": "20"}, "given_back": false, "job": "theirs", "told":'
+        ' {"memory_bytes": 0, "memory_swap_bytes": 0, "nano_cpus": 0, "period_us": 0, "quota_us":'
+        ' 30000, "shares": 512}, "wall_time": "2026-01-01T00:00:00Z"}\n'
+    )
+    assert Originals(tmp_path).of(ID) == THEIRS
+
+
 words = st.integers(-1, 1 << 40)
 
 
