@@ -35,7 +35,7 @@ def test_a_record_outlasts_the_agent_in_a_file_of_its_container(tmp_path: Path) 
 
 
 def test_the_first_versions_record_is_read(tmp_path: Path) -> None:
-    """Byte for byte as it wrote it: what a container had is restored, whichever version noted it."""
+    """What a container had is restored, whichever version noted it. Byte for byte as it did."""
     (tmp_path / FOLDER).mkdir()
     (tmp_path / FOLDER / f"{ID}.json").write_text(
         '{"adopted": true, "ceiling_cores": null, "container_id": "'
