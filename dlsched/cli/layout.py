@@ -17,6 +17,19 @@ import click
 
 from dlsched.cli.output import one_line
 
+
+def aligned(lines: Sequence[Sequence[str]], left: int) -> str:
+    """Aligned columns: the first `left` to the left, numbers to the right."""
+    widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
+    return "\n".join(
+        "  ".join(
+            cell.ljust(width) if column < left else cell.rjust(width)
+            for column, (cell, width) in enumerate(zip(line, widths, strict=True))
+        ).rstrip()
+        for line in lines
+    )
+
+
 PIPED_COLUMNS = 120
 
 GAP = "  "

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dlsched.cli import options
-from dlsched.cli.aligning import aligned
+from dlsched.cli.layout import aligned
 from dlsched.cli.output import print_json, print_text, say
 from dlsched.cli.simulating_cluster import simulate_on_nodes
 

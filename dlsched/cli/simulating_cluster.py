@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dlsched.cli.aligning import aligned
+from dlsched.cli.layout import aligned
 from dlsched.cli.output import print_json, print_text, say
 
 if TYPE_CHECKING:

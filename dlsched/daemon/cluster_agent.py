@@ -15,7 +15,7 @@ from dlsched.cluster.agent.ports import NodeImages, NodeJobs
 from dlsched.cluster.agent.server import AgentServer
 from dlsched.cluster.certificates import CertificateError, Certificates
 from dlsched.cluster.https import OwnIdentity
-from dlsched.cluster.swarm.identity import swarm_certificates
+from dlsched.cluster.swarm.membership import swarm_certificates
 from dlsched.config.settings import Settings
 from dlsched.control.ledger.desired import Desired
 from dlsched.control.ports import Clock, DesiredSource

@@ -22,12 +22,41 @@ import time
 from collections import deque
 from typing import Any, Callable, Deque, List, Optional, Tuple, Union
 
-from dlsched.report.budget import Budget
 from dlsched.report.busy import Clocked, Timed, captures, cuda
 from dlsched.report.granted import Allotment, Grant
 from dlsched.report.resting import Rest
 from dlsched.report.turns import PATIENCE_S, Turns, turn_file
 from dlsched.report.writer import PERIOD_S, Writer, current
+
+IDLE_S = 2.0
+"""A job that was idle by itself may make up for it: in any window of this length it may be busy
+for its share of it."""
+WAITED_S = 60.0
+"""The same for a job that had to wait for the device."""
+LONGEST_S = 120.0
+"""The longest rest, so that one wrong reading cannot stop a job for hours."""
+
+
+class Budget:
+    """A job's remaining time on the device, in seconds; negative: overdrawn."""
+
+    def __init__(self, left_s: float = 0.0) -> None:
+        self.left_s = left_s
+
+    def gain(self, passed_s: float, share: float, waited: bool) -> None:
+        """Add the share of this time; `waited`: the job wanted the device, but did not get it."""
+        most_s = (WAITED_S if waited else IDLE_S) * share * (1.0 - share)
+        grown_s = self.left_s + share * max(0.0, passed_s)
+        self.left_s = min(grown_s, max(most_s, self.left_s))
+
+    def spend(self, busy_s: float, share: float) -> None:
+        """Subtract the time that the device was busy with the job."""
+        self.left_s = max(self.left_s - max(0.0, busy_s), -LONGEST_S * share)
+
+    def rest_s(self, level_s: float, share: float) -> float:
+        """How long to rest until that much is left."""
+        return max(0.0, (level_s - self.left_s) / share)
+
 
 TURN_S = 0.05
 """Length of a turn of short steps: waiting for the device once in a turn costs little."""

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlsched.report.budget import IDLE_S, LONGEST_S, WAITED_S, Budget
+from dlsched.report.pacing import IDLE_S, LONGEST_S, WAITED_S, Budget
 
 SHARES = st.floats(0.05, 0.95)
 

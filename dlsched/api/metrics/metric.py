@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from dlsched.api.cluster_schema import ClusterStatus
-from dlsched.api.histogram import Histogram
-from dlsched.api.metrics.totals import Totals
+from dlsched.api.metrics.totals import Histogram, Totals
 from dlsched.api.schema import JobStatus, Status
 
 PREFIX = "dlsched_"

@@ -19,10 +19,9 @@ from prometheus_client.openmetrics import exposition as openmetrics
 from prometheus_client.registry import Collector
 
 from dlsched.api.cluster_schema import ClusterStatus
-from dlsched.api.histogram import BOUNDS_S, Histogram
 from dlsched.api.metrics import METRICS
 from dlsched.api.metrics.metric import JOBS_MAX, Kind, Metric, Scene, Series
-from dlsched.api.metrics.totals import Totals
+from dlsched.api.metrics.totals import BOUNDS_S, Histogram, Totals
 from dlsched.api.schema import JobStatus
 from dlsched.api.status import node_status
 from dlsched.model.errors import DlschedError

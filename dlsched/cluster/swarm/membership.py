@@ -5,7 +5,19 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
+
+from dlsched.cluster.certificates import Certificates
+
+
+def swarm_certificates(docker_root: Path) -> Certificates:
+    """Those of the node whose engine has this data root (`DockerRootDir` of its info)."""
+    folder = docker_root / "swarm" / "certificates"
+    return Certificates(
+        folder / "swarm-root-ca.crt", folder / "swarm-node.crt", folder / "swarm-node.key"
+    )
+
 
 MANAGERS_MAX = 7
 """Named in one line."""

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from dlsched.api.histogram import BOUNDS_S, Histogram
-from dlsched.api.metrics.totals import JournalTotals, LoopTotals, Totals
+from dlsched.api.metrics.totals import BOUNDS_S, Histogram, JournalTotals, LoopTotals, Totals
 from dlsched.control.cpu_account import CpuAccount
 from dlsched.model.actions import Outcome, Remove
 from dlsched.model.cycle import CycleReport

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from dlsched.cluster.core.step_rate import CHANGES_MIN, MEASURED_S, StepRate
+from dlsched.cluster.judging import CHANGES_MIN, MEASURED_S, StepRate
 
 
 def test_a_rate_needs_time_and_changes_and_begins_again_with_a_lower_step() -> None:

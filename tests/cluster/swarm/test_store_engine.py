@@ -14,7 +14,7 @@ import pytest
 from dlsched.cluster.certificates import CertificateError, Peer, peer
 from dlsched.cluster.store import StaleRecord, StoreError
 from dlsched.cluster.swarm.calls import SwarmCalls
-from dlsched.cluster.swarm.identity import swarm_certificates
+from dlsched.cluster.swarm.membership import swarm_certificates
 from dlsched.cluster.swarm.store import SwarmStore
 from dlsched.runtime.docker.engine import Engine, EngineRefused
 from tests.cluster.handshake import meet

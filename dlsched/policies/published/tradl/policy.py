@@ -1,26 +1,171 @@
-"""The policy `tradl`: trainings are brought to their first, deliverable tier first."""
+"""The policy `tradl`: trainings are brought to their first, deliverable tier first.
+
+Whether a tier is reached is a fact of the job (`JobView.tiers`), not decided here.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from enum import StrEnum
 from typing import ClassVar
 
+from dlsched.estimate.growth import Levels, efficiency, levels, points, usage_ratio
 from dlsched.model.decision import Decision, PolicyMemory
 from dlsched.model.spec import AccuracyTarget, Limits
-from dlsched.model.state import JobView, Snapshot
+from dlsched.model.state import JobView, Snapshot, Tiers
 from dlsched.policies.fair_share import Claim, claim, fair_shares, water_fill
-from dlsched.policies.published.tradl.classes import (
-    TradlClass,
-    TradlJob,
-    class_of,
-    known_job,
-    pull,
-    relative,
-    updated,
-)
-from dlsched.policies.published.tradl.parameters import TradlParameters
+
+
+@dataclass(frozen=True, slots=True)
+class TradlParameters:
+    """The published constants, and choices that the paper leaves open."""
+
+    weights: str = "growth"
+    """Weights of jobs below their first tier: growth efficiency (`growth`), or one over the time to
+    the tier at the present pace (`closest`)."""
+    settled_ratio: float = 1.0
+    """Limit of jobs at or past their first tier, as a ratio of N/(n+1). With 1, n jobs can cut the
+    last one's time by at most (n-1)/2n; less cuts it further, at the cost of the second tiers."""
+    interval_s: float = 10.0
+    """Seconds between decisions while a job is below its first tier: the delay until a reached tier
+    is noticed."""
+    window_s: float = 30.0
+    """Length in seconds of the two windows for growth: FlowCon's interval."""
+    least_ratio: float = 0.1
+    """Lowest limit below the first tier, as a ratio of an equal share: a job without CPU cannot
+    report, so its growth could never be measured again."""
+    headroom_ratio: float = 1.25
+    """A job that leaves its limit unused gets at most this factor times its use, and others get the
+    rest: a training cannot use more cores than it has threads."""
+    patience_s: float = 300.0
+    """Give-up rule: least seconds without a step towards the first tier, at an equal share of CPU
+    (less counts pro rata), until the tier counts as out of reach."""
+    step_ratio: float = 0.05
+    """Give-up rule: a step closes this fraction of what is missing to the first tier."""
+    backoff: int = 8
+    """Largest factor on the interval while no job is below its first tier."""
+
+    def __post_init__(self) -> None:
+        if self.weights not in {"growth", "closest"}:
+            raise ValueError(f"weights is {self.weights!r}, must be growth or closest")
+        for name in ("interval_s", "window_s", "patience_s"):
+            if not 1 <= getattr(self, name) < math.inf:
+                raise ValueError(f"{name} is {getattr(self, name)}, must be at least 1 and finite")
+        for name in ("least_ratio", "step_ratio"):
+            if not 0 < getattr(self, name) < 1:
+                raise ValueError(f"{name} is {getattr(self, name)}, must be between 0 and 1")
+        if not 0 < self.settled_ratio <= 1:
+            raise ValueError(f"settled_ratio is {self.settled_ratio}, must be in (0, 1]")
+        if not 1.2 <= self.headroom_ratio < math.inf:
+            raise ValueError(f"headroom_ratio is {self.headroom_ratio}, must be at least 1.2")
+        if self.backoff < 1:
+            raise ValueError(f"backoff is {self.backoff}, must be at least 1")
+
+
+_NEAREST = 0.01
+"""Least remaining fraction of the way to the tier, so that the time to it is never zero."""
+
+
+class TradlClass(StrEnum):
+    UNDER = "U"
+    DELIVERABLE = "D"
+    FINISHED = "F"
+
+
+@dataclass(frozen=True, slots=True)
+class TradlJob:
+    """What the policy remembers of one job in one container, for one target."""
+
+    name: str
+    container_id: str | None
+    metric: str
+    deliver: float
+    finish: float
+    delivered: bool = False
+    missing: float | None = None
+    """Distance to the first tier at its last step, in the metric's unit; `largest` so far."""
+    largest: float = 0.0
+    tried_s: float = 0.0
+    """Seconds below the first tier with an equal share offered (less counts pro rata);
+    `stepped_s` of them until its last step."""
+    stepped_s: float = 0.0
+
+
+def known_job(job: JobView, target: AccuracyTarget, before: tuple[TradlJob, ...]) -> TradlJob:
+    """The memory of the job; a fresh one after a new container or another target."""
+    fresh = TradlJob(job.name, job.container_id, target.metric, target.deliver, target.finish)
+    return next((one for one in before if _identity(one) == _identity(fresh)), fresh)
+
+
+def updated(job: JobView, known: TradlJob, offered_s: float, rule: TradlParameters) -> TradlJob:
+    """The memory after this decision's evaluations, `offered_s` after the last one."""
+    lack = [missing(known, value) for _, value in points(job, known.metric)]
+    known = replace(known, delivered=job.tiers.delivered is not None)
+    if not known.delivered:
+        known = replace(known, tried_s=known.tried_s + offered_s)
+    if not lack:
+        return known
+    least = min(lack)
+    known = replace(known, largest=max(known.largest, *lack))
+    last = known.missing
+    if last is None or (last > 0 and least <= (1 - rule.step_ratio) * last):
+        known = replace(known, missing=least, stepped_s=known.tried_s)
+    return known
+
+
+def missing(job: TradlJob, value: float) -> float:
+    """Distance of this value to the first tier, in the metric's unit; below 0: past it."""
+    return value - job.deliver if job.finish < job.deliver else job.deliver - value
+
+
+def _identity(job: TradlJob) -> tuple[str, str | None, str, float, float]:
+    return job.name, job.container_id, job.metric, job.deliver, job.finish
+
+
+def gave_up(job: TradlJob, rule: TradlParameters) -> bool:
+    """Whether it made no step for longer than the patience, and than all its steps so far took. A
+    job that is stuck, hung or silent must not hold priority for ever. The next step ends this."""
+    return job.tried_s - job.stepped_s > max(rule.patience_s, job.stepped_s)
+
+
+def class_of(tiers: Tiers, job: TradlJob, rule: TradlParameters) -> TradlClass:
+    """The class: U below the first tier, D between the tiers, F past the second or given up."""
+    if tiers.finished is not None:
+        return TradlClass.FINISHED
+    if tiers.delivered is not None:
+        return TradlClass.DELIVERABLE
+    return TradlClass.FINISHED if gave_up(job, rule) else TradlClass.UNDER
+
+
+def pull(job: JobView, known: TradlJob, snapshot: Snapshot, rule: TradlParameters) -> float | None:
+    """The job's claim among those below their tiers, by `weights`; None: not measured yet.
+
+    Progress is the decrease of the distance to the first tier, as a ratio of the largest distance
+    so far, so that metrics of any unit can be compared. An increase counts as 0.
+    """
+    lack = [(at_s, missing(known, value)) for at_s, value in points(job, known.metric)]
+    means: Levels | None = levels(lack, snapshot.now_s, rule.window_s)
+    if means is None or known.largest <= 0:
+        return None
+    distance = means.last / known.largest
+    progress_per_s = max(means.before - means.last, 0.0) / known.largest / rule.window_s
+    if rule.weights == "closest":
+        return progress_per_s / max(distance, _NEAREST)
+    used = usage_ratio(job, snapshot.node.capacity_cores)
+    return None if used is None else efficiency(progress_per_s, used)
+
+
+def relative(pulls: dict[str, float | None]) -> dict[str, float]:
+    """Claims as weights with a mean of about 1, also for jobs not measured yet. All weigh the same
+    where no job makes progress."""
+    measured = [one for one in pulls.values() if one is not None]
+    mean = math.fsum(measured) / len(measured) if measured else 0.0
+    if mean <= 0:
+        return dict.fromkeys(pulls, 1.0)
+    return {name: 1.0 if one is None else max(one / mean, 1e-6) for name, one in pulls.items()}
+
 
 _BINDING_RATIO = 0.9
 """Fraction of its limit in use from which a job could use more."""
