@@ -38,7 +38,12 @@ LONGEST_S = 120.0
 
 
 class Budget:
-    """A job's remaining time on the device, in seconds; negative: overdrawn."""
+    """A job's remaining time on the device, in seconds; negative: overdrawn.
+
+    It grows by the share of the time that passes and falls by the time that the device was busy;
+    overruns of a step or a sleep are made up for by the next. Shares that add up to 1 keep a device
+    busy: jobs together gain what the device gives, so they cannot all be out of budget.
+    """
 
     def __init__(self, left_s: float = 0.0) -> None:
         self.left_s = left_s
