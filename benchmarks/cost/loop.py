@@ -3,13 +3,10 @@
 The daemon's own loop runs: job files, control groups and metrics files are real files, the journal
 is a real one, and only the engine is a double that answers at once (`loop_engine`). The clock is a
 number, a second further in each cycle; what is measured is CPU time.
-`python -m benchmarks run loop --policy adaptive --jobs 1000 --profile FILE` shows where it goes.
 """
 
 from __future__ import annotations
 
-import argparse
-import cProfile
 import logging
 import os
 import random
@@ -26,7 +23,8 @@ from typing import ClassVar
 from unittest import mock
 
 from benchmarks.cost.loop_engine import Host, InstantEngine, line
-from benchmarks.publish import results
+from benchmarks.options import options
+from benchmarks.publish.results import verdict
 from dlsched.config.job import parse_spec
 from dlsched.config.settings import Settings
 from dlsched.control.ports import Clock, Wake
@@ -146,14 +144,10 @@ class World:
             self._host.write(container, "cpuacct.usage", str(self._used_ns))
             os.write(file, self._random.choice(lines))
 
-    def cycle(self, profile: cProfile.Profile | None = None) -> Cycle:
+    def cycle(self) -> Cycle:
         """One cycle of the agent, measured."""
         all_s, mine_s = time.process_time(), time.thread_time()
-        if profile is not None:
-            profile.enable()
         report = self.agent.cycle()
-        if profile is not None:
-            profile.disable()
         cpu_s = time.thread_time() - mine_s
         self.agent.journal.flush()
         others_s = time.process_time() - all_s - (time.thread_time() - mine_s)
@@ -195,13 +189,10 @@ def world(jobs: int, policy: str) -> Iterator[World]:
             shutil.rmtree(root, ignore_errors=True)
 
 
-def measure(
-    jobs: int, case: str, policy: str, profile: cProfile.Profile | None = None
-) -> dict[str, object]:
+def measure(jobs: int, case: str) -> dict[str, object]:
     """One row: the median cycle of that case."""
     reports = case == "all report"
-    if case == "10 % of limits change":
-        policy = "benchmarks.cost.loop:Tenth"
+    policy = "benchmarks.cost.loop:Tenth" if case == "10 % of limits change" else "adaptive"
     with world(jobs, policy) as one:
         for _ in range(WARM_CYCLES):
             one.second(reports=reports)
@@ -210,7 +201,7 @@ def measure(
         cycles = []
         for _ in range(CYCLES):
             one.second(reports=reports)
-            cycles.append(one.cycle(profile))
+            cycles.append(one.cycle())
     return {
         "jobs": jobs,
         "case": case,
@@ -222,36 +213,14 @@ def measure(
     }
 
 
-def run(
-    policy: str, counts: Sequence[int] = COUNTS, cases: Sequence[str] = CASES
-) -> Iterator[dict[str, object]]:
-    """Every case with every number of jobs."""
-    for case in cases:
-        for jobs in counts:
-            yield measure(jobs, case, policy)
-
-
-def save(
-    host: Mapping[str, object],
-    cycles: Sequence[Mapping[str, object]],
-    real: Sequence[Mapping[str, object]],
-    updates: Sequence[Mapping[str, object]],
-) -> None:
-    """The result file: these cycles, what real containers cost, and what updates take."""
-    results.save(
-        "loop",
-        host,
-        [],
-        real,
-        tables={
-            CYCLES_TITLE: list(cycles),
-            "Real containers at a period of 1 s: part of one core, and milliseconds by phase": [
-                dict(row) for row in real
-            ],
-            "Changes of limits": [results.known(row) for row in updates],
-        },
-        headlines=list(headlines(cycles, real, updates)),
-    )
+def run() -> Iterator[dict[str, object]]:
+    """Every case with every number of jobs, printed too."""
+    logging.disable()
+    for case in CASES:
+        for jobs in COUNTS:
+            row = measure(jobs, case)
+            print(row, flush=True)
+            yield row
 
 
 def headlines(
@@ -264,9 +233,8 @@ def headlines(
         if (row["jobs"], row["case"]) == (1000, CASES[0]):
             yield _against("a cycle with 1,000 jobs and no change, ms", row["cycle_ms"], 50.0)
     for row in real:
-        if row["kind"] != "working":
-            what = f"of one core with {row['containers']} {row['kind']} containers"
-            yield _against(what, row["core_ratio"], 0.04)
+        what = f"of one core with {row['containers']} {row['kind']} containers"
+        yield _against(what, row["core_ratio"], 0.04)
     for row in updates:
         if "of the calls alone" in row:
             what = f"{row['updates']} changes, of the time of the engine's calls alone"
@@ -274,8 +242,8 @@ def headlines(
 
 
 def _against(what: str, found: object, most: float) -> str:
-    reached = isinstance(found, float) and found <= most
-    return f"{what}: {found} (at most {most:g}: {'reached' if reached else 'not reached'})"
+    reached = verdict(isinstance(found, float) and found <= most)
+    return f"{what}: {found} (at most {most:g}: {reached})"
 
 
 def _ms(
@@ -295,17 +263,7 @@ def _settle() -> None:
 
 def main(arguments: list[str] | None = None) -> int:
     """Print the rows; returns the exit code."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--policy", default="adaptive")
-    parser.add_argument("--jobs", type=int, nargs="*", default=COUNTS)
-    parser.add_argument("--case", choices=CASES, nargs="*", default=CASES)
-    parser.add_argument("--profile", type=Path, help="where to leave what cProfile saw")
-    chosen = parser.parse_args(arguments)
-    logging.disable()
-    profile = None if chosen.profile is None else cProfile.Profile(time.thread_time)
-    for case in chosen.case:
-        for jobs in chosen.jobs:
-            print(measure(jobs, case, chosen.policy, profile), flush=True)
-    if profile is not None:
-        profile.dump_stats(chosen.profile)
+    options(__doc__, arguments)
+    for _ in run():
+        pass
     return 0

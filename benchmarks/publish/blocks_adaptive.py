@@ -7,9 +7,9 @@ from typing import Any
 
 from benchmarks.judge.satisfaction import READINGS, Reading
 from benchmarks.publish import results
-from benchmarks.simulated.adaptive_inference import COUNTS
-from benchmarks.simulated.inference_tables import (
+from benchmarks.simulated.adaptive_inference import (
     CALLED,
+    COUNTS,
     PUBLISHED,
     Measured,
     best_published,

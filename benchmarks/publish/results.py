@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from rich.console import Console
 
 from benchmarks.places import RESULTS, ROOT
 from dlsched import __version__
 
 FOLDER = RESULTS
+CLUSTER_PICTURE = FOLDER / "cluster-simulated.png"
 
 
 def host_facts(engine_version: str) -> dict[str, object]:
@@ -34,6 +34,14 @@ def host_facts(engine_version: str) -> dict[str, object]:
         "commit": _commit(),
         "date": datetime.now(UTC).date().isoformat(),
     }
+
+
+def engine_facts() -> dict[str, object]:
+    """The host's facts, with the version of the engine that answers."""
+    from tools.session import session
+
+    with session() as one:
+        return host_facts(str(one.engine.version()["Version"]))
 
 
 def save(
@@ -77,11 +85,14 @@ def verdict(reached: bool) -> str:
     return "reached" if reached else "not reached"
 
 
-def show(console: Console, shown: Mapping[str, Sequence[Mapping[str, object]]]) -> None:
-    """Print tables, by title."""
+def show(
+    shown: Mapping[str, Sequence[Mapping[str, object]]], headlines: Iterable[str] = ()
+) -> None:
+    """Print tables, by title, and what is said of them."""
     for title, table in shown.items():
-        console.print(f"\n{title}\n", markup=False, soft_wrap=True)
-        console.print(markdown(table), markup=False, soft_wrap=True)
+        print(f"\n{title}\n\n{markdown(table)}")
+    for line in headlines:
+        print(f"\n{line}")
 
 
 def known(row: Mapping[str, object]) -> dict[str, object]:

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 IMAGE = "dlsched-examples/training"
 THREADS = 2
@@ -109,6 +109,12 @@ def spec_text(job: TrainingJob, seed: int) -> str:
         "stop: {grace: 5s}\n"
         f"target: {{metric: {one.metric}, deliver: {one.deliver:g}, finish: {one.finish:g}}}\n"
     )
+
+
+def endless(name: str, seed: int) -> str:
+    """The job file of a training of that model that does not end while anybody looks."""
+    model = replace(MODELS[name], steps=1_000_000)
+    return spec_text(TrainingJob(name, model, 0.0), seed)
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,6 @@ checkpoint in the folder that moves with it.
 
 from __future__ import annotations
 
-import argparse
 import random
 import statistics
 import tempfile
@@ -22,8 +21,7 @@ from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from rich.console import Console
-
+from benchmarks.options import options
 from benchmarks.publish import results
 from benchmarks.publish.results import verdict
 from dlsched.cluster.swarm.calls import SwarmCalls
@@ -44,7 +42,7 @@ LATEST_S = 8.0
 AWAY_S = 3.0
 """How long what was killed or cut stays so."""
 FAULTS = ("controller", "source daemon", "target daemon", "source cut", "target cut")
-DRAINS = 16
+DRAINS, SEED = 16, 1
 """In the first one half of the jobs move: they begin on both hosts."""
 QUIET_EVERY = 5
 """Of so many drains, one is left alone."""
@@ -129,7 +127,8 @@ class Torture:
             job = f"training-{number}"
             file = self.hosts[0].cluster / f"{job}.yaml"
             file.write_text(training_file(job, BASE, STEPS, SIZE_BYTES))
-        until(lambda: self._count() == JOBS, 120.0, "all jobs to run")
+        hosts = self.hosts
+        until(lambda: sum(len(one.running()) for one in hosts) == JOBS, 120.0, "all jobs to run")
 
     def empty(self, source: Host, target: Host, faults: Sequence[str]) -> Drain:
         """Drain a host, with these faults meanwhile, one after the other."""
@@ -155,9 +154,6 @@ class Torture:
         for host in self.hosts:
             host.close()
         self._engine.close()
-
-    def logs(self) -> str:
-        return "\n".join(host.logs() for host in self.hosts)
 
     def judge(self, found: Found) -> None:
         """What the trainings noted."""
@@ -193,9 +189,6 @@ class Torture:
         host.kill(words[0])
         time.sleep(AWAY_S)
         host.start(*words)
-
-    def _count(self) -> int:
-        return sum(len(host.running()) for host in self.hosts)
 
     def _begun(self) -> int:
         """Jobs that have begun where they are: a checkpoint is saved to leave, and noted first."""
@@ -243,17 +236,12 @@ def headlines(found: Found) -> list[str]:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run it, print, and write the result file."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--drains", type=int, default=DRAINS)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--save", action="store_true")
-    chosen = parser.parse_args(arguments)
-    show = Console(soft_wrap=True, highlight=False)
+    chosen = options(__doc__, arguments, drains=(DRAINS, "how many; fewer: not saved"))
     with tempfile.TemporaryDirectory() as folder, swarm(2, 1) as engines:
         one, other = engines.nodes
         ensure_base(one.host)
         copy_images(one.host, other.host, [BASE])
-        with closing(Torture(engines, Path(folder), chosen.seed)) as torture:
+        with closing(Torture(engines, Path(folder), SEED)) as torture:
             try:
                 torture.begin()
                 with watching(torture.hosts) as watched:
@@ -261,15 +249,14 @@ def main(arguments: list[str] | None = None) -> int:
                     for number in range(chosen.drains):
                         source, target = torture.hosts[:: 1 if number % 2 else -1]
                         found.drains.append(torture.empty(source, target, faults_of(number)))
-                        show.print(str(found.drains[-1]), markup=False)
+                        print(found.drains[-1], flush=True)
                 torture.judge(found)
             except AssertionError:
-                show.print(torture.logs(), markup=False)
+                print(*(host.logs() for host in torture.hosts), sep="\n")
                 raise
-    told = headlines(found)
-    show.print("\n".join(told), markup=False)
-    if chosen.save:
-        rows = [asdict(one) for one in found.drains]
+    told, rows = headlines(found), [asdict(one) for one in found.drains]
+    print("\n".join(told))
+    if chosen.drains == DRAINS:
         facts = results.host_facts("two private engines of one swarm")
-        results.save(NAME, facts, [chosen.seed], rows, headlines=told)
+        results.save(NAME, facts, [SEED], rows, headlines=told)
     return 0

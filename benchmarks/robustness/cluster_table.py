@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from benchmarks.publish.results import verdict
-from benchmarks.robustness.witness import TOGETHER
+from benchmarks.robustness.cluster_world import TOGETHER
 
 ASKED_POINTS = 28
 """Of a move, at which each process is killed."""
@@ -40,6 +40,11 @@ class Outcome:
         parts = (self.part, f"{self.line}{undone}", self.what, self.victim)
         return ": ".join(dict.fromkeys(parts))
 
+    @property
+    def point(self) -> tuple[object, ...]:
+        """Of a move, at which it happened."""
+        return self.line, self.what, self.undone
+
     def result(self) -> str:
         """In a few words."""
         if self.wrong:
@@ -72,7 +77,7 @@ def _row(name: str, outcomes: Sequence[Outcome]) -> dict[str, object]:
     lost = sorted({wrong.partition(";")[0] for one in outcomes for wrong in one.wrong})
     return {
         "fault": name,
-        "points": len({(one.line, one.what, one.undone) for one in reached}),
+        "points": len({one.point for one in reached}),
         "faults": len(reached),
         "not reached": len(outcomes) - len(reached),
         "survived": sum(not one.wrong for one in reached),
@@ -90,15 +95,17 @@ def headlines(outcomes: Sequence[Outcome]) -> list[str]:
     survived = {one.name for one in reached if not one.wrong}
     again = sum(one.name in survived for one in wrong)
     kills = [one for one in reached if one.part == "kill"]
-    points = {(one.line, one.what, one.undone) for one in kills}
+    points = {one.point for one in kills}
     listings = sum(one.listings for one in outcomes)
     twice = sum(TOGETHER in line for one in outcomes for line in one.wrong)
     mended = f"; run again after a mend, {again} of them survived" if wrong else ""
-    by_victim = {
-        victim: len({(one.line, one.what, one.undone) for one in kills if one.victim == victim})
-        for victim in sorted({one.victim for one in kills})
-    }
-    least = min(by_victim.values(), default=0)
+    least = min(
+        (
+            len({one.point for one in kills if one.victim == victim})
+            for victim in {one.victim for one in kills}
+        ),
+        default=0,
+    )
     others = len(reached) - len(kills)
     return [
         (

@@ -7,33 +7,25 @@ to far above. A seed draws curve, target and noise alike. Families called `shown
 while the policy was worked on, at other seeds than those that are judged; the others were not.
 
     python -m benchmarks run verdicts             writes benchmarks/results/verdicts.json
-
-While working on a policy: `--shown` takes the shown families at the seeds that are not judged.
 """
 
 from __future__ import annotations
 
-import argparse
-import logging
-import multiprocessing
-import os
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import product
 
-from rich.console import Console
-
+from benchmarks.options import options
 from benchmarks.publish import results
 from benchmarks.publish.results import verdict
+from benchmarks.simulated.playing import in_processes, play
 from benchmarks.simulated.verdict_curves import FAMILIES, RUN_S, SHOWN, STEPS, drawn
-from dlsched.control.decider import NamedPolicy
 from dlsched.model.cycle import CycleReport
 from dlsched.model.facts import NodeFact
 from dlsched.model.forecast import ForecastKind
 from dlsched.policies.adaptive.trainings.value import deadline_at_s
-from dlsched.policies.registry import load as load_policy
 from dlsched.simulation.node.workloads import Trace
-from dlsched.simulation.run import simulate
 
 NAME = "verdicts"
 
@@ -42,7 +34,7 @@ POLICIES = {"told": "adaptive", "untold": "adaptive?heeds_total_steps=false"}
 
 JUDGED = range(2001, 2041)
 LOOKED_AT = range(1, 41)
-"""Seeds of `--shown`."""
+"""Seeds at which the shown families were looked at while the policy was worked on."""
 
 LEAST = {"impossible": 0.99, "unlikely": 0.5, "expected": 0.5}
 """How often each word has to hold: nearly always, or more often than not."""
@@ -98,16 +90,16 @@ class Said:
                 if one.tier not in both or (passed and one.kind is not ForecastKind.MET):
                     continue
                 low_s, high_s = one.earliest_s, one.latest_s
-                interval_s = None if low_s is None or high_s is None else (low_s, high_s)
-                word = Word(
-                    step / STEPS,
-                    one.tier,
-                    one.kind,
-                    report.snapshot.now_s,
-                    interval_s,
-                    due_s if one.kind is not ForecastKind.MET else None,
+                self.words.append(
+                    Word(
+                        step / STEPS,
+                        one.tier,
+                        one.kind,
+                        report.snapshot.now_s,
+                        None if low_s is None or high_s is None else (low_s, high_s),
+                        due_s if one.kind is not ForecastKind.MET else None,
+                    )
                 )
-                self.words.append(word)
 
 
 @dataclass(frozen=True)
@@ -135,9 +127,7 @@ def judged(family: str, steps: str, seed: int) -> Counts:
     job = drawn(family, seed)
     trace = Trace(NodeFact(1.0, 64 << 30), (job,), 2.0 * RUN_S, cycle_s=_CYCLE_S, name=NAME)
     said, policy = Said(), POLICIES[steps]
-    run = simulate(trace, NamedPolicy(policy, load_policy(policy)), seed, publish=said.add)
-    if run.alarms:
-        raise RuntimeError(f"{family}, {policy}, seed {seed}: {run.alarms}")
+    run = play(trace, policy, seed, publish=said.add)
     truly = {"deliver": run.jobs[0].tier1_s, "finish": run.jobs[0].tier2_s}
     counts: Counts = Counter()
     ever: dict[tuple[str, str, str], bool] = {}
@@ -146,18 +136,17 @@ def judged(family: str, steps: str, seed: int) -> Counts:
         held = _held(word, true_s, said.met_s[word.tier])
         key = (family, steps, of, word.kind.value)
         part = next(most for most in PARTS if word.seen <= most)
-        counts[*key, f"up to {part:g}", "said"] += 1
-        counts[*key, f"up to {part:g}", "held"] += held
+        told = {"said": 1, "held": held}
         # Where it is there already, it is only to be confirmed.
         if word.interval_s is not None and true_s is not None and true_s >= word.now_s:
             inside = word.interval_s[0] <= true_s <= word.interval_s[1]
-            counts[*key, f"up to {part:g}", "intervals"] += 1
-            counts[*key, f"up to {part:g}", "inside"] += inside
+            told |= {"intervals": 1, "inside": inside}
+        counts.update({(*key, f"up to {part:g}", what): one for what, one in told.items()})
         once = (word.tier, of, word.kind.value)
         ever[once] = held and ever.get(once, True)
     for (_, of, kind), held in ever.items():
-        counts[family, steps, of, kind, "ever", "said"] += 1
-        counts[family, steps, of, kind, "ever", "held"] += held
+        key = (family, steps, of, kind, "ever")
+        counts.update({(*key, "said"): 1, (*key, "held"): held})
     return counts
 
 
@@ -262,41 +251,26 @@ def _figure(words: str, count: int, of: int, least: float) -> list[str]:
     return [f"{words} {count} of {of} times ({count / of:.3f}), at least {least:g}: {reached}"]
 
 
-def run(families: Iterable[str], seeds: Sequence[int], processes: int) -> list[Row]:
-    """Every family at every seed, with the word on steps and without."""
-    wanted = [(family, steps, seed) for family in families for steps in POLICIES for seed in seeds]
+def main(arguments: list[str] | None = None) -> int:
+    """Every family at every seed, with the word on steps and without; returns the exit code."""
+    options(__doc__, arguments)
     counts: Counts = Counter()
-    context = multiprocessing.get_context("spawn")
-    with context.Pool(processes, logging.disable, (logging.WARNING,)) as pool:
-        for one in pool.starmap(judged, wanted, chunksize=8):
-            counts.update(one)
-    return rows_of(counts)
-
-
-def save(rows: Sequence[Row]) -> None:
-    """The result file of the judged draws."""
+    for one in in_processes(judged, product(FAMILIES, POLICIES, JUDGED)):
+        counts.update(one)
+    rows = rows_of(counts)
+    title = (
+        f"What `adaptive` said of {len(POLICIES) * len(FAMILIES) * len(JUDGED)} trainings' tiers"
+    )
+    table, told = table_of(rows), figures(rows)
     results.save(
         NAME,
         results.host_facts("none"),
         JUDGED,
         [asdict(row) for row in rows],
-        title=f"What `adaptive` said of {2 * len(FAMILIES) * len(JUDGED)} trainings' tiers",
-        table=table_of(rows),
-        headlines=figures(rows),
+        title=title,
+        table=table,
+        headlines=told,
         shown={"families": list(SHOWN), "seeds": list(LOOKED_AT)},
     )
-
-
-def main(arguments: list[str] | None = None) -> int:
-    """Run all and save it, or what a policy is worked on with; returns the exit code."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--shown", action="store_true", help="what is not judged; nothing is saved")
-    parser.add_argument("--processes", type=int, default=len(os.sched_getaffinity(0)))
-    chosen = parser.parse_args(arguments)
-    families, seeds = (SHOWN, LOOKED_AT) if chosen.shown else (FAMILIES, JUDGED)
-    rows = run(families, seeds, chosen.processes)
-    table, headlines = table_of(rows), figures(rows)
-    Console().print(results.markdown(table), *headlines, sep="\n", markup=False, soft_wrap=True)
-    if not chosen.shown:
-        save(rows)
+    results.show({title: table}, told)
     return 0

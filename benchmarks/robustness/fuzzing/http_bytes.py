@@ -11,7 +11,6 @@ import json
 import logging
 import re
 import socket
-import tempfile
 import threading
 from contextlib import suppress
 from pathlib import Path
@@ -21,11 +20,12 @@ from zlib import crc32
 from uvicorn.server import ServerState
 
 from benchmarks.robustness.fuzzing.mutation import WORDS, mutated
-from benchmarks.robustness.fuzzing.trial import Broken, Target, told_line
+from benchmarks.robustness.fuzzing.trial import Broken, InFolder, told_line
 from dlsched.api.access import Caller
 from dlsched.api.server import CONNECTIONS_MAX, ApiServer, HttpProtocol
 from tests.status_source import FakeSource, example_report
 
+NAME, WITHIN_S = "api", 2.0
 _PATHS = (
     b"/v1/about", b"/v1/policies", b"/v1/report", b"/v1/jobs", b"/v1/jobs/digits-resnet",
     b"/v1/jobs/digits-resnet/why?limit=3", b"/v1/jobs/gone/why", b"/v1/jobs/typo/logs?tail=5",
@@ -121,19 +121,16 @@ class Connection(asyncio.Transport):
         self.closed = False
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        """Keep it."""
         if self.closed:
             raise Broken("an answer after the end of the connection")
         self.written += data
 
     def close(self) -> None:
-        """Note it."""
         self.closed = True
 
     abort = close
 
     def is_closing(self) -> bool:
-        """Whether it was closed."""
         return self.closed
 
     def pause_reading(self) -> None:
@@ -150,21 +147,20 @@ class _Said(logging.Handler):
         self.lines: list[str] = []
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Keep it."""
         self.lines.append(f"{record.getMessage()} {record.exc_info and record.exc_info[1]!r}")
 
 
-class Api:
+class Reader(InFolder):
     """The daemon's protocol and routes over a source that never changes, on a loop of its own."""
 
     def __init__(self) -> None:
+        super().__init__()
         self._loop = asyncio.new_event_loop()
         asyncio.set_event_loop(self._loop)
         self._source = FakeSource(example_report())
-        self._folder = tempfile.TemporaryDirectory(prefix="dlsched-fuzz-")
         # Another source: what a server's threads do late is not this one's doing.
-        self._server = ApiServer(FakeSource(example_report()), Path(self._folder.name))
-        self._config = ApiServer(self._source, Path(self._folder.name))._server.config
+        self._server = ApiServer(FakeSource(example_report()), self.folder)
+        self._config = ApiServer(self._source, self.folder)._server.config
         self._config.load()
         self._said = _Said()
         for name in _LOGGERS:
@@ -222,7 +218,7 @@ class Api:
     def close(self) -> None:
         """End the server and the loop, and let the loggers be."""
         self._server.stop()
-        self._folder.cleanup()
+        super().close()
         for name in _LOGGERS:
             logging.getLogger(name).removeHandler(self._said)
             logging.getLogger(name).propagate = True
@@ -316,9 +312,3 @@ def _body(headers: dict[str, str], rest: bytes) -> tuple[bytes, bytes]:
     if len(rest) < length:
         raise Broken(f"an answer of {len(rest)} bytes told {length}")
     return rest[:length], rest[length:]
-
-
-def target() -> Target:
-    """The API under trial."""
-    one = Api()
-    return Target("api", make, one.answer, within_s=2.0, close=one.close)

@@ -6,7 +6,7 @@ from dataclasses import asdict, replace
 
 from benchmarks.publish import blocks_adaptive
 from benchmarks.publish.blocks_adaptive import services
-from benchmarks.simulated.inference_tables import PUBLISHED, Measured
+from benchmarks.simulated.adaptive_inference import PUBLISHED, Measured
 
 ROW = Measured("demand 0.7", 10, "none", 1, 2.0, 10.0, None, 0, 8.0, 10.0, 3, 0, 0.0)
 
