@@ -264,7 +264,6 @@ def unknown(name: str) -> str:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """List the benches, or run one; returns the exit code."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks",
         description="All benches. `python -m tools.engine run -- COMMAND` sees to an engine.",

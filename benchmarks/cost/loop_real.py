@@ -189,7 +189,6 @@ def _timed(act: Callable[[], None]) -> float:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Measure cycles, containers and changes; write the result file."""
     options(__doc__, arguments)
     cycles = list(loop.run())
     rows, changes = [], list[dict[str, object]]()

@@ -29,7 +29,6 @@ class Core:
     name = "a CPU core"
 
     def compute(self, chunks):  # type: ignore[no-untyped-def]
-        """Work that takes as long, as a number of equal pieces."""
         for _ in range(chunks):
             sum(range(CHUNK))
 
@@ -49,12 +48,10 @@ class Gpu:
         self._right = torch.randn(SIZE, SIZE, device="cuda")
 
     def compute(self, chunks):  # type: ignore[no-untyped-def]
-        """Launch so many products."""
         for _ in range(chunks):
             self._torch.mm(self._left, self._right)
 
     def finish(self):  # type: ignore[no-untyped-def]
-        """Wait for them."""
         self._torch.cuda.synchronize()
 
 
@@ -96,7 +93,6 @@ class Network:
         self._held = []
 
     def compute(self, steps):  # type: ignore[no-untyped-def]
-        """Launch so many steps of the training."""
         for _ in range(steps):
             self._optimizer.zero_grad(set_to_none=True)
             loss = ((self._model(self._inputs) - self._targets) ** 2).mean()
@@ -210,7 +206,6 @@ def requests(device, seconds, pause_s, paced):  # type: ignore[no-untyped-def]
 
 
 def compute(device, chosen):  # type: ignore[no-untyped-def]
-    """Steps for a time; the pieces of work that are done by its end."""
     chance = random.Random(chosen.irregular)
     done = 0
     used_s, began_s = time.process_time(), time.monotonic()

@@ -271,7 +271,6 @@ def wander(stop_signal: str, count: int, *, broken: bool = False) -> list[Moved]
 
 
 def row_of(way: str, moves: Sequence[Moved]) -> dict[str, object]:
-    """One line of the table."""
     pauses_s = sorted(move.pause_s for move in moves)
     return {
         "the old container is": way,
@@ -287,7 +286,6 @@ def row_of(way: str, moves: Sequence[Moved]) -> dict[str, object]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """So many moves in each way, and failures; prints the table and writes the result file."""
     options(__doc__, arguments)
     facts = results.engine_facts()
     rows, every = [], []

@@ -278,7 +278,6 @@ def found_gpu(python: str) -> Device | None:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Measure on what there is, and save it with its name."""
     chosen = options(
         __doc__,
         arguments,

@@ -296,12 +296,10 @@ def _figures(begun: Mapping[str, Begun], naive: Mapping[str, Begun]) -> dict[str
 
 
 def means(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> dict[str, float]:
-    """The mean of each column over the rows."""
     return {column: statistics.fmean(row[column] for row in rows) for column in columns}
 
 
 def placed_table(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """By rule, means over the seeds."""
     columns = ("placed", "GPUs used", "GPUs' time promised")
     return [
         {"rule": rule, **means([row for row in rows if row["rule"] == rule], columns)}
@@ -337,7 +335,6 @@ def queue_table(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Measure all of it, print it, and write the result file."""
     asked.options(__doc__, arguments)
     timed = costs(SEEDS)
     middle = statistics.median(row["ms"] for row in timed)

@@ -44,7 +44,6 @@ class Asked:
 
     @property
     def feasible(self) -> bool:
-        """Whether all fit."""
         return self.best == len(self.shares)
 
     @property

@@ -53,7 +53,6 @@ class Flatness:
         return self.last - self.first <= ALLOWED[self.measure]
 
     def row(self) -> dict[str, object]:
-        """As the table shows it."""
         return {
             "measure": self.measure,
             "first": round(self.first, 2),

@@ -48,7 +48,6 @@ def run(part: str) -> None:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """The parts asked for, then all tables from what was saved; returns the exit code."""
     chosen = options(__doc__, arguments, only=(tuple(PARTS), "parts, such as loop-real,mixed"))
     end_on_terminate()
     for part in chosen.only:

@@ -38,7 +38,6 @@ def by_world(rows: Sequence[Row]) -> dict[str, dict[str, list[Row]]]:
 
 
 def mean(rows: Sequence[Row], part: str) -> float:
-    """Over the seeds."""
     return statistics.fmean(row[part] for row in rows)
 
 
@@ -54,7 +53,6 @@ def worlds(saved: Mapping[str, Any]) -> str:
 
 
 def hosts(saved: Mapping[str, Any]) -> str:
-    """The runs on real hosts."""
     parts = []
     for contender, rows in by_world(saved["rows"])[saved["rows"][0]["scenario"]].items():
         pauses_s = [row["median_pause_s"] for row in rows if row["median_pause_s"] is not None]

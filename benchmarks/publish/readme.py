@@ -134,7 +134,6 @@ def _between(text: str, begin: str, end: str, part: str) -> str:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Rewrite README's parts; returns the exit code."""
     argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0]).parse_args(arguments)
     try:
         README.write_text(filled(README.read_text()))

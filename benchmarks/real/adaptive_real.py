@@ -28,8 +28,16 @@ from benchmarks.judge.trainings import foreign_cores, updates
 from benchmarks.options import options, told_if_it_fails
 from benchmarks.places import KEPT
 from benchmarks.publish import results
-from benchmarks.real.comparison import Plan, Watcher, begin, run_policy, targets_at
-from benchmarks.real.demo_set import FLOOR_CORES, DemoJob, spec_text
+from benchmarks.real.comparison import (
+    FLOOR_CORES,
+    DemoJob,
+    Plan,
+    Watcher,
+    begin,
+    run_policy,
+    spec_text,
+    targets_at,
+)
 from benchmarks.real.kept import KeptServices, load_services
 from dlsched.simulation.scoring import PLAIN
 from tools.session import Session, session
@@ -137,7 +145,6 @@ def _targets(
 
 
 def judged(kept: KeptServices, demand: float, asked: Asked) -> Outcome:
-    """The run, from its journal."""
     reports = kept.reports()
     return outcome(
         kept.seed,
@@ -192,6 +199,5 @@ def run() -> None:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run and judge; returns the exit code."""
     chosen = options(__doc__, arguments, judge_only=(False, "run nothing, judge what is kept"))
     return told_if_it_fails(NAME, judge_kept if chosen.judge_only else run)

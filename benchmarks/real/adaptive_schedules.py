@@ -258,6 +258,5 @@ def run() -> None:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run what is missing and judge; returns the exit code."""
     options(__doc__, arguments)
     return told_if_it_fails(NAME, run)

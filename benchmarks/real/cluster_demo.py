@@ -25,9 +25,15 @@ from rich.table import Table
 from benchmarks.options import options
 from benchmarks.places import ROOT
 from benchmarks.publish.results import CLUSTER_PICTURE
-from benchmarks.real.cluster_set import SIZES_CORES, ClusterTraining, arrive, training
+from benchmarks.real.cluster_trainings import (
+    SIZES_CORES,
+    ClusterTraining,
+    Seen,
+    arrive,
+    seeing,
+    training,
+)
 from benchmarks.real.demo import Screen
-from benchmarks.real.host_runs import Seen, seeing
 from tools.engine import end_with_signal
 from tools.engines import swarm
 from tools.hosts import Host, cluster, until
@@ -64,7 +70,6 @@ class Course:
             self.print(f"   {line.rstrip().split(maxsplit=2)[-1]}")
 
     def wait(self, seconds: float) -> None:
-        """Let seconds pass."""
         until_s = time.monotonic() + seconds
         while (left_s := until_s - time.monotonic()) > 0:
             time.sleep(min(left_s, POLL_S))
@@ -169,7 +174,6 @@ def _movable(hosts: Sequence[Host]) -> Host | None:
 
 
 def table(trainings: Sequence[ClusterTraining], seen: Seen) -> Table:
-    """What ran where."""
     found = Table(title="what ran where, by the engines", title_justify="left")
     for column in ("training", "steps", "ran on", "in all"):
         found.add_column(column, justify="right" if column in ("steps", "in all") else "left")
@@ -195,7 +199,6 @@ def verdict(seen: Seen, died: Collection[str] = ()) -> str:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """The demo; returns the exit code."""
     options(__doc__, arguments)
     signal.signal(signal.SIGTERM, end_with_signal)
     console = Console(stderr=False)

@@ -23,8 +23,14 @@ from pathlib import Path
 from benchmarks.options import options
 from benchmarks.publish import results
 from benchmarks.publish.results import verdict
-from benchmarks.real.cluster_set import SIZES_CORES, ClusterTraining, arrive, draw
-from benchmarks.real.host_runs import Moved, seeing
+from benchmarks.real.cluster_trainings import (
+    SIZES_CORES,
+    ClusterTraining,
+    Moved,
+    arrive,
+    draw,
+    seeing,
+)
 from benchmarks.simulated.cluster import ENDS, PLAIN, line
 from dlsched.simulation.cluster.scoring import ClusterScore, Contender, Timed, scored
 from tools.cpu_time import foreign_cores, group_used_s, read_clocks
@@ -109,7 +115,6 @@ def row(seed: int, contender: Contender, played: Played, first: Played) -> dict[
 
 
 def said(found: Mapping[str, object]) -> str:
-    """A row as text."""
     score = ClusterScore(**{name: found[name] for name in ClusterScore.__dataclass_fields__})
     pause = found["median_pause_s"]
     pauses = f"{pause:.1f} s, longest {found['longest_pause_s']:.1f} s" if pause else "none"
@@ -146,7 +151,6 @@ def headlines(rows: Sequence[Mapping[str, object]]) -> list[str]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Each contender under each seed, with the same trainings; saved when all were run."""
     chosen = options(__doc__, arguments, seeds=(SEEDS, "how many (1, 2, ...); fewer: not saved"))
     seeds = range(1, chosen.seeds + 1)
     signal.signal(signal.SIGTERM, end_with_signal)

@@ -7,6 +7,7 @@ does).
 from __future__ import annotations
 
 import math
+import random
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -24,11 +25,62 @@ from benchmarks.judge.services import (
     within_band,
 )
 from benchmarks.real import kept
-from benchmarks.real.demo_set import DemoJob, draw, spec_text
 from benchmarks.real.kept import KeptServices
 from dlsched.model.actions import Resize
 from dlsched.model.facts import LatencySketch
 from tools.session import Session, wait_for
+
+MODELS = ("mobilenet", "xception", "inception", "resnet", "vgg")
+"""Networks in examples/images/inference."""
+
+BATCH = {"mobilenet": 384, "xception": 72, "inception": 40, "resnet": 24, "vgg": 56}
+"""Images a request: about 10 ms of CPU, so that ten seconds hold enough requests to judge."""
+
+SPREAD = 10.0
+
+FLOOR_CORES = 0.02
+"""Every model's `cpus: min`."""
+
+
+@dataclass(frozen=True)
+class DemoJob:
+    """One model of the set and its drawn part of the demand."""
+
+    name: str
+    model: str
+    batch: int
+    part: float
+    """Of the whole set's demand; the parts sum to 1."""
+
+
+def draw(seed: int, jobs: int = 8) -> tuple[DemoJob, ...]:
+    """The set of that seed."""
+    chance = random.Random(seed)
+    draws = [SPREAD ** chance.random() for _ in range(jobs)]
+    models = [MODELS[index % len(MODELS)] for index in range(jobs)]
+    chance.shuffle(models)
+    total = sum(draws)
+    return tuple(
+        DemoJob(f"{model}-{index}", model, BATCH[model], share / total)
+        for index, (model, share) in enumerate(zip(models, draws, strict=True), start=1)
+    )
+
+
+def spec_text(job: DemoJob, target_s: float | None) -> str:
+    """The job file, as a user would write it."""
+    lines = [
+        f"name: {job.name}",
+        "image: dlsched-examples/inference",
+        f"command: [python, runner.py, --model, {job.model}, --batch, '{job.batch}']",
+        "memory: 512MiB",
+        "network: none",
+        f"cpus: {{min: {FLOOR_CORES:g}}}",
+        "stop: {grace: 5s}",
+    ]
+    if target_s is not None:
+        lines.append(f"target: {{latency: {target_s * 1000:.4g}ms}}")
+    return "\n".join(lines) + "\n"
+
 
 FIXED = "tools.fixed_policy:FixedPolicy"
 
@@ -75,7 +127,6 @@ class PolicyRun:
     """CPU of the daemon over the run, in cores."""
 
     def row(self) -> dict[str, object]:
-        """For the result file."""
         band, slo = satisfied(self.judged)
         level = math.ceil(SETTLED_RATIO * len(self.judged))
         return {
@@ -108,7 +159,6 @@ class Watcher:
     """Who is told how it goes: here in plain lines."""
 
     def stage(self, text: str) -> None:
-        """A new stage begins."""
         print(f"== {text}", flush=True)
 
     def progress(self, text: str, left_s: float, status: Mapping[str, Any]) -> None:
@@ -116,7 +166,6 @@ class Watcher:
 
 
 def compare(session: Session, watcher: Watcher, plan: Plan) -> Comparison:
-    """Run the whole comparison; takes about calibrate_s + policies x (settle_s + judge_s)."""
     jobs, capacity = begin(session, plan, watcher)
     shares = {job.name: plan.demand_ratio * capacity * job.part for job in jobs}
     watcher.stage(

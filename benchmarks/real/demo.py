@@ -75,12 +75,10 @@ class Screen(Watcher):
             self._live.stop()
 
     def stage(self, text: str) -> None:
-        """A new stage begins."""
         self._console.print(f"[bold]==[/] {text}", highlight=False, soft_wrap=True)
         self._told_s = time.monotonic()
 
     def progress(self, text: str, left_s: float, status: Mapping[str, Any]) -> None:
-        """The table of this second."""
         if self._live is not None:
             self._live.update(Group(live_table(status), Text(f"{text}: {left_s:.0f} s left")))
         elif time.monotonic() - self._told_s >= 10:
@@ -112,7 +110,6 @@ def live_table(status: Mapping[str, Any]) -> Table:
 
 
 def summary(comparison: Comparison) -> Table:
-    """The comparison at a glance."""
     count = len(comparison.set)
     table = Table(
         title=f"satisfied models of {count} (seed {comparison.plan.seed}, demand "
@@ -228,7 +225,6 @@ def play(
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """The demo; returns the exit code."""
     chosen = options(
         __doc__,
         arguments,

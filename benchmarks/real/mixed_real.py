@@ -22,9 +22,9 @@ from benchmarks.real.comparison import (
     Watcher,
     begin,
     run_policy,
+    spec_text,
     targets_at,
 )
-from benchmarks.real.demo_set import spec_text
 from dlsched.simulation.scoring import PLAIN
 from tools.session import session, wait_for
 
@@ -90,7 +90,6 @@ def run() -> dict[str, Any]:
 
 
 def row_of(how: str, found: PolicyRun, threads: Mapping[str, float]) -> dict[str, object]:
-    """One run, as the table tells it."""
     left = left_of(found.kept.reports(), threads, found.kept.judged_from_s)
     return {
         "models": how,

@@ -216,7 +216,6 @@ def of_trainings(table: Sequence[Mapping[str, object]]) -> list[str]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Measure, print and save; returns the exit code."""
     options(__doc__, arguments)
     rows = simulated()
     plain = {(r.load_ratio, r.hopeless, r.seed): r.met_ratio for r in rows if r.policy == PLAIN}

@@ -40,7 +40,6 @@ TRIES = 3
 
 
 def measured(kept: Kept) -> Measured:
-    """The run, judged."""
     reports = kept.reports()
     return judged(
         kept.policy,
@@ -294,7 +293,6 @@ def safe(held: float, *, lower: bool) -> float:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run and judge, or calibrate; returns the exit code."""
     chosen = options(
         __doc__,
         arguments,

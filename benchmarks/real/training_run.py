@@ -46,7 +46,6 @@ class Kept(KeptRun):
 
 
 def folder_of(scenario: str, policy: str, seed: int) -> Path:
-    """Where that run is kept."""
     return KEPT / scenario / f"{policy}-{seed}"
 
 

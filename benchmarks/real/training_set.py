@@ -81,7 +81,6 @@ class TrainingJob:
 
 
 def command(model: Model, seed: int, threads: int = THREADS) -> list[str]:
-    """The trainer's command line."""
     options = {
         "model": model.name,
         "steps": model.steps,
@@ -97,7 +96,6 @@ def command(model: Model, seed: int, threads: int = THREADS) -> list[str]:
 
 
 def spec_text(job: TrainingJob, seed: int) -> str:
-    """The job file, as a user would write it."""
     words = ", ".join(f"'{word}'" for word in command(job.model, seed))
     one = job.model
     return (

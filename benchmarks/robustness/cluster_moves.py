@@ -119,7 +119,6 @@ class Torture:
         self._store = SwarmStore(SwarmCalls(self._engine), instance)
 
     def begin(self) -> None:
-        """Daemons, controller, and jobs that run."""
         for host in self.hosts:
             host.start("run")
         self.hosts[0].start("cluster", "run")
@@ -156,7 +155,6 @@ class Torture:
         self._engine.close()
 
     def judge(self, found: Found) -> None:
-        """What the trainings noted."""
         with suppress(AssertionError):  # one may have saved, and not have left
             until(lambda: self._begun() == JOBS, 20.0, "all jobs to begin where they have moved")
         for host in self.hosts:
@@ -208,7 +206,6 @@ def faults_of(drain: int) -> list[str]:
 
 
 def headlines(found: Found) -> list[str]:
-    """One sentence a figure."""
     faults = sum(len(one.faults) for one in found.drains)
     reached = found.moves >= ASKED_MOVES and faults >= ASKED_FAULTS
     pause_s = statistics.median(found.pauses_s) if found.pauses_s else 0.0
@@ -235,7 +232,6 @@ def headlines(found: Found) -> list[str]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run it, print, and write the result file."""
     chosen = options(__doc__, arguments, drains=(DRAINS, "how many; fewer: not saved"))
     with tempfile.TemporaryDirectory() as folder, swarm(2, 1) as engines:
         one, other = engines.nodes

@@ -35,7 +35,6 @@ class Outcome:
 
     @property
     def name(self) -> str:
-        """Of the fault, as it is printed."""
         undone = ", undone" if self.undone else ""
         parts = (self.part, f"{self.line}{undone}", self.what, self.victim)
         return ": ".join(dict.fromkeys(parts))
@@ -46,7 +45,6 @@ class Outcome:
         return self.line, self.what, self.undone
 
     def result(self) -> str:
-        """In a few words."""
         if self.wrong:
             return f"LOST: {'; '.join(self.wrong)}"
         if not self.reached:
@@ -89,7 +87,6 @@ def _row(name: str, outcomes: Sequence[Outcome]) -> dict[str, object]:
 
 
 def headlines(outcomes: Sequence[Outcome]) -> list[str]:
-    """One sentence a figure."""
     reached = [one for one in outcomes if one.reached]
     wrong = [one for one in reached if one.wrong]
     survived = {one.name for one in reached if not one.wrong}

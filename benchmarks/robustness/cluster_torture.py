@@ -267,7 +267,6 @@ PARTS = {"kills": (kills, 2, 1), "managers": (managers, 3, 3), "rotation": (rota
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the parts, print, and write the result file; 1: something was lost."""
     chosen = options(
         __doc__,
         arguments,

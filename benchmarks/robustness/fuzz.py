@@ -100,7 +100,6 @@ class Tally:
     findings: list[Finding] = field(default_factory=list)
 
     def row(self) -> dict[str, object]:
-        """As the table shows it."""
         held = {"first": self.first, "last": self.last}
         return {
             "target": self.target,
@@ -128,7 +127,6 @@ class Kinds:
         self.count = 0
 
     def add(self, text: str) -> None:
-        """Count it, unless it was counted."""
         place, bit = divmod(int.from_bytes(_digest(text)), 8)
         place %= _KINDS_BYTES
         if not self._seen[place] & (1 << bit):
@@ -361,7 +359,6 @@ def _worker(words: Sequence[str], scratch: Path) -> Iterator[subprocess.Popen[st
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run what is asked for; returns the exit code."""
     chosen = options(
         __doc__,
         arguments,

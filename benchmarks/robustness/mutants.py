@@ -104,7 +104,6 @@ def mutated(text: str, number: int) -> tuple[int, str, str]:
 
 
 def drawn(folder: Path, files: Sequence[str], count: int, seed: int) -> list[Mutant]:
-    """That many mutants of these files."""
     every = [
         (file, number)
         for file in files
@@ -198,7 +197,6 @@ def run(commit: str, mutants: Sequence[Mutant], processes: int) -> list[Tried]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Try them; returns the exit code: 1 if one survives that did not before."""
     chosen = options(
         __doc__,
         arguments,

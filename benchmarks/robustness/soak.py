@@ -18,7 +18,6 @@ DAYS = 30
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run what is asked for; returns the exit code."""
     chosen = options(
         __doc__,
         arguments,

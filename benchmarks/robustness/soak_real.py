@@ -70,7 +70,6 @@ class Churn:
             start()
 
     def act(self) -> None:
-        """One start or stop."""
         self._try(next(self._acts))
 
     def replace_all(self) -> None:

@@ -46,7 +46,6 @@ KEPT = ROOT / ".build" / "torture"
 
 
 def torture(policy: str, act_name: str) -> list[Run]:
-    """Every run of an act."""
     act = next(act for act in acts() if act.name == act_name)
     runs: list[Run] = []
     points: list[Point] = []
@@ -120,7 +119,6 @@ def row(action: str, runs: Sequence[Run]) -> dict[str, object]:
 
 
 def by_act(runs: Sequence[Run]) -> list[dict[str, object]]:
-    """One row an act and policy."""
     groups: dict[tuple[str, str], list[Run]] = {}
     for run in runs:
         groups.setdefault((run.policy, run.act), []).append(run)
@@ -170,7 +168,6 @@ def workers(at_once: int) -> Iterator[Callable[..., list[Any]]]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Play what is asked for; returns the exit code."""
     chosen = options(
         __doc__,
         arguments,

@@ -219,7 +219,6 @@ def of_best(runs: Sequence[Measured], reading: Reading) -> float:
 
 
 def mean(runs: Sequence[Measured], name: str) -> float:
-    """Over the seeds, of that field."""
     return statistics.fmean(getattr(one, name) for one in runs)
 
 
@@ -231,7 +230,6 @@ def _steps(runs: Sequence[Measured], reading: Reading) -> float | None:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run and print; saved is only the whole. Returns the exit code."""
     chosen = options(__doc__, arguments, seeds=(SEEDS, "how many (1, 2, ...); fewer: not saved"))
     seeds = range(1, chosen.seeds + 1)
     found = compare_all(compare, SCENARIOS, COUNTS, seeds)

@@ -69,7 +69,6 @@ class Scenario:
 
     @property
     def name(self) -> str:
-        """As it stands in the tables."""
         return f"{self.families}-{self.schedule}"
 
 
@@ -93,7 +92,6 @@ class Told:
     _due_s: float = 0.0
 
     def add(self, report: CycleReport) -> None:
-        """Take in one cycle."""
         if report.decision is None or report.snapshot.now_s < self._due_s:
             return
         self._due_s = report.snapshot.now_s + _ASKED_S
@@ -157,7 +155,6 @@ def cells_of(rows: Iterable[Row]) -> Cells:
 
 
 def mean(by_metric: Mapping[str, list[Row]], metric: str, of: str = "value") -> float | None:
-    """The mean over the seeds that have it."""
     values = [one for row in by_metric.get(metric, ()) if (one := getattr(row, of)) is not None]
     return statistics.fmean(values) if values else None
 
@@ -227,7 +224,6 @@ def _told(words: str, value: float, most: float) -> str:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run and print; saved is only the whole. Returns the exit code."""
     chosen = options(__doc__, arguments, seeds=(SEEDS, "how many (1, 2, ...); fewer: not saved"))
     seeds = range(1, chosen.seeds + 1)
     rows = compare_all(compare, SCENARIOS, COUNTS, seeds)

@@ -195,7 +195,6 @@ def _part(ratio: float, best: Sequence[ClairvoyantScore], part: str) -> str:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run and print; write the result file when everything was run."""
     chosen = options(__doc__, arguments, seeds=(SEEDS, "how many (101, ...); fewer: not saved"))
     seeds = range(FIRST_SEED, FIRST_SEED + chosen.seeds)
     found: list[ClusterScore] = []

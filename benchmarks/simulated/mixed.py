@@ -233,7 +233,6 @@ def save(rows: Sequence[Row] | None, real: Mapping[str, object] | None) -> None:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run what is asked for and save; returns the exit code."""
     chosen = options(__doc__, arguments, real=(False, "the real run instead: 4 minutes"))
     if chosen.real:
         save(None, mixed_real.run())

@@ -61,7 +61,6 @@ def headline(rows: Sequence[Row]) -> str:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Draw, count and save; returns the exit code."""
     chosen = options(__doc__, arguments, worlds=(WORLDS, "how many; fewer: not saved"))
     rows = in_processes(_row, ((FIRST_SEED + number,) for number in range(chosen.worlds)))
     table, told = table_of(rows), headline(rows)

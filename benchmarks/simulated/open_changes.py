@@ -99,7 +99,6 @@ def row_of(name: str, seed: int, every_s: float) -> Row:
 
 
 def tasks(seeds: Sequence[int]) -> list[tuple[str, int, float]]:
-    """Every world once for each seed."""
     found = [(name, seed, 1.0) for name in CHANGES for seed in seeds]
     return found + [(name, seed, every) for name in RARE for every in EVERY_S for seed in seeds]
 
@@ -155,7 +154,6 @@ def headlines(table: Sequence[dict[str, object]]) -> list[str]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run, print and save; returns the exit code."""
     chosen = options(__doc__, arguments, seeds=(len(SEEDS), "how many; fewer: not saved"))
     seeds = SEEDS[: chosen.seeds]
     rows = in_processes(row_of, tasks(seeds))

@@ -101,7 +101,6 @@ class Played:
     settled_per_min: float
 
     def services(self) -> dict[str, PlayedService]:
-        """By name."""
         return {name: one for name, one in self.loads.items() if isinstance(one, PlayedService)}
 
     def training_cores(self, duration_s: float) -> float:
@@ -265,7 +264,6 @@ def _table(
 
 
 def called(policy: str) -> str:
-    """What a policy is called in tables."""
     return policy.rpartition(":")[2].removesuffix("Policy").lower() or policy
 
 
@@ -400,7 +398,6 @@ def _figure(
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run and print; saved is only the whole. Returns the exit code."""
     chosen = options(__doc__, arguments, seeds=(SEEDS, "how many; fewer: not saved"))
     seeds = range(FIRST_SEED, FIRST_SEED + chosen.seeds)
     found = compare_all(compare, (*LIGHT, *BESIDE), (SERVICES,), seeds)

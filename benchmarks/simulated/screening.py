@@ -80,7 +80,6 @@ def trainings() -> Figures:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Play and print the mean of each figure; returns the exit code."""
     options(__doc__, arguments)
     found: dict[str, list[float]] = {}
     for name, value in chain(closed_loops(), open_loops(), trainings()):

@@ -225,7 +225,6 @@ def rows_of(pairs: Sequence[Pair]) -> list[dict[str, object]]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Judge all that is kept, and save; returns the exit code."""
     options(__doc__, arguments)
     kept = [
         one

@@ -180,7 +180,6 @@ def stop_on_signals() -> None:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Measure what was asked for; 0 where the script came to its end, whatever became of parts."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--output", type=Path, default=RESULTS / f"{NAME}.json")
     parser.add_argument("--only", default="", help="parts, by comma")

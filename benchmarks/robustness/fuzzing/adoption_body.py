@@ -57,7 +57,6 @@ _WORDS = (b'"', b"{", b"}", b"[", b":", b",", b"\\u0000", b"\\ud800", b"null", b
 
 
 def make(rng: Random) -> bytes:
-    """A container, its limit, and a body."""
     labels: Any = dict(rng.choice(_COHERENT))
     for name in rng.sample(list(ASKING), rng.choice((0, 0, 0, 0, 1, 3))):
         labels[name] = ASKING[name]
@@ -118,7 +117,6 @@ class Reader(InFolder):
         )
 
     def answer(self, data: bytes) -> str:
-        """The record, or why there is none."""
         number, limit = (*data[:2], 0, 0)[:2]
         self._engine.names[_ID] = f"/{_NAMES[number % len(_NAMES)]}"
         self._limit_cores = _LIMITS[limit % len(_LIMITS)]

@@ -84,7 +84,6 @@ _HEAD = re.compile(
 
 
 def make(rng: Random) -> bytes:
-    """An address, then a request or several, mostly hurt."""
     data = b"".join(_request(rng) for _ in range(rng.choice((1, 1, 1, 2, 3))))
     kind = rng.random()
     if kind < 0.03:
@@ -170,7 +169,6 @@ class Reader(InFolder):
         self._config.encoded_headers = []  # a date is no part of an answer that stays the same
 
     def answer(self, data: bytes) -> str:
-        """All that was answered to these bytes at the address that the first one chooses."""
         caller = _ADDRESSES[data[0] % len(_ADDRESSES)] if data else _ADDRESSES[0]
         self._source.asked.clear()
         self._said.lines.clear()
@@ -216,7 +214,6 @@ class Reader(InFolder):
         return bytes(connection.written)
 
     def close(self) -> None:
-        """End the server and the loop, and let the loggers be."""
         self._server.stop()
         super().close()
         for name in _LOGGERS:

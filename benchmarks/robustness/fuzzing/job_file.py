@@ -123,7 +123,6 @@ _USER = Owner(1000, 1000, "somebody")
 
 
 def make(rng: Random) -> bytes:
-    """Mostly a small file of a few keys, hurt; now and then nonsense, a bomb or a large file."""
     blocks = [HEAD, *(rng.choice(BLOCKS) for _ in range(rng.choice((0, 1, 1, 1, 2, 3))))]
     kind = rng.random()
     if kind < 1 / _ONE_IN_LARGE:
@@ -193,7 +192,6 @@ class Reader(InFolder):
         self._file = self.folder / "job.yaml"
 
     def answer(self, data: bytes) -> str:
-        """The spec and what the engine would be told, or the problems."""
         content, _, beside = data.partition(_BESIDE)
         self._file.write_bytes(content)
         try:

@@ -97,7 +97,6 @@ def _body(labels: dict[str, str]) -> dict[str, Any]:
 
 
 def make(rng: Random) -> bytes:
-    """A container's description with hurt labels, and those of its image."""
     labels = dict(_LABELS) if rng.random() < 0.5 else {"dlsched.enable": "true"}
     for name in rng.sample(list(ASKING), rng.randrange(5)):
         labels[name] = ASKING[name]
@@ -117,7 +116,6 @@ def make(rng: Random) -> bytes:
 
 
 def answer(data: bytes) -> str:
-    """The description and the job that it asks for, or why not."""
     try:
         given = json.loads(data)
         body, image = dict(given["body"]), dict(given["image"])

@@ -57,7 +57,6 @@ _TARGET = AccuracyTarget("accuracy", 0.5, 0.9)
 
 
 def make(rng: Random) -> bytes:
-    """A pattern, a source of steps, a condition, and what is printed in several writes."""
     which = rng.randrange(len(_PATTERNS))
     pattern, log = _PATTERNS[which], _LOGS[which] * rng.choice((1, 1, 1, 3))
     odd = (*_WORDS, *(one.encode() for one in (*NUMBERS, *TEXTS)))
@@ -72,7 +71,6 @@ def make(rng: Random) -> bytes:
 
 
 def answer(data: bytes) -> str:
-    """The samples and what became of the target, or why something is refused."""
     pattern, source, condition, *writes = (data + _NEXT * 3).split(_NEXT)
     labels = ((PATTERN, pattern), (STEP, source), (WHEN, condition))
     texts = {

@@ -66,7 +66,6 @@ def _lines(rng: Random, metric: Metric) -> list[str]:
 
 
 def make(rng: Random) -> bytes:
-    """The preset, and two to five pages: some of another process, some hurt."""
     number = rng.randrange(len(_endpoints()))
     metrics = named(_endpoints()[number], None)
     pages = []
@@ -82,7 +81,6 @@ def make(rng: Random) -> bytes:
 
 
 def answer(data: bytes) -> str:
-    """What the pages add."""
     number, wanted, from_end = (*data[:3], 0, 0, 0)[:3]
     endpoint = _endpoints()[number % len(_endpoints())]
     metrics, target = named(endpoint, None), _TARGETS[wanted % len(_TARGETS)]

@@ -53,7 +53,6 @@ def _files() -> tuple[bytes, ...]:
 
 
 def make(rng: Random) -> bytes:
-    """One or two packaged presets, hurt."""
     if rng.random() < 0.1:
         return document(rng, ("vllm", "own", "base", "port", "name", "pattern", "where", "unit"))
     files = _files()
@@ -65,7 +64,6 @@ def make(rng: Random) -> bytes:
 
 
 def answer(data: bytes) -> str:
-    """The sources of every preset and of labels that name one, or the lines."""
     parsed = refusable(parse_presets, data, "own.yaml", meant=PresetError)
     presets = refusable(joined, package_presets(), [parsed], meant=PresetError)
     own = [name for name, one in presets.by_name.items() if one.file == "own.yaml"]

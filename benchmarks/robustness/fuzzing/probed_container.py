@@ -55,7 +55,6 @@ def _proxies() -> tuple[Stack, ...]:
 
 
 def make(rng: Random) -> bytes:
-    """An image, a page, and a log."""
     page = metrics_page.make(rng)
     if rng.random() < 0.5:
         page = mutated(rng, page, (page,), _WORDS)
@@ -66,7 +65,6 @@ def make(rng: Random) -> bytes:
 
 
 def answer(data: bytes) -> str:
-    """The stack, its latencies' names, and what the log says."""
     image_bytes, page, log = (data + _NEXT * 2).split(_NEXT)[:3]
     image = image_bytes.decode("utf-8", "replace")
     extract = _extract(page, max(1, len(page)))

@@ -72,7 +72,6 @@ _NEXT = b"\x1e"
 
 
 def make(rng: Random) -> bytes:
-    """Some settings, hurt, and some variables of the environment."""
     lines = rng.sample(_LINES, rng.randrange(4))
     kind = rng.random()
     if kind < 0.02:
@@ -95,7 +94,6 @@ class Reader(InFolder):
     """One settings file, over and over."""
 
     def answer(self, data: bytes) -> str:
-        """The settings, or the problems."""
         content, *variables = data.split(_NEXT)
         file = self.folder / "dlsched.yaml"
         file.write_bytes(content)

@@ -56,7 +56,6 @@ replace by a link, a FIFO or a directory, remove, grow by a hole, swap with an o
 
 
 def make(rng: Random) -> bytes:
-    """A line, or a file's story."""
     if rng.random() < 0.8:
         return _line(rng)
     steps = [
@@ -93,7 +92,6 @@ class Reader(InFolder):
         self._forbidden.write_text(f'{{"w": "{_SECRET}", "step": 1}}\n')
 
     def answer(self, data: bytes) -> str:
-        """What the reports measure to, or why they are refused."""
         if not data.startswith(_NEXT):
             return _measured([refusable(parse_line, data, 42.0, meant=BadLine)], 0)
         steps = data[1:].split(_NEXT)

@@ -74,7 +74,6 @@ _NEXT = b"\x1e"
 
 
 def make(rng: Random) -> bytes:
-    """Two or three pages of one endpoint, or a pattern and what it reads."""
     if rng.random() < 0.6:
         page = rng.choice(_PAGES)
         pages = [page]
@@ -97,7 +96,6 @@ def make(rng: Random) -> bytes:
 
 
 def answer(data: bytes) -> str:
-    """What the pages, or the log, tell."""
     if data[:1] == b"\xff":
         pattern, _, log = data[1:].partition(_NEXT)
         return "\n".join(_logged(pattern.decode("utf-8", "replace"), log))

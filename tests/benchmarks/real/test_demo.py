@@ -14,9 +14,8 @@ from rich.console import Console
 
 from benchmarks.judge.services import Judged
 from benchmarks.real import demo
-from benchmarks.real.comparison import Comparison, Plan, PolicyRun
+from benchmarks.real.comparison import Comparison, Plan, PolicyRun, draw
 from benchmarks.real.demo import by_model, summary
-from benchmarks.real.demo_set import draw
 from benchmarks.real.kept import KeptServices
 from dlsched.config.settings import load_settings
 from tests.simulation.review.worlds import busy_node, written
