@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from operator import itemgetter
 from typing import Any
 from unittest import mock
 
@@ -302,18 +303,17 @@ def means(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> dict[str
 def placed_table(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     columns = ("placed", "GPUs used", "GPUs' time promised")
     return [
-        {"rule": rule, **means([row for row in rows if row["rule"] == rule], columns)}
-        for rule in dict.fromkeys(row["rule"] for row in rows)
+        {"rule": rule, **means(mine, columns)}
+        for rule, mine in results.grouped(rows, itemgetter("rule")).items()
     ]
 
 
 def queue_table(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """By load and rule: means over the seeds, against first fit, and who got worse."""
     found = []
-    for load, rule in dict.fromkeys((row["load"], row["rule"]) for row in rows):
-        here = [row for row in rows if row["load"] == load]
-        naive = {row["seed"]: row["mean wait s"] for row in here if row["rule"] == "first fit"}
-        mine = [row for row in here if row["rule"] == rule]
+    for (load, rule), mine in results.grouped(rows, itemgetter("load", "rule")).items():
+        here = [row for row in rows if (row["load"], row["rule"]) == (load, "first fit")]
+        naive = {row["seed"]: row["mean wait s"] for row in here}
         ratios = [row["mean wait s"] / naive[row["seed"]] for row in mine]
         of_all = means(mine, ("mean wait s", "wait longer", "wait shorter", "mixed", "beside"))
         found.append({

@@ -6,15 +6,18 @@ import json
 import os
 import platform
 import subprocess
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import psutil
 
 from benchmarks.places import RESULTS, ROOT
 from dlsched import __version__
+
+Row = TypeVar("Row")
+Key = TypeVar("Key", bound=Hashable)
 
 FOLDER = RESULTS
 CLUSTER_PICTURE = FOLDER / "cluster-simulated.png"
@@ -59,6 +62,24 @@ def save(
     lines = ",\n".join(f"  {json.dumps(dict(row))}" for row in rows)  # a line each: there are many
     path.write_text(f'{head},\n "rows": [\n{lines}\n ]\n}}\n')
     return path
+
+
+def grouped(rows: Iterable[Row], key: Callable[[Row], Key]) -> dict[Key, list[Row]]:
+    """The rows by that key, in their order."""
+    found: dict[Key, list[Row]] = {}
+    for row in rows:
+        found.setdefault(key(row), []).append(row)
+    return found
+
+
+def must_load(name: str) -> dict[str, Any]:
+    """A result file's content. Raises ValueError where it was never written."""
+    saved = load(name)
+    if saved is None:
+        raise ValueError(
+            f"benchmarks/results/{name}.json is missing: make bench or make torture writes it"
+        )
+    return saved
 
 
 def load(name: str) -> dict[str, Any] | None:

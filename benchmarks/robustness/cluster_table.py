@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from benchmarks.publish.results import verdict
+from benchmarks.publish.results import grouped, verdict
 from benchmarks.robustness.cluster_world import TOGETHER
 
 ASKED_POINTS = 28
@@ -63,9 +63,7 @@ def lost(name: str) -> Outcome:
 
 def table(outcomes: Sequence[Outcome]) -> list[dict[str, object]]:
     """One row a part and victim, and one for all."""
-    groups: dict[str, list[Outcome]] = {}
-    for one in outcomes:
-        groups.setdefault(f"{one.part}: {one.victim}", []).append(one)
+    groups = grouped(outcomes, lambda one: f"{one.part}: {one.victim}")
     return [_row(name, mine) for name, mine in [*groups.items(), ("all", list(outcomes))]]
 
 

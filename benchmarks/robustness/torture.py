@@ -96,9 +96,7 @@ def kept(policy: str, act_name: str) -> list[Run] | None:
 
 def by_action(runs: Sequence[Run]) -> list[dict[str, object]]:
     """One row an action, and one for all."""
-    groups: dict[str, list[Run]] = {}
-    for run in runs:
-        groups.setdefault(run.point.action, []).append(run)
+    groups = results.grouped(runs, lambda run: run.point.action)
     return [row(action, mine) for action, mine in [*groups.items(), ("all", list(runs))]]
 
 
@@ -119,9 +117,7 @@ def row(action: str, runs: Sequence[Run]) -> dict[str, object]:
 
 
 def by_act(runs: Sequence[Run]) -> list[dict[str, object]]:
-    groups: dict[tuple[str, str], list[Run]] = {}
-    for run in runs:
-        groups.setdefault((run.policy, run.act), []).append(run)
+    groups = results.grouped(runs, lambda run: (run.policy, run.act))
     return [
         {"policy": policy, "act": name, **{k: v for k, v in row("", mine).items() if k != "action"}}
         for (policy, name), mine in groups.items()

@@ -188,11 +188,9 @@ def tables_of(found: Sequence[Measured]) -> dict[str, list[Line]]:
 
 def _table(found: Sequence[Measured], reading: Reading, cell: Cell) -> list[Line]:
     """A line a scenario and n. The published rule's cell is that of its best reading there."""
-    lines: dict[tuple[str, int], dict[str, list[Measured]]] = {}
-    for one in found:
-        lines.setdefault((one.scenario, one.n), {}).setdefault(one.policy, []).append(one)
     table = []
-    for (scenario, n), by_policy in lines.items():
+    for (scenario, n), mine in results.grouped(found, lambda one: (one.scenario, one.n)).items():
+        by_policy = results.grouped(mine, lambda one: one.policy)
         best_jobs = mean(next(iter(by_policy.values())), f"{reading.name}_best_jobs")
         line: Line = {"scenario": scenario, "n": n, "clairvoyant, jobs": best_jobs}
         published = best_published(by_policy, reading)

@@ -147,11 +147,8 @@ Cells = Mapping[tuple[str, int, str], Mapping[str, list[Row]]]
 
 def cells_of(rows: Iterable[Row]) -> Cells:
     """The rows by scenario, number of jobs and policy, then by metric."""
-    cells: dict[tuple[str, int, str], dict[str, list[Row]]] = {}
-    for row in rows:
-        group = cells.setdefault((row.scenario, row.n, row.policy), {})
-        group.setdefault(row.metric, []).append(row)
-    return cells
+    groups = results.grouped(rows, lambda row: (row.scenario, row.n, row.policy)).items()
+    return {key: results.grouped(mine, lambda row: row.metric) for key, mine in groups}
 
 
 def mean(by_metric: Mapping[str, list[Row]], metric: str, of: str = "value") -> float | None:

@@ -129,9 +129,7 @@ PUBLISHED = "mean -14.8 %, makespan -24.7 %, on three nodes with jobs of its aut
 def headlines(found: Sequence[ClusterScore], best: Sequence[ClairvoyantScore]) -> list[str]:
     """One sentence a figure that was asked for."""
     told = []
-    by_cell: dict[tuple[str, str], list[ClusterScore]] = {}
-    for one in found:
-        by_cell.setdefault((one.scenario, one.contender), []).append(one)
+    by_cell = results.grouped(found, lambda one: (one.scenario, one.contender))
     own_name = Contender("adaptive", ENDS).name
     for scenario, (mean, makespan, alone, slower) in ASKED.items():
         own, moves = by_cell[scenario, own_name], by_cell[scenario, f"moves alone: {own_name}"]

@@ -157,10 +157,9 @@ def table_of(rows: Sequence[Row]) -> list[dict[str, object]]:
     """A line a scenario, number of jobs and policy: over all seeds."""
     plain = {(r.scenario, r.n, r.seed): r for r in rows if r.policy == PLAIN}
     scenarios = [one.name for one in SCENARIOS]
-    groups: dict[tuple[int, int, int], list[Row]] = {}
-    for row in rows:
-        place = (scenarios.index(row.scenario), row.n, POLICIES.index(row.policy))
-        groups.setdefault(place, []).append(row)
+    groups = results.grouped(
+        rows, lambda row: (scenarios.index(row.scenario), row.n, POLICIES.index(row.policy))
+    )
     table: list[dict[str, object]] = []
     for _, mine in sorted(groups.items()):
         beside = [(row, plain[row.scenario, row.n, row.seed]) for row in mine]

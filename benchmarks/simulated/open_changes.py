@@ -106,8 +106,9 @@ def tasks(seeds: Sequence[int]) -> list[tuple[str, int, float]]:
 def table_of(rows: Sequence[Row]) -> list[dict[str, object]]:
     """A line a kind of world, means over its seeds."""
     table: list[dict[str, object]] = []
-    for name, every_s in dict.fromkeys((row.world, row.every_s) for row in rows):
-        mine = [row for row in rows if (row.world, row.every_s) == (name, every_s)]
+    for (name, every_s), mine in results.grouped(
+        rows, lambda row: (row.world, row.every_s)
+    ).items():
         own, plain, beside = (
             statistics.fmean(getattr(row, what) for row in mine)
             for what in ("met_jobs", "plain_jobs", "beside_jobs")

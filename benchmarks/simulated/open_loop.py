@@ -252,15 +252,20 @@ def tables_of(found: Sequence[Measured]) -> dict[str, list[dict[str, object]]]:
 def _table(
     found: Sequence[Measured], value: Callable[[Measured], float]
 ) -> list[dict[str, object]]:
-    lines: dict[tuple[str, str, int], dict[str, object]] = {}
-    cells: dict[tuple[tuple[str, str, int], str], list[float]] = {}
-    for row in found:
-        kind = (row.scenario, row.loop, row.n)
-        lines.setdefault(kind, {"world": row.scenario, "loops": row.loop, "n": row.n})
-        cells.setdefault((kind, row.policy), []).append(value(row))
-    for (kind, policy), values in cells.items():
-        lines[kind][called(policy)] = round(statistics.fmean(values), 3)
-    return list(lines.values())
+    return [
+        {
+            "world": scenario,
+            "loops": loop,
+            "n": n,
+            **{
+                called(policy): round(statistics.fmean(map(value, own)), 3)
+                for policy, own in results.grouped(mine, lambda row: row.policy).items()
+            },
+        }
+        for (scenario, loop, n), mine in results.grouped(
+            found, lambda row: (row.scenario, row.loop, row.n)
+        ).items()
+    ]
 
 
 def called(policy: str) -> str:
@@ -381,11 +386,10 @@ def _figure(
     most: float = math.inf,
 ) -> list[str]:
     """The claim, and in how many kinds of world the mean over the seeds keeps it."""
-    kinds: dict[str, list[float]] = {}
-    for row in rows:
-        kinds.setdefault(f"{row.loop}, {row.scenario}, n = {row.n}", []).append(value(row))
-    if not kinds:
+    groups = results.grouped(rows, lambda row: f"{row.loop}, {row.scenario}, n = {row.n}")
+    if not groups:
         return []
+    kinds = {name: [value(row) for row in mine] for name, mine in groups.items()}
     means = {name: statistics.fmean(values) for name, values in kinds.items()}
     kept = [least - 5e-4 <= mean <= most + 5e-4 for mean in means.values()]
     worst = (max if least == -math.inf else min)(means, key=means.__getitem__)

@@ -148,10 +148,7 @@ def _satisfied(
 
 def table_of(pairs: Sequence[Pair]) -> list[dict[str, object]]:
     """A line a scenario, variant, policy and goal: errors over jobs and seeds."""
-    groups: dict[tuple[str, str, str, str], list[Pair]] = {}
-    for pair in pairs:
-        key = (pair.scenario, pair.variant, pair.policy, pair.what)
-        groups.setdefault(key, []).append(pair)
+    groups = results.grouped(pairs, lambda one: (one.scenario, one.variant, one.policy, one.what))
     table: list[dict[str, object]] = []
     for (scenario, variant, policy, what), group in sorted(groups.items()):
         errors = [abs(one) for pair in group if (one := pair.error_ratio) is not None]
