@@ -1,4 +1,7 @@
-"""What all benches share at their command lines: options, and how an interrupted run ends."""
+"""What all benches share at their command lines: options, and how an interrupted run ends.
+
+Also for jobs that run by another Python, from 3.8 on.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ def options(
         if default is False:
             more = {"action": "store_true"}
         elif isinstance(default, tuple):
-            more |= {"type": _some_of(default), "metavar": ",".join(default)}
+            more.update(type=_some_of(default), metavar=",".join(default))
         elif isinstance(default, type):
             more = {"type": default}
         hidden = argparse.SUPPRESS if words is None else words

@@ -7,7 +7,6 @@ pinned to, and CPU time is the device's.
 
 from __future__ import annotations
 
-import argparse
 import ctypes
 import hashlib
 import json
@@ -16,6 +15,7 @@ import random
 import sys
 import time
 
+from benchmarks.options import options
 from dlsched.report import fit_to_allotment, pace
 
 SIZE = 2048
@@ -227,22 +227,23 @@ def compute(device, chosen):  # type: ignore[no-untyped-def]
 
 
 def main():  # type: ignore[no-untyped-def]
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    works = ("core", "products", "training", "inference")
-    parser.add_argument("--work", choices=works, default="core")
-    parser.add_argument("--torch-device", default="cuda", help="of a training or of inference")
-    parser.add_argument("--seed", type=int, default=7, help="of a training's weights and data")
-    parser.add_argument("--hold", type=int, default=0, help="bytes of the GPU to allocate besides")
-    parser.add_argument("--steps", type=int, help="of a training, in place of a time")
-    parser.add_argument("--every", type=int, default=10, help="steps between two lines")
-    parser.add_argument("--pause", type=float, default=0.005, help="seconds between two requests")
-    parser.add_argument("--cap", action="store_true", help="try the memory cap, and end")
-    parser.add_argument("--chunks", type=int, help="of a step; without it one step is measured")
-    parser.add_argument("--step", type=float, default=0.01, help="seconds of a step to measure")
-    parser.add_argument("--irregular", type=int, help="seed of steps of 1/4 to 4 times the length")
-    parser.add_argument("--seconds", type=float, default=10.0)
-    parser.add_argument("--paced", action="store_true")
-    chosen = parser.parse_args()
+    chosen = options(
+        __doc__,
+        None,
+        work=("core", "core, products, training or inference"),
+        torch_device=("cuda", "of a training or of inference"),
+        seed=(7, "of a training's weights and data"),
+        hold=(0, "bytes of the GPU to allocate besides"),
+        steps=(int, "of a training, in place of a time"),
+        every=(10, "steps between two lines"),
+        pause=(0.005, "seconds between two requests"),
+        cap=(False, "try the memory cap, and end"),
+        chunks=(int, "of a step; without it one step is measured"),
+        step=(0.01, "seconds of a step to measure"),
+        irregular=(int, "seed of steps of 1/4 to 4 times the length"),
+        seconds=(10.0, "of all steps"),
+        paced=(False, "wait for the turns and the share of the allotment"),
+    )
     if chosen.cap:
         print(json.dumps(cap()))
         return

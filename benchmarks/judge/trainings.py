@@ -26,48 +26,29 @@ BAND_RATIO = 0.10
 """A limit further than that from where it ends, as a ratio of it, has not settled yet."""
 
 
-class Settling:
-    """Counts decisions as cycles come in: a stretch begins with each arrival or exit."""
-
-    def __init__(self) -> None:
-        self._counts: list[int] = []
-        self._decisions = 0
-        # Decisions of this stretch that changed something, and what held before the first.
-        self._course: list[tuple[int, Mapping[str, float | None]]] = [(0, {})]
-
-    def add(self, report: CycleReport) -> None:
-        if report.decision is None:
-            return
-        limits = {
-            job.name: report.limits[job.name].cpu_cores
-            for job in report.snapshot.running
-            if job.name in report.limits
-        }
-        if not limits:
-            return
-        if report.snapshot.wakes and self._decisions:
-            self._counts.append(_settled_at(self._course))
-            self._decisions, self._course = 0, [(0, self._course[-1][1])]
-        self._decisions += 1
-        if limits != self._course[-1][1]:
-            self._course.append((self._decisions, limits))
-
-    @property
-    def steps(self) -> float:
-        """Decisions until every running job's limit stays where it ends, mean over the stretches.
-
-        By where it ends and not by single steps: many small ones lead far. 0 for a policy that
-        changes nothing.
-        """
-        return statistics.fmean([*self._counts, _settled_at(self._course)])
-
-
 def settling_steps(reports: Iterable[CycleReport]) -> float:
-    """`Settling.steps` of a whole run."""
-    settling = Settling()
+    """Decisions until every running job's limit stays where it ends, mean over the stretches.
+
+    A stretch begins with each arrival or exit. By where it ends and not by single steps: many small
+    ones lead far. 0 for a policy that changes nothing.
+    """
+    counts: list[int] = []
+    decisions = 0
+    # Decisions of this stretch that changed something, and what held before the first.
+    course: list[tuple[int, Mapping[str, float | None]]] = [(0, {})]
     for report in reports:
-        settling.add(report)
-    return settling.steps
+        running = {job.name for job in report.snapshot.running}
+        told = {} if report.decision is None else report.limits
+        limits = {name: one.cpu_cores for name, one in told.items() if name in running}
+        if not limits:
+            continue
+        if report.snapshot.wakes and decisions:
+            counts.append(_settled_at(course))
+            decisions, course = 0, [(0, course[-1][1])]
+        decisions += 1
+        if limits != course[-1][1]:
+            course.append((decisions, limits))
+    return statistics.fmean([*counts, _settled_at(course)])
 
 
 def _settled_at(course: list[tuple[int, Mapping[str, float | None]]]) -> int:

@@ -124,11 +124,12 @@ def _beside_plain(row: Mapping[str, Any]) -> dict[str, str]:
         cells[f"{words}: mean (best, worst job; jobs worse)"] = (
             f"{mean:.2f} ({best:.2f}, {worst:.2f}; {worse:.2g})"
         )
-    cells["makespan"] = f"{row['makespan of plain']:.2f}"
-    cells["CPU time"] = f"{row['CPU of plain']:.2f}"
-    cells["of the optimum: tier 1, tier 2, completion, makespan"] = _of_optimum(row)
-    cells["updates"] = f"{row['updates']:.0f}"
-    return cells
+    return cells | {
+        "makespan": f"{row['makespan of plain']:.2f}",
+        "CPU time": f"{row['CPU of plain']:.2f}",
+        "of the optimum: tier 1, tier 2, completion, makespan": _of_optimum(row),
+        "updates": f"{row['updates']:.0f}",
+    }
 
 
 def _of_optimum(row: Mapping[str, Any]) -> str:

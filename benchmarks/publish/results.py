@@ -25,8 +25,12 @@ CLUSTER_PICTURE = FOLDER / "cluster-simulated.png"
 
 def host_facts(engine_version: str) -> dict[str, object]:
     """What a reader must know of the host to read the numbers."""
+    command = ["git", "rev-parse", "--short", "HEAD"]
+    commit = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT).stdout
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     return {
-        "cpu": _cpu_name(),
+        "cpu": [*models, platform.machine()][0],
         "cores": len(os.sched_getaffinity(0)),
         "memory_gib": round(psutil.virtual_memory().total / 2**30, 1),
         "kernel": platform.release(),
@@ -34,7 +38,7 @@ def host_facts(engine_version: str) -> dict[str, object]:
         "engine": engine_version,
         "python": platform.python_version(),
         "dlsched": __version__,
-        "commit": _commit(),
+        "commit": commit.strip() or "unknown",
         "date": datetime.now(UTC).date().isoformat(),
     }
 
@@ -135,21 +139,3 @@ def _cell(value: object) -> str:
     if value is None:
         return "never"
     return f"{value:.3g}" if isinstance(value, float) else str(value)
-
-
-def _cpu_name() -> str:
-    for line in Path("/proc/cpuinfo").read_text().splitlines():
-        if line.startswith("model name"):
-            return line.partition(":")[2].strip()
-    return platform.machine()
-
-
-def _commit() -> str:
-    done = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=ROOT,
-    )
-    return done.stdout.strip() or "unknown"

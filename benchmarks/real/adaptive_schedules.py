@@ -219,11 +219,8 @@ def _told(schedule: str, row: Mapping[str, Any]) -> dict[str, object]:
             told += f", {of_plain:.2f} ({best:.2f}, {worst:.2f}; {worse:.2g})"
         cells[f"{words}: mean s, of plain (best, worst job; jobs worse)"] = told
     cells["makespan s, of plain"] = f"{row['makespan s']:.1f}, {row['makespan of plain']:.2f}"
-    cells["CPU of plain"] = row["CPU of plain"]
-    cells["updates"] = row["updates"]
-    cells["others on the host, cores"] = row["others on the host, cores"]
-    cells["runs"] = row["runs"]
-    return cells
+    rest = ("CPU of plain", "updates", "others on the host, cores", "runs")
+    return cells | {name: row[name] for name in rest}
 
 
 def judge_kept() -> None:

@@ -72,26 +72,33 @@ def table_rows(found: Sequence[Row], runs: Sequence[Measured]) -> list[dict[str,
         mine = [row for row in found if row.policy == policy]
         line: dict[str, object] = {"policy": policy}
         for goal, words in GOALS.items():
-            line[f"{words} mean s"] = _mean(mine, f"{goal}_mean_s")
-            line[f"{words} mean of plain"] = _mean(mine, f"{goal}_mean_s", "of_plain")
-            line[f"{words} of optimum"] = _mean(mine, f"{goal}_mean_s", "of_optimum")
-            line[f"{words} median s"] = _mean(mine, f"{goal}_median_s")
-            line[f"{words} p95 s"] = _mean(mine, f"{goal}_p95_s")
+            mean = f"{goal}_mean_s"
+            line |= {
+                f"{words} mean s": _mean(mine, mean),
+                f"{words} mean of plain": _mean(mine, mean, "of_plain"),
+                f"{words} of optimum": _mean(mine, mean, "of_optimum"),
+                f"{words} median s": _mean(mine, f"{goal}_median_s"),
+                f"{words} p95 s": _mean(mine, f"{goal}_p95_s"),
+            }
             if policy != PLAIN:
                 ratios = by_job(runs, policy, _attribute(goal)).values()
-                line[f"{words} best job of plain"] = min(ratios, default=None)
-                line[f"{words} worst job of plain"] = max(ratios, default=None)
-                line[f"{words} jobs worse"] = _worse(ratios)
-        line["makespan s"] = _mean(mine, "makespan_s")
-        line["makespan of plain"] = _mean(mine, "makespan_s", "of_plain")
-        line["makespan of optimum"] = _mean(mine, "makespan_s", "of_optimum")
-        line["CPU of plain"] = _mean(mine, "work_core_s", "of_plain")
-        line["not reached"] = sum(_not_reached(runs, policy, goal) for goal in GOALS)
-        line["updates"] = _mean(mine, "updates")
-        line["steps to settle"] = _mean(mine, "settling_steps")
-        line["daemon, % of a core"] = 100 * (_mean(mine, "daemon_core_ratio") or 0.0)
-        line["others on the host, cores"] = _mean(mine, "foreign_cores")
-        line["runs"] = sum(one.run.policy == policy for one in runs)
+                line |= {
+                    f"{words} best job of plain": min(ratios, default=None),
+                    f"{words} worst job of plain": max(ratios, default=None),
+                    f"{words} jobs worse": _worse(ratios),
+                }
+        line |= {
+            "makespan s": _mean(mine, "makespan_s"),
+            "makespan of plain": _mean(mine, "makespan_s", "of_plain"),
+            "makespan of optimum": _mean(mine, "makespan_s", "of_optimum"),
+            "CPU of plain": _mean(mine, "work_core_s", "of_plain"),
+            "not reached": sum(_not_reached(runs, policy, goal) for goal in GOALS),
+            "updates": _mean(mine, "updates"),
+            "steps to settle": _mean(mine, "settling_steps"),
+            "daemon, % of a core": 100 * (_mean(mine, "daemon_core_ratio") or 0.0),
+            "others on the host, cores": _mean(mine, "foreign_cores"),
+            "runs": sum(one.run.policy == policy for one in runs),
+        }
         table.append(results.known(line))
     return table
 

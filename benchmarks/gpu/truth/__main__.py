@@ -6,7 +6,6 @@ alone; so does the end of the whole script.
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import json
 import os
@@ -25,6 +24,7 @@ from typing import Any
 from benchmarks.gpu.truth import running, showing
 from benchmarks.gpu.truth.asked import Asked, NotRun
 from benchmarks.gpu.truth.running import Outcome, Part, Stop
+from benchmarks.options import options
 from benchmarks.places import RESULTS, ROOT
 
 NAME = "gpu-truth"
@@ -180,25 +180,24 @@ def stop_on_signals() -> None:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--output", type=Path, default=RESULTS / f"{NAME}.json")
-    parser.add_argument("--only", default="", help="parts, by comma")
-    parser.add_argument("--deadline", type=float, default=DEADLINE_S, help="seconds, of all parts")
-    parser.add_argument("--debs", type=Path, help="folder with Debian packages of an engine")
-    parser.add_argument("--commit", help="of the code, where git cannot say it")
-    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda", help=argparse.SUPPRESS)
-    parser.add_argument("--scale", type=float, default=1.0, help=argparse.SUPPRESS)
-    parser.add_argument("--part", choices=FIGURES, help=argparse.SUPPRESS)
-    chosen = parser.parse_args(arguments)
+    chosen = options(
+        __doc__,
+        arguments,
+        output=(RESULTS / f"{NAME}.json", "the result file"),
+        only=(tuple(FIGURES), "parts, by comma"),
+        deadline=(DEADLINE_S, "seconds, of all parts"),
+        debs=(Path, "folder with Debian packages of an engine"),
+        commit=(str, "of the code, where git cannot say it"),
+        device=("cuda", None),
+        scale=(1.0, None),
+        part=(str, None),
+    )
     if chosen.part:
         answer(chosen.part, Asked(chosen.device, chosen.scale, chosen.debs))
         return 0
-    wanted = set(filter(None, chosen.only.split(","))) or set(FIGURES)
-    if unknown := sorted(wanted - set(FIGURES)):
-        parser.error(f"no such part: {', '.join(unknown)}")
     stop_on_signals()
     every = parts(chosen.device, chosen.scale, chosen.debs)
-    some = [part for part in every if part.name in wanted | {MACHINE}]
+    some = [part for part in every if part.name in (*chosen.only, MACHINE)]
     result = measure(some, chosen.output, facts(chosen.device, chosen.commit), chosen.deadline)
     if result["rehearsal"]:
         print("REHEARSAL on a CPU: no figure below says anything of a GPU")
