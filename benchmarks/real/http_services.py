@@ -21,6 +21,7 @@ from typing import Any
 import yaml
 
 from benchmarks.places import ROOT
+from benchmarks.publish.results import grouped
 from benchmarks.real import training_set
 from dlsched.model.actions import Resize
 from dlsched.runtime.docker.identity.labels import container_name
@@ -286,20 +287,15 @@ def _ms(seconds: float | None) -> float | None:
 def real_table(found: Sequence[Measured]) -> list[dict[str, object]]:
     """One row a service: its mean and p95 in the median of the runs, under each policy."""
     table = []
-    for scenario in dict.fromkeys(row.scenario for row in found):
-        for service in dict.fromkeys(row.service for row in found if row.scenario == scenario):
-            mine = [row for row in found if (row.scenario, row.service) == (scenario, service)]
-            line: dict[str, object] = {
-                "beside": scenario,
-                "service": service,
-                "target, ms": mine[0].target_ms,
-            }
-            for policy in POLICIES:
-                rows = [row for row in mine if row.policy == policy]
-                line[f"mean, {policy}"] = _median([row.mean_ms for row in rows])
-                line[f"p95, {policy}"] = _median([row.p95_ms for row in rows])
-            line["cycles with a ceiling"] = sum(row.ceilings for row in mine)
-            table.append(line)
+    services = grouped(found, lambda row: (row.scenario, row.service))
+    for (scenario, service), mine in services.items():
+        line: dict[str, object] = {"beside": scenario, "service": service}
+        line["target, ms"] = mine[0].target_ms
+        for policy in POLICIES:
+            rows = [row for row in mine if row.policy == policy]
+            line[f"mean, {policy}"] = _median([row.mean_ms for row in rows])
+            line[f"p95, {policy}"] = _median([row.p95_ms for row in rows])
+        table.append(line | {"cycles with a ceiling": sum(row.ceilings for row in mine)})
     return table
 
 

@@ -56,7 +56,6 @@ class Watched:
     listings: int = 0
     twice: int = 0
     """Listings in which a job ran on both."""
-    example: str = ""
 
 
 @dataclass(frozen=True)
@@ -97,9 +96,7 @@ def watching(hosts: Sequence[Host]) -> Iterator[Watched]:
     def watch() -> None:
         shown = Counter(job for host in hosts for job in host.running())
         watched.listings += 1
-        twice = sorted(job for job, count in shown.items() if count > 1)
-        watched.twice += bool(twice)
-        watched.example = watched.example or ", ".join(twice)
+        watched.twice += any(count > 1 for count in shown.values())
 
     with repeating(watch, LISTED_S):
         yield watched
@@ -172,16 +169,15 @@ class Torture:
                             found.pauses_s.append(float(at_s) - saved_s)
 
     def _break(self, source: Host, target: Host, fault: str) -> None:
+        host = source if fault.startswith("source") else target
         if fault == "controller":
             self._again(self.hosts[0], "cluster", "run")
-            return
-        host = source if fault.startswith("source") else target
-        if fault.endswith("daemon"):
+        elif fault.endswith("daemon"):
             self._again(host, "run")
-            return
-        self._engines.cut(host.node)
-        time.sleep(AWAY_S)
-        self._engines.mend(host.node)
+        else:
+            self._engines.cut(host.node)
+            time.sleep(AWAY_S)
+            self._engines.mend(host.node)
 
     def _again(self, host: Host, *words: str) -> None:
         host.kill(words[0])

@@ -119,19 +119,10 @@ class Tally:
         tell(f"{self.target}: {what}: {data[:200]!r}\n{detail}")
 
 
-class Kinds:
-    """Counts different texts in memory that does not grow; of many, a few percent are missed."""
-
-    def __init__(self) -> None:
-        self._seen = bytearray(_KINDS_BYTES)
-        self.count = 0
-
-    def add(self, text: str) -> None:
-        place, bit = divmod(int.from_bytes(_digest(text)), 8)
-        place %= _KINDS_BYTES
-        if not self._seen[place] & (1 << bit):
-            self._seen[place] |= 1 << bit
-            self.count += 1
+def mark(seen: bytearray, text: str) -> None:
+    """Note a text among many, in memory that does not grow: a few percent share their place."""
+    place, bit = divmod(int.from_bytes(_digest(text)), 8)
+    seen[place % len(seen)] |= 1 << bit
 
 
 def load(maker: str, *, powerless: bool = False) -> Target:
@@ -164,7 +155,7 @@ def work(
     target: Target, seed: int, first: int, last: int, slot: mmap.mmap | None = None
 ) -> Iterator[dict[str, Any]]:
     """Try inputs `first` to `last`; yields what there is to tell, as JSON can carry it."""
-    kinds = Kinds()
+    kinds = bytearray(_KINDS_BYTES)
     known: set[str] = set()
     again: list[tuple[int, bytes]] = []
     every = max(AGAIN, (last - first) // AGAIN_MAX)
@@ -186,7 +177,7 @@ def work(
             slowest_s = took_s
             yield {"slowest_s": took_s, "input": number}
         if answer is not None:
-            kinds.add("".join("#" if char.isdigit() else char for char in answer[:400]))
+            mark(kinds, "".join("#" if char.isdigit() else char for char in answer[:400]))
             if number % every == 0:
                 again.append((number, _digest(answer)))
         if number + 1 == warm:
@@ -195,8 +186,13 @@ def work(
             yield {"first": _own_use()}
         if time.monotonic() - told_s > 5.0:
             told_s = time.monotonic()
-            yield {"at": number + 1, "spent_s": spent_s, "kinds": kinds.count}
-    yield {"at": last, "spent_s": spent_s, "kinds": kinds.count, "last": _own_use()}
+            yield {"at": number + 1, "spent_s": spent_s, "kinds": int.from_bytes(kinds).bit_count()}
+    yield {
+        "at": last,
+        "spent_s": spent_s,
+        "kinds": int.from_bytes(kinds).bit_count(),
+        "last": _own_use(),
+    }
     for number, digest in again:
         data = input_of(target, seed, number)
         answer, _, _ = tried(target, data)

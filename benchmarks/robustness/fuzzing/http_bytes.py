@@ -13,6 +13,7 @@ import re
 import socket
 import threading
 from contextlib import suppress
+from logging.handlers import BufferingHandler
 from pathlib import Path
 from random import Random
 from zlib import crc32
@@ -138,17 +139,6 @@ class Connection(asyncio.Transport):
     resume_reading = pause_reading
 
 
-class _Said(logging.Handler):
-    """What is written into the daemon's log because of a request: nothing may be."""
-
-    def __init__(self) -> None:
-        super().__init__(logging.WARNING)
-        self.lines: list[str] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.lines.append(f"{record.getMessage()} {record.exc_info and record.exc_info[1]!r}")
-
-
 class Reader(InFolder):
     """The daemon's protocol and routes over a source that never changes, on a loop of its own."""
 
@@ -161,7 +151,8 @@ class Reader(InFolder):
         self._server = ApiServer(FakeSource(example_report()), self.folder)
         self._config = ApiServer(self._source, self.folder)._server.config
         self._config.load()
-        self._said = _Said()
+        self._said = BufferingHandler(10**9)
+        self._said.setLevel(logging.WARNING)
         for name in _LOGGERS:
             logging.getLogger(name).addHandler(self._said)
             logging.getLogger(name).propagate = False
@@ -171,12 +162,14 @@ class Reader(InFolder):
     def answer(self, data: bytes) -> str:
         caller = _ADDRESSES[data[0] % len(_ADDRESSES)] if data else _ADDRESSES[0]
         self._source.asked.clear()
-        self._said.lines.clear()
+        self._said.buffer.clear()
         self._source.log = iter((b"one\n", b"two\n"))
         written = self._loop.run_until_complete(self._asked(caller, data[1:]))
         _await_log_readers()
-        if self._said.lines:
-            raise Broken(f"a request fills the log: {self._said.lines[0]}")
+        if self._said.buffer:
+            line = self._said.buffer[0]
+            what = f"{line.getMessage()} {line.exc_info and line.exc_info[1]!r}"
+            raise Broken(f"a request fills the log: {what}")
         for what, *_ in self._source.asked:
             if what in ("stop", "start", "release", "resume") and not caller.may_change:
                 raise Broken(f"{caller.address} was let change: {what}")
