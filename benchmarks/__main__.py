@@ -21,11 +21,7 @@ class Bench:
     engine: str
     """Whether it needs a Docker Engine that answers."""
     shows: str
-    arguments: tuple[str, ...] = ()
-    """What `main` is given before the options."""
 
-
-BENCH = "benchmarks.publish.bench"
 
 BENCHES = {
     "demo": Bench(
@@ -155,12 +151,11 @@ BENCHES = {
         "what a cycle costs with 10, 100 and 1,000 jobs, phase by phase",
     ),
     "loop-real": Bench(
-        BENCH,
+        "benchmarks.cost.loop_real",
         "cost",
         "15 min",
         "yes",
         "what the loop costs, with 100 containers too, and what its updates cost",
-        ("--only", "loop"),
     ),
     "gpu-pacing": Bench(
         "benchmarks.gpu.pacing",
@@ -233,7 +228,7 @@ BENCHES = {
         "that nothing grows in half an hour of churn and in a simulated month",
     ),
     "bench": Bench(
-        BENCH,
+        "benchmarks.publish.bench",
         "publish",
         "6 h",
         "yes",
@@ -269,7 +264,6 @@ def unknown(name: str) -> str:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """List the benches, or run one; returns the exit code."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks",
         description="All benches. `python -m tools.engine run -- COMMAND` sees to an engine.",
@@ -288,7 +282,7 @@ def main(arguments: list[str] | None = None) -> int:
         print(unknown(chosen.name), file=sys.stderr)
         return 2
     sys.argv[0] = f"{parser.prog} run {chosen.name}"  # its help and its errors begin with that
-    return int(import_module(bench.module).main([*bench.arguments, *chosen.options]))
+    return int(import_module(bench.module).main(chosen.options))
 
 
 if __name__ == "__main__":

@@ -1,15 +1,14 @@
 """What one cycle costs with 10, 100 and 1,000 jobs, phase by phase.
 
 The daemon's own loop runs: job files, control groups and metrics files are real files, the journal
-is a real one, and only the engine is a double that answers at once (`loop_engine`). The clock is a
-number, a second further in each cycle; what is measured is CPU time.
-`python -m benchmarks run loop --policy adaptive --jobs 1000 --profile FILE` shows where it goes.
+is a real one, and only the engine is a double that answers at once. The clock is a number, a
+second further in each cycle; what is measured is CPU time.
 """
 
 from __future__ import annotations
 
-import argparse
-import cProfile
+import hashlib
+import json
 import logging
 import os
 import random
@@ -22,21 +21,180 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 from unittest import mock
 
-from benchmarks.cost.loop_engine import Host, InstantEngine, line
-from benchmarks.publish import results
+from benchmarks.options import options
+from benchmarks.publish.results import verdict
 from dlsched.config.job import parse_spec
 from dlsched.config.settings import Settings
 from dlsched.control.ports import Clock, Wake
 from dlsched.daemon.agent import Agent
 from dlsched.model.decision import Decision
-from dlsched.model.spec import Limits
+from dlsched.model.spec import JobSpec, Limits
 from dlsched.model.state import Snapshot
+from dlsched.report.buckets import bucket_index, bucket_value_s
 from dlsched.runtime import host as host_facts
+from dlsched.runtime.allotment import METRICS_FILE
 from dlsched.runtime.docker import DockerOptions, DockerRuntime
+from dlsched.runtime.docker.engine import Body, Engine, EngineRefused
+from dlsched.runtime.docker.identity.labels import container_name, labels_of
 from dlsched.simulation.clock import VirtualClock
+
+_GROUP = "/dlsched-loop"
+_CPU = {
+    "cpuacct.usage": "1000000000",
+    "cpu.stat": "nr_periods 120\nnr_throttled 3\nthrottled_time 91230000",
+    "cpu.cfs_quota_us": "-1",
+    "cpu.cfs_period_us": "100000",
+    "cpu.shares": "1024",
+    "cpu.cfs_burst_us": "0",
+    "cpu.idle": "0",
+}
+_MEMORY = {"memory.usage_in_bytes": "104857600"}
+_STARTED = "2026-01-01T00:00:00.000000001Z"
+_WRITTEN = {"CpuQuota": "cpu.cfs_quota_us", "CpuShares": "cpu.shares"}
+
+
+class Host:
+    """The files of containers, as the kernel would show them below `root`."""
+
+    def __init__(self, root: Path) -> None:
+        self.proc = root / "proc"
+        self._cpu, self._memory = root / "sys" / "cpu", root / "sys" / "memory"
+        mounts = [
+            f"32 31 0:29 / {self._cpu} rw - cgroup cgroup rw,cpu,cpuacct",
+            f"34 31 0:31 / {self._memory} rw - cgroup cgroup rw,memory",
+        ]
+        (self.proc / "self").mkdir(parents=True)
+        (self.proc / "self" / "mountinfo").write_text("\n".join(mounts) + "\n")
+
+    def add(self, pid: int, container: str) -> None:
+        """A process in a group of its own, with a sidecar's folder in its root."""
+        for folder, files in ((self._cpu, _CPU), (self._memory, _MEMORY)):
+            group = folder / _GROUP[1:] / container
+            group.mkdir(parents=True)
+            for name, text in files.items():
+                (group / name).write_text(f"{text}\n")
+        process = self.proc / str(pid)
+        self.metrics_file(pid).parent.mkdir(parents=True)
+        lines = (f"4:memory:{_GROUP}/{container}", f"1:cpu,cpuacct:{_GROUP}/{container}")
+        (process / "cgroup").write_text("\n".join(lines) + "\n")
+        (process / "stat").write_text(f"{pid} (python) S " + "1 " * 40 + "\n")
+
+    def metrics_file(self, pid: int) -> Path:
+        """Where that process reports."""
+        return self.proc / str(pid) / "root" / METRICS_FILE[1:]
+
+    def write(self, container: str, name: str, text: str) -> None:
+        """As the kernel does when something is counted or limited."""
+        (self._cpu / _GROUP[1:] / container / name).write_text(f"{text}\n")
+
+
+class InstantEngine(Engine):
+    """Running containers of these jobs; every call is answered from memory."""
+
+    def __init__(
+        self, host: Host, instance: str, specs: Iterable[JobSpec], sources: Mapping[str, str]
+    ) -> None:
+        super().__init__("instant", 10.0)
+        self._host = host
+        self._bodies: dict[str, Body] = {}
+        self.updates = 0
+        self._ended = threading.Event()
+        for pid, spec in enumerate(specs, 10_000):
+            labels = labels_of(spec, instance, sources[spec.name])
+            body = _body(spec, instance, pid, labels)
+            self._bodies[body["Id"]] = body
+            host.add(pid, body["Id"])
+
+    @property
+    def pids(self) -> Mapping[str, int]:
+        return {key: body["State"]["Pid"] for key, body in self._bodies.items()}
+
+    def containers(self, labels: Mapping[str, str]) -> list[Body]:
+        listed = [
+            {
+                "Id": key,
+                "Names": [body["Name"]],
+                "State": body["State"]["Status"],
+                "Labels": body["Config"]["Labels"],
+            }
+            for key, body in self._bodies.items()
+            if labels.items() <= body["Config"]["Labels"].items()
+        ]
+        return list(json.loads(json.dumps(listed)))
+
+    def inspect(self, container: str) -> Body:
+        if container not in self._bodies:
+            raise EngineRefused(404, "no such container")
+        return self._bodies[container]
+
+    def update(self, container: str, body: Body) -> None:
+        self.updates += 1
+        self._bodies[container]["HostConfig"].update(body)
+        for word, file in _WRITTEN.items():
+            if word in body:
+                self._host.write(container, file, str(body[word]))
+
+    def image(self, reference: str) -> Body:
+        return {"Id": reference, "Config": {"Labels": {}}}
+
+    def info(self) -> Body:
+        return {"ID": "instant", "NCPU": 2, "CgroupDriver": "cgroupfs", "CgroupVersion": "1"}
+
+    def version(self) -> Body:
+        """A runc of before 1.3.2."""
+        return {"Components": [{"Name": "runc", "Version": "1.1.5"}]}
+
+    def events(self, labels: Mapping[str, str], kinds: Iterable[str]) -> Any:
+        return _Silence(self._ended)
+
+    def close(self) -> None:
+        self._ended.set()
+
+
+class _Silence:
+    def __init__(self, ended: threading.Event) -> None:
+        self._ended = ended
+
+    def __iter__(self) -> Iterator[Body]:
+        self._ended.wait()
+        return iter(())
+
+    def close(self) -> None:
+        self._ended.set()
+
+
+def line(now_s: float, latencies_s: Iterable[float]) -> bytes:
+    """A second's report of a service, as `dlsched.report` writes it."""
+    counts: dict[int, int] = {}
+    for latency_s in latencies_s:
+        index = bucket_index(latency_s)
+        counts[index] = counts.get(index, 0) + 1
+    latency = {
+        "count": sum(counts.values()),
+        "sum": sum(bucket_value_s(index) * count for index, count in counts.items()),
+        "buckets": {str(index): count for index, count in sorted(counts.items())},
+        "errors": 0,
+        "in_flight": 1,
+        "oldest_s": 0.01,
+    }
+    return (json.dumps({"t": now_s, "w": "7", "latency": latency}) + "\n").encode()
+
+
+def _body(spec: JobSpec, instance: str, pid: int, labels: Mapping[str, str]) -> Body:
+    return {
+        "Id": hashlib.sha256(spec.name.encode()).hexdigest(),
+        "Name": f"/{container_name(instance, spec.name)}",
+        "Image": "sha256:0",
+        "RestartCount": 0,
+        "State": {"Status": "running", "Pid": pid, "StartedAt": _STARTED, "ExitCode": 0},
+        "Config": {"Image": spec.container.image, "Labels": dict(labels)},
+        "HostConfig": {"CpuQuota": 0, "CpuPeriod": 0, "CpuShares": 0, "NanoCpus": 0},
+        "NetworkSettings": {"Networks": {}},
+    }
+
 
 COUNTS = (10, 100, 1000)
 CYCLES_TITLE = "One cycle: CPU milliseconds of the loop's thread by phase, medians of 20 cycles"
@@ -68,7 +226,6 @@ class Tenth:
         self.parameters = parameters
 
     def decide(self, snapshot: Snapshot, memory: object) -> Decision:
-        """Each job in its turn, up and down."""
         turn = snapshot.cycle % 10
         limits = {}
         for index, job in enumerate(snapshot.running):
@@ -146,14 +303,9 @@ class World:
             self._host.write(container, "cpuacct.usage", str(self._used_ns))
             os.write(file, self._random.choice(lines))
 
-    def cycle(self, profile: cProfile.Profile | None = None) -> Cycle:
-        """One cycle of the agent, measured."""
+    def cycle(self) -> Cycle:
         all_s, mine_s = time.process_time(), time.thread_time()
-        if profile is not None:
-            profile.enable()
         report = self.agent.cycle()
-        if profile is not None:
-            profile.disable()
         cpu_s = time.thread_time() - mine_s
         self.agent.journal.flush()
         others_s = time.process_time() - all_s - (time.thread_time() - mine_s)
@@ -161,7 +313,6 @@ class World:
         return Cycle(cpu_s, others_s, {**phases_s, "rest": cpu_s - sum(phases_s.values())})
 
     def close(self) -> None:
-        """Let go of everything."""
         for file in self._files:
             os.close(file)
         self.agent.close()
@@ -195,13 +346,9 @@ def world(jobs: int, policy: str) -> Iterator[World]:
             shutil.rmtree(root, ignore_errors=True)
 
 
-def measure(
-    jobs: int, case: str, policy: str, profile: cProfile.Profile | None = None
-) -> dict[str, object]:
-    """One row: the median cycle of that case."""
+def measure(jobs: int, case: str) -> dict[str, object]:
     reports = case == "all report"
-    if case == "10 % of limits change":
-        policy = "benchmarks.cost.loop:Tenth"
+    policy = "benchmarks.cost.loop:Tenth" if case == "10 % of limits change" else "adaptive"
     with world(jobs, policy) as one:
         for _ in range(WARM_CYCLES):
             one.second(reports=reports)
@@ -210,7 +357,7 @@ def measure(
         cycles = []
         for _ in range(CYCLES):
             one.second(reports=reports)
-            cycles.append(one.cycle(profile))
+            cycles.append(one.cycle())
     return {
         "jobs": jobs,
         "case": case,
@@ -222,36 +369,14 @@ def measure(
     }
 
 
-def run(
-    policy: str, counts: Sequence[int] = COUNTS, cases: Sequence[str] = CASES
-) -> Iterator[dict[str, object]]:
-    """Every case with every number of jobs."""
-    for case in cases:
-        for jobs in counts:
-            yield measure(jobs, case, policy)
-
-
-def save(
-    host: Mapping[str, object],
-    cycles: Sequence[Mapping[str, object]],
-    real: Sequence[Mapping[str, object]],
-    updates: Sequence[Mapping[str, object]],
-) -> None:
-    """The result file: these cycles, what real containers cost, and what updates take."""
-    results.save(
-        "loop",
-        host,
-        [],
-        real,
-        tables={
-            CYCLES_TITLE: list(cycles),
-            "Real containers at a period of 1 s: part of one core, and milliseconds by phase": [
-                dict(row) for row in real
-            ],
-            "Changes of limits": [results.known(row) for row in updates],
-        },
-        headlines=list(headlines(cycles, real, updates)),
-    )
+def run() -> Iterator[dict[str, object]]:
+    """Every case with every number of jobs, printed too."""
+    logging.disable()
+    for case in CASES:
+        for jobs in COUNTS:
+            row = measure(jobs, case)
+            print(row, flush=True)
+            yield row
 
 
 def headlines(
@@ -264,9 +389,8 @@ def headlines(
         if (row["jobs"], row["case"]) == (1000, CASES[0]):
             yield _against("a cycle with 1,000 jobs and no change, ms", row["cycle_ms"], 50.0)
     for row in real:
-        if row["kind"] != "working":
-            what = f"of one core with {row['containers']} {row['kind']} containers"
-            yield _against(what, row["core_ratio"], 0.04)
+        what = f"of one core with {row['containers']} {row['kind']} containers"
+        yield _against(what, row["core_ratio"], 0.04)
     for row in updates:
         if "of the calls alone" in row:
             what = f"{row['updates']} changes, of the time of the engine's calls alone"
@@ -274,8 +398,8 @@ def headlines(
 
 
 def _against(what: str, found: object, most: float) -> str:
-    reached = isinstance(found, float) and found <= most
-    return f"{what}: {found} (at most {most:g}: {'reached' if reached else 'not reached'})"
+    reached = verdict(isinstance(found, float) and found <= most)
+    return f"{what}: {found} (at most {most:g}: {reached})"
 
 
 def _ms(
@@ -294,18 +418,7 @@ def _settle() -> None:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Print the rows; returns the exit code."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--policy", default="adaptive")
-    parser.add_argument("--jobs", type=int, nargs="*", default=COUNTS)
-    parser.add_argument("--case", choices=CASES, nargs="*", default=CASES)
-    parser.add_argument("--profile", type=Path, help="where to leave what cProfile saw")
-    chosen = parser.parse_args(arguments)
-    logging.disable()
-    profile = None if chosen.profile is None else cProfile.Profile(time.thread_time)
-    for case in chosen.case:
-        for jobs in chosen.jobs:
-            print(measure(jobs, case, chosen.policy, profile), flush=True)
-    if profile is not None:
-        profile.dump_stats(chosen.profile)
+    options(__doc__, arguments)
+    for _ in run():
+        pass
     return 0

@@ -7,13 +7,15 @@ pinned to, and CPU time is the device's.
 
 from __future__ import annotations
 
-import argparse
+import ctypes
+import hashlib
 import json
 import os
 import random
 import sys
 import time
 
+from benchmarks.options import options
 from dlsched.report import fit_to_allotment, pace
 
 SIZE = 2048
@@ -27,16 +29,11 @@ class Core:
     name = "a CPU core"
 
     def compute(self, chunks):  # type: ignore[no-untyped-def]
-        """Work that takes as long, as a number of equal pieces."""
         for _ in range(chunks):
             sum(range(CHUNK))
 
     def finish(self):  # type: ignore[no-untyped-def]
         """It is done."""
-
-    def used_s(self):  # type: ignore[no-untyped-def]
-        """The device's time so far."""
-        return time.process_time()
 
 
 class Gpu:
@@ -51,17 +48,84 @@ class Gpu:
         self._right = torch.randn(SIZE, SIZE, device="cuda")
 
     def compute(self, chunks):  # type: ignore[no-untyped-def]
-        """Launch so many products."""
         for _ in range(chunks):
             self._torch.mm(self._left, self._right)
 
     def finish(self):  # type: ignore[no-untyped-def]
-        """Wait for them."""
         self._torch.cuda.synchronize()
 
-    def used_s(self):  # type: ignore[no-untyped-def]
-        """Not known to the process: other processes' slices lie within its own."""
-        return
+
+WIDTH, TRAINED, ASKED = 2048, 4096, 512
+"""Of each layer; examples in a training's step (some 10 ms on an H100) and in a request (1 ms)."""
+CPU_WIDTH, CPU_TRAINED, CPU_ASKED = 256, 128, 16
+"""The same for a rehearsal on a CPU."""
+LAYERS = 4
+
+
+class Network:
+    """One network with its data, on a device."""
+
+    def __init__(self, device, seed, reproducible):  # type: ignore[no-untyped-def]
+        """Raises LookupError where torch sees no such device. `reproducible`: the same weights in
+        each run, which takes torch some seconds more to set up."""
+        import torch
+
+        if device == "cuda" and not torch.cuda.is_available():
+            raise LookupError("torch sees no GPU")
+        self._torch = torch
+        self._cuda = device == "cuda"
+        self.name = torch.cuda.get_device_name(0) if self._cuda else "a CPU, as a rehearsal"
+        width, trained, asked = WIDTH, TRAINED, ASKED
+        if not self._cuda:
+            torch.set_num_threads(1)
+            width, trained, asked = CPU_WIDTH, CPU_TRAINED, CPU_ASKED
+        if reproducible:
+            torch.use_deterministic_algorithms(True)
+        torch.manual_seed(seed)
+        layers = []
+        for _ in range(LAYERS):
+            layers += [torch.nn.Linear(width, width), torch.nn.ReLU()]
+        self._model = torch.nn.Sequential(*layers).to(device)
+        self._inputs = torch.randn(trained, width).to(device)
+        self._targets = torch.randn(trained, width).to(device)
+        self._request = torch.randn(asked, width).to(device)
+        self._optimizer = torch.optim.SGD(self._model.parameters(), lr=0.01, momentum=0.9)
+        self._held = []
+
+    def compute(self, steps):  # type: ignore[no-untyped-def]
+        for _ in range(steps):
+            self._optimizer.zero_grad(set_to_none=True)
+            loss = ((self._model(self._inputs) - self._targets) ** 2).mean()
+            loss.backward()
+            self._optimizer.step()
+
+    def answer(self):  # type: ignore[no-untyped-def]
+        """Compute one request, and have its result on the host."""
+        with self._torch.no_grad():
+            return self._model(self._request).sum(dim=1).cpu()
+
+    def finish(self):  # type: ignore[no-untyped-def]
+        if self._cuda:
+            self._torch.cuda.synchronize()
+
+    def hold(self, most_bytes):  # type: ignore[no-untyped-def]
+        """Allocate that much more; returns what torch has reserved in all."""
+        if not self._cuda:
+            return 0
+        self._held.append(self._torch.zeros(most_bytes, dtype=self._torch.uint8, device="cuda"))
+        self.finish()
+        return self._torch.cuda.memory_reserved()
+
+    def checksum(self):  # type: ignore[no-untyped-def]
+        """SHA-256 of all weights and of the optimizer's momenta."""
+        digest = hashlib.sha256()
+        for parameter in self._model.parameters():
+            momentum = self._optimizer.state[parameter].get("momentum_buffer", parameter)
+            for tensor in (parameter, momentum):
+                here = tensor.detach().cpu().contiguous()
+                # numpy, which torch would need for its bytes, may be missing.
+                digest.update(ctypes.string_at(here.data_ptr(), here.nbytes))
+        return digest.hexdigest()
 
 
 def chunks_of(device, step_s):  # type: ignore[no-untyped-def]
@@ -108,8 +172,6 @@ def made(chosen):  # type: ignore[no-untyped-def]
         return Core()
     if chosen.work == "products":
         return Gpu()
-    from benchmarks.gpu.network import Network
-
     return Network(chosen.torch_device, chosen.seed, chosen.steps is not None)
 
 
@@ -144,10 +206,9 @@ def requests(device, seconds, pause_s, paced):  # type: ignore[no-untyped-def]
 
 
 def compute(device, chosen):  # type: ignore[no-untyped-def]
-    """Steps for a time; the pieces of work that are done by its end."""
     chance = random.Random(chosen.irregular)
     done = 0
-    used_s, began_s = device.used_s(), time.monotonic()
+    used_s, began_s = time.process_time(), time.monotonic()
     if chosen.paced:
         pace()
     while time.monotonic() - began_s < chosen.seconds:
@@ -160,27 +221,29 @@ def compute(device, chosen):  # type: ignore[no-untyped-def]
             pace()
     device.finish()
     took_s = time.monotonic() - began_s
-    used_s = None if used_s is None else device.used_s() - used_s
+    # Of a GPU it is not known to the process: others' slices lie within its own.
+    used_s = time.process_time() - used_s if chosen.work == "core" else None
     return {"pid": os.getpid(), "chunks": done, "took_s": took_s, "used_s": used_s}
 
 
 def main():  # type: ignore[no-untyped-def]
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    works = ("core", "products", "training", "inference")
-    parser.add_argument("--work", choices=works, default="core")
-    parser.add_argument("--torch-device", default="cuda", help="of a training or of inference")
-    parser.add_argument("--seed", type=int, default=7, help="of a training's weights and data")
-    parser.add_argument("--hold", type=int, default=0, help="bytes of the GPU to allocate besides")
-    parser.add_argument("--steps", type=int, help="of a training, in place of a time")
-    parser.add_argument("--every", type=int, default=10, help="steps between two lines")
-    parser.add_argument("--pause", type=float, default=0.005, help="seconds between two requests")
-    parser.add_argument("--cap", action="store_true", help="try the memory cap, and end")
-    parser.add_argument("--chunks", type=int, help="of a step; without it one step is measured")
-    parser.add_argument("--step", type=float, default=0.01, help="seconds of a step to measure")
-    parser.add_argument("--irregular", type=int, help="seed of steps of 1/4 to 4 times the length")
-    parser.add_argument("--seconds", type=float, default=10.0)
-    parser.add_argument("--paced", action="store_true")
-    chosen = parser.parse_args()
+    chosen = options(
+        __doc__,
+        None,
+        work=("core", "core, products, training or inference"),
+        torch_device=("cuda", "of a training or of inference"),
+        seed=(7, "of a training's weights and data"),
+        hold=(0, "bytes of the GPU to allocate besides"),
+        steps=(int, "of a training, in place of a time"),
+        every=(10, "steps between two lines"),
+        pause=(0.005, "seconds between two requests"),
+        cap=(False, "try the memory cap, and end"),
+        chunks=(int, "of a step; without it one step is measured"),
+        step=(0.01, "seconds of a step to measure"),
+        irregular=(int, "seed of steps of 1/4 to 4 times the length"),
+        seconds=(10.0, "of all steps"),
+        paced=(False, "wait for the turns and the share of the allotment"),
+    )
     if chosen.cap:
         print(json.dumps(cap()))
         return

@@ -10,20 +10,18 @@ Owns the run and its figures. Needs root (device nodes) and a C compiler (the dr
 
 from __future__ import annotations
 
-import argparse
 import os
 import re
 import stat
 import statistics
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
 
-from rich.console import Console
-
+from benchmarks.options import options
 from benchmarks.publish import results
 from dlsched.model.actions import Move
 from dlsched.model.cycle import CycleReport
@@ -50,6 +48,7 @@ NODES = {
 """Character devices that every kernel lets be opened."""
 
 WAYS = {"told to end (SIGTERM)": "SIGTERM", "killed (SIGKILL)": "SIGKILL"}
+_FAILS = "told to end; the new one fails"
 _LOST = "steps lost of an acknowledged checkpoint"
 _RESUMED = re.compile(r"resuming at step (\d+)")
 _BREAKS = "if [ -e /ckpt/broken ] && [ -e /dev/nvidia1 ]; then exit 9; fi; "
@@ -157,14 +156,12 @@ class Output:
 
     def made(self, until: str) -> int:
         """The last step that it had made by then."""
-        told = (re.match(r"(?:step|stopped after step) (\d+)", text) for _, text in self._by(until))
+        by = [text for stamp, text in self.lines if stamp < until]
+        told = (re.match(r"(?:step|stopped after step) (\d+)", text) for text in by)
         return max((int(found[1]) for found in told if found is not None), default=0)
 
-    def _by(self, until: str) -> Iterator[tuple[str, str]]:
-        return (line for line in self.lines if line[0] < until)
 
-
-def moves_in(reports: Sequence[CycleReport], output: Output) -> list[Moved]:
+def moves_in(reports: Iterable[CycleReport], output: Output) -> list[Moved]:
     """The moves that a journal tells of from beginning to end."""
     views = [(report, job) for report in reports for job in report.snapshot.jobs if job.name == JOB]
     moves = []
@@ -220,7 +217,8 @@ def host() -> Iterator[tuple[Session, Path]]:
     """A session on a host with two stand-in GPUs, and the folder that its training saves to."""
     with session() as one:
         stub = Stub(build(), one.root / "scenario")
-        stub.show(Scenario(tuple(Gpu(uuid, minor=n, memory_bytes=GIB) for n, uuid in _numbered())))
+        gpus = (Gpu(uuid, minor=n, memory_bytes=GIB) for n, uuid in enumerate(GPUS))
+        stub.show(Scenario(tuple(gpus)))
         os.environ.update(stub.environment)
         devices, saved = one.root / "dev", one.root / "ckpt"
         devices.mkdir()
@@ -230,10 +228,6 @@ def host() -> Iterator[tuple[Session, Path]]:
         saved.chmod(0o777)
         one.root.chmod(0o755)
         yield one, saved
-
-
-def _numbered() -> list[tuple[int, str]]:
-    return list(enumerate(GPUS))
 
 
 def job_file(saved: Path, stop_signal: str, steps: int) -> str:
@@ -272,17 +266,11 @@ def wander(stop_signal: str, count: int, *, broken: bool = False) -> list[Moved]
                 one.stop()
                 one.start("benchmarks.gpu.move:Wanders", policy, more={"gpus": gpus})
             wait_for(partial(output.has_resumed, wanted), WITHIN_S, f"the end of move {wanted}")
-        wait_for(lambda: len(moves_of(one, output)) >= count, WITHIN_S, "the last report")
-        return moves_of(one, output)[:count]
-
-
-def moves_of(one: Session, output: Output) -> list[Moved]:
-    """The moves of a session so far, by its journal."""
-    return moves_in(list(one.reports(0)), output)
+        wait_for(lambda: len(moves_in(one.reports(0), output)) >= count, WITHIN_S, "all reports")
+        return moves_in(one.reports(0), output)[:count]
 
 
 def row_of(way: str, moves: Sequence[Moved]) -> dict[str, object]:
-    """One line of the table."""
     pauses_s = sorted(move.pause_s for move in moves)
     return {
         "the old container is": way,
@@ -297,38 +285,23 @@ def row_of(way: str, moves: Sequence[Moved]) -> dict[str, object]:
     }
 
 
-def run(console: Console, host_facts: Mapping[str, object], count: int, failures: int) -> None:
-    """So many moves in each way, and failures; prints the table and writes the result file."""
+def main(arguments: list[str] | None = None) -> int:
+    options(__doc__, arguments)
+    facts = results.engine_facts()
     rows, every = [], []
-    for way, stop_signal in WAYS.items():
-        console.print(f"== {count} moves, the old container {way}", highlight=False)
-        moves = wander(stop_signal, count)
+    ways = [(way, stop_signal, MOVES, False) for way, stop_signal in WAYS.items()]
+    for way, stop_signal, count, broken in (*ways, (_FAILS, "SIGTERM", FAILURES, True)):
+        print(f"== {count} moves, the old container {way}", flush=True)
+        moves = wander(stop_signal, count, broken=broken)
         rows.append(row_of(way, moves))
         every += [{"way": way, **asdict(move)} for move in moves]
-    way = "told to end; the new one fails"
-    console.print(f"== {failures} moves, {way}", highlight=False)
-    moves = wander("SIGTERM", failures, broken=True)
-    rows.append(row_of(way, moves))
-    every += [{"way": way, **asdict(move)} for move in moves]
     lost = sum(int(str(row[_LOST])) for row in rows)
     headline = (
         f"{len(every)} moves of a real training between two stand-in GPUs (no GPU computed "
         f"anything): {lost} steps of an acknowledged checkpoint were lost (figure: 0). The pauses "
         "are those of saving, stopping, starting and importing PyTorch on the CPU."
     )
-    console.print(results.markdown(rows), highlight=False, soft_wrap=True)
-    console.print(headline, soft_wrap=True, highlight=False)
     title = "Moves of a training between two stand-in GPUs, on the real engine"
-    results.save(NAME, host_facts, [], every, title=title, table=rows, headlines=[headline])
-
-
-def main(arguments: list[str] | None = None) -> int:
-    """The whole part."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--moves", type=int, default=MOVES, help="of each way")
-    parser.add_argument("--failures", type=int, default=FAILURES, help="moves that fail")
-    chosen = parser.parse_args(arguments)
-    with session() as one:
-        facts = results.host_facts(str(one.engine.version()["Version"]))
-    run(Console(), facts, chosen.moves, chosen.failures)
+    results.save(NAME, facts, [], every, title=title, table=rows, headlines=[headline])
+    results.show({title: rows}, [headline])
     return 0

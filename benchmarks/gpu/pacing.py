@@ -10,8 +10,6 @@ Needs no Docker. Writes benchmarks/results/gpu-pacing.json.
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
 import random
 import statistics
@@ -20,14 +18,15 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, closing, suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import psutil
-from rich.console import Console
 
+from benchmarks.gpu.truth.sharing import go, running
+from benchmarks.options import options
 from benchmarks.places import ROOT
 from benchmarks.publish import results
 from dlsched.report import granted
@@ -60,86 +59,11 @@ class Device:
     name: str
     python: str
     gpu: bool
-    arguments: tuple[str, ...]
+    work: str
+    """Of `benchmarks.gpu.job`."""
 
 
 # ------------------------------------------------------------------------------ real processes
-
-
-class Jobs:
-    """Processes that start together, each with an allotment of its own."""
-
-    def __init__(self, device: Device, state: Path) -> None:
-        self._device = device
-        self._state = state
-
-    def ask(self, *arguments: str, **allotted: Any) -> dict[str, Any]:
-        """Run one that computes nothing, to its end."""
-        with self._process(0, allotted, *arguments) as process:
-            return _answer(process)
-
-    def run(
-        self,
-        chunks: int,
-        kind: str,
-        shares: Sequence[float | None],
-        seconds: float,
-        turns: bool = True,
-    ) -> Shared:
-        """Let one job for each share compute for so long."""
-        with ExitStack() as stack:
-            processes = []
-            for number, share in enumerate(shares):
-                more = [f"--irregular={number + 1}"] if kind == "irregular" else []
-                more += [] if share is None else ["--paced"]
-                process = self._process(
-                    number,
-                    {"gpu_share": share, "gpus": ("bench",) if turns else ()},
-                    f"--chunks={chunks}",
-                    f"--seconds={seconds}",
-                    *more,
-                )
-                processes.append(stack.enter_context(process))
-            for process in processes:
-                if process.stdout is None or not process.stdout.readline():
-                    raise RuntimeError("a job of the bench did not start")
-            for process in processes:
-                assert process.stdin is not None
-                process.stdin.write("\n")
-                process.stdin.flush()
-            busy = _utilisation(seconds) if self._device.gpu else None
-            return Shared(tuple(_answer(process) for process in processes), busy)
-
-    def _process(
-        self, number: int, allotted: Mapping[str, Any], *arguments: str
-    ) -> subprocess.Popen[str]:
-        inside = job_dir(self._state, f"job-{number}")
-        write_allotment(inside, Allotment(**allotted))
-        process = subprocess.Popen(
-            [
-                self._device.python,
-                "-m",
-                "benchmarks.gpu.job",
-                *self._device.arguments,
-                *arguments,
-            ],
-            env={
-                **os.environ,
-                "PYTHONPATH": str(ROOT),
-                "DLSCHED_ALLOTMENT_FILE": str(inside / "allotment.json"),
-            },
-            cwd=ROOT,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
-        if not self._device.gpu:
-            # Other work on the host would count as theirs. The kernel weighs sessions first.
-            with suppress(OSError):
-                os.setpriority(os.PRIO_PROCESS, process.pid, -20)
-                Path(f"/proc/{process.pid}/autogroup").write_text("-20")
-        return process
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,12 +74,36 @@ class Shared:
     busy_ratio: float | None
 
 
-def _answer(process: subprocess.Popen[str]) -> dict[str, Any]:
-    assert process.stdout is not None
-    answer: dict[str, Any] = json.loads(process.stdout.readline() or "null")
-    if process.wait(60) or answer is None:
-        raise RuntimeError(f"a job of the bench ended with exit code {process.returncode}")
-    return answer
+def run_together(
+    device: Device,
+    chunks: int,
+    kind: str,
+    shares: Sequence[float | None],
+    seconds: float,
+    turns: bool = True,
+) -> Shared:
+    """Let one job for each share compute for so long."""
+    with running(device.python, PYTHONPATH=str(ROOT)) as start:
+        length = (f"--chunks={chunks}", f"--seconds={seconds}")
+        jobs = []
+        for number, share in enumerate(shares, start=1):
+            more = [f"--irregular={number}"] if kind == "irregular" else []
+            allotted = {"gpu_share": share} if turns else {"gpu_share": share, "gpus": []}
+            jobs.append(start(device.work, *length, *more, **allotted))
+            if not device.gpu:
+                # Other work on the host would count as theirs. The kernel weighs sessions first.
+                with suppress(OSError):
+                    os.setpriority(os.PRIO_PROCESS, jobs[-1].pid, -20)
+                    Path(f"/proc/{jobs[-1].pid}/autogroup").write_text("-20")
+        go(*jobs)
+        busy = _utilisation(seconds) if device.gpu else None
+        return Shared(tuple(job.answer() for job in jobs), busy)
+
+
+def ask(device: Device, *arguments: str, **allotted: Any) -> dict[str, Any]:
+    """Run a job that computes nothing, to its end."""
+    with running(device.python, PYTHONPATH=str(ROOT)) as start:
+        return start(device.work, *arguments, **allotted).answer()
 
 
 def _utilisation(seconds: float) -> float | None:
@@ -171,22 +119,20 @@ def _utilisation(seconds: float) -> float | None:
     return statistics.fmean(seen) if seen else None
 
 
-def measured(console: Console, device: Device, seconds: float, kinds: Sequence[str]) -> list[Row]:
+def measured(device: Device, seconds: float, kinds: Sequence[str]) -> list[Row]:
     """Every share by real processes, each beside the device's whole in the same run."""
     rows: list[Row] = []
-    with tempfile.TemporaryDirectory() as state:
-        jobs = Jobs(device, Path(state))
-        for kind in kinds:
-            chunks = jobs.ask(f"--step={STEPS_S[kind]}")["chunks"]
-            for shares, turns in CASES:
-                # Before and after: other work on the host comes and goes.
-                around = [jobs.run(chunks, kind, (None,), seconds / 2)]
-                shared = jobs.run(chunks, kind, shares, seconds, turns)
-                around.append(jobs.run(chunks, kind, (None,), seconds / 2))
-                alone = statistics.fmean(_rate(each.told[0]) for each in around)
-                got = [_rate(told) / alone for told in shared.told]
-                rows.append(_row(device.name, kind, shares, turns, got, shared.busy_ratio))
-                console.print(_line(rows[-1]), highlight=False)
+    for kind in kinds:
+        chunks = ask(device, f"--step={STEPS_S[kind]}")["chunks"]
+        for shares, turns in CASES:
+            # Before and after: other work on the host comes and goes.
+            around = [run_together(device, chunks, kind, (None,), seconds / 2)]
+            shared = run_together(device, chunks, kind, shares, seconds, turns)
+            around.append(run_together(device, chunks, kind, (None,), seconds / 2))
+            alone = statistics.fmean(_rate(each.told[0]) for each in around)
+            got = [_rate(told) / alone for told in shared.told]
+            rows.append(_row(device.name, kind, shares, turns, got, shared.busy_ratio))
+            print(rows[-1], flush=True)
     return rows
 
 
@@ -199,14 +145,14 @@ def _rate(told: Mapping[str, Any]) -> float:
 # ------------------------------------------------------------------------------ simulated
 
 
-def simulated(console: Console, seconds: float) -> list[Row]:
+def simulated(seconds: float) -> list[Row]:
     """Every share on the simulated device, with its events; by the device's own books."""
     rows = []
     for kind in STEPS_S:
         for shares, turns in CASES:
             got = _simulate(kind, shares, seconds, turns)
             rows.append(_row("simulated", kind, shares, turns, got, None))
-            console.print(_line(rows[-1]), highlight=False)
+            print(rows[-1], flush=True)
     return rows
 
 
@@ -282,10 +228,6 @@ def _row(
     return row
 
 
-def _line(row: Row) -> str:
-    return "  ".join(f"{key}: {value}" for key, value in row.items())
-
-
 def summary(rows: Sequence[Row]) -> list[str]:
     """The two figures that are promised, by device: the worst of all with turns."""
     lines = []
@@ -304,25 +246,17 @@ def summary(rows: Sequence[Row]) -> list[str]:
     return lines
 
 
-def reading_costs_s(looks: int) -> list[float] | None:
-    """Duration of each of that many readings; None: no driver. Raises NVML's error."""
-    if (nvml := load()) is None:
-        return None
-    with closing(Session(nvml, DEV, PROC)) as session:
-        costs_s = []
-        for _ in range(looks):
-            start_s = time.perf_counter()
-            session.read()
-            costs_s.append(time.perf_counter() - start_s)
-        return costs_s
-
-
 def nvml_cost() -> dict[str, object]:
     """What a look at all GPUs costs."""
-    costs_s = None
+    costs_s = []
     with suppress(Exception):  # NVML's own, when the library is there and the driver is not
-        costs_s = reading_costs_s(LOOKS)
-    if costs_s is None:
+        if (nvml := load()) is not None:
+            with closing(Session(nvml, DEV, PROC)) as session:
+                for _ in range(LOOKS):
+                    start_s = time.perf_counter()
+                    session.read()
+                    costs_s.append(time.perf_counter() - start_s)
+    if not costs_s:
         return {"driver": "none: the cost of reading NVML was not measured"}
     return {
         "looks": len(costs_s),
@@ -339,38 +273,37 @@ def found_gpu(python: str) -> Device | None:
             [python, "-c", text], capture_output=True, text=True, check=False, timeout=120
         )
         if asked.returncode == 0:
-            return Device(asked.stdout.strip(), python, True, ("--work=products",))
+            return Device(asked.stdout.strip(), python, True, "products")
     return None
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Measure on what there is, and save it with its name."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--python", default=sys.executable, help="an interpreter with torch")
-    parser.add_argument("--seconds", type=float, default=6.0, help="of each case")
-    chosen = parser.parse_args(arguments)
-    console = Console(soft_wrap=True)
+    chosen = options(
+        __doc__,
+        arguments,
+        python=(sys.executable, "an interpreter with torch"),
+        seconds=(6.0, "of each case"),
+    )
     gpu = found_gpu(chosen.python)
     more: dict[str, object] = {"nvml": nvml_cost()}
     if gpu is not None:
-        console.print(f"== {gpu.name}", highlight=False)
-        rows = measured(console, gpu, chosen.seconds, tuple(STEPS_S))
-        with tempfile.TemporaryDirectory() as state:
-            cap = Jobs(gpu, Path(state)).ask("--cap", gpu_memory_bytes=CAP_BYTES)
+        print(f"== {gpu.name}", flush=True)
+        rows = measured(gpu, chosen.seconds, tuple(STEPS_S))
+        cap = ask(gpu, "--cap", gpu_memory_bytes=CAP_BYTES)
         more |= {"device": gpu.name, "memory_cap": cap}
         title = f"Pacing on one GPU: {gpu.name}"
     else:
-        console.print("== No GPU here (no torch with CUDA): no figure below is a GPU's")
+        print("== No GPU here (no torch with CUDA): no figure below is a GPU's", flush=True)
         before = os.sched_getaffinity(0)
         core = max(before)
-        stand_in = Device("CPU core (stand-in)", chosen.python, False, ())
+        stand_in = Device("CPU core (stand-in)", chosen.python, False, "core")
         psutil.cpu_percent(percpu=True)
         os.sched_setaffinity(0, {core})
         try:
-            rows = measured(console, stand_in, chosen.seconds, ("10 ms", "irregular"))
+            rows = measured(stand_in, chosen.seconds, ("10 ms", "irregular"))
         finally:
             os.sched_setaffinity(0, before)
-        rows = simulated(console, 20 * chosen.seconds) + rows
+        rows = simulated(20 * chosen.seconds) + rows
         more |= {
             "device": "none, simulated",
             "memory_cap": "not tried: no GPU",
@@ -378,10 +311,7 @@ def main(arguments: list[str] | None = None) -> int:
         }
         title = "Pacing, without a GPU: a simulated device, and a CPU core as a stand-in"
     lines = summary(rows)
-    console.print(results.markdown(rows), markup=False, highlight=False)
-    for line in (*lines, f"NVML: {more['nvml']}", f"memory cap: {more['memory_cap']}"):
-        console.print(line, markup=False, highlight=False)
     facts = results.host_facts("none needed")
-    path = results.save(NAME, facts, [], rows, title=title, table=rows, headlines=lines, **more)
-    console.print(f"written: {path}", highlight=False)
+    results.save(NAME, facts, [], rows, title=title, table=rows, headlines=lines, **more)
+    results.show({title: rows}, [*lines, *(f"{name}: {what}" for name, what in more.items())])
     return 0

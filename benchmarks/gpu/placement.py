@@ -12,7 +12,6 @@ chosen.
 
 from __future__ import annotations
 
-import argparse
 import heapq
 import random
 import statistics
@@ -21,11 +20,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from operator import itemgetter
 from typing import Any
 from unittest import mock
 
-from rich.console import Console
-
+from benchmarks import options as asked
 from benchmarks.publish import results
 from dlsched.control.admission import admit
 from dlsched.control.gpus import queue as gpu_queue
@@ -298,26 +297,23 @@ def _figures(begun: Mapping[str, Begun], naive: Mapping[str, Begun]) -> dict[str
 
 
 def means(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> dict[str, float]:
-    """The mean of each column over the rows."""
     return {column: statistics.fmean(row[column] for row in rows) for column in columns}
 
 
 def placed_table(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """By rule, means over the seeds."""
     columns = ("placed", "GPUs used", "GPUs' time promised")
     return [
-        {"rule": rule, **means([row for row in rows if row["rule"] == rule], columns)}
-        for rule in dict.fromkeys(row["rule"] for row in rows)
+        {"rule": rule, **means(mine, columns)}
+        for rule, mine in results.grouped(rows, itemgetter("rule")).items()
     ]
 
 
 def queue_table(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """By load and rule: means over the seeds, against first fit, and who got worse."""
     found = []
-    for load, rule in dict.fromkeys((row["load"], row["rule"]) for row in rows):
-        here = [row for row in rows if row["load"] == load]
-        naive = {row["seed"]: row["mean wait s"] for row in here if row["rule"] == "first fit"}
-        mine = [row for row in here if row["rule"] == rule]
+    for (load, rule), mine in results.grouped(rows, itemgetter("load", "rule")).items():
+        here = [row for row in rows if (row["load"], row["rule"]) == (load, "first fit")]
+        naive = {row["seed"]: row["mean wait s"] for row in here}
         ratios = [row["mean wait s"] / naive[row["seed"]] for row in mine]
         of_all = means(mine, ("mean wait s", "wait longer", "wait shorter", "mixed", "beside"))
         found.append({
@@ -338,40 +334,26 @@ def queue_table(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return found
 
 
-def run(console: Console, host: Mapping[str, object], seeds: Sequence[int] = SEEDS) -> None:
-    """Measure all of it, print it, and write the result file."""
-    timed = costs(seeds)
+def main(arguments: list[str] | None = None) -> int:
+    asked.options(__doc__, arguments)
+    timed = costs(SEEDS)
     middle = statistics.median(row["ms"] for row in timed)
     ratio = statistics.median(row["ms"] / row["first fit ms"] for row in timed)
     slowest = max(row["admission ms"] for row in timed)
     headline = (
         f"Placing {QUEUED} queued jobs on {DEVICES} GPUs: {middle:.1f} ms in the median of "
-        f"{len(seeds)} seeds (slowest {max(row['ms'] for row in timed):.1f} ms; figure: under "
+        f"{len(SEEDS)} seeds (slowest {max(row['ms'] for row in timed):.1f} ms; figure: under "
         f"{1000 * FIGURE_S:.0f} ms), {ratio:.2f} of what naive first fit takes. A whole pass of "
         f"admission, with reasons, estimates and what is kept: at most {slowest:.1f} ms."
     )
-    console.print(headline, soft_wrap=True, highlight=False)
-    of_seeds = f"means of {len(seeds)} seeds, no GPU needed"
-    once, waits = at_once(seeds), simulated(seeds)
+    once, waits = at_once(SEEDS), simulated(SEEDS)
     tables = {
-        f"Placement of {QUEUED} queued jobs on {DEVICES} GPUs at once; {of_seeds}": (
-            placed_table(once)
-        ),
-        f"A simulated queue of {QUEUE[0]} jobs that come to {QUEUE[1]} GPUs; {of_seeds}": (
-            queue_table(waits)
-        ),
+        f"Placement of {QUEUED} queued jobs on {DEVICES} GPUs at once": placed_table(once),
+        f"A simulated queue of {QUEUE[0]} jobs that come to {QUEUE[1]} GPUs": queue_table(waits),
     }
-    for table in tables.values():
-        console.print(results.markdown(table), highlight=False, soft_wrap=True)
-    results.save(
-        NAME, host, seeds, waits, tables=tables, headlines=[headline], costs=timed, at_once=once
-    )
-
-
-def main(arguments: list[str] | None = None) -> int:
-    """All seeds, or the first so many."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--seeds", type=int, default=len(SEEDS), help="how many (1, 2, ...)")
-    chosen = parser.parse_args(arguments)
-    run(Console(), results.host_facts("none"), range(1, chosen.seeds + 1))
+    of_seeds = f"means of {len(SEEDS)} seeds, no GPU needed"
+    tables = {f"{title}; {of_seeds}": table for title, table in tables.items()}
+    facts, more = results.host_facts("none"), {"costs": timed, "at_once": once}
+    results.save(NAME, facts, SEEDS, waits, tables=tables, headlines=[headline], **more)
+    results.show(tables, [headline])
     return 0

@@ -10,6 +10,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 
 from benchmarks.judge.services import (
     Judged,
@@ -21,6 +22,7 @@ from benchmarks.judge.services import (
     settle_s,
     within_band,
 )
+from benchmarks.publish.results import grouped
 
 JUDGED_FROM_S = 15.0
 """By then `adaptive` must have settled."""
@@ -44,7 +46,6 @@ class Asked:
 
     @property
     def feasible(self) -> bool:
-        """Whether all fit."""
         return self.best == len(self.shares)
 
     @property
@@ -155,8 +156,7 @@ def worse(judged: Sequence[Judged], plain: Sequence[Judged]) -> tuple[int, int]:
 def table(rows: Sequence[Mapping[str, object]]) -> list[dict[str, object]]:
     """A line a demand and policy: medians over the seeds, within 10 % / not slower."""
     lines: list[dict[str, object]] = []
-    for demand, policy in dict.fromkeys((row["demand"], row["policy"]) for row in rows):
-        mine = [row for row in rows if (row["demand"], row["policy"]) == (demand, policy)]
+    for (demand, policy), mine in grouped(rows, itemgetter("demand", "policy")).items():
         told: dict[str, list[str]] = {}
         for key in ("band", "slo"):
             counts = _numbers(mine, f"satisfied_{key}")

@@ -53,7 +53,6 @@ class Flatness:
         return self.last - self.first <= ALLOWED[self.measure]
 
     def row(self) -> dict[str, object]:
-        """As the table shows it."""
         return {
             "measure": self.measure,
             "first": round(self.first, 2),
@@ -67,21 +66,19 @@ class Flatness:
 def held(process: psutil.Process, state_dir: Path, at_s: float) -> Sample:
     """What that process holds now, and what its state directory holds."""
     with process.oneshot():
-        rss_bytes, threads, descriptors = (
-            process.memory_info().rss,
-            process.num_threads(),
-            process.num_fds(),
-        )
-    sizes = _sizes(state_dir)
+        values = {
+            "RSS MiB": process.memory_info().rss / 2**20,
+            "descriptors": float(process.num_fds()),
+            "threads": float(process.num_threads()),
+        }
+    sizes = {}
+    for path in state_dir.rglob("*"):
+        with suppress(FileNotFoundError):  # it went meanwhile
+            if path.is_file():
+                sizes[str(path.relative_to(state_dir))] = path.stat().st_size
     journal_bytes = sum(size for name, size in sizes.items() if name.startswith("journal.db"))
-    values = {
-        "RSS MiB": rss_bytes / 2**20,
-        "descriptors": float(descriptors),
-        "threads": float(threads),
-        "journal MiB": journal_bytes / 2**20,
-        "state files": float(len(sizes)),
-    }
-    return Sample(at_s, values)
+    more = {"journal MiB": journal_bytes / 2**20, "state files": float(len(sizes))}
+    return Sample(at_s, values | more)
 
 
 def judged(samples: Sequence[Sample]) -> list[Flatness]:
@@ -97,13 +94,3 @@ def judged(samples: Sequence[Sample]) -> list[Flatness]:
         first, last = statistics.median(told[:end]), statistics.median(told[-end:])
         rows.append(Flatness(measure, first, last, slope, len(told)))
     return rows
-
-
-def _sizes(folder: Path) -> dict[str, int]:
-    """Bytes of every file by its path in the folder; one that goes meanwhile is none."""
-    sizes: dict[str, int] = {}
-    for path in folder.rglob("*"):
-        with suppress(FileNotFoundError):
-            if path.is_file():
-                sizes[str(path.relative_to(folder))] = path.stat().st_size
-    return sizes

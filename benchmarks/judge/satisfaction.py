@@ -60,7 +60,6 @@ class Watch:
     """When the policy decided about somebody."""
 
     def look(self, now_s: float, loads: Mapping[str, Service | Training]) -> None:
-        """After each cycle."""
         at_target = {
             (reading.name, name): reading.at_target_s(load)
             for name, load in loads.items()
@@ -70,7 +69,6 @@ class Watch:
         self.looks.append((now_s, at_target))
 
     def publish(self, report: CycleReport) -> None:
-        """After each cycle, too."""
         if report.decision is not None and report.snapshot.running:
             self.decided_s.append(report.snapshot.now_s)
 

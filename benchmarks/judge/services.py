@@ -47,12 +47,10 @@ class Judged:
 
     @property
     def ratio(self) -> float | None:
-        """Measured over target."""
         return None if self.mean_s is None else self.mean_s / self.target_s
 
     @property
     def enough(self) -> bool:
-        """Whether there were as many requests as the judgement needs."""
         return self.requests >= self.needed
 
     @property

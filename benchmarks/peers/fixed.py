@@ -24,7 +24,6 @@ class FixedPolicy:
         self._weights = dict(weights)
 
     def decide(self, snapshot: Snapshot, _memory: PolicyMemory | None) -> Decision:
-        """The same every time."""
         names = [job.name for job in snapshot.running]
         return Decision(
             limits=dict.fromkeys(names, Limits()),

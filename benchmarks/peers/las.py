@@ -31,17 +31,6 @@ class LasParameters:
     interval_s: float = 5.0
     """Seconds between decisions: a small part of what the first queue takes."""
 
-    def __post_init__(self) -> None:
-        if not 0 < self.first_core_s < math.inf:
-            raise ValueError(f"first_core_s is {self.first_core_s}, must be above 0 and finite")
-        for name in ("growth", "precedence"):
-            if not 1 < getattr(self, name) < math.inf:
-                raise ValueError(f"{name} is {getattr(self, name)}, must be above 1 and finite")
-        if not 2 <= self.queues <= 8:
-            raise ValueError(f"queues is {self.queues}, must be from 2 to 8")
-        if not 0 < self.interval_s < math.inf:
-            raise ValueError(f"interval_s is {self.interval_s}, must be above 0 and finite")
-
 
 class LasPolicy:
     """Trainings sink through queues as they compute; a higher queue has all it can use first.
@@ -61,7 +50,6 @@ class LasPolicy:
         self.parameters = parameters
 
     def decide(self, snapshot: Snapshot, memory: PolicyMemory | None) -> Decision:
-        """Each job's queue, and the weights that come with it."""
         rule = self.parameters
         queues = {
             job.name: self.queue(job.attained_core_s)

@@ -62,7 +62,6 @@ class OraclePolicy:
         self._works = known_works(parameters.works)
 
     def decide(self, snapshot: Snapshot, memory: PolicyMemory | None) -> Decision:
-        """All in their order, one far behind the other."""
         left_core_s = {job.name: self._left_core_s(job) for job in snapshot.running}
         order = sorted(snapshot.running, key=lambda job: (left_core_s[job.name], job.name))
         return Decision(

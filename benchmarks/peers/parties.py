@@ -34,19 +34,6 @@ class PartiesParameters:
     interval_s: float = 1.0
     """Seconds between decisions, as everybody's in these comparisons; its own are half that."""
 
-    def __post_init__(self) -> None:
-        if not 0 <= self.violated_slack < self.spare_slack < 1:
-            raise ValueError(
-                f"violated_slack is {self.violated_slack}, must be below spare_slack, which is "
-                f"{self.spare_slack}, and both from 0 to 1"
-            )
-        for name in ("unit_ratio", "floor_ratio"):
-            if not 0 < getattr(self, name) <= 1:
-                raise ValueError(f"{name} is {getattr(self, name)}, must be above 0 and at most 1")
-        for name in ("wait_s", "interval_s"):
-            if not 0 < getattr(self, name) < math.inf:
-                raise ValueError(f"{name} is {getattr(self, name)}, must be above 0 and finite")
-
 
 @dataclass(frozen=True, slots=True)
 class PartiesMemory:
@@ -80,7 +67,6 @@ class PartiesPolicy:
         self.parameters = parameters
 
     def decide(self, snapshot: Snapshot, memory: PolicyMemory | None) -> Decision:
-        """One adjustment, or none."""
         rule, capacity = self.parameters, snapshot.node.capacity_cores
         jobs = snapshot.running
         shares = fair_shares(jobs, capacity)

@@ -28,14 +28,6 @@ class ProportionalParameters:
     interval_s: float = 1.0
     """Seconds between decisions, as everybody's in these comparisons."""
 
-    def __post_init__(self) -> None:
-        if not 0 < self.exponent <= 1:
-            raise ValueError(f"exponent is {self.exponent}, must be above 0 and at most 1")
-        if not 0 < self.floor_ratio <= 1:
-            raise ValueError(f"floor_ratio is {self.floor_ratio}, must be above 0 and at most 1")
-        if not 0 < self.interval_s < math.inf:
-            raise ValueError(f"interval_s is {self.interval_s}, must be above 0 and finite")
-
 
 @dataclass(frozen=True, slots=True)
 class ProportionalMemory:
@@ -60,7 +52,6 @@ class ProportionalPolicy:
         self.parameters = parameters
 
     def decide(self, snapshot: Snapshot, memory: PolicyMemory | None) -> Decision:
-        """One step for everybody, and the projection."""
         rule, capacity = self.parameters, snapshot.node.capacity_cores
         jobs = snapshot.running
         shares = fair_shares(jobs, capacity)

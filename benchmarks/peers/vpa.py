@@ -33,13 +33,6 @@ class VpaParameters:
     interval_s: float = 1.0
     """Seconds between decisions, as everybody's in these comparisons; its own are a minute."""
 
-    def __post_init__(self) -> None:
-        if not 0 < self.percentile <= 1:
-            raise ValueError(f"percentile is {self.percentile}, must be above 0 and at most 1")
-        for name in ("margin", "half_life_s", "interval_s"):
-            if not 0 < getattr(self, name) < math.inf:
-                raise ValueError(f"{name} is {getattr(self, name)}, must be above 0 and finite")
-
 
 @dataclass(frozen=True, slots=True)
 class VpaMemory:
@@ -67,7 +60,6 @@ class VpaPolicy:
         self.parameters = parameters
 
     def decide(self, snapshot: Snapshot, memory: PolicyMemory | None) -> Decision:
-        """One sample a job, and what it comes to."""
         rule = self.parameters
         known = memory if isinstance(memory, VpaMemory) else VpaMemory((), snapshot.now_s)
         fades = 0.5 ** ((snapshot.now_s - known.decided_at_s) / rule.half_life_s)
@@ -106,7 +98,6 @@ class VpaPolicy:
 
 
 def bucket_of(cores: float) -> int:
-    """The bucket of a use of so many cores."""
     if cores <= _FIRST_CORES:
         return 0
     return math.ceil(math.log(cores / _FIRST_CORES) / math.log(_GROWTH) - 1e-9)

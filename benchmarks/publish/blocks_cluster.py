@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from benchmarks.publish.results import markdown
+from benchmarks.publish.results import grouped, markdown
 from benchmarks.simulated.cluster import ENDS, LATER, PLACEBO, PLAIN, STAYS
 from dlsched.simulation.cluster.clairvoyant import CLAIRVOYANT
 from dlsched.simulation.cluster.scoring import Contender
@@ -31,14 +31,11 @@ SHOWN = {
 
 def by_world(rows: Sequence[Row]) -> dict[str, dict[str, list[Row]]]:
     """The rows of each seed, by world and contender."""
-    found: dict[str, dict[str, list[Row]]] = {}
-    for row in rows:
-        found.setdefault(row["scenario"], {}).setdefault(row["contender"], []).append(row)
-    return found
+    worlds = grouped(rows, lambda row: row["scenario"]).items()
+    return {name: grouped(mine, lambda row: row["contender"]) for name, mine in worlds}
 
 
 def mean(rows: Sequence[Row], part: str) -> float:
-    """Over the seeds."""
     return statistics.fmean(row[part] for row in rows)
 
 
@@ -54,7 +51,6 @@ def worlds(saved: Mapping[str, Any]) -> str:
 
 
 def hosts(saved: Mapping[str, Any]) -> str:
-    """The runs on real hosts."""
     parts = []
     for contender, rows in by_world(saved["rows"])[saved["rows"][0]["scenario"]].items():
         pauses_s = [row["median_pause_s"] for row in rows if row["median_pause_s"] is not None]

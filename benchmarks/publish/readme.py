@@ -5,12 +5,12 @@ python -m benchmarks run readme               rewrites the parts between the mar
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from benchmarks.options import options
 from benchmarks.places import ROOT
 from benchmarks.publish import hardware, results
 
@@ -30,7 +30,7 @@ def measured() -> str:
 
 
 def _services() -> Iterator[dict[str, str]]:
-    saved = _saved("adaptive-real")["rows"]
+    saved = results.must_load("adaptive-real")["rows"]
     for demand in sorted({row["demand"] for row in saved}):
         found = {
             policy: [row for row in saved if (row["demand"], row["policy"]) == (demand, name)]
@@ -48,7 +48,7 @@ def _services() -> Iterator[dict[str, str]]:
 
 
 def _traffic() -> dict[str, str]:
-    found = _by_policy(_saved("demo-traffic")["rows"])
+    found = _by_policy(results.must_load("demo-traffic")["rows"])
     spent = {policy: rows[0]["trainings_core_s"] for policy, rows in found.items()}
     names = [row["service"] for row in found[PLAIN]]
     return {
@@ -59,7 +59,7 @@ def _traffic() -> dict[str, str]:
 
 
 def _trainings() -> dict[str, str]:
-    saved = _saved("adaptive-schedules")["rows"]
+    saved = results.must_load("adaptive-schedules")["rows"]
     counts = sorted({row["n"] for row in saved})
     found = _by_policy(saved)
 
@@ -80,7 +80,7 @@ def _trainings() -> dict[str, str]:
 
 
 def _own_cost() -> str:
-    loop = {row["kind"]: row for row in _loop_rows()}
+    loop = {row["kind"]: row for row in results.must_load("loop")["rows"]}
     idle, reporting = loop["idle"], loop["reporting"]
     return (
         f"The daemon uses "
@@ -88,10 +88,6 @@ def _own_cost() -> str:
         f"and {100 * reporting['core_ratio']:.1f} % with {reporting['containers']} that report "
         "every second."
     )
-
-
-def _loop_rows() -> list[dict[str, Any]]:
-    return [row for row in _saved("loop")["rows"] if "core_ratio" in row]
 
 
 def _columns(told: Any, found: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, str]:
@@ -112,13 +108,6 @@ def _mean(rows: Sequence[Mapping[str, Any]], n: int, metric: str) -> float:
     )
 
 
-def _saved(name: str) -> dict[str, Any]:
-    saved = results.load(name)
-    if saved is None:
-        raise ValueError(f"benchmarks/results/{name}.json is missing: make bench writes it")
-    return saved
-
-
 def filled(text: str) -> str:
     """README's text with its parts written again. Raises ValueError for a missing marker."""
     text = _between(text, BEGIN, END, measured())
@@ -134,8 +123,7 @@ def _between(text: str, begin: str, end: str, part: str) -> str:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Rewrite README's parts; returns the exit code."""
-    argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0]).parse_args(arguments)
+    options(__doc__, arguments)
     try:
         README.write_text(filled(README.read_text()))
     except ValueError as error:

@@ -6,24 +6,31 @@ import json
 import os
 import platform
 import subprocess
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import psutil
-from rich.console import Console
 
 from benchmarks.places import RESULTS, ROOT
 from dlsched import __version__
 
+Row = TypeVar("Row")
+Key = TypeVar("Key", bound=Hashable)
+
 FOLDER = RESULTS
+CLUSTER_PICTURE = FOLDER / "cluster-simulated.png"
 
 
 def host_facts(engine_version: str) -> dict[str, object]:
     """What a reader must know of the host to read the numbers."""
+    command = ["git", "rev-parse", "--short", "HEAD"]
+    commit = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT).stdout
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     return {
-        "cpu": _cpu_name(),
+        "cpu": [*models, platform.machine()][0],
         "cores": len(os.sched_getaffinity(0)),
         "memory_gib": round(psutil.virtual_memory().total / 2**30, 1),
         "kernel": platform.release(),
@@ -31,9 +38,17 @@ def host_facts(engine_version: str) -> dict[str, object]:
         "engine": engine_version,
         "python": platform.python_version(),
         "dlsched": __version__,
-        "commit": _commit(),
+        "commit": commit.strip() or "unknown",
         "date": datetime.now(UTC).date().isoformat(),
     }
+
+
+def engine_facts() -> dict[str, object]:
+    """The host's facts, with the version of the engine that answers."""
+    from tools.session import session
+
+    with session() as one:
+        return host_facts(str(one.engine.version()["Version"]))
 
 
 def save(
@@ -51,6 +66,24 @@ def save(
     lines = ",\n".join(f"  {json.dumps(dict(row))}" for row in rows)  # a line each: there are many
     path.write_text(f'{head},\n "rows": [\n{lines}\n ]\n}}\n')
     return path
+
+
+def grouped(rows: Iterable[Row], key: Callable[[Row], Key]) -> dict[Key, list[Row]]:
+    """The rows by that key, in their order."""
+    found: dict[Key, list[Row]] = {}
+    for row in rows:
+        found.setdefault(key(row), []).append(row)
+    return found
+
+
+def must_load(name: str) -> dict[str, Any]:
+    """A result file's content. Raises ValueError where it was never written."""
+    saved = load(name)
+    if saved is None:
+        raise ValueError(
+            f"benchmarks/results/{name}.json is missing: make bench or make torture writes it"
+        )
+    return saved
 
 
 def load(name: str) -> dict[str, Any] | None:
@@ -77,11 +110,14 @@ def verdict(reached: bool) -> str:
     return "reached" if reached else "not reached"
 
 
-def show(console: Console, shown: Mapping[str, Sequence[Mapping[str, object]]]) -> None:
-    """Print tables, by title."""
+def show(
+    shown: Mapping[str, Sequence[Mapping[str, object]]], headlines: Iterable[str] = ()
+) -> None:
+    """Print tables, by title, and what is said of them."""
     for title, table in shown.items():
-        console.print(f"\n{title}\n", markup=False, soft_wrap=True)
-        console.print(markdown(table), markup=False, soft_wrap=True)
+        print(f"\n{title}\n\n{markdown(table)}")
+    for line in headlines:
+        print(f"\n{line}")
 
 
 def known(row: Mapping[str, object]) -> dict[str, object]:
@@ -103,21 +139,3 @@ def _cell(value: object) -> str:
     if value is None:
         return "never"
     return f"{value:.3g}" if isinstance(value, float) else str(value)
-
-
-def _cpu_name() -> str:
-    for line in Path("/proc/cpuinfo").read_text().splitlines():
-        if line.startswith("model name"):
-            return line.partition(":")[2].strip()
-    return platform.machine()
-
-
-def _commit() -> str:
-    done = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=ROOT,
-    )
-    return done.stdout.strip() or "unknown"

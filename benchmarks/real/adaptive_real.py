@@ -1,7 +1,6 @@
 """`adaptive` on real services beside plain Docker, both kinds of DQoES and proportional control.
 
-    python -m benchmarks run adaptive-real                    all seeds, demands, policies: 25 min
-    python -m benchmarks run adaptive-real --seeds 2 --demands 1.4 --policies 'adaptive?mode=slo'
+    python -m benchmarks run adaptive-real                    all of it: 25 min
     python -m benchmarks run adaptive-real --judge-only       run nothing, judge what is kept
 
 The demo set at 0.7 of capacity, where all fit, and at 1.4, where a clairvoyant chooses. Every run
@@ -11,16 +10,9 @@ whatever is kept is judged. Writes `benchmarks/results/adaptive-real.json`.
 
 from __future__ import annotations
 
-import argparse
 import json
-import shutil
-import signal
-import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
-
-from rich.console import Console
 
 from benchmarks.judge.adaptive_real import (
     JUDGED_FROM_S,
@@ -33,13 +25,20 @@ from benchmarks.judge.adaptive_real import (
 )
 from benchmarks.judge.services import arrived
 from benchmarks.judge.trainings import foreign_cores, updates
+from benchmarks.options import options, told_if_it_fails
 from benchmarks.places import KEPT
 from benchmarks.publish import results
-from benchmarks.real.comparison import Plan, begin, run_policy, targets_at
-from benchmarks.real.demo import Screen
-from benchmarks.real.demo_set import FLOOR_CORES, DemoJob, spec_text
-from benchmarks.real.kept_services import KeptServices
-from benchmarks.real.kept_services import load_all as load_services
+from benchmarks.real.comparison import (
+    FLOOR_CORES,
+    DemoJob,
+    Plan,
+    Watcher,
+    begin,
+    run_policy,
+    spec_text,
+    targets_at,
+)
+from benchmarks.real.kept import KeptServices, load_services
 from dlsched.simulation.scoring import PLAIN
 from tools.session import Session, session
 
@@ -85,60 +84,44 @@ def timing(policy: str) -> Timing:
     return Timing(40.0, 20.0)
 
 
-Chosen = Mapping[float, Sequence[str]]
-"""Policies by demand."""
-
-
-def planned_s(seeds: Sequence[int], chosen: Chosen) -> float:
+def planned_s(seeds: int, chosen: Mapping[float, Sequence[str]]) -> float:
     """How long it takes if no window has to grow."""
     each_s = START_S
     for demand, policies in chosen.items():
         each_s += CALIBRATE_S * (2 if demand > FILL_RATIO else 1)
-        for policy in policies:
-            one = timing(policy)
-            each_s += one.settle_s + one.judge_s + CHANGE_S
-    return each_s * len(seeds)
-
-
-def with_plain(policies: Sequence[str]) -> tuple[str, ...]:
-    """Plain Docker first, since everything is held against it."""
-    return tuple(dict.fromkeys((PLAIN, *policies)))
+        each_s += sum(timing(one).settle_s + timing(one).judge_s + CHANGE_S for one in policies)
+    return each_s * seeds
 
 
 # ---------------------------------------------------------------------- running
 
 
-def run_seed(console: Console, seed: int, chosen: Chosen, host: Mapping[str, object]) -> None:
+def run_seed(seed: int, host: Mapping[str, object]) -> None:
     """One set on fresh containers: its targets at each demand, then each policy."""
-    with session() as one, Screen(console) as screen:
-        plan = Plan(seed=seed)
-        jobs, capacity = begin(one, plan, screen)
-        for demand, policies in chosen.items():
+    watcher = Watcher()
+    with session() as one:
+        jobs, capacity = begin(one, Plan(seed=seed), watcher)
+        for demand, policies in POLICIES.items():
             shares = {job.name: demand * capacity * job.part for job in jobs}
             asked = Asked(capacity, shares, FLOOR_CORES)
-            targets = _targets(one, screen, jobs, asked)
+            targets = _targets(one, watcher, jobs, asked)
             for policy in policies:
-                screen.stage(f"seed {seed}, {demand} of {capacity:.2f} cores, policy {policy}")
-                took = timing(policy)
+                watcher.stage(f"seed {seed}, {demand} of {capacity:.2f} cores, policy {policy}")
                 plan = Plan(
                     seed=seed,
                     demand_ratio=demand,
-                    settle_s=took.settle_s,
-                    judge_s=took.judge_s,
+                    settle_s=timing(policy).settle_s,
+                    judge_s=timing(policy).judge_s,
                     keep_in=FOLDER / f"{demand:g}",
                 )
-                run = run_policy(one, plan, screen, policy, targets)
-                _keep(run.kept, asked, host)
-                came = judged(run.kept, demand, asked)
-                console.print(f"   {_glance(came)}", highlight=False, soft_wrap=True)
-                for alarm in came.alarms:
-                    console.print(
-                        f"   alarm: {alarm}", markup=False, highlight=False, soft_wrap=True
-                    )
+                kept = run_policy(one, plan, watcher, policy, targets).kept
+                told = json.dumps({**asdict(asked), "host": dict(host)}, indent=1)
+                (kept.folder / SET_FILE).write_text(f"{told}\n")
+                print(f"   {judged(kept, demand, asked).row(())}", flush=True)
 
 
 def _targets(
-    one: Session, screen: Screen, jobs: Sequence[DemoJob], asked: Asked
+    one: Session, watcher: Watcher, jobs: Sequence[DemoJob], asked: Asked
 ) -> dict[str, float]:
     """Each model's latency at its share, in groups whose shares fit; then all files say them."""
     for job in jobs:
@@ -147,35 +130,21 @@ def _targets(
     room = FILL_RATIO * asked.capacity_cores
     parts = groups(asked.shares, room, asked.floor_cores)
     for number, names in enumerate(parts, start=1):
-        screen.stage(f"targets, {number} of {len(parts)}: latency at the drawn shares")
+        watcher.stage(f"targets, {number} of {len(parts)}: latency at the drawn shares")
         held = {
             job: cores if job in names else asked.floor_cores for job, cores in asked.shares.items()
         }
-        measured = targets_at(one, screen, held, CALIBRATE_S)
+        measured = targets_at(one, watcher, held, CALIBRATE_S)
         found |= {job: measured[job] for job in names}
     for job in jobs:
         one.drop(job.name, spec_text(job, found[job.name]))
     return {job.name: found[job.name] for job in jobs}
 
 
-def _keep(kept: KeptServices, asked: Asked, host: Mapping[str, object]) -> None:
-    text = json.dumps({**asdict(asked), "host": dict(host)}, indent=1)
-    (kept.folder / SET_FILE).write_text(f"{text}\n")
-
-
-def _glance(one: Outcome) -> str:
-    row = one.row(())
-    return (
-        f"of {row['best']} that can be, within 10 %: {row['satisfied_band']}, not slower: "
-        f"{row['satisfied_slo']}; {row['ratios']}"
-    )
-
-
 # ---------------------------------------------------------------------- judging
 
 
 def judged(kept: KeptServices, demand: float, asked: Asked) -> Outcome:
-    """The run, from its journal."""
     reports = kept.reports()
     return outcome(
         kept.seed,
@@ -197,84 +166,38 @@ def kept_rows() -> tuple[list[dict[str, object]], Mapping[str, object]]:
     host: Mapping[str, object] = {}
     places = {policy: place for place, policy in enumerate(POLICIES[0.7])}
     for demand in sorted(float(folder.name) for folder in FOLDER.glob("*")):
-        found = [_loaded(one, demand) for one in load_services(FOLDER / f"{demand:g}")]
-        plain = {one.seed: one.judged for one, _ in found if one.policy == PLAIN}
-        for one, told in sorted(
-            found, key=lambda pair: (pair[0].seed, places.get(pair[0].policy, len(places)))
-        ):
-            rows.append(one.row(plain.get(one.seed, ())))
-            host = told
+        found = []
+        for kept in load_services(FOLDER / f"{demand:g}"):
+            told = json.loads((kept.folder / SET_FILE).read_text())
+            host = told.pop("host")
+            found.append(judged(kept, demand, Asked(**told)))
+        plain = {one.seed: one.judged for one in found if one.policy == PLAIN}
+        found.sort(key=lambda one: (one.seed, places.get(one.policy, len(places))))
+        rows += [one.row(plain.get(one.seed, ())) for one in found]
     return rows, host
 
 
-def _loaded(kept: KeptServices, demand: float) -> tuple[Outcome, Mapping[str, object]]:
-    told: dict[str, Any] = json.loads((kept.folder / SET_FILE).read_text())
-    host = told.pop("host")
-    return judged(kept, demand, Asked(**told)), host
-
-
-def judge_kept(console: Console) -> None:
+def judge_kept() -> None:
     """Judge what is kept; writes the result file."""
     rows, host = kept_rows()
     if not rows:
-        console.print("nothing is kept: nothing to judge")
-        return
-    lines = verdicts(rows)
+        raise RuntimeError("nothing is kept: nothing to judge")
+    lines, told = verdicts(rows), table(rows)
     seeds = sorted({int(str(row["seed"])) for row in rows})
-    results.save(
-        NAME,
-        host,
-        seeds,
-        rows,
-        title=f"Real services, {len(seeds)} sets of 8: within 10 % of the target / not slower",
-        table=table(rows),
-        headlines=lines,
-    )
-    console.print(results.markdown(table(rows)), markup=False, highlight=False, soft_wrap=True)
-    for line in lines:
-        console.print(line, markup=False, highlight=False, soft_wrap=True)
+    title = f"Real services, {len(seeds)} sets of 8: within 10 % of the target / not slower"
+    results.save(NAME, host, seeds, rows, title=title, table=told, headlines=lines)
+    results.show({title: told}, lines)
 
 
-def run(console: Console, seeds: Sequence[int], chosen: Chosen) -> None:
+def run() -> None:
     """Run all of it, say beforehand how long it takes, judge what is then kept."""
-    left_s = planned_s(seeds, chosen)
-    console.print(f"{NAME}: about {left_s / 60:.0f} minutes", highlight=False)
-    with session() as one:
-        host = results.host_facts(one.engine.version()["Version"])
-    for seed in seeds:
-        run_seed(console, seed, chosen, host)
-    judge_kept(console)
-
-
-def _chosen(demands: str, policies: str | None) -> Iterator[tuple[float, tuple[str, ...]]]:
-    for demand in map(float, demands.split(",")):
-        wanted = POLICIES.get(demand, POLICIES[1.4]) if policies is None else policies.split(",")
-        yield demand, with_plain(wanted)
+    print(f"{NAME}: about {planned_s(len(SEEDS), POLICIES) / 60:.0f} minutes", flush=True)
+    host = results.engine_facts()
+    for seed in SEEDS:
+        run_seed(seed, host)
+    judge_kept()
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run and judge; returns the exit code."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--seeds", default="1,2,3", help="such as 1,3 (default 1,2,3)")
-    parser.add_argument("--demands", default="0.7,1.4", help="of capacity (default 0.7,1.4)")
-    parser.add_argument("--policies", help="as settings spell them (default: by demand)")
-    parser.add_argument("--judge-only", action="store_true", help="run nothing, judge what is kept")
-    parser.add_argument("--fresh", action="store_true", help="forget all that is kept, first")
-    told = parser.parse_args(arguments)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    console = Console(stderr=False)
-    if told.fresh:
-        shutil.rmtree(FOLDER, ignore_errors=True)
-    try:
-        if told.judge_only:
-            judge_kept(console)
-        else:
-            seeds = [int(seed) for seed in told.seeds.split(",")]
-            run(console, seeds, dict(_chosen(told.demands, told.policies)))
-    except KeyboardInterrupt:
-        console.print("interrupted; this run's containers are removed, whole runs are kept")
-        return 130
-    except RuntimeError as error:
-        console.print(f"{NAME}: {error}", markup=False)
-        return 1
-    return 0
+    chosen = options(__doc__, arguments, judge_only=(False, "run nothing, judge what is kept"))
+    return told_if_it_fails(NAME, judge_kept if chosen.judge_only else run)

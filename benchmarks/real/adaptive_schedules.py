@@ -1,7 +1,6 @@
 """`adaptive` on the real training schedules, beside plain Docker, a clairvoyant and an oracle.
 
-    python -m benchmarks run adaptive-schedules               what is not kept yet is run, judged
-    python -m benchmarks run adaptive-schedules --judge-only  run nothing, judge what is kept
+    python -m benchmarks run adaptive-schedules     what is not kept yet is run, then all is judged
 
 What a clairvoyant gains is reckoned from a trace a schedule in `benchmarks/traces`, recorded from
 plain Docker and committed before `adaptive` first ran on it: the mean time to tier 1 that the
@@ -19,17 +18,13 @@ Writes `benchmarks/results/adaptive-schedules.json`.
 
 from __future__ import annotations
 
-import argparse
-import signal
 import statistics
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from rich.console import Console
-
 from benchmarks.judge.trainings import Measured, judged, rows, works
+from benchmarks.options import options, told_if_it_fails
 from benchmarks.peers import oracle
 from benchmarks.places import TRACES
 from benchmarks.publish import results
@@ -137,40 +132,41 @@ class Verdict:
         return tuple(job for job, r in self.of_plain.items() if r > self.best.allowed(job))
 
     def lines(self) -> list[str]:
-        """In words: the gain, and the job that fared worst."""
+        """In words: the gain, the job that fared worst, and what others gain."""
         job, ratio = max(self.of_plain.items(), key=lambda pair: pair[1])
         reached = results.verdict(self.part >= GAIN_RATIO)
-        kept = "none" if not self.worse else ", ".join(self.worse)
-        gained = (
-            f"{self.schedule}: mean time to tier 1 {statistics.median(self.gains):.1%} less than "
-            f"under plain Docker (by seed: {', '.join(f'{one:.1%}' for one in self.gains)}), "
-            f"the clairvoyant's {self.best.gain:.1%} on the trace: {self.part:.2f} of it, asked "
-            f"for {GAIN_RATIO:g}: {reached}"
-        )
-        worst = (
-            f"{self.schedule}: worst job {job} at {ratio:.2f} of plain Docker's time, the "
-            f"clairvoyant leaves it {self.best.best_s[job] / self.best.plain_s[job]:.2f}; jobs "
-            f"worse by more than {WORSE_RATIO - 1:.0%} than that or plain Docker: {kept}"
-        )
-        ideal = gain(self.best.adaptive_s, self.best.plain_s)
-        trace = (
-            f"{self.schedule}: on the trace, in the simulator, where two threads are twice as fast "
-            f"as one, {ideal:.1%}: {ideal / self.best.gain:.2f} of the clairvoyant's gain"
-        )
-        if not self.oracle_gains:
-            return [gained, worst, trace]
-        most = statistics.median(self.oracle_gains)
-        part = f"{statistics.median(self.gains) / most:.2f} of it" if most > 0 else "none to share"
-        beside = (
-            f"{self.schedule}: an oracle that knows all work gains {most:.1%} on the same "
-            f"containers (by seed: {', '.join(f'{one:.1%}' for one in self.oracle_gains)}), "
-            f"{most / self.best.gain:.2f} of the clairvoyant's gain; adaptive {part}"
-        )
-        return [gained, worst, trace, beside]
+        gained, ideal = statistics.median(self.gains), gain(self.best.adaptive_s, self.best.plain_s)
+        lines = [
+            (
+                f"mean time to tier 1 {gained:.1%} less than under plain Docker (by seed: "
+                f"{', '.join(f'{one:.1%}' for one in self.gains)}), the clairvoyant's "
+                f"{self.best.gain:.1%} on the trace: {self.part:.2f} of it, asked "
+                f"for {GAIN_RATIO:g}: {reached}"
+            ),
+            (
+                f"worst job {job} at {ratio:.2f} of plain Docker's time, the clairvoyant leaves it "
+                f"{self.best.best_s[job] / self.best.plain_s[job]:.2f}; jobs worse by more than "
+                f"{WORSE_RATIO - 1:.0%} than that or plain Docker: "
+                f"{', '.join(self.worse) or 'none'}"
+            ),
+            (
+                "on the trace, in the simulator, where two threads are twice as fast as one, "
+                f"{ideal:.1%}: {ideal / self.best.gain:.2f} of the clairvoyant's gain"
+            ),
+        ]
+        if self.oracle_gains:
+            most = statistics.median(self.oracle_gains)
+            lines.append(
+                f"an oracle that knows all work gains {most:.1%} on the same containers (by seed: "
+                f"{', '.join(f'{one:.1%}' for one in self.oracle_gains)}), "
+                f"{most / self.best.gain:.2f} of the clairvoyant's gain; adaptive "
+                + (f"{gained / most:.2f} of it" if most > 0 else "none to share")
+            )
+        return [f"{self.schedule}: {line}" for line in lines]
 
 
-def verdict(schedule: str, best: Clairvoyant, runs: Sequence[Measured]) -> Verdict | None:
-    """Each run of `adaptive` beside plain Docker under its seed; None without one."""
+def verdict(schedule: str, best: Clairvoyant, runs: Sequence[Measured]) -> Verdict:
+    """Each run of `adaptive` beside plain Docker under its seed."""
     by_seed: dict[int, dict[str, Mapping[str, float]]] = {}
     for one in runs:
         by_seed.setdefault(one.run.seed, {})[one.run.policy] = one.run.times("tier1")
@@ -179,8 +175,6 @@ def verdict(schedule: str, best: Clairvoyant, runs: Sequence[Measured]) -> Verdi
         for _, both in sorted(by_seed.items())
         if ADAPTIVE in both and PLAIN in both
     ]
-    if not pairs:
-        return None
     known = [(both[ORACLE], both[PLAIN]) for _, both in sorted(by_seed.items()) if ORACLE in both]
     return Verdict(
         schedule,
@@ -201,15 +195,15 @@ def _oracle(plain: Kept) -> str:
     return oracle.spelled({name: core_s for name, core_s in to_tier_1.items() if core_s})
 
 
-def _kept(schedule: Schedule, seeds: Sequence[int]) -> list[Kept]:
+def _kept(schedule: Schedule) -> list[Kept]:
     """All runs that are kept, of the oracle those that know the runs kept beside them."""
-    kept = training.kept_runs(schedule, POLICIES, seeds)
-    plain = [one for one in kept if one.policy == PLAIN]
-    return kept + [
-        one
-        for base in plain
-        for one in training.kept_runs(schedule, {ORACLE: _oracle(base)}, [base.seed])
+    kept = training.kept_runs(schedule, POLICIES, SEEDS)
+    oracles = [
+        training.kept_runs(schedule, {ORACLE: _oracle(base)}, [base.seed])
+        for base in kept
+        if base.policy == PLAIN
     ]
+    return kept + [one for many in oracles for one in many]
 
 
 def _told(schedule: str, row: Mapping[str, Any]) -> dict[str, object]:
@@ -225,77 +219,41 @@ def _told(schedule: str, row: Mapping[str, Any]) -> dict[str, object]:
             told += f", {of_plain:.2f} ({best:.2f}, {worst:.2f}; {worse:.2g})"
         cells[f"{words}: mean s, of plain (best, worst job; jobs worse)"] = told
     cells["makespan s, of plain"] = f"{row['makespan s']:.1f}, {row['makespan of plain']:.2f}"
-    cells["CPU of plain"] = row["CPU of plain"]
-    cells["updates"] = row["updates"]
-    cells["others on the host, cores"] = row["others on the host, cores"]
-    cells["runs"] = row["runs"]
-    return cells
+    rest = ("CPU of plain", "updates", "others on the host, cores", "runs")
+    return cells | {name: row[name] for name in rest}
 
 
-def judge_kept(console: Console, seeds: Sequence[int]) -> None:
+def judge_kept() -> None:
     """Judge what is kept; writes the result file."""
     found: list[Row] = []
     table: list[dict[str, object]] = []
     lines: list[str] = []
     host: Mapping[str, object] = {}
     for schedule in training_set.SCHEDULES:
-        kept = _kept(schedule, seeds)
+        kept = _kept(schedule)
         runs = [training.measured(one) for one in kept]
         told = verdict(schedule.name, foreseen(load_trace(schedule.name)), runs)
-        if told is None:
-            console.print(f"{schedule.name}: no run of {ADAPTIVE} with plain Docker beside it")
-            continue
         host = kept[-1].host
         own = rows(schedule.name, kept[0].capacity_cores, runs)
         found += own
         table += [_told(schedule.name, row) for row in training.table_rows(own, runs)]
         lines += told.lines()
-    if not found:
-        return
-    results.save(
-        NAME,
-        host,
-        sorted({row.seed for row in found}),
-        [asdict(row) for row in found],
-        title="`adaptive` on real trainings: times from arrival",
-        table=table,
-        headlines=lines,
-    )
-    console.print(results.markdown(table), markup=False, highlight=False, soft_wrap=True)
-    for line in lines:
-        console.print(line, markup=False, highlight=False, soft_wrap=True)
+    title = "`adaptive` on real trainings: times from arrival"
+    seeds, saved = sorted({row.seed for row in found}), [asdict(row) for row in found]
+    results.save(NAME, host, seeds, saved, title=title, table=table, headlines=lines)
+    results.show({title: table}, lines)
 
 
-def run(console: Console, seeds: Sequence[int], *, fresh: bool) -> None:
+def run() -> None:
     """Run what is not kept yet, then judge."""
-    for seed in seeds:
-        training.run_missing(console, POLICIES, [seed], fresh=fresh)
+    for seed in SEEDS:
+        training.run_missing(POLICIES, [seed])
         for schedule in training_set.SCHEDULES:
             (plain,) = training.kept_runs(schedule, {PLAIN: PLAIN}, [seed])
-            known = {ORACLE: _oracle(plain)}
-            training.run_missing(console, known, [seed], fresh=fresh, schedules=[schedule])
-    judge_kept(console, seeds)
+            training.run_missing({ORACLE: _oracle(plain)}, [seed], [schedule])
+    judge_kept()
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run what is missing and judge; returns the exit code."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--seeds", default="1,2,3", help="such as 1,3 (default 1,2,3)")
-    parser.add_argument("--fresh", action="store_true", help="also run what is kept already")
-    parser.add_argument("--judge-only", action="store_true", help="run nothing, judge what is kept")
-    chosen = parser.parse_args(arguments)
-    seeds = [int(seed) for seed in chosen.seeds.split(",")]
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    console = Console(stderr=False)
-    try:
-        if chosen.judge_only:
-            judge_kept(console, seeds)
-        else:
-            run(console, seeds, fresh=chosen.fresh)
-    except KeyboardInterrupt:
-        console.print("interrupted; this run's containers are removed, whole runs are kept")
-        return 130
-    except RuntimeError as error:
-        console.print(f"{NAME}: {error}", markup=False)
-        return 1
-    return 0
+    options(__doc__, arguments)
+    return told_if_it_fails(NAME, run)

@@ -10,7 +10,6 @@ controller logs them. What ran where is read from the engines. At the end nothin
 
 from __future__ import annotations
 
-import argparse
 import os
 import signal
 import statistics
@@ -23,13 +22,20 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.options import options
 from benchmarks.places import ROOT
-from benchmarks.publish.cluster_plot import PICTURE
-from benchmarks.real.cluster_set import SIZES_CORES, ClusterTraining, arrive, training
+from benchmarks.publish.results import CLUSTER_PICTURE
+from benchmarks.real.cluster_trainings import (
+    SIZES_CORES,
+    ClusterTraining,
+    Seen,
+    arrive,
+    seeing,
+    training,
+)
 from benchmarks.real.demo import Screen
-from benchmarks.real.host_runs import Seen, seeing
 from tools.engine import end_with_signal
-from tools.engines import EngineNodes, swarm
+from tools.engines import swarm
 from tools.hosts import Host, cluster, until
 from tools.steps import SetupError
 
@@ -64,7 +70,6 @@ class Course:
             self.print(f"   {line.rstrip().split(maxsplit=2)[-1]}")
 
     def wait(self, seconds: float) -> None:
-        """Let seconds pass."""
         until_s = time.monotonic() + seconds
         while (left_s := until_s - time.monotonic()) > 0:
             time.sleep(min(left_s, POLL_S))
@@ -121,7 +126,7 @@ def _killed(course: Course, seen: Seen) -> list[str]:
     jobs = host.running()
     course.stage(f"{_name(host)} loses its power: daemon, engine and {len(jobs)} trainings die")
     died = host.power_off()
-    course.until(lambda: _state(course, host) == "down", DOWN_WITHIN_S, "the host is missed")
+    course.until(lambda: _is("down", host, course.hosts), DOWN_WITHIN_S, "the host is missed")
     course.command("cluster", "status")
     course.stage("its trainings wait for it, until a person says that it does not come back")
     course.command("cluster", "forget", _name(host), "--i-know-it-is-off")
@@ -134,15 +139,15 @@ def _killed(course: Course, seen: Seen) -> list[str]:
     course.until(run_elsewhere, EMPTY_WITHIN_S, f"the trainings of {_name(host)} run elsewhere")
     course.stage(f"{_name(host)} has power again")
     host.power_on()
-    course.until(lambda: _state(course, host) == "ready", BACK_WITHIN_S, f"{_name(host)} is ready")
+    course.until(lambda: _is("ready", host, course.hosts), BACK_WITHIN_S, f"{_name(host)} is ready")
     return died
 
 
-def _state(course: Course, host: Host) -> str:
-    """A host's state, by the controller."""
-    status = course.hosts[0].status()
+def _is(state: str, host: Host, hosts: Sequence[Host]) -> bool:
+    """Whether a host is in that state, by the controller."""
+    status = hosts[0].status()
     rows = status.nodes if status else ()
-    return next((one.state for one in rows if one.name == host.node.node_id), "")
+    return any(one.name == host.node.node_id and one.state == state for one in rows)
 
 
 def _name(host: Host) -> str:
@@ -169,7 +174,6 @@ def _movable(hosts: Sequence[Host]) -> Host | None:
 
 
 def table(trainings: Sequence[ClusterTraining], seen: Seen) -> Table:
-    """What ran where."""
     found = Table(title="what ran where, by the engines", title_justify="left")
     for column in ("training", "steps", "ran on", "in all"):
         found.add_column(column, justify="right" if column in ("steps", "in all") else "left")
@@ -190,19 +194,25 @@ def verdict(seen: Seen, died: Collection[str] = ()) -> str:
     return (
         f"moves: {len(moves)}, median pause {pause_s:.1f} s; steps lost: {lost}; trainings on two "
         f"hosts at the same time: {twice}, in {seen.listings} listings of all engines\n"
-        f"what placing and moves are worth, simulated: {PICTURE.relative_to(ROOT)}"
+        f"what placing and moves are worth, simulated: {CLUSTER_PICTURE.relative_to(ROOT)}"
     )
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """The demo; returns the exit code."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.parse_args(arguments)
+    options(__doc__, arguments)
     signal.signal(signal.SIGTERM, end_with_signal)
     console = Console(stderr=False)
     try:
         with tempfile.TemporaryDirectory() as folder, swarm(len(SIZES_CORES), 1) as engines:
-            _play(console, engines, Path(folder))
+            engines.give_images(["training"])
+            sizes = ", ".join(
+                f"{node.name} with {cores:g}"
+                for node, cores in zip(engines.nodes, SIZES_CORES, strict=True)
+            )
+            Screen(console).stage(f"three hosts of one swarm on this machine: {sizes} cores")
+            policies = ("adaptive", "adaptive")
+            with cluster(engines, SIZES_CORES, Path(folder), INSTANCE, *policies) as hosts:
+                show(console, hosts)
     except KeyboardInterrupt:
         console.print("interrupted; the engines and all that ran on them are gone")
         return 130
@@ -215,16 +225,3 @@ def main(arguments: list[str] | None = None) -> int:
         soft_wrap=True,
     )
     return 0
-
-
-def _play(console: Console, engines: EngineNodes, folder: Path) -> None:
-    screen = Screen(console)
-    engines.give_images(["training"])
-    sizes = ", ".join(
-        f"{node.name} with {cores:g}"
-        for node, cores in zip(engines.nodes, SIZES_CORES, strict=True)
-    )
-    screen.stage(f"three hosts of one swarm on this machine: {sizes} cores")
-    policy = "adaptive"
-    with cluster(engines, SIZES_CORES, folder, INSTANCE, policy, policy) as hosts:
-        show(console, hosts)

@@ -7,27 +7,30 @@ manager's `cluster.d` at drawn times. All times are the engines' own; contenders
 `adaptive` with weight on the end of a training alone.
 
     python -m benchmarks run cluster-real                writes benchmarks/results/cluster-real.json
-    python -m benchmarks run cluster-real --seeds 1 --trainings 6      parts of it are only printed
 """
 
 from __future__ import annotations
 
-import argparse
 import os
 import signal
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from rich.console import Console
-
+from benchmarks.options import options
 from benchmarks.publish import results
 from benchmarks.publish.results import verdict
-from benchmarks.real.cluster_set import SIZES_CORES, ClusterTraining, arrive, draw
-from benchmarks.real.host_runs import Moved, seeing
+from benchmarks.real.cluster_trainings import (
+    SIZES_CORES,
+    ClusterTraining,
+    Moved,
+    arrive,
+    draw,
+    seeing,
+)
 from benchmarks.simulated.cluster import ENDS, PLAIN, line
 from dlsched.simulation.cluster.scoring import ClusterScore, Contender, Timed, scored
 from tools.cpu_time import foreign_cores, group_used_s, read_clocks
@@ -59,16 +62,6 @@ class Played:
     """Mean of the machine's load average."""
 
 
-@dataclass
-class Load:
-    """The machine's load, sampled."""
-
-    samples: list[float] = field(default_factory=list)
-
-    def take(self) -> None:
-        self.samples.append(os.getloadavg()[0])
-
-
 def play(
     engines: EngineNodes,
     folder: Path,
@@ -81,10 +74,10 @@ def play(
     instance = f"real-{seed}-{number}"
     policies = contender.policy, contender.cluster
     with cluster(engines, SIZES_CORES, folder / instance, instance, *policies) as hosts:
-        load, clocks, used_s = Load(), read_clocks(), _used_s(engines)
+        loads, clocks, used_s = list[float](), read_clocks(), _used_s(engines)
 
         def ended() -> bool:
-            load.take()
+            loads.append(os.getloadavg()[0])
             time.sleep(POLL_S)
             return seen.all_ended(one.name for one in trainings)
 
@@ -97,7 +90,7 @@ def play(
     times = {job: ends[job] - at_s for job, at_s in arrived.items()}
     makespan_s = max(ends.values()) - min(arrived.values())
     timed = Timed(times, makespan_s, len(moved), log.count(GIVEN_UP))
-    return Played(timed, tuple(moved), len(seen.twice), foreign, statistics.fmean(load.samples))
+    return Played(timed, tuple(moved), len(seen.twice), foreign, statistics.fmean(loads))
 
 
 def _used_s(engines: EngineNodes) -> float:
@@ -122,7 +115,6 @@ def row(seed: int, contender: Contender, played: Played, first: Played) -> dict[
 
 
 def said(found: Mapping[str, object]) -> str:
-    """A row as text."""
     score = ClusterScore(**{name: found[name] for name in ClusterScore.__dataclass_fields__})
     pause = found["median_pause_s"]
     pauses = f"{pause:.1f} s, longest {found['longest_pause_s']:.1f} s" if pause else "none"
@@ -158,54 +150,27 @@ def headlines(rows: Sequence[Mapping[str, object]]) -> list[str]:
     return told
 
 
-def runs(
-    engines: EngineNodes,
-    folder: Path,
-    seeds: Sequence[int],
-    contenders: Sequence[Contender],
-    count: int,
-    show: Callable[[str], None],
-) -> Iterator[dict[str, object]]:
-    """Each contender under each seed, with the same trainings."""
-    for seed in seeds:
-        trainings = draw(seed, count)
-        work = sum(one.work_core_s for one in trainings)
-        show(f"seed {seed}: {count} trainings, about {work:.0f} core-s, hosts of {SIZES_CORES}")
-        first = None
-        for contender in contenders:
-            played = play(engines, folder, seed, contender, trainings)
-            first = first or played
-            yield row(seed, contender, played, first)
-
-
 def main(arguments: list[str] | None = None) -> int:
-    """Run and print; write the result file when everything was run."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--seeds", type=int, default=SEEDS)
-    parser.add_argument("--first-seed", type=int, default=1)
-    parser.add_argument("--trainings", type=int, default=TRAININGS)
-    parser.add_argument("--only", default="", help="contenders whose name contains this, and plain")
-    parser.add_argument("--save", action="store_true", help="what was run of it, too")
-    chosen = parser.parse_args(arguments)
-    seeds = range(chosen.first_seed, chosen.first_seed + chosen.seeds)
-    contenders = [one for one in CONTENDERS if one == PLAIN or chosen.only in one.name]
+    chosen = options(__doc__, arguments, seeds=(SEEDS, "how many (1, 2, ...); fewer: not saved"))
+    seeds = range(1, chosen.seeds + 1)
     signal.signal(signal.SIGTERM, end_with_signal)
-    show = Console(soft_wrap=True, highlight=False, markup=False).print
     found = []
     try:
         with tempfile.TemporaryDirectory() as folder, swarm(len(SIZES_CORES), 1) as engines:
             engines.give_images(["training"])
-            for one in runs(engines, Path(folder), seeds, contenders, chosen.trainings, show):
-                found.append(one)
-                show(said(one))
+            for seed in seeds:
+                trainings, first = draw(seed, TRAININGS), None
+                for contender in CONTENDERS:
+                    played = play(engines, Path(folder), seed, contender, trainings)
+                    first = first or played
+                    found.append(row(seed, contender, played, first))
+                    print(said(found[-1]), flush=True)
     except SetupError as error:
-        show(f"cluster-real: {error}")
+        print(f"cluster-real: {error}")
         return 1
-    whole = tuple(contenders) == CONTENDERS and chosen.seeds >= SEEDS
-    if chosen.trainings == TRAININGS and chosen.only in CONTENDERS[-1].name:
-        told = headlines(found)
-        show("\n".join(told))
-        if whole or chosen.save:
-            facts = results.host_facts("three private engines of one swarm")
-            results.save(NAME, facts, seeds, found, headlines=told)
+    told = headlines(found)
+    print("\n".join(told))
+    if chosen.seeds >= SEEDS:
+        facts = results.host_facts("three private engines of one swarm")
+        results.save(NAME, facts, seeds, found, headlines=told)
     return 0

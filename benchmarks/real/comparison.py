@@ -1,20 +1,18 @@
 """One seed's comparison on real containers: calibrate, then each policy in turn on the same jobs.
 
-Owns the course of events. It must not print (the caller is told through `Watcher`), nor judge
-(`judge.services` does).
+Owns the course of events, and tells it through a `Watcher`. It must not judge (`judge.services`
+does).
 """
 
 from __future__ import annotations
 
 import math
+import random
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
-
-import psutil
+from typing import Any
 
 from benchmarks.judge.services import (
     Judged,
@@ -26,12 +24,63 @@ from benchmarks.judge.services import (
     settle_s,
     within_band,
 )
-from benchmarks.real import kept_services
-from benchmarks.real.demo_set import DemoJob, draw, spec_text
-from benchmarks.real.kept_services import KeptServices
+from benchmarks.real import kept
+from benchmarks.real.kept import KeptServices
 from dlsched.model.actions import Resize
 from dlsched.model.facts import LatencySketch
 from tools.session import Session, wait_for
+
+MODELS = ("mobilenet", "xception", "inception", "resnet", "vgg")
+"""Networks in examples/images/inference."""
+
+BATCH = {"mobilenet": 384, "xception": 72, "inception": 40, "resnet": 24, "vgg": 56}
+"""Images a request: about 10 ms of CPU, so that ten seconds hold enough requests to judge."""
+
+SPREAD = 10.0
+
+FLOOR_CORES = 0.02
+"""Every model's `cpus: min`."""
+
+
+@dataclass(frozen=True)
+class DemoJob:
+    """One model of the set and its drawn part of the demand."""
+
+    name: str
+    model: str
+    batch: int
+    part: float
+    """Of the whole set's demand; the parts sum to 1."""
+
+
+def draw(seed: int, jobs: int = 8) -> tuple[DemoJob, ...]:
+    """The set of that seed."""
+    chance = random.Random(seed)
+    draws = [SPREAD ** chance.random() for _ in range(jobs)]
+    models = [MODELS[index % len(MODELS)] for index in range(jobs)]
+    chance.shuffle(models)
+    total = sum(draws)
+    return tuple(
+        DemoJob(f"{model}-{index}", model, BATCH[model], share / total)
+        for index, (model, share) in enumerate(zip(models, draws, strict=True), start=1)
+    )
+
+
+def spec_text(job: DemoJob, target_s: float | None) -> str:
+    """The job file, as a user would write it."""
+    lines = [
+        f"name: {job.name}",
+        "image: dlsched-examples/inference",
+        f"command: [python, runner.py, --model, {job.model}, --batch, '{job.batch}']",
+        "memory: 512MiB",
+        "network: none",
+        f"cpus: {{min: {FLOOR_CORES:g}}}",
+        "stop: {grace: 5s}",
+    ]
+    if target_s is not None:
+        lines.append(f"target: {{latency: {target_s * 1000:.4g}ms}}")
+    return "\n".join(lines) + "\n"
+
 
 FIXED = "tools.fixed_policy:FixedPolicy"
 
@@ -55,7 +104,7 @@ class Plan:
     judge_s: float = 20.0
     judge_most_s: float = 60.0
     """The judged window grows up to this until every job has the requests that its noise needs."""
-    keep_in: Path = kept_services.FOLDER
+    keep_in: Path = kept.FOLDER
     """Where the journals are kept, by seed and policy."""
 
 
@@ -76,14 +125,8 @@ class PolicyRun:
     """Of those, while it was judged: it has settled by then."""
     loop_core_ratio: float
     """CPU of the daemon over the run, in cores."""
-    rss_bytes: int
-    engine_core_ratio: float
-    """CPU of the engine's processes over the run, in cores."""
-    phase_s: Mapping[str, float] = field(default_factory=dict)
-    """CPU of the loop by phase, mean of a cycle."""
 
     def row(self) -> dict[str, object]:
-        """For the result file."""
         band, slo = satisfied(self.judged)
         level = math.ceil(SETTLED_RATIO * len(self.judged))
         return {
@@ -112,20 +155,17 @@ class Comparison:
     runs: list[PolicyRun]
 
 
-class Watcher(Protocol):
-    """Who is told how it goes."""
+class Watcher:
+    """Who is told how it goes: here in plain lines."""
 
     def stage(self, text: str) -> None:
-        """A new stage begins."""
-        ...
+        print(f"== {text}", flush=True)
 
     def progress(self, text: str, left_s: float, status: Mapping[str, Any]) -> None:
         """About once a second; `status` is the daemon's own."""
-        ...
 
 
-def compare(session: Session, plan: Plan, watcher: Watcher) -> Comparison:
-    """Run the whole comparison; takes about calibrate_s + policies x (settle_s + judge_s)."""
+def compare(session: Session, watcher: Watcher, plan: Plan) -> Comparison:
     jobs, capacity = begin(session, plan, watcher)
     shares = {job.name: plan.demand_ratio * capacity * job.part for job in jobs}
     watcher.stage(
@@ -154,15 +194,15 @@ def begin(session: Session, plan: Plan, watcher: Watcher) -> tuple[tuple[DemoJob
         session.drop(job.name, spec_text(job, None))
     try:
         wait_for(lambda: session.running() == plan.jobs, 90, f"{plan.jobs} running models")
-        wait_for(lambda: _reporting(session) == plan.jobs, 60, "every model's first report")
+        rows = session.client.jobs
+        wait_for(lambda: all(row["requests"] for row in rows()["jobs"]), 60, "every first report")
     except RuntimeError as error:
         raise RuntimeError(f"{error} ({session.why_not_running()})") from error
     session.confine()
-    return jobs, _capacity(session, plan, watcher)
-
-
-def _reporting(session: Session) -> int:
-    return sum(row["requests"] > 0 for row in session.client.jobs()["jobs"])
+    seen = _watch(session, watcher, "capacity", plan.saturate_s)
+    session.stop()
+    used = sorted(status["node"]["used_cores"] for status in seen[1:])
+    return jobs, float(used[len(used) // 2])
 
 
 def _watch(
@@ -179,14 +219,6 @@ def _watch(
     return seen
 
 
-def _capacity(session: Session, plan: Plan, watcher: Watcher) -> float:
-    """What all models together get when nothing holds them back."""
-    seen = _watch(session, watcher, "capacity", plan.saturate_s)
-    used = sorted(status["node"]["used_cores"] for status in seen[1:])
-    session.stop()
-    return float(used[len(used) // 2])
-
-
 def targets_at(
     session: Session, watcher: Watcher, shares: Mapping[str, float], seconds: float
 ) -> dict[str, float]:
@@ -198,7 +230,7 @@ def targets_at(
     first = session.cycle()
     _watch(session, watcher, "targets", seconds - warm_s)
     session.stop()
-    series = _series(session, first)
+    series = arrived(session.reports(first))
     return {
         job: judged.mean_s
         for job in shares
@@ -213,25 +245,24 @@ def run_policy(
     session.forget()
     session.start(policy)
     first, began_s = session.cycle(), time.monotonic()
-    agent, engines = session.process, session.engine_processes()
-    agent_began_s, engine_began_s = _cpu_s([agent]), _cpu_s(engines)
+    agent = session.process
+    agent_began_s = sum(agent.cpu_times()[:4])
     _watch(session, watcher, f"{policy} settles", plan.settle_s)
     judged_from_s = time.monotonic() - began_s
     _watch(session, watcher, f"{policy} is judged", plan.judge_s)
     elapsed_s = time.monotonic() - began_s
-    agent_s, engine_s = _since_s(agent_began_s), _since_s(engine_began_s)
-    rss_bytes = agent.memory_info().rss
-    while elapsed_s - judged_from_s < plan.judge_most_s and not all(
-        job.enough for job in _judged(_series(session, first), targets, judged_from_s)
-    ):
+    agent_s = sum(agent.cpu_times()[:4]) - agent_began_s
+
+    def judged() -> list[Judged]:
+        series = arrived(session.reports(first))
+        return [judge(job, target, series[job], judged_from_s) for job, target in targets.items()]
+
+    while elapsed_s - judged_from_s < plan.judge_most_s and not all(job.enough for job in judged()):
         _watch(session, watcher, f"{policy}: more requests are needed", 5.0)
         elapsed_s = time.monotonic() - began_s
     session.stop()
     reports = list(session.reports(first))
-    series = _series(session, first)
-    kept = kept_services.keep(
-        session, plan.seed, policy, first, targets, judged_from_s, plan.keep_in
-    )
+    series = arrived(reports)
     updated_s = [
         report.snapshot.now_s - reports[0].snapshot.now_s
         for report in reports
@@ -241,49 +272,14 @@ def run_policy(
     judged_updates = sum(at_s >= judged_from_s for at_s in updated_s)
     return PolicyRun(
         policy=policy,
-        judged=_judged(series, targets, judged_from_s),
+        judged=judged(),
         series=series,
-        kept=kept,
+        kept=kept.keep_services(
+            session, plan.seed, policy, first, targets, judged_from_s, plan.keep_in
+        ),
         rolled=rolling(targets, series, elapsed_s, reading=within_band),
         rolled_slo=rolling(targets, series, elapsed_s, reading=not_slower),
         updates_per_min=len(updated_s) / elapsed_s * 60,
         judged_updates_per_min=judged_updates / (elapsed_s - judged_from_s) * 60,
         loop_core_ratio=agent_s / (plan.settle_s + plan.judge_s),
-        rss_bytes=rss_bytes,
-        engine_core_ratio=engine_s / (plan.settle_s + plan.judge_s),
-        phase_s=_mean_phases([report.phase_s for report in reports]),
     )
-
-
-def _series(session: Session, first: int) -> dict[str, list[tuple[float, LatencySketch]]]:
-    """What arrived, job by job, with seconds since that cycle."""
-    return arrived(session.reports(first))
-
-
-def _judged(
-    series: Mapping[str, Sequence[tuple[float, LatencySketch]]],
-    targets: Mapping[str, float],
-    since_s: float,
-) -> list[Judged]:
-    return [judge(job, target_s, series[job], since_s) for job, target_s in targets.items()]
-
-
-def _cpu_s(processes: Iterable[psutil.Process]) -> dict[psutil.Process, float]:
-    """CPU seconds of each and of what it has waited for (an update forks runc).
-
-    Whoever has ended is left out: a container's shim ends with it.
-    """
-    spent_s = {}
-    for process in processes:
-        with suppress(psutil.NoSuchProcess):
-            spent_s[process] = sum(process.cpu_times()[:4])
-    return spent_s
-
-
-def _since_s(began_s: Mapping[psutil.Process, float]) -> float:
-    return sum(now_s - began_s[process] for process, now_s in _cpu_s(began_s).items())
-
-
-def _mean_phases(cycles: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    names = cycles[0] if cycles else {}
-    return {name: sum(cycle.get(name, 0.0) for cycle in cycles) / len(cycles) for name in names}

@@ -10,15 +10,13 @@ page's address is printed while daemons run, and at the end where `dlsched repor
 
 from __future__ import annotations
 
-import argparse
 import os
 import re
-import signal
 import subprocess
-import sys
 import time
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, TypeVar
 
 import docker
 from rich.console import Console, Group
@@ -27,10 +25,12 @@ from rich.table import Table
 from rich.text import Text
 
 from benchmarks.judge.services import BAND_RATIO
+from benchmarks.options import options, told_if_it_fails
 from benchmarks.places import ROOT
 from benchmarks.publish import results
-from benchmarks.real import traffic
-from benchmarks.real.comparison import SETTLED_RATIO, Comparison, Plan, compare
+from benchmarks.real import http_services
+from benchmarks.real.comparison import SETTLED_RATIO, Comparison, Plan, Watcher, compare
+from benchmarks.real.http_services import MODELS, POLICIES, Measured, Scenario, Service, harmed
 from tools.engine import CGROUP_PARENT
 from tools.session import Session, free_address, session
 
@@ -38,12 +38,25 @@ _TITLES = {"none": "plain Docker", "adaptive": "adaptive (default)"}
 
 SCENES = ("models", "traffic")
 
+SETTLE_S, JUDGE_S = 20.0, 60.0
+TRAFFIC = Scenario(
+    "real traffic",
+    (
+        # 15 a second: 900 requests, so that a p95 is more than chance; half of a core together.
+        *(Service(model, model, 15.0, 0.025) for model in MODELS),
+        Service("hopeless", "resnet", 15.0, 0.001),
+    ),
+    trainings=("cnn",),
+)
+"""Web services that nobody waits for, one of them hopeless, beside a training that wants every
+core: plain Docker and the default policy on the same arrivals."""
+
 REPORT_LINES = 3
 """Of the report, after its headline: targets met, plain Docker's estimate, the model's error."""
 REPORT_PAGE = ROOT / ".build" / "demo-report.html"
 
 
-class Screen:
+class Screen(Watcher):
     """The live table on a terminal; a line every ten seconds elsewhere."""
 
     def __init__(self, console: Console) -> None:
@@ -62,12 +75,10 @@ class Screen:
             self._live.stop()
 
     def stage(self, text: str) -> None:
-        """A new stage begins."""
         self._console.print(f"[bold]==[/] {text}", highlight=False, soft_wrap=True)
         self._told_s = time.monotonic()
 
     def progress(self, text: str, left_s: float, status: Mapping[str, Any]) -> None:
-        """The table of this second."""
         if self._live is not None:
             self._live.update(Group(live_table(status), Text(f"{text}: {left_s:.0f} s left")))
         elif time.monotonic() - self._told_s >= 10:
@@ -99,7 +110,6 @@ def live_table(status: Mapping[str, Any]) -> Table:
 
 
 def summary(comparison: Comparison) -> Table:
-    """The comparison at a glance."""
     count = len(comparison.set)
     table = Table(
         title=f"satisfied models of {count} (seed {comparison.plan.seed}, demand "
@@ -147,83 +157,103 @@ def by_model(comparison: Comparison) -> Table:
     return table
 
 
+def play_traffic(session: Session, watcher: Watcher, seed: int) -> list[Measured]:
+    """The open loops under plain Docker, then under the default policy; about three minutes."""
+    watcher.stage(
+        f"real traffic: {len(TRAFFIC.services)} HTTP services under Poisson clients, one with a "
+        "target that nothing can meet, beside a training"
+    )
+    http_services.begin(session, TRAFFIC)
+    found = []
+    for policy in POLICIES:
+        watcher.stage(f"policy {policy}, {SETTLE_S:g} s to settle and {JUDGE_S:g} s judged")
+        found += http_services.measure(
+            session,
+            TRAFFIC,
+            policy,
+            seed,
+            settle_s=SETTLE_S,
+            judge_s=JUDGE_S,
+            look=partial(watcher.progress, f"traffic under {policy}"),
+        )
+    return found
+
+
+def traffic_table(found: Sequence[Measured]) -> Table:
+    """What each service's client saw under both, and what that cost."""
+    plain, own = ([row for row in found if row.policy == policy] for policy in POLICIES)
+    slower = harmed(http_services.real_table(found))
+    failed = sum(row.failed for row in found)
+    shown = Table(
+        title=f"real traffic, ms: plain Docker and {POLICIES[1]} (seed {found[0].run})",
+        title_justify="left",
+        caption=f"slower than under plain Docker by more than 10 % + 2 ms: "
+        f"{', '.join(slower) or 'none'} of {len(plain)}; requests that failed: {failed}; "
+        f"CPU of the training meanwhile: {plain[0].trainings_core_s:g} s and "
+        f"{own[0].trainings_core_s:g} s; updates a minute: {plain[0].updates_per_min:g} and "
+        f"{own[0].updates_per_min:g}",
+        caption_justify="left",
+    )
+    both = [f"{what}\n{name}" for name in ("plain", POLICIES[1]) for what in ("mean", "p95")]
+    for column in ("service", "target", "requests", *both):
+        shown.add_column(column, justify="left" if column == "service" else "right")
+    for before, after in zip(plain, own, strict=True):
+        counts = dict.fromkeys((before.requests, after.requests))
+        seen = (before.mean_ms, before.p95_ms, after.mean_ms, after.p95_ms)
+        shown.add_row(
+            before.service,
+            f"{before.target_ms:g}",
+            " / ".join(map(str, counts)),
+            *("never" if ms is None else f"{ms:.1f}" for ms in seen),
+        )
+    return shown
+
+
+Found = TypeVar("Found")
+
+
+def play(
+    console: Console, cores: float | None, scene: Callable[[Session, Watcher], Found]
+) -> tuple[Found, Mapping[str, object], list[str]]:
+    """A scene in a session of its own: what was found, the host, and what the report says."""
+    with session(cores) as one, Screen(console) as screen:
+        one.listen = free_address()
+        address = f"http://{one.listen}/"
+        console.print(f"page while a policy runs: {address}", highlight=False, soft_wrap=True)
+        found = scene(one, screen)
+        return found, results.host_facts(one.engine.version()["Version"]), _report(one)
+
+
 def main(arguments: list[str] | None = None) -> int:
-    """The demo; returns the exit code."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--cores", type=float, help="most cores to ask for, on a shared engine")
-    parser.add_argument("--demand", type=float, default=0.7, help="of capacity (default 0.7)")
-    parser.add_argument("--policies", default=",".join(Plan.policies))
-    parser.add_argument("--scenes", default=",".join(SCENES))
-    parser.add_argument("--settle", type=float, default=60.0, help="seconds before judging")
-    chosen = parser.parse_args(arguments)
-    scenes = chosen.scenes.split(",")
-    if not set(scenes) <= set(SCENES):
-        parser.error(f"--scenes {chosen.scenes}: there are {', '.join(SCENES)}")
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    chosen = options(
+        __doc__,
+        arguments,
+        seed=(1, "of the models and of the arrivals"),
+        cores=(float, "most cores to ask for, on a shared engine"),
+        policies=(",".join(Plan.policies), "of the models"),
+        scenes=(SCENES, "those to play"),
+    )
     console = Console(stderr=False)
-    cores = chosen.cores or _shared_cores(console)
-    plan = Plan(
-        seed=chosen.seed,
-        policies=tuple(chosen.policies.split(",")),
-        demand_ratio=chosen.demand,
-        settle_s=chosen.settle,
-    )
-    try:
-        if "models" in scenes:
-            _models(console, cores, plan, ends="traffic" not in scenes)
-        if "traffic" in scenes:
-            _traffic(console, cores, plan.seed)
-    except KeyboardInterrupt:
-        console.print("interrupted; this run's containers are removed")
-        return 130
-    except RuntimeError as error:
-        console.print(f"demo: {error}")
-        return 1
-    return 0
+    plan = Plan(seed=chosen.seed, policies=tuple(chosen.policies.split(",")))
 
+    def run() -> None:
+        from benchmarks.publish import pictures
 
-def _models(console: Console, cores: float | None, plan: Plan, *, ends: bool) -> None:
-    """The eight closed loops under every policy of the plan; `ends`: the last scene."""
-    with session(cores) as one, Screen(console) as screen:
-        _listen(console, one)
-        comparison = compare(one, plan, screen)
-        host = results.host_facts(one.engine.version()["Version"])
-        report = _report(one) if ends else []
-    console.print(by_model(comparison))
-    console.print(summary(comparison))
-    from benchmarks.publish import plot
+        cores = chosen.cores or _shared_cores(console)
+        report: list[str] = []
+        if "models" in chosen.scenes:
+            models, host, report = play(console, cores, partial(compare, plan=plan))
+            console.print(by_model(models), summary(models))
+            pictures.draw_demo(models, results.FOLDER / "demo.png")
+            results.save("demo", host, [plan.seed], [run.row() for run in models.runs])
+        if "traffic" in chosen.scenes:
+            traffic, host, report = play(console, cores, partial(play_traffic, seed=plan.seed))
+            console.print(traffic_table(traffic))
+            pictures.draw_traffic(traffic, results.FOLDER / "demo-traffic.png")
+            results.save("demo-traffic", host, [plan.seed], [vars(row) for row in traffic])
+        console.print(f"pictures and figures: {results.FOLDER}", *report, sep="\n", soft_wrap=True)
 
-    picture = results.FOLDER / "demo.png"
-    plot.draw(comparison, picture)
-    path = results.save("demo", host, [plan.seed], [run.row() for run in comparison.runs])
-    console.print(f"picture: {picture}\nfigures: {path}", soft_wrap=True)
-    _end(console, report)
-
-
-def _traffic(console: Console, cores: float | None, seed: int) -> None:
-    """The open loops under plain Docker and the default policy."""
-    with session(cores) as one, Screen(console) as screen:
-        _listen(console, one)
-        found = traffic.play(one, seed, screen)
-        host = results.host_facts(one.engine.version()["Version"])
-        report = _report(one)
-    console.print(traffic.table(found))
-    from benchmarks.publish import traffic_plot
-
-    picture = results.FOLDER / "demo-traffic.png"
-    traffic_plot.draw(found, picture)
-    path = results.save("demo-traffic", host, [seed], [vars(row) for row in found])
-    console.print(f"picture: {picture}\nfigures: {path}", soft_wrap=True)
-    _end(console, report)
-
-
-def _listen(console: Console, one: Session) -> None:
-    """The daemons of this session serve their page on a free port."""
-    one.listen = free_address()
-    console.print(
-        f"page while a policy runs: http://{one.listen}/", highlight=False, soft_wrap=True
-    )
+    return told_if_it_fails("demo", run)
 
 
 def _report(one: Session) -> list[str]:
@@ -234,11 +264,6 @@ def _report(one: Session) -> list[str]:
     except (RuntimeError, OSError, subprocess.SubprocessError) as error:
         return [f"no report: {error}"]
     return [*lines, f"report: {REPORT_PAGE}"]
-
-
-def _end(console: Console, report: list[str]) -> None:
-    for line in report:
-        console.print(line, highlight=False, markup=False, soft_wrap=True)
 
 
 def _shared_cores(console: Console) -> float | None:

@@ -14,26 +14,30 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from benchmarks.places import ROOT
-from benchmarks.real import strangers, training_set
+from benchmarks.publish.results import grouped
+from benchmarks.real import training_set
 from dlsched.model.actions import Resize
 from dlsched.runtime.docker.identity.labels import container_name
 from dlsched.simulation.scoring import PLAIN
 from tests.worlds.harm import SLOWER_RATIO, SLOWER_S
-from tools.session import Session, idle_group, wait_for
+from tools.session import STRANGER, Session, idle_group, wait_for
 
 POLICIES = (PLAIN, "adaptive")
 BY_HAND = "by hand"
 """Plain Docker, with the trainings put into the kernel's idle class."""
 MODELS = ("mobilenet", "xception", "inception", "resnet", "vgg")
 CLIENT = ROOT / "examples" / "images" / "inference"
-ENDLESS_STEPS = 1_000_000
 IMAGES = 8
 """A request: 2 to 7 ms of CPU."""
+
+_TOLD = "/run/dlsched/out/metrics.jsonl"
 
 Look = Callable[[float, Mapping[str, Any]], None]
 """Called about once a second with the seconds that are left and the daemon's status."""
@@ -113,17 +117,16 @@ def begin(one: Session, scenario: Scenario) -> None:
 
     No daemon runs after it.
     """
-    sockets = _sockets(one)
+    sockets = one.root / "sockets"
     sockets.mkdir()
     sockets.chmod(0o777)
     one.start(PLAIN)
     files = {service.name: service.spec(sockets) for service in scenario.services}
     for name in (*scenario.trainings, *scenario.unmanaged):
-        model = replace(training_set.MODELS[name], steps=ENDLESS_STEPS)
-        files[name] = training_set.spec_text(training_set.TrainingJob(name, model, 0.0), 1)
+        files[name] = training_set.endless(name, 1)
     for name, text in files.items():
         if name in scenario.adopted or name in scenario.unmanaged:
-            strangers.run(one, text, adopted=name in scenario.adopted)
+            _run_by_hand(one, text, adopted=name in scenario.adopted)
         else:
             one.drop(name, text)
     jobs = len(scenario.services) + len(scenario.trainings)
@@ -133,16 +136,42 @@ def begin(one: Session, scenario: Scenario) -> None:
         raise RuntimeError(f"{error} ({one.why_not_running()})") from error
     names = [service.name for service in scenario.services]
     wait_for(lambda: all((sockets / name).exists() for name in names), 120, "every socket")
-    rows = one.client.jobs
+    rows, trainings = one.client.jobs, scenario.trainings
     wait_for(
-        lambda: all(
-            row["blind"] is None for row in rows()["jobs"] if row["name"] in scenario.trainings
-        ),
+        lambda: all(row["blind"] is None for row in rows()["jobs"] if row["name"] in trainings),
         120,
         "every training's first report",
     )
     one.confine()
     one.stop()
+
+
+def _run_by_hand(one: Session, job_file: str, *, adopted: bool) -> None:
+    """Start what that job file describes by `docker run`; the session ends it.
+
+    It lies under another parent control group than dlsched's own. `adopted`: with labels for it.
+    """
+    spec: dict[str, Any] = yaml.safe_load(job_file)
+    labels = {STRANGER: one.instance}
+    if adopted:
+        labels |= {"dlsched.instance": one.instance, "dlsched.enable": "true"}
+        labels |= {f"dlsched.target.{name}": str(value) for name, value in spec["target"].items()}
+        labels["dlsched.metrics.path"] = _TOLD
+    one.engine.containers.run(
+        spec["image"],
+        spec["command"],
+        name=spec["name"],
+        detach=True,
+        labels=labels,
+        environment={
+            "DLSCHED_METRICS_FILE": _TOLD,
+            "PYTHONPATH": "/opt/site-packages:/opt/dlsched",
+        },
+        volumes=[*spec.get("volumes", ()), f"{ROOT}/dlsched/report:/opt/dlsched/dlsched/report:ro"],
+        tmpfs={str(Path(_TOLD).parent): "size=1m,mode=1777"},
+        network_mode="none",
+        init=True,
+    )
 
 
 def measure(
@@ -215,10 +244,6 @@ def _idle_by_hand(one: Session, names: Sequence[str], *, idle: bool) -> None:
         idle_group(container.attrs["State"]["Pid"], idle=idle)
 
 
-def _sockets(one: Session) -> Path:
-    return one.root / "sockets"
-
-
 def _clients(
     one: Session, scenario: Scenario, seconds: float, seed: int, look: Look | None
 ) -> dict[str, Mapping[str, float | None]]:
@@ -227,7 +252,7 @@ def _clients(
     clients = {
         service.name: subprocess.Popen(
             [
-                *(sys.executable, "client.py", f"unix:{_sockets(one) / service.name}"),
+                *(sys.executable, "client.py", f"unix:{one.root / 'sockets' / service.name}"),
                 *("--rate", str(service.rate_per_s), "--seconds", str(seconds)),
                 *("--seed", str(seed + index), "--count", str(IMAGES)),
                 *("--timeout", "60", "--in-flight", "256"),
@@ -262,20 +287,15 @@ def _ms(seconds: float | None) -> float | None:
 def real_table(found: Sequence[Measured]) -> list[dict[str, object]]:
     """One row a service: its mean and p95 in the median of the runs, under each policy."""
     table = []
-    for scenario in dict.fromkeys(row.scenario for row in found):
-        for service in dict.fromkeys(row.service for row in found if row.scenario == scenario):
-            mine = [row for row in found if (row.scenario, row.service) == (scenario, service)]
-            line: dict[str, object] = {
-                "beside": scenario,
-                "service": service,
-                "target, ms": mine[0].target_ms,
-            }
-            for policy in POLICIES:
-                rows = [row for row in mine if row.policy == policy]
-                line[f"mean, {policy}"] = _median([row.mean_ms for row in rows])
-                line[f"p95, {policy}"] = _median([row.p95_ms for row in rows])
-            line["cycles with a ceiling"] = sum(row.ceilings for row in mine)
-            table.append(line)
+    services = grouped(found, lambda row: (row.scenario, row.service))
+    for (scenario, service), mine in services.items():
+        line: dict[str, object] = {"beside": scenario, "service": service}
+        line["target, ms"] = mine[0].target_ms
+        for policy in POLICIES:
+            rows = [row for row in mine if row.policy == policy]
+            line[f"mean, {policy}"] = _median([row.mean_ms for row in rows])
+            line[f"p95, {policy}"] = _median([row.p95_ms for row in rows])
+        table.append(line | {"cycles with a ceiling": sum(row.ceilings for row in mine)})
     return table
 
 

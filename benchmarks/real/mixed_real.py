@@ -12,17 +12,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from rich.console import Console
-
 from benchmarks.judge.leftover import left_of
 from benchmarks.places import KEPT
 from benchmarks.publish import results
 from benchmarks.real import training_set
-from benchmarks.real.comparison import Plan, PolicyRun, begin, run_policy, targets_at
-from benchmarks.real.demo import Screen
-from benchmarks.real.demo_set import spec_text
+from benchmarks.real.comparison import (
+    Plan,
+    PolicyRun,
+    Watcher,
+    begin,
+    run_policy,
+    spec_text,
+    targets_at,
+)
 from dlsched.simulation.scoring import PLAIN
-from tools.session import Session, session, wait_for
+from tools.session import session, wait_for
 
 TITLE = "Real models and trainers on one node"
 
@@ -32,7 +36,6 @@ MODELS = 4
 DEMAND = 0.5
 """Of capacity, that the models need: the rest is for the trainers."""
 TRAINERS = ("cnn", "lstm")
-ENDLESS_STEPS = 1_000_000
 
 PLAN = Plan(
     seed=SEED,
@@ -46,25 +49,37 @@ PLAN = Plan(
 )
 
 
-def run(console: Console) -> dict[str, Any]:
+def run() -> dict[str, Any]:
     """All of it, on fresh containers: the engine's version, and a row a run."""
-    trainers = _trainers()
-    threads = dict.fromkeys(trainers, float(training_set.THREADS))
-    with session() as one, Screen(console) as screen:
-        jobs, capacity = begin(one, PLAN, screen)
+    threads = dict.fromkeys(TRAINERS, float(training_set.THREADS))
+    watcher = Watcher()
+    with session() as one:
+        jobs, capacity = begin(one, PLAN, watcher)
         shares = {job.name: DEMAND * capacity * job.part for job in jobs}
-        screen.stage(f"targets: latency at drawn shares of {DEMAND} of {capacity:.2f} cores")
-        targets = targets_at(one, screen, shares, PLAN.calibrate_s)
+        watcher.stage(f"targets: latency at drawn shares of {DEMAND} of {capacity:.2f} cores")
+        targets = targets_at(one, watcher, shares, PLAN.calibrate_s)
         for job in jobs:
             one.drop(job.name, spec_text(job, targets[job.name]))
-        screen.stage(f"{MODELS} models alone, {ADAPTIVE}")
-        runs = [("alone", run_policy(one, PLAN, screen, ADAPTIVE, targets))]
-        screen.stage(f"beside {len(trainers)} trainers")
-        _begin_trainers(one, trainers)
+        watcher.stage(f"{MODELS} models alone, {ADAPTIVE}")
+        runs = [("alone", run_policy(one, PLAN, watcher, ADAPTIVE, targets))]
+        watcher.stage(f"beside {len(TRAINERS)} trainers")
+        # Under plain Docker, so that no policy begins with their start-up.
+        one.start(PLAIN)
+        for name in TRAINERS:
+            one.drop(name, training_set.endless(name, SEED))
+        wait_for(lambda: one.running() == MODELS + len(TRAINERS), 60, "every trainer to run")
+        wait_for(
+            lambda: all(
+                row["blind"] is None for row in one.client.jobs()["jobs"] if row["name"] in TRAINERS
+            ),
+            60,
+            "every trainer's first report",
+        )
+        one.stop()
         for policy in (PLAIN, ADAPTIVE):
             plan = replace(PLAN, keep_in=PLAN.keep_in / "beside")
-            screen.stage(f"{MODELS} models and {len(trainers)} trainers, {policy}")
-            runs.append(("beside trainers", run_policy(one, plan, screen, policy, targets)))
+            watcher.stage(f"{MODELS} models and {len(TRAINERS)} trainers, {policy}")
+            runs.append(("beside trainers", run_policy(one, plan, watcher, policy, targets)))
         version = one.engine.version()["Version"]
     return {
         "engine": version,
@@ -74,32 +89,7 @@ def run(console: Console) -> dict[str, Any]:
     }
 
 
-def _trainers() -> dict[str, str]:
-    """Job files, by name, of trainers that do not end while anybody looks."""
-    files = {}
-    for name in TRAINERS:
-        model = replace(training_set.MODELS[name], steps=ENDLESS_STEPS)
-        files[name] = training_set.spec_text(training_set.TrainingJob(name, model, 0.0), SEED)
-    return files
-
-
-def _begin_trainers(one: Session, files: Mapping[str, str]) -> None:
-    """Under plain Docker, so that no policy begins with their start-up."""
-    one.start(PLAIN)
-    for name, text in files.items():
-        one.drop(name, text)
-    wait_for(lambda: one.running() == MODELS + len(files), 60, "every trainer to run")
-    wait_for(lambda: _training(one) == len(files), 60, "every trainer's first report")
-    one.stop()
-
-
-def _training(one: Session) -> int:
-    rows = one.client.jobs()["jobs"]
-    return sum(row["name"] in TRAINERS and row["blind"] is None for row in rows)
-
-
 def row_of(how: str, found: PolicyRun, threads: Mapping[str, float]) -> dict[str, object]:
-    """One run, as the table tells it."""
     left = left_of(found.kept.reports(), threads, found.kept.judged_from_s)
     return {
         "models": how,
@@ -125,11 +115,10 @@ def headlines(real: Mapping[str, Any]) -> list[str]:
     rows: Sequence[Mapping[str, Any]] = real["rows"]
     last = rows[-1]
     names = ", ".join(real["missed_beside"]) or "none"
-    return [
-        (
-            f"Real, `{last['policy']}`: {last['not slower']} of {last['of models']} models are not "
-            f"slower than their target beside {len(TRAINERS)} trainers (met alone, but not there: "
-            f"{names}); the trainers use {last['training use of what is left']:.2f} of the CPU "
-            "that is left over."
-        )
-    ]
+    told = (
+        f"Real, `{last['policy']}`: {last['not slower']} of {last['of models']} models are not "
+        f"slower than their target beside {len(TRAINERS)} trainers (met alone, but not there: "
+        f"{names}); the trainers use {last['training use of what is left']:.2f} of the CPU "
+        "that is left over."
+    )
+    return [told]

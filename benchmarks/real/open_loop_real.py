@@ -5,21 +5,19 @@ example) under Poisson clients, beside a service whose target nothing can meet, 
 trainings. Simulated: ten such services beside a hopeless one, on seeds of their own. Latencies are
 the clients', counted from the moment that a request was due.
 
-    python -m benchmarks run open-loop-real                writes its result file
-    python -m benchmarks run open-loop-real --simulated    prints the simulated half alone
+    python -m benchmarks run open-loop-real     writes benchmarks/results/open-loop-real.json
 """
 
 from __future__ import annotations
 
-import argparse
 import math
 import random
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 
-from rich.console import Console
-
+from benchmarks.options import options
 from benchmarks.publish import results
 from benchmarks.publish.results import verdict
 from benchmarks.real.http_services import (
@@ -35,19 +33,18 @@ from benchmarks.real.http_services import (
     real_table,
     trainings_table,
 )
-from dlsched.control.decider import NamedPolicy
+from benchmarks.simulated.playing import play
 from dlsched.model.facts import NodeFact
 from dlsched.model.spec import LatencyTarget
-from dlsched.policies.registry import load as load_policy
 from dlsched.simulation.node.workloads import ServiceLoad, Trace
-from dlsched.simulation.run import simulate
 from dlsched.simulation.scoring import PLAIN
 from tests.worlds.open_worlds import simulated_job
 from tools.session import session
 
 NAME = "open-loop-real"
 SETTLE_S, JUDGE_S = 25.0, 40.0
-TRAININGS = "Real: the trainings' steps meanwhile"
+RUNS = 3
+"""Of each real scenario."""
 MOST_WORSE_S = 1.0
 """Simulated: the first seconds of a run differ by chance."""
 
@@ -91,20 +88,17 @@ SCENARIOS = (
 # ---------------------------------------------------------------------- real
 
 
-def real(console: Console, runs: int, scenarios: Sequence[Scenario]) -> tuple[str, list[Measured]]:
-    """These scenarios under every policy, `runs` times: the engine's version and the rows."""
+def real() -> tuple[str, list[Measured]]:
+    """All scenarios under every policy, `RUNS` times: the engine's version and the rows."""
     found = []
-    for scenario in scenarios:
-        for number in range(1, runs + 1):
-            with session() as one:
-                begin(one, scenario)
-                by_hand = (BY_HAND,) if scenario.trainings and not scenario.adopted else ()
-                for policy in (PLAIN, *by_hand, *POLICIES[1:]):
-                    console.print(f"{scenario.words}: {policy}, run {number} of {runs}")
-                    found += measure(
-                        one, scenario, policy, number, settle_s=SETTLE_S, judge_s=JUDGE_S
-                    )
-                version = str(one.engine.version()["Version"])
+    for scenario, number in product(SCENARIOS, range(1, RUNS + 1)):
+        with session() as one:
+            begin(one, scenario)
+            by_hand = (BY_HAND,) if scenario.trainings and not scenario.adopted else ()
+            for policy in (PLAIN, *by_hand, *POLICIES[1:]):
+                print(f"{scenario.words}: {policy}, run {number} of {RUNS}", flush=True)
+                found += measure(one, scenario, policy, number, settle_s=SETTLE_S, judge_s=JUDGE_S)
+            version = str(one.engine.version()["Version"])
     return version, found
 
 
@@ -159,46 +153,31 @@ class Simulated:
 def simulated() -> list[Simulated]:
     """Every load, with and without a hopeless service, under every policy and seed."""
     found = []
-    for load_ratio in LOADS:
-        for hopeless in (0, 1):
-            for seed in SEEDS:
-                trace = trace_of(load_ratio, hopeless, seed)
-                for policy in POLICIES:
-                    run = simulate(trace, NamedPolicy(policy, load_policy(policy)), seed)
-                    met = [
-                        job.met_ratio or 0.0 for job in run.jobs if job.name.startswith("service")
-                    ]
-                    found.append(
-                        Simulated(
-                            load_ratio,
-                            hopeless,
-                            policy,
-                            seed,
-                            round(statistics.mean(met), 4),
-                            round(min(met), 4),
-                            round(run.updates / DURATION_S * 60, 2),
-                        )
-                    )
+    for load_ratio, hopeless, seed in product(LOADS, (0, 1), SEEDS):
+        trace = trace_of(load_ratio, hopeless, seed)
+        for policy in POLICIES:
+            run = play(trace, policy, seed)
+            met = [job.met_ratio or 0.0 for job in run.jobs if job.name.startswith("service")]
+            mean, worst = round(statistics.mean(met), 4), round(min(met), 4)
+            updates_per_min = round(run.updates / DURATION_S * 60, 2)
+            told = (mean, worst, updates_per_min)
+            found.append(Simulated(load_ratio, hopeless, policy, seed, *told))
     return found
 
 
 def simulated_table(found: Sequence[Simulated]) -> list[dict[str, object]]:
     """One row a load: how much of the time services were not slower, mean and worst seed."""
     table = []
-    for load_ratio in LOADS:
-        for hopeless in (0, 1):
-            line: dict[str, object] = {"use of the node": load_ratio, "hopeless": hopeless}
-            for policy in POLICIES:
-                rows = [
-                    row
-                    for row in found
-                    if (row.load_ratio, row.hopeless, row.policy) == (load_ratio, hopeless, policy)
-                ]
-                line[f"not slower, {policy}"] = statistics.mean(row.met_ratio for row in rows)
-                line[f"worst service, {policy}"] = min(row.worst_ratio for row in rows)
-                if policy != PLAIN:
-                    line["updates/min"] = statistics.mean(row.updates_per_min for row in rows)
-            table.append(line)
+    for load_ratio, hopeless in product(LOADS, (0, 1)):
+        line: dict[str, object] = {"use of the node": load_ratio, "hopeless": hopeless}
+        for policy in POLICIES:
+            key = (load_ratio, hopeless, policy)
+            rows = [row for row in found if (row.load_ratio, row.hopeless, row.policy) == key]
+            line[f"not slower, {policy}"] = statistics.mean(row.met_ratio for row in rows)
+            line[f"worst service, {policy}"] = min(row.worst_ratio for row in rows)
+            if policy != PLAIN:
+                line["updates/min"] = statistics.mean(row.updates_per_min for row in rows)
+        table.append(line)
     return table
 
 
@@ -237,41 +216,20 @@ def of_trainings(table: Sequence[Mapping[str, object]]) -> list[str]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Measure, print and save; returns the exit code."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--runs", type=int, default=3, help="real runs of each scenario")
-    parser.add_argument("--only", default="", help="real scenarios with these words, not saved")
-    parser.add_argument("--simulated", action="store_true", help="the simulated half alone")
-    parser.add_argument("--dry", action="store_true", help="print, but do not save")
-    chosen = parser.parse_args(arguments)
-    console = Console()
-    rows = [] if chosen.only else simulated()
-    tables = (
-        {}
-        if chosen.only
-        else {"Simulated: ten Poisson services on two cores, 20 seeds": simulated_table(rows)}
-    )
+    options(__doc__, arguments)
+    rows = simulated()
     plain = {(r.load_ratio, r.hopeless, r.seed): r.met_ratio for r in rows if r.policy == PLAIN}
     own = [row for row in rows if row.policy != PLAIN]
     worse = sum(row.met_ratio < plain[row.load_ratio, row.hopeless, row.seed] - 1e-9 for row in own)
-    told: list[str] = []
-    if not chosen.simulated:
-        scenarios = [one for one in SCENARIOS if chosen.only in one.words]
-        version, measured = real(console, chosen.runs, scenarios)
-        real_rows = real_table(measured)
-        title = f"Real HTTP services under Poisson clients, ms, median of {chosen.runs} runs"
-        tables = {title: real_rows, TRAININGS: trainings_table(measured), **tables}
-        told = [*headlines(real_rows, worse, len(own)), *of_trainings(tables[TRAININGS])]
-        if not (chosen.dry or chosen.only):
-            results.save(
-                NAME,
-                results.host_facts(version),
-                list(SEEDS),
-                [vars(row) for row in (*measured, *rows)],
-                tables=tables,
-                headlines=told,
-            )
-    results.show(console, tables)
-    for line in told:
-        console.print(f"- {line}", markup=False, soft_wrap=True)
+    version, measured = real()
+    real_rows, trainings = real_table(measured), trainings_table(measured)
+    tables = {
+        f"Real HTTP services under Poisson clients, ms, median of {RUNS} runs": real_rows,
+        "Real: the trainings' steps meanwhile": trainings,
+        "Simulated: ten Poisson services on two cores, 20 seeds": simulated_table(rows),
+    }
+    told = [*headlines(real_rows, worse, len(own)), *of_trainings(trainings)]
+    facts, saved = results.host_facts(version), [vars(row) for row in (*measured, *rows)]
+    results.save(NAME, facts, SEEDS, saved, tables=tables, headlines=told)
+    results.show(tables, told)
     return 0

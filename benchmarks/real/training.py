@@ -4,30 +4,24 @@
     python -m benchmarks run training --calibrate  each model alone: what fixed the targets
 
 Writes `benchmarks/results/training-real.json` and a picture a schedule. A run already kept in
-`.build/bench/training` for the same job set is not run again (unless `--fresh`), so an interrupted
-comparison goes on where it was.
+`.build/bench/training` for the same job set is not run again, so an interrupted comparison goes on
+where it was.
 """
 
 from __future__ import annotations
 
-import argparse
 import math
-import signal
 import statistics
-import sys
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict
 
-from rich.console import Console
-from rich.table import Table
-
 from benchmarks.judge.trainings import Measured, by_job, foreign_cores, judged, rows
+from benchmarks.options import options, told_if_it_fails
 from benchmarks.publish import results
 from benchmarks.real import training_run, training_set
 from benchmarks.real.training_run import Kept, digest_of, folder_of
 from benchmarks.real.training_set import Model, Schedule, TrainingJob
 from dlsched.simulation.scoring import PLAIN, WORSE_RATIO, Row
-from tools.session import session
 
 NAME = "training-real"
 
@@ -46,7 +40,6 @@ TRIES = 3
 
 
 def measured(kept: Kept) -> Measured:
-    """The run, judged."""
     reports = kept.reports()
     return judged(
         kept.policy,
@@ -79,26 +72,33 @@ def table_rows(found: Sequence[Row], runs: Sequence[Measured]) -> list[dict[str,
         mine = [row for row in found if row.policy == policy]
         line: dict[str, object] = {"policy": policy}
         for goal, words in GOALS.items():
-            line[f"{words} mean s"] = _mean(mine, f"{goal}_mean_s")
-            line[f"{words} mean of plain"] = _mean(mine, f"{goal}_mean_s", "of_plain")
-            line[f"{words} of optimum"] = _mean(mine, f"{goal}_mean_s", "of_optimum")
-            line[f"{words} median s"] = _mean(mine, f"{goal}_median_s")
-            line[f"{words} p95 s"] = _mean(mine, f"{goal}_p95_s")
+            mean = f"{goal}_mean_s"
+            line |= {
+                f"{words} mean s": _mean(mine, mean),
+                f"{words} mean of plain": _mean(mine, mean, "of_plain"),
+                f"{words} of optimum": _mean(mine, mean, "of_optimum"),
+                f"{words} median s": _mean(mine, f"{goal}_median_s"),
+                f"{words} p95 s": _mean(mine, f"{goal}_p95_s"),
+            }
             if policy != PLAIN:
                 ratios = by_job(runs, policy, _attribute(goal)).values()
-                line[f"{words} best job of plain"] = min(ratios, default=None)
-                line[f"{words} worst job of plain"] = max(ratios, default=None)
-                line[f"{words} jobs worse"] = _worse(ratios)
-        line["makespan s"] = _mean(mine, "makespan_s")
-        line["makespan of plain"] = _mean(mine, "makespan_s", "of_plain")
-        line["makespan of optimum"] = _mean(mine, "makespan_s", "of_optimum")
-        line["CPU of plain"] = _mean(mine, "work_core_s", "of_plain")
-        line["not reached"] = sum(_not_reached(runs, policy, goal) for goal in GOALS)
-        line["updates"] = _mean(mine, "updates")
-        line["steps to settle"] = _mean(mine, "settling_steps")
-        line["daemon, % of a core"] = 100 * (_mean(mine, "daemon_core_ratio") or 0.0)
-        line["others on the host, cores"] = _mean(mine, "foreign_cores")
-        line["runs"] = sum(one.run.policy == policy for one in runs)
+                line |= {
+                    f"{words} best job of plain": min(ratios, default=None),
+                    f"{words} worst job of plain": max(ratios, default=None),
+                    f"{words} jobs worse": _worse(ratios),
+                }
+        line |= {
+            "makespan s": _mean(mine, "makespan_s"),
+            "makespan of plain": _mean(mine, "makespan_s", "of_plain"),
+            "makespan of optimum": _mean(mine, "makespan_s", "of_optimum"),
+            "CPU of plain": _mean(mine, "work_core_s", "of_plain"),
+            "not reached": sum(_not_reached(runs, policy, goal) for goal in GOALS),
+            "updates": _mean(mine, "updates"),
+            "steps to settle": _mean(mine, "settling_steps"),
+            "daemon, % of a core": 100 * (_mean(mine, "daemon_core_ratio") or 0.0),
+            "others on the host, cores": _mean(mine, "foreign_cores"),
+            "runs": sum(one.run.policy == policy for one in runs),
+        }
         table.append(results.known(line))
     return table
 
@@ -156,47 +156,32 @@ def _mean(rows: Sequence[Row], metric: str, of: str = "value") -> float | None:
     return None if not values or None in values else statistics.fmean(values)
 
 
-# ---------------------------------------------------------------------- running and showing
+# ---------------------------------------------------------------------- running
 
 
 def run_missing(
-    console: Console,
-    policies: Mapping[str, str],
-    seeds: Sequence[int],
-    *,
-    fresh: bool,
-    schedules: Sequence[Schedule] | None = None,
+    policies: Mapping[str, str], seeds: Sequence[int], schedules: Sequence[Schedule] | None = None
 ) -> None:
     """Every run that is not kept yet, of these schedules (None: all); a seed whole before the next
     begins."""
-    with session() as one:
-        host = results.host_facts(one.engine.version()["Version"])
     wanted = [
         (seed, schedule, policy)
         for seed in seeds
         for schedule in schedules or training_set.SCHEDULES
         for policy in policies
-        if fresh or not kept_runs(schedule, {policy: policies[policy]}, [seed])
+        if not kept_runs(schedule, {policy: policies[policy]}, [seed])
     ]
+    host = results.engine_facts() if wanted else {}
     for number, (seed, schedule, policy) in enumerate(wanted, start=1):
-        console.print(
-            f"[bold]==[/] {number} of {len(wanted)}: {schedule.name}, seed {seed}, {policy}",
-            highlight=False,
-        )
-        whole = _undisturbed(console, schedule, policy, policies[policy], seed, host)
-        numbers = whole.run.metrics()
+        told = f"{number} of {len(wanted)}: {schedule.name}, seed {seed}, {policy}"
+        print(f"== {told}", flush=True)
+        numbers = undisturbed(schedule, policy, policies[policy], seed, host).run.metrics()
         shown = ("tier1_mean_s", "tier2_mean_s", "jct_mean_s", "makespan_s", "updates")
-        told = ", ".join(f"{name} {numbers[name]:.1f}" for name in shown if name in numbers)
-        console.print(f"   {told}", highlight=False, soft_wrap=True)
+        print("  ", *(f"{name} {numbers[name]:.1f}" for name in shown if name in numbers))
 
 
-def _undisturbed(
-    console: Console,
-    schedule: Schedule,
-    policy: str,
-    spelled: str,
-    seed: int,
-    host: Mapping[str, object],
+def undisturbed(
+    schedule: Schedule, policy: str, spelled: str, seed: int, host: Mapping[str, object]
 ) -> Measured:
     """A run with the host to itself; RuntimeError when others do not leave it alone."""
     for _ in range(TRIES):
@@ -206,15 +191,15 @@ def _undisturbed(
         if not others_cores > FOREIGN_MOST_CORES:
             return one
         training_run.void(kept)
-        console.print(f"   void: others used {others_cores:.2f} cores", highlight=False)
+        print(f"   void: others used {others_cores:.2f} cores", flush=True)
     raise RuntimeError(
         f"others use more than {FOREIGN_MOST_CORES} cores of this host: it would judge them, too"
     )
 
 
-def judge_kept(console: Console, policies: Mapping[str, str], seeds: Sequence[int]) -> list[str]:
+def judge_kept(policies: Mapping[str, str], seeds: Sequence[int]) -> list[str]:
     """Judge what is kept; writes the result file and the pictures, returns the headlines."""
-    from benchmarks.publish import training_plot
+    from benchmarks.publish import pictures
 
     found: list[Row] = []
     table: list[dict[str, object]] = []
@@ -233,27 +218,23 @@ def judge_kept(console: Console, policies: Mapping[str, str], seeds: Sequence[in
         found += own
         table += [{"schedule": schedule.name, **row} for row in table_rows(own, runs)]
         lines += headlines(schedule.name, own, runs)
-        training_plot.draw(schedule, runs, results.FOLDER / f"training-{schedule.name}.png")
+        picture = results.FOLDER / f"training-{schedule.name}.png"
+        pictures.draw_trainings(schedule, runs, picture)
     if not found:
-        console.print("no kept run with plain Docker beside it: nothing to judge")
-        return lines
+        raise RuntimeError("no kept run with plain Docker beside it: nothing to judge")
+    title = "Trainings on real containers: times from arrival, ratios to plain Docker"
     results.save(
         NAME,
         host,
         sorted({row.seed for row in found}),
         [asdict(row) for row in found],
-        title="Trainings on real containers: times from arrival, ratios to plain Docker",
+        title=title,
         table=table,
         headlines=lines,
         policies=policies,
         set=[_as_json(schedule) for schedule in training_set.SCHEDULES],
     )
-    for schedule in training_set.SCHEDULES:
-        mine = [row for row in table if row["schedule"] == schedule.name]
-        if mine:
-            console.print(_shown(schedule.name, mine))
-    for line in lines:
-        console.print(line, markup=False, highlight=False, soft_wrap=True)
+    results.show({title: table}, lines)
     return lines
 
 
@@ -267,57 +248,20 @@ def _as_json(schedule: Schedule) -> dict[str, object]:
     }
 
 
-def _shown(title: str, table: Sequence[Mapping[str, object]]) -> Table:
-    """A line a policy and goal, narrow enough for a terminal."""
-    shown = Table(title=title, title_justify="left")
-    times = ("mean s", "mean of plain", "of optimum", "median s", "p95 s")
-    columns = (*times, "best job of plain", "worst job of plain", "jobs worse")
-    for column in ("policy", "goal", *columns):
-        shown.add_column(column, justify="left" if column in ("policy", "goal") else "right")
-    for row in table:
-        for words in GOALS.values():
-            cells = (_cell(row.get(f"{words} {column}")) for column in columns)
-            shown.add_row(str(row["policy"]), words, *cells)
-        shown.add_row(
-            str(row["policy"]),
-            "makespan",
-            _cell(row.get("makespan s")),
-            _cell(row.get("makespan of plain")),
-            end_section=True,
-        )
-    return shown
-
-
-def _cell(value: object) -> str:
-    return f"{value:.3g}" if isinstance(value, float) else "-" if value is None else str(value)
-
-
 # ---------------------------------------------------------------------- calibration
 
 
-def calibrate(console: Console, models: Sequence[str]) -> None:
+def calibrate() -> None:
     """Each model alone under plain Docker: how long it takes, and what a tier could be."""
+    host, seeds = results.engine_facts(), training_set.CALIBRATION_SEEDS
     table: list[dict[str, object]] = []
-    with session() as one:
-        host = results.host_facts(one.engine.version()["Version"])
-    for name in models:
-        model = training_set.MODELS[name]
+    for name, model in training_set.MODELS.items():
         alone = Schedule(f"alone-{name}", (TrainingJob(name, model, 0.0),), 600.0)
-        runs = [
-            measured(training_run.run(alone, PLAIN, PLAIN, seed, host))
-            for seed in training_set.CALIBRATION_SEEDS
-        ]
-        line = calibrated(model, runs)
-        table.append(line)
-        console.print(line, highlight=False)
-    results.save(
-        "training-calibration",
-        host,
-        training_set.CALIBRATION_SEEDS,
-        table,
-        title="Each model alone on the node, under plain Docker: what the targets were fixed by",
-        table=table,
-    )
+        runs = (training_run.run(alone, PLAIN, PLAIN, seed, host) for seed in seeds)
+        table.append(calibrated(model, [measured(one) for one in runs]))
+        print(table[-1], flush=True)
+    title = "Each model alone on the node, under plain Docker: what the targets were fixed by"
+    results.save("training-calibration", host, seeds, table, title=title, table=table)
 
 
 def calibrated(model: Model, runs: Sequence[Measured]) -> dict[str, object]:
@@ -356,35 +300,16 @@ def safe(held: float, *, lower: bool) -> float:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run and judge, or calibrate; returns the exit code."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--repetitions", type=int, default=2, help="seeds 1, 2, ... (default 2)")
-    parser.add_argument("--policies", default=",".join(training_set.POLICIES), help="as rows say")
-    parser.add_argument("--fresh", action="store_true", help="also run what is kept already")
-    parser.add_argument("--judge-only", action="store_true", help="run nothing, judge what is kept")
-    parser.add_argument("--calibrate", action="store_true", help="each model alone, nothing else")
-    parser.add_argument("--models", default=",".join(training_set.MODELS), help="to calibrate")
-    chosen = parser.parse_args(arguments)
-    names = chosen.policies.split(",")
-    for name in names:
-        if name not in training_set.POLICIES:
-            parser.error(f"no policy {name!r}; there are {', '.join(training_set.POLICIES)}")
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    console = Console(stderr=False)
-    try:
-        if chosen.calibrate:
-            calibrate(console, chosen.models.split(","))
-            return 0
-        # Plain Docker always runs: everything is held against it.
-        policies = {name: training_set.POLICIES[name] for name in dict.fromkeys((PLAIN, *names))}
-        seeds = range(1, chosen.repetitions + 1)
-        if not chosen.judge_only:
-            run_missing(console, policies, seeds, fresh=chosen.fresh)
-        judge_kept(console, policies, seeds)
-    except KeyboardInterrupt:
-        console.print("interrupted; this run's containers are removed, whole runs are kept")
-        return 130
-    except RuntimeError as error:
-        console.print(f"training: {error}", markup=False)
-        return 1
-    return 0
+    chosen = options(
+        __doc__,
+        arguments,
+        repetitions=(2, "seeds 1, 2, ... (default 2)"),
+        calibrate=(False, "each model alone, nothing else"),
+    )
+    seeds = range(1, chosen.repetitions + 1)
+
+    def run() -> None:
+        run_missing(training_set.POLICIES, seeds)
+        judge_kept(training_set.POLICIES, seeds)
+
+    return told_if_it_fails("training", calibrate if chosen.calibrate else run)

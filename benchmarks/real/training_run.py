@@ -9,29 +9,24 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from benchmarks import places
-from benchmarks.real.training_set import Schedule, TrainingJob
-from dlsched.model.cycle import CycleReport
+from benchmarks.real.kept import RUN, KeptRun
+from benchmarks.real.training_set import Schedule
 from dlsched.model.state import JobState
-from dlsched.store.journal.reader import JournalReader
-from tools.session import JOURNAL, Session, session, wait_for
+from tools.session import Session, session, wait_for
 
 KEPT = places.KEPT / "training"
 
-_WHOLE = "run.json"
-"""Written last: a folder with this file is a whole run."""
-
 _POLL_S = 1.0
-_OVER = {JobState.FINISHED, JobState.FAILED, JobState.STOPPED}
+_OVER = {JobState.FINISHED, JobState.STOPPED}
 
 
 @dataclass(frozen=True)
-class Kept:
+class Kept(KeptRun):
     """What is known of a run beside its journal."""
 
     scenario: str
@@ -48,19 +43,9 @@ class Kept:
     daemon_core_ratio: float
     """CPU of the daemon over the run, in cores."""
     host: Mapping[str, object]
-    folder: Path
-
-    def reports(self) -> list[CycleReport]:
-        """Every cycle of the run. Raises RuntimeError for a journal that cannot be read."""
-        with JournalReader(self.folder / JOURNAL) as reader:
-            found = list(reader.reports())
-            if reader.problem is not None:
-                raise RuntimeError(reader.problem)
-        return found
 
 
 def folder_of(scenario: str, policy: str, seed: int) -> Path:
-    """Where that run is kept."""
     return KEPT / scenario / f"{policy}-{seed}"
 
 
@@ -72,15 +57,13 @@ def digest_of(schedule: Schedule, spelled: str, seed: int) -> str:
 
 def load(folder: Path) -> Kept | None:
     """The run kept there; None without one."""
-    file = folder / _WHOLE
-    if not file.exists():
-        return None
-    return Kept(**json.loads(file.read_text()), folder=folder)
+    file = folder / RUN
+    return Kept(folder, **json.loads(file.read_text())) if file.exists() else None
 
 
 def void(kept: Kept) -> None:
     """It does not count: its journal stays for whoever wants to know, but nobody judges it."""
-    (kept.folder / _WHOLE).unlink()
+    (kept.folder / RUN).unlink()
 
 
 def run(
@@ -100,8 +83,9 @@ def run(
         agent = one.process
         agent_s, began_s = sum(agent.cpu_times()[:4]), time.monotonic()
         arrivals = _arrive(one, schedule, seed)
+        names = {job.name for job in schedule.jobs}
         wait_for(
-            lambda: _all_over(one, schedule.jobs, _POLL_S),
+            lambda: names <= _over(one),
             max(1.0, schedule.deadline_s - (time.monotonic() - began_s)),
             f"{schedule.name} under {policy} to end",
         )
@@ -112,6 +96,7 @@ def run(
         folder = folder_of(schedule.name, policy, seed)
         one.keep(folder)
     kept = Kept(
+        folder=folder,
         scenario=schedule.name,
         policy=policy,
         spelled=spelled,
@@ -121,10 +106,8 @@ def run(
         arrivals=arrivals,
         daemon_core_ratio=ratio,
         host=dict(host),
-        folder=folder,
     )
-    written: dict[str, Any] = {k: v for k, v in asdict(kept).items() if k != "folder"}
-    (folder / _WHOLE).write_text(json.dumps(written, indent=1) + "\n")
+    kept.write()
     return kept
 
 
@@ -134,30 +117,21 @@ def _arrive(one: Session, schedule: Schedule, seed: int) -> dict[str, float]:
     arrivals: dict[str, float] = {}
     for job in sorted(schedule.jobs, key=lambda job: job.arrives_s):
         while (left_s := began_s + job.arrives_s - boot_s()) > 0:
-            time.sleep(min(left_s, _POLL_S))
-            _complain(_states(one))
+            _over(one, min(left_s, _POLL_S))
         arrivals[job.name] = boot_s()
         one.drop(job.name, schedule.text(job, seed))
     return arrivals
 
 
-def _all_over(one: Session, jobs: Sequence[TrainingJob], pause_s: float) -> bool:
-    """Whether every job has ended; looks on no more often than that, since looking costs CPU."""
+def _over(one: Session, pause_s: float = _POLL_S) -> set[str]:
+    """The jobs that have ended, after a pause, since looking costs CPU. Raises RuntimeError where
+    one failed."""
     time.sleep(pause_s)
-    states = _states(one)
-    _complain(states)
-    return all(states.get(job.name, ("", ""))[0] in _OVER for job in jobs)
-
-
-def _states(one: Session) -> dict[str, tuple[str, str]]:
     rows = one.client.jobs()["jobs"]
-    return {row["name"]: (row["state"], row["reason"] or "") for row in rows}
-
-
-def _complain(states: Mapping[str, tuple[str, str]]) -> None:
-    for name, (state, reason) in states.items():
-        if state == JobState.FAILED:
-            raise RuntimeError(f"{name} failed: {reason}")
+    for row in rows:
+        if row["state"] == JobState.FAILED:
+            raise RuntimeError(f"{row['name']} failed: {row['reason'] or ''}")
+    return {row["name"] for row in rows if row["state"] in _OVER}
 
 
 def boot_s() -> float:

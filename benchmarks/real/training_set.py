@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 IMAGE = "dlsched-examples/training"
 THREADS = 2
@@ -81,7 +81,6 @@ class TrainingJob:
 
 
 def command(model: Model, seed: int, threads: int = THREADS) -> list[str]:
-    """The trainer's command line."""
     options = {
         "model": model.name,
         "steps": model.steps,
@@ -97,7 +96,6 @@ def command(model: Model, seed: int, threads: int = THREADS) -> list[str]:
 
 
 def spec_text(job: TrainingJob, seed: int) -> str:
-    """The job file, as a user would write it."""
     words = ", ".join(f"'{word}'" for word in command(job.model, seed))
     one = job.model
     return (
@@ -109,6 +107,12 @@ def spec_text(job: TrainingJob, seed: int) -> str:
         "stop: {grace: 5s}\n"
         f"target: {{metric: {one.metric}, deliver: {one.deliver:g}, finish: {one.finish:g}}}\n"
     )
+
+
+def endless(name: str, seed: int) -> str:
+    """The job file of a training of that model that does not end while anybody looks."""
+    model = replace(MODELS[name], steps=1_000_000)
+    return spec_text(TrainingJob(name, model, 0.0), seed)
 
 
 @dataclass(frozen=True)

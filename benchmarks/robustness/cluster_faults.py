@@ -61,25 +61,20 @@ def cut(world: World, one: Cut) -> Outcome:
     leader, source, target = _begin(world, one.state)
     order = [leader, *(host for host in world.hosts if host is not leader)]
     numbers = [order[node].node.number for node in one.nodes]
+    network = world.engines.network
+    is_link = len(numbers) == 2
     world.move(target)
     reached = _is(world, one.state)
     wrong: list[str] = []
-    network = world.engines.network
     if reached:
-        if len(numbers) == 1:
-            network.cut(numbers[0])
-        else:
-            network.cut_link(*numbers)
+        (network.cut_link if is_link else network.cut)(*numbers)
         began_s = time.monotonic()
         try:
             if one.nodes == (0,):
                 wrong += _writes(world, leader)
             time.sleep(max(0.0, began_s + AWAY_S - time.monotonic()))
         finally:
-            if len(numbers) == 1:
-                network.mend(numbers[0])
-            else:
-                network.mend_link(*numbers)
+            (network.mend_link if is_link else network.mend)(*numbers)
     return _end(world, str(one), source, reached, wrong)
 
 

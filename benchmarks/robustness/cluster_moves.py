@@ -11,7 +11,6 @@ checkpoint in the folder that moves with it.
 
 from __future__ import annotations
 
-import argparse
 import random
 import statistics
 import tempfile
@@ -22,8 +21,7 @@ from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from rich.console import Console
-
+from benchmarks.options import options
 from benchmarks.publish import results
 from benchmarks.publish.results import verdict
 from dlsched.cluster.swarm.calls import SwarmCalls
@@ -44,7 +42,7 @@ LATEST_S = 8.0
 AWAY_S = 3.0
 """How long what was killed or cut stays so."""
 FAULTS = ("controller", "source daemon", "target daemon", "source cut", "target cut")
-DRAINS = 16
+DRAINS, SEED = 16, 1
 """In the first one half of the jobs move: they begin on both hosts."""
 QUIET_EVERY = 5
 """Of so many drains, one is left alone."""
@@ -58,7 +56,6 @@ class Watched:
     listings: int = 0
     twice: int = 0
     """Listings in which a job ran on both."""
-    example: str = ""
 
 
 @dataclass(frozen=True)
@@ -99,9 +96,7 @@ def watching(hosts: Sequence[Host]) -> Iterator[Watched]:
     def watch() -> None:
         shown = Counter(job for host in hosts for job in host.running())
         watched.listings += 1
-        twice = sorted(job for job, count in shown.items() if count > 1)
-        watched.twice += bool(twice)
-        watched.example = watched.example or ", ".join(twice)
+        watched.twice += any(count > 1 for count in shown.values())
 
     with repeating(watch, LISTED_S):
         yield watched
@@ -121,7 +116,6 @@ class Torture:
         self._store = SwarmStore(SwarmCalls(self._engine), instance)
 
     def begin(self) -> None:
-        """Daemons, controller, and jobs that run."""
         for host in self.hosts:
             host.start("run")
         self.hosts[0].start("cluster", "run")
@@ -129,7 +123,8 @@ class Torture:
             job = f"training-{number}"
             file = self.hosts[0].cluster / f"{job}.yaml"
             file.write_text(training_file(job, BASE, STEPS, SIZE_BYTES))
-        until(lambda: self._count() == JOBS, 120.0, "all jobs to run")
+        hosts = self.hosts
+        until(lambda: sum(len(one.running()) for one in hosts) == JOBS, 120.0, "all jobs to run")
 
     def empty(self, source: Host, target: Host, faults: Sequence[str]) -> Drain:
         """Drain a host, with these faults meanwhile, one after the other."""
@@ -156,11 +151,7 @@ class Torture:
             host.close()
         self._engine.close()
 
-    def logs(self) -> str:
-        return "\n".join(host.logs() for host in self.hosts)
-
     def judge(self, found: Found) -> None:
-        """What the trainings noted."""
         with suppress(AssertionError):  # one may have saved, and not have left
             until(lambda: self._begun() == JOBS, 20.0, "all jobs to begin where they have moved")
         for host in self.hosts:
@@ -178,24 +169,20 @@ class Torture:
                             found.pauses_s.append(float(at_s) - saved_s)
 
     def _break(self, source: Host, target: Host, fault: str) -> None:
+        host = source if fault.startswith("source") else target
         if fault == "controller":
             self._again(self.hosts[0], "cluster", "run")
-            return
-        host = source if fault.startswith("source") else target
-        if fault.endswith("daemon"):
+        elif fault.endswith("daemon"):
             self._again(host, "run")
-            return
-        self._engines.cut(host.node)
-        time.sleep(AWAY_S)
-        self._engines.mend(host.node)
+        else:
+            self._engines.cut(host.node)
+            time.sleep(AWAY_S)
+            self._engines.mend(host.node)
 
     def _again(self, host: Host, *words: str) -> None:
         host.kill(words[0])
         time.sleep(AWAY_S)
         host.start(*words)
-
-    def _count(self) -> int:
-        return sum(len(host.running()) for host in self.hosts)
 
     def _begun(self) -> int:
         """Jobs that have begun where they are: a checkpoint is saved to leave, and noted first."""
@@ -215,7 +202,6 @@ def faults_of(drain: int) -> list[str]:
 
 
 def headlines(found: Found) -> list[str]:
-    """One sentence a figure."""
     faults = sum(len(one.faults) for one in found.drains)
     reached = found.moves >= ASKED_MOVES and faults >= ASKED_FAULTS
     pause_s = statistics.median(found.pauses_s) if found.pauses_s else 0.0
@@ -242,18 +228,12 @@ def headlines(found: Found) -> list[str]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run it, print, and write the result file."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--drains", type=int, default=DRAINS)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--save", action="store_true")
-    chosen = parser.parse_args(arguments)
-    show = Console(soft_wrap=True, highlight=False)
+    chosen = options(__doc__, arguments, drains=(DRAINS, "how many; fewer: not saved"))
     with tempfile.TemporaryDirectory() as folder, swarm(2, 1) as engines:
         one, other = engines.nodes
         ensure_base(one.host)
         copy_images(one.host, other.host, [BASE])
-        with closing(Torture(engines, Path(folder), chosen.seed)) as torture:
+        with closing(Torture(engines, Path(folder), SEED)) as torture:
             try:
                 torture.begin()
                 with watching(torture.hosts) as watched:
@@ -261,15 +241,14 @@ def main(arguments: list[str] | None = None) -> int:
                     for number in range(chosen.drains):
                         source, target = torture.hosts[:: 1 if number % 2 else -1]
                         found.drains.append(torture.empty(source, target, faults_of(number)))
-                        show.print(str(found.drains[-1]), markup=False)
+                        print(found.drains[-1], flush=True)
                 torture.judge(found)
             except AssertionError:
-                show.print(torture.logs(), markup=False)
+                print(*(host.logs() for host in torture.hosts), sep="\n")
                 raise
-    told = headlines(found)
-    show.print("\n".join(told), markup=False)
-    if chosen.save:
-        rows = [asdict(one) for one in found.drains]
+    told, rows = headlines(found), [asdict(one) for one in found.drains]
+    print("\n".join(told))
+    if chosen.drains == DRAINS:
         facts = results.host_facts("two private engines of one swarm")
-        results.save(NAME, facts, [chosen.seed], rows, headlines=told)
+        results.save(NAME, facts, [SEED], rows, headlines=told)
     return 0

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from benchmarks.publish.results import verdict
-from benchmarks.robustness.witness import TOGETHER
+from benchmarks.publish.results import grouped, verdict
+from benchmarks.robustness.cluster_world import TOGETHER
 
 ASKED_POINTS = 28
 """Of a move, at which each process is killed."""
@@ -35,13 +35,16 @@ class Outcome:
 
     @property
     def name(self) -> str:
-        """Of the fault, as it is printed."""
         undone = ", undone" if self.undone else ""
         parts = (self.part, f"{self.line}{undone}", self.what, self.victim)
         return ": ".join(dict.fromkeys(parts))
 
+    @property
+    def point(self) -> tuple[object, ...]:
+        """Of a move, at which it happened."""
+        return self.line, self.what, self.undone
+
     def result(self) -> str:
-        """In a few words."""
         if self.wrong:
             return f"LOST: {'; '.join(self.wrong)}"
         if not self.reached:
@@ -60,9 +63,7 @@ def lost(name: str) -> Outcome:
 
 def table(outcomes: Sequence[Outcome]) -> list[dict[str, object]]:
     """One row a part and victim, and one for all."""
-    groups: dict[str, list[Outcome]] = {}
-    for one in outcomes:
-        groups.setdefault(f"{one.part}: {one.victim}", []).append(one)
+    groups = grouped(outcomes, lambda one: f"{one.part}: {one.victim}")
     return [_row(name, mine) for name, mine in [*groups.items(), ("all", list(outcomes))]]
 
 
@@ -72,7 +73,7 @@ def _row(name: str, outcomes: Sequence[Outcome]) -> dict[str, object]:
     lost = sorted({wrong.partition(";")[0] for one in outcomes for wrong in one.wrong})
     return {
         "fault": name,
-        "points": len({(one.line, one.what, one.undone) for one in reached}),
+        "points": len({one.point for one in reached}),
         "faults": len(reached),
         "not reached": len(outcomes) - len(reached),
         "survived": sum(not one.wrong for one in reached),
@@ -84,21 +85,22 @@ def _row(name: str, outcomes: Sequence[Outcome]) -> dict[str, object]:
 
 
 def headlines(outcomes: Sequence[Outcome]) -> list[str]:
-    """One sentence a figure."""
     reached = [one for one in outcomes if one.reached]
     wrong = [one for one in reached if one.wrong]
     survived = {one.name for one in reached if not one.wrong}
     again = sum(one.name in survived for one in wrong)
     kills = [one for one in reached if one.part == "kill"]
-    points = {(one.line, one.what, one.undone) for one in kills}
+    points = {one.point for one in kills}
     listings = sum(one.listings for one in outcomes)
     twice = sum(TOGETHER in line for one in outcomes for line in one.wrong)
     mended = f"; run again after a mend, {again} of them survived" if wrong else ""
-    by_victim = {
-        victim: len({(one.line, one.what, one.undone) for one in kills if one.victim == victim})
-        for victim in sorted({one.victim for one in kills})
-    }
-    least = min(by_victim.values(), default=0)
+    least = min(
+        (
+            len({one.point for one in kills if one.victim == victim})
+            for victim in {one.victim for one in kills}
+        ),
+        default=0,
+    )
     others = len(reached) - len(kills)
     return [
         (

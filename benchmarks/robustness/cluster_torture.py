@@ -10,27 +10,28 @@ finished or later, and nothing else may be left of it.
 
 from __future__ import annotations
 
-import argparse
 import os
 import signal
 import tempfile
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
+from typing import Literal
 
 from pydantic import TypeAdapter
-from rich.console import Console
 
+from benchmarks.options import options
 from benchmarks.places import ROOT
 from benchmarks.publish import results
 from benchmarks.robustness.cluster_faults import CUTS, STATES, cut, kill_leader, rotate
-from benchmarks.robustness.cluster_steps import Fault, faults
 from benchmarks.robustness.cluster_table import Outcome, headlines, lost, table
 from benchmarks.robustness.cluster_world import BASE, World, is_dead
 from dlsched.cluster.core.records import RecordState
+from tests.torture.points import Phase as At
+from tests.torture.points import Point
 from tools.base_image import ensure_base
 from tools.engine import end_with_signal
 from tools.engine_probe import answers
@@ -49,7 +50,93 @@ POLL_S = 0.02
 Keep = Callable[[Outcome], None]
 Act = Callable[[World], Outcome]
 _OUTCOMES = TypeAdapter(list[Outcome])
-_show = Console(soft_wrap=True, highlight=False)
+
+Victim = Literal["controller", "source daemon", "target daemon", "source engine", "target engine"]
+VICTIMS: tuple[Victim, ...] = (
+    "controller", "source daemon", "target daemon", "source engine", "target engine",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step: which process comes to it, and what it does."""
+
+    line: str
+    who: Literal["controller", "source daemon", "target daemon"]
+    action: str
+    ordinal: int = 1
+    at: tuple[At, ...] = ("before", "after")
+    undone: bool = False
+    """Whether the job's start on the target fails, so that it returns."""
+
+    @property
+    def point(self) -> Point:
+        return Point(self.action, "", self.ordinal, self.at == _ORDER)
+
+
+_ORDER: tuple[At, ...] = ("before", "inside", "after")
+"""Inside: the order is sent, its answer not read."""
+_HALF: tuple[At, ...] = ("before",)
+
+STEPS = (
+    Step("M0", "controller", "order prepare", at=_ORDER),
+    Step("M0", "target daemon", "file prepared"),
+    Step("M1", "controller", "record leaving"),
+    Step("M1", "controller", "order leave", at=_ORDER),
+    Step("M1", "source daemon", "file saving"),
+    Step("M1", "source daemon", "move: ask"),
+    Step("M1", "source daemon", "move: set_aside"),
+    Step("M1", "source daemon", "move: end"),
+    Step("M1", "source daemon", "packed block", 2, at=_HALF),
+    Step("M1", "source daemon", "move: pack", at=("after",)),
+    Step("M1", "source daemon", "file away"),
+    Step("M2", "controller", "record moving"),
+    Step("M2", "controller", "order arrive", at=_ORDER),
+    Step("M2", "target daemon", "file arriving"),
+    Step("M2", "target daemon", "fetched block", 10, at=_HALF),
+    Step("M2", "target daemon", "file running"),
+    Step("M2", "target daemon", "engine: create"),
+    Step("M2", "target daemon", "unpacked block", 2, at=_HALF),
+    Step("M2", "target daemon", "volume filled", at=("after",)),
+    Step("M2", "target daemon", "engine: start"),
+    Step("M3", "controller", "record placed"),
+    Step("M3", "target daemon", "file running, confirmed"),
+    Step("M3", "controller", "order clear", at=_ORDER),
+    Step("M3", "source daemon", "file fenced"),
+    Step("M3", "source daemon", "move: remove"),
+    Step("U1", "controller", "record undoing", undone=True),
+    Step("U1", "controller", "order clear", at=_ORDER, undone=True),
+    Step("U1", "target daemon", "file fenced", undone=True),
+    Step("U1", "controller", "record returning", undone=True),
+    Step("U1", "controller", "order give_back", at=_ORDER, undone=True),
+    Step("U1", "source daemon", "file running", undone=True),
+    Step("U1", "source daemon", "move: bring_back", undone=True),
+    Step("U2", "controller", "record placed", undone=True),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One process killed at one step."""
+
+    step: Step
+    at: At
+    victim: Victim
+
+    def __str__(self) -> str:
+        undone = ", undone" if self.step.undone else ""
+        return f"{self.step.line}{undone}: {self.at} {self.step.action}: {self.victim}"
+
+
+def faults() -> list[Fault]:
+    """All of them: every step with one victim, then with the next, so that a run that is cut short
+    has all steps, and all victims about equally often."""
+    places = [(step, at) for step in STEPS for at in step.at]
+    return [
+        Fault(step, at, VICTIMS[(number + turn) % len(VICTIMS)])
+        for turn in range(len(VICTIMS))
+        for number, (step, at) in enumerate(places)
+    ]
 
 
 def kill(world: World, fault: Fault) -> Outcome:
@@ -140,90 +227,74 @@ def play(
                 before = world.seen()
                 try:
                     outcome = one(world)
-                    wrong = world.since(before)
                 except Exception as error:  # noqa: BLE001 - it is reported
-                    outcome, wrong = None, [str(error) or repr(error), *world.since(before)]
-                outcome = outcome or lost(name)
-                outcome.wrong += wrong
+                    outcome = lost(name)
+                    outcome.wrong.append(str(error) or repr(error))
+                outcome.wrong += world.since(before)
                 outcome.listings = world.listings.whole - before[0]
                 keep(outcome)
-                _show.print(f"{name}: {outcome.result()}", markup=False)
-                if wrong:
-                    KEPT.mkdir(parents=True, exist_ok=True)
-                    file = KEPT / f"lost-{instance}.log"
-                    file.write_text(f"{name}\n{wrong}\n{world.logs(200_000)}")
+                print(f"{name}: {outcome.result()}", flush=True)
+                if outcome.wrong:
+                    log = f"{name}\n{outcome.wrong}\n{world.logs(200_000)}"
+                    (KEPT / f"lost-{instance}.log").write_text(log)
                     break
 
 
-def kills(share: str, until_s: float, keep: Keep, over: Collection[str]) -> None:
-    """The part with two hosts. `share`: 1/2 is the first half."""
-    number, of = (int(part) for part in share.split("/"))
-    mine = faults()[number - 1 :: of]
-    with hosts(2, 1) as engines:
-        acts = [partial(kill, fault=one) for one in mine]
-        play(engines, acts, [f"kill: {one}" for one in mine], until_s, keep, over)
+def kills() -> tuple[list[Act], list[str]]:
+    """What is done to two hosts, with the names."""
+    return [partial(kill, fault=one) for one in faults()], [f"kill: {one}" for one in faults()]
 
 
-def managers(share: str, until_s: float, keep: Keep, over: Collection[str]) -> None:
-    """The part with three managers."""
-    number, of = (int(part) for part in share.split("/"))
-    with hosts(3, 3) as engines:
-        names = [str(one) for one in CUTS]
-        acts: list[Act] = [partial(cut, one=one) for one in CUTS]
-        names += [f"managers: {state}: the leader's engine killed" for state in STATES * 2]
-        acts += [partial(kill_leader, state=state) for state in STATES * 2]
-        # So that a run that is cut short has some of each.
-        order = sorted(range(len(acts)), key=lambda at: (at * 7 % len(acts), at))[number - 1 :: of]
-        play(engines, [acts[at] for at in order], [names[at] for at in order], until_s, keep, over)
+def managers() -> tuple[list[Act], list[str]]:
+    """What is done to three managers."""
+    acts: list[Act] = [partial(cut, one=one) for one in CUTS]
+    acts += [partial(kill_leader, state=state) for state in STATES * 2]
+    names = [f"managers: {state}: the leader's engine killed" for state in STATES * 2]
+    names = [*map(str, CUTS), *names]
+    # So that a run that is cut short has some of each.
+    order = sorted(range(len(acts)), key=lambda at: (at * 7 % len(acts), at))
+    return [acts[at] for at in order], [names[at] for at in order]
 
 
-def rotation(share: str, until_s: float, keep: Keep, over: Collection[str]) -> None:
-    """The part in which certificates are replaced."""
-    number, of = (int(part) for part in share.split("/"))
-    states = ((RecordState.LEAVING, RecordState.MOVING) * 4)[number - 1 :: of]
-    with hosts(2, 1) as engines:
-        acts = [partial(rotate, state=state) for state in states]
-        play(engines, acts, [f"rotation: {state}" for state in states], until_s, keep, over)
+def rotation() -> tuple[list[Act], list[str]]:
+    """Certificates that are replaced."""
+    states = (RecordState.LEAVING, RecordState.MOVING) * 4
+    return [partial(rotate, state=one) for one in states], [f"rotation: {one}" for one in states]
 
 
-PARTS = {"kills": kills, "managers": managers, "rotation": rotation}
+PARTS = {"kills": (kills, 2, 1), "managers": (managers, 3, 3), "rotation": (rotation, 2, 1)}
+"""What is done, on how many hosts, and how many of them are managers."""
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the parts, print, and write the result file; 1: something was lost."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--part", choices=PARTS, action="append")
-    parser.add_argument("--share", default="1/1", help="of a part: 1/2 is every second fault")
-    parser.add_argument("--minutes", type=float, default=180.0, help="no fault begins after these")
-    parser.add_argument("--resume", action="store_true", help="add to what was kept")
-    parser.add_argument("--save", action="store_true", help="write what all parts have kept")
-    chosen = parser.parse_args(arguments)
+    chosen = options(
+        __doc__,
+        arguments,
+        part=(tuple(PARTS), "which; not all: not saved"),
+        minutes=(180.0, "of each part: no fault begins after these"),
+        resume=(False, "add to what was kept"),
+    )
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, end_with_signal)
     KEPT.mkdir(parents=True, exist_ok=True)
-    for part in chosen.part or PARTS:
-        file = KEPT / f"{part}-{chosen.share.replace('/', '-of-')}.json"
-        outcomes: list[Outcome] = []
+    found: list[Outcome] = []
+    for part in chosen.part:
+        file, outcomes = KEPT / f"{part}.json", list[Outcome]()
         if chosen.resume and file.exists():
             outcomes += _OUTCOMES.validate_json(file.read_bytes())
 
-        def keep(outcome: Outcome, file: Path = file, all_of: list[Outcome] = outcomes) -> None:
-            all_of.append(outcome)
+        def keep(one: Outcome, file: Path = file, all_of: list[Outcome] = outcomes) -> None:
+            all_of.append(one)
             file.write_bytes(_OUTCOMES.dump_json(all_of))
 
-        until_s = time.monotonic() + 60.0 * chosen.minutes
         over = {one.name for one in outcomes if one.reached and not one.wrong}
-        PARTS[part](chosen.share, until_s, keep, over)
-    found = [
-        one
-        for file in sorted(KEPT.glob("*.json"))
-        for one in _OUTCOMES.validate_json(file.read_bytes())
-    ]
-    told = headlines(found)
-    _show.print(results.markdown(table(found)), markup=False)
-    _show.print("\n".join(told), markup=False)
-    if chosen.save:
+        act, count, leading = PARTS[part]
+        with hosts(count, leading) as engines:
+            play(engines, *act(), time.monotonic() + 60.0 * chosen.minutes, keep, over)
+        found += outcomes
+    told, rows = headlines(found), [asdict(one) for one in found]
+    results.show({TITLE: table(found)}, told)
+    if chosen.part == tuple(PARTS):
         facts = results.host_facts("two and three private engines of one swarm")
-        rows = [asdict(one) for one in found]
         results.save(NAME, facts, [], rows, title=TITLE, table=table(found), headlines=told)
     return 1 if any(one.wrong for one in found) else 0

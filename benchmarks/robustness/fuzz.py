@@ -7,7 +7,6 @@ and each new finding, reduced, to a folder; exit code 1 when there is one.
 
 from __future__ import annotations
 
-import argparse
 import codecs
 import json
 import mmap
@@ -22,37 +21,38 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from hashlib import blake2b
 from importlib import import_module
 from pathlib import Path
 from random import Random
 from typing import Any
 
-from rich.console import Console
-
+from benchmarks.options import options
 from benchmarks.places import ROOT
 from benchmarks.publish import results
-from benchmarks.robustness.fuzzing.trial import Finding, Target, reduced, tried
+from benchmarks.robustness.fuzzing.trial import Finding, Target, reduced, target_of, tried
 from dlsched.config.metrics.loading import package_presets
 
+FUZZING = "benchmarks.robustness.fuzzing"
 TARGETS = {
-    "spec": "benchmarks.robustness.fuzzing.job_file:target",
-    "settings": "benchmarks.robustness.fuzzing.settings_file:target",
-    "sidecar": "benchmarks.robustness.fuzzing.sidecar_file:target",
-    "labels": "benchmarks.robustness.fuzzing.label_body:target",
-    "adoptions": "benchmarks.robustness.fuzzing.adoption_body:target",
-    "presets": "benchmarks.robustness.fuzzing.preset_file:target",
-    "pages": "benchmarks.robustness.fuzzing.metrics_page:target",
-    "sources": "benchmarks.robustness.fuzzing.source_text:target",
-    "lines": "benchmarks.robustness.fuzzing.log_lines:target",
-    "probe": "benchmarks.robustness.fuzzing.probed_container:target",
-    "api": "benchmarks.robustness.fuzzing.http_bytes:target",
+    "spec": f"{FUZZING}.job_file",
+    "settings": f"{FUZZING}.settings_file",
+    "sidecar": f"{FUZZING}.sidecar_file",
+    "labels": f"{FUZZING}.label_body",
+    "adoptions": f"{FUZZING}.adoption_body",
+    "presets": f"{FUZZING}.preset_file",
+    "pages": f"{FUZZING}.metrics_page",
+    "sources": f"{FUZZING}.source_text",
+    "lines": f"{FUZZING}.log_lines",
+    "probe": f"{FUZZING}.probed_container",
+    "api": f"{FUZZING}.http_bytes",
 }
-"""Module and function that make each target: a worker loads its own alone."""
+"""The module that describes each target: a worker loads its own alone."""
 INPUTS = 1_000_000
 QUOTED_FROM = 100_000
 """A run of fewer inputs says nothing that could be quoted, and is not saved."""
@@ -92,16 +92,15 @@ class Tally:
     spent_s: float = 0.0
     slowest_s: float = 0.0
     slowest_input: int = 0
-    rss_first_bytes: int = 0
-    rss_last_bytes: int = 0
-    descriptors_first: int = 0
-    descriptors_last: int = 0
+    first: Mapping[str, int] = field(default_factory=dict)
+    """What the process held after the warm-up."""
+    last: Mapping[str, int] = field(default_factory=dict)
     answers: int = 0
     """Answers of different kinds: how much of a reader the inputs reach."""
     findings: list[Finding] = field(default_factory=list)
 
     def row(self) -> dict[str, object]:
-        """As the table shows it."""
+        held = {"first": self.first, "last": self.last}
         return {
             "target": self.target,
             "executions": self.executions,
@@ -109,37 +108,30 @@ class Tally:
             "CPU s": round(self.spent_s, 1),
             "us an input": round(1e6 * self.spent_s / max(1, self.executions)),
             "slowest ms": round(1000 * self.slowest_s, 1),
-            "RSS first MiB": round(self.rss_first_bytes / 2**20, 1),
-            "RSS last MiB": round(self.rss_last_bytes / 2**20, 1),
-            "descriptors first": self.descriptors_first,
-            "descriptors last": self.descriptors_last,
+            **{f"RSS {w} MiB": round(one.get("RSS", 0) / 2**20, 1) for w, one in held.items()},
+            **{f"descriptors {w}": one.get("descriptors", 0) for w, one in held.items()},
             "kinds of answer": self.answers,
         }
 
+    def find(self, what: str, data: bytes, detail: str, tell: Callable[[str], None]) -> None:
+        """One more way in which a promise was broken."""
+        self.findings.append(Finding(f"{self.target}: {what}", data, detail))
+        tell(f"{self.target}: {what}: {data[:200]!r}\n{detail}")
 
-class Kinds:
-    """Counts different texts in memory that does not grow; of many, a few percent are missed."""
 
-    def __init__(self) -> None:
-        self._seen = bytearray(_KINDS_BYTES)
-        self.count = 0
-
-    def add(self, text: str) -> None:
-        """Count it, unless it was counted."""
-        place, bit = divmod(int.from_bytes(_digest(text)), 8)
-        place %= _KINDS_BYTES
-        if not self._seen[place] & (1 << bit):
-            self._seen[place] |= 1 << bit
-            self.count += 1
+def mark(seen: bytearray, text: str) -> None:
+    """Note a text among many, in memory that does not grow: a few percent share their place."""
+    place, bit = divmod(int.from_bytes(_digest(text)), 8)
+    seen[place % len(seen)] |= 1 << bit
 
 
 def load(maker: str, *, powerless: bool = False) -> Target:
-    """The target that `module:function` makes, ready to be tried; to be closed.
+    """The target that a module describes or `module:function` makes, to be tried and closed.
 
     `powerless`: as nobody from then on, so that no input can harm the host.
     """
-    module, _, function = maker.partition(":")
-    make: Callable[[], Target] = getattr(import_module(module), function)
+    name, _, function = maker.partition(":")
+    module = import_module(name)
     if powerless and os.geteuid() == 0:
         for codec in _CODECS:
             codecs.lookup(codec)
@@ -148,7 +140,7 @@ def load(maker: str, *, powerless: bool = False) -> Target:
         os.setgroups([])
         os.setgid(nobody.pw_gid)
         os.setuid(nobody.pw_uid)
-    return make()
+    return getattr(module, function)() if function else target_of(module)
 
 
 def input_of(target: Target, seed: int, number: int) -> bytes:
@@ -163,7 +155,7 @@ def work(
     target: Target, seed: int, first: int, last: int, slot: mmap.mmap | None = None
 ) -> Iterator[dict[str, Any]]:
     """Try inputs `first` to `last`; yields what there is to tell, as JSON can carry it."""
-    kinds = Kinds()
+    kinds = bytearray(_KINDS_BYTES)
     known: set[str] = set()
     again: list[tuple[int, bytes]] = []
     every = max(AGAIN, (last - first) // AGAIN_MAX)
@@ -185,31 +177,30 @@ def work(
             slowest_s = took_s
             yield {"slowest_s": took_s, "input": number}
         if answer is not None:
-            kinds.add(_shape(answer))
+            mark(kinds, "".join("#" if char.isdigit() else char for char in answer[:400]))
             if number % every == 0:
                 again.append((number, _digest(answer)))
         if number + 1 == warm:
             for large in target.largest() if last - first >= QUOTED_FROM else ():
                 tried(target, large)
-            yield {"warm": True, **_own_use(), "at": number + 1}
+            yield {"first": _own_use()}
         if time.monotonic() - told_s > 5.0:
             told_s = time.monotonic()
-            yield {"at": number + 1, "spent_s": spent_s, "kinds": kinds.count}
-    yield {"at": last, "spent_s": spent_s, "kinds": kinds.count, **_own_use(), "end": True}
+            yield {"at": number + 1, "spent_s": spent_s, "kinds": int.from_bytes(kinds).bit_count()}
+    yield {
+        "at": last,
+        "spent_s": spent_s,
+        "kinds": int.from_bytes(kinds).bit_count(),
+        "last": _own_use(),
+    }
     for number, digest in again:
         data = input_of(target, seed, number)
         answer, _, _ = tried(target, data)
         if answer is None or _digest(answer) != digest:
-            finding = Finding(
-                f"{target.name}: another answer to the same input", data, f"input {number}"
-            )
+            what = f"{target.name}: another answer to the same input"
+            finding = Finding(what, data, f"input {number}")
             yield {"finding": _told(finding), "input": number}
             break
-
-
-def _shape(answer: str) -> str:
-    """The answer without its digits: what kind of answer it is."""
-    return "".join("#" if char.isdigit() else char for char in answer[:400])
 
 
 def _digest(text: str) -> bytes:
@@ -219,7 +210,7 @@ def _digest(text: str) -> bytes:
 def _own_use() -> dict[str, int]:
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     descriptors = sum(1 for _ in Path("/proc/self/fd").iterdir())
-    return {"rss_bytes": pages * mmap.PAGESIZE, "descriptors": descriptors}
+    return {"RSS": pages * mmap.PAGESIZE, "descriptors": descriptors}
 
 
 def _told(finding: Finding) -> dict[str, str]:
@@ -250,53 +241,42 @@ def run(
 
     `maker`: of a target that is none of TARGETS.
     """
-    maker = maker or TARGETS[name]
     tally = Tally(name)
-    first = 0
     with _scratch() as scratch:
         slot = scratch / "slot"
         slot.write_bytes(bytes(_SLOT_BYTES))
-        while first < inputs and not _stopped.is_set():
-            if _follow(tally, maker, seed, (first, inputs), slot, tell, silent_s):
-                break
+        while not _followed(tally, maker or TARGETS[name], seed, inputs, slot, tell, silent_s):
             if _stopped.is_set():
                 break
             content = slot.read_bytes()
             number, length = _SLOT.unpack_from(content)
-            what = f"{name}: the process ended, or hung"
             data = content[_SLOT.size : _SLOT.size + length]
-            tally.findings.append(Finding(what, data, f"input {number}"))
-            tell(f"{what} (input {number})")
-            first = tally.executions = number + 1
-            if len(tally.findings) >= KINDS_MAX:
+            tally.find("the process ended, or hung", data, f"input {number}", tell)
+            tally.executions = number + 1
+            if len(tally.findings) >= KINDS_MAX or tally.executions >= inputs:
                 break
-    grown_bytes = tally.rss_last_bytes - tally.rss_first_bytes
-    if grown_bytes > GROWTH_MAX_BYTES:
-        what = f"{name}: memory grew by {grown_bytes >> 20} MiB after warm-up"
-        tally.findings.append(Finding(what, b"", what))
-    if tally.descriptors_last > tally.descriptors_first:
-        what = (
-            f"{name}: {tally.descriptors_last - tally.descriptors_first} descriptors were left open"
-        )
-        tally.findings.append(Finding(what, b"", what))
+    grown = {what: tally.last[what] - tally.first[what] for what in tally.last if tally.first}
+    if grown.get("RSS", 0) > GROWTH_MAX_BYTES:
+        tally.find(f"memory grew by {grown['RSS'] >> 20} MiB after warm-up", b"", "", tell)
+    if grown.get("descriptors", 0) > 0:
+        tally.find(f"{grown['descriptors']} descriptors were left open", b"", "", tell)
     return tally
 
 
-def _follow(
+def _followed(
     tally: Tally,
     maker: str,
     seed: int,
-    numbers: tuple[int, int],
+    inputs: int,
     slot: Path,
     tell: Callable[[str], None],
     silent_s: float,
 ) -> bool:
-    """Listen to one worker; whether it came to its end."""
-    first, last = numbers
+    """Listen to one worker, from the first input that was not tried; whether it came to its end."""
     spent_before_s = tally.spent_s
-    words = ["--worker", maker, "--seed", str(seed), "--first", str(first), "--inputs", str(last)]
+    words = [f"--worker={maker}", f"--seed={seed}", f"--first={tally.executions}"]
     begun = ended = False
-    with _worker([*words, "--slot", str(slot)], slot.parent) as worker:
+    with _worker([*words, f"--inputs={inputs}", f"--slot={slot}"], slot.parent) as worker:
         assert worker.stdout is not None
         waited_s = 0.0  # counted in looks: while all of it is paused, nobody is late
         while not _stopped.is_set():
@@ -317,25 +297,17 @@ def _follow(
             if done // TOLD_EVERY > tally.executions // TOLD_EVERY:
                 tell(f"{tally.target}: {done} inputs, {len(tally.findings)} findings")
             tally.executions = done
-            if "spent_s" in message:
-                tally.spent_s = spent_before_s + message["spent_s"]
-                tally.answers = max(tally.answers, message["kinds"])
+            tally.spent_s = spent_before_s + message.get("spent_s", tally.spent_s - spent_before_s)
+            tally.answers = max(tally.answers, message.get("kinds", 0))
             if message.get("slowest_s", 0.0) > tally.slowest_s:
                 tally.slowest_s, tally.slowest_input = message["slowest_s"], message["input"]
-            if "warm" in message and not tally.rss_first_bytes:
-                tally.rss_first_bytes = message["rss_bytes"]
-                tally.descriptors_first = message["descriptors"]
-            if "end" in message:
-                ended = True
-                tally.rss_last_bytes = message["rss_bytes"]
-                tally.descriptors_last = message["descriptors"]
+            tally.first = tally.first or message.get("first", {})
+            tally.last = message.get("last", tally.last)
+            ended = ended or "last" in message
             if "finding" in message:
-                told = message["finding"]
-                found = Finding(told["what"], bytes.fromhex(told["data"]), told["detail"])
-                tally.findings.append(found)
-                tell(
-                    f"{found.what} (input {message['input']}): {found.data[:200]!r}\n{found.detail}"
-                )
+                found = message["finding"]
+                what = found["what"].removeprefix(f"{tally.target}: ")
+                tally.find(what, bytes.fromhex(found["data"]), found["detail"], tell)
     return False
 
 
@@ -382,66 +354,42 @@ def _worker(words: Sequence[str], scratch: Path) -> Iterator[subprocess.Popen[st
             worker.stdout.close()
 
 
-def save(tallies: Sequence[Tally], seed: int) -> None:
-    """`results/fuzz.json`."""
-    rows = [tally.row() for tally in tallies]
-    results.save(
-        "fuzz",
-        results.host_facts("none"),
-        [seed],
-        [
+def main(arguments: list[str] | None = None) -> int:
+    chosen = options(
+        __doc__,
+        arguments,
+        inputs=(INPUTS, "of each target"),
+        only=(tuple(TARGETS), "targets, such as spec,api"),
+        seed=(1, "of all inputs"),
+        keep=(Path, "folder for the reduced inputs of findings"),
+        worker=(str, None),
+        first=(0, None),
+        slot=(Path, None),
+    )
+    if chosen.worker is not None:
+        _be_worker(chosen.worker, chosen.seed, chosen.first, chosen.inputs, chosen.slot)
+        return 0
+    tell = partial(print, flush=True)
+    with _ended_by_signals(), ThreadPoolExecutor(len(os.sched_getaffinity(0))) as lanes:
+        tried_out = lanes.map(lambda one: run(one, chosen.seed, chosen.inputs, tell), chosen.only)
+        tallies = list(tried_out)
+    for tally in tallies if chosen.keep else ():
+        folder = chosen.keep / tally.target
+        folder.mkdir(parents=True, exist_ok=True)
+        for finding in tally.findings:
+            (folder / _digest(finding.what).hex()).write_bytes(finding.data)
+    title, table = "Fuzzing: executions and findings of each reader", [one.row() for one in tallies]
+    whole = chosen.only == tuple(TARGETS) and chosen.inputs >= QUOTED_FROM
+    if whole and not _stopped.is_set():
+        rows = [
             {
                 **row,
                 "slowest input": tally.slowest_input,
                 "found": [finding.what for finding in tally.findings],
             }
-            for row, tally in zip(rows, tallies, strict=True)
-        ],
-        title="Fuzzing: executions and findings of each reader",
-        table=rows,
-    )
-
-
-def _keep(tally: Tally, folder: Path) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    for finding in tally.findings:
-        (folder / _digest(finding.what).hex()).write_bytes(finding.data)
-
-
-def main(arguments: list[str] | None = None) -> int:
-    """Run what is asked for; returns the exit code."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--inputs", type=int, default=INPUTS, help="of each target")
-    parser.add_argument("--only", default=",".join(TARGETS), help="targets, such as spec,api")
-    parser.add_argument("--seed", type=int, default=1)
-    cores = len(os.sched_getaffinity(0))
-    parser.add_argument("--jobs", type=int, default=cores, help="targets at the same time")
-    parser.add_argument("--keep", type=Path, help="folder for the reduced inputs of findings")
-    parser.add_argument("--worker", help=argparse.SUPPRESS)
-    parser.add_argument("--first", type=int, default=0, help=argparse.SUPPRESS)
-    parser.add_argument("--slot", type=Path, help=argparse.SUPPRESS)
-    chosen = parser.parse_args(arguments)
-    if chosen.worker is not None:
-        _be_worker(chosen.worker, chosen.seed, chosen.first, chosen.inputs, chosen.slot)
-        return 0
-    console = Console(stderr=False, markup=False, highlight=False, soft_wrap=True)
-    names = chosen.only.split(",")
-    for name in names:
-        if name not in TARGETS:
-            parser.error(f"no target {name!r}; there are {', '.join(TARGETS)}")
-
-    def one(name: str) -> Tally:
-        tally = run(name, chosen.seed, chosen.inputs, console.print)
-        console.print(tally.row())
-        return tally
-
-    with _ended_by_signals(), ThreadPoolExecutor(chosen.jobs) as lanes:
-        tallies = list(lanes.map(one, names))
-    if chosen.keep is not None:
-        for tally in tallies:
-            _keep(tally, chosen.keep / tally.target)
-    whole = chosen.only == ",".join(TARGETS) and chosen.inputs >= QUOTED_FROM
-    if whole and not _stopped.is_set():
-        save(tallies, chosen.seed)
-    console.print(results.markdown([tally.row() for tally in tallies]))
+            for row, tally in zip(table, tallies, strict=True)
+        ]
+        facts = results.host_facts("none")
+        results.save("fuzz", facts, [chosen.seed], rows, title=title, table=table)
+    results.show({title: table})
     return 1 if any(tally.findings for tally in tallies) else 0

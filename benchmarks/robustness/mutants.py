@@ -10,7 +10,6 @@ same mutants are drawn by a seed from files that are equal in both.
 
 from __future__ import annotations
 
-import argparse
 import ast
 import copy
 import os
@@ -25,6 +24,7 @@ from pathlib import Path
 from queue import Queue
 from random import Random
 
+from benchmarks.options import options
 from benchmarks.places import ROOT
 from benchmarks.publish import results
 
@@ -42,12 +42,8 @@ _SWAPPED: dict[type[ast.AST], type[ast.AST]] = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class Mutant:
-    """The fault `number` of a file."""
-
-    file: str
-    number: int
+Mutant = tuple[str, int]
+"""A file, and the number of a fault in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,9 +104,8 @@ def mutated(text: str, number: int) -> tuple[int, str, str]:
 
 
 def drawn(folder: Path, files: Sequence[str], count: int, seed: int) -> list[Mutant]:
-    """That many mutants of these files."""
     every = [
-        Mutant(file, number)
+        (file, number)
         for file in files
         for number, _ in enumerate(faults(ast.parse((folder / file).read_text(encoding="utf-8"))))
     ]
@@ -129,15 +124,16 @@ def paths_of_tests(folder: Path, file: str) -> list[str]:
 
 def try_out(folder: Path, mutant: Mutant) -> Tried:
     """Run the tests with that fault in the folder's code."""
-    file = folder / mutant.file
+    name, number = mutant
+    file = folder / name
     text = file.read_text(encoding="utf-8")
-    line, fault, changed = mutated(text, mutant.number)
+    line, fault, changed = mutated(text, number)
     file.write_text(changed, encoding="utf-8")
     try:
-        survived = all(_passes(folder, tests) for tests in paths_of_tests(folder, mutant.file))
+        survived = all(_passes(folder, tests) for tests in paths_of_tests(folder, name))
     finally:
         file.write_text(text, encoding="utf-8")
-    return Tried(mutant.file, line, fault, survived)
+    return Tried(name, line, fault, survived)
 
 
 def _passes(folder: Path, tests: str) -> bool:
@@ -211,15 +207,15 @@ def run(commit: str, mutants: Sequence[Mutant], processes: int) -> list[Tried]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Try them; returns the exit code: 1 if one survives that did not before."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--before", help="a commit to compare with")
-    parser.add_argument("--count", type=int, default=COUNT)
-    parser.add_argument("--seed", type=int, default=SEED)
-    chosen = parser.parse_args(arguments)
+    chosen = options(
+        __doc__,
+        arguments,
+        before=(str, "a commit to compare with"),
+        count=(COUNT, "how many; another number: not saved"),
+    )
     before = chosen.before or "HEAD"
     with checked_out("HEAD") as folder:
-        mutants = drawn(folder, unchanged(before, "HEAD"), chosen.count, chosen.seed)
+        mutants = drawn(folder, unchanged(before, "HEAD"), chosen.count, SEED)
     processes = len(os.sched_getaffinity(0))
     now = run("HEAD", mutants, processes)
     then = run(before, mutants, processes) if chosen.before else now
@@ -234,5 +230,5 @@ def main(arguments: list[str] | None = None) -> int:
             asdict(one) | {"survived_before": other.survived}
             for one, other in zip(now, then, strict=True)
         ]
-        results.save(NAME, results.host_facts("none"), [chosen.seed], rows, headlines=[line])
+        results.save(NAME, results.host_facts("none"), [SEED], rows, headlines=[line])
     return 1 if newly else 0

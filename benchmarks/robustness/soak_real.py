@@ -16,9 +16,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from itertools import cycle
 from pathlib import Path
+from unittest import mock
 
-import docker
-from docker.errors import APIError, DockerException
+from docker.errors import DockerException, NotFound
 from requests.exceptions import RequestException
 
 from benchmarks.judge.flatness import Sample, held
@@ -66,25 +66,20 @@ class Churn:
 
     def fill(self) -> None:
         """Make those that are there at a time."""
-        for _ in range(OWN):
-            self._start_own()
-        for _ in range(ADOPTED):
-            self._start_adopted()
+        for start in (*[self._start_own] * OWN, *[self._start_adopted] * ADOPTED):
+            start()
 
     def act(self) -> None:
-        """One start or stop; an engine that is just being restarted refuses it."""
         self._try(next(self._acts))
 
     def replace_all(self) -> None:
         """Others for all that there are: a restart of the engine has ended some of them."""
-        for _ in range(OWN):
-            self._try(self._stop_own)
-            self._try(self._start_own)
-        for _ in range(ADOPTED):
-            self._try(self._stop_adopted)
-            self._try(self._start_adopted)
+        own, adopted = (self._stop_own, self._start_own), (self._stop_adopted, self._start_adopted)
+        for act in (*own * OWN, *adopted * ADOPTED):
+            self._try(act)
 
     def _try(self, act: Callable[[], None]) -> None:
+        """An engine that is just being restarted refuses it."""
         try:
             act()
             self.done += 1
@@ -134,15 +129,14 @@ class Churn:
         self._adopted.append(name)
 
     def _stop_adopted(self) -> None:
-        with suppress(docker.errors.NotFound):
+        with suppress(NotFound):
             self._node.engine.containers.get(self._adopted[0]).remove(force=True)
         self._adopted.popleft()
 
     def clear(self) -> None:
         """Remove what was adopted: nobody else will."""
-        for name in self._adopted:
-            with suppress(APIError):
-                self._node.engine.containers.get(name).remove(force=True)
+        while self._adopted:
+            self._stop_adopted()
 
 
 def run(seconds: float, tell: Callable[[str], None]) -> tuple[list[Sample], dict[str, object]]:
@@ -185,7 +179,12 @@ def run(seconds: float, tell: Callable[[str], None]) -> tuple[list[Sample], dict
 
 def _settled(node: Session, began_s: float) -> Sample:
     """What the daemon holds when all run that are to, and nothing that is going."""
-    wait_for(lambda: _all_run(node), SETTLE_S, f"{OWN + ADOPTED} jobs to run and no other to be")
+    there = OWN + ADOPTED
+
+    def all_run() -> bool:
+        return len(node.client.jobs()["jobs"]) == there == node.running()
+
+    wait_for(all_run, SETTLE_S, f"{there} jobs to run and no other to be")
     at_s = time.monotonic() - began_s
     looks = []
     for _ in range(LOOKS):
@@ -194,22 +193,13 @@ def _settled(node: Session, began_s: float) -> Sample:
     return Sample(at_s, {name: min(one.values[name] for one in looks) for name in looks[0].values})
 
 
-def _all_run(node: Session) -> bool:
-    rows = node.client.jobs()["jobs"]
-    return len(rows) == OWN + ADOPTED and node.running() == OWN + ADOPTED
-
-
 @contextmanager
 def _node() -> Iterator[tuple[Session, Engine]]:
-    before = os.environ.get("DOCKER_HOST")
-    with tempfile.TemporaryDirectory(prefix="dlsched-soak-") as engines:
-        try:
-            with private_engine(Path(engines)) as engine:
-                ensure_base(engine.host)
-                os.environ["DOCKER_HOST"] = engine.host
-                with session() as node:
-                    yield node, engine
-        finally:
-            os.environ.pop("DOCKER_HOST", None)
-            if before is not None:
-                os.environ["DOCKER_HOST"] = before
+    with (
+        tempfile.TemporaryDirectory(prefix="dlsched-soak-") as engines,
+        private_engine(Path(engines)) as engine,
+        mock.patch.dict(os.environ, DOCKER_HOST=engine.host),
+    ):
+        ensure_base(engine.host)
+        with session() as node:
+            yield node, engine

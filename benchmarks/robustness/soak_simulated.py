@@ -16,11 +16,9 @@ from pathlib import Path
 import psutil
 
 from benchmarks.judge.flatness import Sample, held
-from dlsched.control.decider import NamedPolicy
+from benchmarks.simulated.playing import play
 from dlsched.model.cycle import CycleReport
-from dlsched.policies.registry import load
 from dlsched.simulation.node.workloads import SimulatedJob, Trace
-from dlsched.simulation.run import simulate
 from dlsched.simulation.trace import Recipe, generate
 from dlsched.store.journal.schema import JOURNAL_NAME
 from dlsched.store.journal.writer import Journal
@@ -84,7 +82,7 @@ def run(
                     tell(f"day {now_s / DAY_S:.0f}: {dict(samples[-1].values)}")
 
         trace = trace_of(days, jobs_a_day)
-        result = simulate(trace, NamedPolicy(POLICY, load(POLICY)), publish=publish)
+        result = play(trace, POLICY, 0, publish=publish)
         journal.flush()
         lost, trouble = journal.lost_cycles, journal.problem()
         journal.close()

@@ -7,14 +7,11 @@ table and writes `results/torture.json`; exit code 1 when something was lost.
 
 from __future__ import annotations
 
-import argparse
 import multiprocessing
 import os
 import shutil
 import signal
-import sys
 import threading
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
@@ -23,16 +20,18 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
+from benchmarks.options import end_on_terminate, options
 from benchmarks.places import ROOT
 from benchmarks.publish import results
 from dlsched.store.atomic import write_whole
 from tests.torture.acts import acts
-from tests.torture.draw import Named
 from tests.torture.play import Run, fault, points_of, stage
 from tests.torture.points import Phase, Point
 from tools.base_image import ensure_base
 
 POLICIES = ("fair", "dqoes")
+AT_ONCE = 2
+"""Acts that are played together: a run mostly waits."""
 OF_DQOES = (
     "second arrives, first shrinks",
     "container made anew",
@@ -47,7 +46,6 @@ KEPT = ROOT / ".build" / "torture"
 
 
 def torture(policy: str, act_name: str) -> list[Run]:
-    """Every run of an act."""
     act = next(act for act in acts() if act.name == act_name)
     runs: list[Run] = []
     points: list[Point] = []
@@ -98,10 +96,8 @@ def kept(policy: str, act_name: str) -> list[Run] | None:
 
 def by_action(runs: Sequence[Run]) -> list[dict[str, object]]:
     """One row an action, and one for all."""
-    groups = {"all": list(runs)}
-    for run in runs:
-        groups.setdefault(run.point.action, []).append(run)
-    return [row(action, groups[action]) for action in [*list(groups)[1:], "all"]]
+    groups = results.grouped(runs, lambda run: run.point.action)
+    return [row(action, mine) for action, mine in [*groups.items(), ("all", list(runs))]]
 
 
 def row(action: str, runs: Sequence[Run]) -> dict[str, object]:
@@ -121,21 +117,18 @@ def row(action: str, runs: Sequence[Run]) -> dict[str, object]:
 
 
 def by_act(runs: Sequence[Run]) -> list[dict[str, object]]:
-    """One row an act and policy."""
-    groups: dict[tuple[str, str], list[Run]] = {}
-    for run in runs:
-        groups.setdefault((run.policy, run.act), []).append(run)
+    groups = results.grouped(runs, lambda run: (run.policy, run.act))
     return [
         {"policy": policy, "act": name, **{k: v for k, v in row("", mine).items() if k != "action"}}
         for (policy, name), mine in groups.items()
     ]
 
 
-def plays(policies: Sequence[str] = POLICIES) -> list[tuple[str, str]]:
-    """Every act under each of these policies that it is played under."""
+def plays() -> list[tuple[str, str]]:
+    """Every act under each policy that it is played under."""
     return [
         (policy, act.name)
-        for policy in policies
+        for policy in POLICIES
         for act in acts()
         if policy == "fair" or act.name in OF_DQOES
     ]
@@ -149,38 +142,6 @@ def list_points(policy: str, act_name: str) -> list[Point]:
         if act.kind == "lives" and not world.ceilings.samples:
             raise AssertionError(f"{act_name}: nobody looked at the sum of ceilings")
         return points
-
-
-SOMETIMES = " (sometimes)"
-"""Ends the name of a point that only some of several listings had: two threads met, or not."""
-
-
-def list_names(chosen: Sequence[tuple[str, str]], at_once: int, times: int) -> list[str]:
-    """The names of all points of these acts, sorted, from so many listings."""
-    with workers(at_once) as play:
-        listed = play(list_points, [*chosen] * times)
-    counts = Counter(
-        str(Named(*one, point))
-        for one, points in zip([*chosen] * times, listed, strict=True)
-        for point in points
-    )
-    return sorted(name + (SOMETIMES if count < times else "") for name, count in counts.items())
-
-
-def missing(names: Sequence[str], before: Sequence[str]) -> list[str]:
-    """What was always listed before and is not listed now, not even sometimes."""
-    now = {name.removesuffix(SOMETIMES) for name in names}
-    return [name for name in before if not name.endswith(SOMETIMES) and name not in now]
-
-
-def compare(names: Sequence[str], before: Path) -> int:
-    """Print what the list in that file had more; the exit code."""
-    lines = before.read_text().splitlines()
-    lacking = missing(names, lines)
-    print(f"{len(lines)} points in {before}, {len(names)} now, {len(lacking)} of those lacking")
-    for name in lacking:
-        print(f"LACKING {name}")
-    return 1 if lacking else 0
 
 
 @contextmanager
@@ -203,54 +164,32 @@ def workers(at_once: int) -> Iterator[Callable[..., list[Any]]]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Play what is asked for; returns the exit code."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--act", default="", help="only acts whose name holds this")
-    parser.add_argument("--policy", default=",".join(POLICIES), help="of the agent")
-    parser.add_argument("--resume", action="store_true", help="play only what is not kept")
-    parser.add_argument("--at-once", type=int, default=2, help="acts that are played together")
-    parser.add_argument("--list", type=Path, help="write the points' names there; nobody dies")
-    parser.add_argument("--against", type=Path, help="a list that this one must have all names of")
-    parser.add_argument("--times", type=int, default=3, help="how often they are listed for that")
-    chosen = parser.parse_args(arguments)
-    _end_on_terminate()
+    chosen = options(
+        __doc__,
+        arguments,
+        act=("", "only acts whose name holds this; not saved"),
+        resume=(False, "play only what is not kept"),
+    )
+    end_on_terminate()
     ensure_base(os.environ.get("DOCKER_HOST", "unix:///var/run/docker.sock"))
-    chosen_acts = [
-        (policy, name) for policy, name in plays(chosen.policy.split(",")) if chosen.act in name
-    ]
-    if chosen.list or chosen.against:
-        names = list_names(chosen_acts, chosen.at_once, chosen.times)
-        if chosen.list:
-            chosen.list.write_text("".join(f"{name}\n" for name in names))
-        print(f"{len(names)} points of {len(chosen_acts)} acts and policies")
-        return compare(names, chosen.against) if chosen.against else 0
+    chosen_acts = [one for one in plays() if chosen.act in one[1]]
     if not chosen.resume:
         shutil.rmtree(KEPT, ignore_errors=True)
-    unplayed = [one for one in chosen_acts if kept(*one) is None]
-    with workers(chosen.at_once) as play:
-        play(torture, unplayed)
+    with workers(AT_ONCE) as play:
+        play(torture, [one for one in chosen_acts if kept(*one) is None])
     runs = [run for one in chosen_acts for run in kept(*one) or ()]
     table = by_action(runs)
-    print(results.markdown(table))
+    results.show({TITLE: table})
     if not chosen.act:
-        # Not above: every agent that is forked imports what this module does.
-        from benchmarks.publish.bench import host_facts
-
-        results.save(
-            "torture",
-            host_facts(),
-            [],
-            by_act(runs),
-            title=TITLE,
-            table=table,
-            took_s=round(sum(run.took_s for run in runs)),
-        )
+        took_s, facts = round(sum(run.took_s for run in runs)), results.engine_facts()
+        rows = by_act(runs)
+        results.save("torture", facts, [], rows, title=TITLE, table=table, took_s=took_s)
     return 1 if any(run.wrong for run in runs) else 0
 
 
 def _work() -> None:
     os.setsid()  # to the kernel's scheduler each is one of its own, and none waits for the others
-    _end_on_terminate()
+    end_on_terminate()
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
 
@@ -260,11 +199,6 @@ def _end_with_parent() -> None:
     if parent is not None:
         parent.join()
         os.kill(os.getpid(), signal.SIGTERM)
-
-
-def _end_on_terminate() -> None:
-    """So that every world is cleared away also then."""
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
 
 
 def tell(run: Run) -> None:

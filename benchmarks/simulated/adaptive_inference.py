@@ -6,30 +6,21 @@ Everybody is judged on true latencies from the eighth control step on (`satisfac
 later than that has less, and how many decisions that takes is told beside it.
 
     python -m benchmarks run adaptive-inference   writes benchmarks/results/adaptive-inference.json
-
-While working on a policy, parts of it; they are printed, and written with `--merge` alone:
-
-    python -m benchmarks run adaptive-inference --only tight,over --counts 10 --seeds 2 \
-        --policies 'none,adaptive?mode=band'
 """
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
-import os
-from collections.abc import Sequence
+import math
+import statistics
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 
-from rich.console import Console
-
-from benchmarks.judge.satisfaction import READINGS, Judged, Reading, Watch, judge
+from benchmarks.judge.satisfaction import READINGS, SATISFIED, Judged, Reading, Watch, judge
+from benchmarks.options import options
 from benchmarks.publish import results
-from benchmarks.simulated.inference_tables import PUBLISHED, Line, Measured, tables_of
-from benchmarks.simulated.traces_pool import compare_all
-from dlsched.control.decider import NamedPolicy
-from dlsched.policies.registry import load as load_policy
-from dlsched.simulation.run import simulate
+from benchmarks.simulated.playing import compare_all, play
 from dlsched.simulation.scoring import PLAIN
 from dlsched.simulation.trace import Recipe, Trace, generate
 
@@ -37,6 +28,14 @@ NAME = "adaptive-inference"
 
 COUNTS = (10, 20, 40)
 SEEDS = 10
+
+PUBLISHED = tuple(
+    f"dqoes-published?reading={reading}&floor_ratio={floor}&interval_s=1.0"
+    for reading in ("own", "pool")
+    for floor in (0.5, 0.05)
+)
+"""The published rule leaves two questions open: each answer is measured, and what is told of DQoES
+is the best of them in that row. Asked every second, as everybody here: it gets as many steps."""
 
 POLICIES = (
     PLAIN,
@@ -49,6 +48,17 @@ POLICIES = (
     "adaptive?mode=band",
     "adaptive?mode=slo",
 )
+
+
+CALLED = {
+    **dict.fromkeys(PUBLISHED, "dqoes-published"),
+    "benchmarks.peers.proportional:ProportionalPolicy": "proportional",
+    "benchmarks.peers.parties:PartiesPolicy": "parties",
+    "benchmarks.peers.vpa:VpaPolicy": "vpa",
+    "adaptive?mode=band": "adaptive band",
+    "adaptive?mode=slo": "adaptive slo",
+}
+"""What a policy is called in tables, where that is not its name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +94,28 @@ HONEST = ": of which the honest"
 do nothing for it, so the others beside it are told on a line of their own, too."""
 
 
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """One policy on one trace."""
+
+    scenario: str
+    n: int
+    policy: str
+    seed: int
+    satisfied_jobs: float
+    satisfied_best_jobs: float
+    """The clairvoyant's."""
+    satisfied_steps: int | None
+    """Decisions until it is near the clairvoyant; None: never."""
+    satisfied_worse_jobs: int
+    """Jobs that are satisfied less of the time than under plain Docker."""
+    met_jobs: float
+    met_best_jobs: float
+    met_steps: int | None
+    met_worse_jobs: int
+    updates_per_min: float
+
+
 def trace_of(scenario: Scenario, jobs: int, seed: int) -> Trace:
     """That scenario's trace with so many jobs."""
     return generate(dataclasses.replace(scenario.recipe, jobs=jobs, seed=seed))
@@ -103,10 +135,7 @@ def compare(
     plain: dict[tuple[str, Reading], Judged] = {}
     for policy in policies:
         watch = Watch()
-        named = NamedPolicy(policy, load_policy(policy))
-        run = simulate(trace, named, seed, publish=watch.publish, inspect=watch.look)
-        if run.alarms:
-            raise RuntimeError(f"{scenario.name}, n = {jobs}, {policy}, seed {seed}: {run.alarms}")
+        run = play(trace, policy, seed, publish=watch.publish, inspect=watch.look)
         for words, among in lines.items():
             judged = {reading: judge(trace, watch, reading, among) for reading in READINGS}
             for reading, one in judged.items():
@@ -128,78 +157,83 @@ def compare(
     return found
 
 
-def run(
-    console: Console,
-    scenarios: Sequence[Scenario],
-    counts: Sequence[int],
-    seeds: Sequence[int],
-    policies: Sequence[str],
-    processes: int,
-) -> list[Measured]:
-    """Every scenario at every n and seed, on so many processes; the order of rows is fixed."""
-    return compare_all(console, compare, scenarios, counts, seeds, processes, policies)
+# ---------------------------------------------------------------------- tables
+
+Line = dict[str, object]
+Cell = Callable[[Sequence[Measured]], float | None]
 
 
-# ---------------------------------------------------------------------- saving
-
-
-def merged(found: Sequence[Measured]) -> list[Measured]:
-    """With the saved rows that were not run now, in the order of a whole run."""
-    saved = results.load(NAME) or {"rows": []}
-    rows = {
-        (one.scenario, one.n, one.seed, one.policy): one
-        for one in (*(Measured(**row) for row in saved["rows"]), *found)
+def tables_of(found: Sequence[Measured]) -> dict[str, list[Line]]:
+    """By title, tables with a line a scenario and n, and a column a policy: means over seeds."""
+    seeds = f"{len({one.seed for one in found})} seeds"
+    tables: dict[str, list[Line]] = {}
+    for reading in READINGS:
+        services = f"Services {reading.words}"
+        cells: dict[str, Cell] = {
+            f"{services}, of the clairvoyant's, mean of {seeds}": partial(of_best, reading=reading),
+            f"{services}, jobs, mean of {seeds}": partial(mean, name=f"{reading.name}_jobs"),
+            f"{services}: decisions until 90 % of the clairvoyant's, median of {seeds}": partial(
+                _steps, reading=reading
+            ),
+            f"{services} for less of the time than under plain Docker, jobs, mean of {seeds}": (
+                partial(mean, name=f"{reading.name}_worse_jobs")
+            ),
+        }
+        tables |= {title: _table(found, reading, cell) for title, cell in cells.items()}
+    updates = partial(mean, name="updates_per_min")
+    return tables | {
+        f"Updates of limits a minute, mean of {seeds}": _table(found, SATISFIED, updates)
     }
-    scenarios = [scenario.words for scenario in SCENARIOS]
-
-    def place(key: tuple[str, int, int, str]) -> tuple[int, bool, int, int, int]:
-        words, n, seed, policy = key
-        scenario = scenarios.index(words.removesuffix(HONEST))
-        return scenario, words.endswith(HONEST), n, seed, POLICIES.index(policy)
-
-    return [rows[key] for key in sorted(rows, key=place)]
 
 
-def save(found: Sequence[Measured]) -> dict[str, list[Line]]:
-    """The result file; returns its tables, by title."""
-    tables = tables_of(found)
-    seeds = sorted({row.seed for row in found})
-    results.save(
-        NAME, results.host_facts("none"), seeds, [asdict(row) for row in found], tables=tables
+def _table(found: Sequence[Measured], reading: Reading, cell: Cell) -> list[Line]:
+    """A line a scenario and n. The published rule's cell is that of its best reading there."""
+    table = []
+    for (scenario, n), mine in results.grouped(found, lambda one: (one.scenario, one.n)).items():
+        by_policy = results.grouped(mine, lambda one: one.policy)
+        best_jobs = mean(next(iter(by_policy.values())), f"{reading.name}_best_jobs")
+        line: Line = {"scenario": scenario, "n": n, "clairvoyant, jobs": best_jobs}
+        published = best_published(by_policy, reading)
+        for policy, runs in by_policy.items():
+            if policy not in PUBLISHED or policy == published:
+                line[CALLED.get(policy, policy)] = cell(runs)
+        table.append(line)
+    return table
+
+
+def best_published(by_policy: Mapping[str, Sequence[Measured]], reading: Reading) -> str | None:
+    """The reading of the published rule that does best there; None: none was run."""
+    measured = {name: runs for name, runs in by_policy.items() if name in PUBLISHED}
+    return max(measured, key=lambda name: of_best(measured[name], reading), default=None)
+
+
+def of_best(runs: Sequence[Measured], reading: Reading) -> float:
+    """Of the clairvoyant's count, mean over seeds; a seed in which nobody can be is none."""
+    return statistics.fmean(
+        getattr(one, f"{reading.name}_jobs") / best
+        for one in runs
+        if (best := getattr(one, f"{reading.name}_best_jobs"))
     )
-    return tables
+
+
+def mean(runs: Sequence[Measured], name: str) -> float:
+    return statistics.fmean(getattr(one, name) for one in runs)
+
+
+def _steps(runs: Sequence[Measured], reading: Reading) -> float | None:
+    """The median; None, which is shown as never, where most seeds never are."""
+    steps = [getattr(one, f"{reading.name}_steps") for one in runs]
+    median = statistics.median([math.inf if one is None else one for one in steps])
+    return None if median == math.inf else float(median)
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run what is asked for; saved is only the whole. Returns the exit code."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    names = ",".join(scenario.name for scenario in SCENARIOS)
-    parser.add_argument("--only", default=names, help=f"scenarios, of {names}")
-    parser.add_argument("--counts", default=",".join(map(str, COUNTS)), help="numbers of jobs")
-    parser.add_argument("--seeds", type=int, default=SEEDS, help="how many (1, 2, ...)")
-    parser.add_argument("--policies", default=",".join(POLICIES), help="plain Docker goes first")
-    parser.add_argument("--merge", action="store_true", help="save, beside what was saved before")
-    parser.add_argument("--processes", type=int, default=len(os.sched_getaffinity(0)))
-    chosen = parser.parse_args(arguments)
-    wanted = chosen.only.split(",")
-    scenarios = [one for one in SCENARIOS if one.name in wanted]
-    if len(scenarios) < len(wanted):
-        parser.error(f"--only {chosen.only}: there are {names}")
-    policies = tuple(dict.fromkeys((PLAIN, *chosen.policies.split(","))))
-    if chosen.merge and not set(policies) <= set(POLICIES):
-        parser.error(f"--merge takes only policies of the table: {', '.join(POLICIES)}")
-    counts = tuple(int(n) for n in chosen.counts.split(","))
+    chosen = options(__doc__, arguments, seeds=(SEEDS, "how many (1, 2, ...); fewer: not saved"))
     seeds = range(1, chosen.seeds + 1)
-    console = Console(stderr=False)
-    found = run(console, scenarios, counts, seeds, policies, chosen.processes)
-    whole = (
-        tuple(scenarios),
-        counts,
-        chosen.seeds,
-        policies,
-    ) == (SCENARIOS, COUNTS, SEEDS, POLICIES)
-    if chosen.merge:
-        found = merged(found)
-    saves = whole or chosen.merge
-    results.show(console, save(found) if saves else tables_of(found))
+    found = compare_all(compare, SCENARIOS, COUNTS, seeds)
+    tables = tables_of(found)
+    if chosen.seeds >= SEEDS:
+        rows = [asdict(row) for row in found]
+        results.save(NAME, results.host_facts("none"), seeds, rows, tables=tables)
+    results.show(tables)
     return 0

@@ -6,33 +6,22 @@ alike, nothing is chosen; everybody is asked every 5 s. Beside the times: how of
 reached within the 80 % interval that `adaptive` had told for it.
 
     python -m benchmarks run adaptive-training    writes benchmarks/results/adaptive-training.json
-
-While working on a policy, parts of it; they are printed, and written with `--save` alone:
-
-    python -m benchmarks run adaptive-training --only fitted-burst --counts 10 --seeds 2 \
-        --policies none,adaptive
 """
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
-import os
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 
-from rich.console import Console
-
+from benchmarks.options import options
 from benchmarks.publish import results
-from benchmarks.simulated.traces_pool import compare_all
-from dlsched.control.decider import NamedPolicy
+from benchmarks.simulated.playing import compare_all, play
 from dlsched.model.cycle import CycleReport
 from dlsched.model.forecast import ForecastKind
-from dlsched.policies.registry import load as load_policy
 from dlsched.simulation import scoring
 from dlsched.simulation.node.curves import Family
-from dlsched.simulation.run import simulate
 from dlsched.simulation.scoring import PLAIN, Row, RunResult
 from dlsched.simulation.trace import Recipe, Trace, generate
 
@@ -80,7 +69,6 @@ class Scenario:
 
     @property
     def name(self) -> str:
-        """As it stands in the tables."""
         return f"{self.families}-{self.schedule}"
 
 
@@ -104,19 +92,17 @@ class Told:
     _due_s: float = 0.0
 
     def add(self, report: CycleReport) -> None:
-        """Take in one cycle."""
         if report.decision is None or report.snapshot.now_s < self._due_s:
             return
         self._due_s = report.snapshot.now_s + _ASKED_S
         for job, outlooks in report.outlooks.items():
             for one in outlooks:
                 goal = {"deliver": "tier1", "finish": "tier2"}.get(one.tier)
-                known = one.earliest_s is not None and one.latest_s is not None
-                if goal is None or one.kind is not ForecastKind.EXPECTED or not known:
+                low_s, high_s = one.earliest_s, one.latest_s
+                if goal is None or one.kind is not ForecastKind.EXPECTED:
                     continue
-                assert one.earliest_s is not None and one.latest_s is not None
-                told = self.intervals.setdefault((job, goal), [])
-                told.append((one.earliest_s, one.latest_s))
+                if low_s is not None and high_s is not None:
+                    self.intervals.setdefault((job, goal), []).append((low_s, high_s))
 
     def inside(self, run: RunResult) -> tuple[int, int]:
         """How many of them held the true time, of how many."""
@@ -141,15 +127,15 @@ def trace_of(scenario: Scenario, jobs: int, seed: int) -> Trace:
     return dataclasses.replace(trace, duration_s=_LATEST_END * trace.duration_s)
 
 
-def compare(scenario: Scenario, jobs: int, seed: int, policies: Sequence[str]) -> list[Row]:
+def compare(
+    scenario: Scenario, jobs: int, seed: int, policies: Sequence[str] = POLICIES
+) -> list[Row]:
     """Every policy on that trace; plain Docker, which the others are held against, first."""
     trace = trace_of(scenario, jobs, seed)
     runs, more = [], []
     for policy in policies:
         told = Told()
-        run = simulate(trace, NamedPolicy(policy, load_policy(policy)), seed, publish=told.add)
-        if run.alarms:
-            raise RuntimeError(f"{scenario.name}, {policy}, seed {seed}: {run.alarms}")
+        run = play(trace, policy, seed, publish=told.add)
         runs.append(run)
         for metric, count in zip(("inside", "told"), told.inside(run), strict=True):
             more.append(Row(scenario.name, jobs, policy, seed, metric, count, None, None))
@@ -161,15 +147,11 @@ Cells = Mapping[tuple[str, int, str], Mapping[str, list[Row]]]
 
 def cells_of(rows: Iterable[Row]) -> Cells:
     """The rows by scenario, number of jobs and policy, then by metric."""
-    cells: dict[tuple[str, int, str], dict[str, list[Row]]] = {}
-    for row in rows:
-        group = cells.setdefault((row.scenario, row.n, row.policy), {})
-        group.setdefault(row.metric, []).append(row)
-    return cells
+    groups = results.grouped(rows, lambda row: (row.scenario, row.n, row.policy)).items()
+    return {key: results.grouped(mine, lambda row: row.metric) for key, mine in groups}
 
 
 def mean(by_metric: Mapping[str, list[Row]], metric: str, of: str = "value") -> float | None:
-    """The mean over the seeds that have it."""
     values = [one for row in by_metric.get(metric, ()) if (one := getattr(row, of)) is not None]
     return statistics.fmean(values) if values else None
 
@@ -238,57 +220,22 @@ def _told(words: str, value: float, most: float) -> str:
     return f"{words} {value:.3f}, at most {most:g}: {reached}"
 
 
-def run(
-    console: Console,
-    scenarios: Sequence[Scenario],
-    counts: Sequence[int],
-    seeds: Sequence[int],
-    policies: Sequence[str],
-) -> list[Row]:
-    """Every scenario at every n and seed, on all cores; the order of rows is fixed."""
-    cores = len(os.sched_getaffinity(0))
-    return compare_all(console, compare, scenarios, counts, seeds, cores, policies)
-
-
-def save(rows: Sequence[Row], seeds: Sequence[int]) -> None:
-    """The result file: rows, the table, and which figures were reached."""
-    cells = cells_of(rows)
-    results.save(
-        NAME,
-        results.host_facts("none"),
-        seeds,
-        [asdict(row) for row in rows],
-        title=f"Simulated trainings under `adaptive`, mean of {len(seeds)} seeds (lower is better)",
-        table=table_of(cells),
-        headlines=figures(cells),
-    )
-
-
 def main(arguments: list[str] | None = None) -> int:
-    """Run what is asked for, print it, and save it when all was; returns the exit code."""
-    names = [scenario.name for scenario in SCENARIOS]
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--only", default=",".join(names), help="scenarios")
-    parser.add_argument("--counts", default=",".join(map(str, COUNTS)), help="numbers of jobs")
-    parser.add_argument("--seeds", type=int, default=SEEDS, help="how many (1, 2, ...)")
-    parser.add_argument("--policies", default=",".join(POLICIES))
-    parser.add_argument("--save", action="store_true", help="write the file also for a part")
-    chosen = parser.parse_args(arguments)
-    asked = chosen.only.split(",")
-    for name in asked:
-        if name not in names:
-            parser.error(f"no scenario {name!r}; there are {', '.join(names)}")
-    scenarios = [scenario for scenario in SCENARIOS if scenario.name in asked]
-    policies = tuple(dict.fromkeys((PLAIN, *chosen.policies.split(","))))
-    counts = [int(n) for n in chosen.counts.split(",")]
+    chosen = options(__doc__, arguments, seeds=(SEEDS, "how many (1, 2, ...); fewer: not saved"))
     seeds = range(1, chosen.seeds + 1)
-    console = Console(stderr=False)
-    rows = run(console, scenarios, counts, seeds, policies)
+    rows = compare_all(compare, SCENARIOS, COUNTS, seeds)
     cells = cells_of(rows)
-    console.print(results.markdown(table_of(cells)), markup=False, soft_wrap=True)
-    for line in figures(cells):
-        console.print(line, highlight=False)
-    whole = scenarios == list(SCENARIOS) and counts == list(COUNTS) and policies == POLICIES
-    if chosen.save or (whole and chosen.seeds >= SEEDS):
-        save(rows, seeds)
+    table, told = table_of(cells), figures(cells)
+    title = f"Simulated trainings under `adaptive`, mean of {len(seeds)} seeds (lower is better)"
+    if chosen.seeds >= SEEDS:
+        results.save(
+            NAME,
+            results.host_facts("none"),
+            seeds,
+            [asdict(row) for row in rows],
+            title=title,
+            table=table,
+            headlines=told,
+        )
+    results.show({title: table}, told)
     return 0

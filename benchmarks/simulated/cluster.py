@@ -3,42 +3,31 @@
 Worlds are those of `cluster_worlds`. Ratios are to `spread+none` under the same seed; the rows
 "moves alone" compare a policy with itself without moves, so placement and nodes are the same.
 The row "a second later" shows how much of a difference means nothing: two runs without moves,
-one of them with one of 50 arrivals a second later. The row "clairvoyant" knows all work in
-advance; it needs no run, so it can be added to saved rows.
+one of them with one of 50 arrivals a second later. The row "clairvoyant" knows all work in advance.
 `ENDS` is `adaptive` on the nodes with weight on the end of a training alone, as completions are
 what counts here; with its own weights it delivers first tiers sooner, and trainings end later.
 
-    python -m benchmarks run cluster-simulated
-        writes benchmarks/results/cluster-simulated.json
-    python -m benchmarks run cluster-simulated --worlds equal --seeds 2
-        parts of it are only printed
-    python -m benchmarks run cluster-simulated --saved
-        what is said of saved rows, again
+    python -m benchmarks run cluster-simulated   writes benchmarks/results/cluster-simulated.json
 """
 
 from __future__ import annotations
 
-import argparse
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
+from itertools import product
 
-from rich.console import Console
-
+from benchmarks.options import options
 from benchmarks.publish import results
 from benchmarks.publish.results import verdict
-from dlsched.simulation.cluster.clairvoyant import (
-    CLAIRVOYANT,
-    ClairvoyantScore,
-    clairvoyant_scores,
-)
+from dlsched.simulation.cluster.clairvoyant import ClairvoyantScore, clairvoyant_scores
 from dlsched.simulation.cluster.run import ClusterOptions, ClusterRun, simulate_cluster
 from dlsched.simulation.cluster.scoring import ClusterScore, Contender, compare_clusters, score
 from dlsched.simulation.node.workloads import Trace
 from tests.simulation.cluster.worlds import WORLDS, world
 
 NAME = "cluster-simulated"
-SEEDS = 12
+SEEDS, FIRST_SEED = 12, 101
 
 ENDS = "adaptive?deliver_weight=0.01&finish_weight=0.01"
 PLACEBO = "random?seed=0"
@@ -66,25 +55,19 @@ STILL = {"specon": "spread", "adaptive?bold=true": "adaptive", PLACEBO: "adaptiv
 """The policy that places jobs as this one does; where it is the same, without its moves."""
 
 
-def rows(
-    worlds: Sequence[str], seeds: Sequence[int], chosen: Sequence[Contender]
-) -> Iterator[ClusterScore]:
-    """Every contender in every world under every seed; those that move also beside themselves
-    without moves."""
-    for name in worlds:
-        for seed in seeds:
-            trace = world(name, seed)
-            scores, runs = compare_clusters(trace, chosen, (seed,))
-            yield from scores
-            by_contender = dict(zip(chosen, runs, strict=True))
-            for one, run in by_contender.items():
-                cluster = STILL.get(one.cluster, one.cluster)
-                moves = cluster == "spread"  # it has none
-                still = by_contender.get(Contender(cluster, one.policy, moves=moves))
-                if one.moves and still is not None and still is not run:
-                    yield score(trace.name, f"moves alone: {one.name}", run, still)
-            if STAYS in by_contender:
-                yield control(trace, seed, by_contender[STAYS])
+def rows(name: str, seed: int) -> Iterator[ClusterScore]:
+    """Every contender in that world; those that move also beside themselves without moves."""
+    trace = world(name, seed)
+    scores, runs = compare_clusters(trace, CONTENDERS, (seed,))
+    yield from scores
+    by_contender = dict(zip(CONTENDERS, runs, strict=True))
+    for one, run in by_contender.items():
+        cluster = STILL.get(one.cluster, one.cluster)
+        moves = cluster == "spread"  # it has none
+        still = by_contender.get(Contender(cluster, one.policy, moves=moves))
+        if one.moves and still is not None and still is not run:
+            yield score(trace.name, f"moves alone: {one.name}", run, still)
+    yield control(trace, seed, by_contender[STAYS])
 
 
 def control(trace: Trace, seed: int, still: ClusterRun) -> ClusterScore:
@@ -105,13 +88,6 @@ def best_of(scores: Sequence[ClusterScore]) -> list[ClairvoyantScore]:
         if one.contender == PLAIN.name
         for best in clairvoyant_scores(world(one.scenario.split("-", 2)[2], one.seed), [one])
     ]
-
-
-def cells(scores: Sequence[ClusterScore]) -> dict[tuple[str, str], list[ClusterScore]]:
-    found: dict[tuple[str, str], list[ClusterScore]] = {}
-    for one in scores:
-        found.setdefault((one.scenario, one.contender), []).append(one)
-    return found
 
 
 def line(own: Sequence[ClusterScore]) -> str:
@@ -153,56 +129,58 @@ PUBLISHED = "mean -14.8 %, makespan -24.7 %, on three nodes with jobs of its aut
 def headlines(found: Sequence[ClusterScore], best: Sequence[ClairvoyantScore]) -> list[str]:
     """One sentence a figure that was asked for."""
     told = []
-    by_cell = cells(found)
+    by_cell = results.grouped(found, lambda one: (one.scenario, one.contender))
     own_name = Contender("adaptive", ENDS).name
     for scenario, (mean, makespan, alone, slower) in ASKED.items():
         own, moves = by_cell[scenario, own_name], by_cell[scenario, f"moves alone: {own_name}"]
         placebo = by_cell[scenario, f"moves alone: {Contender(PLACEBO, ENDS).name}"]
         later = by_cell[scenario, f"{LATER}: {STAYS.name}"]
         means, ends = _mean(own, "mean_ratio"), _mean(own, "makespan_ratio")
-        told.append(
-            f"{scenario}: mean {means:.3f} and makespan {ends:.3f} of spread with plain Docker "
-            f"(asked {mean} and {makespan}): {verdict(means <= mean and ends <= makespan)}"
-        )
         aims = AIMS[scenario]
-        told.append(
-            f"{scenario}: the aim beyond that, {aims[0]:g} and {aims[1]:g}: "
-            f"{verdict(means <= aims[0] and ends <= aims[1])}"
-        )
         known = [one for one in best if one.scenario == scenario]
-        told.append(
-            f"{scenario}: of the way from plain Docker to a clairvoyant, mean "
-            f"{_part(means, known, 'mean_ratio')} (to {_mean(known, 'mean_ratio'):.3f}, a strong "
-            f"schedule, not a proven bound), makespan {_part(ends, known, 'makespan_ratio')} "
-            f"(to {_mean(known, 'makespan_ratio'):.3f}, which no schedule beats)"
-        )
-        means, worst = _mean(moves, "mean_ratio"), max(one.mean_ratio for one in moves)
+        alone_means, worst = _mean(moves, "mean_ratio"), max(one.mean_ratio for one in moves)
         over = sum(one.mean_ratio > 1.01 for one in moves)
-        told.append(
-            f"{scenario}: moves alone, mean {means:.3f} (asked {alone}), worst seed {worst:.3f}, "
-            f"{over} of {len(moves)} above 1.01 (asked none above 1.03 and 1 in 20): "
-            f"{verdict(means <= alone and worst <= 1.03 and 20 * over <= len(moves))}"
-        )
         count = _mean(moves, "slower")
-        told.append(
-            f"{scenario}: jobs more than 10 % slower for the moves: {count:.1f} of 50 "
-            f"(asked {slower}): {verdict(count <= slower)}"
-        )
-        told.append(
-            f"{scenario}: without moves, one arrival of 50 a second later: "
-            f"{_mean(later, 'slower'):.1f} jobs more than 10 % slower, worst seed "
-            f"{max(one.mean_ratio for one in later):.3f}"
-        )
-        means = _mean(placebo, "mean_ratio")
-        told.append(
-            f"{scenario}: random moves, mean {means:.3f} (asked above 1): {verdict(means > 1.0)}"
-        )
+        random_means = _mean(placebo, "mean_ratio")
         published = by_cell[scenario, SPECON]
-        means, ends = _mean(published, "mean_ratio"), _mean(published, "makespan_ratio")
-        told.append(
-            f"{scenario}: specon with plain Docker, mean {100 * (means - 1):+.1f} %, makespan "
-            f"{100 * (ends - 1):+.1f} % (its paper: {PUBLISHED})"
+        theirs = [100 * (_mean(published, part) - 1) for part in ("mean_ratio", "makespan_ratio")]
+        lines = (
+            (
+                f"mean {means:.3f} and makespan {ends:.3f} of spread with plain Docker "
+                f"(asked {mean} and {makespan}): {verdict(means <= mean and ends <= makespan)}"
+            ),
+            (
+                f"the aim beyond that, {aims[0]:g} and {aims[1]:g}: "
+                f"{verdict(means <= aims[0] and ends <= aims[1])}"
+            ),
+            (
+                "of the way from plain Docker to a clairvoyant, mean "
+                f"{_part(means, known, 'mean_ratio')} (to {_mean(known, 'mean_ratio'):.3f}, "
+                "a strong schedule, not a proven bound), makespan "
+                f"{_part(ends, known, 'makespan_ratio')} "
+                f"(to {_mean(known, 'makespan_ratio'):.3f}, which no schedule beats)"
+            ),
+            (
+                f"moves alone, mean {alone_means:.3f} (asked {alone}), worst seed {worst:.3f}, "
+                f"{over} of {len(moves)} above 1.01 (asked none above 1.03 and 1 in 20): "
+                f"{verdict(alone_means <= alone and worst <= 1.03 and 20 * over <= len(moves))}"
+            ),
+            (
+                f"jobs more than 10 % slower for the moves: {count:.1f} of 50 "
+                f"(asked {slower}): {verdict(count <= slower)}"
+            ),
+            (
+                "without moves, one arrival of 50 a second later: "
+                f"{_mean(later, 'slower'):.1f} jobs more than 10 % slower, worst seed "
+                f"{max(one.mean_ratio for one in later):.3f}"
+            ),
+            f"random moves, mean {random_means:.3f} (asked above 1): {verdict(random_means > 1.0)}",
+            (
+                f"specon with plain Docker, mean {theirs[0]:+.1f} %, makespan {theirs[1]:+.1f} % "
+                f"(its paper: {PUBLISHED})"
+            ),
         )
+        told += [f"{scenario}: {line}" for line in lines]
     return told
 
 
@@ -214,53 +192,17 @@ def _part(ratio: float, best: Sequence[ClairvoyantScore], part: str) -> str:
     return f"{(1.0 - ratio) / (1.0 - _mean(best, part)):.0%}"
 
 
-def say_again(show: Console) -> None:
-    """Add the clairvoyant to the saved rows, and write the headlines of these rows again."""
-    saved = results.load(NAME)
-    assert saved is not None, f"{NAME}.json was never written"
-    found = [ClusterScore(**row) for row in saved["rows"] if row["contender"] != CLAIRVOYANT]
-    _save(show, found, saved["seeds"], saved["host"], whole=bool(saved["headlines"]))
-
-
-def _save(
-    show: Console,
-    found: Sequence[ClusterScore],
-    seeds: Sequence[int],
-    host: Mapping[str, object],
-    *,
-    whole: bool,
-) -> None:
-    best = best_of(found)
-    told = headlines(found, best) if whole else []
-    show.print("\n".join(told), markup=False)
-    saved_rows = [asdict(one) for one in (*found, *best)]
-    results.save(NAME, host, seeds, saved_rows, headlines=told)
-
-
 def main(arguments: list[str] | None = None) -> int:
-    """Run and print; write the result file when everything was run."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--worlds", default=",".join(WORLDS))
-    parser.add_argument("--seeds", type=int, default=SEEDS)
-    parser.add_argument("--first-seed", type=int, default=1)
-    parser.add_argument("--only", default="", help="contenders whose name contains this, and plain")
-    parser.add_argument("--save", action="store_true")
-    parser.add_argument("--saved", action="store_true", help="run nothing; judge the saved rows")
-    chosen = parser.parse_args(arguments)
-    show = Console(soft_wrap=True, highlight=False)
-    if chosen.saved:
-        say_again(show)
-        return 0
-    seeds = range(chosen.first_seed, chosen.first_seed + chosen.seeds)
-    contenders = [one for one in CONTENDERS if one == PLAIN or chosen.only in one.name]
-    found = list(rows(chosen.worlds.split(","), seeds, contenders))
-    for (scenario, contender), own in cells(found).items():
-        show.print(f"{scenario}  {contender}\n    {line(own)}", markup=False)
-        if contender == PLAIN.name:
-            best = best_of(own)
-            means = [f"{part} {_mean(best, part):.3f}" for part in ("mean_ratio", "makespan_ratio")]
-            show.print(f"{scenario}  {CLAIRVOYANT}\n    {', '.join(means)}", markup=False)
-    whole = chosen.worlds == ",".join(WORLDS) and not chosen.only
-    if chosen.save or (whole and chosen.seeds == SEEDS):
-        _save(show, found, seeds, results.host_facts("none"), whole=whole)
+    chosen = options(__doc__, arguments, seeds=(SEEDS, "how many (101, ...); fewer: not saved"))
+    seeds = range(FIRST_SEED, FIRST_SEED + chosen.seeds)
+    found: list[ClusterScore] = []
+    for name, seed in product(WORLDS, seeds):
+        found += rows(name, seed)
+        print(f"{name}, seed {seed}: played", flush=True)
+    best = best_of(found)
+    told = headlines(found, best)
+    if chosen.seeds >= SEEDS:
+        facts, saved = results.host_facts("none"), [asdict(one) for one in (*found, *best)]
+        results.save(NAME, facts, seeds, saved, headlines=told)
+    print("\n".join(told))
     return 0

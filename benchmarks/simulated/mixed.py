@@ -10,25 +10,19 @@ beside the trainings. A seed draws the trace and its noise alike, nothing is cho
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
-import itertools
-import os
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-
-from rich.console import Console
+from typing import Any
 
 from benchmarks.judge.leftover import Left
+from benchmarks.options import options
 from benchmarks.publish import results
 from benchmarks.real import mixed_real
-from benchmarks.simulated.traces_pool import compare_all
-from dlsched.control.decider import NamedPolicy
+from benchmarks.simulated.playing import compare_all, play
 from dlsched.model.spec import LatencyTarget
-from dlsched.policies.registry import load as load_policy
 from dlsched.simulation.node.workloads import Trace, TrainingLoad
-from dlsched.simulation.run import simulate
 from dlsched.simulation.scoring import PLAIN, RunResult
 from dlsched.simulation.trace import Recipe, generate
 
@@ -150,9 +144,7 @@ def run_of(trace: Trace, policy: str, seed: int) -> tuple[RunResult, float]:
         job.name: job.load.threads for job in trace.jobs if isinstance(job.load, TrainingLoad)
     }
     left = Left(threads)
-    run = simulate(trace, NamedPolicy(policy, load_policy(policy)), seed, publish=left.add)
-    if run.alarms:
-        raise RuntimeError(f"{trace.name}, {policy}, seed {seed}: {run.alarms}")
+    run = play(trace, policy, seed, publish=left.add)
     return run, left.ratio
 
 
@@ -164,17 +156,18 @@ def held(run: RunResult, ratio: str) -> set[str]:
 def table_of(rows: Sequence[Row]) -> list[dict[str, object]]:
     """A line a scenario, number of jobs and policy: over all seeds."""
     plain = {(r.scenario, r.n, r.seed): r for r in rows if r.policy == PLAIN}
+    scenarios = [one.name for one in SCENARIOS]
+    groups = results.grouped(
+        rows, lambda row: (scenarios.index(row.scenario), row.n, POLICIES.index(row.policy))
+    )
     table: list[dict[str, object]] = []
-    for (scenario, n, policy), group in itertools.groupby(
-        rows_in_order(rows), key=lambda row: (row.scenario, row.n, row.policy)
-    ):
-        mine = list(group)
+    for _, mine in sorted(groups.items()):
         beside = [(row, plain[row.scenario, row.n, row.seed]) for row in mine]
         table.append(
             {
-                "scenario": scenario,
-                "n": n,
-                "policy": policy,
+                "scenario": mine[0].scenario,
+                "n": mine[0].n,
+                "policy": mine[0].policy,
                 "services not slower, of all": _ratio(mine, "met"),
                 "within 10 %, of all": _ratio(mine, "within"),
                 "missed beside trainings, met alone": sum(row.missed_beside or 0 for row in mine),
@@ -194,20 +187,6 @@ def table_of(rows: Sequence[Row]) -> list[dict[str, object]]:
             }
         )
     return table
-
-
-def rows_in_order(rows: Iterable[Row]) -> list[Row]:
-    """As the tables tell them."""
-    scenarios = [one.name for one in SCENARIOS]
-    return sorted(
-        rows,
-        key=lambda row: (
-            scenarios.index(row.scenario),
-            row.n,
-            POLICIES.index(row.policy),
-            row.seed,
-        ),
-    )
 
 
 def _ratio(rows: Sequence[Row], count: str) -> float:
@@ -231,20 +210,13 @@ def headlines(rows: Sequence[Row]) -> list[str]:
     return lines
 
 
-def run(console: Console, counts: Sequence[int], seeds: Sequence[int], processes: int) -> list[Row]:
-    """Every scenario at every n and seed, on so many processes; the order of rows is fixed."""
-    return compare_all(console, compare, SCENARIOS, counts, seeds, processes)
-
-
 def save(rows: Sequence[Row] | None, real: Mapping[str, object] | None) -> None:
-    """The result file; a part that was not run now (None) stays as it was saved."""
+    """Write the result file and print it; a part that was not run (None) stays as it was saved."""
     before = results.load(NAME) or {}
-    if rows is None:
-        rows = [Row(**row) for row in before.get("rows", ())]
-    if real is None:
-        real = before.get("real")
+    rows = [Row(**row) for row in before.get("rows", ())] if rows is None else rows
+    real = before.get("real") if real is None else real
     seeds = sorted({row.seed for row in rows})
-    tables: dict[str, object] = {}
+    tables: dict[str, Any] = {}
     lines: list[str] = []
     if rows:
         title = f"Services and trainings on one simulated node, {len(seeds)} seeds"
@@ -253,36 +225,16 @@ def save(rows: Sequence[Row] | None, real: Mapping[str, object] | None) -> None:
     if real:
         tables[mixed_real.TITLE] = real["rows"]
         lines += mixed_real.headlines(real)
-    results.save(
-        NAME,
-        results.host_facts(str(real["engine"]) if real else "none"),
-        seeds,
-        [asdict(row) for row in rows],
-        tables=tables,
-        headlines=lines,
-        real=real,
-    )
+    facts = results.host_facts(str(real["engine"]) if real else "none")
+    saved = [asdict(row) for row in rows]
+    results.save(NAME, facts, seeds, saved, tables=tables, headlines=lines, real=real)
+    results.show(tables, lines)
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run what is asked for and save; returns the exit code."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--counts", default=",".join(map(str, COUNTS)), help="numbers of jobs")
-    parser.add_argument("--seeds", type=int, default=len(SEEDS), help="how many (1, 2, ...)")
-    parser.add_argument("--processes", type=int, default=len(os.sched_getaffinity(0)))
-    parser.add_argument("--real", action="store_true", help="the real run instead: 4 minutes")
-    parser.add_argument("--dry", action="store_true", help="print, but do not save")
-    chosen = parser.parse_args(arguments)
-    console = Console(stderr=False)
+    chosen = options(__doc__, arguments, real=(False, "the real run instead: 4 minutes"))
     if chosen.real:
-        rows, real = None, mixed_real.run(console)
-        table, lines = real["rows"], mixed_real.headlines(real)
+        save(None, mixed_real.run())
     else:
-        counts, seeds = [int(n) for n in chosen.counts.split(",")], range(1, chosen.seeds + 1)
-        rows, real = run(console, counts, seeds, chosen.processes), None
-        table, lines = table_of(rows), headlines(rows)
-    if not chosen.dry:
-        save(rows, real)
-    console.print(results.markdown(table), markup=False, soft_wrap=True)
-    console.print("\n".join(lines), markup=False, soft_wrap=True)
+        save(compare_all(compare, SCENARIOS, COUNTS, SEEDS), None)
     return 0

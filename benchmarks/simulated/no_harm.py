@@ -10,16 +10,13 @@ apart.
 
 from __future__ import annotations
 
-import argparse
-import os
 from collections.abc import Sequence
 from dataclasses import asdict
 
-from rich.console import Console
-
+from benchmarks.options import options
 from benchmarks.publish import results
 from benchmarks.publish.results import verdict
-from benchmarks.simulated.traces_pool import in_processes
+from benchmarks.simulated.playing import in_processes
 from tests.worlds.harm import FULL_RATIO
 from tests.worlds.harm_worlds import drawn
 from tests.worlds.played import OURS, Row, row_of
@@ -64,29 +61,12 @@ def headline(rows: Sequence[Row]) -> str:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Draw, count and save; returns the exit code."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--worlds", type=int, default=WORLDS, help="how many")
-    parser.add_argument("--first", type=int, default=FIRST_SEED, help="the first seed")
-    parser.add_argument("--processes", type=int, default=len(os.sched_getaffinity(0)))
-    chosen = parser.parse_args(arguments)
-    seeds = range(chosen.first, chosen.first + chosen.worlds)
-    rows = in_processes(_row, seeds, chosen.processes)
+    chosen = options(__doc__, arguments, worlds=(WORLDS, "how many; fewer: not saved"))
+    rows = in_processes(_row, ((FIRST_SEED + number,) for number in range(chosen.worlds)))
     table, told = table_of(rows), headline(rows)
-    if (chosen.worlds, chosen.first) == (WORLDS, FIRST_SEED):
-        results.save(
-            NAME,
-            results.host_facts("none"),
-            [],
-            [asdict(row) for row in rows if row.harmed],
-            title=f"{OURS} beside plain Docker, {WORLDS} drawn worlds, seeds from {FIRST_SEED} on",
-            table=table,
-            headlines=[told],
-        )
-    console = Console()
-    results.show(console, {NAME: table})
-    for row in rows:
-        if row.harmed:
-            console.print(asdict(row), soft_wrap=True, markup=False)
-    console.print(f"\n{told}", markup=False, soft_wrap=True)
+    title = f"{OURS} beside plain Docker, {WORLDS} drawn worlds, seeds from {FIRST_SEED} on"
+    if chosen.worlds == WORLDS:
+        facts, harmed = results.host_facts("none"), [asdict(row) for row in rows if row.harmed]
+        results.save(NAME, facts, [], harmed, title=title, table=table, headlines=[told])
+    results.show({title: table}, [told])
     return 0

@@ -9,17 +9,15 @@ is met beside the same world with a report every second.
 
 from __future__ import annotations
 
-import argparse
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 
-from rich.console import Console
-
+from benchmarks.options import options
 from benchmarks.publish import results
 from benchmarks.publish.results import verdict
-from benchmarks.simulated.open_loop import Played, clairvoyant, met_jobs, named, play
-from benchmarks.simulated.traces_pool import in_processes
+from benchmarks.simulated.open_loop import clairvoyant, met_jobs, play_requests
+from benchmarks.simulated.playing import in_processes
 from dlsched.simulation.node.workloads import HostLoad, ServiceLoad, Shift, SimulatedJob, Trace
 from dlsched.simulation.scoring import PLAIN
 from tests.worlds.open_worlds import CORES, DURATION_S, Scenario, world
@@ -67,50 +65,40 @@ def changed(name: str, seed: int) -> Trace:
         taken = HostLoad(CHANGES_AT_S, DURATION_S, CORES / 2, cpu_shares=1024 * SERVICES)
         return replace(trace, host=(taken,))
     twice = (Shift(CHANGES_AT_S, arrivals=2.0),)
-    jobs = [replace(job, shifts=twice) if _serves(job) else job for job in trace.jobs]
-    return replace(trace, jobs=tuple(jobs))
+    return replace(trace, jobs=_services_changed(trace, lambda job: replace(job, shifts=twice)))
 
 
 def rare(name: str, every_s: float, duration_s: float, seed: int) -> Trace:
     """That world with a report so often."""
     trace = world(RARE[name], SERVICES, seed)
-    jobs = []
-    for job in trace.jobs:
-        load = job.load
-        if isinstance(load, ServiceLoad):
-            load = replace(load, report_s=every_s)
-        jobs.append(replace(job, load=load))
+    jobs = _services_changed(
+        trace, lambda job: replace(job, load=replace(job.load, report_s=every_s))
+    )
     window_s = max(trace.window_s, 2.0 * every_s)
-    return replace(trace, jobs=tuple(jobs), duration_s=duration_s, window_s=window_s)
+    return replace(trace, jobs=jobs, duration_s=duration_s, window_s=window_s)
 
 
-def _serves(job: SimulatedJob) -> bool:
-    return isinstance(job.load, ServiceLoad)
+def _services_changed(
+    trace: Trace, change: Callable[[SimulatedJob], SimulatedJob]
+) -> tuple[SimulatedJob, ...]:
+    return tuple(change(job) if isinstance(job.load, ServiceLoad) else job for job in trace.jobs)
 
 
-def _late(trace: Trace, played: Played) -> float:
-    return met_jobs(trace, played, first=JUDGED_FROM)
-
-
-def rows_of(task: tuple[str, int, float]) -> Row:
+def row_of(name: str, seed: int, every_s: float) -> Row:
     """One world; reports every second unless it says otherwise."""
-    name, seed, every_s = task
     if name in CHANGES:
         trace = changed(name, seed)
-        best = clairvoyant(trace, seed, first=JUDGED_FROM)
-        plain, own = (play(trace, named(policy), seed) for policy in (PLAIN, OURS))
-        return Row(name, seed, 1.0, *(_late(trace, one) for one in (own, plain, best)))
+        runs = [play_requests(trace, policy, seed) for policy in (OURS, PLAIN)]
+        runs.append(clairvoyant(trace, seed, first=JUDGED_FROM))
+        return Row(name, seed, 1.0, *(met_jobs(trace, one, first=JUDGED_FROM) for one in runs))
     duration_s = REPORTS * every_s + 60.0
     often, seldom = (rare(name, each_s, duration_s, seed) for each_s in (1.0, every_s))
-    runs = [(often, OURS), (seldom, OURS), (often, PLAIN)]
-    beside, own_jobs, plain_jobs = (
-        met_jobs(trace, play(trace, named(policy), seed)) for trace, policy in runs
-    )
-    return Row(name, seed, every_s, own_jobs, plain_jobs, beside)
+    both = ((seldom, OURS), (often, PLAIN), (often, OURS))
+    jobs = (met_jobs(trace, play_requests(trace, policy, seed)) for trace, policy in both)
+    return Row(name, seed, every_s, *jobs)
 
 
 def tasks(seeds: Sequence[int]) -> list[tuple[str, int, float]]:
-    """Every world once for each seed."""
     found = [(name, seed, 1.0) for name in CHANGES for seed in seeds]
     return found + [(name, seed, every) for name in RARE for every in EVERY_S for seed in seeds]
 
@@ -118,8 +106,9 @@ def tasks(seeds: Sequence[int]) -> list[tuple[str, int, float]]:
 def table_of(rows: Sequence[Row]) -> list[dict[str, object]]:
     """A line a kind of world, means over its seeds."""
     table: list[dict[str, object]] = []
-    for name, every_s in dict.fromkeys((row.world, row.every_s) for row in rows):
-        mine = [row for row in rows if (row.world, row.every_s) == (name, every_s)]
+    for (name, every_s), mine in results.grouped(
+        rows, lambda row: (row.world, row.every_s)
+    ).items():
         own, plain, beside = (
             statistics.fmean(getattr(row, what) for row in mine)
             for what in ("met_jobs", "plain_jobs", "beside_jobs")
@@ -166,26 +155,14 @@ def headlines(table: Sequence[dict[str, object]]) -> list[str]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run, print and save; returns the exit code."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--seeds", type=int, default=len(SEEDS), help="how many; fewer: not saved")
-    chosen = parser.parse_args(arguments)
+    chosen = options(__doc__, arguments, seeds=(len(SEEDS), "how many; fewer: not saved"))
     seeds = SEEDS[: chosen.seeds]
-    rows = in_processes(rows_of, tasks(seeds))
+    rows = in_processes(row_of, tasks(seeds))
     table = table_of(rows)
-    told = headlines(table)
-    if len(seeds) == len(SEEDS):
-        results.save(
-            NAME,
-            results.host_facts("none"),
-            list(seeds),
-            [asdict(row) for row in rows],
-            title="Ten services when something changes, and when they report seldom",
-            table=table,
-            headlines=told,
-        )
-    console = Console()
-    results.show(console, {NAME: table})
-    for line in told:
-        console.print(f"\n{line}", markup=False, soft_wrap=True)
+    told, saved = headlines(table), [asdict(row) for row in rows]
+    title = "Ten services when something changes, and when they report seldom"
+    if seeds == SEEDS:
+        facts = results.host_facts("none")
+        results.save(NAME, facts, seeds, saved, title=title, table=table, headlines=told)
+    results.show({title: table}, told)
     return 0

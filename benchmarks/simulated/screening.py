@@ -8,19 +8,14 @@ no figure of it is published.
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from itertools import chain
 
-from rich.console import Console
-
-from benchmarks.simulated import (
-    adaptive_inference,
-    adaptive_training,
-    open_loop,
-)
+from benchmarks.options import options
+from benchmarks.simulated import adaptive_inference, adaptive_training, open_loop
 from dlsched.simulation.scoring import PLAIN
 from tests.worlds.harm import worse_jobs
 from tests.worlds.open_worlds import Scenario, world
@@ -37,7 +32,6 @@ OPEN = (
     Scenario("bursty", 0.5, trainings=2, idle_class=True),
     Scenario("periodic", 0.7, trainings=2, minimum_cores=0.4),
 )
-"""Work of a request, and the part of the target that it waits for something else."""
 JOBS = 10
 CLOSED_SEEDS, OPEN_SEED, TRAINING_SEED = (1, 2), 1, 201
 
@@ -64,8 +58,9 @@ def open_loops() -> Figures:
     """Services whose requests are played one by one, beside the same ones under plain Docker."""
     for scenario in OPEN:
         trace = world(scenario, JOBS, OPEN_SEED)
-        plain = open_loop.play(trace, open_loop.named(PLAIN), OPEN_SEED)
-        played = open_loop.play(trace, open_loop.named("adaptive"), OPEN_SEED)
+        plain, played = (
+            open_loop.play_requests(trace, policy, OPEN_SEED) for policy in (PLAIN, "adaptive")
+        )
         kind = f"{scenario.arriving}, {scenario.name}"
         yield f"{kind}: met", open_loop.met_jobs(trace, played) / JOBS
         yield "open: slower than plain", worse_jobs(trace, plain.loads, played.loads) / JOBS
@@ -79,33 +74,16 @@ def trainings() -> Figures:
     """Times of trainings over those under plain Docker."""
     for scenario in adaptive_training.SCENARIOS:
         rows = adaptive_training.compare(scenario, JOBS, TRAINING_SEED, ("none", "adaptive"))
-        for (_, _, policy), mine in adaptive_training.cells_of(rows).items():
-            if policy == "adaptive":
-                times = adaptive_training.three(mine)
-                yield f"{scenario.name}: times of plain", math.nan if times is None else times
-
-
-KINDS = {
-    "services": (closed_loops, open_loops),
-    "trainings": (trainings,),
-}
-
-
-def figures(kinds: Sequence[str]) -> dict[str, float]:
-    """The mean of each figure."""
-    found: dict[str, list[float]] = {}
-    for kind in kinds:
-        for part in KINDS[kind]:
-            for name, value in part():
-                found.setdefault(name, []).append(value)
-    return {name: round(statistics.fmean(values), 5) for name, values in found.items()}
+        cells = adaptive_training.cells_of(rows)
+        times = adaptive_training.three(cells[scenario.name, JOBS, "adaptive"])
+        yield f"{scenario.name}: times of plain", math.nan if times is None else times
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Play and print; returns the exit code."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--only", choices=KINDS, action="append", help="worlds of that kind")
-    chosen = parser.parse_args(arguments)
-    told = json.dumps(figures(chosen.only or list(KINDS)), indent=1)
-    Console().print(told, markup=False, highlight=False, soft_wrap=True)
+    options(__doc__, arguments)
+    found: dict[str, list[float]] = {}
+    for name, value in chain(closed_loops(), open_loops(), trainings()):
+        found.setdefault(name, []).append(value)
+    means = {name: round(statistics.fmean(values), 5) for name, values in found.items()}
+    print(json.dumps(means, indent=1))
     return 0

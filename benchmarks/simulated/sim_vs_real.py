@@ -9,18 +9,17 @@ policies then really gave? Both runs are judged by the same functions from their
 
 from __future__ import annotations
 
-import argparse
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-
-from rich.console import Console
+from typing import TypeVar
 
 from benchmarks.judge.services import arrived, judge, satisfied
 from benchmarks.judge.trainings import courses
+from benchmarks.options import options
 from benchmarks.publish import results
-from benchmarks.real import kept_services, training_set
-from benchmarks.real.kept_services import KeptServices
+from benchmarks.real import training_set
+from benchmarks.real.kept import KeptServices, load_services
 from benchmarks.real.training import kept_runs
 from benchmarks.real.training_run import Kept
 from dlsched.control.decider import NamedPolicy
@@ -70,91 +69,78 @@ def simulated_reports(trace: Trace, policy: str, spelled: str, seed: int) -> lis
     return reports
 
 
-# ---------------------------------------------------------------------- trainings
+Runs = TypeVar("Runs", Kept, KeptServices)
 
 
-def training_pairs(kept: Sequence[Kept]) -> tuple[list[Pair], list[str]]:
-    """Every job's times in every kept run, and what recording had to remark."""
+def pairs_of(
+    kept: Sequence[Runs],
+    scenario: Callable[[Runs], str],
+    told: Callable[[Sequence[CycleReport], Runs, Trace | None], dict[tuple[str, str], float]],
+) -> tuple[list[Pair], list[str]]:
+    """Every figure of every kept run, and what recording had to remark.
+
+    `told`: the figures of cycles, by what and job; of a simulation's, with its trace.
+    """
     pairs: list[Pair] = []
     remarks: dict[str, None] = {}
     plain: dict[tuple[str, int], Recorded] = {}
     for one in sorted(kept, key=lambda one: one.policy != PLAIN):
-        reports = one.reports()
-        recorded = record(reports, name=one.scenario)
-        said = f"{one.scenario}, {one.policy}, seed {one.seed}: "
+        reports, name = one.reports(), scenario(one)
+        recorded = record(reports, name=name)
+        said = f"{name}, {one.policy}, seed {one.seed}: "
         remarks |= dict.fromkeys(said + remark for remark in recorded.remarks)
-        if one.policy == PLAIN:
-            plain[one.scenario, one.seed] = recorded
         variants = {SAME: recorded}
-        if one.policy != PLAIN and (one.scenario, one.seed) in plain:
-            variants[FROM_PLAIN] = plain[one.scenario, one.seed]
-        real = _times(reports, one.arrivals)
+        if one.policy == PLAIN:
+            plain[name, one.seed] = recorded
+        elif (name, one.seed) in plain:
+            variants[FROM_PLAIN] = plain[name, one.seed]
+        real = told(reports, one, None)
         for variant, source in variants.items():
-            told = simulated_reports(source.trace, one.policy, one.spelled, one.seed)
-            arrivals = {job.name: job.arrives_s for job in source.trace.jobs}
-            mine = _times(told, arrivals)
-            pairs += [
-                Pair(
-                    one.scenario, len(real), one.policy, one.seed, variant, goal, job,
-                    real[job].get(goal), mine.get(job, {}).get(goal),
-                )
-                for job in real
-                for goal in GOALS
-                if goal in real[job] or goal in mine.get(job, {})
-            ]  # fmt: skip
+            spelled = one.spelled if isinstance(one, Kept) else one.policy
+            mine = told(
+                simulated_reports(source.trace, one.policy, spelled, one.seed), one, source.trace
+            )
+            n = len(one.arrivals if isinstance(one, Kept) else one.targets)
+            for what, job in dict.fromkeys((*real, *mine)):
+                values = real.get((what, job)), mine.get((what, job))
+                pairs.append(Pair(name, n, one.policy, one.seed, variant, what, job, *values))
     return pairs, list(remarks)
 
 
-def _times(
-    reports: Iterable[CycleReport], arrivals: Mapping[str, float]
-) -> dict[str, dict[str, float]]:
-    """By job and goal, seconds from arrival; goals that were not reached are left out."""
-    found = {}
-    for name, course in courses(reports, arrivals, training_set.EVALUATIONS).items():
-        times = zip(GOALS, (*course.tiers_s, course.ended_s), strict=True)
-        found[name] = {goal: at_s - course.arrived_s for goal, at_s in times if at_s is not None}
-    return found
-
-
-# ---------------------------------------------------------------------- services
+def training_pairs(kept: Sequence[Kept]) -> tuple[list[Pair], list[str]]:
+    """Every job's times in every kept run."""
+    return pairs_of(kept, lambda one: one.scenario, _times)
 
 
 def service_pairs(kept: Sequence[KeptServices]) -> tuple[list[Pair], list[str]]:
     """Satisfied counts in every kept run of services, both readings of satisfied."""
-    pairs: list[Pair] = []
-    remarks: dict[str, None] = {}
-    plain: dict[int, Recorded] = {}
-    for one in sorted(kept, key=lambda one: one.policy != PLAIN):
-        reports = one.reports()
-        recorded = record(reports, name="satisfied")
-        said = f"satisfied, {one.policy}, seed {one.seed}: "
-        remarks |= dict.fromkeys(said + remark for remark in recorded.remarks)
-        if one.policy == PLAIN:
-            plain[one.seed] = recorded
-        variants = {SAME: recorded}
-        if one.policy != PLAIN and one.seed in plain:
-            variants[FROM_PLAIN] = plain[one.seed]
-        real = _satisfied(reports, one)
-        for variant, source in variants.items():
-            told = simulated_reports(source.trace, one.policy, one.policy, one.seed)
-            for what, count, mine in zip(
-                ("within 10 %", "not slower"), real, _satisfied(told, one), strict=True
-            ):
-                pairs.append(
-                    Pair(
-                        "satisfied", len(one.targets), one.policy, one.seed, variant, what, "",
-                        count, mine,
-                    )
-                )  # fmt: skip
-    return pairs, list(remarks)
+    return pairs_of(kept, lambda _: "satisfied", _satisfied)
 
 
-def _satisfied(reports: Iterable[CycleReport], one: KeptServices) -> tuple[int, int]:
+def _times(
+    reports: Iterable[CycleReport], one: Kept, trace: Trace | None
+) -> dict[tuple[str, str], float]:
+    """Seconds from arrival; goals that were not reached are left out."""
+    arrivals = one.arrivals
+    if trace is not None:
+        arrivals = {job.name: job.arrives_s for job in trace.jobs}
+    return {
+        (goal, name): at_s - course.arrived_s
+        for name, course in courses(reports, arrivals, training_set.EVALUATIONS).items()
+        for goal, at_s in zip(GOALS, (*course.tiers_s, course.ended_s), strict=True)
+        if at_s is not None and name in one.arrivals
+    }
+
+
+def _satisfied(
+    reports: Iterable[CycleReport], one: KeptServices, _: Trace | None
+) -> dict[tuple[str, str], float]:
     series = arrived(reports)
-    return satisfied(
+    counts = satisfied(
         judge(job, target_s, series.get(job, ()), one.judged_from_s)
         for job, target_s in one.targets.items()
     )
+    return dict(zip((("within 10 %", ""), ("not slower", "")), counts, strict=True))
 
 
 # ---------------------------------------------------------------------- what it comes to
@@ -162,10 +148,7 @@ def _satisfied(reports: Iterable[CycleReport], one: KeptServices) -> tuple[int, 
 
 def table_of(pairs: Sequence[Pair]) -> list[dict[str, object]]:
     """A line a scenario, variant, policy and goal: errors over jobs and seeds."""
-    groups: dict[tuple[str, str, str, str], list[Pair]] = {}
-    for pair in pairs:
-        key = (pair.scenario, pair.variant, pair.policy, pair.what)
-        groups.setdefault(key, []).append(pair)
+    groups = results.grouped(pairs, lambda one: (one.scenario, one.variant, one.policy, one.what))
     table: list[dict[str, object]] = []
     for (scenario, variant, policy, what), group in sorted(groups.items()):
         errors = [abs(one) for pair in group if (one := pair.error_ratio) is not None]
@@ -238,38 +221,30 @@ def rows_of(pairs: Sequence[Pair]) -> list[dict[str, object]]:
     ]
 
 
-def run(console: Console) -> int:
-    """Judge all that is kept; writes the result file. Returns how many pairs there were."""
+def main(arguments: list[str] | None = None) -> int:
+    options(__doc__, arguments)
     kept = [
         one
         for schedule in training_set.SCHEDULES
         for one in kept_runs(schedule, training_set.POLICIES, range(1, 101))
     ]
     pairs, remarks = training_pairs(kept)
-    more, said = service_pairs(kept_services.load_all())
+    more, said = service_pairs(load_services())
     pairs, remarks = pairs + more, remarks + said
     if not pairs:
-        console.print("no kept journals: run the benches training or adaptive-real first")
-        return 0
+        print("no kept journals: run the benches training or adaptive-real first")
+        return 1
+    title, table = "Simulated against real: errors by job over all seeds", table_of(pairs)
     lines = verdicts(pairs)
-    host = dict(kept[0].host) if kept else results.host_facts("none")
     results.save(
         NAME,
-        host,
+        dict(kept[0].host) if kept else results.host_facts("none"),
         sorted({pair.seed for pair in pairs}),
         rows_of(pairs),
-        title="Simulated against real: errors by job over all seeds",
-        table=table_of(pairs),
+        title=title,
+        table=table,
         headlines=lines,
         remarks=remarks,
     )
-    console.print(results.markdown(table_of(pairs)), markup=False, soft_wrap=True)
-    for line in lines:
-        console.print(line, markup=False, highlight=False, soft_wrap=True)
-    return len(pairs)
-
-
-def main(arguments: list[str] | None = None) -> int:
-    """Compare and save; returns the exit code."""
-    argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0]).parse_args(arguments)
-    return 0 if run(Console(stderr=False)) else 1
+    results.show({title: table}, lines)
+    return 0

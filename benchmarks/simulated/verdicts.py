@@ -7,33 +7,214 @@ to far above. A seed draws curve, target and noise alike. Families called `shown
 while the policy was worked on, at other seeds than those that are judged; the others were not.
 
     python -m benchmarks run verdicts             writes benchmarks/results/verdicts.json
-
-While working on a policy: `--shown` takes the shown families at the seeds that are not judged.
 """
 
 from __future__ import annotations
 
-import argparse
-import logging
-import multiprocessing
-import os
+import math
+import random
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import accumulate, product
 
-from rich.console import Console
-
+from benchmarks.options import options
 from benchmarks.publish import results
 from benchmarks.publish.results import verdict
-from benchmarks.simulated.verdict_curves import FAMILIES, RUN_S, SHOWN, STEPS, drawn
-from dlsched.control.decider import NamedPolicy
+from benchmarks.simulated.playing import in_processes, play
 from dlsched.model.cycle import CycleReport
 from dlsched.model.facts import NodeFact
 from dlsched.model.forecast import ForecastKind
+from dlsched.model.spec import AccuracyTarget, ContainerSpec, JobSpec
 from dlsched.policies.adaptive.trainings.value import deadline_at_s
-from dlsched.policies.registry import load as load_policy
-from dlsched.simulation.node.workloads import Trace
-from dlsched.simulation.run import simulate
+from dlsched.simulation.node.curves import Measured
+from dlsched.simulation.node.workloads import SimulatedJob, Trace, TrainingLoad
+
+STEPS, RUN_S = 3000, 600.0
+"""Of each training, and how long they take alone."""
+_POINTS = 300
+"""A curve is drawn through so many."""
+
+Way = list[float]
+"""How good the metric is at evenly spaced points of the run: 0 where it begins, about 1 at its
+best."""
+
+
+def _points() -> list[float]:
+    return [place / _POINTS for place in range(_POINTS + 1)]
+
+
+def _power(chance: random.Random) -> Way:
+    scale, power = chance.uniform(0.03, 0.5), chance.uniform(0.4, 2.0)
+    return [1.0 - (1.0 + x / scale) ** -power for x in _points()]
+
+
+def _exponential(chance: random.Random) -> Way:
+    scale = chance.uniform(0.05, 0.4)
+    return [1.0 - math.exp(-x / scale) for x in _points()]
+
+
+def _plateau(chance: random.Random) -> Way:
+    """An exponential that stands still for a while."""
+    scale = chance.uniform(0.08, 0.3)
+    at, width = chance.uniform(0.1, 0.5), chance.uniform(0.1, 0.5)
+    return [1.0 - math.exp(-(x - min(max(0.0, x - at), width)) / scale) for x in _points()]
+
+
+def _drop(chance: random.Random) -> Way:
+    """It levels off, until the learning rate is divided once."""
+    at, before = chance.uniform(0.3, 0.95), chance.uniform(0.3, 0.9)
+    slow, fast = chance.uniform(0.05, 0.2), chance.uniform(0.01, 0.1)
+    return [
+        before * (1.0 - math.exp(-x / slow))
+        + (0.0 if x < at else (1.0 - before) * (1.0 - math.exp(-(x - at) / fast)))
+        for x in _points()
+    ]
+
+
+def _late(chance: random.Random) -> Way:
+    """Next to nothing for long, then all at once: a logistic curve."""
+    at, width = chance.uniform(0.2, 0.95), chance.uniform(0.01, 0.1)
+    return [1.0 / (1.0 + math.exp(min(-(x - at) / width, 500.0))) for x in _points()]
+
+
+def _flat(chance: random.Random) -> Way:
+    """It learns a little at once, and never more."""
+    level, scale = chance.uniform(0.02, 0.3), chance.uniform(0.005, 0.05)
+    return [level * (1.0 - math.exp(-x / scale)) for x in _points()]
+
+
+def _staircase(chance: random.Random) -> Way:
+    """Two to four drops of the learning rate, each with a rise of its own."""
+    drops = sorted(chance.uniform(0.1, 0.97) for _ in range(chance.randrange(2, 5)))
+    rises = [(0.0, chance.uniform(0.3, 1.0)), *((at, chance.uniform(0.05, 0.6)) for at in drops)]
+    scale, whole = chance.uniform(0.01, 0.08), math.fsum(rise for _, rise in rises)
+    return [
+        math.fsum(r * (1.0 - math.exp(-(x - at) / scale)) for at, r in rises if x >= at) / whole
+        for x in _points()
+    ]
+
+
+def _decay(chance: random.Random) -> Way:
+    """Slow at a constant rate, then lifted while the rate falls to zero over the last part."""
+    begins, lift = 1.0 - chance.uniform(0.05, 0.4), chance.uniform(0.1, 0.7)
+    scale, power = chance.uniform(0.02, 0.2), chance.uniform(0.3, 1.0)
+    return [
+        (1.0 - lift) * (1.0 - (1.0 + x / scale) ** -power)
+        + lift * (max(0.0, x - begins) / (1.0 - begins)) ** chance_power
+        for chance_power in [chance.uniform(0.5, 2.0)]
+        for x in _points()
+    ]
+
+
+def _sudden(chance: random.Random) -> Way:
+    """Two levels: it stays at the first, learnt early, and jumps to the second (Gompertz)."""
+    first, at = chance.uniform(0.0, 0.5), chance.uniform(0.3, 0.98)
+    soon, width = chance.uniform(0.01, 0.1), chance.uniform(0.005, 0.08)
+    return [
+        first * (1.0 - math.exp(-x / soon))
+        + (1.0 - first) * math.exp(-math.exp(min(-(x - at) / width, 500.0)))
+        for x in _points()
+    ]
+
+
+def _double_descent(chance: random.Random) -> Way:
+    """It gets better, then worse, then better than ever."""
+    at, width, depth = chance.uniform(0.2, 0.7), chance.uniform(0.05, 0.2), chance.uniform(0.1, 0.5)
+    scale = chance.uniform(0.05, 0.3)
+    return [
+        1.0 - math.exp(-x / scale) - depth * math.exp(-(((x - at) / width) ** 2)) for x in _points()
+    ]
+
+
+def _overfit(chance: random.Random) -> Way:
+    """It gets better and then worse, to the end."""
+    scale, at = chance.uniform(0.05, 0.2), chance.uniform(0.2, 0.7)
+    loss = chance.uniform(0.1, 0.8)
+    return [1.0 - math.exp(-x / scale) - loss * max(0.0, x - at) for x in _points()]
+
+
+def _spikes(chance: random.Random) -> Way:
+    """A power law that is thrown back again and again, and wanders."""
+    way, thrown, wander = [], 0.0, 0.0
+    for one in _power(chance):
+        thrown = chance.uniform(0.1, 0.6) if chance.random() < 0.02 else 0.8 * thrown
+        wander = 0.9 * wander + chance.gauss(0.0, 0.01)
+        way.append(one * (1.0 - thrown) + wander)
+    return way
+
+
+SHOWN: Mapping[str, Callable[[random.Random], Way]] = {
+    "power": _power,
+    "exponential": _exponential,
+    "plateau": _plateau,
+    "drop": _drop,
+    "late": _late,
+    "flat": _flat,
+}
+KEPT_BACK: Mapping[str, Callable[[random.Random], Way]] = {
+    "staircase": _staircase,
+    "decay": _decay,
+    "sudden": _sudden,
+    "double descent": _double_descent,
+    "overfit": _overfit,
+    "spikes": _spikes,
+}
+FAMILIES = {**SHOWN, **KEPT_BACK}
+
+
+def drawn(family: str, seed: int) -> SimulatedJob:
+    """One training of that family."""
+    chance = random.Random(f"verdicts/{family}/{seed}")
+    way = FAMILIES[family](chance)
+    loss = chance.random() < 0.3
+    if loss:
+        start, end = chance.uniform(1.0, 8.0), chance.uniform(0.02, 0.9)
+    else:
+        start, end = chance.uniform(0.02, 0.4), chance.uniform(0.6, 0.97)
+    best_so_far = list(accumulate(way, max))
+    best, reachable = best_so_far[-1], chance.random() < 0.5
+    # Where it is reached is drawn by what is gained on the way, not by the time that it takes.
+    finish = best * chance.uniform(0.5, 0.999) if reachable else _above(best, chance)
+    deliver = min(best, finish) * chance.uniform(0.3, 0.95)
+    if not reachable and chance.random() < 0.3:
+        deliver = best + chance.uniform(0.2, 0.9) * (finish - best)
+
+    def value(part: float) -> float:
+        return round(start + (end - start) * part, 6)
+
+    curve = Measured(
+        tuple((STEPS * place // _POINTS, value(part)) for place, part in enumerate(way)),
+        rises=not loss,
+    )
+    small = 0.005 * abs(end - start)
+    load = TrainingLoad(
+        steps=STEPS,
+        work_core_s=RUN_S / STEPS,
+        evaluate_every=STEPS // chance.choice((20, 40, 60, 100)),
+        curve=curve,
+        noise=chance.choice((0.0, small, 3.0 * small)),
+    )
+    metric, tiers = "loss" if loss else "accuracy", (value(deliver), value(finish))
+    step = curve.first_step(tiers[0], STEPS)
+    # A deadline is drawn about when `deliver` is truly reached; else anywhere on the run.
+    takes_s: float = load.work_core_s * (STEPS * chance.random() if step is None else step)
+    deadline_s = takes_s * chance.uniform(0.3, 1.7) if chance.random() < 0.3 else None
+    target = AccuracyTarget(metric, *tiers, deadline_s=deadline_s)
+    spec = JobSpec(
+        name=family.replace(" ", "-"),
+        container=ContainerSpec(image="simulated"),
+        target=target,
+        container_digest=family,
+        digest=family,
+    )
+    return SimulatedJob(spec, load)
+
+
+def _above(best: float, chance: random.Random) -> float:
+    """More than it ever reaches, by 1 to 50 % of the way."""
+    return best + 0.01 * 50.0 ** chance.random()
+
 
 NAME = "verdicts"
 
@@ -42,7 +223,7 @@ POLICIES = {"told": "adaptive", "untold": "adaptive?heeds_total_steps=false"}
 
 JUDGED = range(2001, 2041)
 LOOKED_AT = range(1, 41)
-"""Seeds of `--shown`."""
+"""Seeds at which the shown families were looked at while the policy was worked on."""
 
 LEAST = {"impossible": 0.99, "unlikely": 0.5, "expected": 0.5}
 """How often each word has to hold: nearly always, or more often than not."""
@@ -84,7 +265,6 @@ class Said:
     _step: int = -1
 
     def add(self, report: CycleReport) -> None:
-        """Take in one cycle."""
         for job in report.snapshot.jobs:
             both = {"deliver": job.tiers.delivered, "finish": job.tiers.finished}
             self.met_s = {tier: None if one is None else one.at_s for tier, one in both.items()}
@@ -98,16 +278,16 @@ class Said:
                 if one.tier not in both or (passed and one.kind is not ForecastKind.MET):
                     continue
                 low_s, high_s = one.earliest_s, one.latest_s
-                interval_s = None if low_s is None or high_s is None else (low_s, high_s)
-                word = Word(
-                    step / STEPS,
-                    one.tier,
-                    one.kind,
-                    report.snapshot.now_s,
-                    interval_s,
-                    due_s if one.kind is not ForecastKind.MET else None,
+                self.words.append(
+                    Word(
+                        step / STEPS,
+                        one.tier,
+                        one.kind,
+                        report.snapshot.now_s,
+                        None if low_s is None or high_s is None else (low_s, high_s),
+                        due_s if one.kind is not ForecastKind.MET else None,
+                    )
                 )
-                self.words.append(word)
 
 
 @dataclass(frozen=True)
@@ -135,9 +315,7 @@ def judged(family: str, steps: str, seed: int) -> Counts:
     job = drawn(family, seed)
     trace = Trace(NodeFact(1.0, 64 << 30), (job,), 2.0 * RUN_S, cycle_s=_CYCLE_S, name=NAME)
     said, policy = Said(), POLICIES[steps]
-    run = simulate(trace, NamedPolicy(policy, load_policy(policy)), seed, publish=said.add)
-    if run.alarms:
-        raise RuntimeError(f"{family}, {policy}, seed {seed}: {run.alarms}")
+    run = play(trace, policy, seed, publish=said.add)
     truly = {"deliver": run.jobs[0].tier1_s, "finish": run.jobs[0].tier2_s}
     counts: Counts = Counter()
     ever: dict[tuple[str, str, str], bool] = {}
@@ -146,18 +324,17 @@ def judged(family: str, steps: str, seed: int) -> Counts:
         held = _held(word, true_s, said.met_s[word.tier])
         key = (family, steps, of, word.kind.value)
         part = next(most for most in PARTS if word.seen <= most)
-        counts[*key, f"up to {part:g}", "said"] += 1
-        counts[*key, f"up to {part:g}", "held"] += held
+        told = {"said": 1, "held": held}
         # Where it is there already, it is only to be confirmed.
         if word.interval_s is not None and true_s is not None and true_s >= word.now_s:
             inside = word.interval_s[0] <= true_s <= word.interval_s[1]
-            counts[*key, f"up to {part:g}", "intervals"] += 1
-            counts[*key, f"up to {part:g}", "inside"] += inside
+            told |= {"intervals": 1, "inside": inside}
+        counts.update({(*key, f"up to {part:g}", what): one for what, one in told.items()})
         once = (word.tier, of, word.kind.value)
         ever[once] = held and ever.get(once, True)
     for (_, of, kind), held in ever.items():
-        counts[family, steps, of, kind, "ever", "said"] += 1
-        counts[family, steps, of, kind, "ever", "held"] += held
+        key = (family, steps, of, kind, "ever")
+        counts.update({(*key, "said"): 1, (*key, "held"): held})
     return counts
 
 
@@ -177,7 +354,6 @@ def _held(word: Word, true_s: float | None, met_s: float | None) -> bool:
 
 
 def rows_of(counts: Counts) -> list[Row]:
-    """A row for whatever was said."""
     keys = dict.fromkeys(key[:-1] for key in counts)
     return [
         Row(
@@ -262,41 +438,25 @@ def _figure(words: str, count: int, of: int, least: float) -> list[str]:
     return [f"{words} {count} of {of} times ({count / of:.3f}), at least {least:g}: {reached}"]
 
 
-def run(families: Iterable[str], seeds: Sequence[int], processes: int) -> list[Row]:
-    """Every family at every seed, with the word on steps and without."""
-    wanted = [(family, steps, seed) for family in families for steps in POLICIES for seed in seeds]
+def main(arguments: list[str] | None = None) -> int:
+    options(__doc__, arguments)
     counts: Counts = Counter()
-    context = multiprocessing.get_context("spawn")
-    with context.Pool(processes, logging.disable, (logging.WARNING,)) as pool:
-        for one in pool.starmap(judged, wanted, chunksize=8):
-            counts.update(one)
-    return rows_of(counts)
-
-
-def save(rows: Sequence[Row]) -> None:
-    """The result file of the judged draws."""
+    for one in in_processes(judged, product(FAMILIES, POLICIES, JUDGED)):
+        counts.update(one)
+    rows = rows_of(counts)
+    title = (
+        f"What `adaptive` said of {len(POLICIES) * len(FAMILIES) * len(JUDGED)} trainings' tiers"
+    )
+    table, told = table_of(rows), figures(rows)
     results.save(
         NAME,
         results.host_facts("none"),
         JUDGED,
         [asdict(row) for row in rows],
-        title=f"What `adaptive` said of {2 * len(FAMILIES) * len(JUDGED)} trainings' tiers",
-        table=table_of(rows),
-        headlines=figures(rows),
+        title=title,
+        table=table,
+        headlines=told,
         shown={"families": list(SHOWN), "seeds": list(LOOKED_AT)},
     )
-
-
-def main(arguments: list[str] | None = None) -> int:
-    """Run all and save it, or what a policy is worked on with; returns the exit code."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--shown", action="store_true", help="what is not judged; nothing is saved")
-    parser.add_argument("--processes", type=int, default=len(os.sched_getaffinity(0)))
-    chosen = parser.parse_args(arguments)
-    families, seeds = (SHOWN, LOOKED_AT) if chosen.shown else (FAMILIES, JUDGED)
-    rows = run(families, seeds, chosen.processes)
-    table, headlines = table_of(rows), figures(rows)
-    Console().print(results.markdown(table), *headlines, sep="\n", markup=False, soft_wrap=True)
-    if not chosen.shown:
-        save(rows)
+    results.show({title: table}, told)
     return 0

@@ -53,9 +53,8 @@ def test_each_bench_is_where_it_is_said_to_be(module: str) -> None:
 
 def test_whatever_make_bench_measures_can_be_run_alone() -> None:
     bench = import_module(BENCHES["bench"].module)
-    alone = {one.arguments[-1] if one.arguments else name for name, one in BENCHES.items()}
-    assert set(bench.PARTS) <= alone
-    assert {one.arguments[-1] for one in BENCHES.values() if one.arguments} <= set(bench.PARTS)
+    assert set(bench.PARTS) <= set(BENCHES)
+    assert set(bench.TWICE) <= set(bench.PARTS)
 
 
 def test_run_passes_options_on_and_returns_the_exit_code(
@@ -68,12 +67,12 @@ def test_run_passes_options_on_and_returns_the_exit_code(
         return 3
 
     monkeypatch.setitem(sys.modules, "benchmarks.played", SimpleNamespace(main=play))
-    bench = Bench("benchmarks.played", "real", "1 s", "no", "nothing", ("--only", "one"))
+    bench = Bench("benchmarks.played", "real", "1 s", "no", "nothing")
     monkeypatch.setitem(BENCHES, "played", bench)
     monkeypatch.setattr(sys, "argv", ["door"])
     assert main(["run", "played", "--seeds", "2", "-h", "last"]) == 3
     assert main(["run", "played"]) == 3
-    assert given == [["--only", "one", "--seeds", "2", "-h", "last"], ["--only", "one"]]
+    assert given == [["--seeds", "2", "-h", "last"], []]
 
 
 def test_the_help_of_a_bench_says_how_it_was_called(

@@ -6,7 +6,6 @@ alone; so does the end of the whole script.
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import json
 import os
@@ -18,11 +17,14 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from benchmarks.gpu.truth import running, showing
+from benchmarks.gpu.truth.asked import Asked, NotRun
 from benchmarks.gpu.truth.running import Outcome, Part, Stop
+from benchmarks.options import options
 from benchmarks.places import RESULTS, ROOT
 
 NAME = "gpu-truth"
@@ -32,10 +34,11 @@ LEAST_S = 5.0
 MACHINE = "machine"
 """The part whose figures are facts of the machine."""
 
-FIGURES: dict[str, tuple[float, str]] = {
-    MACHINE: (60.0, "cpus kernel python gpu driver torch cuda"),
-    "inventory": (30.0, "gpus nvidia_smi differences"),
+FIGURES: dict[str, tuple[str, float, str]] = {
+    MACHINE: ("driver", 60.0, "cpus kernel python gpu driver torch cuda"),
+    "inventory": ("driver", 30.0, "gpus nvidia_smi differences"),
     "processes": (
+        "driver",
         60.0,
         (
             "started_pid started_reserved_bytes by_nvml device_busy_ratio listed_after_end_s"
@@ -43,20 +46,23 @@ FIGURES: dict[str, tuple[float, str]] = {
         ),
     ),
     "pacing": (
+        "sharing",
         130.0,
         "seed alone_s shared_s alone_steps_per_s paced_equal paced_unequal unpaced",
     ),
-    "inference": (120.0, "seed requests_s alone beside_unpaced beside_paced both_paced"),
-    "memory": (40.0, "asked_bytes reached_bytes device_bytes error message"),
+    "inference": ("sharing", 120.0, "seed requests_s alone beside_unpaced beside_paced both_paced"),
+    "memory": ("sharing", 40.0, "asked_bytes reached_bytes device_bytes error message"),
     "mps": (
+        "sharing",
         90.0,
         (
             "seed compute_mode control_binary measured_s of_exclusive_ratio_by_percentage servers"
             " two_at_half alone_steps_per_s"
         ),
     ),
-    "container": (60.0, "engine_version modes"),
+    "container": ("container", 60.0, "engine_version modes"),
     "suspend": (
+        "suspending",
         90.0,
         (
             "seed steps suspended_at_step pause_s idle_used_bytes plain_runs_equal call_s results"
@@ -64,18 +70,34 @@ FIGURES: dict[str, tuple[float, str]] = {
         ),
     ),
 }
-"""Time limit in seconds and names of all figures, by part, in the order in which they run."""
+"""By part, in the order in which they run: its module, its time limit in seconds, and the names of
+all its figures."""
 
 
 def parts(device: str, scale: float, debs: Path | None) -> list[Part]:
     """All parts, as commands."""
     more = [f"--device={device}", f"--scale={scale}"]
     more += [] if debs is None else [f"--debs={debs.absolute()}"]
-    start = (sys.executable, "-m", "benchmarks.gpu.truth.part")
+    start = (sys.executable, "-m", "benchmarks.gpu.truth")
     return [
-        Part(name, tuple(names.split()), limit_s, (*start, name, *more))
-        for name, (limit_s, names) in FIGURES.items()
+        Part(name, tuple(names.split()), limit_s, (*start, f"--part={name}", *more))
+        for name, (_, limit_s, names) in FIGURES.items()
     ]
+
+
+def answer(part: str, asked: Asked) -> None:
+    """One part's process: measure it, in full or until it raises, and print figures as JSON."""
+    printed = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)  # whatever a library prints is no answer
+
+    def tell(**figures: Any) -> None:
+        print(json.dumps(figures), file=printed, flush=True)
+
+    module = import_module(f"benchmarks.gpu.truth.{FIGURES[part][0]}")
+    try:
+        getattr(module, part)(asked, tell)
+    except NotRun as error:
+        tell(**{running.NOT_RUN_KEY: str(error)})
 
 
 def measure(
@@ -136,19 +158,15 @@ def facts(device: str, commit: str | None) -> dict[str, Any]:
     """Of the script and of the run."""
     sources = sorted([*Path(__file__).parent.glob("*.py"), *Path(__file__).parents[1].glob("*.py")])
     digest = hashlib.sha256(b"".join(source.read_bytes() for source in sources))
-    return {
-        "script": {"commit": commit or _commit(), "sha256": digest.hexdigest()},
-        "rehearsal": device != "cuda",
-        "date": datetime.now(UTC).date().isoformat(),
-    }
-
-
-def _commit() -> str | None:
     with suppress(OSError):
         command = ["git", "rev-parse", "--short", "HEAD"]
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-        return done.stdout.strip() or None
-    return None
+        commit = commit or done.stdout.strip()
+    return {
+        "script": {"commit": commit or None, "sha256": digest.hexdigest()},
+        "rehearsal": device != "cuda",
+        "date": datetime.now(UTC).date().isoformat(),
+    }
 
 
 def stop_on_signals() -> None:
@@ -162,27 +180,25 @@ def stop_on_signals() -> None:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Measure what was asked for; 0 where the script came to its end, whatever became of parts."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--output", type=Path, default=RESULTS / f"{NAME}.json")
-    parser.add_argument("--only", default="", help="parts, by comma")
-    parser.add_argument("--deadline", type=float, default=DEADLINE_S, help="seconds, of all parts")
-    parser.add_argument("--debs", type=Path, help="folder with Debian packages of an engine")
-    parser.add_argument("--commit", help="of the code, where git cannot say it")
-    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda", help=argparse.SUPPRESS)
-    parser.add_argument("--scale", type=float, default=1.0, help=argparse.SUPPRESS)
-    chosen = parser.parse_args(arguments)
-    wanted = set(filter(None, chosen.only.split(","))) or set(FIGURES)
-    if unknown := sorted(wanted - set(FIGURES)):
-        parser.error(f"no such part: {', '.join(unknown)}")
+    chosen = options(
+        __doc__,
+        arguments,
+        output=(RESULTS / f"{NAME}.json", "the result file"),
+        only=(tuple(FIGURES), "parts, by comma"),
+        deadline=(DEADLINE_S, "seconds, of all parts"),
+        debs=(Path, "folder with Debian packages of an engine"),
+        commit=(str, "of the code, where git cannot say it"),
+        device=("cuda", None),
+        scale=(1.0, None),
+        part=(str, None),
+    )
+    if chosen.part:
+        answer(chosen.part, Asked(chosen.device, chosen.scale, chosen.debs))
+        return 0
     stop_on_signals()
-    chosen_parts = [
-        part
-        for part in parts(chosen.device, chosen.scale, chosen.debs)
-        if part.name in wanted | {MACHINE}
-    ]
-    said = facts(chosen.device, chosen.commit)
-    result = measure(chosen_parts, chosen.output, said, chosen.deadline)
+    every = parts(chosen.device, chosen.scale, chosen.debs)
+    some = [part for part in every if part.name in (*chosen.only, MACHINE)]
+    result = measure(some, chosen.output, facts(chosen.device, chosen.commit), chosen.deadline)
     if result["rehearsal"]:
         print("REHEARSAL on a CPU: no figure below says anything of a GPU")
     print(showing.report(result["parts"]))

@@ -1,15 +1,20 @@
-"""What a part is given, and how it says that it cannot run here."""
+"""What a part is given, how it says that it cannot run here, and programs beside it."""
 
 from __future__ import annotations
 
 import shutil
 import subprocess
-from collections.abc import Sequence
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Protocol
+
+from benchmarks.gpu.truth.keeper import die_with_parent
 
 
 class NotRun(Exception):
@@ -78,6 +83,40 @@ def output(*command: str, timeout_s: float = 20.0, **more: Any) -> str:
             f"{Path(command[0]).name}: exit code {done.returncode}: {' '.join(errors[-3:])}"
         )
     return done.stdout
+
+
+@contextmanager
+def daemon(
+    command: Sequence[str], ready: Path, within_s: float, environment: dict[str, str]
+) -> Iterator[None]:
+    """That daemon, from when the file is there until the block ends. Raises `NotRun`."""
+    with tempfile.TemporaryFile("w+", errors="replace") as log:
+        try:
+            process = subprocess.Popen(
+                command,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                preexec_fn=die_with_parent,  # noqa: PLW1509 - there is one thread
+            )
+        except OSError as error:
+            raise NotRun(f"{command[0]}: {error}") from None
+        try:
+            until_s = time.monotonic() + within_s
+            while not ready.exists():
+                if process.poll() is not None or time.monotonic() > until_s:
+                    log.seek(0)
+                    last = log.read().strip().splitlines()[-1:] or ["it says nothing"]
+                    raise NotRun(f"{command[0]} does not start: {last[0]}")
+                time.sleep(0.05)
+            yield
+        finally:
+            process.terminate()
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(5)
+            process.kill()
+            process.wait()
 
 
 def table(text: str, columns: Sequence[str]) -> list[dict[str, str]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import io
 import os
 import secrets
@@ -10,14 +9,12 @@ import shutil
 import subprocess
 import tarfile
 import tempfile
-import time
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from benchmarks.gpu.truth.asked import Asked, NotRun, Tell, output
-from benchmarks.gpu.truth.keeper import die_with_parent
+from benchmarks.gpu.truth.asked import Asked, NotRun, Tell, daemon, output
 
 NODES = ("/dev/nvidiactl", "/dev/nvidia0", "/dev/nvidia-uvm")
 REHEARSED = ("/dev/loop-control",)
@@ -44,7 +41,7 @@ def engine() -> tuple[str, str]:
         raise NotRun(f"no engine answers: {error}") from None
 
 
-@contextlib.contextmanager
+@contextmanager
 def carried(debs: Path) -> Iterator[None]:
     """An engine from a folder with Debian packages, for this process. Raises `NotRun`."""
     packages = sorted(debs.glob("*.deb"))
@@ -56,48 +53,23 @@ def carried(debs: Path) -> Iterator[None]:
         for package in packages:
             output("dpkg-deb", "-x", str(package), str(root))
         paths = [f"{root}/{each}" for each in ("usr/sbin", "usr/bin", "sbin", "bin")]
-        os.environ["PATH"] = os.pathsep.join([*paths, os.environ["PATH"]])
         libraries = [*map(str, root.glob("usr/lib/*-linux-gnu")), os.getenv("LD_LIBRARY_PATH", "")]
+        os.environ["PATH"] = os.pathsep.join([*paths, os.environ["PATH"]])
         os.environ["LD_LIBRARY_PATH"] = os.pathsep.join(filter(None, libraries))
         os.environ["DOCKER_HOST"] = socket
-        log = (folder / "dockerd.log").open("w+")
-        try:
-            process = subprocess.Popen(
-                [
-                    *(
-                        "dockerd",
-                        f"--data-root={folder / 'data'}",
-                        f"--exec-root={folder / 'exec'}",
-                    ),
-                    *(f"--pidfile={folder / 'pid'}", f"--host={socket}", "--storage-driver=vfs"),
-                    *("--bridge=none", "--iptables=false", "--ip6tables=false"),
-                ],
-                stdout=log,
-                stderr=log,
-                preexec_fn=die_with_parent,  # noqa: PLW1509 - there is one thread
-            )
-        except OSError as error:
-            raise NotRun(f"dockerd of the packages: {error}") from None
-        try:
-            until_s = time.monotonic() + START_S
-            while not (folder / "docker.sock").exists():
-                if process.poll() is not None or time.monotonic() > until_s:
-                    log.seek(0)
-                    last = log.read().strip().splitlines()[-1:]
-                    raise NotRun(f"dockerd of the packages does not start: {' '.join(last)}")
-                time.sleep(0.1)
+        places = {"data-root": "data", "exec-root": "exec", "pidfile": "pid"}
+        command = [
+            *("dockerd", f"--host={socket}", "--storage-driver=vfs", "--bridge=none"),
+            *("--iptables=false", "--ip6tables=false"),
+            *(f"--{option}={folder / place}" for option, place in places.items()),
+        ]
+        with daemon(command, folder / "docker.sock", START_S, dict(os.environ)):
             yield
-        finally:
-            process.terminate()
-            with suppress(subprocess.TimeoutExpired):
-                process.wait(5)
-            process.kill()
-            log.close()
 
 
 def container(asked: Asked, tell: Tell) -> None:
     """For each way to give a GPU: whether the container can open it, before and after an update."""
-    with contextlib.ExitStack() as stack:
+    with ExitStack() as stack:
         if asked.debs is not None:
             stack.enter_context(carried(asked.debs))
         docker, version = engine()

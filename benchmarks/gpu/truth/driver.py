@@ -1,7 +1,9 @@
-"""NVML, as dlsched reads it, against nvidia-smi and against what was started."""
+"""The machine; and NVML, as dlsched reads it, against nvidia-smi and what was started."""
 
 from __future__ import annotations
 
+import os
+import platform
 import shutil
 import time
 from collections.abc import Callable, Mapping
@@ -9,8 +11,8 @@ from contextlib import suppress
 from types import ModuleType
 from typing import Any
 
-from benchmarks.gpu.truth.asked import Asked, Tell, opened_nvml, output, program, table
-from benchmarks.gpu.truth.jobs import Jobs
+from benchmarks.gpu.truth.asked import Asked, NotRun, Tell, opened_nvml, output, program, table
+from benchmarks.gpu.truth.sharing import jobs_of
 
 MIB = 1 << 20
 USED_BYTES, BUSY_RATIO = 64 * MIB, 0.2
@@ -89,16 +91,38 @@ def differences(ours: list[dict[str, Any]], theirs: list[dict[str, Any]]) -> lis
     lines = [] if len(ours) == len(theirs) else [f"GPUs: {len(ours)}, nvidia-smi {len(theirs)}"]
     for index, (one, other) in enumerate(zip(ours, theirs, strict=False)):
         near = {"memory_bytes": MIB, "memory_used_bytes": USED_BYTES, "busy_ratio": BUSY_RATIO}
-        for name in _COLUMNS:
-            mine, its = one.get(name), other.get(name)
-            if mine == its or (None not in (mine, its) and _is_near(mine, its, near.get(name))):
-                continue
-            lines.append(f"GPU {index}: {name} {mine}, nvidia-smi {its}")
+        lines += [
+            f"GPU {index}: {name} {one.get(name)}, nvidia-smi {other.get(name)}"
+            for name in _COLUMNS
+            if not _same(one.get(name), other.get(name), near.get(name))
+        ]
     return lines
 
 
-def _is_near(mine: Any, its: Any, most: float | None) -> bool:
-    return most is not None and abs(mine - its) <= most
+def _same(mine: Any, its: Any, most: float | None) -> bool:
+    """Whether both are equal or, where numbers may differ by so much, near."""
+    return mine == its or (None not in (mine, its, most) and abs(mine - its) <= most)
+
+
+def machine(_: Asked, tell: Tell) -> None:
+    """Each fact by itself: None where it cannot be had."""
+    tell(
+        cpus=len(os.sched_getaffinity(0)),
+        kernel=platform.release(),
+        python=platform.python_version(),
+    )
+    gpu = driver = None
+    with suppress(NotRun):
+        nvml = opened_nvml()
+        driver = nvml.nvmlSystemGetDriverVersion()
+        gpu = nvml.nvmlDeviceGetName(nvml.nvmlDeviceGetHandleByIndex(0))
+    tell(gpu=gpu, driver=driver)
+    version = cuda = None
+    with suppress(ImportError):
+        import torch
+
+        version, cuda = torch.__version__, torch.version.cuda
+    tell(torch=version, cuda=cuda)
 
 
 def inventory(_: Asked, tell: Tell) -> None:
@@ -141,8 +165,8 @@ def processes(asked: Asked, tell: Tell) -> None:
     nvml = opened_nvml()
     asked.torch_or_not_run()
     smi = shutil.which("nvidia-smi")
-    with Jobs(asked) as jobs:
-        training = jobs.start("training", f"--hold={HELD_BYTES}", f"--seconds={6 * asked.scale}")
+    with jobs_of(asked) as start:
+        training = start("training", f"--hold={HELD_BYTES}", f"--seconds={6 * asked.scale}")
         reserved_bytes = training.ready["reserved_bytes"]
         tell(started_pid=training.pid, started_reserved_bytes=reserved_bytes)
         training.go()
@@ -180,7 +204,7 @@ def process_differences(
     lines += [f"{pid}: listed by one of both alone" for pid in sorted(set(ours) ^ set(theirs))]
     for pid in sorted(set(ours) & set(theirs)):
         mine, its = ours[pid]["memory_bytes"], theirs[pid]["memory_bytes"]
-        if mine != its and (None in (mine, its) or not _is_near(mine, its, USED_BYTES)):
+        if not _same(mine, its, USED_BYTES):
             lines.append(f"{pid}: NVML {mine} bytes, nvidia-smi {its}")
     return lines
 

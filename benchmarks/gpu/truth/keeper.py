@@ -71,7 +71,6 @@ def _kill_all() -> None:
 
 
 def main() -> None:
-    """Run the command of the command line."""
     parent, command = int(sys.argv[1]), sys.argv[2:]
     status = 0
     _libc.prctl(_SET_SUBREAPER, 1, 0, 0, 0)

@@ -13,7 +13,7 @@ from typing import Any
 
 from benchmarks.gpu.truth.asked import Asked, NotRun, Tell, opened_nvml
 from benchmarks.gpu.truth.driver import gpus_by_nvml
-from benchmarks.gpu.truth.jobs import SEED, Jobs
+from benchmarks.gpu.truth.sharing import SEED, jobs_of
 
 LIBRARY = "libcuda.so.1"
 STEPS, SUSPENDED_AT, EVERY = 400, 100, 5
@@ -117,9 +117,9 @@ def suspend(asked: Asked, tell: Tell) -> None:
 def _trained(asked: Asked, middle: Callable[[int], None] | None = None) -> tuple[str, float | None]:
     """The checksum of a training's state at its end, and how soon after `middle` it made a step."""
     after_s = first_s = None
-    with Jobs(asked) as jobs:
+    with jobs_of(asked) as start:
         held = f"--hold={HELD_BYTES}"
-        job = jobs.start("training", f"--steps={STEPS}", f"--every={EVERY}", held)
+        job = start("training", f"--steps={STEPS}", f"--every={EVERY}", held)
         job.go()
         while "checksum" not in (told := job.line()):
             if middle is not None and told["step"] == SUSPENDED_AT:

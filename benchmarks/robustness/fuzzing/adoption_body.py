@@ -7,15 +7,13 @@ it was written, and whose export is a job file with the same target, bounds, wei
 from __future__ import annotations
 
 import json
-import tempfile
-from pathlib import Path
 from random import Random
 from types import SimpleNamespace
 from typing import Any
 
 from benchmarks.robustness.fuzzing.label_body import ASKING, KEYS, VALUES
 from benchmarks.robustness.fuzzing.mutation import mutated, mutated_json
-from benchmarks.robustness.fuzzing.trial import Broken, Target, told_line
+from benchmarks.robustness.fuzzing.trial import Broken, InFolder, Refused, refusable
 from dlsched.api.routes import labels_in_body
 from dlsched.cli.adopting import as_yaml, job_keys
 from dlsched.config.job import parse_spec
@@ -33,6 +31,7 @@ from dlsched.store.adoptions import Adopted, Adoptions
 from tests.runtime.docker.identity.test_claims import stranger
 from tests.runtime.docker.test_listing import FakeEngine
 
+NAME = "adoptions"
 _ID = "a" * 64
 _NAMES = ("web", "Shop-web-1", "a", "x" * 63, "x" * 64, "con.tainer_1", "-", "..")
 _LIMITS: tuple[float | None, ...] = (None, 1.5)
@@ -58,7 +57,6 @@ _WORDS = (b'"', b"{", b"}", b"[", b":", b",", b"\\u0000", b"\\ud800", b"null", b
 
 
 def make(rng: Random) -> bytes:
-    """A container, its limit, and a body."""
     labels: Any = dict(rng.choice(_COHERENT))
     for name in rng.sample(list(ASKING), rng.choice((0, 0, 0, 0, 1, 3))):
         labels[name] = ASKING[name]
@@ -85,13 +83,12 @@ def make(rng: Random) -> bytes:
     return bytes([number, rng.randrange(len(_LIMITS))]) + data
 
 
-class _Commands:
+class Reader(InFolder):
     """The commands on one running container, with records in a folder."""
 
     def __init__(self) -> None:
-        self._folder = tempfile.TemporaryDirectory()
-        self._state = Path(self._folder.name)
-        self._adoptions = Adoptions(self._state)
+        super().__init__()
+        self._adoptions = Adoptions(self.folder)
         self._limit_cores: float | None = None
         self._presets = package_presets()
         self._engine = FakeEngine()
@@ -113,18 +110,13 @@ class _Commands:
             self._adoptions,
             listings,
             writer,
-            Originals(self._state),
+            Originals(self.folder),
             lambda _: self._limit_cores,
             lambda: "2026-01-01T00:00:00Z",
             frozenset(),
         )
 
-    def close(self) -> None:
-        """Remove the folder."""
-        self._folder.cleanup()
-
     def answer(self, data: bytes) -> str:
-        """The record, or why there is none."""
         number, limit = (*data[:2], 0, 0)[:2]
         self._engine.names[_ID] = f"/{_NAMES[number % len(_NAMES)]}"
         self._limit_cores = _LIMITS[limit % len(_LIMITS)]
@@ -134,11 +126,11 @@ class _Commands:
         self._engine.inspected.clear()
         self._engine.images_asked.clear()
         try:
-            taken = self._commands.adopt(_ID, labels)
-        except AdoptionRefused as error:
+            taken = refusable(self._commands.adopt, _ID, labels, meant=AdoptionRefused)
+        except Refused:
             if self._adoptions.any:
-                raise Broken("a refusal that was recorded") from error
-            return told_line(error)
+                raise Broken("a refusal that was recorded") from None
+            raise
         record = self._adoptions.job(taken.job)
         try:
             return self._checked(record, taken.job, labels)
@@ -147,30 +139,19 @@ class _Commands:
             self._adoptions.readmit(_ID)
 
     def _checked(self, record: Adopted | None, job: str, labels: dict[str, str]) -> str:
-        again = Adoptions(self._state, read_only=True)
+        again = Adoptions(self.folder, read_only=True)
         if record is None or again.job(job) != record or again.alarms:
             raise Broken("another record than was written")
         container = ContainerSpec("image")
         spec = spec_of(job, labels, container, None)
-        keys = {**job_keys(labels), "name": job, "image": "image"}
-        text = as_yaml(keys)
+        text = as_yaml({**job_keys(labels), "name": job, "image": "image"})
         try:
             own = parse_spec(text, f"{job}.yaml", presets=self._presets)
         except SpecError as error:
             raise Broken(f"an export that is no job file: {error}") from error
         sources = read_sources(labels, self._presets)
-        for what, one, other in (
-            ("target", own.target, spec.target),
-            ("bounds", own.bounds, spec.bounds),
-            ("weight", own.weight, spec.weight),
-            ("sources", own.sources, sources),
-        ):
+        for what in ("target", "bounds", "weight", "sources"):
+            one, other = getattr(own, what), sources if what == "sources" else getattr(spec, what)
             if one != other:
                 raise Broken(f"an export with another {what}: {one} for {other}")
         return str((spec, sources))
-
-
-def target() -> Target:
-    """Adoptions under trial."""
-    commands = _Commands()
-    return Target("adoptions", make, commands.answer, within_s=1.0, close=commands.close)

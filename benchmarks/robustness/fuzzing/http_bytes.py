@@ -11,9 +11,9 @@ import json
 import logging
 import re
 import socket
-import tempfile
 import threading
 from contextlib import suppress
+from logging.handlers import BufferingHandler
 from pathlib import Path
 from random import Random
 from zlib import crc32
@@ -21,11 +21,12 @@ from zlib import crc32
 from uvicorn.server import ServerState
 
 from benchmarks.robustness.fuzzing.mutation import WORDS, mutated
-from benchmarks.robustness.fuzzing.trial import Broken, Target, told_line
+from benchmarks.robustness.fuzzing.trial import Broken, InFolder, told_line
 from dlsched.api.access import Caller
 from dlsched.api.server import CONNECTIONS_MAX, ApiServer, HttpProtocol
 from tests.status_source import FakeSource, example_report
 
+NAME, WITHIN_S = "api", 2.0
 _PATHS = (
     b"/v1/about", b"/v1/policies", b"/v1/report", b"/v1/jobs", b"/v1/jobs/digits-resnet",
     b"/v1/jobs/digits-resnet/why?limit=3", b"/v1/jobs/gone/why", b"/v1/jobs/typo/logs?tail=5",
@@ -84,7 +85,6 @@ _HEAD = re.compile(
 
 
 def make(rng: Random) -> bytes:
-    """An address, then a request or several, mostly hurt."""
     data = b"".join(_request(rng) for _ in range(rng.choice((1, 1, 1, 2, 3))))
     kind = rng.random()
     if kind < 0.03:
@@ -121,19 +121,16 @@ class Connection(asyncio.Transport):
         self.closed = False
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        """Keep it."""
         if self.closed:
             raise Broken("an answer after the end of the connection")
         self.written += data
 
     def close(self) -> None:
-        """Note it."""
         self.closed = True
 
     abort = close
 
     def is_closing(self) -> bool:
-        """Whether it was closed."""
         return self.closed
 
     def pause_reading(self) -> None:
@@ -142,31 +139,20 @@ class Connection(asyncio.Transport):
     resume_reading = pause_reading
 
 
-class _Said(logging.Handler):
-    """What is written into the daemon's log because of a request: nothing may be."""
-
-    def __init__(self) -> None:
-        super().__init__(logging.WARNING)
-        self.lines: list[str] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Keep it."""
-        self.lines.append(f"{record.getMessage()} {record.exc_info and record.exc_info[1]!r}")
-
-
-class Api:
+class Reader(InFolder):
     """The daemon's protocol and routes over a source that never changes, on a loop of its own."""
 
     def __init__(self) -> None:
+        super().__init__()
         self._loop = asyncio.new_event_loop()
         asyncio.set_event_loop(self._loop)
         self._source = FakeSource(example_report())
-        self._folder = tempfile.TemporaryDirectory(prefix="dlsched-fuzz-")
         # Another source: what a server's threads do late is not this one's doing.
-        self._server = ApiServer(FakeSource(example_report()), Path(self._folder.name))
-        self._config = ApiServer(self._source, Path(self._folder.name))._server.config
+        self._server = ApiServer(FakeSource(example_report()), self.folder)
+        self._config = ApiServer(self._source, self.folder)._server.config
         self._config.load()
-        self._said = _Said()
+        self._said = BufferingHandler(10**9)
+        self._said.setLevel(logging.WARNING)
         for name in _LOGGERS:
             logging.getLogger(name).addHandler(self._said)
             logging.getLogger(name).propagate = False
@@ -174,15 +160,16 @@ class Api:
         self._config.encoded_headers = []  # a date is no part of an answer that stays the same
 
     def answer(self, data: bytes) -> str:
-        """All that was answered to these bytes at the address that the first one chooses."""
         caller = _ADDRESSES[data[0] % len(_ADDRESSES)] if data else _ADDRESSES[0]
         self._source.asked.clear()
-        self._said.lines.clear()
+        self._said.buffer.clear()
         self._source.log = iter((b"one\n", b"two\n"))
         written = self._loop.run_until_complete(self._asked(caller, data[1:]))
         _await_log_readers()
-        if self._said.lines:
-            raise Broken(f"a request fills the log: {self._said.lines[0]}")
+        if self._said.buffer:
+            line = self._said.buffer[0]
+            what = f"{line.getMessage()} {line.exc_info and line.exc_info[1]!r}"
+            raise Broken(f"a request fills the log: {what}")
         for what, *_ in self._source.asked:
             if what in ("stop", "start", "release", "resume") and not caller.may_change:
                 raise Broken(f"{caller.address} was let change: {what}")
@@ -220,9 +207,8 @@ class Api:
         return bytes(connection.written)
 
     def close(self) -> None:
-        """End the server and the loop, and let the loggers be."""
         self._server.stop()
-        self._folder.cleanup()
+        super().close()
         for name in _LOGGERS:
             logging.getLogger(name).removeHandler(self._said)
             logging.getLogger(name).propagate = True
@@ -316,9 +302,3 @@ def _body(headers: dict[str, str], rest: bytes) -> tuple[bytes, bytes]:
     if len(rest) < length:
         raise Broken(f"an answer of {len(rest)} bytes told {length}")
     return rest[:length], rest[length:]
-
-
-def target() -> Target:
-    """The API under trial."""
-    one = Api()
-    return Target("api", make, one.answer, within_s=2.0, close=one.close)

@@ -9,23 +9,32 @@ import json
 import math
 import os
 import re
-import shutil
-import tempfile
 from collections.abc import Iterator
-from pathlib import Path, PurePosixPath
+from functools import partial
+from pathlib import PurePosixPath
 from random import Random
 
 from benchmarks.robustness.fuzzing.mutation import NUMBERS, TEXTS, mutated
-from benchmarks.robustness.fuzzing.trial import Broken, Target, told_line, told_lines
+from benchmarks.robustness.fuzzing.trial import (
+    Broken,
+    InFolder,
+    Refused,
+    refusable,
+    told,
+    told_lines,
+)
 from dlsched.api.status import plain
 from dlsched.config.inbox.files import Moved, read_job_file, stamp_at
 from dlsched.config.job import parse_spec
 from dlsched.config.users import Owner, Rules, refusals
 from dlsched.model.errors import SpecError
-from dlsched.model.spec import NAME, JobSpec, Limits
+from dlsched.model.spec import NAME as JOB_NAME
+from dlsched.model.spec import JobSpec, Limits
 from dlsched.runtime.docker.create.containers import Surroundings, create_body
 from dlsched.runtime.docker.identity.labels import labels_of
 from tests.config.yaml_grammar import document
+
+NAME, WITHIN_S = "spec", 3.0
 
 HEAD = b"name: face-unlock\nimage: dlsched-examples/inference\n"
 BLOCKS = tuple(
@@ -114,7 +123,6 @@ _USER = Owner(1000, 1000, "somebody")
 
 
 def make(rng: Random) -> bytes:
-    """Mostly a small file of a few keys, hurt; now and then nonsense, a bomb or a large file."""
     blocks = [HEAD, *(rng.choice(BLOCKS) for _ in range(rng.choice((0, 1, 1, 1, 2, 3))))]
     kind = rng.random()
     if kind < 1 / _ONE_IN_LARGE:
@@ -176,39 +184,37 @@ def largest() -> Iterator[bytes]:
     return (_large(Random(seed)) for seed in range(60))
 
 
-class JobFile:
+class Reader(InFolder):
     """One folder with one job file in it, over and over."""
 
     def __init__(self) -> None:
-        self._folder = Path(tempfile.mkdtemp(prefix="dlsched-fuzz-"))
-        self._file = self._folder / "job.yaml"
+        super().__init__()
+        self._file = self.folder / "job.yaml"
 
     def answer(self, data: bytes) -> str:
-        """The spec and what the engine would be told, or the problems."""
         content, _, beside = data.partition(_BESIDE)
-        told = self._told(content, beside)
-        if _SECRET in told and _SECRET.encode() not in content:
-            raise Broken("what an env_file holds is told")
-        return told
-
-    def _told(self, content: bytes, beside: bytes) -> str:
         self._file.write_bytes(content)
+        try:
+            answer = self._described(beside)
+        except Refused as refused:
+            answer = str(refused)
+        if _SECRET in answer and _SECRET.encode() not in content:
+            raise Broken("what an env_file holds is told")
+        return answer
+
+    def _described(self, beside: bytes) -> str:
         stamp = stamp_at(self._file, through_links=False)
         assert stamp is not None
+
+        def read() -> JobSpec:
+            text = read_job_file(self.folder, "job.yaml", stamp).text
+            return parse_spec(text, "job.yaml", _Beside(beside))
+
         try:
-            text = read_job_file(self._folder, "job.yaml", stamp).text
-            spec = parse_spec(text, "job.yaml", _Beside(beside))
+            spec = refusable(read, meant=(SpecError, ValueError))
         except Moved:
             raise Broken("a file that stood still has moved") from None
-        except SpecError as error:
-            return told_lines(error.problems)
-        except ValueError as error:
-            return told_line(error)
         return _described(spec) + _of_a_user(spec)
-
-    def close(self) -> None:
-        """Remove the folder."""
-        shutil.rmtree(self._folder)
 
 
 class _Beside:
@@ -224,21 +230,18 @@ class _Beside:
 
 
 def _described(spec: JobSpec) -> str:
-    if not re.fullmatch(NAME, spec.name):
+    if not re.fullmatch(JOB_NAME, spec.name):
         raise Broken(f"a job is named otherwise than jobs are: {spec.name!a}")
     bounds = spec.bounds
     shares = (bounds.floor_share, bounds.ceiling_share)
     for number in (spec.weight, bounds.floor_cores, *shares, spec.stop.grace_s):
         if not (math.isfinite(number) and number >= 0):
             raise Broken(f"a spec holds the number {number}")
-    text = json.dumps(plain(spec), allow_nan=False)
+    described = json.dumps(plain(spec), allow_nan=False)
     environment = dict(spec.container.environment)
     around = Surroundings(environment, labels_of(spec, "fuzz", "job.yaml"), "/fuzz", {}, {})
-    try:
-        json.dumps(create_body(spec, Limits(1.0), 1024, around), allow_nan=False)
-    except ValueError as error:
-        return text + told_line(error)
-    return text
+    body = partial(create_body, spec, Limits(1.0), 1024, around)
+    return described + told(lambda: json.dumps(body(), allow_nan=False)[:1])
 
 
 def _of_a_user(spec: JobSpec) -> str:
@@ -254,9 +257,3 @@ def _of_a_user(spec: JobSpec) -> str:
     if spec.container.network == "host":
         raise Broken("a user may have the host's network")
     return ""
-
-
-def target() -> Target:
-    """Job files under trial."""
-    one = JobFile()
-    return Target("spec", make, one.answer, 3.0, one.close, largest)

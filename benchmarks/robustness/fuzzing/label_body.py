@@ -12,13 +12,14 @@ from random import Random
 from typing import Any
 
 from benchmarks.robustness.fuzzing.mutation import NUMBERS, TEXTS, mutated, mutated_json
-from benchmarks.robustness.fuzzing.trial import Broken, Target, told_line
+from benchmarks.robustness.fuzzing.trial import Broken, refusable, told, told_line
 from dlsched.model.facts import ContainerState
 from dlsched.model.spec import ContainerSpec, Restart, Stop
 from dlsched.runtime.docker.identity.adoption import NotAdoptable, counting, spec_of
 from dlsched.runtime.docker.identity.labels import Inspected, inherits, inspected, labels_in
 from dlsched.runtime.progress.sources import read_sources
 
+NAME = "labels"
 _LABELS = {
     "dlsched.instance": "default",
     "dlsched.job": "face-unlock",
@@ -96,7 +97,6 @@ def _body(labels: dict[str, str]) -> dict[str, Any]:
 
 
 def make(rng: Random) -> bytes:
-    """A container's description with hurt labels, and those of its image."""
     labels = dict(_LABELS) if rng.random() < 0.5 else {"dlsched.enable": "true"}
     for name in rng.sample(list(ASKING), rng.randrange(5)):
         labels[name] = ASKING[name]
@@ -116,33 +116,30 @@ def make(rng: Random) -> bytes:
 
 
 def answer(data: bytes) -> str:
-    """The description and the job that it asks for, or why not."""
     try:
         given = json.loads(data)
         body, image = dict(given["body"]), dict(given["image"])
     except (ValueError, KeyError, TypeError):
         return "no answer of an engine"
-    try:
-        found = inspected(body)
-    except ValueError as error:
-        return told_line(error)
+    found = refusable(inspected, body)
     _check(found)
     labels = labels_in(body)
     try:
         given = labels_in(image)
     except (AttributeError, TypeError):
         return "no image of an engine"
-    told = [str(found), str(inherits(labels, given))]
     own = counting(labels, given)
-    try:
-        told.append(json.dumps(asdict(spec_of(found.name, own, _CONTAINER, None)), allow_nan=False))
-    except NotAdoptable as error:
-        told.append(told_line(error))
-    try:
-        told += [str(source) for source in read_sources(own)]
-    except ValueError as error:
-        told.append(told_line(error))
-    return "\n".join(told)
+
+    def spec() -> str:
+        return json.dumps(asdict(spec_of(found.name, own, _CONTAINER, None)), allow_nan=False)
+
+    lines = (
+        found,
+        inherits(labels, given),
+        told(spec, meant=NotAdoptable),
+        told(read_sources, own),
+    )
+    return "\n".join(map(str, lines))
 
 
 _KINDS = {
@@ -162,8 +159,3 @@ def _check(found: Inspected) -> None:
     if not isinstance(found.stop.signal, str):
         raise Broken(f"a signal that is none: {found.stop.signal!r}")
     told_line(found.error or "none")
-
-
-def target() -> Target:
-    """Labels under trial."""
-    return Target("labels", make, answer, within_s=1.0)

@@ -13,7 +13,7 @@ from random import Random
 from typing import get_args
 
 from benchmarks.robustness.fuzzing.mutation import NUMBERS, TEXTS, mutated
-from benchmarks.robustness.fuzzing.trial import Broken, Target, told_line
+from benchmarks.robustness.fuzzing.trial import Broken, refusable, told_line
 from dlsched.control.ledger.tiers import TierProgress, advanced
 from dlsched.model.facts import Report
 from dlsched.model.sources import LogPattern, Step
@@ -22,6 +22,7 @@ from dlsched.runtime.progress.log_lines import LogBatch, LogLines
 from dlsched.runtime.progress.sidecar import READ_BYTES, READ_LINES
 from dlsched.runtime.progress.sources import read_sources
 
+NAME = "lines"
 PATTERN, STEP, WHEN = (f"dlsched.metrics.{key}" for key in ("pattern", "step", "when"))
 
 _PATTERNS = (
@@ -56,7 +57,6 @@ _TARGET = AccuracyTarget("accuracy", 0.5, 0.9)
 
 
 def make(rng: Random) -> bytes:
-    """A pattern, a source of steps, a condition, and what is printed in several writes."""
     which = rng.randrange(len(_PATTERNS))
     pattern, log = _PATTERNS[which], _LOGS[which] * rng.choice((1, 1, 1, 3))
     odd = (*_WORDS, *(one.encode() for one in (*NUMBERS, *TEXTS)))
@@ -71,21 +71,14 @@ def make(rng: Random) -> bytes:
 
 
 def answer(data: bytes) -> str:
-    """The samples and what became of the target, or why something is refused."""
     pattern, source, condition, *writes = (data + _NEXT * 3).split(_NEXT)
-    try:
-        labels = ((PATTERN, pattern), (STEP, source), (WHEN, condition))
-        (found,) = read_sources(
-            {
-                label: text.decode("utf-8", "replace")
-                for label, text in labels
-                if text or label == PATTERN
-            }
-        )
-        assert isinstance(found, LogPattern)
-        lines = LogLines(found.pattern, found.step, found.when)
-    except ValueError as error:
-        return told_line(error)
+    labels = ((PATTERN, pattern), (STEP, source), (WHEN, condition))
+    texts = {
+        label: text.decode("utf-8", "replace") for label, text in labels if text or label == PATTERN
+    }
+    (found,) = refusable(read_sources, texts)
+    assert isinstance(found, LogPattern)
+    lines = refusable(LogLines, found.pattern, found.step, found.when)
     told, reports = [], []
     for number, write in enumerate(writes):
         batch = LogBatch()
@@ -128,8 +121,3 @@ def _reached(reports: list[Report], *, counts: bool) -> str:
         if progress.diverged and progress.tiers != before.tiers:
             raise Broken(f"delivered while diverged: {sample}")
     return json.dumps(asdict(progress), allow_nan=False)
-
-
-def target() -> Target:
-    """Printed lines under trial."""
-    return Target("lines", make, answer, within_s=1.0)

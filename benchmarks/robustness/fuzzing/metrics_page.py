@@ -7,13 +7,12 @@ whole or in pieces.
 from __future__ import annotations
 
 import json
-import math
 from dataclasses import asdict
 from functools import cache
 from random import Random
 
 from benchmarks.robustness.fuzzing.mutation import NUMBERS, TEXTS, mutated
-from benchmarks.robustness.fuzzing.trial import Broken, Target, told_line
+from benchmarks.robustness.fuzzing.trial import Broken, check_latency, told_line
 from dlsched.config.metrics.loading import package_presets
 from dlsched.config.metrics.resolving import Contradiction
 from dlsched.model.sources import Metric, MetricsEndpoint
@@ -21,6 +20,7 @@ from dlsched.model.spec import LatencyTarget
 from dlsched.runtime.progress.exposition import PageDelta, Pages
 from dlsched.runtime.progress.known import named
 
+NAME = "pages"
 _NEXT = b"\x1e"
 _LABELS = (
     'handler="/predict"', 'handler="/metrics"', 'model_name="a"', 'model_name="b",version="1"',
@@ -66,7 +66,6 @@ def _lines(rng: Random, metric: Metric) -> list[str]:
 
 
 def make(rng: Random) -> bytes:
-    """The preset, and two to five pages: some of another process, some hurt."""
     number = rng.randrange(len(_endpoints()))
     metrics = named(_endpoints()[number], None)
     pages = []
@@ -82,7 +81,6 @@ def make(rng: Random) -> bytes:
 
 
 def answer(data: bytes) -> str:
-    """What the pages add."""
     number, wanted, from_end = (*data[:3], 0, 0, 0)[:3]
     endpoint = _endpoints()[number % len(_endpoints())]
     metrics, target = named(endpoint, None), _TARGETS[wanted % len(_TARGETS)]
@@ -105,16 +103,7 @@ def answer(data: bytes) -> str:
 def _checked(delta: PageDelta) -> str:
     for line in filter(None, (delta.problem, delta.refused)):
         told_line(line)
-    latency = delta.latency
-    if latency is not None:
-        if latency.count < 0 or latency.errors < 0 or not 0 <= latency.sum_s < math.inf:
-            raise Broken(f"a latency that is none: {latency}")
-        if sum(count for _, count in latency.buckets) > latency.count:
-            raise Broken(f"more requests in buckets than there are: {latency}")
+    if delta.latency is not None:
+        check_latency(delta.latency)
     # A gauge may be nan or inf.
     return json.dumps({**asdict(delta), "value": str(delta.value)}, allow_nan=False)
-
-
-def target() -> Target:
-    """The reader of pages under trial."""
-    return Target("pages", make, answer)

@@ -14,7 +14,7 @@ from random import Random
 import yaml
 
 from benchmarks.robustness.fuzzing.mutation import NUMBERS, TEXTS, mutated
-from benchmarks.robustness.fuzzing.trial import Broken, Target, told_line, told_lines
+from benchmarks.robustness.fuzzing.trial import Broken, Refused, refusable, told
 from dlsched.config.metrics.keys import MetricsKeys
 from dlsched.config.metrics.loading import PresetError, joined, package_presets, parse_presets
 from dlsched.config.metrics.resolving import Contradiction, Presets
@@ -23,6 +23,7 @@ from dlsched.runtime.progress.log_lines import LogLines
 from dlsched.runtime.progress.sources import read_sources
 from tests.config.yaml_grammar import document
 
+NAME = "presets"
 _WORDS = tuple(
     word.encode()
     for word in (
@@ -52,7 +53,6 @@ def _files() -> tuple[bytes, ...]:
 
 
 def make(rng: Random) -> bytes:
-    """One or two packaged presets, hurt."""
     if rng.random() < 0.1:
         return document(rng, ("vllm", "own", "base", "port", "name", "pattern", "where", "unit"))
     files = _files()
@@ -64,27 +64,20 @@ def make(rng: Random) -> bytes:
 
 
 def answer(data: bytes) -> str:
-    """The sources of every preset and of labels that name one, or the lines."""
-    try:
-        presets = joined(package_presets(), [parse_presets(data, "own.yaml")])
-    except PresetError as error:
-        return told_lines(error.problems)
+    parsed = refusable(parse_presets, data, "own.yaml", meant=PresetError)
+    presets = refusable(joined, package_presets(), [parsed], meant=PresetError)
     own = [name for name, one in presets.by_name.items() if one.file == "own.yaml"]
     found = [_sources(presets, name) for name in own]
-    for labels in _LABELS:
-        try:
-            found.append(json.dumps([asdict(one) for one in read_sources(labels, presets)]))
-        except ValueError as error:
-            found.append(told_line(error))
+    found += [told(read_sources, labels, presets) for labels in _LABELS]
     return "\n".join(found)
 
 
 def _sources(presets: Presets, name: str) -> str:
     keys = presets.by_name[name].keys
     try:
-        sources = presets.sources(keys)
-    except Contradiction as error:
-        return told_line(error)
+        sources = refusable(presets.sources, keys, meant=Contradiction)
+    except Refused as refused:
+        return str(refused)
     again = parse_presets(yaml.safe_dump({name: presets.plain(name)}).encode(), "again")[1][name]
     if presets.sources(again) != sources:
         raise Broken(f"{name} in full is another preset")
@@ -94,8 +87,3 @@ def _sources(presets: Presets, name: str) -> str:
         elif isinstance(source, MetricsEndpoint) and not source.ports:
             raise Broken("an endpoint without a port")
     return json.dumps([asdict(one) for one in sources])
-
-
-def target() -> Target:
-    """The reader of preset files under trial."""
-    return Target("presets", make, answer)

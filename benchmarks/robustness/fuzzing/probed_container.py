@@ -14,7 +14,7 @@ from random import Random
 
 from benchmarks.robustness.fuzzing import log_lines, metrics_page
 from benchmarks.robustness.fuzzing.mutation import mutated
-from benchmarks.robustness.fuzzing.trial import Broken, Target, told_line
+from benchmarks.robustness.fuzzing.trial import Broken, told_line
 from dlsched.config.metrics.loading import package_presets
 from dlsched.runtime.docker.probe import recognition
 from dlsched.runtime.docker.probe.probed import Probed
@@ -23,6 +23,7 @@ from dlsched.runtime.docker.probe.recognition import Stack
 from dlsched.runtime.docker.probe.sampling import LOG_BYTES
 from dlsched.runtime.progress.page_lines import LINE_BYTES, MOST_LINES
 
+NAME = "probe"
 _NEXT = b"\x1e"
 _IMAGES = (b"acme/app:1", b"vllm/vllm-openai:v1", b"docker.io/library/nginx", b"ollama/ollama", b"")
 _PIECES = (1, 7, 4096)
@@ -54,7 +55,6 @@ def _proxies() -> tuple[Stack, ...]:
 
 
 def make(rng: Random) -> bytes:
-    """An image, a page, and a log."""
     page = metrics_page.make(rng)
     if rng.random() < 0.5:
         page = mutated(rng, page, (page,), _WORDS)
@@ -65,7 +65,6 @@ def make(rng: Random) -> bytes:
 
 
 def answer(data: bytes) -> str:
-    """The stack, its latencies' names, and what the log says."""
     image_bytes, page, log = (data + _NEXT * 2).split(_NEXT)[:3]
     image = image_bytes.decode("utf-8", "replace")
     extract = _extract(page, max(1, len(page)))
@@ -106,8 +105,3 @@ def _extract(page: bytes, size: int) -> bytes:
     for start in range(0, len(page), size):
         extract.feed(page[start : start + size])
     return extract.lines()
-
-
-def target() -> Target:
-    """The probe under trial."""
-    return Target("probe", make, answer, within_s=1.0)

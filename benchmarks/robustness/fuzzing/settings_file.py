@@ -7,19 +7,17 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
-import tempfile
 from dataclasses import asdict
-from pathlib import Path
 from random import Random
 
 from benchmarks.robustness.fuzzing.mutation import NUMBERS, TEXTS, mutated
-from benchmarks.robustness.fuzzing.trial import Target, told_line, told_lines
+from benchmarks.robustness.fuzzing.trial import InFolder, Refused, refusable
 from dlsched.config.settings import load_settings, setting_places, variable_name
 from dlsched.model.errors import PolicyError, SettingsError
 from dlsched.policies import registry
 from tests.config.yaml_grammar import document
 
+NAME, WITHIN_S = "settings", 3.0
 _LINES = tuple(
     line.encode()
     for line in (
@@ -74,7 +72,6 @@ _NEXT = b"\x1e"
 
 
 def make(rng: Random) -> bytes:
-    """Some settings, hurt, and some variables of the environment."""
     lines = rng.sample(_LINES, rng.randrange(4))
     kind = rng.random()
     if kind < 0.02:
@@ -93,17 +90,13 @@ def make(rng: Random) -> bytes:
     return data
 
 
-class SettingsFile:
+class Reader(InFolder):
     """One settings file, over and over."""
 
-    def __init__(self) -> None:
-        self._folder = Path(tempfile.mkdtemp(prefix="dlsched-fuzz-"))
-        self._file = self._folder / "dlsched.yaml"
-
     def answer(self, data: bytes) -> str:
-        """The settings, or the problems."""
         content, *variables = data.split(_NEXT)
-        self._file.write_bytes(content)
+        file = self.folder / "dlsched.yaml"
+        file.write_bytes(content)
         environ = {}
         for variable in variables:
             # No environment can hold a zero byte.
@@ -111,24 +104,12 @@ class SettingsFile:
             environ[os.fsdecode(name)] = os.fsdecode(value)
         environ.pop("DLSCHED_CONFIG", None)
         try:
-            settings = load_settings(self._file, environ, {})
-        except SettingsError as error:
-            return told_lines(error.problems).replace(str(self._folder), "")
+            settings = refusable(load_settings, file, environ, {}, meant=SettingsError)
+        except Refused as refused:
+            return str(refused).replace(str(self.folder), "")
         text = json.dumps(asdict(settings), default=str, allow_nan=False)
         # `module:Class` would be imported: that is what the operator then asked for.
         if ("?" in settings.policy or settings.policy_options) and ":" not in settings.policy:
-            try:
-                registry.load(settings.policy, settings.policy_options)
-            except PolicyError as error:
-                return text + told_line(error)
+            load = registry.load
+            refusable(load, settings.policy, settings.policy_options, meant=PolicyError)
         return text
-
-    def close(self) -> None:
-        """Remove the file."""
-        shutil.rmtree(self._folder)
-
-
-def target() -> Target:
-    """Settings under trial."""
-    one = SettingsFile()
-    return Target("settings", make, one.answer, within_s=3.0, close=one.close)

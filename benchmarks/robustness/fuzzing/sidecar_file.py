@@ -9,21 +9,26 @@ from __future__ import annotations
 import json
 import math
 import os
-import shutil
-import tempfile
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from random import Random
 
 from benchmarks.robustness.fuzzing.mutation import mutated, mutated_json
-from benchmarks.robustness.fuzzing.trial import Broken, Target, told_line
+from benchmarks.robustness.fuzzing.trial import (
+    Broken,
+    InFolder,
+    check_latency,
+    refusable,
+    told_line,
+)
 from dlsched.control.ledger.measures import Measures
 from dlsched.estimate.sketch import cv, quantile_s
 from dlsched.model.facts import ContainerFact, ContainerState, Report
 from dlsched.runtime.progress.sidecar import READ_BYTES, READ_LINES, SidecarReader
 from dlsched.runtime.progress.sidecar_line import BadLine, parse_line
 
+NAME = "sidecar"
 _OBJECTS = (
     {"t": 1760000000.1, "step": 1200, "loss": 0.31, "accuracy": 0.912},
     {"t": 1, "latency_s": [0.048, 0.051]},
@@ -51,7 +56,6 @@ replace by a link, a FIFO or a directory, remove, grow by a hole, swap with an o
 
 
 def make(rng: Random) -> bytes:
-    """A line, or a file's story."""
     if rng.random() < 0.8:
         return _line(rng)
     steps = [
@@ -76,26 +80,22 @@ def _line(rng: Random) -> bytes:
     return json.dumps(mutated_json(rng, rng.choice(_OBJECTS), _KEYS)).encode()
 
 
-class SidecarFile:
+class Reader(InFolder):
     """A container's root with its sidecar directory, and what stands in for its process."""
 
     def __init__(self) -> None:
-        self._proc = Path(tempfile.mkdtemp(prefix="dlsched-fuzz-"))
-        self._out = self._proc / "1" / "root" / "run" / "dlsched" / "out"
+        super().__init__()
+        self._out = self.folder / "1" / "root" / "run" / "dlsched" / "out"
         self._out.mkdir(parents=True)
         self._file = self._out / "metrics.jsonl"
-        self._forbidden = self._proc / "forbidden"
+        self._forbidden = self.folder / "forbidden"
         self._forbidden.write_text(f'{{"w": "{_SECRET}", "step": 1}}\n')
 
     def answer(self, data: bytes) -> str:
-        """What the reports measure to, or why they are refused."""
         if not data.startswith(_NEXT):
-            try:
-                return _measured([parse_line(data, 42.0)], 0)
-            except BadLine as why:
-                return told_line(why)
+            return _measured([refusable(parse_line, data, 42.0, meant=BadLine)], 0)
         steps = data[1:].split(_NEXT)
-        reader = SidecarReader(1, proc_root=self._proc, expect=lambda: True)
+        reader = SidecarReader(1, proc_root=self.folder, expect=lambda: True)
         try:
             return self._story(steps, reader)
         finally:
@@ -153,10 +153,6 @@ class SidecarFile:
             else:
                 entry.unlink()
 
-    def close(self) -> None:
-        """Remove the root."""
-        shutil.rmtree(self._proc)
-
 
 def _write(file: Path, content: bytes, flags: int = 0, size_bytes: int | None = None) -> None:
     """Into a regular file alone: what stands there may be a link out of the folder, or a FIFO."""
@@ -188,8 +184,8 @@ def _check(report: Report) -> None:
         raise Broken("a writer's name steers a terminal")
     sketch = report.latency
     if sketch is not None:
-        fits = not sketch.buckets or sum(count for _, count in sketch.buckets) == sketch.count
-        if not (fits and sketch.count >= 0 and sketch.errors >= 0 and 0 <= sketch.sum_s < math.inf):
+        check_latency(sketch)
+        if sketch.buckets and sum(count for _, count in sketch.buckets) != sketch.count:
             raise Broken(f"a latency that is none: {sketch}")
         for quantile in (0.5, 0.999):
             value_s = quantile_s(sketch, quantile)
@@ -216,9 +212,3 @@ def _nothing_lost(content: bytes, reports: list[Report]) -> None:
     seen = [(one.writer, one.latency, one.checkpoint) for one in reports]
     if seen != [(one.writer, one.latency, one.checkpoint) for one in expected]:
         raise Broken(f"lines were lost or made up: {len(seen)} of {len(expected)} arrived")
-
-
-def target() -> Target:
-    """The sidecar under trial."""
-    one = SidecarFile()
-    return Target("sidecar", make, one.answer, within_s=1.0, close=one.close)

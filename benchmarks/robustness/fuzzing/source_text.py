@@ -7,14 +7,12 @@ one line or take bounded time.
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterator
 from dataclasses import asdict
 from random import Random
 
 from benchmarks.robustness.fuzzing.mutation import NUMBERS, TEXTS, mutated
-from benchmarks.robustness.fuzzing.trial import Broken, Target, told_line
-from dlsched.model.facts import LatencySketch
+from benchmarks.robustness.fuzzing.trial import Broken, check_latency, refusable, told, told_line
 from dlsched.model.sources import Metric, MetricsEndpoint
 from dlsched.report.lines import LINE_BYTES
 from dlsched.runtime.progress.exposition import Pages
@@ -22,6 +20,7 @@ from dlsched.runtime.progress.known import named
 from dlsched.runtime.progress.lines import Lines
 from dlsched.runtime.progress.pattern import Pattern
 
+NAME = "sources"
 _VLLM = b"""# HELP vllm:e2e_request_latency_seconds Histogram of e2e request latency in seconds.
 # TYPE vllm:e2e_request_latency_seconds histogram
 vllm:e2e_request_latency_seconds_bucket{le="0.3",model_name="m"} 0.0
@@ -75,7 +74,6 @@ _NEXT = b"\x1e"
 
 
 def make(rng: Random) -> bytes:
-    """Two or three pages of one endpoint, or a pattern and what it reads."""
     if rng.random() < 0.6:
         page = rng.choice(_PAGES)
         pages = [page]
@@ -98,7 +96,6 @@ def make(rng: Random) -> bytes:
 
 
 def answer(data: bytes) -> str:
-    """What the pages, or the log, tell."""
     if data[:1] == b"\xff":
         pattern, _, log = data[1:].partition(_NEXT)
         return "\n".join(_logged(pattern.decode("utf-8", "replace"), log))
@@ -109,45 +106,20 @@ def answer(data: bytes) -> str:
 
 
 def _paged(pages: Pages, page: bytes) -> str:
-    told = pages.take(page)
-    for line in filter(None, (told.problem, told.refused)):
+    delta = pages.take(page)
+    for line in filter(None, (delta.problem, delta.refused)):
         told_line(line)
-    if told.latency is not None:
-        _check(told.latency)
+    if delta.latency is not None:
+        check_latency(delta.latency)
+        if any(count <= 0 for _, count in delta.latency.buckets):
+            raise Broken("a bucket that counts nothing")
     # A gauge may be nan or inf.
-    return json.dumps({**asdict(told), "value": str(told.value)}, allow_nan=False)
-
-
-def _check(sketch: LatencySketch) -> None:
-    counted = sum(count for _, count in sketch.buckets)
-    if sketch.count < 0 or sketch.errors < 0 or not 0 <= sketch.sum_s < math.inf:
-        raise Broken(f"a latency that is none: {sketch}")
-    # Of a series with a count and a sum alone no bucket is known: there may be fewer.
-    if counted > sketch.count:
-        raise Broken(f"{sketch.count} requests, and {counted} in buckets")
-    if any(count <= 0 for _, count in sketch.buckets):
-        raise Broken("a bucket that counts nothing")
+    return json.dumps({**asdict(delta), "value": str(delta.value)}, allow_nan=False)
 
 
 def _logged(text: str, log: bytes) -> Iterator[str]:
-    try:
-        pattern = Pattern(text)
-    except ValueError as error:
-        yield told_line(error)
-        return
-    lines = Lines(LINE_BYTES)
+    pattern, lines = refusable(Pattern, text), Lines(LINE_BYTES)
     for line in (*lines.cut(log[: len(log) // 2]), *lines.cut(log[len(log) // 2 :])):
-        if line is None:
-            continue
-        try:
-            found = pattern.read(line)
-        except ValueError as error:
-            yield told_line(error)
-            continue
-        # A metric may be nan or inf.
-        yield json.dumps(found and {name: str(value) for name, value in found.items()})
-
-
-def target() -> Target:
-    """The other sources under trial."""
-    return Target("sources", make, answer, within_s=1.0)
+        if line is not None:
+            # A metric may be nan or inf.
+            yield told(pattern.read, line)

@@ -6,7 +6,10 @@ those meant, an answer within a bound of CPU time, and the same answer to the sa
 
 from __future__ import annotations
 
+import math
+import shutil
 import signal
+import tempfile
 import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -14,9 +17,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
-from types import FrameType
+from types import FrameType, ModuleType
+from typing import Any, TypeVar
 
 from benchmarks.places import ROOT
+from dlsched.model.facts import LatencySketch
+
+Read = TypeVar("Read")
+Meant = type[Exception] | tuple[type[Exception], ...]
 
 LINE_CHARACTERS = 2000
 """No line that tells of a problem is longer."""
@@ -31,6 +39,10 @@ class Broken(Exception):
     """A promise that was not kept."""
 
 
+class Refused(Exception):
+    """The input is refused, as it may be; the message is what is told of it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Target:
     """A reader, and how inputs for it are made."""
@@ -38,12 +50,37 @@ class Target:
     name: str
     make: Callable[[Random], bytes]
     answer: Callable[[bytes], str]
-    """What it says to the input; raises Broken, or whatever the reader was never meant to raise."""
+    """What it says to the input; raises Broken, Refused, or what it was never meant to raise."""
     within_s: float = 1.0
     """CPU seconds that an answer may take, on a busy host."""
     close: Callable[[], None] = field(default=lambda: None)
     largest: Callable[[], Iterable[bytes]] = tuple
     """Inputs that take the most memory, which a process keeps: they belong to a warm-up."""
+
+
+def target_of(module: ModuleType) -> Target:
+    """What a module describes by `NAME`, `make`, and `answer` or a class `Reader` that has it."""
+    reader: Any = module.Reader() if hasattr(module, "Reader") else module
+    more = {
+        name: getattr(holder, word)
+        for name, holder, word in (
+            ("within_s", module, "WITHIN_S"),
+            ("close", reader, "close"),
+            ("largest", module, "largest"),
+        )
+        if hasattr(holder, word)
+    }
+    return Target(module.NAME, module.make, reader.answer, **more)
+
+
+class InFolder:
+    """A reader with a folder of its own."""
+
+    def __init__(self) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="dlsched-fuzz-"))
+
+    def close(self) -> None:
+        shutil.rmtree(self.folder)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +115,33 @@ def told_lines(problems: Sequence[object]) -> str:
     return "\n".join(told_line(problem) for problem in problems)
 
 
+def refusable(read: Callable[..., Read], *arguments: Any, meant: Meant = ValueError) -> Read:
+    """What is read; raises Refused with the line, or the lines, of an error that is meant."""
+    try:
+        return read(*arguments)
+    except meant as error:
+        problems = getattr(error, "problems", None)
+        told = told_line(error) if problems is None else told_lines(problems)
+        raise Refused(told) from error
+
+
+def told(read: Callable[..., object], *arguments: Any, meant: Meant = ValueError) -> str:
+    """What is read, as text, or the line by which it is refused."""
+    try:
+        return str(refusable(read, *arguments, meant=meant))
+    except Refused as refused:
+        return str(refused)
+
+
+def check_latency(sketch: LatencySketch) -> None:
+    """Raises Broken where a latency is none."""
+    # Of a series with a count and a sum alone no bucket is known: there may be fewer.
+    counted = sum(count for _, count in sketch.buckets)
+    counts = sketch.count >= 0 and sketch.errors >= 0 and counted <= sketch.count
+    if not (counts and 0 <= sketch.sum_s < math.inf):
+        raise Broken(f"a latency that is none: {sketch}")
+
+
 def tried(target: Target, data: bytes) -> tuple[str | None, Finding | None, float]:
     """The answer or the finding, and the CPU seconds spent. What is slow once, such as beside a
     collection of garbage, is tried again: a slow input is slow each time."""
@@ -99,6 +163,8 @@ def _tried(target: Target, data: bytes) -> tuple[str | None, Finding | None, flo
     try:
         with _within(4 * target.within_s):
             answer = target.answer(data)
+    except Refused as refused:
+        answer = str(refused)
     except Broken as broken:
         what = "".join("#" if char.isdigit() else char for char in str(broken).partition(":")[0])
         finding = Finding(f"{target.name}: {what}", data, str(broken))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import sys
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,6 @@ import pytest
 from benchmarks.gpu.truth import __main__ as truth
 from benchmarks.gpu.truth import running
 from benchmarks.gpu.truth.driver import differences, process_differences
-from benchmarks.gpu.truth.part import MODULES
 from benchmarks.gpu.truth.running import Outcome, Part, Stop, judge
 from benchmarks.gpu.truth.sharing import of_shares, percentiles
 from benchmarks.gpu.truth.showing import flat, report, summary
@@ -28,8 +28,8 @@ PART = Part("one", ("a", "b"), 1.0, ())
         (b'{"a": 1}\n{"b": [1.5]}\n', 0, "", "ran", ""),
         (b'{"a": 1}\n', 0, "", "nonsense", "did not answer b"),
         (b'{"a": 1, "b": 2}\nhello\n', 0, "", "nonsense", "line 2: "),
-        (b'{"a": 1}\n{"b": NaN}', 0, "", "nonsense", "line 2: NaN is no number"),
-        (b'{"a": 1}\n{"b": 1e999}', 0, "", "nonsense", "line 2: 1e999 is no number"),
+        (b'{"a": 1}\n{"b": NaN}', 0, "", "nonsense", "line 2: "),
+        (b'{"a": 1}\n{"b": 1e999}', 0, "", "nonsense", "line 2: "),
         (b'{"a": 1}\n{"c": 1}', 0, "", "nonsense", "line 2: unknown figure 'c'"),
         (b'{"a": 1}\n[1]', 0, "", "nonsense", "line 2: no JSON object"),
         (b'{"a": 1}\n' + b"[" * 100_000, 0, "", "nonsense", "line 2: "),
@@ -96,8 +96,9 @@ def test_what_was_finished_before_a_request_to_end_is_written(
 
 
 def test_every_part_has_a_function() -> None:
-    assert list(MODULES) == list(truth.FIGURES)
-    assert len(MODULES) == 9, "the machine, and eight parts"
+    assert len(truth.FIGURES) == 9, "the machine, and eight parts"
+    for part, (module, *_) in truth.FIGURES.items():
+        assert callable(getattr(import_module(f"benchmarks.gpu.truth.{module}"), part))
 
 
 def imported(file: Path) -> list[tuple[str, bool]]:
@@ -131,7 +132,7 @@ def test_only_the_standard_library_torch_pynvml_and_the_reporter_are_imported() 
                 assert top in sys.stdlib_module_names, (file, name)
             else:
                 assert top in {*sys.stdlib_module_names, "torch", "pynvml", "psutil"}, (file, name)
-    assert {"network.py", "places.py", "keeper.py"} <= {one.name for one in done}
+    assert {"job.py", "places.py", "keeper.py"} <= {one.name for one in done}
 
 
 GPU: dict[str, Any] = {

@@ -6,12 +6,13 @@ import itertools
 import os
 import subprocess
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from benchmarks.gpu.truth import asked, container, driver, mps, sharing, suspending
+from benchmarks.gpu.truth import asked, container, driver, sharing, suspending
 from benchmarks.gpu.truth.__main__ import FIGURES
 from benchmarks.gpu.truth.asked import Asked, NotRun
 from tests.nvml.library import Stub
@@ -33,7 +34,7 @@ class Told(dict[str, Any]):
 
     def all_of(self, part: str) -> bool:
         """Whether these are exactly the figures of that part."""
-        return set(self) == set(FIGURES[part][1].split())
+        return set(self) == set(FIGURES[part][2].split())
 
 
 @pytest.fixture
@@ -69,18 +70,7 @@ class Played:
 def play(monkeypatch: pytest.MonkeyPatch, module: Any, trainings: Iterator[Played]) -> None:
     """Put these in the place of real trainings."""
 
-    class Jobs:
-        def __init__(self, *_: Any) -> None: ...
-
-        def __enter__(self) -> Jobs:
-            return self
-
-        def __exit__(self, *_: object) -> None: ...
-
-        def start(self, *_: str) -> Played:
-            return next(trainings)
-
-    monkeypatch.setattr(module, "Jobs", Jobs)
+    monkeypatch.setattr(module, "jobs_of", lambda *_: nullcontext(lambda *_: next(trainings)))
     monkeypatch.setattr(Asked, "torch_or_not_run", lambda _: None)
 
 
@@ -161,10 +151,10 @@ def test_mps_is_measured_by_a_daemon_that_is_ended(
         given.append(more)
         return [10.0 / len(given)] * len(shares)
 
-    monkeypatch.setattr(mps, "rates", rates)
+    monkeypatch.setattr(sharing, "rates", rates)
     monkeypatch.setattr(Asked, "torch_or_not_run", lambda _: None)
     told = Told()
-    mps.mps(QUICK, told)
+    sharing.mps(QUICK, told)
     assert told.all_of("mps")
     assert told["of_exclusive_ratio_by_percentage"]["100"] == 0.5
     assert told["servers"] == ["4712"]
@@ -177,7 +167,7 @@ def test_mps_is_measured_by_a_daemon_that_is_ended(
         os.kill(int((programs / "pid").read_text()), 0)
     program(programs, "nvidia-cuda-mps-control", CONTROL % "echo no permission >&2; exit 1")
     with pytest.raises(NotRun, match="does not start: no permission"):
-        mps.mps(QUICK, told)
+        sharing.mps(QUICK, told)
 
 
 DOCKER = """cd "$TRUTH_FOLDER"; echo "$*" >>calls

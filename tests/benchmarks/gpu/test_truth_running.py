@@ -116,7 +116,7 @@ def test_what_a_part_has_left_running_is_killed_with_it() -> None:
 ONLY = """
 import sys
 finders = list(sys.meta_path)
-own = ("benchmarks.gpu", "benchmarks.places", "dlsched.report")
+own = ("benchmarks.gpu", "benchmarks.options", "benchmarks.places", "dlsched.report")
 class Bare:
     @staticmethod
     def find_spec(name, path=None, target=None):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.judge.settling import settling_steps
+from benchmarks.judge.trainings import settling_steps
 from dlsched.model.cycle import CycleReport
 from dlsched.model.decision import Decision
 from dlsched.model.spec import ContainerSpec, JobSpec, Limits

@@ -21,7 +21,7 @@ def test_trainings_are_told_by_mean_best_and_worst_beside_plain_and_the_optimum(
         "seeds": [1, 2],
     }
     monkeypatch.setattr(results, "load", {"training-real": saved}.get)
-    told = blocks.real_trainings()
+    told = blocks.BLOCKS["real-trainings"]()
     assert "tier 1 after 10 s in the mean" in told
     (own,) = [line for line in told.splitlines() if line.startswith("| `tradl`")]
     cells = [cell.strip() for cell in own.strip("|").split("|")]

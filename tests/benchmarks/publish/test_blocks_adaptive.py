@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import asdict, replace
 
-from benchmarks.publish import blocks_adaptive
-from benchmarks.publish.blocks_adaptive import services
-from benchmarks.simulated.inference_tables import PUBLISHED, Measured
+from benchmarks.publish.blocks import adaptive_services, adaptive_trainings
+from benchmarks.simulated.adaptive_inference import PUBLISHED, Measured
 
 ROW = Measured("demand 0.7", 10, "none", 1, 2.0, 10.0, None, 0, 8.0, 10.0, 3, 0, 0.0)
 
@@ -22,7 +21,7 @@ def test_a_line_is_a_scenario_and_a_cell_has_every_n() -> None:
         best,
         replace(best, scenario="demand 0.95"),
     ]
-    told = services({"rows": [asdict(row) for row in rows], "seeds": [1, 2]})
+    told = adaptive_services({"rows": [asdict(row) for row in rows], "seeds": [1, 2]})
     lines = told.splitlines()
     assert "| `none` | `dqoes-published` | `adaptive slo` |" in lines[2]
     assert lines[4] == "| demand 0.7 | 0.30/0.50 | 0.60 | 0.20 |"
@@ -37,7 +36,7 @@ def test_trainings_are_told_beside_plain_docker_with_what_was_not_reached() -> N
         for policy in ("none", "benchmarks.peers.las:LasPolicy")
     ]
     lines = ["n = 20: mean 0.9, at most 0.8: NOT reached", "n = 10: reached"]
-    told = blocks_adaptive.trainings({"table": table, "headlines": lines, "seeds": [1, 2]})
+    told = adaptive_trainings({"table": table, "headlines": lines, "seeds": [1, 2]})
     assert "**s**, of plain Docker's (lower is better), n = 10/20, mean of 2 seeds:" in told
     assert "| `las:LasPolicy` | 0.75/0.50 |" in told
     assert "`none`" not in told

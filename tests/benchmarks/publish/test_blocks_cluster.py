@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from benchmarks.publish import blocks_cluster, cluster_plot
+from benchmarks.publish import blocks_cluster, pictures
 from benchmarks.publish.blocks_cluster import BEST
 from benchmarks.simulated.cluster import CONTENDERS, ENDS, PLAIN
 from dlsched.simulation.cluster.clairvoyant import ClairvoyantScore
@@ -49,5 +49,5 @@ def test_real_hosts_have_pauses_and_what_was_lost() -> None:
 def test_the_picture_is_drawn_of_the_means(tmp_path: Path) -> None:
     drawn = [*CONTENDERS, Contender("spread", ENDS)]
     picture = tmp_path / "cluster.png"
-    cluster_plot.draw(saved(*(replace(SCORE, contender=one.name) for one in drawn)), picture)
+    pictures.draw_cluster(saved(*(replace(SCORE, contender=one.name) for one in drawn)), picture)
     assert picture.read_bytes().startswith(b"\x89PNG")

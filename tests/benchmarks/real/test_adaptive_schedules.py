@@ -88,10 +88,6 @@ def test_an_oracle_that_gained_nothing_has_nothing_to_share():
     assert verdict("s", BEST, runs).lines()[3].endswith("adaptive none to share")
 
 
-def test_without_a_run_there_is_no_verdict():
-    assert verdict("s", BEST, [run(PLAIN, 1, a=10.0, b=30.0)]) is None
-
-
 @pytest.mark.long
 @pytest.mark.parametrize("schedule", SCHEDULES, ids=lambda one: one.name)
 def test_the_committed_traces_hold_the_schedules_and_leave_something_to_gain(schedule):

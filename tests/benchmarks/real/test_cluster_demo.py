@@ -11,8 +11,7 @@ from typing import Any
 from rich.console import Console
 
 from benchmarks.real.cluster_demo import Course, table, verdict
-from benchmarks.real.cluster_set import training
-from benchmarks.real.host_runs import Ran, Seen
+from benchmarks.real.cluster_trainings import Ran, Seen, training
 
 DIGITS = training("digits", "cnn", 20.0, 0.0, 1)
 

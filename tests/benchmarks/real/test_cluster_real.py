@@ -7,16 +7,16 @@ from typing import Any
 import pytest
 
 from benchmarks.real.cluster_real import CONTENDERS, Played, headlines, row, said
-from benchmarks.real.cluster_set import (
+from benchmarks.real.cluster_trainings import (
     ARRIVE_S,
     LEAST_CORE_S,
     MOST_CORE_S,
     START_CORE_S,
     STEP_CORE_S,
+    Moved,
     arrive,
     draw,
 )
-from benchmarks.real.host_runs import Moved
 from dlsched.cluster.core.carried import unmovable_across
 from dlsched.config.job import parse_spec
 from dlsched.simulation.cluster.scoring import Timed

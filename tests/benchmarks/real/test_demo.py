@@ -14,10 +14,9 @@ from rich.console import Console
 
 from benchmarks.judge.services import Judged
 from benchmarks.real import demo
-from benchmarks.real.comparison import Comparison, Plan, PolicyRun
+from benchmarks.real.comparison import Comparison, Plan, PolicyRun, draw
 from benchmarks.real.demo import by_model, summary
-from benchmarks.real.demo_set import draw
-from benchmarks.real.kept_services import KeptServices
+from benchmarks.real.kept import KeptServices
 from dlsched.config.settings import load_settings
 from tests.simulation.review.worlds import busy_node, written
 from tools.session import JOURNAL, Session, free_address
@@ -33,8 +32,8 @@ def run(policy: str, ratios: tuple[float, float]) -> PolicyRun:
     ]
     rolled = [(float(at_s), sum(abs(one - 1) <= 0.1 for one in ratios)) for at_s in (15, 16)]
     slo = [(float(at_s), sum(one <= 1 for one in ratios)) for at_s in (15, 16)]
-    kept = KeptServices(1, policy, 1, TARGETS, 60.0, Path("nowhere"))
-    return PolicyRun(policy, judged, {}, kept, rolled, slo, 2.5, 0.5, 0.012, 1, 0.01)
+    kept = KeptServices(Path("nowhere"), 1, policy, 1, TARGETS, 60.0)
+    return PolicyRun(policy, judged, {}, kept, rolled, slo, 2.5, 0.5, 0.012)
 
 
 def shown(table: object) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.real.demo_set import MODELS, SPREAD, draw, spec_text
+from benchmarks.real.comparison import MODELS, SPREAD, draw, spec_text
 from dlsched.config.job import parse_spec
 from dlsched.model.spec import LatencyTarget
 

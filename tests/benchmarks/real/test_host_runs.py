@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.real.host_runs import Ran, Seen, moves, ran
+from benchmarks.real.cluster_trainings import Ran, Seen, moves, ran
 
 
 def inspected(exit_code: int) -> Mapping[str, Any]:

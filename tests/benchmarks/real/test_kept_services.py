@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from benchmarks.real import kept_services
+from benchmarks.real.kept import keep_services, load_services
 
 
 class Stopped:
@@ -22,9 +22,9 @@ def test_what_is_kept_is_found_again_and_a_later_run_takes_its_place(tmp_path: P
     targets = {"a": 0.04}
     spelled = "benchmarks.peers.proportional:ProportionalPolicy"
     for text in ("first", "second"):
-        kept_services.keep(Stopped(text), 2, "adaptive?mode=slo", 3, targets, 15.0, tmp_path)
-    other = kept_services.keep(Stopped("other"), 2, spelled, 4, targets, 20.0, tmp_path)
-    found = {one.policy: one for one in kept_services.load_all(tmp_path)}
+        keep_services(Stopped(text), 2, "adaptive?mode=slo", 3, targets, 15.0, tmp_path)
+    other = keep_services(Stopped("other"), 2, spelled, 4, targets, 20.0, tmp_path)
+    found = {one.policy: one for one in load_services(tmp_path)}
     assert found == {"adaptive?mode=slo": found["adaptive?mode=slo"], spelled: other}
     ours = found["adaptive?mode=slo"]
     assert (ours.seed, ours.first_cycle, ours.targets, ours.judged_from_s) == (2, 3, targets, 15.0)

@@ -9,10 +9,9 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from benchmarks.publish import traffic_plot
-from benchmarks.real.demo import main
+from benchmarks.publish import pictures
+from benchmarks.real.demo import TRAFFIC, main, traffic_table
 from benchmarks.real.http_services import Measured
-from benchmarks.real.traffic import SCENE, table
 
 PLAIN = [
     Measured(
@@ -30,20 +29,20 @@ PLAIN = [
         64.2,
         900,
     )
-    for one in SCENE.services
+    for one in TRAFFIC.services
 ]
 OWN = [replace(row, policy="adaptive", updates_per_min=3.0, trainings_core_s=61.0) for row in PLAIN]
 
 
 def shown(*rows: Measured) -> str:
     told = io.StringIO()
-    Console(width=80, file=told).print(table(rows))
+    Console(width=80, file=told).print(traffic_table(rows))
     return " ".join(told.getvalue().split())
 
 
 def test_the_scene_has_a_hopeless_service_and_a_training() -> None:
-    assert SCENE.services[-1].target_s == 0.001
-    assert SCENE.trainings
+    assert TRAFFIC.services[-1].target_s == 0.001
+    assert TRAFFIC.trainings
 
 
 def test_it_says_that_nobody_is_slower_and_what_it_cost() -> None:
@@ -65,7 +64,7 @@ def test_who_is_slower_and_what_was_never_answered_are_named() -> None:
 
 def test_the_picture_is_drawn_also_where_nothing_was_answered(tmp_path: Path) -> None:
     lost = replace(OWN[1], requests=0, mean_ms=None, p95_ms=None)
-    traffic_plot.draw([*PLAIN, OWN[0], lost, *OWN[2:]], tmp_path / "picture.png")
+    pictures.draw_traffic([*PLAIN, OWN[0], lost, *OWN[2:]], tmp_path / "picture.png")
     assert (tmp_path / "picture.png").stat().st_size > 10_000
 
 

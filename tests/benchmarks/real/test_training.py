@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from io import StringIO
 from types import SimpleNamespace
 
 import pytest
-from rich.console import Console
 
 from benchmarks.judge.trainings import rows
 from benchmarks.real import training, training_run
@@ -55,8 +53,7 @@ def tried(monkeypatch: pytest.MonkeyPatch, foreign_cores: Sequence[float]) -> li
         "measured",
         lambda _: replace(RUNS[0], extra={"foreign_cores": left.pop(0)}),
     )
-    console = Console(file=StringIO())
-    training._undisturbed(console, SCHEDULES[0], "none", "none", 1, {})
+    training.undisturbed(SCHEDULES[0], "none", "none", 1, {})
     return voided
 
 

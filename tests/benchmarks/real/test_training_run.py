@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import json
 import math
-from io import StringIO
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
 from benchmarks.publish import results
 from benchmarks.real import training, training_run, training_set
@@ -72,11 +70,9 @@ def home(docker_host: str, base_image: str, tmp_path: Path, monkeypatch: pytest.
 @pytest.mark.e2e
 @pytest.mark.engine
 @pytest.mark.timeout(900)
-def test_runs_are_kept_judged_and_not_run_again(home: Path):
+def test_runs_are_kept_judged_and_not_run_again(home: Path, capsys: pytest.CaptureFixture[str]):
     policies = {"none": "none", "tradl-often": "tradl?interval_s=2"}
-    told = StringIO()
-    console = Console(file=told, width=200)
-    training.run_missing(console, policies, [1], fresh=False)
+    training.run_missing(policies, [1])
     kept = training_run.load(training_run.folder_of("pair", "tradl-often", 1))
     assert kept is not None
     assert 0 < kept.daemon_core_ratio < 1
@@ -88,17 +84,16 @@ def test_runs_are_kept_judged_and_not_run_again(home: Path):
     assert 0 < late.tier1_s <= late.tier2_s <= (late.completion_s or 0) <= PAIR.deadline_s
     assert run.updates > 0
 
-    (line,) = training.judge_kept(console, policies, [1])
+    (line,) = training.judge_kept(policies, [1])
     assert "best job" in line and "worst job" in line and "makespan" in line
     saved = json.loads((home / "results" / "training-real.json").read_text())
     metrics = {row["metric"] for row in saved["rows"] if row["policy"] == "tradl-often"}
     assert {"tier1_best_s", "tier1_mean_s", "jct_best_s", "jct_mean_s", "makespan_s"} <= metrics
     assert (home / "results" / "training-pair.png").stat().st_size > 10_000
 
-    said = len(told.getvalue())
-    training.run_missing(console, policies, [1], fresh=False)
-    assert "of 2" in told.getvalue()[:said], "both were run"
-    assert "==" not in told.getvalue()[said:], "neither is run again"
+    assert "of 2" in capsys.readouterr().out, "both were run"
+    training.run_missing(policies, [1])
+    assert "==" not in capsys.readouterr().out, "neither is run again"
 
 
 @pytest.mark.e2e

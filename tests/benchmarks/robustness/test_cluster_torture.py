@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from benchmarks.robustness.cluster_faults import CUTS
-from benchmarks.robustness.cluster_steps import STEPS, VICTIMS, faults
 from benchmarks.robustness.cluster_table import Outcome, headlines, lost, table
-from benchmarks.robustness.witness import SOCKET, Witness
+from benchmarks.robustness.cluster_torture import STEPS, VICTIMS, faults
+from benchmarks.robustness.cluster_world import SOCKET, Witness
 from tests.waiting import until
 
 

@@ -42,7 +42,7 @@ def test_a_first_handful_of_inputs_breaks_no_promise(name: str) -> None:
     told = list(fuzz.work(target, SEED, 0, INPUTS))
     target.close()
     assert [message for message in told if "finding" in message] == []
-    end = next(message for message in told if "end" in message)
+    end = next(message for message in told if "last" in message)
     assert end["at"] == INPUTS
     assert end["kinds"] > 30, "hardly any input gets past the reader's door"
 
@@ -75,7 +75,7 @@ def test_the_same_number_is_always_the_same_input() -> None:
 def test_a_well_behaved_reader_is_found_to_be_one() -> None:
     tally = fuzzed("well_behaved", 3000)
     assert (tally.executions, tally.findings) == (3000, [])
-    assert tally.rss_first_bytes > 0
+    assert tally.first["RSS"] > 0
     assert tally.answers > 100
 
 
@@ -99,7 +99,7 @@ def test_a_process_that_dies_is_found_with_its_input_and_replaced() -> None:
     assert {"the process ended" in what for what in whats(tally)} == {True}
     assert tally.executions == 600
     assert all(b"A" in finding.data for finding in tally.findings)
-    assert tally.rss_last_bytes > 0, "a later process came to the end"
+    assert tally.last["RSS"] > 0, "a later process came to the end"
 
 
 @pytest.mark.long

@@ -60,4 +60,4 @@ def test_some_churn_with_an_engine_restart_leaves_nothing_behind(
 def test_a_part_that_is_none_is_refused(capsys: pytest.CaptureFixture[str]):
     with pytest.raises(SystemExit):
         soak.main(["--only", "imagined"])
-    assert "no part 'imagined'" in capsys.readouterr().err
+    assert "no 'imagined'" in capsys.readouterr().err

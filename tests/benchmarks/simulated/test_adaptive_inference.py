@@ -11,13 +11,13 @@ from benchmarks.simulated import adaptive_inference
 from benchmarks.simulated.adaptive_inference import (
     HONEST,
     POLICIES,
+    PUBLISHED,
     SCENARIOS,
+    Measured,
     Scenario,
     compare,
-    merged,
     trace_of,
 )
-from benchmarks.simulated.inference_tables import PUBLISHED, Measured
 from dlsched.policies.registry import load
 from dlsched.simulation.scoring import PLAIN
 from dlsched.simulation.trace import Recipe
@@ -70,35 +70,10 @@ def test_every_policy_is_measured_beside_plain_docker_and_the_clairvoyant() -> N
     assert found == compare(scenario, 5, 1, (PLAIN, "fair", "dqoes"))
 
 
-def test_what_is_run_again_replaces_what_was_saved(monkeypatch: pytest.MonkeyPatch) -> None:
-    from dataclasses import asdict
-
-    other = replace(ROW, policy="adaptive?mode=slo")
-    saved = {"rows": [asdict(other), asdict(replace(ROW, seed=2)), asdict(ROW)]}
-    monkeypatch.setattr(results, "load", {adaptive_inference.NAME: saved}.get)
-    again = replace(other, met_jobs=9.5)
-    assert merged([again]) == [ROW, again, replace(ROW, seed=2)]
-
-
 def test_a_part_is_printed_and_not_saved(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(adaptive_inference, "run", lambda *_: [ROW])
+    monkeypatch.setattr(adaptive_inference, "compare_all", lambda *_: [ROW])
     monkeypatch.setattr(results, "save", lambda *_, **__: pytest.fail("it was saved"))
-    assert adaptive_inference.main(["--only", "feasible", "--counts", "10", "--seeds", "1"]) == 0
+    assert adaptive_inference.main(["--seeds", "1"]) == 0
     assert "| demand 0.7 | 10 | 10 | 0.2 |" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize(
-    ("words", "told"),
-    [
-        (["--only", "easy"], "there are feasible, tight"),
-        (["--merge", "--policies", "adaptive?mode=band&retry_s=60"], "only policies of the table"),
-    ],
-)
-def test_what_there_is_not_is_said(
-    words: list[str], told: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit):
-        adaptive_inference.main(words)
-    assert told in capsys.readouterr().err.replace(",", ", ").replace(",  ", ", ")

@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
-from pathlib import Path
+from dataclasses import replace
 
-import pytest
-
-from benchmarks.publish import results
 from benchmarks.simulated.cluster import (
     ASKED,
     ENDS,
     LATER,
-    NAME,
     PLACEBO,
-    PLAIN,
     SPECON,
     STAYS,
     headlines,
-    main,
 )
 from dlsched.simulation.cluster.clairvoyant import ClairvoyantScore
 from dlsched.simulation.cluster.scoring import ClusterScore, Contender
@@ -72,23 +65,3 @@ def test_each_headline_says_whether_its_figure_is_reached() -> None:
         lines = [line for line in headlines(changed, best()) if "the aim" not in line]
         missed = [line for line in lines if line.endswith("not reached")]
         assert len(missed) == 1 and missed[0].startswith(scenario)
-
-
-def test_saved_rows_get_the_clairvoyant_once_and_are_judged_again(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setattr(results, "FOLDER", tmp_path)
-    plain = [replace(scores(101)[0], scenario=one, contender=PLAIN.name) for one in ASKED]
-    rows = [asdict(one) for one in (*scores(101), *plain)]
-    results.save(NAME, {"cpu": "as it was"}, [101], rows, headlines=["old"])
-    for _ in range(2):
-        main(["--saved"])
-    saved = results.load(NAME)
-    assert saved is not None
-    assert saved["rows"][: len(rows)] == rows and saved["host"] == {"cpu": "as it was"}
-    added = saved["rows"][len(rows) :]
-    assert [(row["scenario"], row["contender"]) for row in added] == [
-        (scenario, "clairvoyant") for scenario in ASKED
-    ]
-    assert all(row["makespan_ratio"] == row["makespan_s"] / 300.0 for row in added)
-    assert len(saved["headlines"]) == 8 * len(ASKED)

@@ -7,7 +7,12 @@ from dataclasses import replace
 import pytest
 
 from benchmarks.judge.satisfaction import MET, SATISFIED
-from benchmarks.simulated.inference_tables import PUBLISHED, Measured, best_published, tables_of
+from benchmarks.simulated.adaptive_inference import (
+    PUBLISHED,
+    Measured,
+    best_published,
+    tables_of,
+)
 
 ROW = Measured("demand 0.7", 10, "none", 1, 2.0, 10.0, None, 0, 8.0, 10.0, 3, 0, 0.0)
 

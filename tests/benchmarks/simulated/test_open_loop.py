@@ -9,8 +9,15 @@ from dataclasses import replace
 import pytest
 
 from benchmarks.simulated import open_loop
-from benchmarks.simulated.open_loop import GROUPS, compare
-from benchmarks.simulated.open_tables import Measured, headlines_of, interval, tables_of
+from benchmarks.simulated.open_loop import (
+    LIGHT,
+    Measured,
+    compare,
+    headlines_of,
+    interval,
+    play_requests,
+    tables_of,
+)
 from dlsched.model.spec import LatencyTarget
 from dlsched.simulation.node.played import PlayedService
 from dlsched.simulation.node.workloads import ServiceLoad
@@ -25,7 +32,7 @@ def full() -> list[Measured]:
 
 
 def test_services_use_the_part_of_the_node_that_is_asked_for() -> None:
-    for scenario in GROUPS["light"]:
+    for scenario in LIGHT:
         trace = world(scenario, 10, 1)
         used = 0.0
         for job in trace.jobs:
@@ -64,7 +71,7 @@ def test_a_target_lost_is_harm_unless_another_of_its_weight_is_won(
     jobs = [replace(job, spec=replace(job.spec, target=LatencyTarget(60.0))) for job in trace.jobs]
     jobs[1] = replace(jobs[1], spec=replace(jobs[1].spec, weight=weight))
     trace = replace(trace, jobs=tuple(jobs))
-    plain = open_loop.play(trace, open_loop.named("none"), 1).loads
+    plain = play_requests(trace, "none", 1).loads
     own = copy.deepcopy(plain)
     assert worse_jobs(trace, plain, own) == 0
     for loads, name in ((own, "service-00"), (plain, "service-01")):
@@ -80,7 +87,7 @@ def test_within_the_band_is_judged_over_many_requests(monkeypatch: pytest.Monkey
     trace = world(Scenario("poisson", 0.1), 1, 1)
     (job,) = trace.jobs
     trace = replace(trace, jobs=(replace(job, spec=replace(job.spec, target=LatencyTarget(1.0))),))
-    played = open_loop.play(trace, open_loop.named("none"), 1)
+    played = play_requests(trace, "none", 1)
     (one,) = played.services().values()
     one.came_s = array("d", [30.0 * stretch for stretch in range(5) for _ in range(5)])
     one.took_s = array("d", [9.0] * 5 + ([0.5] * 5 + [1.5] * 5) * 2)

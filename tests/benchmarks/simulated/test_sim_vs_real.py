@@ -37,7 +37,7 @@ class KeptInMemory(Kept):
 def kept(policy: str) -> Kept:
     arrivals = {job.name: job.arrives_s for job in TRACE.jobs}
     return KeptInMemory(
-        "three", policy, policy, 1, "", 2.0, arrivals, 0.0, {}, folder=None  # type: ignore[arg-type]
+        None, "three", policy, policy, 1, "", 2.0, arrivals, 0.0, {}  # type: ignore[arg-type]
     )  # fmt: skip
 
 

@@ -6,8 +6,19 @@ from collections import Counter
 
 import pytest
 
-from benchmarks.simulated.verdict_curves import FAMILIES, KEPT_BACK, SHOWN, STEPS, drawn
-from benchmarks.simulated.verdicts import JUDGED, LOOKED_AT, figures, judged, rows_of, table_of
+from benchmarks.simulated.verdicts import (
+    FAMILIES,
+    JUDGED,
+    KEPT_BACK,
+    LOOKED_AT,
+    SHOWN,
+    STEPS,
+    drawn,
+    figures,
+    judged,
+    rows_of,
+    table_of,
+)
 from dlsched.model.spec import AccuracyTarget
 from dlsched.simulation.node.workloads import TrainingLoad
 

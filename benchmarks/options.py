@@ -1,0 +1,63 @@
+"""What all benches share at their command lines: options, and how an interrupted run ends.
+
+Also for jobs that run by another Python, from 3.8 on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+
+def options(
+    doc: str | None, arguments: Sequence[str] | None, **known: tuple[Any, str | None]
+) -> argparse.Namespace:
+    """What a bench is asked for. `known`: by option, its default and what it is.
+
+    A default of False makes a switch; a type, an option without a default; a tuple of names, an
+    option that takes some of these names by comma.
+    """
+    parser = argparse.ArgumentParser(description=(doc or "").partition("\n")[0])
+    for name, (default, words) in known.items():
+        more: dict[str, Any] = {"default": default, "type": type(default)}
+        if default is False:
+            more = {"action": "store_true"}
+        elif isinstance(default, tuple):
+            more.update(type=_some_of(default), metavar=",".join(default))
+        elif isinstance(default, type):
+            more = {"type": default}
+        hidden = argparse.SUPPRESS if words is None else words
+        parser.add_argument(f"--{name.replace('_', '-')}", help=hidden, **more)
+    return parser.parse_args(arguments)
+
+
+def _some_of(names: Sequence[str]) -> Callable[[str], tuple[str, ...]]:
+    def chosen(text: str) -> tuple[str, ...]:
+        for one in text.split(","):
+            if one not in names:
+                raise argparse.ArgumentTypeError(f"no {one!r}; there are {', '.join(names)}")
+        return tuple(text.split(","))
+
+    return chosen
+
+
+def end_on_terminate() -> None:
+    """SIGTERM ends the program in order: what it started is cleared away."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+
+
+def told_if_it_fails(name: str, run: Callable[[], object]) -> int:
+    """Run it; the exit code. What ends it early is told in one line, and leaves no container."""
+    end_on_terminate()
+    try:
+        run()
+    except KeyboardInterrupt:
+        print("interrupted; this run's containers are removed, whole runs are kept")
+        return 130
+    except RuntimeError as error:
+        print(f"{name}: {error}")
+        return 1
+    return 0

@@ -1,0 +1,81 @@
+"""Kept runs on real containers: a journal, and beside it what else must be known of the run.
+
+Owns the folders below `.build/bench`. It must not judge what is in them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from benchmarks.places import KEPT
+from dlsched.model.cycle import CycleReport
+from dlsched.store.journal.reader import JournalReader
+from tools.session import JOURNAL, Session
+
+FOLDER = KEPT / "satisfied"
+RUN = "run.json"
+"""Written last: a folder with this file has a whole run."""
+_AS_FILE_NAME = dict.fromkeys(map(ord, "?&=:"), "-")
+
+
+@dataclass(frozen=True)
+class KeptRun:
+    """One run, in its folder."""
+
+    folder: Path
+
+    def write(self) -> None:
+        """All but the journal, as JSON."""
+        told = {name: value for name, value in asdict(self).items() if name != "folder"}
+        (self.folder / RUN).write_text(json.dumps(told, indent=1) + "\n")
+
+    def reports(self, first: int = 0) -> list[CycleReport]:
+        """Its cycles from that one on. Raises RuntimeError for a journal that cannot be read."""
+        with JournalReader(self.folder / JOURNAL) as reader:
+            found = list(reader.reports(first))
+            if reader.problem is not None:
+                raise RuntimeError(reader.problem)
+        return found
+
+
+@dataclass(frozen=True)
+class KeptServices(KeptRun):
+    """One policy on one seed's set of services: `SEED/POLICY/`."""
+
+    seed: int
+    policy: str
+    first_cycle: int
+    """Before it the set was calibrated."""
+    targets: Mapping[str, float]
+    judged_from_s: float
+    """Since the first cycle."""
+
+    def reports(self, first: int | None = None) -> list[CycleReport]:
+        """Those from its first cycle on."""
+        return super().reports(self.first_cycle if first is None else first)
+
+
+def keep_services(
+    session: Session,
+    seed: int,
+    policy: str,
+    first_cycle: int,
+    targets: Mapping[str, float],
+    judged_from_s: float,
+    root: Path = FOLDER,
+) -> KeptServices:
+    """Keep the journal of a daemon that has stopped, in the place of an earlier one."""
+    folder = root / str(seed) / policy.translate(_AS_FILE_NAME)
+    kept = KeptServices(folder, seed, policy, first_cycle, dict(targets), judged_from_s)
+    session.keep(folder)
+    kept.write()
+    return kept
+
+
+def load_services(root: Path = FOLDER) -> list[KeptServices]:
+    """All that are kept, by seed and policy."""
+    files = sorted(root.glob(f"*/*/{RUN}"))
+    return [KeptServices(file.parent, **json.loads(file.read_text())) for file in files]

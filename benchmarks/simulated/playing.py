@@ -1,0 +1,63 @@
+"""Simulated runs: a trace under a policy, and comparisons on several processes.
+
+Owns the pool and the order of what comes out of it. It must not know what is compared.
+"""
+
+from __future__ import annotations
+
+import logging
+import multiprocessing
+import os
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from itertools import product
+from typing import Any, TypeVar
+
+from dlsched.control.decider import NamedPolicy
+from dlsched.policies.registry import load
+from dlsched.simulation.run import simulate
+from dlsched.simulation.scoring import RunResult
+from dlsched.simulation.trace import Trace
+
+Row = TypeVar("Row")
+
+
+def play(trace: Trace, policy: str | NamedPolicy, seed: int, **watching: Any) -> RunResult:
+    """That trace under that policy, made anew for it. RuntimeError where the policy fails."""
+    named = NamedPolicy(policy, load(policy)) if isinstance(policy, str) else policy
+    run = simulate(trace, named, seed, **watching)
+    if run.alarms:
+        raise RuntimeError(f"{trace.name}, {named.name}, seed {seed}: {run.alarms}")
+    return run
+
+
+def in_processes(run: Callable[..., Row], tasks: Iterable[tuple[object, ...]]) -> list[Row]:
+    """`run`, a module's own function, of every task's parts, in their order.
+
+    What is logged meanwhile (targets out of reach are no news here) is not shown.
+    """
+    tasks, found = list(tasks), []
+    context = multiprocessing.get_context("spawn")
+    cores = len(os.sched_getaffinity(0))
+    with context.Pool(cores, logging.disable, (logging.WARNING,)) as pool:
+        for number, one in enumerate(pool.imap(partial(_called, run), tasks), start=1):
+            found.append(one)
+            if 10 * number // len(tasks) > 10 * (number - 1) // len(tasks):
+                print(f"   {number} of {len(tasks)}", flush=True)
+    return found
+
+
+def _called(run: Callable[..., Row], task: tuple[object, ...]) -> Row:
+    return run(*task)
+
+
+def compare_all(
+    compare: Callable[..., Sequence[Row]],
+    scenarios: Iterable[object],
+    counts: Iterable[int],
+    seeds: Iterable[int],
+) -> list[Row]:
+    """The rows of `compare(scenario, n, seed)` for all of them; their order is fixed."""
+    return [
+        row for rows in in_processes(compare, product(scenarios, counts, seeds)) for row in rows
+    ]
