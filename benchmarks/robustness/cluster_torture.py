@@ -267,6 +267,7 @@ PARTS = {"kills": (kills, 2, 1), "managers": (managers, 3, 3), "rotation": (rota
 
 
 def main(arguments: list[str] | None = None) -> int:
+    """Play the parts; returns the exit code: 1 if something went wrong in one of them."""
     chosen = options(
         __doc__,
         arguments,

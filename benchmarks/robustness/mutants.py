@@ -207,6 +207,7 @@ def run(commit: str, mutants: Sequence[Mutant], processes: int) -> list[Tried]:
 
 
 def main(arguments: list[str] | None = None) -> int:
+    """Try them; returns the exit code: 1 if one survives that did not before."""
     chosen = options(
         __doc__,
         arguments,
