@@ -6,22 +6,29 @@ from __future__ import annotations
 import dataclasses
 import math
 import types
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
-from typing import Any, TypeVar, cast
-
-from pydantic import TypeAdapter, ValidationError
+from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 from dlsched.api.schema import SCHEMA_VERSION
 from dlsched.model.errors import DlschedError
 
 T = TypeVar("T")
+_Reader = Callable[[Any], Any]
 _CARRIED = frozenset((str, int, bool, types.NoneType))
 """Types that JSON has. Checked first, since a status of 1,000 jobs has 60,000 values."""
 
 
 class SchemaMismatch(DlschedError):
     """The daemon's status schema is not the one that this program reads."""
+
+
+class _Misfit(Exception):
+    """A value of a wrong type, with the keys that lead to it, innermost first."""
+
+    def __init__(self, what: str, *keys: str) -> None:
+        self.what, self.keys = what, list(keys)
+        super().__init__(what)
 
 
 def read(kind: type[T], answer: Mapping[str, Any]) -> T:
@@ -36,19 +43,19 @@ def read(kind: type[T], answer: Mapping[str, Any]) -> T:
             f"{remedy} (`--output json` prints any version)"
         )
     try:
-        return read_part(kind, answer)
-    except ValueError as error:
-        raise SchemaMismatch(f"the daemon's status: {error}") from None
+        result: T = _reader(cast(Any, kind))(answer)
+    except _Misfit as misfit:
+        place = ".".join(reversed(misfit.keys)).replace(".[", "[")
+        raise SchemaMismatch(f"the daemon's status: {place} {misfit.what}") from None
+    return result
 
 
 def read_part(kind: type[T], value: Mapping[str, Any]) -> T:
-    """A parsed part of an answer, which has no version; raises ValueError, in one line."""
+    """A parsed part of an answer, which has no version; raises ValueError."""
     try:
-        result: T = _adapter(cast("Any", kind)).validate_python(value)
-    except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"])
-        raise ValueError(f"{place}: {first['msg']}" if place else first["msg"]) from None
+        result: T = _reader(cast(Any, kind))(value)
+    except _Misfit as misfit:
+        raise ValueError(f"{'.'.join(reversed(misfit.keys))} {misfit.what}") from None
     return result
 
 
@@ -68,5 +75,89 @@ def as_json(value: object) -> Any:
 
 
 @cache
-def _adapter(kind: Any) -> TypeAdapter[Any]:
-    return TypeAdapter(kind)
+def _reader(kind: Any) -> _Reader:
+    if kind is Any:
+        return lambda value: value
+    origin, inner = get_origin(kind), get_args(kind)
+    if origin in (Union, types.UnionType):
+        return _union(inner)
+    if origin is Literal:
+        return _plain(str)
+    if origin is tuple:
+        return _list(_reader(inner[0]))
+    if isinstance(origin, type) and issubclass(origin, Mapping):
+        return _mapping(_reader(inner[1]))
+    if dataclasses.is_dataclass(kind):
+        return _object(kind)
+    return _plain(kind)
+
+
+def _plain(kind: type) -> _Reader:
+    taken = (int, float) if kind is float else (kind,)
+
+    def read_plain(value: Any) -> Any:
+        if isinstance(value, bool) != (kind is bool) or not isinstance(value, taken):
+            raise _Misfit(f"is {value!r:.40}, not {kind.__name__}")
+        return value
+
+    return read_plain
+
+
+def _union(kinds: tuple[Any, ...]) -> _Reader:
+    """Null or one other type, or objects that differ by the value of `kind`."""
+    others = [kind for kind in kinds if kind is not types.NoneType]
+    if len(others) == 1:
+        read_other = _reader(others[0])
+    else:
+        readers = {get_args(get_type_hints(kind)["kind"])[0]: _reader(kind) for kind in others}
+
+        def read_other(value: Any) -> Any:
+            tag = value.get("kind") if isinstance(value, Mapping) else None
+            if tag not in readers:
+                raise _Misfit(f"is {tag!r:.40}, not one of {', '.join(readers)}", "kind")
+            return readers[tag](value)
+
+    def read_union(value: Any) -> Any:
+        return None if value is None and types.NoneType in kinds else read_other(value)
+
+    return read_union
+
+
+def _list(item: _Reader) -> _Reader:
+    def read_list(value: Any) -> Any:
+        if not isinstance(value, list):
+            raise _Misfit(f"is {value!r:.40}, not a list")
+        return tuple([_at(item, one, f"[{index}]") for index, one in enumerate(value)])
+
+    return read_list
+
+
+def _mapping(item: _Reader) -> _Reader:
+    def read_mapping(value: Any) -> Any:
+        if not isinstance(value, dict):
+            raise _Misfit(f"is {value!r:.40}, not an object")
+        return {key: _at(item, one, key) for key, one in value.items()}
+
+    return read_mapping
+
+
+def _object(kind: Any) -> _Reader:
+    readers = {name: _reader(hint) for name, hint in get_type_hints(kind).items()}
+
+    def read_object(value: Any) -> Any:
+        if not isinstance(value, Mapping):
+            raise _Misfit(f"is {value!r:.40}, not an object")
+        for name in readers:
+            if name not in value:
+                raise _Misfit("is missing", name)
+        return kind(**{name: _at(reader, value[name], name) for name, reader in readers.items()})
+
+    return read_object
+
+
+def _at(reader: _Reader, value: Any, key: str) -> Any:
+    try:
+        return reader(value)
+    except _Misfit as misfit:
+        misfit.keys.append(key)
+        raise

@@ -130,7 +130,7 @@ def test_a_host_that_fails_is_one_line(
     assert lines["mute"] == "ssh ended with 7"
     assert lines["endless"] == "its answer is longer than 1 MiB"
     assert "another version" in lines["version"]
-    assert "jobs: Input should be a valid tuple" in lines["keys"]
+    assert "jobs is 'none', not a list" in lines["keys"]
     for host in ("no-json", "list", "deep", "nan", "large", "float", "text"):
         assert lines[host].startswith("its answer is no status: "), host
     assert not {"\x1b", "\x07", "\u202e"} & set(done.output)
