@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.prometheus.live import free_port
+from tests.waiting import until
 from tools.environment import ROOT
 
 WAIT_MS = 60_000
@@ -96,6 +97,10 @@ class Opened:
     def leaves(self, key: str, value: str) -> None:
         """Wait until <body> has another state than that: it is drawn in the next frame."""
         expect(self.page.locator("body")).not_to_have_attribute(f"data-{key}", value)
+
+    def reaches(self, key: str, least: int) -> None:
+        """Wait until <body> has that number or a larger one: a loaded host skips many."""
+        until(lambda: int(self.now(key)), f"{key} {least}", so=lambda now: now >= least)
 
     def now(self, key: str) -> str:
         """That state now."""
