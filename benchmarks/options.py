@@ -50,7 +50,7 @@ def end_on_terminate() -> None:
 
 
 def told_if_it_fails(name: str, run: Callable[[], object]) -> int:
-    """Run it; the exit code. What ends it early is told in one line, and leaves no container."""
+    """Run it; the exit code. What ends it early is printed in one line, and leaves no container."""
     end_on_terminate()
     try:
         run()

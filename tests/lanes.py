@@ -28,7 +28,7 @@ STARTS = frozenset(
     {"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.spawn", "os.system"}
 )
 
-NEEDING = frozenset({"v2host", "stacks", "browser", "slow", "e2e", "engine"})
+NEEDING = frozenset(MARKED) - {"process", "timed"}
 """Lanes whose cases need an engine, a browser, or what takes minutes."""
 GATE_MAX = 80
 """Cases that need an engine or a browser and run before each landing."""

@@ -1,6 +1,6 @@
 """One seed's comparison on real containers: calibrate, then each policy in turn on the same jobs.
 
-Owns the course of events, and tells it through a `Watcher`. It must not judge (`judge.services`
+Owns the course of events, and reports it to a `Watcher`. It must not judge (`judge.services`
 does).
 """
 
@@ -156,7 +156,7 @@ class Comparison:
 
 
 class Watcher:
-    """Who is told how it goes: here in plain lines."""
+    """Shows how it goes: here in plain lines."""
 
     def stage(self, text: str) -> None:
         print(f"== {text}", flush=True)

@@ -59,7 +59,7 @@ VICTIMS: tuple[Victim, ...] = (
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One step: which process comes to it, and what it does."""
+    """One step: which process takes it, and what it does."""
 
     line: str
     who: Literal["controller", "source daemon", "target daemon"]

@@ -34,7 +34,7 @@ PUBLISHED = tuple(
     for reading in ("own", "pool")
     for floor in (0.5, 0.05)
 )
-"""The published rule leaves two questions open: each answer is measured, and what is told of DQoES
+"""The published rule leaves two questions open: each answer is measured, and what is shown of DQoES
 is the best of them in that row. Asked every second, as everybody here: it gets as many steps."""
 
 POLICIES = (

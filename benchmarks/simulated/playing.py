@@ -23,7 +23,7 @@ Row = TypeVar("Row")
 
 
 def play(trace: Trace, policy: str | NamedPolicy, seed: int, **watching: Any) -> RunResult:
-    """That trace under that policy, made anew for it. RuntimeError where the policy fails."""
+    """That trace under a new instance of that policy. RuntimeError where it fails."""
     named = NamedPolicy(policy, load(policy)) if isinstance(policy, str) else policy
     run = simulate(trace, named, seed, **watching)
     if run.alarms:

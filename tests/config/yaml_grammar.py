@@ -8,6 +8,10 @@ from __future__ import annotations
 
 from random import Random
 
+from hypothesis import strategies as st
+
+from dlsched.config.job_schema import JobKeys
+
 _HEX = "0123456789abcdefABCDEF"
 _LONG = ("9" * 5000, "0x" + "f" * 5000, "1" * 400 + "." + "3" * 5000, "1:" * 2000 + "30")
 """Beyond what Python converts to a whole number unasked (4,300 digits)."""
@@ -21,6 +25,8 @@ _TAGS = ("!!str ", "!!int ", "!!float ", "!!null ", "!!binary ", "!!timestamp ",
          "!!python/name:os.system ", "! ", "!<> ")  # fmt: skip
 _PLAIN = ("a", "1", "-0", "1.5", "1e3", ".inf", "~", "yes", "010", "0o7", "2001-01-01", "=", "<<",
           "'it''s'", "\u00e9", "\U0001f600", "a b", "a: b", "#", "@", "`", "%", "50ms")  # fmt: skip
+
+_JOB_KEYS = tuple(JobKeys.model_fields)
 
 
 def document(rng: Random, keys: tuple[str, ...] = ()) -> bytes:
@@ -89,3 +95,7 @@ def _escape(rng: Random) -> str:
     name, digits = rng.choice((("x", 2), ("u", 4), ("U", 8)))
     digits -= rng.random() < 0.1
     return f"\\{name}" + "".join(rng.choices(_HEX, k=digits))
+
+
+JOB_FILES = st.randoms(use_true_random=False).map(lambda rng: document(rng, _JOB_KEYS))
+"""Documents with the keys of a job file, for properties."""

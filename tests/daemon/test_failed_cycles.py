@@ -12,13 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dlsched.config.job_schema import JobKeys
 from dlsched.config.settings import EngineSettings, Settings
 from dlsched.daemon.agent import Agent
 from dlsched.daemon.failed_cycles import IN_A_ROW_MAX, FailedCycles
 from dlsched.model.alarms import AlarmKey
 from dlsched.runtime.docker.limits.outcome import GivenBack
-from tests.config.yaml_grammar import document
+from tests.config.yaml_grammar import JOB_FILES
 from tests.properties import examples
 
 pytestmark = pytest.mark.timed
@@ -162,11 +161,7 @@ def test_failures_that_are_not_in_a_row_give_nothing_back() -> None:
     assert counted.hold is None
 
 
-FILES = st.lists(
-    st.randoms(use_true_random=False).map(lambda rng: document(rng, tuple(JobKeys.model_fields))),
-    min_size=4,
-    max_size=8,
-)
+FILES = st.lists(JOB_FILES, min_size=4, max_size=8)
 
 
 @settings(max_examples=examples(30))  # each makes an agent

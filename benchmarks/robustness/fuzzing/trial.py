@@ -40,7 +40,7 @@ class Broken(Exception):
 
 
 class Refused(Exception):
-    """The input is refused, as it may be; the message is what is told of it."""
+    """The input is refused, as it may be; the message is what is reported of it."""
 
 
 @dataclass(frozen=True, slots=True)
