@@ -14,9 +14,10 @@ from typing import Any
 
 from dlsched.config.metrics.pattern import LATENCIES_S, STEP, check_use, pattern_of
 from dlsched.model.sources import Step, When
+from dlsched.model.units import shown
 from dlsched.report.buckets import LONGEST_S
 from dlsched.report.lines import LAST_STEP
-from dlsched.runtime.progress.numbers import duration_s, finite_doubles, number
+from dlsched.runtime.progress.numbers import duration_s, finite_doubles, is_cut, number
 
 _DURATION = "latency"
 
@@ -54,10 +55,16 @@ class Pattern:
         return None
 
     def _numbers(self, line: bytes, match: Any) -> Mapping[str, float]:
-        spans = ((name, match.span(index)) for name, index in self._groups.items())
-        return {
-            name: _number(name, line[start:end]) for name, (start, end) in spans if end > start >= 0
-        }
+        spans = {name: match.span(index) for name, index in self._groups.items()}
+        ends = {place for span in spans.values() for place in span}
+        numbers = {}
+        for name, (start, end) in spans.items():
+            if not end > start >= 0:
+                continue
+            numbers[name] = _number(name, line[start:end])
+            if is_cut(line, start, end, apart=ends, time=name in LATENCIES_S):
+                raise ValueError(_cut(name, line, start, end))
+        return numbers
 
 
 def check_pattern(text: str, step: Step | None = None, only: When | None = None) -> Pattern:
@@ -66,6 +73,14 @@ def check_pattern(text: str, step: Step | None = None, only: When | None = None)
     pattern = Pattern(text)
     check_use(pattern.groups, step, only)
     return pattern
+
+
+def _cut(name: str, line: bytes, start: int, end: int) -> str:
+    """Why a part of a number is not read, with the place in the line."""
+    read = shown(line[start:end].decode("latin-1"))
+    place = shown(line[max(0, start - 16) : end + 16].decode("latin-1"))
+    what = f"{read} is only a part of the number in {place}"
+    return f"{name}: {what}: take all of it, as [-+0-9.eE]+ does"
 
 
 def _number(name: str, text: bytes) -> float:
