@@ -9,7 +9,7 @@ import math
 from dataclasses import dataclass
 
 from dlsched.estimate.latency.law import Clients
-from dlsched.estimate.sketch import cv, measured_s
+from dlsched.estimate.sketch import against_target_s, cv
 from dlsched.estimate.tuning import MOSTLY
 from dlsched.model.spec import LatencyTarget
 from dlsched.model.state import OFTEN_S, JobView, Snapshot
@@ -55,7 +55,7 @@ def read(
     elapsed_s = snapshot.window_s
     if since:
         elapsed_s = min(max(snapshot.now_s - max(since), 0.0), snapshot.window_s)
-    p = measured_s(window, target.quantile) or 0.0
+    p = against_target_s(window, target) or 0.0
     # The oldest unanswered request counts as if it were answered now: a hung service is slow.
     hung_s = min(job.progress.oldest_s, elapsed_s)
     p = max(p, (window.sum_s + hung_s) / (window.count + 1), 1e-6)

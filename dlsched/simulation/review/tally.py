@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from dlsched.estimate.measured import REQUESTS_MIN
-from dlsched.estimate.sketch import measured_s, merge
+from dlsched.estimate.sketch import against_target_s, measured_s, merge
 from dlsched.model.cycle import CycleReport
 from dlsched.model.facts import LatencySketch
 from dlsched.model.spec import AccuracyTarget, LatencyTarget, Tier
@@ -118,7 +118,7 @@ class JobTally:
         """Judge what was held together; too few requests count as silence."""
         fresh = merge(*(one for _, _, one in self._held))
         time_s = math.fsum(time_s for _, time_s, _ in self._held)
-        found_s = measured_s(fresh, target.quantile)
+        found_s = against_target_s(fresh, target)
         if fresh.count < REQUESTS_MIN or found_s is None:
             self.silent_s += time_s
         else:
