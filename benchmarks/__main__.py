@@ -179,7 +179,7 @@ BENCHES = {
         "what a move to another GPU loses, and how long it takes",
     ),
     "gpu-truth": Bench(
-        "benchmarks.gpu.truth.__main__",
+        "benchmarks.gpu.truth",
         "gpu",
         "5 min",
         "no",

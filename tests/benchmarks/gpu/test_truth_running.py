@@ -12,9 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.gpu.truth import __main__ as truth
-from benchmarks.gpu.truth import running
-from benchmarks.gpu.truth.running import ANSWER_BYTES, ERRORS_BYTES, Part
+from benchmarks.gpu import truth
+from benchmarks.gpu.truth import ANSWER_BYTES, ERRORS_BYTES, Part
 from benchmarks.places import ROOT
 
 pytestmark = pytest.mark.process
@@ -25,7 +24,7 @@ LONG_S = 60.0
 
 
 def shell(name: str, text: str, limit_s: float = LONG_S) -> Part:
-    return Part(name, ("a",), limit_s, ("sh", "-c", text))
+    return name, limit_s, ("sh", "-c", text)
 
 
 @pytest.mark.long
@@ -34,18 +33,17 @@ def test_bad_parts_cost_nothing_but_their_own_figures(tmp_path: Path) -> None:
         shell("killed", f"{WELL}; kill -9 $$"),
         shell("hangs", "trap '' TERM; while :; do sleep 60; done", limit_s=0.3),
         shell("text", f"{WELL}; echo hello"),
-        shell("keys", """echo '{"other": 1}'"""),
         shell("infinite", """echo '{"a": Infinity}'"""),
         shell("floods", "exec yes"),
         shell("complains", "yes | head -c 1000000 >&2; exit 1"),
         shell("fails", f"{WELL}; echo first >&2; echo why >&2; exit 3"),
-        Part("absent", ("a",), LONG_S, ("/no/such/program",)),
+        ("absent", LONG_S, ("/no/such/program",)),
         shell("well", WELL),
     ]
     truth.measure(parts, tmp_path / "r.json", {})
     told = json.loads((tmp_path / "r.json").read_text())["parts"]
     assert {name: part["state"] for name, part in told.items()} == {
-        "killed": "killed", "hangs": "timed out", "text": "nonsense", "keys": "nonsense",
+        "killed": "killed", "hangs": "timed out", "text": "nonsense",
         "infinite": "nonsense", "floods": "nonsense", "complains": "failed",
         "fails": "failed", "absent": "failed", "well": "ran",
     }  # fmt: skip
@@ -66,15 +64,15 @@ time.sleep(600)
 SCRIPT = """
 import sys
 from pathlib import Path
-from benchmarks.gpu.truth import __main__ as truth
-from benchmarks.gpu.truth.running import Part
-truth.stop_on_signals()
+from benchmarks.gpu import truth
 hangs = (sys.executable, "-c", sys.argv[3], sys.argv[2])
 parts = [
-    Part("well", ("a",), 60.0, ("echo", '{"a": 1}')),
-    Part("hangs", ("a",), 600.0, hangs),
-    Part("last", ("a",), 60.0, ("echo", '{"a": 1}')),
+    ("machine", 60.0, ("echo", '{"b": 1}')),
+    ("well", 60.0, ("echo", '{"a": 1}')),
+    ("hangs", 600.0, hangs),
+    ("last", 60.0, ("echo", '{"a": 1}')),
 ]
+truth.stop_on_signals()
 truth.measure(parts, Path(sys.argv[1]), {})
 """
 
@@ -94,10 +92,11 @@ def test_the_end_of_the_script_keeps_finished_parts_and_leaves_no_process(
     for handle in handles:
         assert select.select([handle], [], [], 30)[0], "a process is left"
         os.close(handle)
-    told = json.loads(output.read_text())["parts"]
-    assert told["well"]["state"] == "ran"
-    assert told["well"]["figures"] == {"a": 1}
-    by_signal = "the script was asked to end (SIGTERM)"
+    result = json.loads(output.read_text())
+    told = result["parts"]
+    assert (result["machine"], result["ended"]) == ({"b": 1}, False)
+    assert (told["well"]["state"], told["well"]["figures"]) == ("ran", {"a": 1})
+    by_signal = "the script was asked to end"
     reason = by_signal if number == signal.SIGTERM else "the script ended while it ran"
     assert (told["hangs"]["state"], told["hangs"]["reason"]) == ("killed", reason)
     assert told["last"]["reason"] == "its turn did not come"
@@ -106,7 +105,7 @@ def test_the_end_of_the_script_keeps_finished_parts_and_leaves_no_process(
 def test_what_a_part_has_left_running_is_killed_with_it() -> None:
     with subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as bystander:
         left = shell("leaves", """setsid sleep 600 & echo "{\\"a\\": $!}" """)
-        pid = running.run(left, LONG_S).figures["a"]
+        pid = truth.run(left[2], LONG_S)["figures"]["a"]
         with pytest.raises(ProcessLookupError):
             os.kill(pid, 0)
         assert bystander.poll() is None
@@ -146,10 +145,7 @@ def test_on_a_bare_machine_each_part_says_what_is_missing(tmp_path: Path) -> Non
         "inference": ("not run", "torch is missing"),
         "memory": ("not run", "torch is missing"),
         "mps": ("not run", "nvidia-cuda-mps-control is missing"),
-        "container": (
-            "not run",
-            "docker is missing, and no packages of an engine were given (--debs)",
-        ),
+        "container": ("not run", "docker is missing"),
         "suspend": ("not run", "libcuda.so.1 is missing"),
     }
     assert (told["machine"]["gpu"], told["machine"]["torch"]) == (None, None)
