@@ -36,8 +36,9 @@ from benchmarks.real.cluster_trainings import (
 from benchmarks.real.demo import Screen
 from tools.engine import end_with_signal
 from tools.engines import swarm
-from tools.hosts import Host, cluster, until
+from tools.hosts import Host, cluster
 from tools.steps import SetupError
+from tools.waiting import wait_for
 
 INSTANCE = "demo-cluster"
 LENGTHS_CORE_S = (("cnn", 45.0), ("mlp", 45.0), ("vae", 45.0), ("gru", 40.0), ("lstm", 35.0))
@@ -82,7 +83,7 @@ class Course:
             self.tell()
             return holds()
 
-        until(told, within_s, what)
+        wait_for(told, within_s, what)
 
     def print(self, text: str) -> None:
         self._console.print(text, highlight=False, markup=False, soft_wrap=True)

@@ -36,8 +36,9 @@ from dlsched.simulation.cluster.scoring import ClusterScore, Contender, Timed, s
 from tools.cpu_time import foreign_cores, group_used_s, read_clocks
 from tools.engine import end_with_signal
 from tools.engines import EngineNodes, swarm
-from tools.hosts import cluster, until
+from tools.hosts import cluster
 from tools.steps import SetupError
+from tools.waiting import wait_for
 
 NAME = "cluster-real"
 SEEDS, TRAININGS = 3, 20
@@ -83,7 +84,7 @@ def play(
 
         with seeing(hosts) as seen:
             arrived = arrive(hosts[0], trainings)
-            until(ended, ENDED_WITHIN_S, "all trainings to end")
+            wait_for(ended, ENDED_WITHIN_S, "all trainings to end")
         foreign = foreign_cores(clocks, read_clocks(), _used_s(engines) - used_s)
         log = (hosts[0].folder / "cluster.log").read_text()
     ends, moved = seen.finished(), seen.moves()

@@ -192,12 +192,9 @@ def begin(session: Session, plan: Plan, watcher: Watcher) -> tuple[tuple[DemoJob
     session.start("none")
     for job in jobs:
         session.drop(job.name, spec_text(job, None))
-    try:
-        wait_for(lambda: session.running() == plan.jobs, 90, f"{plan.jobs} running models")
-        rows = session.client.jobs
-        wait_for(lambda: all(row["requests"] for row in rows()["jobs"]), 60, "every first report")
-    except RuntimeError as error:
-        raise RuntimeError(f"{error} ({session.why_not_running()})") from error
+    why, rows = session.why_not_running, session.client.jobs
+    wait_for(lambda: session.running() == plan.jobs, 90, f"{plan.jobs} running models", why)
+    wait_for(lambda: all(row["requests"] for row in rows()["jobs"]), 60, "every first report", why)
     session.confine()
     seen = _watch(session, watcher, "capacity", plan.saturate_s)
     session.stop()

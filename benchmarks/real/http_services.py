@@ -130,10 +130,7 @@ def begin(one: Session, scenario: Scenario) -> None:
         else:
             one.drop(name, text)
     jobs = len(scenario.services) + len(scenario.trainings)
-    try:
-        wait_for(lambda: one.running() == jobs, 120, f"{jobs} jobs to run")
-    except RuntimeError as error:
-        raise RuntimeError(f"{error} ({one.why_not_running()})") from error
+    wait_for(lambda: one.running() == jobs, 120, f"{jobs} jobs to run", one.why_not_running)
     names = [service.name for service in scenario.services]
     wait_for(lambda: all((sockets / name).exists() for name in names), 120, "every socket")
     rows, trainings = one.client.jobs, scenario.trainings

@@ -15,7 +15,8 @@ from dlsched.cluster.core.records import RecordState
 from dlsched.cluster.store import StoreError
 from dlsched.model.errors import DlschedError
 from tests.torture.points import Point
-from tools.hosts import Host, until
+from tools.hosts import Host
+from tools.waiting import wait_for
 
 AWAY_S = 25.0
 """How long what was cut or killed stays so: longer than Swarm takes to see it."""
@@ -96,7 +97,7 @@ def kill_leader(world: World, state: RecordState) -> Outcome:
 
 def _begin(world: World, state: RecordState) -> tuple[Host, Host, Host]:
     """Leader, source and target of the next move; the target is the leader in turn."""
-    until(lambda: len(world.leading()) == 1, LEADS_WITHIN_S, "one controller to act")
+    wait_for(lambda: len(world.leading()) == 1, LEADS_WITHIN_S, "one controller to act")
     source = world.on()
     others = [host for host in world.hosts if host is not source]
     world.turns += 1
@@ -130,7 +131,7 @@ def _writes(world: World, leader: Host) -> list[str]:
 def _end(world: World, name: str, source: Host, reached: bool, wrong: list[str]) -> Outcome:
     world.fails_on = None
     settled_s = world.settled()
-    until(lambda: len(world.leading()) == 1, LEADS_WITHIN_S, "one controller to act")
+    wait_for(lambda: len(world.leading()) == 1, LEADS_WITHIN_S, "one controller to act")
     record = world.record()
     if record is not None and "cut off" in record.why:
         wrong.append("a write of the leader that was cut off was taken")
@@ -155,7 +156,7 @@ def rotate(world: World, state: RecordState) -> Outcome:
     settled_s = world.settled()
     wrong = []
     for host in world.hosts:
-        until(
+        wait_for(
             lambda host=host: _shown(host) != before[host.node.name],
             30.0,
             f"{host.node.name} to show its new certificate",

@@ -29,7 +29,8 @@ from dlsched.cluster.swarm.store import SwarmStore
 from dlsched.runtime.docker.engine import Engine
 from tools.base_image import BASE, ensure_base
 from tools.engines import EngineNodes, copy_images, swarm
-from tools.hosts import Host, repeating, training_file, until
+from tools.hosts import Host, repeating, training_file
+from tools.waiting import wait_for
 
 NAME = "cluster-moves"
 JOBS, SIZE_BYTES = 4, 50_000_000
@@ -124,7 +125,7 @@ class Torture:
             file = self.hosts[0].cluster / f"{job}.yaml"
             file.write_text(training_file(job, BASE, STEPS, SIZE_BYTES))
         hosts = self.hosts
-        until(lambda: sum(len(one.running()) for one in hosts) == JOBS, 120.0, "all jobs to run")
+        wait_for(lambda: sum(len(one.running()) for one in hosts) == JOBS, 120.0, "all jobs to run")
 
     def empty(self, source: Host, target: Host, faults: Sequence[str]) -> Drain:
         """Drain a host, with these faults meanwhile, one after the other."""
@@ -142,7 +143,9 @@ class Torture:
             struck.append(fault)
         if struck:
             self._again(self.hosts[0], "cluster", "run")
-        until(lambda: self._emptied(source, target), EMPTIED_S, f"{source.node.name} to be empty")
+        wait_for(
+            lambda: self._emptied(source, target), EMPTIED_S, f"{source.node.name} to be empty"
+        )
         emptied_s = time.monotonic() - began_s
         return Drain(tuple(struck), began_wall_s, emptied_s, len(target.running()))
 
@@ -153,7 +156,7 @@ class Torture:
 
     def judge(self, found: Found) -> None:
         with suppress(AssertionError):  # one may have saved, and not have left
-            until(lambda: self._begun() == JOBS, 20.0, "all jobs to begin where they have moved")
+            wait_for(lambda: self._begun() == JOBS, 20.0, "all jobs to begin where they have moved")
         for host in self.hosts:
             for job in host.running():
                 acknowledged, saved_s = 0, 0.0

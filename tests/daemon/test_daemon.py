@@ -64,7 +64,7 @@ def shows(
 
     try:
         wait_for(holds, deadline_s, f"{name}: {what}")
-    except RuntimeError as error:
+    except AssertionError as error:
         raise AssertionError(f"{error}: {last}") from error
     return last
 

@@ -202,5 +202,5 @@ def test_a_real_prometheus_answers_every_query(
 
         try:
             wait_for(lambda: not empty(), 60, "every query to have a result")
-        except RuntimeError as error:
+        except AssertionError as error:
             raise AssertionError(f"{error}: {empty()}") from error
