@@ -29,7 +29,7 @@ from benchmarks.peers import oracle
 from benchmarks.places import TRACES
 from benchmarks.publish import results
 from benchmarks.real import training, training_set
-from benchmarks.real.training_run import Kept
+from benchmarks.real.training import Kept
 from benchmarks.real.training_set import Schedule
 from benchmarks.simulated.sim_vs_real import simulated_reports
 from dlsched.model.spec import Tier

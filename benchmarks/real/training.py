@@ -10,18 +10,147 @@ where it was.
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
 import statistics
+import time
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
+from pathlib import Path
 
+from benchmarks import places
 from benchmarks.judge.trainings import Measured, by_job, foreign_cores, judged, rows
 from benchmarks.options import options, told_if_it_fails
 from benchmarks.publish import results
-from benchmarks.real import training_run, training_set
-from benchmarks.real.training_run import Kept, digest_of, folder_of
+from benchmarks.real import training_set
+from benchmarks.real.kept import RUN, KeptRun
 from benchmarks.real.training_set import Model, Schedule, TrainingJob
+from dlsched.model.state import JobState
 from dlsched.simulation.scoring import PLAIN, WORSE_RATIO, Row
+from tools.session import Session, session, wait_for
+
+# ---------------------------------------------------------------------- one run, kept
+
+KEPT = places.KEPT / "training"
+
+_POLL_S = 1.0
+_OVER = {JobState.FINISHED, JobState.STOPPED}
+
+
+@dataclass(frozen=True)
+class Kept(KeptRun):
+    """What is known of a run beside its journal."""
+
+    scenario: str
+    policy: str
+    """As rows call it."""
+    spelled: str
+    """As settings spell it, with its parameters."""
+    seed: int
+    digest: str
+    """Of all that was asked for: a run of another set is not taken for this one."""
+    capacity_cores: float
+    arrivals: Mapping[str, float]
+    """When each file was dropped, on the agent's clock."""
+    daemon_core_ratio: float
+    """CPU of the daemon over the run, in cores."""
+    host: Mapping[str, object]
+
+
+def folder_of(scenario: str, policy: str, seed: int) -> Path:
+    return KEPT / scenario / f"{policy}-{seed}"
+
+
+def digest_of(schedule: Schedule, spelled: str, seed: int) -> str:
+    """What a run is asked for, as one word."""
+    parts = [spelled, *(f"{job.arrives_s:g} {schedule.text(job, seed)}" for job in schedule.jobs)]
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
+
+
+def load(folder: Path) -> Kept | None:
+    """The run kept there; None without one."""
+    file = folder / RUN
+    return Kept(folder, **json.loads(file.read_text())) if file.exists() else None
+
+
+def void(kept: Kept) -> None:
+    """It does not count: its journal stays for whoever wants to know, but nobody judges it."""
+    (kept.folder / RUN).unlink()
+
+
+def run(
+    schedule: Schedule,
+    policy: str,
+    spelled: str,
+    seed: int,
+    host: Mapping[str, object],
+) -> Kept:
+    """Drop the files at their times, wait until all have ended, keep the journal.
+
+    Raises RuntimeError when a job fails, or the deadline passes.
+    """
+    with session() as one:
+        one.start(spelled)
+        one.confine()
+        agent = one.process
+        agent_s, began_s = sum(agent.cpu_times()[:4]), time.monotonic()
+        arrivals = _arrive(one, schedule, seed)
+        names = {job.name for job in schedule.jobs}
+        wait_for(
+            lambda: names <= _over(one),
+            max(1.0, schedule.deadline_s - (time.monotonic() - began_s)),
+            f"{schedule.name} under {policy} to end",
+        )
+        agent_s = sum(agent.cpu_times()[:4]) - agent_s
+        ratio = agent_s / (time.monotonic() - began_s)
+        capacity = float(one.client.jobs()["node"]["capacity_cores"])
+        one.stop()
+        folder = folder_of(schedule.name, policy, seed)
+        one.keep(folder)
+    kept = Kept(
+        folder=folder,
+        scenario=schedule.name,
+        policy=policy,
+        spelled=spelled,
+        seed=seed,
+        digest=digest_of(schedule, spelled, seed),
+        capacity_cores=capacity,
+        arrivals=arrivals,
+        daemon_core_ratio=ratio,
+        host=dict(host),
+    )
+    kept.write()
+    return kept
+
+
+def _arrive(one: Session, schedule: Schedule, seed: int) -> dict[str, float]:
+    """Drop each file when it is due; returns the times on the agent's clock."""
+    began_s = boot_s()
+    arrivals: dict[str, float] = {}
+    for job in sorted(schedule.jobs, key=lambda job: job.arrives_s):
+        while (left_s := began_s + job.arrives_s - boot_s()) > 0:
+            _over(one, min(left_s, _POLL_S))
+        arrivals[job.name] = boot_s()
+        one.drop(job.name, schedule.text(job, seed))
+    return arrivals
+
+
+def _over(one: Session, pause_s: float = _POLL_S) -> set[str]:
+    """The jobs that have ended, after a pause, since looking costs CPU. Raises RuntimeError where
+    one failed."""
+    time.sleep(pause_s)
+    rows = one.client.jobs()["jobs"]
+    for row in rows:
+        if row["state"] == JobState.FAILED:
+            raise RuntimeError(f"{row['name']} failed: {row['reason'] or ''}")
+    return {row["name"] for row in rows if row["state"] in _OVER}
+
+
+def boot_s() -> float:
+    """The clock that the agent's cycles carry."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
 
 NAME = "training-real"
 
@@ -59,7 +188,7 @@ def kept_runs(schedule: Schedule, policies: Mapping[str, str], seeds: Sequence[i
     found = []
     for seed in seeds:
         for policy, spelled in policies.items():
-            one = training_run.load(folder_of(schedule.name, policy, seed))
+            one = load(folder_of(schedule.name, policy, seed))
             if one is not None and one.digest == digest_of(schedule, spelled, seed):
                 found.append(one)
     return found
@@ -185,12 +314,12 @@ def undisturbed(
 ) -> Measured:
     """A run with the host to itself; RuntimeError when others do not leave it alone."""
     for _ in range(TRIES):
-        kept = training_run.run(schedule, policy, spelled, seed, host)
+        kept = run(schedule, policy, spelled, seed, host)
         one = measured(kept)
         others_cores = one.extra["foreign_cores"]
         if not others_cores > FOREIGN_MOST_CORES:
             return one
-        training_run.void(kept)
+        void(kept)
         print(f"   void: others used {others_cores:.2f} cores", flush=True)
     raise RuntimeError(
         f"others use more than {FOREIGN_MOST_CORES} cores of this host: it would judge them, too"
@@ -257,7 +386,7 @@ def calibrate() -> None:
     table: list[dict[str, object]] = []
     for name, model in training_set.MODELS.items():
         alone = Schedule(f"alone-{name}", (TrainingJob(name, model, 0.0),), 600.0)
-        runs = (training_run.run(alone, PLAIN, PLAIN, seed, host) for seed in seeds)
+        runs = (run(alone, PLAIN, PLAIN, seed, host) for seed in seeds)
         table.append(calibrated(model, [measured(one) for one in runs]))
         print(table[-1], flush=True)
     title = "Each model alone on the node, under plain Docker: what the targets were fixed by"

@@ -12,11 +12,13 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Literal
@@ -26,10 +28,11 @@ from pydantic import TypeAdapter
 from benchmarks.options import options
 from benchmarks.places import ROOT
 from benchmarks.publish import results
-from benchmarks.robustness.cluster_faults import CUTS, STATES, cut, kill_leader, rotate
-from benchmarks.robustness.cluster_table import Outcome, headlines, lost, table
-from benchmarks.robustness.cluster_world import BASE, World, is_dead
+from benchmarks.publish.results import grouped, verdict
+from benchmarks.robustness.cluster_world import BASE, TOGETHER, World, is_dead
 from dlsched.cluster.core.records import RecordState
+from dlsched.cluster.store import StoreError
+from dlsched.model.errors import DlschedError
 from tests.torture.points import Phase as At
 from tests.torture.points import Point
 from tools.base_image import ensure_base
@@ -37,6 +40,302 @@ from tools.engine import end_with_signal
 from tools.engine_probe import answers
 from tools.engines import EngineNodes, copy_images, swarm
 from tools.hosts import Host
+from tools.waiting import wait_for
+
+# ---------------------------------------------------------------------- outcomes
+
+ASKED_POINTS = 28
+"""Of a move, at which each process is killed."""
+
+
+@dataclass
+class Outcome:
+    """One fault, and what came of it."""
+
+    part: str
+    line: str
+    """Of the table of a move: M0 to U2."""
+    what: str
+    victim: str
+    undone: bool = False
+    """Whether the job's start on the target was made to fail."""
+    reached: bool = False
+    """Whether the fault happened."""
+    runs_on: str = ""
+    """Where the job runs after it."""
+    settled_s: float = 0.0
+    """From when the last process was started again until nothing was left of the move."""
+    listings: int = 0
+    """Of all engines, meanwhile."""
+    wrong: list[str] = field(default_factory=list)
+
+    @property
+    def name(self) -> str:
+        undone = ", undone" if self.undone else ""
+        parts = (self.part, f"{self.line}{undone}", self.what, self.victim)
+        return ": ".join(dict.fromkeys(parts))
+
+    @property
+    def point(self) -> tuple[object, ...]:
+        """Of a move, at which it happened."""
+        return self.line, self.what, self.undone
+
+    def result(self) -> str:
+        if self.wrong:
+            return f"LOST: {'; '.join(self.wrong)}"
+        if not self.reached:
+            return "not reached"
+        return f"runs on the {self.runs_on}, after {self.settled_s:.1f} s"
+
+
+def lost(name: str) -> Outcome:
+    """The fault of that name, of which nothing else is known."""
+    part, line, rest = f"{name}: ".split(": ", 2)
+    what, _, victim = rest.removesuffix(": ").rpartition(": ")
+    undone = line.endswith(", undone")
+    line = line.removesuffix(", undone")
+    return Outcome(part, line, what or victim, victim, undone=undone, reached=True)
+
+
+def table(outcomes: Sequence[Outcome]) -> list[dict[str, object]]:
+    """One row a part and victim, and one for all."""
+    groups = grouped(outcomes, lambda one: f"{one.part}: {one.victim}")
+    return [_row(name, mine) for name, mine in [*groups.items(), ("all", list(outcomes))]]
+
+
+def _row(name: str, outcomes: Sequence[Outcome]) -> dict[str, object]:
+    reached = [one for one in outcomes if one.reached]
+    times = sorted(one.settled_s for one in reached if not one.wrong)
+    lost = sorted({wrong.partition(";")[0] for one in outcomes for wrong in one.wrong})
+    return {
+        "fault": name,
+        "points": len({one.point for one in reached}),
+        "faults": len(reached),
+        "not reached": len(outcomes) - len(reached),
+        "survived": sum(not one.wrong for one in reached),
+        "on the target": sum(one.runs_on == "target" for one in reached),
+        "median s": times[len(times) // 2] if times else "-",
+        "most s": times[-1] if times else "-",
+        "lost": "; ".join(lost) or "nothing",
+    }
+
+
+def headlines(outcomes: Sequence[Outcome]) -> list[str]:
+    reached = [one for one in outcomes if one.reached]
+    wrong = [one for one in reached if one.wrong]
+    survived = {one.name for one in reached if not one.wrong}
+    again = sum(one.name in survived for one in wrong)
+    kills = [one for one in reached if one.part == "kill"]
+    points = {one.point for one in kills}
+    listings = sum(one.listings for one in outcomes)
+    twice = sum(TOGETHER in line for one in outcomes for line in one.wrong)
+    mended = f"; run again after a mend, {again} of them survived" if wrong else ""
+    least = min(
+        (
+            len({one.point for one in kills if one.victim == victim})
+            for victim in {one.victim for one in kills}
+        ),
+        default=0,
+    )
+    others = len(reached) - len(kills)
+    return [
+        (
+            f"{len(kills)} kills at {len(points)} points of a move, of each process at {least} or "
+            f"more (asked {ASKED_POINTS}): {verdict(least >= ASKED_POINTS)}"
+        ),
+        (
+            f"{others} faults of three managers, their links and certificates (asked some): "
+            f"{verdict(others > 0)}"
+        ),
+        (
+            f"faults that lost or doubled the job, or left something behind: {len(wrong)}{mended} "
+            f"(asked none left): {verdict(again == len(wrong))}"
+        ),
+        (
+            f"faults in which the job ran twice {TOGETHER}: {twice} (asked none); "
+            f"listings of all engines: {listings}: {verdict(not twice)}"
+        ),
+    ]
+
+
+# ---------------------------------------------------------------------- managers, certificates
+
+CUT_S = 25.0
+"""How long what was cut or killed stays so: longer than Swarm takes to see it."""
+STATE_WITHIN_S = 60.0
+LEADS_WITHIN_S = 60.0
+UNDONE = (RecordState.UNDOING, RecordState.RETURNING)
+"""Of a move whose target cannot start the job."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """A link between two nodes, or one node's cable, is cut while the job's record is in a state.
+    Nodes count from the leader, which is 0."""
+
+    state: RecordState
+    nodes: tuple[int, ...]
+
+    def __str__(self) -> str:
+        names = ["the leader", "the second manager", "the third manager"]
+        what = " and ".join(names[node] for node in self.nodes)
+        return f"managers: {self.state}: {what} cut off" + (
+            " from each other" if len(self.nodes) > 1 else ""
+        )
+
+
+CUTS = tuple(
+    Cut(state, nodes)
+    for state in (RecordState.LEAVING, RecordState.MOVING)
+    for nodes in ((0,), (1,), (2,), (0, 1), (0, 2), (1, 2))
+) + tuple(Cut(state, (0,)) for state in UNDONE)
+STATES = (
+    RecordState.PLACED,
+    RecordState.LEAVING,
+    RecordState.MOVING,
+    RecordState.UNDOING,
+    RecordState.RETURNING,
+)
+
+
+def cut(world: World, one: Cut) -> Outcome:
+    """Cut it, mend it, and see what came of it. Raises AssertionError."""
+    leader, source, target = _begin(world, one.state)
+    order = [leader, *(host for host in world.hosts if host is not leader)]
+    numbers = [order[node].node.number for node in one.nodes]
+    network = world.engines.network
+    is_link = len(numbers) == 2
+    world.move(target)
+    reached = _is(world, one.state)
+    wrong: list[str] = []
+    if reached:
+        (network.cut_link if is_link else network.cut)(*numbers)
+        began_s = time.monotonic()
+        try:
+            if one.nodes == (0,):
+                wrong += _writes(world, leader)
+            time.sleep(max(0.0, began_s + CUT_S - time.monotonic()))
+        finally:
+            (network.mend_link if is_link else network.mend)(*numbers)
+    return _end(world, str(one), source, reached, wrong)
+
+
+def kill_leader(world: World, state: RecordState) -> Outcome:
+    """Kill the leading manager's engine right after it has written that state."""
+    leader, source, target = _begin(world, state)
+    pid = world.dockerd(leader)
+    with world.order(leader, "cluster", Point(f"record {state}", "", 1), "after", pid):
+        world.move(target)
+        end_s = time.monotonic() + STATE_WITHIN_S
+        while not (reached := is_dead(pid)) and time.monotonic() < end_s:
+            time.sleep(POLL_S)
+    if reached:
+        time.sleep(CUT_S)
+        leader.node.engine.restart()
+    name = f"managers: {state}: the leader's engine killed"
+    return _end(world, name, source, reached, [])
+
+
+def _begin(world: World, state: RecordState) -> tuple[Host, Host, Host]:
+    """Leader, source and target of the next move; the target is the leader in turn."""
+    wait_for(lambda: len(world.leading()) == 1, LEADS_WITHIN_S, "one controller to act")
+    source = world.on()
+    others = [host for host in world.hosts if host is not source]
+    world.turns += 1
+    target = others[world.turns % 2]
+    world.fails_on = target if state in UNDONE else None
+    return world.leader(), source, target
+
+
+def _is(world: World, state: RecordState) -> bool:
+    """Wait until the record is in that state."""
+    end_s = time.monotonic() + STATE_WITHIN_S
+    while time.monotonic() < end_s:
+        record = world.record()
+        if record is not None and record.state is state:
+            return True
+        time.sleep(POLL_S)
+    return False
+
+
+def _writes(world: World, leader: Host) -> list[str]:
+    """Whether the store takes a write from the leader that is cut off."""
+    store = world.store(leader)
+    try:
+        ((job, stored),) = store.records().items()
+        store.put(replace(stored.record, why="of a leader that is cut off"), stored.version)
+    except (StoreError, DlschedError):
+        return []
+    return [f"{job}: a write of the leader that is cut off was taken"]
+
+
+def _end(world: World, name: str, source: Host, reached: bool, wrong: list[str]) -> Outcome:
+    world.fails_on = None
+    settled_s = world.settled()
+    wait_for(lambda: len(world.leading()) == 1, LEADS_WITHIN_S, "one controller to act")
+    record = world.record()
+    if record is not None and "cut off" in record.why:
+        wrong.append("a write of the leader that was cut off was taken")
+    part, line, what = name.split(": ")
+    return Outcome(
+        part, line, what, what, reached=reached, wrong=wrong,
+        runs_on="source" if world.on() is source else "target", settled_s=round(settled_s, 1),
+    )  # fmt: skip
+
+
+def rotate(world: World, state: RecordState) -> Outcome:
+    """Replace the swarm's authority while the job moves, and move it once more after that."""
+    source = world.on()
+    target = next(host for host in world.hosts if host is not source)
+    before = {host.node.name: _shown(host) for host in world.hosts}
+    pids = [host.pid("run") for host in world.hosts] + [world.hosts[0].pid("cluster")]
+    world.move(target)
+    reached = _is(world, state)
+    docker = ["docker", "-H", world.hosts[0].node.host]
+    subprocess.run([*docker, "swarm", "ca", "--rotate", "--quiet"], check=True, timeout=120,
+                   capture_output=True)  # fmt: skip
+    settled_s = world.settled()
+    wrong = []
+    for host in world.hosts:
+        wait_for(
+            lambda host=host: _shown(host) != before[host.node.name],
+            30.0,
+            f"{host.node.name} to show its new certificate",
+        )
+        if _shown(host) != _on_disk(host):
+            wrong.append(f"{host.node.name} shows another certificate than the one on disk")
+    on = world.on()
+    world.move(next(host for host in world.hosts if host is not on))
+    world.settled()
+    if world.on() is on:
+        wrong.append("no move after the rotation")
+    now = [host.pid("run") for host in world.hosts] + [world.hosts[0].pid("cluster")]
+    if now != pids or any(map(is_dead, pids)):
+        wrong.append("a process ended")
+    return Outcome(
+        "rotation", str(state), "the swarm's authority replaced", "certificates", reached=reached,
+        runs_on="source" if on is source else "target", settled_s=round(settled_s, 1), wrong=wrong,
+    )  # fmt: skip
+
+
+_ASK = "import ssl, sys; print(ssl.get_server_certificate((sys.argv[1], 7373), timeout=5))"
+
+
+def _shown(host: Host) -> str:
+    """The certificate that a daemon shows to others."""
+    inside = ["nsenter", f"--net={host.node.namespaces.network}"]
+    command = [*inside, sys.executable, "-c", _ASK, host.node.address]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    return done.stdout.strip()
+
+
+def _on_disk(host: Host) -> str:
+    file = Path(host.node.engine.data_root) / "swarm/certificates/swarm-node.crt"
+    first, end, _ = file.read_text().partition("-----END CERTIFICATE-----")
+    return (first + end).strip()
+
+
+# ---------------------------------------------------------------------- kills
 
 NAME = "cluster-torture"
 TITLE = "kill -9 at each step of a move between two hosts"

@@ -5,26 +5,189 @@ same services stand alone on the node, under `adaptive`, and a target that is me
 beside the trainings. A seed draws the trace and its noise alike, nothing is chosen.
 
     python -m benchmarks run mixed            writes benchmarks/results/mixed.json
-    python -m benchmarks run mixed --real     adds real models and trainers: see mixed_real
+    python -m benchmarks run mixed --real     adds real models and trainers
 """
 
 from __future__ import annotations
 
 import dataclasses
+import math
 import statistics
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from benchmarks.judge.leftover import Left
 from benchmarks.options import options
+from benchmarks.places import KEPT
 from benchmarks.publish import results
-from benchmarks.real import mixed_real
+from benchmarks.real import training_set
+from benchmarks.real.comparison import (
+    Plan,
+    PolicyRun,
+    Watcher,
+    begin,
+    run_policy,
+    spec_text,
+    targets_at,
+)
 from benchmarks.simulated.playing import compare_all, play
-from dlsched.model.spec import LatencyTarget
+from dlsched.model.cycle import CycleReport
+from dlsched.model.spec import AccuracyTarget, LatencyTarget
 from dlsched.simulation.node.workloads import Trace, TrainingLoad
 from dlsched.simulation.scoring import PLAIN, RunResult
 from dlsched.simulation.trace import Recipe, generate
+from tools.session import session, wait_for
+
+# ---------------------------------------------------------------------- what is left over
+
+
+class Left:
+    """Adds up core-seconds left for trainings, and used by them, cycle by cycle."""
+
+    def __init__(self, threads: Mapping[str, float]) -> None:
+        """`threads`: how many cores each training can use at once."""
+        self._threads = threads
+        self._before_s: float | None = None
+        self._there: set[str] = set()
+        self.used_core_s = 0.0
+        self.left_core_s = 0.0
+
+    def add(self, report: CycleReport) -> None:
+        """The next cycle: its usage is that of the time since the one before."""
+        seen, node = report.snapshot, report.snapshot.node
+        there = {
+            job.name
+            for job in seen.running
+            if isinstance(job.spec.target, AccuracyTarget) and job.usage.cpu_cores is not None
+        }
+        if self._before_s is not None:
+            # Who came within the cycle did not want CPU for all of it.
+            wanting = there & self._there
+            uses = {job.name: job.usage.cpu_cores or 0.0 for job in seen.running}
+            others = math.fsum(cores for name, cores in uses.items() if name not in wanting)
+            # What the operator keeps back is there for others on the host to use.
+            there_is = min(node.capacity_cores, node.cores - (node.foreign_cores or 0.0))
+            wanted = math.fsum(self._threads[name] for name in wanting)
+            elapsed_s = seen.now_s - self._before_s
+            self.left_core_s += max(0.0, min(there_is - others, wanted)) * elapsed_s
+            self.used_core_s += math.fsum(uses[name] for name in wanting) * elapsed_s
+        self._before_s, self._there = seen.now_s, there
+
+    @property
+    def ratio(self) -> float:
+        """Used of left; 1 where nothing was left to use."""
+        return self.used_core_s / self.left_core_s if self.left_core_s > 0 else 1.0
+
+
+def left_of(reports: Iterable[CycleReport], threads: Mapping[str, float], since_s: float) -> Left:
+    """The whole of a run from so many seconds after its first cycle on."""
+    left, began_s = Left(threads), None
+    for report in reports:
+        began_s = report.snapshot.now_s if began_s is None else began_s
+        if report.snapshot.now_s >= began_s + since_s:
+            left.add(report)
+    return left
+
+
+# ---------------------------------------------------------------------- real containers
+
+REAL_TITLE = "Real models and trainers on one node"
+
+ADAPTIVE = "adaptive"
+SEED = 1
+MODELS = 4
+DEMAND = 0.5
+"""Of capacity, that the models need: the rest is for the trainers."""
+TRAINERS = ("cnn", "lstm")
+
+PLAN = Plan(
+    seed=SEED,
+    jobs=MODELS,
+    demand_ratio=DEMAND,
+    calibrate_s=16.0,
+    settle_s=20.0,
+    judge_s=25.0,
+    judge_most_s=45.0,
+    keep_in=KEPT / "mixed",
+)
+
+
+def run_real() -> dict[str, Any]:
+    """All of it, on fresh containers: the engine's version, and a row a run."""
+    threads = dict.fromkeys(TRAINERS, float(training_set.THREADS))
+    watcher = Watcher()
+    with session() as one:
+        jobs, capacity = begin(one, PLAN, watcher)
+        shares = {job.name: DEMAND * capacity * job.part for job in jobs}
+        watcher.stage(f"targets: latency at drawn shares of {DEMAND} of {capacity:.2f} cores")
+        targets = targets_at(one, watcher, shares, PLAN.calibrate_s)
+        for job in jobs:
+            one.drop(job.name, spec_text(job, targets[job.name]))
+        watcher.stage(f"{MODELS} models alone, {ADAPTIVE}")
+        runs = [("alone", run_policy(one, PLAN, watcher, ADAPTIVE, targets))]
+        watcher.stage(f"beside {len(TRAINERS)} trainers")
+        # Under plain Docker, so that no policy begins with their start-up.
+        one.start(PLAIN)
+        for name in TRAINERS:
+            one.drop(name, training_set.endless(name, SEED))
+        wait_for(lambda: one.running() == MODELS + len(TRAINERS), 60, "every trainer to run")
+        wait_for(
+            lambda: all(
+                row["blind"] is None for row in one.client.jobs()["jobs"] if row["name"] in TRAINERS
+            ),
+            60,
+            "every trainer's first report",
+        )
+        one.stop()
+        for policy in (PLAIN, ADAPTIVE):
+            plan = replace(PLAN, keep_in=PLAN.keep_in / "beside")
+            watcher.stage(f"{MODELS} models and {len(TRAINERS)} trainers, {policy}")
+            runs.append(("beside trainers", run_policy(one, plan, watcher, policy, targets)))
+        version = one.engine.version()["Version"]
+    return {
+        "engine": version,
+        "rows": [row_of(how, found, threads) for how, found in runs],
+        "missed_beside": missed(runs[0][1], runs[-1][1]),
+        "host": results.host_facts(version),
+    }
+
+
+def row_of(how: str, found: PolicyRun, threads: Mapping[str, float]) -> dict[str, object]:
+    left = left_of(found.kept.reports(), threads, found.kept.judged_from_s)
+    return {
+        "models": how,
+        "policy": found.policy,
+        "not slower": sum(job.slo for job in found.judged),
+        "of models": len(found.judged),
+        "worst of target": max((job.ratio or math.inf) for job in found.judged),
+        "too few requests to judge": sum(not job.enough for job in found.judged),
+        "training core-seconds": left.used_core_s,
+        "training use of what is left": left.ratio,
+        "updates/min": found.updates_per_min,
+    }
+
+
+def missed(alone: PolicyRun, beside: PolicyRun) -> list[str]:
+    """Models that met their target alone, and not beside the trainers."""
+    met = {job.job for job in alone.judged if job.slo}
+    return sorted(job.job for job in beside.judged if job.job in met and not job.slo)
+
+
+def real_headlines(real: Mapping[str, Any]) -> list[str]:
+    """The two figures that the policy is held to, in words."""
+    rows: Sequence[Mapping[str, Any]] = real["rows"]
+    last = rows[-1]
+    names = ", ".join(real["missed_beside"]) or "none"
+    told = (
+        f"Real, `{last['policy']}`: {last['not slower']} of {last['of models']} models are not "
+        f"slower than their target beside {len(TRAINERS)} trainers (met alone, but not there: "
+        f"{names}); the trainers use {last['training use of what is left']:.2f} of the CPU "
+        "that is left over."
+    )
+    return [told]
+
+
+# ---------------------------------------------------------------------- simulated
 
 NAME = "mixed"
 
@@ -223,8 +386,8 @@ def save(rows: Sequence[Row] | None, real: Mapping[str, object] | None) -> None:
         tables[title] = table_of(rows)
         lines += headlines(rows)
     if real:
-        tables[mixed_real.TITLE] = real["rows"]
-        lines += mixed_real.headlines(real)
+        tables[REAL_TITLE] = real["rows"]
+        lines += real_headlines(real)
     facts = results.host_facts(str(real["engine"]) if real else "none")
     saved = [asdict(row) for row in rows]
     results.save(NAME, facts, seeds, saved, tables=tables, headlines=lines, real=real)
@@ -234,7 +397,7 @@ def save(rows: Sequence[Row] | None, real: Mapping[str, object] | None) -> None:
 def main(arguments: list[str] | None = None) -> int:
     chosen = options(__doc__, arguments, real=(False, "the real run instead: 4 minutes"))
     if chosen.real:
-        save(None, mixed_real.run())
+        save(None, run_real())
     else:
         save(compare_all(compare, SCENARIOS, COUNTS, SEEDS), None)
     return 0

@@ -15,13 +15,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 
 from benchmarks.options import options
-from benchmarks.peers.fixed import FixedPolicy
 from benchmarks.publish import results
 from benchmarks.publish.results import verdict
 from benchmarks.simulated.playing import compare_all, play
 from dlsched.control.decider import NamedPolicy
 from dlsched.model.cycle import CycleReport
-from dlsched.model.spec import LatencyTarget
+from dlsched.model.decision import Decision, PolicyMemory
+from dlsched.model.spec import LatencyTarget, Limits
+from dlsched.model.state import Snapshot
 from dlsched.simulation.node.played import PlayedService, mean_or_quantile
 from dlsched.simulation.node.service import BAND_RATIO
 from dlsched.simulation.node.starting import Computation
@@ -30,6 +31,30 @@ from dlsched.simulation.node.workloads import ServiceLoad, SimulatedJob, Trace
 from dlsched.simulation.scoring import PLAIN
 from tests.worlds.harm import worse_jobs
 from tests.worlds.open_worlds import ARRIVING, CORES, Scenario, world
+
+# ---------------------------------------------------------------------- a clairvoyant's policy
+
+BEHIND = 1e-3
+"""Weight of a core of everybody else."""
+
+
+class FixedPolicy:
+    """No ceilings; those named weigh as they are given, the others next to nothing."""
+
+    reserves = False
+
+    def __init__(self, weights: Mapping[str, float]) -> None:
+        self._weights = dict(weights)
+
+    def decide(self, snapshot: Snapshot, _memory: PolicyMemory | None) -> Decision:
+        names = [job.name for job in snapshot.running]
+        return Decision(
+            limits=dict.fromkeys(names, Limits()),
+            why=dict.fromkeys(names, "chosen in advance"),
+            weights={name: self._weights.get(name, BEHIND) for name in names},
+            next_s=60.0,
+        )
+
 
 NAME = "open-loop"
 SEEDS, FIRST_SEED = 3, 101

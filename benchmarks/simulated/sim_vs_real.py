@@ -20,8 +20,7 @@ from benchmarks.options import options
 from benchmarks.publish import results
 from benchmarks.real import training_set
 from benchmarks.real.kept import KeptServices, load_services
-from benchmarks.real.training import kept_runs
-from benchmarks.real.training_run import Kept
+from benchmarks.real.training import Kept, kept_runs
 from dlsched.control.decider import NamedPolicy
 from dlsched.model.cycle import CycleReport
 from dlsched.policies.registry import load as load_policy

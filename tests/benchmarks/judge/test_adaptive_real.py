@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.judge.adaptive_real import Asked, groups, of_best, outcome, table, verdicts, worse
 from benchmarks.judge.services import Judged
+from benchmarks.real.adaptive_real import Asked, groups, of_best, outcome, table, verdicts, worse
 from dlsched.estimate.sketch import from_latencies
 
 FOUR = {"a": 0.1, "b": 0.2, "c": 0.4, "d": 0.5}

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from benchmarks.judge.trainings import rows
-from benchmarks.real import training, training_run
+from benchmarks.real import training
 from benchmarks.real.training import headlines, table_rows
 from benchmarks.real.training_set import SCHEDULES
 from tests.benchmarks.judge.test_trainings import run_of
@@ -46,8 +46,8 @@ def test_what_was_not_reached_is_said_of_both_sides() -> None:
 def tried(monkeypatch: pytest.MonkeyPatch, foreign_cores: Sequence[float]) -> list[object]:
     """The runs voided, while others use so many cores in one run after the other."""
     left, voided = list(foreign_cores), []
-    monkeypatch.setattr(training_run, "run", lambda *_: SimpleNamespace(number=len(left)))
-    monkeypatch.setattr(training_run, "void", voided.append)
+    monkeypatch.setattr(training, "run", lambda *_: SimpleNamespace(number=len(left)))
+    monkeypatch.setattr(training, "void", voided.append)
     monkeypatch.setattr(
         training,
         "measured",

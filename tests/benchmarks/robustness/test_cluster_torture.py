@@ -9,9 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.robustness.cluster_faults import CUTS
-from benchmarks.robustness.cluster_table import Outcome, headlines, lost, table
-from benchmarks.robustness.cluster_torture import STEPS, VICTIMS, faults
+from benchmarks.robustness.cluster_torture import (
+    CUTS,
+    STEPS,
+    VICTIMS,
+    Outcome,
+    faults,
+    headlines,
+    lost,
+    table,
+)
 from benchmarks.robustness.cluster_world import SOCKET, Witness
 from tests.waiting import until
 

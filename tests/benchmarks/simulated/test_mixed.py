@@ -7,15 +7,15 @@ from types import SimpleNamespace
 
 import pytest
 
-from benchmarks.judge.leftover import Left, left_of
 from benchmarks.judge.services import Judged
-from benchmarks.real import mixed_real
 from benchmarks.simulated import mixed
 from benchmarks.simulated.mixed import (
     POLICIES,
     SCENARIOS,
+    Left,
     Row,
     headlines,
+    left_of,
     services_of,
     table_of,
     trace_of,
@@ -124,7 +124,7 @@ def test_a_model_is_missed_if_it_met_its_target_alone_and_not_there() -> None:
         ]
         return SimpleNamespace(judged=judged)
 
-    assert mixed_real.missed(run(0.9, 0.9, 1.2), run(0.9, 1.1, 1.3)) == ["m1"]  # type: ignore[arg-type]
+    assert mixed.missed(run(0.9, 0.9, 1.2), run(0.9, 1.1, 1.3)) == ["m1"]  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

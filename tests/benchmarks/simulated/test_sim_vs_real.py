@@ -6,7 +6,7 @@ from dataclasses import fields, replace
 
 import pytest
 
-from benchmarks.real.training_run import Kept
+from benchmarks.real.training import Kept
 from benchmarks.simulated.sim_vs_real import (
     FROM_PLAIN,
     SAME,
