@@ -6,8 +6,8 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
+from tests.stacks.containers import PROGRAMS
 from tests.stacks.environments import requirements
-from tests.stacks.processes import PROGRAMS
 from tests.stacks.stack import Stack
 from tools.environment import BUILD, ROOT, digest_of
 
@@ -22,7 +22,7 @@ READERS = (
     "dlsched/report/buckets.py",
 )
 """What reads, and what says how."""
-COMPARING = ("fixture.py", "making.py", "processes.py", "containers.py", "reading.py")
+COMPARING = ("fixture.py", "making.py", "containers.py", "reading.py")
 
 
 def digest(stack: Stack) -> str:

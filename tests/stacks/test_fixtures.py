@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from dlsched.config.metrics.loading import package_presets
-from tests.stacks.fixture import FOLDER, Extract, lines_of, load, path_of, written
+from tests.stacks.fixture import FOLDER, Extract, lines_of, load, path_of
 from tests.stacks.reading import differences
 from tests.stacks.stack import Stack, Tried
 from tests.stacks.table import BY_NAME, RUN, STACKS
@@ -58,18 +58,6 @@ def test_lines_have_the_time_of_their_end() -> None:
     chunks = [(0.1, b"one\r\ntwo\r"), (0.5, b"\rthree\x1b[K\nfo"), (0.9, b"ur\n")]
     two = [(0.5, b"two\r"), (0.5, b"\r")]
     assert lines_of(chunks) == [(0.1, b"one\n"), *two, (0.5, b"three\x1b[K\n"), (0.9, b"four\n")]
-
-
-def test_an_extract_is_kept_as_it_was(tmp_path: Path) -> None:
-    log = ((0.5, b"two\r"), (0.5, b"\r"), (0.625, b"thr\xc3\xa9e\x1b[K\n"), (0.9, b"\n"))
-    pages = (b"a 1\n", b"a 2\nb 3\n")
-    for extract in (
-        Extract("one", "x 1", "python x.py", "all", {"latencies_s": [0.5]}, pages=pages),
-        Extract("two", "x 1", "python x.py", "all", {"curve": [[1, 0.5]]}, log=log),
-    ):
-        file = tmp_path / "extract.txt"
-        file.write_text(written(extract), encoding="utf-8")
-        assert load(file) == extract
 
 
 TESTS_OF_FORMATS = (

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-from contextlib import closing
 from pathlib import Path
 
 import docker
 import pytest
 
-from tools import base_image as base_module
-from tools.base_image import base_id, ensure_base, trim
-from tools.engine_probe import connect
+from tools.base_image import trim
 
 
 def test_trim_takes_documents_and_lists_and_leaves_the_rest(tmp_path: Path) -> None:
@@ -47,22 +44,3 @@ def test_the_base_image_has_python_3_11_by_both_names(
         docker_client.start(made["Id"])
         assert docker_client.wait(made["Id"], timeout=60)["StatusCode"] == 0
         assert json.loads(docker_client.logs(made["Id"])) == [3, 11]
-
-
-@pytest.mark.engine
-def test_an_engine_that_has_the_base_image_is_asked_for_nothing_more(
-    docker_host: str, base_image: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in ("registry_answers", "bootstrap_archive", "import_archive"):
-        monkeypatch.setattr(base_module, name, None)
-    with closing(connect(docker_host)) as client:
-        assert ensure_base(docker_host) == base_id(client)
-
-
-@pytest.mark.engine
-def test_a_registry_that_cannot_be_reached_is_no_error(
-    docker_host: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # Nobody listens on the discard port.
-    monkeypatch.setattr(base_module, "OFFICIAL", "127.0.0.1:9/python:none")
-    assert not base_module.registry_answers(docker_host)

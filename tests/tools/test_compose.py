@@ -55,8 +55,3 @@ def test_dockers_own_compose_comes_first_and_debians_is_installed_last(
 ) -> None:
     assert found(machine, monkeypatch) == words
     assert machine.installed == installed
-
-
-def test_where_none_can_be_installed_that_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(SetupError, match="the Compose example needs"):
-        found(Machine("docker"), monkeypatch)

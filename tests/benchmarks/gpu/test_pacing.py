@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 
 import pytest
 
 from benchmarks.gpu import pacing
-from benchmarks.gpu.pacing import found_gpu, nvml_cost, summary
+from benchmarks.gpu.pacing import nvml_cost, summary
 from tests.nvml.library import Stub
-from tests.nvml.scenario import Gpu, Scenario
 
 
 def test_the_worst_of_all_cases_with_turns_is_what_is_told() -> None:
@@ -35,20 +33,6 @@ def test_the_simulated_device_is_shared_better_in_turns_than_without() -> None:
     assert sum(in_turns) >= 0.95
     assert sum(without) < 0.9
     assert "torch" not in sys.modules
-
-
-@pytest.mark.process
-def test_an_interpreter_without_torch_or_that_is_none_has_no_gpu(tmp_path: Path) -> None:
-    assert found_gpu(sys.executable) is None
-    assert found_gpu(str(tmp_path / "python")) is None
-
-
-@pytest.mark.process
-def test_reading_nvml_costs_what_looks_cost(nvml: Stub) -> None:
-    nvml.show(Scenario(gpus=(Gpu("GPU-1"),)))
-    cost = nvml_cost()
-    assert cost["looks"] == pacing.LOOKS
-    assert 0 < float(str(cost["median_ms"])) <= float(str(cost["worst_ms"]))
 
 
 def test_without_a_driver_it_is_said_that_nothing_was_measured(nvml: Stub) -> None:

@@ -6,27 +6,9 @@ import pytest
 
 from benchmarks.gpu import placement as bench
 from dlsched.control.gpus import queue as gpu_queue
-from dlsched.control.gpus.placement import PlacementOptions, place, rooms
+from dlsched.control.gpus.placement import PlacementOptions, place
 
 AUTO = PlacementOptions()
-
-
-def test_a_seed_draws_queue_node_and_arrivals_and_nothing_else_does():
-    assert bench.jobs(20, 1) == bench.jobs(20, 1) != bench.jobs(20, 2)
-    assert bench.node(8, 1) == bench.node(8, 1) != bench.node(8, 2)
-    on = bench.node(8, 1)
-    assert bench.arrivals(20, on, 1.0, 1) == bench.arrivals(20, on, 1.0, 1)
-
-
-def test_first_fit_takes_the_first_gpus_that_fit():
-    on = bench.node(8, 1)
-    spec = next(spec for spec in bench.jobs(99, 1) if spec.container.gpus == 4)
-    free = [uuid for uuid, room in rooms(on, (), AUTO).items() if place_one(spec, room)]
-    assert bench.first_fit(spec, rooms(on, (), AUTO), AUTO).gpus == tuple(free[:4])
-
-
-def place_one(spec, room):
-    return bool(bench.fitting(spec, [room]))
 
 
 @pytest.mark.parametrize("rule", bench.rules(1))

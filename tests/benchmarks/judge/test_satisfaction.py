@@ -9,7 +9,7 @@ from dlsched.control.decider import NamedPolicy
 from dlsched.model.facts import NodeFact
 from dlsched.model.spec import ContainerSpec, JobSpec, LatencyTarget
 from dlsched.policies.registry import load
-from dlsched.simulation.node.workloads import ServiceLoad, Shift, SimulatedJob, Trace
+from dlsched.simulation.node.workloads import ServiceLoad, SimulatedJob, Trace
 from dlsched.simulation.run import simulate
 
 
@@ -56,27 +56,12 @@ def test_a_service_that_comes_late_has_eight_steps_of_its_own() -> None:
     assert judged.jobs == judged.best_jobs == 2.0
 
 
-def test_one_that_leaves_before_is_not_judged_and_costs_nothing() -> None:
-    one = trace(service("a", 3.0), service("b", 3.0, leaves_s=8.0))
-    judged = judge(one, watched({"a": [1.0] * 30, "b": [0.0] * 30}), MET, ["a", "b"])
-    assert judged.by_job == {"a": 1.0}
-    assert judged.jobs == judged.best_jobs
-
-
 def test_the_clairvoyant_takes_the_cheapest_that_fit_by_either_reading() -> None:
     # At 1.1 times the target 2.1 cores become 1.91: both fit only within the band.
     one = trace(service("a", 2.1), service("b", 2.1))
     nobody = watched({"a": [0.0] * 30, "b": [0.0] * 30})
     assert judge(one, nobody, SATISFIED, ["a", "b"]).best_jobs == pytest.approx(2.0)
     assert judge(one, nobody, MET, ["a", "b"]).best_jobs == pytest.approx(1.0)
-
-
-def test_a_load_that_changes_changes_what_the_clairvoyant_can_do() -> None:
-    shifts = (Shift(19.5, work=8.0),)
-    one = trace(service("a", 1.0), service("b", 1.0, shifts=shifts))
-    nobody = watched({"a": [0.0] * 30, "b": [0.0] * 30})
-    # b is judged for 21 s, of which no number of threads would do in the last 10.5.
-    assert judge(one, nobody, MET, ["b"]).best_jobs == pytest.approx(0.5)
 
 
 def test_near_is_told_by_the_decisions_before_it_and_must_last() -> None:

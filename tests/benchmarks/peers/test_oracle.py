@@ -37,12 +37,6 @@ def test_in_the_idle_class_all_but_the_next_are_held_to_their_floors() -> None:
     assert limits == {"there": None, "short": None, "long": Bounds().floor_cores}
 
 
-def test_who_is_past_what_it_should_need_stays_first() -> None:
-    jobs = [training("long", 31.0), training("short", 0.0)]
-    decision = load(oracle.spelled(WORKS)).decide(snapshot(*jobs), None)
-    assert decision.weights["long"] == 1.0
-
-
 @pytest.mark.parametrize("works", ["a:0", "a:-1", "a", "a:b"])
 def test_works_that_are_none_are_refused(works: str) -> None:
     with pytest.raises(PolicyError):

@@ -8,7 +8,7 @@ from benchmarks.peers.parties import PartiesMemory
 from dlsched.model.decision import Decision
 from dlsched.model.state import JobView
 from dlsched.policies.registry import load
-from tests.benchmarks.peers.seen import service, snapshot, training
+from tests.benchmarks.peers.seen import service, snapshot
 
 NAME = "benchmarks.peers.parties:PartiesPolicy"
 EQUAL = PartiesMemory((("a", 1.0), ("b", 1.0), ("c", 2.0)))
@@ -36,11 +36,6 @@ def test_what_nobody_has_is_given_first() -> None:
     assert cores(decision) == pytest.approx([1.0 + UNIT, 1.0, 1.9 - (UNIT - 0.1)])
 
 
-def test_without_slack_that_is_spare_nobody_gives() -> None:
-    decision = decide(EQUAL, service("a", 2.0), service("b", 0.9), service("c", 0.9))
-    assert cores(decision) == pytest.approx([1.0, 1.0, 2.0])
-
-
 def test_a_downsizing_that_does_harm_is_taken_back_and_not_tried_again_for_a_while() -> None:
     easy = [service("a", 0.9), service("b", 0.9), service("c", 0.7)]
     tried = decide(EQUAL, *easy)
@@ -53,15 +48,3 @@ def test_a_downsizing_that_does_harm_is_taken_back_and_not_tried_again_for_a_whi
     assert isinstance(back.memory, PartiesMemory)
     assert cores(decide(back.memory, *easy, now_s=20.0)) == pytest.approx([1.0, 1.0, 2.0])
     assert cores(decide(back.memory, *easy, now_s=42.0))[2] == pytest.approx(2.0 - UNIT)
-
-
-def test_a_downsizing_waits_until_it_was_measured() -> None:
-    tried = PartiesMemory(EQUAL.cores, ("c", 2.2))
-    unseen = decide(tried, service("a", 2.0), service("b", 0.9), service("c", None))
-    assert cores(unseen) == pytest.approx([1.0, 1.0, 2.0])
-    assert unseen.memory == tried
-
-
-def test_it_begins_anew_when_somebody_comes_and_leaves_others_their_fair_share() -> None:
-    decision = decide(EQUAL, service("a", 1.0), service("b", None), training("d", 0.0))
-    assert cores(decision)[1:] == pytest.approx([4 / 3, 4 / 3])

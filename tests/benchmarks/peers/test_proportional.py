@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.peers.proportional import ProportionalMemory, lateness
+from benchmarks.peers.proportional import ProportionalMemory
 from dlsched.policies.registry import load
-from tests.benchmarks.peers.seen import service, snapshot, training
+from tests.benchmarks.peers.seen import service, snapshot
 
 NAME = "benchmarks.peers.proportional:ProportionalPolicy"
 BEFORE = ProportionalMemory((("a", 1.0), ("b", 1.0)))
@@ -32,15 +32,3 @@ def test_nothing_measured_changes_nothing_and_the_first_ceiling_is_a_fair_share(
     seen = snapshot(service("a", None), service("b", None))
     assert [one.cpu_cores for one in load(NAME).decide(seen, None).limits.values()] == [2.0, 2.0]
     assert [one.cpu_cores for one in load(NAME).decide(seen, BEFORE).limits.values()] == [1.0, 1.0]
-
-
-def test_a_job_without_a_latency_target_keeps_its_fair_share() -> None:
-    seen = snapshot(service("a", 1.0), training("b", 0.0))
-    decision = load(NAME).decide(seen, BEFORE)
-    assert decision.limits["b"].cpu_cores == pytest.approx(2.0)
-
-
-def test_lateness_is_that_of_the_targets_quantile() -> None:
-    assert lateness(service("a", 1.5, quantile=0.95)) == pytest.approx(1.5, rel=0.01)
-    assert lateness(service("a", None)) is None
-    assert lateness(training("a", 0.0)) is None

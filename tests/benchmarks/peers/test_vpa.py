@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.peers.vpa import VpaMemory, bucket_of, percentile_cores
+from benchmarks.peers.vpa import VpaMemory, bucket_of
 from dlsched.policies.registry import load
 from tests.benchmarks.peers.seen import service, snapshot
 
@@ -28,18 +28,3 @@ def test_old_samples_fade() -> None:
     late = policy.decide(snapshot(service("a", 1.0, used=0.5), now_s=600.0), memory)
     assert soon.limits["a"].cpu_cores == pytest.approx(2.3, rel=0.06)
     assert late.limits["a"].cpu_cores == pytest.approx(0.575, rel=0.06)
-
-
-def test_nothing_used_yet_is_no_ceiling_and_who_is_gone_is_forgotten() -> None:
-    memory = VpaMemory((("gone", ((3, 1.0),)),), 0.0)
-    decision = load(NAME).decide(snapshot(service("a", 1.0)), memory)
-    assert decision.limits["a"].cpu_cores is None
-    assert isinstance(decision.memory, VpaMemory)
-    assert [name for name, _ in decision.memory.usage] == ["a"]
-
-
-def test_percentiles_are_read_from_buckets() -> None:
-    histogram = {bucket_of(0.1): 9.0, bucket_of(1.0): 1.0}
-    assert percentile_cores(histogram, 0.9) == pytest.approx(0.1, rel=0.05)
-    assert percentile_cores(histogram, 0.95) == pytest.approx(1.0, rel=0.05)
-    assert percentile_cores({bucket_of(0.0): 1.0}, 0.5) == 0.01

@@ -22,11 +22,6 @@ from dlsched.config.job import parse_spec
 from dlsched.simulation.cluster.scoring import Timed
 
 
-def test_a_seed_draws_the_same_trainings_and_another_one_others() -> None:
-    assert draw(1, 20) == draw(1, 20)
-    assert draw(1, 20) != draw(2, 20)
-
-
 def test_lengths_and_arrivals_are_within_their_bounds() -> None:
     drawn = draw(3, 20)
     assert len({one.name for one in drawn}) == 20
@@ -84,10 +79,6 @@ def test_a_run_is_scored_beside_the_first_one() -> None:
     told = said(one)
     assert "pauses of moves, median 6.0 s, longest 20.0 s" in told
     assert "0.40 cores busy, load 2.5" in told
-
-
-def test_a_run_without_moves_has_no_pause() -> None:
-    assert "pauses of moves, median none" in said(rows()[0])
 
 
 def test_headlines_say_what_was_not_reached() -> None:

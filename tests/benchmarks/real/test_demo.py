@@ -17,9 +17,8 @@ from benchmarks.real import demo
 from benchmarks.real.comparison import Comparison, Plan, PolicyRun, draw
 from benchmarks.real.demo import by_model, summary
 from benchmarks.real.kept import KeptServices
-from dlsched.config.settings import load_settings
 from tests.simulation.review.worlds import busy_node, written
-from tools.session import JOURNAL, Session, free_address
+from tools.session import JOURNAL, Session
 
 PLAN = Plan(seed=1, jobs=2)
 SET = draw(1, 2)
@@ -54,11 +53,6 @@ def compared() -> Comparison:
 def line(text: str, start: str) -> list[str]:
     found = next(line for line in text.splitlines() if start in line)
     return [cell.strip() for cell in found.strip("│ ").split("│")]
-
-
-def test_it_ends_with_adaptive_as_it_is_by_default():
-    assert PLAN.policies[0] == "none"
-    assert PLAN.policies[-1] == "adaptive"
 
 
 def test_both_readings_of_each_policy_and_when_it_settled_in_each():
@@ -104,18 +98,3 @@ def test_it_ends_with_three_lines_of_the_report_and_the_path_of_its_page(
     assert "an estimate" in lines[1]
     assert lines[2].startswith("The model's error on this node")
     assert len(lines) == 4
-
-
-@pytest.mark.process
-def test_a_demo_without_a_journal_ends_with_the_reason(session: Session) -> None:
-    (line,) = demo._report(session)
-    assert line.startswith("no report: dlsched report: error: ")
-
-
-@pytest.mark.timed
-def test_its_daemons_serve_their_page_on_a_free_loopback_port(session: Session) -> None:
-    session.listen = free_address()
-    settings = load_settings(session.configure("adaptive"), {}, {})
-    assert settings.listen is not None
-    host, port = settings.listen
-    assert (host, f"{host}:{port}") == ("127.0.0.1", session.listen)

@@ -48,10 +48,6 @@ def test_a_start_from_a_checkpoint_is_known_with_its_time() -> None:
     assert one.last_at_s - one.first_at_s == pytest.approx(3.75)
 
 
-def test_a_killed_one_that_told_nothing_more_is_at_its_start() -> None:
-    assert ran("b", inspected(137), RESUMED.splitlines()[0]).last_step == 31
-
-
 def test_the_pause_of_a_move_is_between_both_signs_of_life() -> None:
     source = ran("a", inspected(143), ENDED_BY_A_SIGNAL)
     (one,) = moves([source, ran("b", inspected(0), RESUMED)])
@@ -66,13 +62,6 @@ def test_steps_below_the_last_one_are_lost() -> None:
 
 def test_a_start_on_the_same_host_is_no_move() -> None:
     assert not list(moves([of("a", 0, 0, 120), of("a", 60, 120, 300)]))
-
-
-def test_all_have_ended_once_each_ended_by_itself() -> None:
-    seen = Seen({"1": of("a", 0, 0, 9), "2": of("b", 60, 9, 20, exit_code=0)})
-    assert seen.all_ended(["digits"])
-    assert not seen.all_ended(["digits", "other"])
-    assert [one.host for one in seen.of("digits")] == ["a", "b"]
 
 
 def test_a_training_that_failed_by_itself_is_an_error() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from benchmarks.real.http_services import Measured, harmed, real_table
-from benchmarks.real.open_loop_real import Simulated, headlines, simulated_table, trace_of
+from benchmarks.real.open_loop_real import headlines, trace_of
 
 ROW = Measured("beside", "none", 1, "a", 25.0, 100, 0, 10.0, 20.0, 0, 0.0, 0.0, 0)
 
@@ -43,17 +43,3 @@ def test_a_trace_uses_what_it_says_and_is_the_same_for_a_seed() -> None:
     ]
     assert len(uses) == 10
     assert abs(sum(uses) - 1.0) < 1e-9
-
-
-def test_the_simulated_table_has_a_line_for_each_load() -> None:
-    rows = [
-        Simulated(load, hopeless, policy, 1, met, met / 2, 3.0)
-        for load in (0.1, 0.3, 0.5, 0.7)
-        for hopeless in (0, 1)
-        for policy, met in (("none", 0.9), ("adaptive", 0.8))
-    ]
-    table = simulated_table(rows)
-    assert len(table) == 8
-    assert table[0]["not slower, none"] == 0.9
-    assert table[0]["worst service, adaptive"] == 0.4
-    assert table[0]["updates/min"] == 3.0

@@ -6,11 +6,10 @@ import io
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
 from rich.console import Console
 
 from benchmarks.publish import pictures
-from benchmarks.real.demo import TRAFFIC, main, traffic_table
+from benchmarks.real.demo import TRAFFIC, traffic_table
 from benchmarks.real.http_services import Measured
 
 PLAIN = [
@@ -40,11 +39,6 @@ def shown(*rows: Measured) -> str:
     return " ".join(told.getvalue().split())
 
 
-def test_the_scene_has_a_hopeless_service_and_a_training() -> None:
-    assert TRAFFIC.services[-1].target_s == 0.001
-    assert TRAFFIC.trainings
-
-
 def test_it_says_that_nobody_is_slower_and_what_it_cost() -> None:
     text = shown(*PLAIN, *OWN)
     assert "\N{HORIZONTAL ELLIPSIS}" not in text  # it fits an ordinary terminal
@@ -66,10 +60,3 @@ def test_the_picture_is_drawn_also_where_nothing_was_answered(tmp_path: Path) ->
     lost = replace(OWN[1], requests=0, mean_ms=None, p95_ms=None)
     pictures.draw_traffic([*PLAIN, OWN[0], lost, *OWN[2:]], tmp_path / "picture.png")
     assert (tmp_path / "picture.png").stat().st_size > 10_000
-
-
-def test_an_unknown_scene_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        main(["--scenes", "opera"])
-    assert ended.value.code == 2
-    assert "models, traffic" in capsys.readouterr().err

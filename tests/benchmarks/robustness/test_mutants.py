@@ -82,6 +82,7 @@ def test_only_survivors_are_tried_at_the_commit_before(monkeypatch: pytest.Monke
     monkeypatch.setattr(mutants, "drawn", lambda *_: every)
     saved: list[dict[str, object]] = []
     monkeypatch.setattr(mutants, "COUNT", 3)
+    monkeypatch.setattr(mutants.results, "host_facts", lambda _: {})
     monkeypatch.setattr(mutants.results, "save", lambda *args, **_: saved.extend(args[3]))
     assert mutants.main(["--before", "old", "--count", "3"]) == 1
     assert asked == [("HEAD", every), ("old", every[:2])]

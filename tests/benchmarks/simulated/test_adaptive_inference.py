@@ -10,15 +10,12 @@ from benchmarks.publish import results
 from benchmarks.simulated import adaptive_inference
 from benchmarks.simulated.adaptive_inference import (
     HONEST,
-    POLICIES,
-    PUBLISHED,
     SCENARIOS,
     Measured,
     Scenario,
     compare,
     trace_of,
 )
-from dlsched.policies.registry import load
 from dlsched.simulation.scoring import PLAIN
 from dlsched.simulation.trace import Recipe
 
@@ -31,25 +28,6 @@ def test_a_seed_draws_the_trace_and_nothing_else_does(scenario: Scenario) -> Non
     assert one == trace_of(scenario, 10, 1)
     assert one.jobs != trace_of(scenario, 10, 2).jobs
     assert (one.node.cores, one.cycle_s, len(one.jobs)) == (16.0, 1.0, 10)
-
-
-def test_disturbances_leave_the_services_what_they_are() -> None:
-    plain, *disturbed = [
-        trace_of(scenario, 20, 1)
-        for scenario in SCENARIOS
-        if scenario.name in ("feasible", "change", "churn", "stale", "lying")
-    ]
-    assert len(disturbed) == 4
-    for trace in disturbed:
-        assert trace.jobs != plain.jobs
-        assert [job.load for job in trace.jobs] == [job.load for job in plain.jobs]
-        assert [job.spec for job in trace.jobs] == [job.spec for job in plain.jobs]
-
-
-def test_every_policy_loads_and_plain_docker_goes_first() -> None:
-    assert POLICIES[0] == PLAIN and set(PUBLISHED) < set(POLICIES)
-    for policy in POLICIES:
-        load(policy)
 
 
 def test_every_policy_is_measured_beside_plain_docker_and_the_clairvoyant() -> None:

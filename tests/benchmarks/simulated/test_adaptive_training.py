@@ -13,10 +13,8 @@ from benchmarks.simulated.adaptive_training import (
     SCENARIOS,
     Told,
     cells_of,
-    compare,
     figures,
     table_of,
-    three,
     trace_of,
 )
 from dlsched.model.cycle import CycleReport
@@ -24,7 +22,6 @@ from dlsched.model.decision import Decision
 from dlsched.model.forecast import Forecast, ForecastKind
 from dlsched.model.state import NodeView, Snapshot
 from dlsched.simulation.scoring import JobResult, Row, RunResult
-from dlsched.simulation.trace import generate
 
 
 def rows(policy: str, ratio: float, makespan_s: float, seed: int = 1) -> list[Row]:
@@ -45,12 +42,6 @@ def test_a_line_has_the_mean_of_the_three_and_how_often_the_interval_held() -> N
     assert line["mean of three of plain"] == pytest.approx(0.7)
     assert line["tier 1 of optimum"] == pytest.approx(1.4)
     assert line["in the 80 % interval"] == pytest.approx(0.7)
-
-
-def test_two_of_three_times_are_no_mean_of_three() -> None:
-    cells = cells_of([row for row in rows(BALANCED, 0.8, 900.0) if row.metric != "jct_mean_s"])
-    (by_metric,) = cells.values()
-    assert three(by_metric) is None
 
 
 def test_a_figure_that_is_not_reached_is_told_as_such() -> None:
@@ -91,15 +82,3 @@ def test_intervals_are_held_against_the_truth_once_a_minute() -> None:
     assert told.inside(run) == (1, 2)
     missed = dataclasses.replace(run, jobs=(dataclasses.replace(job, tier1_s=None),))
     assert told.inside(missed) == (0, 0)
-
-
-def test_a_comparison_has_every_policy_beside_plain_docker() -> None:
-    scenario = dataclasses.replace(
-        SCENARIOS[0],
-        recipe=dataclasses.replace(SCENARIOS[0].recipe, duration_s=120.0, cores=4.0),
-    )
-    assert generate(scenario.recipe).jobs
-    found = compare(scenario, 2, 1, ("none", "adaptive"))
-    policies = {row.policy for row in found if row.metric == "makespan_s"}
-    assert policies == {"none", "adaptive"}
-    assert all(row.of_plain is not None for row in found if row.metric == "jct_mean_s")

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
-
 from benchmarks.simulated.no_harm import headline, table_of
 from dlsched.simulation.node.workloads import ServiceLoad
 from tests.worlds.harm_worlds import CORES, drawn
-from tests.worlds.played import Row, row_of
+from tests.worlds.played import Row
 
 WELL = Row(1, 0.5, 3, (), 0.0)
 HARM = replace(WELL, seed=2, harmed=("a: 10.0 - 13.0 -",))
@@ -27,11 +25,6 @@ def test_a_seed_draws_one_world_that_uses_what_it_says() -> None:
         )
         assert len(loads) == len(world.kinds)
         assert used <= world.use_ratio * CORES * 1.001
-
-
-@pytest.mark.long
-def test_a_world_is_played_alike_twice() -> None:
-    assert row_of(drawn(3)) == row_of(drawn(3))
 
 
 def test_worlds_with_and_without_room_are_told_apart() -> None:

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-from types import SimpleNamespace
 
 import pytest
 
-from benchmarks.judge.services import Judged
 from benchmarks.simulated import mixed
 from benchmarks.simulated.mixed import (
     POLICIES,
     SCENARIOS,
     Left,
     Row,
-    headlines,
     left_of,
     services_of,
     table_of,
@@ -67,13 +64,6 @@ def test_a_training_is_asked_for_no_more_than_it_can_use() -> None:
     assert left.ratio == 1.0
 
 
-def test_what_others_on_the_host_use_is_not_left() -> None:
-    left = Left({"learns": 8.0})
-    for now_s in (0.0, 1.0):
-        left.add(report(now_s, SERVES, LEARNS, foreign=1.5))
-    assert left.ratio == 1.0
-
-
 def test_a_training_that_just_came_is_not_held_to_a_whole_cycle() -> None:
     left = left_of([report(0.0, SERVES), report(1.0, SERVES, LEARNS)], {"learns": 8.0}, 0.0)
     assert (left.left_core_s, left.ratio) == (0.0, 1.0)
@@ -93,17 +83,6 @@ def test_the_table_adds_up_who_was_missed_and_tells_the_worst_seed() -> None:
     assert adaptive["tier 1 of plain"] == 0.5
 
 
-def test_the_headline_tells_how_many_miss_of_how_many() -> None:
-    rows = [
-        dataclasses.replace(ROW, policy=f"adaptive?mode={mode}", seed=seed)
-        for mode in mixed.MODES
-        for seed in (1, 2)
-    ]
-    first, second = headlines(rows)
-    assert first.startswith("`adaptive` (slo): 2 of 10 services miss")
-    assert second.startswith("`adaptive` (band): 2 of 10")
-
-
 @pytest.mark.long
 def test_adaptive_keeps_targets_beside_trainings_on_a_small_node(
     monkeypatch: pytest.MonkeyPatch,
@@ -115,16 +94,6 @@ def test_adaptive_keeps_targets_beside_trainings_on_a_small_node(
     assert plain.policy == "none"
     assert ours.missed_beside == 0
     assert ours.training_use_ratio > 0.9
-
-
-def test_a_model_is_missed_if_it_met_its_target_alone_and_not_there() -> None:
-    def run(*ratios: float) -> SimpleNamespace:
-        judged = [
-            Judged(f"m{index}", 0.1, 0.1 * ratio, 99, 11) for index, ratio in enumerate(ratios)
-        ]
-        return SimpleNamespace(judged=judged)
-
-    assert mixed.missed(run(0.9, 0.9, 1.2), run(0.9, 1.1, 1.3)) == ["m1"]  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -7,25 +7,17 @@ import pytest
 from benchmarks.simulated.open_changes import (
     CHANGES,
     CHANGES_AT_S,
-    JUDGED_FROM,
     RARE,
     Row,
     changed,
     headlines,
-    rare,
     table_of,
-    tasks,
 )
 from benchmarks.simulated.open_loop import _need_cores
-from dlsched.simulation.node.played import JUDGED_S
 from dlsched.simulation.node.workloads import ServiceLoad
 
 HALF = "half the node taken by others"
 REPORTS = next(iter(RARE))
-
-
-def test_the_judged_stretch_begins_a_quarter_of_a_minute_after_the_change() -> None:
-    assert JUDGED_FROM * JUDGED_S == CHANGES_AT_S + 15.0
 
 
 def test_a_change_comes_to_services_or_to_the_host() -> None:
@@ -44,16 +36,6 @@ def test_the_clairvoyant_knows_what_a_load_changes_to() -> None:
     works = [one.work_core_s for one in loads if isinstance(one, ServiceLoad)]
     assert _need_cores(before) == pytest.approx(rates[0] * works[0])
     assert _need_cores(after) == pytest.approx(2.0 * rates[1] * works[1])
-
-
-def test_rare_reports_change_nothing_else() -> None:
-    often, seldom = (rare(REPORTS, every_s, 100.0, 1) for every_s in (1.0, 10.0))
-    for one, other in zip(often.jobs, seldom.jobs, strict=True):
-        assert one.spec == other.spec
-        if isinstance(one.load, ServiceLoad) and isinstance(other.load, ServiceLoad):
-            assert (one.load.report_s, other.load.report_s) == (1.0, 10.0)
-            assert one.load.loop == other.load.loop
-    assert {every_s for name, _, every_s in tasks([1]) if name in RARE} == {5.0, 10.0, 30.0}
 
 
 def test_each_figure_is_said_to_be_reached_or_not() -> None:

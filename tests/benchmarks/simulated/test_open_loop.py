@@ -10,7 +10,6 @@ import pytest
 
 from benchmarks.simulated import open_loop
 from benchmarks.simulated.open_loop import (
-    LIGHT,
     Measured,
     compare,
     headlines_of,
@@ -20,29 +19,14 @@ from benchmarks.simulated.open_loop import (
 )
 from dlsched.model.spec import LatencyTarget
 from dlsched.simulation.node.played import PlayedService
-from dlsched.simulation.node.workloads import ServiceLoad
 from tests.worlds.harm import worse_jobs
-from tests.worlds.open_worlds import CORES, Scenario, world
+from tests.worlds.open_worlds import Scenario, world
 
 
 @pytest.fixture(scope="module")
 def full() -> list[Measured]:
     """Poisson loops that want 1.3 times the node."""
     return compare(Scenario("poisson", 1.3), 12, 202, ("none", "adaptive"))
-
-
-def test_services_use_the_part_of_the_node_that_is_asked_for() -> None:
-    for scenario in LIGHT:
-        trace = world(scenario, 10, 1)
-        used = 0.0
-        for job in trace.jobs:
-            assert isinstance(job.load, ServiceLoad) and job.load.loop is not None
-            if job.load.loop.kind == "closed":
-                continue
-            mean = sum(job.load.loop.rate_at(float(second)) for second in range(60)) / 60.0
-            used += mean * job.load.work_core_s
-        if scenario.arriving != "closed":
-            assert used == pytest.approx(scenario.use_ratio * CORES, rel=0.02), scenario
 
 
 @pytest.mark.long
@@ -95,17 +79,6 @@ def test_within_the_band_is_judged_over_many_requests(monkeypatch: pytest.Monkey
     assert open_loop.met_jobs(trace, played) == 0.5
     one.took_s = array("d", [9.0] * 5 + ([0.5] * 5 + [1.5] * 5) + [3.0] * 10)
     assert open_loop.satisfied_jobs(trace, played) == 0.5
-
-
-@pytest.mark.long
-def test_band_is_compared_to_dqoes_on_open_loops() -> None:
-    rows = compare(Scenario("poisson", 0.3), 3, 7, ("none", "adaptive?mode=band", "dqoes"))
-    rows = [replace(one, satisfied_jobs=2.0 if "band" in one.policy else 1.7) for one in rows]
-    (line,) = [one for one in headlines_of(rows) if one.startswith("Under `band`")]
-    assert line.endswith(
-        "in 0 of 1 rows, the worst 0.100 "
-        "(0.100 to 0.100 over 1 seeds; poisson, 0.3 of the cores, n = 3): not reached"
-    )
 
 
 def test_the_interval_of_a_mean_is_about_two_standard_errors_wide() -> None:
