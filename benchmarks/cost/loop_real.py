@@ -203,6 +203,5 @@ def main(arguments: list[str] | None = None) -> int:
         "Changes of limits": changes,
     }
     told = list(loop.headlines(cycles, rows, changes))
-    results.save("loop", results.engine_facts(), [], rows, tables=tables, headlines=told)
-    results.show(tables, told)
+    results.finish("loop", results.engine_facts(), [], rows, tables, told)
     return 0

@@ -302,6 +302,5 @@ def main(arguments: list[str] | None = None) -> int:
         "are those of saving, stopping, starting and importing PyTorch on the CPU."
     )
     title = "Moves of a training between two stand-in GPUs, on the real engine"
-    results.save(NAME, facts, [], every, title=title, table=rows, headlines=[headline])
-    results.show({title: rows}, [headline])
+    results.finish(NAME, facts, [], every, {title: rows}, [headline])
     return 0

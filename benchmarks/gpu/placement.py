@@ -353,7 +353,6 @@ def main(arguments: list[str] | None = None) -> int:
     }
     of_seeds = f"means of {len(SEEDS)} seeds, no GPU needed"
     tables = {f"{title}; {of_seeds}": table for title, table in tables.items()}
-    facts, more = results.host_facts("none"), {"costs": timed, "at_once": once}
-    results.save(NAME, facts, SEEDS, waits, tables=tables, headlines=[headline], **more)
-    results.show(tables, [headline])
+    more = {"costs": timed, "at_once": once}
+    results.finish(NAME, "none", SEEDS, waits, tables, [headline], **more)
     return 0

@@ -411,11 +411,9 @@ def judge_kept() -> None:
     rows, host = kept_rows()
     if not rows:
         raise RuntimeError("nothing is kept: nothing to judge")
-    lines, told = verdicts(rows), table(rows)
     seeds = sorted({int(str(row["seed"])) for row in rows})
     title = f"Real services, {len(seeds)} sets of 8: within 10 % of the target / not slower"
-    results.save(NAME, host, seeds, rows, title=title, table=told, headlines=lines)
-    results.show({title: told}, lines)
+    results.finish(NAME, host, seeds, rows, {title: table(rows)}, verdicts(rows))
 
 
 def run() -> None:

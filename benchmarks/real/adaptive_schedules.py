@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from benchmarks.judge.trainings import Measured, judged, rows, works
@@ -239,9 +239,7 @@ def judge_kept() -> None:
         table += [_told(schedule.name, row) for row in training.table_rows(own, runs)]
         lines += told.lines()
     title = "`adaptive` on real trainings: times from arrival"
-    seeds, saved = sorted({row.seed for row in found}), [asdict(row) for row in found]
-    results.save(NAME, host, seeds, saved, title=title, table=table, headlines=lines)
-    results.show({title: table}, lines)
+    results.finish(NAME, host, sorted({row.seed for row in found}), found, {title: table}, lines)
 
 
 def run() -> None:

@@ -229,7 +229,5 @@ def main(arguments: list[str] | None = None) -> int:
         "Simulated: ten Poisson services on two cores, 20 seeds": simulated_table(rows),
     }
     told = [*headlines(real_rows, worse, len(own)), *of_trainings(trainings)]
-    facts, saved = results.host_facts(version), [vars(row) for row in (*measured, *rows)]
-    results.save(NAME, facts, SEEDS, saved, tables=tables, headlines=told)
-    results.show(tables, told)
+    results.finish(NAME, version, SEEDS, [*measured, *rows], tables, told)
     return 0

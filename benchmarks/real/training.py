@@ -352,18 +352,9 @@ def judge_kept(policies: Mapping[str, str], seeds: Sequence[int]) -> list[str]:
     if not found:
         raise RuntimeError("no kept run with plain Docker beside it: nothing to judge")
     title = "Trainings on real containers: times from arrival, ratios to plain Docker"
-    results.save(
-        NAME,
-        host,
-        sorted({row.seed for row in found}),
-        [asdict(row) for row in found],
-        title=title,
-        table=table,
-        headlines=lines,
-        policies=policies,
-        set=[_as_json(schedule) for schedule in training_set.SCHEDULES],
-    )
-    results.show({title: table}, lines)
+    job_set = [_as_json(schedule) for schedule in training_set.SCHEDULES]
+    seeds, more = sorted({row.seed for row in found}), {"policies": policies, "set": job_set}
+    results.finish(NAME, host, seeds, found, {title: table}, lines, **more)
     return lines
 
 

@@ -18,7 +18,7 @@ import tempfile
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Literal
@@ -592,9 +592,7 @@ def main(arguments: list[str] | None = None) -> int:
         with hosts(count, leading) as engines:
             play(engines, *act(), time.monotonic() + 60.0 * chosen.minutes, keep, over)
         found += outcomes
-    told, rows = headlines(found), [asdict(one) for one in found]
-    results.show({TITLE: table(found)}, told)
-    if chosen.part == tuple(PARTS):
-        facts = results.host_facts("two and three private engines of one swarm")
-        results.save(NAME, facts, [], rows, title=TITLE, table=table(found), headlines=told)
+    engine, tables = "two and three private engines of one swarm", {TITLE: table(found)}
+    whole = chosen.part == tuple(PARTS)
+    results.finish(NAME, engine, [], found, tables, headlines(found), whole=whole)
     return 1 if any(one.wrong for one in found) else 0

@@ -379,17 +379,15 @@ def main(arguments: list[str] | None = None) -> int:
         for finding in tally.findings:
             (folder / _digest(finding.what).hex()).write_bytes(finding.data)
     title, table = "Fuzzing: executions and findings of each reader", [one.row() for one in tallies]
+    rows = [
+        {
+            **row,
+            "slowest input": tally.slowest_input,
+            "found": [finding.what for finding in tally.findings],
+        }
+        for row, tally in zip(table, tallies, strict=True)
+    ]
     whole = chosen.only == tuple(TARGETS) and chosen.inputs >= QUOTED_FROM
-    if whole and not _stopped.is_set():
-        rows = [
-            {
-                **row,
-                "slowest input": tally.slowest_input,
-                "found": [finding.what for finding in tally.findings],
-            }
-            for row, tally in zip(table, tallies, strict=True)
-        ]
-        facts = results.host_facts("none")
-        results.save("fuzz", facts, [chosen.seed], rows, title=title, table=table)
-    results.show({title: table})
+    whole = whole and not _stopped.is_set()
+    results.finish("fuzz", "none", [chosen.seed], rows, {title: table}, whole=whole)
     return 1 if any(tally.findings for tally in tallies) else 0

@@ -178,12 +178,9 @@ def main(arguments: list[str] | None = None) -> int:
     with workers(AT_ONCE) as play:
         play(torture, [one for one in chosen_acts if kept(*one) is None])
     runs = [run for one in chosen_acts for run in kept(*one) or ()]
-    table = by_action(runs)
-    results.show({TITLE: table})
-    if not chosen.act:
-        took_s, facts = round(sum(run.took_s for run in runs)), results.engine_facts()
-        rows = by_act(runs)
-        results.save("torture", facts, [], rows, title=TITLE, table=table, took_s=took_s)
+    took_s, tables = round(sum(run.took_s for run in runs)), {TITLE: by_action(runs)}
+    facts, whole = results.engine_facts(), not chosen.act
+    results.finish("torture", facts, [], by_act(runs), tables, whole=whole, took_s=took_s)
     return 1 if any(run.wrong for run in runs) else 0
 
 

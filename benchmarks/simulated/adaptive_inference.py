@@ -14,7 +14,7 @@ import dataclasses
 import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 
 from benchmarks.judge.satisfaction import READINGS, SATISFIED, Judged, Reading, Watch, judge
@@ -231,9 +231,6 @@ def main(arguments: list[str] | None = None) -> int:
     chosen = options(__doc__, arguments, seeds=(SEEDS, "how many (1, 2, ...); fewer: not saved"))
     seeds = range(1, chosen.seeds + 1)
     found = compare_all(compare, SCENARIOS, COUNTS, seeds)
-    tables = tables_of(found)
-    if chosen.seeds >= SEEDS:
-        rows = [asdict(row) for row in found]
-        results.save(NAME, results.host_facts("none"), seeds, rows, tables=tables)
-    results.show(tables)
+    whole = chosen.seeds >= SEEDS
+    results.finish(NAME, "none", seeds, found, tables_of(found), whole=whole)
     return 0

@@ -13,7 +13,7 @@ from __future__ import annotations
 import dataclasses
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 
 from benchmarks.options import options
 from benchmarks.publish import results
@@ -225,17 +225,7 @@ def main(arguments: list[str] | None = None) -> int:
     seeds = range(1, chosen.seeds + 1)
     rows = compare_all(compare, SCENARIOS, COUNTS, seeds)
     cells = cells_of(rows)
-    table, told = table_of(cells), figures(cells)
     title = f"Simulated trainings under `adaptive`, mean of {len(seeds)} seeds (lower is better)"
-    if chosen.seeds >= SEEDS:
-        results.save(
-            NAME,
-            results.host_facts("none"),
-            seeds,
-            [asdict(row) for row in rows],
-            title=title,
-            table=table,
-            headlines=told,
-        )
-    results.show({title: table}, told)
+    tables, whole = {title: table_of(cells)}, chosen.seeds >= SEEDS
+    results.finish(NAME, "none", seeds, rows, tables, figures(cells), whole=whole)
     return 0

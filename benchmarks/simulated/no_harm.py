@@ -11,7 +11,6 @@ apart.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
 
 from benchmarks.options import options
 from benchmarks.publish import results
@@ -63,10 +62,7 @@ def headline(rows: Sequence[Row]) -> str:
 def main(arguments: list[str] | None = None) -> int:
     chosen = options(__doc__, arguments, worlds=(WORLDS, "how many; fewer: not saved"))
     rows = in_processes(_row, ((FIRST_SEED + number,) for number in range(chosen.worlds)))
-    table, told = table_of(rows), headline(rows)
     title = f"{OURS} beside plain Docker, {WORLDS} drawn worlds, seeds from {FIRST_SEED} on"
-    if chosen.worlds == WORLDS:
-        facts, harmed = results.host_facts("none"), [asdict(row) for row in rows if row.harmed]
-        results.save(NAME, facts, [], harmed, title=title, table=table, headlines=[told])
-    results.show({title: table}, [told])
+    harmed, whole = [row for row in rows if row.harmed], chosen.worlds == WORLDS
+    results.finish(NAME, "none", [], harmed, {title: table_of(rows)}, [headline(rows)], whole=whole)
     return 0

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 
 from benchmarks.options import options
 from benchmarks.publish import results
@@ -159,10 +159,6 @@ def main(arguments: list[str] | None = None) -> int:
     seeds = SEEDS[: chosen.seeds]
     rows = in_processes(row_of, tasks(seeds))
     table = table_of(rows)
-    told, saved = headlines(table), [asdict(row) for row in rows]
-    title = "Ten services when something changes, and when they report seldom"
-    if seeds == SEEDS:
-        facts = results.host_facts("none")
-        results.save(NAME, facts, seeds, saved, title=title, table=table, headlines=told)
-    results.show({title: table}, told)
+    tables = {"Ten services when something changes, and when they report seldom": table}
+    results.finish(NAME, "none", seeds, rows, tables, headlines(table), whole=seeds == SEEDS)
     return 0

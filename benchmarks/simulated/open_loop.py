@@ -12,7 +12,7 @@ import math
 import random
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 
 from benchmarks.options import options
 from benchmarks.publish import results
@@ -432,9 +432,6 @@ def main(arguments: list[str] | None = None) -> int:
     found = compare_all(compare, (*LIGHT, *BESIDE), (SERVICES,), seeds)
     full = compare_all(compare, FULL, (FULL_SERVICES,), seeds)
     for name, rows in ((NAME, [*found, *full]), ("full-host", full)):
-        tables, told = tables_of(rows), headlines_of(rows)
-        if chosen.seeds >= SEEDS:
-            facts, saved = results.host_facts("none"), [asdict(row) for row in rows]
-            results.save(name, facts, seeds, saved, tables=tables, headlines=told)
-        results.show(tables, told)
+        told, whole = headlines_of(rows), chosen.seeds >= SEEDS
+        results.finish(name, "none", seeds, rows, tables_of(rows), told, whole=whole)
     return 0

@@ -15,7 +15,7 @@ import math
 import random
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from itertools import accumulate, product
 
 from benchmarks.options import options
@@ -447,16 +447,6 @@ def main(arguments: list[str] | None = None) -> int:
     title = (
         f"What `adaptive` said of {len(POLICIES) * len(FAMILIES) * len(JUDGED)} trainings' tiers"
     )
-    table, told = table_of(rows), figures(rows)
-    results.save(
-        NAME,
-        results.host_facts("none"),
-        JUDGED,
-        [asdict(row) for row in rows],
-        title=title,
-        table=table,
-        headlines=told,
-        shown={"families": list(SHOWN), "seeds": list(LOOKED_AT)},
-    )
-    results.show({title: table}, told)
+    shown = {"families": list(SHOWN), "seeds": list(LOOKED_AT)}
+    results.finish(NAME, "none", JUDGED, rows, {title: table_of(rows)}, figures(rows), shown=shown)
     return 0
