@@ -289,37 +289,17 @@ fit."""
 CALIBRATE_S = 20.0
 FILL_RATIO = 0.85
 """Of capacity, how much is handed out at once while targets are measured."""
-START_S, CHANGE_S = 16.0, 4.0
-"""About what the start of a set takes, and a change of policy."""
 
 
-@dataclass(frozen=True)
-class Timing:
-    """From when on a policy is judged, and for how long at least."""
-
-    settle_s: float
-    judge_s: float
-
-
-def timing(policy: str) -> Timing:
-    """DQoES moves a tenth at a time, and the mended one waits for enough requests between steps;
-    plain Docker has nothing to settle."""
+def timing(policy: str) -> tuple[float, float]:
+    """From when on a policy is judged, and for how long at least. DQoES moves a tenth at a time,
+    and the mended one waits for enough requests between steps; plain Docker has nothing to settle.
+    """
     if policy == PLAIN:
-        return Timing(10.0, 20.0)
+        return 10.0, 20.0
     if policy in ADAPTIVE:
-        return Timing(JUDGED_FROM_S, 30.0)
-    if policy == PROPORTIONAL:
-        return Timing(JUDGED_FROM_S, 20.0)
-    return Timing(40.0, 20.0)
-
-
-def planned_s(seeds: int, chosen: Mapping[float, Sequence[str]]) -> float:
-    """How long it takes if no window has to grow."""
-    each_s = START_S
-    for demand, policies in chosen.items():
-        each_s += CALIBRATE_S * (2 if demand > FILL_RATIO else 1)
-        each_s += sum(timing(one).settle_s + timing(one).judge_s + CHANGE_S for one in policies)
-    return each_s * seeds
+        return JUDGED_FROM_S, 30.0
+    return (JUDGED_FROM_S, 20.0) if policy == PROPORTIONAL else (40.0, 20.0)
 
 
 # ---------------------------------------------------------------------- running
@@ -336,11 +316,12 @@ def run_seed(seed: int, host: Mapping[str, object]) -> None:
             targets = _targets(one, watcher, jobs, asked)
             for policy in policies:
                 watcher.stage(f"seed {seed}, {demand} of {capacity:.2f} cores, policy {policy}")
+                settle, judged_s = timing(policy)
                 plan = Plan(
                     seed=seed,
                     demand_ratio=demand,
-                    settle_s=timing(policy).settle_s,
-                    judge_s=timing(policy).judge_s,
+                    settle_s=settle,
+                    judge_s=judged_s,
                     keep_in=FOLDER / f"{demand:g}",
                 )
                 kept = run_policy(one, plan, watcher, policy, targets).kept
@@ -417,8 +398,7 @@ def judge_kept() -> None:
 
 
 def run() -> None:
-    """Run all of it, say beforehand how long it takes, judge what is then kept."""
-    print(f"{NAME}: about {planned_s(len(SEEDS), POLICIES) / 60:.0f} minutes", flush=True)
+    """Run all of it, judge what is then kept."""
     host = results.engine_facts()
     for seed in SEEDS:
         run_seed(seed, host)

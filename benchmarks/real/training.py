@@ -1,7 +1,6 @@
 """The real training comparison: every policy on the same jobs, judged from what was recorded.
 
     python -m benchmarks run training              what is not kept yet is run, then all is judged
-    python -m benchmarks run training --calibrate  each model alone: what fixed the targets
 
 Writes `benchmarks/results/training-real.json` and a picture a schedule. A run already kept in
 `.build/bench/training` for the same job set is not run again, so an interrupted comparison goes on
@@ -25,7 +24,7 @@ from benchmarks.options import options, told_if_it_fails
 from benchmarks.publish import results
 from benchmarks.real import training_set
 from benchmarks.real.kept import RUN, KeptRun
-from benchmarks.real.training_set import Model, Schedule, TrainingJob
+from benchmarks.real.training_set import Schedule
 from dlsched.model.state import JobState
 from dlsched.simulation.scoring import PLAIN, WORSE_RATIO, Row
 from tools.session import Session, session, wait_for
@@ -223,7 +222,6 @@ def table_rows(found: Sequence[Row], runs: Sequence[Measured]) -> list[dict[str,
             "CPU of plain": _mean(mine, "work_core_s", "of_plain"),
             "not reached": sum(_not_reached(runs, policy, goal) for goal in GOALS),
             "updates": _mean(mine, "updates"),
-            "steps to settle": _mean(mine, "settling_steps"),
             "daemon, % of a core": 100 * (_mean(mine, "daemon_core_ratio") or 0.0),
             "others on the host, cores": _mean(mine, "foreign_cores"),
             "runs": sum(one.run.policy == policy for one in runs),
@@ -368,63 +366,11 @@ def _as_json(schedule: Schedule) -> dict[str, object]:
     }
 
 
-# ---------------------------------------------------------------------- calibration
-
-
-def calibrate() -> None:
-    """Each model alone under plain Docker: how long it takes, and what a tier could be."""
-    host, seeds = results.engine_facts(), training_set.CALIBRATION_SEEDS
-    table: list[dict[str, object]] = []
-    for name, model in training_set.MODELS.items():
-        alone = Schedule(f"alone-{name}", (TrainingJob(name, model, 0.0),), 600.0)
-        runs = (run(alone, PLAIN, PLAIN, seed, host) for seed in seeds)
-        table.append(calibrated(model, [measured(one) for one in runs]))
-        print(table[-1], flush=True)
-    title = "Each model alone on the node, under plain Docker: what the targets were fixed by"
-    results.save("training-calibration", host, seeds, table, title=title, table=table)
-
-
-def calibrated(model: Model, runs: Sequence[Measured]) -> dict[str, object]:
-    """What the worst seed holds from a third, and from three quarters, of its steps on."""
-    lower = model.finish < model.deliver
-    worst = max if lower else min
-    held: dict[float, list[float]] = {1 / 3: [], 3 / 4: []}
-    for one in runs:
-        values = [value for _, value in one.courses[model.name].points]
-        for part, found in held.items():
-            at = math.floor(part * len(values))
-            found.append(worst(values[at : at + training_set.EVALUATIONS]))
-    deliver, finish = (worst(found) for found in held.values())
-    jobs = [one.run.jobs[0] for one in runs]
-    works = [one.courses[model.name].attained[-1][1] for one in runs]
-    return {
-        "model": model.name,
-        "alone s": statistics.fmean(job.completion_s or math.nan for job in jobs),
-        "CPU, core-s": statistics.fmean(works),
-        "evaluations": min(len(one.courses[model.name].points) for one in runs),
-        "held from 1/3 on": deliver,
-        "held from 3/4 on": finish,
-        "deliver": safe(deliver, lower=lower),
-        "finish": safe(finish, lower=lower),
-    }
-
-
-def safe(held: float, *, lower: bool) -> float:
-    """A target that other seeds reach too: rounded to the easier side, and one step easier still.
-
-    A step is 0.01 of a rate (450 held-out images are not finer), and 1 of a loss.
-    """
-    if lower:
-        return float(math.ceil(held) + 1)
-    return round(math.floor(held * 100) / 100 - 0.01, 2)
-
-
 def main(arguments: list[str] | None = None) -> int:
     chosen = options(
         __doc__,
         arguments,
         repetitions=(2, "seeds 1, 2, ... (default 2)"),
-        calibrate=(False, "each model alone, nothing else"),
     )
     seeds = range(1, chosen.repetitions + 1)
 
@@ -432,4 +378,4 @@ def main(arguments: list[str] | None = None) -> int:
         run_missing(training_set.POLICIES, seeds)
         judge_kept(training_set.POLICIES, seeds)
 
-    return told_if_it_fails("training", calibrate if chosen.calibrate else run)
+    return told_if_it_fails("training", run)

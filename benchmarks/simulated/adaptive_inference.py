@@ -3,7 +3,7 @@
 Owns which traces and policies these are. Traces are 120 s long with a control step a second, so
 that all of it takes minutes; a seed draws the trace and its noise alike, nothing is chosen.
 Everybody is judged on true latencies from the eighth control step on (`satisfaction`): who settles
-later than that has less, and how many decisions that takes is told beside it.
+later than that has less.
 
     python -m benchmarks run adaptive-inference   writes benchmarks/results/adaptive-inference.json
 """
@@ -11,7 +11,6 @@ later than that has less, and how many decisions that takes is told beside it.
 from __future__ import annotations
 
 import dataclasses
-import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -105,13 +104,10 @@ class Measured:
     satisfied_jobs: float
     satisfied_best_jobs: float
     """The clairvoyant's."""
-    satisfied_steps: int | None
-    """Decisions until it is near the clairvoyant; None: never."""
     satisfied_worse_jobs: int
     """Jobs that are satisfied less of the time than under plain Docker."""
     met_jobs: float
     met_best_jobs: float
-    met_steps: int | None
     met_worse_jobs: int
     updates_per_min: float
 
@@ -135,7 +131,7 @@ def compare(
     plain: dict[tuple[str, Reading], Judged] = {}
     for policy in policies:
         watch = Watch()
-        run = play(trace, policy, seed, publish=watch.publish, inspect=watch.look)
+        run = play(trace, policy, seed, inspect=watch.look)
         for words, among in lines.items():
             judged = {reading: judge(trace, watch, reading, among) for reading in READINGS}
             for reading, one in judged.items():
@@ -146,7 +142,6 @@ def compare(
                 for what, value in (
                     ("jobs", round(one.jobs, 4)),
                     ("best_jobs", round(one.best_jobs, 4)),
-                    ("steps", one.near_after),
                     ("worse_jobs", one.worse_than(plain[words, reading])),
                 )
             }
@@ -160,7 +155,7 @@ def compare(
 # ---------------------------------------------------------------------- tables
 
 Line = dict[str, object]
-Cell = Callable[[Sequence[Measured]], float | None]
+Cell = Callable[[Sequence[Measured]], float]
 
 
 def tables_of(found: Sequence[Measured]) -> dict[str, list[Line]]:
@@ -172,9 +167,6 @@ def tables_of(found: Sequence[Measured]) -> dict[str, list[Line]]:
         cells: dict[str, Cell] = {
             f"{services}, of the clairvoyant's, mean of {seeds}": partial(of_best, reading=reading),
             f"{services}, jobs, mean of {seeds}": partial(mean, name=f"{reading.name}_jobs"),
-            f"{services}: decisions until 90 % of the clairvoyant's, median of {seeds}": partial(
-                _steps, reading=reading
-            ),
             f"{services} for less of the time than under plain Docker, jobs, mean of {seeds}": (
                 partial(mean, name=f"{reading.name}_worse_jobs")
             ),
@@ -218,13 +210,6 @@ def of_best(runs: Sequence[Measured], reading: Reading) -> float:
 
 def mean(runs: Sequence[Measured], name: str) -> float:
     return statistics.fmean(getattr(one, name) for one in runs)
-
-
-def _steps(runs: Sequence[Measured], reading: Reading) -> float | None:
-    """The median; None, which is shown as never, where most seeds never are."""
-    steps = [getattr(one, f"{reading.name}_steps") for one in runs]
-    median = statistics.median([math.inf if one is None else one for one in steps])
-    return None if median == math.inf else float(median)
 
 
 def main(arguments: list[str] | None = None) -> int:

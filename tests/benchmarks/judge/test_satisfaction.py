@@ -23,7 +23,7 @@ def trace(*jobs: SimulatedJob, cores: float = 4.0, duration_s: float = 30.0) -> 
     return Trace(NodeFact(cores, 1 << 30), jobs, duration_s)
 
 
-def watched(course: dict[str, list[float]], decided_s: list[float] | None = None) -> Watch:
+def watched(course: dict[str, list[float]]) -> Watch:
     """A run in which each service is at its target for these parts of each second."""
     sums = dict.fromkeys(course, 0.0)
     looks = [(0.0, {(one.name, name): 0.0 for name in course for one in (SATISFIED, MET)})]
@@ -36,7 +36,7 @@ def watched(course: dict[str, list[float]], decided_s: list[float] | None = None
                 {(r.name, name): s for name, s in sums.items() for r in (SATISFIED, MET)},
             )
         )
-    return Watch(looks, decided_s or [])  # type: ignore[arg-type]
+    return Watch(looks)  # type: ignore[arg-type]
 
 
 def test_only_what_comes_after_the_eighth_step_counts() -> None:
@@ -64,16 +64,6 @@ def test_the_clairvoyant_takes_the_cheapest_that_fit_by_either_reading() -> None
     assert judge(one, nobody, MET, ["a", "b"]).best_jobs == pytest.approx(1.0)
 
 
-def test_near_is_told_by_the_decisions_before_it_and_must_last() -> None:
-    one = trace(service("a", 1.0), service("b", 1.0))
-    decided_s = [1.0, 3.0, 5.0, 7.0]
-    flicker = [0.0] * 4 + [1.0] + [0.0] * 3
-    steady = watched({"a": [0.0] * 6 + [1.0] * 24, "b": flicker + [1.0] * 22}, decided_s)
-    assert judge(one, steady, MET, ["a", "b"]).near_after == 3
-    never = watched({"a": [1.0] * 30, "b": [0.0] * 27 + [1.0] * 3}, decided_s)
-    assert judge(one, never, MET, ["a", "b"]).near_after is None
-
-
 def test_a_job_got_worse_when_it_is_at_its_target_for_clearly_less_of_the_time() -> None:
     one = trace(service("a", 1.0), service("b", 1.0))
     most = judge(one, watched({"a": [1.0] * 30, "b": [1.0] * 30}), MET, ["a", "b"])
@@ -85,7 +75,7 @@ def test_a_run_is_watched_by_what_its_services_truly_do() -> None:
     # Plain Docker gives each of them all of its threads: faster than asked, so met, not satisfied.
     one, watch = trace(service("a", 1.0), service("b", 0.5), cores=16.0), Watch()
     named = NamedPolicy("none", load("none"))
-    run = simulate(one, named, 1, publish=watch.publish, inspect=watch.look)
+    run = simulate(one, named, 1, inspect=watch.look)
     assert [at_s for at_s, _ in watch.looks][-1] == one.duration_s
     assert judge(one, watch, MET, ["a", "b"]).jobs == pytest.approx(2.0)
     assert judge(one, watch, SATISFIED, ["a", "b"]).jobs == 0.0

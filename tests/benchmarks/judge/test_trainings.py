@@ -122,7 +122,7 @@ def test_times_count_from_the_drop_of_the_file():
     assert (second.arrived_s, second.tier1_s, second.completion_s) == (1.0, None, None)
     assert one.run.times("tier1") == {"a": 4.0, "b": 6.0}, "not reached: as long as it was watched"
     assert "makespan_s" not in one.run.metrics(), "a job that never ended has no makespan"
-    told = {"foreign_cores": 0.1, "settling_steps": 0.0, "work_core_s": 0.0, "alarms": 1}
+    told = {"foreign_cores": 0.1, "work_core_s": 0.0, "alarms": 1}
     assert one.extra == told
 
 

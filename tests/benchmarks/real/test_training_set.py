@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from benchmarks.publish import results
-from benchmarks.real.training import safe
 from benchmarks.real.training_set import (
     GAP_S,
     MODELS,
@@ -14,6 +13,7 @@ from benchmarks.real.training_set import (
     SCHEDULES,
     Schedule,
     command,
+    safe,
 )
 from dlsched.config.job import parse_spec
 from dlsched.model.spec import AccuracyTarget
@@ -66,11 +66,3 @@ def test_targets_are_what_the_saved_calibration_gives_by_its_rule():
         lower = model.finish < model.deliver
         assert model.deliver == safe(row["held from 1/3 on"], lower=lower)
         assert model.finish == safe(row["held from 3/4 on"], lower=lower)
-
-
-@pytest.mark.parametrize(
-    ("held", "lower", "target"),
-    [(0.913, False, 0.90), (0.949, False, 0.93), (112.7, True, 114.0), (109.0, True, 110.0)],
-)
-def test_a_target_is_easier_than_what_was_held(held, lower, target):
-    assert safe(held, lower=lower) == target

@@ -19,7 +19,7 @@ from benchmarks.simulated.adaptive_inference import (
 from dlsched.simulation.scoring import PLAIN
 from dlsched.simulation.trace import Recipe
 
-ROW = Measured("demand 0.7", 10, PLAIN, 1, 2.0, 10.0, None, 0, 8.0, 10.0, 3, 0, 0.0)
+ROW = Measured("demand 0.7", 10, PLAIN, 1, 2.0, 10.0, 0, 8.0, 10.0, 0, 0.0)
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
