@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -107,7 +108,11 @@ def show(console: Console, hosts: Sequence[Host]) -> None:
         source = _movable(hosts) or hosts[-1]
         course.stage(f"{_name(source)} is to be switched off: its trainings move away")
         course.command("cluster", "drain", _name(source))
-        course.until(lambda: _is_empty(hosts, source), EMPTY_WITHIN_S, f"{_name(source)} is empty")
+        course.until(
+            lambda: getattr(_row(source, hosts), "jobs", None) == 0,
+            EMPTY_WITHIN_S,
+            f"{_name(source)} is empty",
+        )
         course.command("cluster", "status")
         course.stage(f"{_name(source)} is back")
         course.command("cluster", "undrain", _name(source))
@@ -144,22 +149,19 @@ def _killed(course: Course, seen: Seen) -> list[str]:
     return died
 
 
-def _is(state: str, host: Host, hosts: Sequence[Host]) -> bool:
-    """Whether a host is in that state, by the controller."""
+def _row(host: Host, hosts: Sequence[Host]) -> Any:
+    """What the controller reports of a host; None: nothing yet."""
     status = hosts[0].status()
     rows = status.nodes if status else ()
-    return any(one.name == host.node.node_id and one.state == state for one in rows)
+    return next((one for one in rows if one.name == host.node.node_id), None)
+
+
+def _is(state: str, host: Host, hosts: Sequence[Host]) -> bool:
+    return getattr(_row(host, hosts), "state", None) == state
 
 
 def _name(host: Host) -> str:
     return host.node.name
-
-
-def _is_empty(hosts: Sequence[Host], host: Host) -> bool:
-    """Whether the cluster has no job there any more."""
-    status = hosts[0].status()
-    rows = status.nodes if status else ()
-    return any(one.name == host.node.node_id and one.jobs == 0 for one in rows)
 
 
 def _movable(hosts: Sequence[Host]) -> Host | None:

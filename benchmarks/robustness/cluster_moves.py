@@ -15,15 +15,16 @@ import random
 import statistics
 import tempfile
 import time
-from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import closing, suppress
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 
 from benchmarks.options import options
 from benchmarks.publish import results
 from benchmarks.publish.results import verdict
+from benchmarks.robustness.cluster_world import LISTED_S, Listings
 from dlsched.cluster.swarm.calls import SwarmCalls
 from dlsched.cluster.swarm.store import SwarmStore
 from dlsched.runtime.docker.engine import Engine
@@ -35,7 +36,6 @@ from tools.waiting import wait_for
 NAME = "cluster-moves"
 JOBS, SIZE_BYTES = 4, 50_000_000
 STEPS = 10_000_000
-LISTED_S = 0.25
 EMPTIED_S = 300.0
 """Longest time until a drained host is empty, with a move that fails in between."""
 LATEST_S = 8.0
@@ -48,15 +48,6 @@ DRAINS, SEED = 16, 1
 QUIET_EVERY = 5
 """Of so many drains, one is left alone."""
 ASKED_MOVES, ASKED_FAULTS, ASKED_PAUSE_S = 60, 40, 8.0
-
-
-@dataclass
-class Watched:
-    """What listings of all engines have shown."""
-
-    listings: int = 0
-    twice: int = 0
-    """Listings in which a job ran on both."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +70,7 @@ class Drain:
 class Found:
     """All of it."""
 
-    watched: Watched
+    watched: Listings
     drains: list[Drain] = field(default_factory=list)
     pauses_s: list[float] = field(default_factory=list)
     """From an acknowledged checkpoint to the next start, in drains without a fault."""
@@ -87,20 +78,6 @@ class Found:
     """Starts that came from an acknowledged checkpoint."""
     lost: list[str] = field(default_factory=list)
     """Starts below an acknowledged step."""
-
-
-@contextmanager
-def watching(hosts: Sequence[Host]) -> Iterator[Watched]:
-    """List all engines until the block ends."""
-    watched = Watched()
-
-    def watch() -> None:
-        shown = Counter(job for host in hosts for job in host.running())
-        watched.listings += 1
-        watched.twice += any(count > 1 for count in shown.values())
-
-    with repeating(watch, LISTED_S):
-        yield watched
 
 
 class Torture:
@@ -219,7 +196,7 @@ def headlines(found: Found) -> list[str]:
             f"{verdict(not found.lost)}"
         ),
         (
-            f"listings with a job on both hosts: {watched.twice} of {watched.listings} (asked 0): "
+            f"listings with a job on both hosts: {watched.twice} of {watched.whole} (asked 0): "
             f"{verdict(not watched.twice)}"
         ),
         (
@@ -239,8 +216,8 @@ def main(arguments: list[str] | None = None) -> int:
         with closing(Torture(engines, Path(folder), SEED)) as torture:
             try:
                 torture.begin()
-                with watching(torture.hosts) as watched:
-                    found = Found(watched)
+                found = Found(Listings())
+                with repeating(partial(found.watched.take, torture.hosts), LISTED_S):
                     for number in range(chosen.drains):
                         source, target = torture.hosts[:: 1 if number % 2 else -1]
                         found.drains.append(torture.empty(source, target, faults_of(number)))

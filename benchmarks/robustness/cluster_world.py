@@ -7,9 +7,11 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from docker.errors import DockerException
@@ -173,7 +175,18 @@ class Listings:
     whole: int = 0
     """Those to which every engine answered."""
     twice: int = 0
-    """Those with two running containers of the job."""
+    """Those with two running containers of one job."""
+
+    def take(self, hosts: Sequence[Host]) -> None:
+        """One more."""
+        running, whole = Counter[str](), True
+        for host in hosts:
+            try:
+                running.update(host.running())
+            except (DockerException, RequestException, OSError):
+                whole = False
+        self.whole += whole
+        self.twice += any(count > 1 for count in running.values())
 
 
 class World:
@@ -213,7 +226,7 @@ class World:
             host.start("run")
         for host in self.managers:
             host.start("cluster", "run")
-        self._watching.enter_context(repeating(self._watch, LISTED_S))
+        self._watching.enter_context(repeating(partial(self.listings.take, self.hosts), LISTED_S))
         self.hosts[0].cluster.joinpath(f"{JOB}.yaml").write_text(
             watched_training(JOB, BASE, self._shared, SIZE_BYTES)
         )
@@ -378,16 +391,6 @@ class World:
         if len(arrivals) > owns:
             wrong.append(f"arrivals on {name}")
         return wrong
-
-    def _watch(self) -> None:
-        running, whole = 0, True
-        for host in self.hosts:
-            try:
-                running += len(host.running())
-            except (DockerException, RequestException, OSError):
-                whole = False
-        self.listings.whole += whole
-        self.listings.twice += running > 1
 
     def _fails(self, pid: int) -> bool:
         host = self.fails_on

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import sys
-from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -37,11 +36,6 @@ def modules_with_a_main() -> set[str]:
 
 def test_whatever_has_a_main_with_arguments_is_listed() -> None:
     assert modules_with_a_main() == {bench.module for bench in BENCHES.values()}
-
-
-@pytest.mark.parametrize("module", sorted({bench.module for bench in BENCHES.values()}))
-def test_each_bench_is_where_it_is_said_to_be(module: str) -> None:
-    assert callable(import_module(module).main)
 
 
 def test_run_passes_options_on_and_returns_the_exit_code(

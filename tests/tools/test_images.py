@@ -1,7 +1,9 @@
-"""Example images: packages for the image's Python, and a build only when something changed."""
+"""Images: the base, a whole host with systemd, and the examples."""
 
 from __future__ import annotations
 
+import json
+import os
 import secrets
 import zipfile
 from collections.abc import Iterator
@@ -12,12 +14,72 @@ import docker
 import pytest
 from docker.errors import ImageNotFound
 
-from tools import images
-from tools.base_image import base_id
+from tools import images, systemd_image
+from tools.base_image import base_id, trim
 from tools.engine import MISSING
 from tools.engine_probe import connect
 from tools.images import digest_of_folder, ensure_image, fill_packages
 from tools.steps import SetupError
+from tools.systemd_image import BUSYBOX, ensure_systemd, finish
+
+
+def test_trim_takes_documents_and_lists_and_leaves_the_rest(tmp_path: Path) -> None:
+    compiled = "usr/lib/python3.11/json/__pycache__/decoder.pyc"
+    kept = ["usr/lib/python3.11/json/__init__.py", compiled, "usr/share/zoneinfo/UTC", "var/log"]
+    surplus = [
+        "usr/share/doc/bash/README",
+        "usr/share/man/man1/ls.1.gz",
+        "var/log/dpkg.log",
+    ]
+    for name in [*kept[:3], *surplus]:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    (tmp_path / "usr" / "bin").mkdir()
+    trim(tmp_path)
+    assert [name for name in kept if not (tmp_path / name).exists()] == []
+    assert [name for name in surplus if (tmp_path / name).exists()] == []
+    assert (tmp_path / "usr" / "bin" / "python").readlink() == Path("python3")
+
+
+@pytest.mark.engine
+def test_the_base_image_has_python_3_11_by_both_names(
+    docker_client: docker.APIClient, base_image: str, instance: str
+) -> None:
+    look = "import json, sys; print(json.dumps(sys.version_info[:2]))"
+    for name in ("python", "python3"):
+        made = docker_client.create_container(
+            base_image,
+            [name, "-c", look],
+            labels={"dlsched.instance": instance},
+            host_config=docker_client.create_host_config(network_mode="none"),
+        )
+        docker_client.start(made["Id"])
+        assert docker_client.wait(made["Id"], timeout=60)["StatusCode"] == 0
+        assert json.loads(docker_client.logs(made["Id"])) == [3, 11]
+
+
+def test_the_tree_holds_an_engine_by_itself_and_a_small_image_for_it(tmp_path: Path) -> None:
+    for folder in ("etc/systemd/system", "sbin", "bin", "usr/bin", "usr/share/doc/bash"):
+        (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / "bin" / "busybox").write_bytes(b"ELF")
+    finish(tmp_path)
+    assert '"bridge": "none"' in (tmp_path / "etc/docker/daemon.json").read_text()
+    assert os.access(tmp_path / "sbin/first", os.X_OK)
+    assert (tmp_path / "etc/systemd/system/apt-daily.timer").readlink() == Path("/dev/null")
+    assert (tmp_path / BUSYBOX / "bin/sh").read_bytes() == b"ELF"
+    assert not (tmp_path / "usr/share/doc/bash").exists()
+
+
+@pytest.mark.engine
+def test_who_cannot_make_it_is_told(
+    docker_host: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(systemd_image, "BUILD", tmp_path)
+    monkeypatch.setattr(systemd_image, "REPOSITORY", "dlsched-tests/none-such")
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
+    with pytest.raises(SetupError, match="run as root"):
+        ensure_systemd(docker_host)
+
 
 DOCKERFILE = "ARG BASE\nFROM ${BASE}\nCOPY hello.txt /hello.txt\n"
 

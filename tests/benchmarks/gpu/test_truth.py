@@ -1,8 +1,13 @@
-"""The script for a machine with a GPU: what it makes of answers, and what it may import."""
+"""The script for a machine with a GPU."""
 
 from __future__ import annotations
 
 import ast
+import json
+import os
+import select
+import signal
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -11,6 +16,9 @@ import pytest
 
 from benchmarks.gpu import truth
 from benchmarks.gpu.truth import (
+    ANSWER_BYTES,
+    ERRORS_BYTES,
+    Part,
     differences,
     flat,
     judge,
@@ -151,3 +159,140 @@ def test_figures_are_shown_by_their_whole_names() -> None:
     ]  # fmt: skip
     parts = {"one": outcome_of("ran", "", {}), "two": outcome_of("failed", "why", {})}
     assert summary(parts) == "1 of 2 parts ran; failed: two"
+
+
+pytestmark = pytest.mark.process
+
+WELL = """echo '{"a": 1}'"""
+LONG_S = 60.0
+"""Never reached."""
+
+
+def shell(name: str, text: str, limit_s: float = LONG_S) -> Part:
+    return name, limit_s, ("sh", "-c", text)
+
+
+@pytest.mark.long
+def test_bad_parts_cost_nothing_but_their_own_figures(tmp_path: Path) -> None:
+    parts = [
+        shell("killed", f"{WELL}; kill -9 $$"),
+        shell("hangs", "trap '' TERM; while :; do sleep 60; done", limit_s=0.3),
+        shell("text", f"{WELL}; echo hello"),
+        shell("infinite", """echo '{"a": Infinity}'"""),
+        shell("floods", "exec yes"),
+        shell("complains", "yes | head -c 1000000 >&2; exit 1"),
+        shell("fails", f"{WELL}; echo first >&2; echo why >&2; exit 3"),
+        ("absent", LONG_S, ("/no/such/program",)),
+        shell("well", WELL),
+    ]
+    truth.measure(parts, tmp_path / "r.json", {})
+    told = json.loads((tmp_path / "r.json").read_text())["parts"]
+    assert {name: part["state"] for name, part in told.items()} == {
+        "killed": "killed", "hangs": "timed out", "text": "nonsense",
+        "infinite": "nonsense", "floods": "nonsense", "complains": "failed",
+        "fails": "failed", "absent": "failed", "well": "ran",
+    }  # fmt: skip
+    assert told["fails"]["reason"] == "why"
+    assert told["killed"]["figures"] == told["well"]["figures"] == {"a": 1}
+    assert len(told["complains"]["errors"]) == ERRORS_BYTES
+    assert told["floods"]["reason"] == f"answered more than {ANSWER_BYTES} bytes"
+
+
+# Says the PIDs of itself and of a child that has left the session, then hangs.
+HANGS = """
+import os, subprocess, sys, time
+child = subprocess.Popen(["sleep", "600"], start_new_session=True)
+with open(sys.argv[1], "w") as pipe:
+    pipe.write(f"{os.getpid()} {child.pid}")
+time.sleep(600)
+"""
+SCRIPT = """
+import sys
+from pathlib import Path
+from benchmarks.gpu import truth
+hangs = (sys.executable, "-c", sys.argv[3], sys.argv[2])
+parts = [
+    ("machine", 60.0, ("echo", '{"b": 1}')),
+    ("well", 60.0, ("echo", '{"a": 1}')),
+    ("hangs", 600.0, hangs),
+    ("last", 60.0, ("echo", '{"a": 1}')),
+]
+truth.stop_on_signals()
+truth.measure(parts, Path(sys.argv[1]), {})
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_the_end_of_the_script_keeps_finished_parts_and_leaves_no_process(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    pipe, output = tmp_path / "pids", tmp_path / "r.json"
+    os.mkfifo(pipe)
+    words = [sys.executable, "-c", SCRIPT, str(output), str(pipe), HANGS]
+    with subprocess.Popen(words, cwd=ROOT, stdout=subprocess.DEVNULL) as script:
+        pids = [int(pid) for pid in pipe.read_text().split()]
+        handles = [os.pidfd_open(pid) for pid in pids]
+        script.send_signal(number)
+        script.wait(30)
+    for handle in handles:
+        assert select.select([handle], [], [], 30)[0], "a process is left"
+        os.close(handle)
+    result = json.loads(output.read_text())
+    told = result["parts"]
+    assert (result["machine"], result["ended"]) == ({"b": 1}, False)
+    assert (told["well"]["state"], told["well"]["figures"]) == ("ran", {"a": 1})
+    by_signal = "the script was asked to end"
+    reason = by_signal if number == signal.SIGTERM else "the script ended while it ran"
+    assert (told["hangs"]["state"], told["hangs"]["reason"]) == ("killed", reason)
+    assert told["last"]["reason"] == "its turn did not come"
+
+
+def test_what_a_part_has_left_running_is_killed_with_it() -> None:
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as bystander:
+        left = shell("leaves", """setsid sleep 600 & echo "{\\"a\\": $!}" """)
+        pid = truth.run(left[2], LONG_S)["figures"]["a"]
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
+        assert bystander.poll() is None
+
+
+# Lets through what a bare machine has; without torch and pynvml.
+ONLY = """
+import sys
+finders = list(sys.meta_path)
+own = ("benchmarks.gpu", "benchmarks.options", "benchmarks.places", "dlsched.report")
+class Bare:
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        known = name.partition(".")[0] in sys.stdlib_module_names
+        if known or name in ("benchmarks", "dlsched") or name.startswith(own):
+            found = (finder.find_spec(name, path, target) for finder in finders)
+            return next(filter(None, found), None)
+sys.meta_path[:] = [Bare]
+"""
+
+
+@pytest.mark.long
+def test_on_a_bare_machine_each_part_says_what_is_missing(tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(ONLY)
+    output = tmp_path / "r.json"
+    environment = {"PYTHONPATH": str(tmp_path), "PATH": str(tmp_path)}
+    words = [sys.executable, "-m", "benchmarks.gpu.truth", f"--output={output}", "--commit=abc"]
+    done = subprocess.run(
+        words, cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    told = json.loads(output.read_text())
+    assert {name: (part["state"], part["reason"]) for name, part in told["parts"].items()} == {
+        "inventory": ("not run", "pynvml is missing"),
+        "processes": ("not run", "pynvml is missing"),
+        "pacing": ("not run", "torch is missing"),
+        "inference": ("not run", "torch is missing"),
+        "memory": ("not run", "torch is missing"),
+        "mps": ("not run", "nvidia-cuda-mps-control is missing"),
+        "container": ("not run", "docker is missing"),
+        "suspend": ("not run", "libcuda.so.1 is missing"),
+    }
+    assert (told["machine"]["gpu"], told["machine"]["torch"]) == (None, None)
+    assert (told["rehearsal"], told["ended"], told["script"]["commit"]) == (False, True, "abc")
+    assert "0 of 8 parts ran; not run: inventory, processes, " in done.stdout

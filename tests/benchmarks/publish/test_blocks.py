@@ -1,10 +1,15 @@
-"""Blocks of Markdown are what the result files give."""
+"""Blocks, tables and pictures are made of result files."""
 
 from __future__ import annotations
 
+from dataclasses import asdict, replace
+from pathlib import Path
+
 import pytest
 
-from benchmarks.publish import blocks
+from benchmarks.publish import blocks, pictures, results
+from benchmarks.simulated.cluster import CONTENDERS, ENDS, PLAIN
+from dlsched.simulation.cluster.scoring import ClusterScore, Contender
 
 
 @pytest.mark.parametrize("name", blocks.BLOCKS)
@@ -18,3 +23,57 @@ WITHOUT_HOST = {
     "sim-vs-real",
     "gpu-truth",
 }
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(results, "FOLDER", tmp_path)
+    return tmp_path
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_result_with_one_table_has_its_title():
+    results.save("one", {"cores": 2}, [1], [], title="One", table=[{"a": 1, "b": None}, {"a": 2}])
+    assert results.tables(["one", "absent"]) == [
+        "**One**\n\n| a | b |\n| --- | --- |\n| 1 | never |\n| 2 | - |",
+        "Host: cores 2.",
+    ]
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_result_with_several_tables_has_them_by_title_and_its_headlines_below():
+    tables = {"First": [{"a": 0.12345}], "Second": [{"b": "x"}]}
+    results.save("two", {"cores": 2}, [1], [], tables=tables, headlines=["best -1 %, mean +2 %"])
+    texts = results.tables(["two"])
+    assert [text.partition("\n")[0] for text in texts] == [
+        "**First**",
+        "**Second**",
+        "best -1 %, mean +2 %",
+        "Host: cores 2.",
+    ]
+    assert "| 0.123 |" in texts[0]
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize(
+    "rows", [[], [{"a": 1.5, "b": None}], [{"a": "x\n"}, {"b": [1, {"c": 2}]}]]
+)
+def test_what_is_saved_is_loaded(rows: list[dict[str, object]]) -> None:
+    results.save("one", {"cores": 2}, [1, 2], rows, title="One", table=[])
+    saved = {"host": {"cores": 2}, "seeds": [1, 2], "title": "One", "table": [], "rows": rows}
+    assert results.load("one") == saved
+
+
+SCORE = ClusterScore("w", PLAIN.name, 1, 80.0, 70.0, 150.0, 300.0, 2, 0, 0.5, 0.75, 4, 1.5, "a")
+
+
+def saved(*scores: ClusterScore, **more: object) -> dict[str, object]:
+    rows = [{**asdict(one), **more} for one in scores]
+    return {"rows": rows, "seeds": [1, 2], "headlines": ["so far: reached"]}
+
+
+def test_the_picture_is_drawn_of_the_means(tmp_path: Path) -> None:
+    drawn = [*CONTENDERS, Contender("spread", ENDS)]
+    picture = tmp_path / "cluster.png"
+    pictures.draw_cluster(saved(*(replace(SCORE, contender=one.name) for one in drawn)), picture)
+    assert picture.read_bytes().startswith(b"\x89PNG")

@@ -1,4 +1,4 @@
-"""What the demo ends with: both readings of every policy, ours last."""
+"""The demo: its set, its tables, and its scene of real traffic."""
 
 from __future__ import annotations
 
@@ -13,10 +13,14 @@ import pytest
 from rich.console import Console
 
 from benchmarks.judge.services import Judged
+from benchmarks.publish import pictures
 from benchmarks.real import demo
-from benchmarks.real.comparison import Comparison, Plan, PolicyRun, draw
-from benchmarks.real.demo import by_model, summary
+from benchmarks.real.comparison import MODELS, SPREAD, Comparison, Plan, PolicyRun, draw, spec_text
+from benchmarks.real.demo import TRAFFIC, by_model, summary, traffic_table
+from benchmarks.real.http_services import Measured
 from benchmarks.real.kept import KeptServices
+from dlsched.config.job import parse_spec
+from dlsched.model.spec import LatencyTarget
 from tests.simulation.review.worlds import busy_node, written
 from tools.session import JOURNAL, Session
 
@@ -98,3 +102,70 @@ def test_it_ends_with_three_lines_of_the_report_and_the_path_of_its_page(
     assert "an estimate" in lines[1]
     assert lines[2].startswith("The model's error on this node")
     assert len(lines) == 4
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_parts_sum_to_one_and_span_at_most_a_factor_of_ten(seed):
+    jobs = draw(seed)
+    parts = [job.part for job in jobs]
+    assert sum(parts) == pytest.approx(1.0)
+    assert max(parts) / min(parts) <= SPREAD
+    assert {job.model for job in jobs} == set(MODELS)
+    assert draw(seed) == jobs
+
+
+def test_the_job_files_are_valid():
+    for job in draw(3):
+        spec = parse_spec(spec_text(job, 0.0421), "demo.yaml")
+        assert spec.target == LatencyTarget(0.0421)
+        assert spec.name == job.name
+
+
+PLAIN = [
+    Measured(
+        "real traffic",
+        "none",
+        1,
+        one.name,
+        1000 * one.target_s,
+        912,
+        0,
+        9.0,
+        21.0,
+        0,
+        0.0,
+        64.2,
+        900,
+    )
+    for one in TRAFFIC.services
+]
+OWN = [replace(row, policy="adaptive", updates_per_min=3.0, trainings_core_s=61.0) for row in PLAIN]
+
+
+def shown_traffic(*rows: Measured) -> str:
+    told = io.StringIO()
+    Console(width=80, file=told).print(traffic_table(rows))
+    return " ".join(told.getvalue().split())
+
+
+def test_it_says_that_nobody_is_slower_and_what_it_cost() -> None:
+    text = shown_traffic(*PLAIN, *OWN)
+    assert "\N{HORIZONTAL ELLIPSIS}" not in text  # it fits an ordinary terminal
+    assert "10 % + 2 ms: none of 6" in text
+    assert "64.2 s and 61 s" in text
+    assert "updates a minute: 0 and 3" in text
+
+
+def test_who_is_slower_and_what_was_never_answered_are_named() -> None:
+    slow = replace(OWN[0], mean_ms=12.1)
+    lost = replace(OWN[1], requests=0, failed=912, mean_ms=None, p95_ms=None)
+    text = shown_traffic(*PLAIN, slow, lost, *OWN[2:])
+    assert f"{slow.service} (mean 12.1 ms, plain 9 ms)" in text
+    assert "912 / 0" in text and "never" in text
+    assert "requests that failed: 912" in text
+
+
+def test_the_picture_is_drawn_also_where_nothing_was_answered(tmp_path: Path) -> None:
+    lost = replace(OWN[1], requests=0, mean_ms=None, p95_ms=None)
+    pictures.draw_traffic([*PLAIN, OWN[0], lost, *OWN[2:]], tmp_path / "picture.png")
+    assert (tmp_path / "picture.png").stat().st_size > 10_000

@@ -83,19 +83,6 @@ def test_the_table_adds_up_who_was_missed_and_tells_the_worst_seed() -> None:
     assert adaptive["tier 1 of plain"] == 0.5
 
 
-@pytest.mark.long
-def test_adaptive_keeps_targets_beside_trainings_on_a_small_node(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(mixed, "DURATION_S", 120.0)
-    monkeypatch.setattr(mixed, "HELD_RATIO", 0.8)
-    monkeypatch.setattr(mixed, "POLICIES", ("none", "adaptive?mode=slo"))
-    plain, ours = mixed.compare(SCENARIOS[0], 4, 1)
-    assert plain.policy == "none"
-    assert ours.missed_beside == 0
-    assert ours.training_use_ratio > 0.9
-
-
 @pytest.mark.parametrize(
     ("name", "n", "seed"), [("adaptive", 20, 1), ("adaptive?mode=band", 40, 7)]
 )

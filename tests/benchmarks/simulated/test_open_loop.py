@@ -1,4 +1,4 @@
-"""The bench of played requests: its worlds, its judgement, and what it says."""
+"""Played requests: worlds, their changes, and what is said of them."""
 
 from __future__ import annotations
 
@@ -9,8 +9,18 @@ from dataclasses import replace
 import pytest
 
 from benchmarks.simulated import open_loop
+from benchmarks.simulated.open_changes import (
+    CHANGES,
+    CHANGES_AT_S,
+    RARE,
+    Row,
+    changed,
+    headlines,
+    table_of,
+)
 from benchmarks.simulated.open_loop import (
     Measured,
+    _need_cores,
     compare,
     headlines_of,
     interval,
@@ -19,6 +29,7 @@ from benchmarks.simulated.open_loop import (
 )
 from dlsched.model.spec import LatencyTarget
 from dlsched.simulation.node.played import PlayedService
+from dlsched.simulation.node.workloads import ServiceLoad
 from tests.worlds.harm import worse_jobs
 from tests.worlds.open_worlds import Scenario, world
 
@@ -84,3 +95,35 @@ def test_within_the_band_is_judged_over_many_requests(monkeypatch: pytest.Monkey
 def test_the_interval_of_a_mean_is_about_two_standard_errors_wide() -> None:
     low, high = interval([float(one % 2) for one in range(100)])
     assert 0.38 < low < 0.42 and 0.58 < high < 0.62
+
+
+HALF = "half the node taken by others"
+REPORTS = next(iter(RARE))
+
+
+def test_a_change_comes_to_services_or_to_the_host() -> None:
+    (taken,) = changed(HALF, 1).host
+    assert taken.at_s == CHANGES_AT_S
+    trace = changed("twice the requests, 2 trainings", 1)
+    assert not trace.host
+    for job in trace.jobs:
+        assert [one.arrivals for one in job.shifts] == [2.0] * isinstance(job.load, ServiceLoad)
+
+
+def test_the_clairvoyant_knows_what_a_load_changes_to() -> None:
+    before, after = changed(HALF, 1).jobs[0], changed("twice the requests, too many", 1).jobs[0]
+    loads = [job.load for job in (before, after)]
+    rates = [one.loop.rate_per_s for one in loads if isinstance(one, ServiceLoad) and one.loop]
+    works = [one.work_core_s for one in loads if isinstance(one, ServiceLoad)]
+    assert _need_cores(before) == pytest.approx(rates[0] * works[0])
+    assert _need_cores(after) == pytest.approx(2.0 * rates[1] * works[1])
+
+
+def test_each_figure_is_said_to_be_reached_or_not() -> None:
+    fine = [Row(name, 1, 1.0, 9.0, 5.0, 10.0) for name in CHANGES]
+    fine += [Row(REPORTS, 1, 5.0, 9.5, 5.0, 10.0), Row(REPORTS, 1, 30.0, 8.0, 5.0, 10.0)]
+    assert [one.rpartition(": ")[2] for one in headlines(table_of(fine))] == ["reached"] * 2
+    slow = [*fine, Row(REPORTS, 2, 5.0, 9.3, 5.0, 10.0), Row(HALF, 2, 1.0, 8.8, 5.0, 10.0)]
+    changes, reports = headlines(table_of(slow))
+    assert "the worst 0.890" in changes and changes.endswith("not reached")
+    assert f"0.940 ({REPORTS}, a report every 5 s)" in reports and reports.endswith("not reached")
