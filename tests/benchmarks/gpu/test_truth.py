@@ -161,8 +161,6 @@ def test_figures_are_shown_by_their_whole_names() -> None:
     assert summary(parts) == "1 of 2 parts ran; failed: two"
 
 
-pytestmark = pytest.mark.process
-
 WELL = """echo '{"a": 1}'"""
 LONG_S = 60.0
 """Never reached."""
@@ -172,6 +170,7 @@ def shell(name: str, text: str, limit_s: float = LONG_S) -> Part:
     return name, limit_s, ("sh", "-c", text)
 
 
+@pytest.mark.process
 @pytest.mark.long
 def test_bad_parts_cost_nothing_but_their_own_figures(tmp_path: Path) -> None:
     parts = [
@@ -222,6 +221,7 @@ truth.measure(parts, Path(sys.argv[1]), {})
 """
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_the_end_of_the_script_keeps_finished_parts_and_leaves_no_process(
     tmp_path: Path, number: signal.Signals
@@ -247,6 +247,7 @@ def test_the_end_of_the_script_keeps_finished_parts_and_leaves_no_process(
     assert told["last"]["reason"] == "its turn did not come"
 
 
+@pytest.mark.process
 def test_what_a_part_has_left_running_is_killed_with_it() -> None:
     with subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as bystander:
         left = shell("leaves", """setsid sleep 600 & echo "{\\"a\\": $!}" """)
@@ -272,6 +273,7 @@ sys.meta_path[:] = [Bare]
 """
 
 
+@pytest.mark.process
 @pytest.mark.long
 def test_on_a_bare_machine_each_part_says_what_is_missing(tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text(ONLY)
