@@ -16,11 +16,6 @@ pytestmark = pytest.mark.process
 
 
 @pytest.fixture(scope="module")
-def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    return Authority(tmp_path_factory.mktemp("authority")).make()
-
-
-@pytest.fixture(scope="module")
 def manager(authority: Authority) -> Certificates:
     return authority.node("node1", MANAGER)
 

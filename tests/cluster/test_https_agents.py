@@ -22,7 +22,7 @@ from dlsched.cluster.core.reports import JobReport, NodeReport
 from dlsched.cluster.https_agents import RECENT_S, WANTED_S, HttpsAgents
 from dlsched.cluster.store import Member
 from dlsched.cluster.wire import report_bytes
-from tests.cluster.agent.serving import NODE_S, FakeAgent, free_port, serving
+from tests.cluster.agent.serving import NODE_S, FakeAgent, serving
 from tests.cluster.authority import Authority
 from tests.waiting import until
 
@@ -39,23 +39,8 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="module")
-def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    return Authority(tmp_path_factory.mktemp("authority")).make()
-
-
-@pytest.fixture(scope="module")
 def own(authority: Authority) -> Mapping[str, Certificates]:
     return {name: authority.node(name) for name in ADDRESSES}
-
-
-@pytest.fixture(scope="module")
-def manager(authority: Authority) -> Certificates:
-    return authority.node("boss", MANAGER)
-
-
-@pytest.fixture
-def port() -> int:
-    return free_port()
 
 
 class Clock:
