@@ -61,19 +61,8 @@ def test_a_fetch_ends_without_a_manager(world: World) -> None:
     assert phase(world, "b") is Phase.FAILED
 
 
-def test_an_arrival_that_no_manager_confirms_ends(world: World) -> None:
-    world.seconds(MOVABLE_S)
-    world.move("b")
-    world.until(lambda: world.runs_on("b"))
-    world.cut = {"b"}
-    world.seconds(int(LEASE_S) + 3)
-    assert not world.runs_on("b")
-
-
 def test_a_checkpoint_that_was_changed_on_the_way_is_not_used(world: World) -> None:
-    world.seconds(MOVABLE_S)
-    world.move("b")
-    world.until(lambda: world.record.state is RecordState.MOVING)
+    world.moves(until=lambda: world.record.state is RecordState.MOVING)
     for archive in world.nodes["a"].folder.glob("cluster/outgoing/*.tar"):
         archive.write_text("9")
     world.seconds(20)
@@ -82,9 +71,7 @@ def test_a_checkpoint_that_was_changed_on_the_way_is_not_used(world: World) -> N
 
 
 def test_an_arrival_whose_confirmation_was_lost_goes_on(world: World) -> None:
-    world.seconds(MOVABLE_S)
-    world.move("b")
-    world.until(lambda: world.record.on == "b" and world.record.state is RecordState.PLACED)
+    world.moves(until=lambda: world.record.on == "b" and world.record.state is RecordState.PLACED)
     world.cut = {"b"}  # its agent does not learn of it
     world.seconds(int(LEASE_S) + 3)
     assert not world.runs_on("b")
@@ -94,9 +81,7 @@ def test_an_arrival_whose_confirmation_was_lost_goes_on(world: World) -> None:
 
 
 def test_what_is_asked_to_leave_needs_no_more_confirmation(world: World) -> None:
-    world.seconds(MOVABLE_S)
-    world.move("b")
-    world.until(lambda: world.record.on == "b" and world.record.state is RecordState.PLACED)
+    world.moves(until=lambda: world.record.on == "b" and world.record.state is RecordState.PLACED)
     world.nodes["b"].engine.saves = False
     world.deliver(Order(Verb.LEAVE, "b", JOB, 2, target="a"))
     world.cut = {"b"}

@@ -16,15 +16,6 @@ from tests.cluster.agent.world import (
 )
 
 
-def test_a_job_of_the_nodes_own_folder_keeps_its_name(world: World) -> None:
-    node = world.nodes["a"]
-    node.own = Desired(specs={JOB: world.desired[JOB].spec}, sources={JOB: "own.yaml"})
-    world.desired = {}
-    world.second()
-    problem = world.deliver(Order(Verb.PREPARE, "a", JOB, 1, text=TEXT))
-    assert problem == f"{JOB}: a has a job of its own of that name"
-
-
 def own_job(world: World) -> Desired:
     """The node's own folder with a job of that name."""
     return Desired({JOB: world.desired[JOB].spec}, {JOB: "own.yaml"}, claimed=(JOB,))

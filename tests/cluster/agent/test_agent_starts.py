@@ -8,11 +8,10 @@ from dataclasses import replace
 import pytest
 
 from dlsched.cluster.core.following import REFUSED_S, RESERVED_S
-from dlsched.cluster.core.job_memory import BARRED_S, DesiredJob
+from dlsched.cluster.core.job_memory import BARRED_S
 from dlsched.cluster.core.records import Phase, RecordState
-from dlsched.config.job import parse_spec
 from dlsched.control.ledger.desired import Desired
-from tests.cluster.agent.world import JOB, MOVABLE_S, TEXT, World, phase
+from tests.cluster.agent.world import JOB, World, phase
 
 DENIED = "image training cannot be pulled: denied"
 
@@ -28,10 +27,8 @@ def waits(world: World) -> str:
 
 
 def test_a_move_waits_until_its_target_has_the_image(world: World) -> None:
-    world.seconds(MOVABLE_S)
     world.nodes["b"].images.pull = None
-    world.move("b")
-    world.seconds(120)
+    world.moves(120)
     assert world.runs_on("a"), "it works while its image is pulled"
     held = world.nodes["b"].agent.report({}, frozenset()).holdings[0]
     assert (held.phase, held.why) == (Phase.PREPARED, "pulling its image: 40 % of 2 GiB")
@@ -42,10 +39,8 @@ def test_a_move_waits_until_its_target_has_the_image(world: World) -> None:
 
 @pytest.mark.long
 def test_a_pull_without_an_end_is_given_up(world: World) -> None:
-    world.seconds(MOVABLE_S)
     world.nodes["b"].images.pull = None
-    world.move("b")
-    world.seconds(5)
+    world.moves(5)
     world.policy.wanted = ()
     world.seconds(2 * int(RESERVED_S) + 5)  # the last order comes just before it is given up
     assert world.runs_on("a") and phase(world, "b") is None
@@ -53,10 +48,8 @@ def test_a_pull_without_an_end_is_given_up(world: World) -> None:
 
 
 def test_an_agent_that_is_killed_meanwhile_pulls_again(world: World) -> None:
-    world.seconds(MOVABLE_S)
     world.nodes["b"].images.pull = None
-    world.move("b")
-    world.seconds(5)
+    world.moves(5)
     world.nodes["b"].begin()
     world.seconds(5)
     assert world.runs_on("a")
@@ -66,10 +59,8 @@ def test_an_agent_that_is_killed_meanwhile_pulls_again(world: World) -> None:
 
 
 def test_a_node_that_cannot_get_the_image_is_not_asked_again_for_a_while(world: World) -> None:
-    world.seconds(MOVABLE_S)
     world.nodes["b"].images.pull = DENIED
-    world.move("b")
-    world.seconds(10)
+    world.moves(10)
     assert phase(world, "b") is Phase.FAILED
     world.seconds(int(REFUSED_S) + 40)
     assert phase(world, "b") is None, "it keeps no room"
@@ -95,19 +86,6 @@ def test_a_job_that_no_node_can_start_waits_and_says_why(world: World) -> None:
     world.nodes["b"].engine.refuses = ""
     world.seconds(int(BARRED_S) + 15)
     assert world.runs_on("b") and world.record.epoch > placed
-
-
-def test_a_file_that_was_mended_is_tried_at_once(world: World) -> None:
-    for node in world.nodes.values():
-        node.engine.refuses = DENIED
-    world.seconds(20)
-    for node in world.nodes.values():
-        node.engine.refuses = ""
-    text = TEXT.replace("image: training", "image: training:2")
-    world.spec = replace(parse_spec(text, "x"), owner=0)
-    world.desired[JOB] = DesiredJob(world.spec, text=text)
-    world.seconds(15)
-    assert world.runs_on("a")
 
 
 def test_a_job_that_has_run_and_fails_is_tried_nowhere_else(world: World) -> None:

@@ -17,6 +17,13 @@ class Host:
     def contact(self) -> Contact:
         return Contact(self.file, self.boot, lambda: self.now_s)
 
+    def renewed(self) -> Contact:
+        """There is contact, and it is written."""
+        made = self.contact()
+        made.renew()
+        made.keep()
+        return made
+
 
 @pytest.fixture
 def host(tmp_path: Path) -> Host:
@@ -24,10 +31,8 @@ def host(tmp_path: Path) -> Host:
 
 
 def test_the_next_agent_goes_on_counting(host: Host) -> None:
-    first = host.contact()
-    assert first.age_s() == math.inf and first.host_started
-    first.renew()
-    first.keep()
+    assert host.contact().age_s() == math.inf and host.contact().host_started
+    first = host.renewed()
     host.now_s += 70.0
     assert first.age_s() == 70.0
     after = host.contact()
@@ -35,17 +40,13 @@ def test_the_next_agent_goes_on_counting(host: Host) -> None:
 
 
 def test_of_an_earlier_start_of_the_host_nothing_is_known(host: Host) -> None:
-    first = host.contact()
-    first.renew()
-    first.keep()
+    host.renewed()
     host.boot = "two"
     assert host.contact().age_s() == math.inf and host.contact().host_started
 
 
 def test_it_is_written_now_and_then(host: Host) -> None:
-    first = host.contact()
-    first.renew()
-    first.keep()
+    first = host.renewed()
     written = host.file.stat().st_mtime_ns
     for _ in range(2):
         host.now_s += KEPT_S / 2 - 0.1

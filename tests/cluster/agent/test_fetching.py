@@ -78,6 +78,11 @@ def result(checkpoints: HttpsCheckpoints, job: str = "train", epoch: int = 8) ->
     return found
 
 
+def fetched(checkpoints: HttpsCheckpoints, folder: Path) -> str:
+    checkpoints.begin("node-1", "train", 8, folder / "x", MOST)
+    return result(checkpoints)
+
+
 def test_an_archive_is_fetched_whole(
     server: AgentServer, checkpoints: HttpsCheckpoints, folder: Path
 ) -> None:
@@ -221,8 +226,7 @@ def test_what_is_cut_or_no_archive_leaves_no_file(
     line: str,
 ) -> None:
     with stage(port, own, lambda tls: tls.sendall(answer)):
-        checkpoints.begin("node-1", "train", 8, folder / "x", MOST)
-        assert result(checkpoints).startswith(f"node-1: {line}")
+        assert fetched(checkpoints, folder).startswith(f"node-1: {line}")
     assert list(folder.iterdir()) == []
 
 
@@ -230,8 +234,7 @@ def test_what_follows_the_whole_archive_is_not_read(
     own: Certificates, checkpoints: HttpsCheckpoints, port: int, folder: Path
 ) -> None:
     with stage(port, own, lambda tls: tls.sendall(HEAD + b"x" * 1001)):
-        checkpoints.begin("node-1", "train", 8, folder / "x", MOST)
-        assert result(checkpoints) == ""
+        assert fetched(checkpoints, folder) == ""
     assert (folder / "x").read_bytes() == b"x" * 1000
 
 
@@ -252,8 +255,7 @@ def test_a_silent_source_is_given_up(
         tls.recv(1)  # until it hangs up
 
     with stage(port, own, answer):
-        checkpoints.begin("node-1", "train", 8, folder / "x", MOST)
-        assert result(checkpoints) == "node-1: silent for 400 ms, or slower than 64 KiB/s"
+        assert fetched(checkpoints, folder) == "node-1: silent for 400 ms, or slower than 64 KiB/s"
     assert list(folder.iterdir()) == []
 
 
@@ -273,8 +275,7 @@ def test_a_source_that_is_slow_but_never_silent_is_given_up(
 ) -> None:
     monkeypatch.setattr(fetching, "GRACE_S", 0.5)
     with stage(port, own, drip):
-        checkpoints.begin("node-1", "train", 8, folder / "x", MOST)
-        assert result(checkpoints).endswith("slower than 64 KiB/s")
+        assert fetched(checkpoints, folder).endswith("slower than 64 KiB/s")
     assert list(folder.iterdir()) == []
 
 
@@ -301,8 +302,7 @@ def test_a_slow_source_is_waited_for(
             until(lambda came=came: checkpoints.came_bytes("train", 8) == came, "so much")
 
     with stage(port, own, answer):
-        checkpoints.begin("node-1", "train", 8, folder / "x", MOST)
-        assert result(checkpoints) == ""
+        assert fetched(checkpoints, folder) == ""
     assert (folder / "x").read_bytes() == b"x" * 1000
 
 
@@ -424,8 +424,7 @@ def test_a_disk_that_refuses_is_one_line(
         raise OSError(5, os.strerror(5))
 
     monkeypatch.setattr(fetching.os, "fsync", fails)
-    checkpoints.begin("node-1", "train", 8, folder / "x", MOST)
-    assert result(checkpoints) == f"{folder}/x: Input/output error"
+    assert fetched(checkpoints, folder) == f"{folder}/x: Input/output error"
     assert list(folder.iterdir()) == []
     checkpoints.begin("node-1", "other", 8, folder / "no" / "x", MOST)
     assert "refused (404)" in result(checkpoints, "other")

@@ -14,7 +14,7 @@ import pytest
 from dlsched.cluster.agent.ports import OrderRefused
 from dlsched.cluster.agent.server import AgentServer
 from dlsched.cluster.certificates import MANAGER, Certificates
-from dlsched.cluster.core.records import Order, Saved, Verb
+from dlsched.cluster.core.records import Order, Verb
 from dlsched.cluster.wire import order_bytes, read_report
 from tests.cluster.agent.serving import (
     CHECKPOINT,
@@ -296,11 +296,3 @@ def test_an_agent_that_fails_is_an_error_of_one_line(
     agent.wait = fails
     line = "the agent failed to answer: RuntimeError"
     assert said(asked(manager, port, REPORT, named("node-1"))) == (500, line)
-
-
-def test_saved_reaches_the_agent(
-    server: AgentServer, agent: FakeAgent, port: int, manager: Certificates
-) -> None:
-    order = Order(Verb.ARRIVE, "node-1", "train", 8, "node-2", Saved(3, "ab" * 32, 9), text="a: b")
-    assert asked(manager, port, "POST /v1/cluster/jobs/train/arrive", order_bytes(order))[0] == 202
-    assert agent.orders == [order]
