@@ -11,33 +11,27 @@ from hypothesis import strategies as st
 from dlsched.simulation.bounds import Period
 from dlsched.simulation.cluster.clairvoyant import clairvoyant, clairvoyant_scores, supply_of
 from dlsched.simulation.cluster.scoring import Contender, compare_clusters
-from dlsched.simulation.node.workloads import HostLoad, Trace
+from dlsched.simulation.node.workloads import HostLoad
 from tests.lanes import but_the_first_long
 from tests.properties import examples
-from tests.simulation.cluster.test_thin import three_jobs
+from tests.simulation.cluster.test_thin import three_jobs, with_right
 from tests.simulation.cluster.worlds import WORLDS, world
 
 
-def on_nodes(**changes: object) -> Trace:
-    """Three jobs on two nodes of four cores, of which the second is changed."""
-    left, right = three_jobs().nodes
-    return replace(three_jobs(), nodes=(left, replace(right, **changes)))  # type: ignore[arg-type]
-
-
 def test_nodes_come_and_are_slower_and_are_used_by_others() -> None:
-    assert supply_of(on_nodes()) == (Period(0.0, ((1.0, 4.0), (1.0, 4.0))),)
-    assert supply_of(on_nodes(joins_s=9.0, leaves_s=20.0)) == (
+    assert supply_of(with_right()) == (Period(0.0, ((1.0, 4.0), (1.0, 4.0))),)
+    assert supply_of(with_right(joins_s=9.0, leaves_s=20.0)) == (
         Period(0.0, ((1.0, 4.0),)),
         Period(9.0, ((1.0, 4.0), (1.0, 4.0))),
     )
-    assert supply_of(on_nodes(speed=0.5))[0].nodes == ((1.0, 4.0), (0.5, 4.0))
+    assert supply_of(with_right(speed=0.5))[0].nodes == ((1.0, 4.0), (0.5, 4.0))
     heavy = HostLoad(10.0, 5.0, 3.0, 262_144)
-    assert [one.nodes[-1] for one in supply_of(on_nodes(host=(heavy,)))] == [
+    assert [one.nodes[-1] for one in supply_of(with_right(host=(heavy,)))] == [
         (1.0, 4.0), (1.0, 1.0), (1.0, 4.0),
     ]  # fmt: skip
     # Of the default weight it has no more beside three jobs than one of four.
     light = HostLoad(0.0, 5.0, 3.0)
-    assert supply_of(on_nodes(host=(light,)))[0].nodes[-1] == (1.0, 3.0)
+    assert supply_of(with_right(host=(light,)))[0].nodes[-1] == (1.0, 3.0)
 
 
 @pytest.mark.parametrize("name", but_the_first_long(WORLDS[1:]))
@@ -72,7 +66,7 @@ def test_a_first_contender_that_did_not_end_has_no_ratio() -> None:
 def test_no_schedule_ends_before_the_bound(
     arrivals_s: list[float], speed: float, joins_s: float, host: list[HostLoad]
 ) -> None:
-    trace = on_nodes(speed=speed, joins_s=joins_s, host=tuple(host))
+    trace = with_right(speed=speed, joins_s=joins_s, host=tuple(host))
     jobs = [replace(job, arrives_s=at_s) for job, at_s in zip(trace.jobs, arrivals_s, strict=True)]
     trace = replace(trace, jobs=tuple(jobs))
     scores, _ = compare_clusters(trace, [Contender("random", "none")], (1,))

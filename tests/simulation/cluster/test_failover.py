@@ -4,23 +4,22 @@ raises where a job runs twice, or goes on from an earlier step than the one that
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Literal
 
 import pytest
 
 from dlsched.cluster.core.leases import LEASE_S, leased, over_s
 from dlsched.cluster.core.records import Phase, Record, RecordState
 from dlsched.model.spec import Checkpoint, JobSpec
-from dlsched.simulation.cluster.network import NetworkOptions, NodeFault
-from dlsched.simulation.cluster.run import ClusterOptions, SimulatedCluster
+from dlsched.simulation.cluster.network import NodeFault
+from dlsched.simulation.cluster.run import SimulatedCluster
 from dlsched.simulation.node.workloads import Trace
 from tests.lanes import but_the_first_long
-from tests.simulation.cluster.test_moves import went_well
-from tests.simulation.cluster.test_undoing import Kept, long_first
+from tests.simulation.cluster.test_moves import Kept, Kind, long_first
+from tests.simulation.cluster.test_moves import cluster as failing
+from tests.simulation.cluster.test_thin import went_well
 
 CUT_S = 66.3
 FOR_S = 1000.0
-Kind = Literal["dead", "agent", "cut"]
 
 
 def failing_over(spec: JobSpec) -> JobSpec:
@@ -39,11 +38,9 @@ def trace(*, restart: bool = True) -> Trace:
 def cluster(
     kind: Kind, for_s: float = FOR_S, *, restart: bool = True, until_s: float = 20_000.0
 ) -> SimulatedCluster:
+    world = replace(trace(restart=restart), duration_s=until_s)
     fault = NodeFault(kind, "left", CUT_S, for_s)
-    options = ClusterOptions(network=NetworkOptions(faults=(fault,)))
-    there = SimulatedCluster(trace(restart=restart), "spread", 1, options, Kept())
-    there.trace = replace(there.trace, duration_s=until_s)
-    return there
+    return failing(world, fault, policy="spread", store=Kept())
 
 
 def epochs(there: SimulatedCluster) -> list[tuple[RecordState, str, int]]:
