@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from dlsched.cluster.certificates import MANAGER, CertificateError, Certificates, Peer, peer
-from tests.cluster.authority import Authority
-from tests.cluster.handshake import meet
+from tests.cluster.authority import Authority, meet
 
 pytestmark = pytest.mark.process
 

@@ -17,7 +17,7 @@ from dlsched.cluster.swarm.calls import SwarmCalls
 from dlsched.cluster.swarm.membership import swarm_certificates
 from dlsched.cluster.swarm.store import SwarmStore
 from dlsched.runtime.docker.engine import Engine, EngineRefused
-from tests.cluster.handshake import meet
+from tests.cluster.authority import meet
 from tests.cluster.store_contract import RECORD, SUBMISSION, StoreContract, Stores
 from tests.tools.live import needs_dockerd
 from tests.waiting import until
