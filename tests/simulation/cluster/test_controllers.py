@@ -8,8 +8,7 @@ import pytest
 
 from dlsched.cluster.core.records import Record, RecordState
 from dlsched.cluster.store import MemoryStore, StoreError
-from dlsched.simulation.cluster.invariants import Invariants
-from dlsched.simulation.cluster.moment import Moment
+from dlsched.simulation.cluster.invariants import Invariants, Moment
 from dlsched.simulation.cluster.run import ClusterRun, SimulatedCluster
 from tests.lanes import but_the_first_long
 from tests.simulation.cluster.test_moves import cluster as made
