@@ -177,7 +177,7 @@ def test_a_node_that_answered_another_leader_is_not_taken_for_gone(world: World)
     undoing = replace(world.records["job"], state=RecordState.UNDOING, on="b", source="a", epoch=2)
     version = world.store.put(undoing, world.store.records()["job"].version)
     world.store.leading = "other"
-    world.round(1000.0)
+    assert world.round(1000.0) == [], "it does not lead"
     world.store.leading = "me"
     world.fail("b")
     world.round()

@@ -126,24 +126,6 @@ def test_a_node_that_hangs_delays_no_other_and_no_caller(
         until(lambda: agents.report("node-1", {}) is not None)
 
 
-@pytest.mark.long
-def test_a_node_that_hangs_is_a_problem_until_it_answers(
-    own: Mapping[str, Certificates],
-    manager: Certificates,
-    port: int,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(https_agents, "ANSWER_S", 2.0)
-    released = threading.Event()
-    agent = FakeAgent(wait=lambda: released.wait(PATIENCE_S))
-    with serving(agent, own["node-1"], port), asking(manager, port) as agents:
-        agents.report("node-1", {})
-        assert problem(agents).startswith("no report: no answer within 2 s")
-        released.set()
-        until(lambda: agents.report("node-1", {}) is not None)
-        until(lambda: not agents.problems() or time.sleep(0.1))
-
-
 def test_a_report_that_lies_makes_the_node_silent(
     own: Mapping[str, Certificates],
     manager: Certificates,

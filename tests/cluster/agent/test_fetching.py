@@ -126,15 +126,6 @@ def test_the_rest_of_a_killed_run_is_in_nobodys_way_and_is_not_followed(
     assert victim.read_text() == "kept"
 
 
-def test_the_source_refuses_what_it_does_not_grant(
-    server: AgentServer, checkpoints: HttpsCheckpoints, folder: Path
-) -> None:
-    checkpoints.begin("node-1", "train", 9, folder / "x", MOST)
-    line = "node-1: refused (404): no checkpoint of 'train', epoch 9, is kept for node-2 here"
-    assert result(checkpoints, epoch=9) == line
-    assert list(folder.iterdir()) == []
-
-
 def test_one_that_is_too_long_is_not_begun(
     server: AgentServer, checkpoints: HttpsCheckpoints, folder: Path
 ) -> None:
@@ -304,14 +295,6 @@ def test_a_slow_source_is_waited_for(
     with stage(port, own, answer):
         assert fetched(checkpoints, folder) == ""
     assert (folder / "x").read_bytes() == b"x" * 1000
-
-
-def test_another_node_at_the_address_is_refused(
-    server: AgentServer, checkpoints: HttpsCheckpoints, folder: Path
-) -> None:
-    checkpoints.begin("node-3", "train", 8, folder / "x", MOST)
-    assert "its certificate is refused: Hostname mismatch" in result(checkpoints)
-    assert list(folder.iterdir()) == []
 
 
 def test_it_waits_until_the_address_is_known(

@@ -252,29 +252,6 @@ def test_plain_http_is_refused(server: AgentServer, agent: FakeAgent, port: int)
 # ---------------------------------------------------------------------- over time
 
 
-def test_it_uses_new_certificates_while_it_serves(
-    agent: FakeAgent, port: int, tmp_path: Path
-) -> None:
-    authority = Authority(tmp_path).make()
-    own, manager = authority.node("node-1"), authority.node("boss", MANAGER)
-    with serving(agent, own, port):
-        assert asked(manager, port, REPORT, named("node-1"))[0] == 200
-        with connected(manager, port) as tls:
-            before = tls.getpeercert(binary_form=True)
-        authority.node("node-1")
-        with connected(manager, port) as tls:
-            assert tls.getpeercert(binary_form=True) != before
-        assert asked(manager, port, REPORT, named("node-1"))[0] == 200
-        # A whole new cluster: another authority under the same paths.
-        old = manager.client_context()
-        authority.make()
-        authority.node("node-1")
-        with pytest.raises(REFUSED):
-            asked(old, port, REPORT, named("node-1"))
-        new = authority.node("boss", MANAGER)
-        assert asked(new, port, REPORT, named("node-1"))[0] == 200
-
-
 def test_it_ends_within_seconds_and_its_address_is_free_again(
     own: Certificates, manager: Certificates, port: int
 ) -> None:

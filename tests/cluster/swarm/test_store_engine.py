@@ -123,14 +123,6 @@ def test_nodes_and_the_leader_are_named_as_in_their_certificates(
             assert peer(calling) == Peer(one.node_id, cluster, one.is_manager)
 
 
-def test_a_worker_has_no_store(engines: EngineNodes, store_on: Make) -> None:
-    worker = store_on(engines.nodes[3])
-    for call in (worker.own_id, worker.nodes, worker.records, worker.leader):
-        with pytest.raises(StoreError, match="manager") as failed:
-            call()
-        assert "\n" not in str(failed.value)
-
-
 def test_records_survive_the_death_of_the_leading_manager(
     engines: EngineNodes, store_on: Make
 ) -> None:

@@ -18,8 +18,7 @@ from dlsched.simulation.cluster import agent as agents
 from dlsched.simulation.cluster.agent import SimulatedAgent
 from dlsched.simulation.cluster.invariants import STARTS_S, BrokenInvariant
 from dlsched.simulation.cluster.run import SimulatedCluster
-from tests.simulation.cluster.test_failover import cluster as failing_over
-from tests.simulation.cluster.test_moves import cluster
+from tests.simulation.cluster.test_moves import cluster, left_fails
 from tests.simulation.cluster.test_thin import three_jobs
 
 Broken = Callable[[pytest.MonkeyPatch], SimulatedCluster]
@@ -120,7 +119,7 @@ def a_node_that_is_cut_off_starts_a_job_again(patch: pytest.MonkeyPatch) -> Simu
                 own.phase = Phase.RUNNING
 
     patch.setattr(SimulatedAgent, "step", again)
-    return failing_over("cut")
+    return left_fails("cut")
 
 
 def a_move_wins_over_a_withdrawal(patch: pytest.MonkeyPatch) -> SimulatedCluster:

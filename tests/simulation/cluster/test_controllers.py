@@ -68,13 +68,6 @@ def test_the_next_controller_goes_on(at_write: int, committed: bool) -> None:
         assert store.records()[job].record == undisturbed.store.records()[job].record
 
 
-def test_a_controller_that_does_not_lead_writes_and_orders_nothing() -> None:
-    store = MemoryStore((), leader="another")
-    cluster = made(store=store)
-    report = cluster.controller.round()
-    assert (report.snapshot, report.written, report.orders) == (None, [], [])
-
-
 class AwayStore(MemoryStore):
     """A store that does not answer for a while."""
 
@@ -96,27 +89,6 @@ def test_without_the_store_nothing_goes_on_and_then_everything() -> None:
     assert store.away == 5
     assert (went_well(run), run.moves) == (True, 1)
     assert "the store: no quorum" in run.alarms
-
-
-def test_of_two_controllers_one_wins_each_record() -> None:
-    """Both take themselves for the leader, as during an election."""
-    store = MemoryStore((), leader="manager")
-    cluster = made(store=store)
-    first = cluster.controller
-    cluster.start_controller()
-    second = cluster.controller
-    turns = iter(range(10**9))
-
-    class Both:
-        """Asks one after the other; the second reads before the first writes."""
-
-        def round(self):  # type: ignore[no-untyped-def]
-            return (first if next(turns) % 2 else second).round()
-
-    cluster.controller = Both()  # type: ignore[assignment]
-    run = cluster.run()
-    assert went_well(run)
-    assert run.nodes["first"] == "right"
 
 
 class ForgettingStore(DeadlyStore):

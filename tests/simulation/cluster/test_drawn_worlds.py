@@ -19,7 +19,7 @@ from dlsched.simulation.cluster.run import ClusterOptions, SimulatedCluster, wit
 from dlsched.simulation.node.workloads import SimulatedJob, TrainingLoad
 from tests.properties import examples
 from tests.simulation.cluster.test_controllers import ControllerDied, survive
-from tests.simulation.cluster.test_failover import failing_over
+from tests.simulation.cluster.test_moves import failing_over
 from tests.simulation.cluster.test_thin import three_jobs
 
 RESTLESS = "tests.simulation.cluster.scripted:Restless"

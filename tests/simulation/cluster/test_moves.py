@@ -1,5 +1,7 @@
 """One move from node to node, end to end: what it costs, what may interrupt it, and how it is taken
-back while the job could still run on the target."""
+back while the job could still run on the target. And a node that is down or cut off: what becomes
+of its jobs. The check of the cluster's invariants raises where a job runs twice, or goes on from an
+earlier step than the one that was saved."""
 
 from __future__ import annotations
 
@@ -8,9 +10,11 @@ from typing import Literal
 
 import pytest
 
-from dlsched.cluster.core.records import Record, RecordState, Verb
+from dlsched.cluster.core.leases import LEASE_S, leased, over_s
+from dlsched.cluster.core.records import Phase, Record, RecordState, Verb
 from dlsched.cluster.core.transit import PATIENCE
 from dlsched.cluster.store import MemoryStore
+from dlsched.model.spec import Checkpoint, JobSpec
 from dlsched.simulation.cluster.network import NetworkOptions, NodeFault
 from dlsched.simulation.cluster.run import (
     ClusterOptions,
@@ -204,3 +208,96 @@ def test_a_target_that_is_cut_off_ends_the_job_itself_before_it_returns() -> Non
     there.run()
     assert there.store.records()["first"].record.state is RecordState.MOVING
     assert "first" not in there.agents.nodes["right"].runtime.present()
+
+
+CUT_S = 66.3
+FOR_S = 1000.0
+
+
+def failing_over(spec: JobSpec) -> JobSpec:
+    checkpoint = Checkpoint("SIGUSR1", 5.0, "/ckpt", shared=True)
+    return replace(spec, failover="restart", checkpoint=checkpoint)
+
+
+def restarting(*, restart: bool = True) -> Trace:
+    jobs = [
+        replace(job, spec=failing_over(job.spec)) if restart and job.name == "first" else job
+        for job in long_first().jobs
+    ]
+    return replace(long_first(), jobs=tuple(jobs))
+
+
+def left_fails(
+    kind: Kind, for_s: float = FOR_S, *, restart: bool = True, until_s: float = 20_000.0
+) -> SimulatedCluster:
+    world = replace(restarting(restart=restart), duration_s=until_s)
+    fault = NodeFault(kind, "left", CUT_S, for_s)
+    return cluster(world, fault, policy="spread", store=Kept())
+
+
+def epochs(there: SimulatedCluster) -> list[tuple[RecordState, str, int]]:
+    assert isinstance(there.store, Kept)
+    return [(one.state, one.on, one.epoch) for one in there.store.history]
+
+
+@pytest.mark.parametrize("kind", ["cut", "dead"])
+@pytest.mark.parametrize("for_s", but_the_first_long([FOR_S, 205.0]))
+def test_it_runs_elsewhere_in_bounded_time_and_never_twice(kind: Kind, for_s: float) -> None:
+    record = leased(Record("first", RecordState.PLACED, "left"), restarting().jobs[0].spec)
+    bound_s = CUT_S + over_s(record) + 15.0
+    there = left_fails(kind, for_s, until_s=bound_s)
+    there.run()
+    assert there.store.records()["first"].record.on == "right"
+    assert there.agents.nodes["right"].runtime.present()["first"]
+    there = left_fails(kind, for_s)
+    assert went_well(there.run())
+    assert epochs(there) == [
+        (RecordState.PLACED, "left", 1),
+        (RecordState.ENDED, "left", 1),
+        (RecordState.PLACED, "right", 2),
+        (RecordState.ENDED, "right", 2),
+    ]
+    if for_s < FOR_S:
+        assert there.agents.agents["left"].held["first"].phase is Phase.FENCED
+
+
+def test_one_that_is_cut_off_saves_itself_and_goes_on_from_there() -> None:
+    there = left_fails("cut", until_s=CUT_S + 300.0)
+    there.run()
+    saved = there.agents.storage["first"].saved
+    assert saved.step > 0
+    assert there.agents.agents["right"].held["first"].began_step == saved.step
+
+
+@pytest.mark.parametrize("kind", ["cut", "dead"])
+def test_by_default_nothing_happens_until_the_node_is_back(kind: Kind) -> None:
+    there = left_fails(kind, restart=False, until_s=CUT_S + FOR_S - 10.0)
+    there.run()
+    assert epochs(there) == [(RecordState.PLACED, "left", 1)]
+    assert ("first" in there.agents.nodes["left"].runtime.present()) == (kind == "cut")
+    there = left_fails(kind, restart=False)
+    there.run()
+    assert {on for _, on, _ in epochs(there)} == {"left"}
+
+
+def test_while_the_store_reaches_the_host_nothing_starts_elsewhere() -> None:
+    there = left_fails("agent", until_s=CUT_S + 300.0)
+    there.run()
+    assert epochs(there) == [(RecordState.PLACED, "left", 1)]
+    assert there.agents.nodes["left"].runtime.present()["first"]
+
+
+def test_a_node_that_is_back_in_time_goes_on_with_its_job_in_a_new_epoch() -> None:
+    there = left_fails("cut", LEASE_S + 40.0)
+    assert went_well(there.run())
+    assert epochs(there)[:3] == [
+        (RecordState.PLACED, "left", 1),
+        (RecordState.RETURNING, "left", 2),
+        (RecordState.PLACED, "left", 2),
+    ]
+
+
+def test_a_short_cut_is_not_noticed() -> None:
+    there = left_fails("cut", LEASE_S - 25.0)
+    assert went_well(there.run())
+    assert [one[2] for one in epochs(there)] == [1, 1]
