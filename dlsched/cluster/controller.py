@@ -6,13 +6,11 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from dlsched.cluster.agents import Agents
 from dlsched.cluster.core.decider import ClusterAnswer, ClusterDecider
-from dlsched.cluster.core.ending import RUNS
 from dlsched.cluster.core.following import RESERVED_S
 from dlsched.cluster.core.guards import REST_S
 from dlsched.cluster.core.job_memory import DesiredJob
-from dlsched.cluster.core.leases import Absent, absent_for, leased, weakened
+from dlsched.cluster.core.leases import RUNS, Absent, absent_for, leased, weakened
 from dlsched.cluster.core.ledger import ClusterFacts, ClusterLedger
 from dlsched.cluster.core.model import ClusterSnapshot, NodeState
 from dlsched.cluster.core.occupancy import lacks
@@ -20,6 +18,7 @@ from dlsched.cluster.core.rebuilding import held_twice, rebuilt
 from dlsched.cluster.core.records import (
     LIKELY_EPOCH_MAX,
     Holding,
+    Order,
     Phase,
     Record,
     RecordState,
@@ -30,6 +29,7 @@ from dlsched.cluster.core.records import (
     end_job,
     place_job,
 )
+from dlsched.cluster.core.reports import NodeReport
 from dlsched.cluster.core.transit import (
     PATIENCE,
     Acts,
@@ -50,6 +50,20 @@ from dlsched.cluster.store import (
     StoreError,
 )
 from dlsched.cluster.waiting import Waiting
+
+
+class Agents(Protocol):
+    """Nothing blocks or raises: what came of an order shows in later reports."""
+
+    def report(self, node: str, placed: Mapping[str, int]) -> NodeReport | None:
+        """The node's present report; None: no answer. `placed` confirms which jobs are its own, by
+        their epoch."""
+        ...
+
+    def send(self, order: Order) -> None:
+        """Send an order, which may be lost. The agent follows it once, however often it comes."""
+        ...
+
 
 KEPT_S = 86_400.0
 """How long the record of a job that is gone stays, as its epochs must not be used again."""

@@ -15,7 +15,7 @@ from dlsched.cluster.core.records import (
     Submission,
     Wanted,
 )
-from dlsched.cluster.store import ClusterStore, StaleRecord
+from dlsched.cluster.store import ClusterStore, StaleRecord, StoreError
 
 DIGEST = "0123456789abcdef" * 4
 RECORD = Record("resnet", RecordState.PLACED, "node-a", digest=DIGEST)
@@ -156,3 +156,15 @@ class StoreContract:
         for request in (pause, second, forget, forget):
             two.done(request)
         assert one.requests() == []
+
+    def test_a_node_is_drained_and_back(self, stores: Stores) -> None:
+        one, two = stores
+        node = min(one.nodes())
+        for _ in range(2):
+            one.drain(node)
+        assert [name for name, each in two.nodes().items() if each.draining] == [node]
+        for _ in range(2):
+            two.undrain(node)
+        assert not any(each.draining for each in one.nodes().values())
+        with pytest.raises(StoreError, match="node-9: no node of the "):
+            one.drain("node-9")

@@ -9,15 +9,9 @@ from pathlib import Path
 import pytest
 
 from dlsched.cluster.certificates import MANAGER, CertificateError, Certificates, Peer, peer
-from tests.cluster.authority import Authority
-from tests.cluster.handshake import meet
+from tests.cluster.authority import Authority, meet
 
 pytestmark = pytest.mark.process
-
-
-@pytest.fixture(scope="module")
-def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    return Authority(tmp_path_factory.mktemp("authority")).make()
 
 
 @pytest.fixture(scope="module")

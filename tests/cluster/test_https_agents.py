@@ -22,7 +22,7 @@ from dlsched.cluster.core.reports import JobReport, NodeReport
 from dlsched.cluster.https_agents import RECENT_S, WANTED_S, HttpsAgents
 from dlsched.cluster.store import Member
 from dlsched.cluster.wire import report_bytes
-from tests.cluster.agent.serving import NODE_S, FakeAgent, free_port, serving
+from tests.cluster.agent.serving import NODE_S, FakeAgent, serving
 from tests.cluster.authority import Authority
 from tests.waiting import until
 
@@ -39,23 +39,8 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="module")
-def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    return Authority(tmp_path_factory.mktemp("authority")).make()
-
-
-@pytest.fixture(scope="module")
 def own(authority: Authority) -> Mapping[str, Certificates]:
     return {name: authority.node(name) for name in ADDRESSES}
-
-
-@pytest.fixture(scope="module")
-def manager(authority: Authority) -> Certificates:
-    return authority.node("boss", MANAGER)
-
-
-@pytest.fixture
-def port() -> int:
-    return free_port()
 
 
 class Clock:
@@ -139,24 +124,6 @@ def test_a_node_that_hangs_delays_no_other_and_no_caller(
         assert hangs.placed == [], "it hangs still"
         released.set()
         until(lambda: agents.report("node-1", {}) is not None)
-
-
-@pytest.mark.long
-def test_a_node_that_hangs_is_a_problem_until_it_answers(
-    own: Mapping[str, Certificates],
-    manager: Certificates,
-    port: int,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(https_agents, "ANSWER_S", 2.0)
-    released = threading.Event()
-    agent = FakeAgent(wait=lambda: released.wait(PATIENCE_S))
-    with serving(agent, own["node-1"], port), asking(manager, port) as agents:
-        agents.report("node-1", {})
-        assert problem(agents).startswith("no report: no answer within 2 s")
-        released.set()
-        until(lambda: agents.report("node-1", {}) is not None)
-        until(lambda: not agents.problems() or time.sleep(0.1))
 
 
 def test_a_report_that_lies_makes_the_node_silent(

@@ -21,8 +21,7 @@ from dlsched.cluster.core.records import Order, Record, RecordState
 from dlsched.cluster.round_report import RoundReport
 from dlsched.cluster.store import ClusterStore, Member, MemoryStore, Stored
 from dlsched.simulation.clock import VirtualClock
-from dlsched.simulation.cluster.invariants import Invariants
-from dlsched.simulation.cluster.moment import moment_of
+from dlsched.simulation.cluster.invariants import Invariants, moment_of
 from dlsched.simulation.cluster.network import HeldState, NetworkOptions, SimulatedAgents
 from dlsched.simulation.cluster.random_moves import simulated_policy
 from dlsched.simulation.node.workloads import SimulatedJob, Trace, TraceNode

@@ -14,7 +14,6 @@ from dlsched.model.errors import NotNow
 from tests.cluster.agent.played import PlayedNode
 from tests.cluster.agent.world import (
     JOB,
-    MOVABLE_S,
     TEXT,
     Killed,
     NodeUnderTest,
@@ -42,24 +41,8 @@ def test_a_disk_that_takes_nothing_follows_nothing(
     assert world.runs_on("a") and agent.alarms() == ()
 
 
-def test_a_lost_file_leaves_the_container_alone(world: World) -> None:
-    world.seconds(5)
-    node = world.nodes["a"]
-    (node.folder / "cluster/jobs" / f"{JOB}.json").write_text("{")
-    world.cut = {"a"}
-    node.begin()
-    world.seconds(3)
-    assert world.runs_on("a")
-    world.cut = set()
-    world.seconds(3)  # the controller gives it to the node again
-    assert world.runs_on("a") and phase(world, "a") is Phase.RUNNING
-    assert len(node.engine.started_from) == 1
-
-
 def test_a_lost_file_starts_no_job_that_is_away(world: World) -> None:
-    world.seconds(MOVABLE_S)
-    world.move("b")
-    world.until(lambda: world.runs_on("b"))
+    world.moves(until=lambda: world.runs_on("b"))
     node = world.nodes["a"]
     (node.folder / "cluster/jobs" / f"{JOB}.json").write_text("{")
     for _ in range(2):  # the broken file is moved aside by the first
@@ -85,9 +68,7 @@ def test_a_job_whose_file_is_lost_while_it_moves_goes_on(
     world: World, state: RecordState, how: str
 ) -> None:
     world.nodes["b"].engine.breaks = True
-    world.seconds(MOVABLE_S)
-    world.move("b")
-    world.until(lambda: world.record.state is state)
+    world.moves(until=lambda: world.record.state is state)
     world.policy.wanted = ()
     lose(world.nodes["a"], how)
     world.seconds(40)  # `check`: from its checkpoint
@@ -98,9 +79,7 @@ def test_a_job_whose_file_is_lost_while_it_moves_goes_on(
 
 @LOST
 def test_a_job_that_has_moved_and_whose_file_is_lost_goes_on(world: World, how: str) -> None:
-    world.seconds(MOVABLE_S)
-    world.move("b")
-    world.until(lambda: world.record.on == "b" and world.record.state is RecordState.PLACED)
+    world.moves(until=lambda: world.record.on == "b" and world.record.state is RecordState.PLACED)
     world.seconds(3)
     starts = len(world.nodes["b"].engine.started_from)
     lose(world.nodes["b"], how)
@@ -115,9 +94,7 @@ def test_a_job_whose_file_and_container_are_lost_is_not_started_afresh(
     world: World, how: str
 ) -> None:
     world.nodes["b"].engine.breaks = True
-    world.seconds(MOVABLE_S)
-    world.move("b")
-    world.until(lambda: world.record.state is RecordState.RETURNING)
+    world.moves(until=lambda: world.record.state is RecordState.RETURNING)
     world.policy.wanted = ()
     node = world.nodes["a"]
     node.engine.containers.clear()
@@ -182,9 +159,7 @@ def test_an_agent_that_is_killed_at_a_write_goes_on(
     for node in world.nodes.values():
         files = node.agent._held.files
         monkeypatch.setattr(files, "secure", killing(files.secure))
-    world.seconds(MOVABLE_S)
-    world.move("b")
-    world.seconds(20)
+    world.moves(20)
     for node in world.nodes.values():
         if not node.alive:
             node.begin()
@@ -201,9 +176,7 @@ def test_a_file_that_cannot_be_removed_ends_no_cycle(
     def stays(_path: Path, missing_ok: bool = False) -> None:
         raise OSError(5, "Input/output error")
 
-    world.seconds(MOVABLE_S)
-    world.move("b")
-    world.until(lambda: world.runs_on("b"))
+    world.moves(until=lambda: world.runs_on("b"))
     with monkeypatch.context() as patched:
         patched.setattr(Path, "unlink", stays)
         patched.setattr(PlayedNode, "clear", lambda *_, **__: None)

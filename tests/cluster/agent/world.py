@@ -305,6 +305,13 @@ class World:
         for _ in range(count):
             self.second()
 
+    def moves(self, count: int = 0, until: Callable[[], bool] = lambda: True) -> None:
+        """The job runs on a until it may move, and then moves to b for so long."""
+        self.seconds(MOVABLE_S)
+        self.move("b")
+        self.seconds(count)
+        self.until(until)
+
     def move(self, target: str) -> None:
         self.policy.wanted = (Move(JOB, target),)
 
@@ -337,8 +344,6 @@ def arriving(world: World) -> NodeUnderTest:
     target = world.nodes["b"]
     target.fetches.ended.clear()
     target.fetches.slow = True
-    world.seconds(MOVABLE_S)
-    world.move("b")
-    world.until(lambda: bool(list(target.folder.glob("cluster/incoming/*"))))
+    world.moves(until=lambda: bool(list(target.folder.glob("cluster/incoming/*"))))
     target.fetches.ended.clear()
     return target

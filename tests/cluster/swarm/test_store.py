@@ -9,10 +9,13 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from dlsched.cluster.core.records import Request, Wanted
+from dlsched.cluster.core.records import Record, RecordState, Request, Saved, Wanted
 from dlsched.cluster.store import Member, StaleRecord, StoreError
 from dlsched.cluster.swarm.calls import SwarmCalls
+from dlsched.cluster.swarm.labels import PREFIX, VERSION, Names, read_record, record_labels
 from dlsched.cluster.swarm.store import NotStorable, SwarmStore
 from dlsched.model.errors import EngineUnavailable
 from dlsched.runtime.docker.engine import EngineRefused
@@ -398,17 +401,15 @@ def test_no_leader_and_no_manager_are_store_errors(swarm: PlayedSwarm, store: Sw
             store.own_id()
 
 
-def test_a_node_is_drained_and_back(swarm: PlayedSwarm, store: SwarmStore) -> None:
+def test_a_drain_is_one_label_that_is_written_once(swarm: PlayedSwarm, store: SwarmStore) -> None:
     swarm.add_node("node1")
     swarm.nodes["node1"]["Spec"]["Labels"]["rack"] = "7"
     store.drain("node1")
     store.drain("node1")
-    assert store.nodes()["node1"].draining
     assert swarm.nodes["node1"]["Spec"]["Labels"] == {"rack": "7", "dlsched.drain": "true"}
     assert swarm.nodes["node1"]["Spec"]["Availability"] == "active"
     store.undrain("node1")
     store.undrain("node1")
-    assert not store.nodes()["node1"].draining
     assert swarm.nodes["node1"]["Spec"]["Labels"] == {"rack": "7"}
     assert [call for call in swarm.calls if call.startswith("POST")] == [
         "POST /nodes/node1/update"
@@ -436,5 +437,67 @@ def test_a_node_that_changed_meanwhile_is_not_overwritten(
     monkeypatch.setattr(SwarmCalls, "nodes", then_changed)
     with pytest.raises(StaleRecord, match="node1: update out of sequence"):
         store.drain("node1")
-    with pytest.raises(StoreError, match="node9: no node of the swarm"):
-        store.drain("node9")
+
+
+NODES = st.from_regex(r"[a-z0-9]{1,25}", fullmatch=True)
+JOBS = st.from_regex(r"[a-z0-9][a-z0-9_.-]{1,62}", fullmatch=True)
+DIGESTS = st.sampled_from(["", "0123456789abcdef" * 4])
+COUNTS = st.integers(0, 2**53)
+FILES = st.sampled_from(["", "/ckpt/7.pt", "/" + "c" * 1023])
+
+
+@st.composite
+def records(draw: st.DrawFn) -> Record:
+    state = draw(st.sampled_from(RecordState))
+    epoch = draw(st.integers(1, 2**53))
+    moved = state in (RecordState.MOVING, RecordState.UNDOING, RecordState.RETURNING)
+    return Record(
+        job=draw(JOBS),
+        state=state,
+        on=draw(NODES),
+        epoch=epoch,
+        digest=draw(DIGESTS),
+        first=draw(st.integers(1, epoch)),
+        target=draw(NODES) if state is RecordState.LEAVING else None,
+        source=draw(NODES) if moved else None,
+        saved=draw(st.none() | st.builds(Saved, COUNTS, DIGESTS, COUNTS, FILES)),
+        moves=draw(COUNTS),
+        exit_code=draw(st.none() | st.integers(-(2**31), 2**31)),
+        why=draw(st.from_regex(r"([a-z]{1,9} ){0,9}[a-z]", fullmatch=True)),
+    )
+
+
+@given(records())
+def test_a_record_is_read_as_it_was_written(record: Record) -> None:
+    assert read_record(record_labels(record, "lab"), "lab") == record
+
+
+NUMBERS = ["0", "1", "-1", "+1", "01", "1.0", " 1", "1\n", "\u0661"]
+VALUES = st.sampled_from(["", *NUMBERS, "placed", "PLACED", "moving", VERSION, "x" * 70])
+
+
+@given(records(), st.data())
+def test_an_edited_record_is_never_guessed(record: Record, data: st.DataObject) -> None:
+    labels = record_labels(record, "lab")
+    key = data.draw(st.sampled_from(sorted(labels.keys() - {f"{PREFIX}why"})))
+    value = data.draw(st.none() | VALUES)
+    edited = {name: text for name, text in labels.items() if name != key}
+    if value is not None:
+        edited[key] = value
+    try:
+        read = read_record(edited, "lab")
+    except ValueError as error:
+        assert "\n" not in str(error)
+        assert len(str(error)) < 200
+    else:
+        # Only another valid value may pass; optional ones may also be absent.
+        assert record_labels(read, "lab") == edited
+
+
+@given(JOBS, JOBS, JOBS, JOBS)
+def test_names_fit_and_differ(instance: str, other: str, job: str, another: str) -> None:
+    names = Names(instance)
+    both = [names.record(job), names.submission(job)]
+    assert all(len(name) <= 64 and name[-1].isalnum() for name in both)
+    assert (names.record(job) == names.record(another)) is (job == another)
+    assert names.record(job).startswith(Names(other).prefix) is (instance == other)

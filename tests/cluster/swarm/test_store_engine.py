@@ -17,7 +17,7 @@ from dlsched.cluster.swarm.calls import SwarmCalls
 from dlsched.cluster.swarm.membership import swarm_certificates
 from dlsched.cluster.swarm.store import SwarmStore
 from dlsched.runtime.docker.engine import Engine, EngineRefused
-from tests.cluster.handshake import meet
+from tests.cluster.authority import meet
 from tests.cluster.store_contract import RECORD, SUBMISSION, StoreContract, Stores
 from tests.tools.live import needs_dockerd
 from tests.waiting import until
@@ -121,50 +121,6 @@ def test_nodes_and_the_leader_are_named_as_in_their_certificates(
             served, calling = meet(at_one.server_context(), at_other.client_context(), one.node_id)
             assert peer(served) == Peer(other.node_id, cluster, other.is_manager)
             assert peer(calling) == Peer(one.node_id, cluster, one.is_manager)
-
-
-def test_a_worker_has_no_store(engines: EngineNodes, store_on: Make) -> None:
-    worker = store_on(engines.nodes[3])
-    for call in (worker.own_id, worker.nodes, worker.records, worker.leader):
-        with pytest.raises(StoreError, match="manager") as failed:
-            call()
-        assert "\n" not in str(failed.value)
-
-
-def test_a_node_is_drained_and_back(engines: EngineNodes, store_on: Make) -> None:
-    one, two = store_on(engines.nodes[0]), store_on(engines.nodes[1])
-    node = engines.nodes[3].node_id
-    one.drain(node)
-    assert [name for name, member in two.nodes().items() if member.draining] == [node]
-    two.undrain(node)
-    assert not any(member.draining for member in one.nodes().values())
-
-
-def edit(node: EngineNode, name: str, changes: dict[str, str]) -> None:
-    """Change labels of a config as a person would, with a client of its own."""
-    with closing(Engine(node.host, TIMEOUT_S)) as engine:
-        found = engine.exchange("GET", f"/configs/{name}")
-        spec = found["Spec"]
-        spec["Labels"] |= changes
-        asked = {"version": str(found["Version"]["Index"])}
-        engine.exchange("POST", f"/configs/{found['ID']}/update", asked, spec)
-
-
-def test_an_edited_record_is_left_alone(
-    engines: EngineNodes, store_on: Make, instance: str
-) -> None:
-    store = store_on(engines.nodes[0])
-    version = store.put(RECORD, None)
-    store.submit(SUBMISSION)
-    name = f"dlsched.{instance}.job.resnet"
-    edit(engines.nodes[1], name, {"dlsched.epoch": "seven"})
-    assert (store.records(), store.submissions()) == ({}, {})
-    assert "label dlsched.epoch: 'seven' is not" in store.problems()["resnet"]
-    for known in (None, version):
-        with pytest.raises(StaleRecord):
-            store.put(replace(RECORD, epoch=2), known)
-    edit(engines.nodes[1], name, {"dlsched.epoch": "1"})
-    assert store.records()["resnet"].record == RECORD
 
 
 def test_records_survive_the_death_of_the_leading_manager(

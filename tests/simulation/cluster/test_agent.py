@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from dlsched.cluster.core.records import Order, Phase, Saved, Verb
 from dlsched.simulation.cluster.agent import RESERVED_S, SimulatedAgent
 from dlsched.simulation.cluster.network import NetworkOptions, SimulatedAgents
@@ -32,30 +30,6 @@ def running(epoch: int = 1) -> tuple[SimulatedAgents, SimulatedAgent]:
     assert phase(one) == (Phase.RUNNING, epoch)
     assert cluster.nodes["left"].runtime.present() == {"first": True}
     return cluster, one
-
-
-@pytest.mark.parametrize("verb", list(Verb))
-def test_an_order_of_an_earlier_epoch_is_not_followed(verb: Verb) -> None:
-    _, one = running(epoch=3)
-    one.follow(order(verb, 2), 6.0)
-    assert phase(one) == (Phase.RUNNING, 3)
-
-
-@pytest.mark.parametrize("verb", [Verb.ARRIVE, Verb.PREPARE, Verb.LEAVE, Verb.GIVE_BACK])
-def test_behind_its_fence_no_order_is_followed(verb: Verb) -> None:
-    _, one = running(epoch=3)
-    one.follow(order(Verb.CLEAR, 3), 6.0)
-    one.follow(order(verb, 3), 7.0)
-    assert phase(one) == (Phase.FENCED, 3)
-
-
-def test_a_fence_comes_before_the_order_that_it_is_for() -> None:
-    _, one = agent()
-    one.follow(order(Verb.CLEAR, 2), 0.0)
-    one.follow(order(Verb.ARRIVE, 2), 1.0)
-    assert phase(one) == (Phase.FENCED, 2)
-    one.follow(order(Verb.PREPARE, 3), 2.0)
-    assert phase(one) == (Phase.PREPARED, 3)
 
 
 def test_the_same_order_twice_does_nothing_the_second_time() -> None:

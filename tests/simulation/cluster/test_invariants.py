@@ -10,8 +10,7 @@ import pytest
 
 from dlsched.cluster.core.records import Order, Phase, Record, RecordState, Saved, Verb
 from dlsched.cluster.store import Stored
-from dlsched.simulation.cluster.invariants import STARTS_S, BrokenInvariant, Invariants
-from dlsched.simulation.cluster.moment import Moment
+from dlsched.simulation.cluster.invariants import STARTS_S, BrokenInvariant, Invariants, Moment
 
 A = Record("job", RecordState.PLACED, "a", 7)
 LEAVING = replace(A, state=RecordState.LEAVING, target="b")

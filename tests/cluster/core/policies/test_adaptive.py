@@ -117,11 +117,6 @@ def test_jobs_that_cannot_be_moved_or_rest_or_have_no_room_stay() -> None:
     assert decide(snapshot(PAIR, equal_jobs(*"AAAA")), "adaptive?moves=false").moves == ()
 
 
-def test_no_second_move_from_the_same_node() -> None:
-    moving = (Transit("j3", "A", "B", NOW_S, NOW_S + 10),)
-    assert decide(snapshot(PAIR, equal_jobs(*"AAAA"), moving=moving)).moves == ()
-
-
 def test_a_new_job_starts_where_completions_grow_least() -> None:
     nodes = [node("A"), node("B")]
     # A has two jobs with little left, B one that needs all cores for long.
@@ -196,7 +191,6 @@ def test_a_move_that_went_well_is_kept() -> None:
     found, memory = judged(9.0)
     assert found.moves == ()
     assert memory.moved == (Moved("m", "A", "B", 10.0),)
-    found, memory = judged(9.0)
     late = replace(snapshot(PAIR, [job("m", "B", placed_at_s=NOW_S - 700)]))
     assert decide(late, memory=memory).memory == AdaptiveMemory()
 
