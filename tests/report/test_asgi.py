@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
-from pathlib import Path
+from collections.abc import Callable, Iterable
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
 
 from dlsched.report import writer as writing
 from dlsched.report.asgi import LatencyMiddleware, Message, Receive, Send
-from dlsched.report.writer import Writer
-from tests.report.jobs import told
 
 pytestmark = pytest.mark.timed
+
+Written = Callable[[], list[dict[str, Any]]]
 
 OK = {"type": "http.response.start", "status": 200}
 BROKEN = {"type": "http.response.start", "status": 503}
@@ -25,7 +25,7 @@ LAST = {"type": "http.response.body", "body": b"x"}
 class Job:
     """An application that sends these messages, and then may fail."""
 
-    def __init__(self, messages: Iterable[Message], fails: bool = False) -> None:
+    def __init__(self, messages: Iterable[Message], fails: bool) -> None:
         self.messages = tuple(messages)
         self.fails = fails
         self.in_flight_at_part: list[bool] = []
@@ -40,27 +40,7 @@ class Job:
             raise LookupError("the application's own")
 
 
-@pytest.fixture
-def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    path = tmp_path / "metrics.jsonl"
-    monkeypatch.setattr(
-        writing, "_current", Writer(str(path), threaded=False, monotonic=lambda: 0.0)
-    )
-    return path
-
-
-def counted(path: Path) -> tuple[int, int]:
-    writer = writing.current()
-    assert writer is not None
-    writer.flush()
-    if not path.exists():
-        return 0, 0
-    (line,) = told(path)
-    assert line["latency"]["in_flight"] == 0
-    return line["latency"]["count"], line["latency"].get("errors", 0)
-
-
-def serve(app: LatencyMiddleware, scope: dict[str, Any]) -> list[Message]:
+def serve(job: Job, scope: Message) -> list[Message]:
     sent: list[Message] = []
 
     async def send(message: Message) -> None:
@@ -69,45 +49,42 @@ def serve(app: LatencyMiddleware, scope: dict[str, Any]) -> list[Message]:
     async def receive() -> Message:
         return {"type": "http.request"}
 
-    asyncio.run(app(scope, receive, send))
+    with pytest.raises(LookupError) if job.fails else nullcontext():
+        asyncio.run(LatencyMiddleware(job, path_prefix="/predict")(scope, receive, send))
     return sent
 
 
 REQUEST = {"type": "http", "path": "/predict"}
 
 
-def test_a_request_is_in_flight_until_its_last_part_is_sent(path: Path) -> None:
-    job = Job([OK, PART, LAST])
-    assert serve(LatencyMiddleware(job), REQUEST) == [OK, PART, LAST]
+def test_a_request_is_in_flight_until_its_last_part_is_sent(written: Written) -> None:
+    job = Job([OK, PART, LAST], fails=False)
+    assert serve(job, REQUEST) == [OK, PART, LAST]
     assert job.in_flight_at_part == [True, True, False]
-    assert counted(path) == (1, 0)
 
 
-def test_a_status_of_500_and_above_is_an_error(path: Path) -> None:
-    serve(LatencyMiddleware(Job([BROKEN, LAST])), REQUEST)
-    assert counted(path) == (0, 1)
-
-
-def test_an_exception_is_an_error_and_passes_through(path: Path) -> None:
-    with pytest.raises(LookupError):
-        serve(LatencyMiddleware(Job([OK, PART], fails=True)), REQUEST)
-    assert counted(path) == (0, 1)
-
-
-def test_what_fails_after_the_answer_is_no_failed_request(path: Path) -> None:
-    with pytest.raises(LookupError):
-        serve(LatencyMiddleware(Job([OK, LAST], fails=True)), REQUEST)
-    assert counted(path) == (1, 0)
-
-
-def test_an_answer_that_never_ends_is_an_error(path: Path) -> None:
-    serve(LatencyMiddleware(Job([OK, PART])), REQUEST)
-    assert counted(path) == (0, 1)
+@pytest.mark.parametrize(
+    ("messages", "fails", "count", "errors"),
+    [
+        pytest.param([OK, PART, LAST], False, 1, 0, id="answered"),
+        pytest.param([BROKEN, LAST], False, 0, 1, id="status of 500 and above"),
+        pytest.param([OK, PART], True, 0, 1, id="exception"),
+        pytest.param([OK, LAST], True, 1, 0, id="exception after the answer"),
+        pytest.param([OK, PART], False, 0, 1, id="answer never ends"),
+    ],
+)
+def test_a_request_counts_as_latency_or_as_error(
+    written: Written, messages: list[Message], fails: bool, count: int, errors: int
+) -> None:
+    serve(Job(messages, fails), REQUEST)
+    (line,) = written()
+    counted = line["latency"]
+    assert (counted["count"], counted.get("errors", 0), counted["in_flight"]) == (count, errors, 0)
 
 
 @pytest.mark.parametrize(
     "scope", [{"type": "http", "path": "/healthz"}, {"type": "websocket", "path": "/predict"}]
 )
-def test_other_paths_and_other_connections_do_not_count(path: Path, scope: Message) -> None:
-    serve(LatencyMiddleware(Job([OK, LAST]), path_prefix="/predict"), scope)
-    assert counted(path) == (0, 0)
+def test_other_paths_and_other_connections_do_not_count(written: Written, scope: Message) -> None:
+    serve(Job([OK, LAST], fails=False), scope)
+    assert written() == []

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -11,17 +11,9 @@ from dlsched.report.writer import PERIOD_S, Writer
 from tests.report.jobs import run_job, told
 
 
-class Clock:
-    def __init__(self) -> None:
-        self.now_s = 100.0
-
-    def __call__(self) -> float:
-        return self.now_s
-
-
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
+def clock() -> SimpleNamespace:
+    return SimpleNamespace(now_s=100.0)
 
 
 @pytest.fixture
@@ -30,12 +22,14 @@ def path(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def writer(path: Path, clock: Clock) -> Writer:
-    return Writer(str(path), threaded=False, monotonic=clock, wall=lambda: 1760000000.0)
+def writer(path: Path, clock: SimpleNamespace) -> Writer:
+    return Writer(
+        str(path), threaded=False, monotonic=lambda: clock.now_s, wall=lambda: 1760000000.0
+    )
 
 
 def test_without_a_thread_the_caller_writes_once_a_second(
-    writer: Writer, path: Path, clock: Clock
+    writer: Writer, path: Path, clock: SimpleNamespace
 ) -> None:
     for _ in range(24):
         clock.now_s += PERIOD_S / 8
@@ -45,7 +39,7 @@ def test_without_a_thread_the_caller_writes_once_a_second(
     assert sum(counts) == 24
 
 
-def test_a_hung_request_shows(writer: Writer, path: Path, clock: Clock) -> None:
+def test_a_hung_request_shows(writer: Writer, path: Path, clock: SimpleNamespace) -> None:
     token = writer.request_begun()
     clock.now_s += 0.5
     writer.request_begun()
@@ -93,11 +87,6 @@ def test_metrics_that_do_not_fit_a_line_are_dropped_not_the_step(
     assert writer.dropped > 0
 
 
-def test_nothing_is_written_when_nothing_happened(writer: Writer, path: Path) -> None:
-    writer.flush()
-    assert not path.exists()
-
-
 def test_a_request_that_began_before_the_fork_is_not_the_childs(writer: Writer, path: Path) -> None:
     token = writer.request_begun()
     writer.observed(1.0)
@@ -110,10 +99,10 @@ def test_a_request_that_began_before_the_fork_is_not_the_childs(writer: Writer, 
 
 
 @pytest.mark.process
-def test_a_forked_child_is_a_writer_of_its_own(tmp_path: Path) -> None:
-    metrics = tmp_path / "metrics.jsonl"
+def test_a_forked_child_is_a_writer_of_its_own(path: Path) -> None:
     job = """
-import os, threading
+import os, threading, warnings
+warnings.simplefilter("ignore")  # a fork of a process with threads
 from dlsched.report import latency
 latency.observe(0.1)
 stop = threading.Event()
@@ -133,15 +122,12 @@ for _ in range(20):  # other threads hold the lock at some of these forks
 stop.set()
 thread.join()
 """
-    ended = run_job(job, metrics)
-    assert ended.returncode == 0, ended.stderr
-    children = [line for line in told(metrics) if line["latency"].get("sum") == 0.2]
+    children = [line for line in run_job(job, path) if line["latency"].get("sum") == 0.2]
     assert len(children) == len({line["w"] for line in children}) == 20
 
 
 @pytest.mark.process
-def test_a_signal_handler_may_report_in_the_middle_of_reporting(tmp_path: Path) -> None:
-    metrics = tmp_path / "metrics.jsonl"
+def test_a_signal_handler_may_report_in_the_middle_of_reporting(path: Path) -> None:
     job = """
 import signal
 from dlsched.report import Progress, latency
@@ -158,14 +144,11 @@ while len(fired) < 200:
         pass
 signal.setitimer(signal.ITIMER_REAL, 0)
 """
-    ended = run_job(job, metrics)
-    assert ended.returncode == 0, ended.stderr
-    assert any("checkpoint" in line for line in told(metrics))
+    assert any("checkpoint" in line for line in run_job(job, path))
 
 
 @pytest.mark.process
-def test_the_thread_keeps_telling_of_a_hung_request(tmp_path: Path) -> None:
-    metrics = tmp_path / "metrics.jsonl"
+def test_the_thread_keeps_reporting_a_hung_request(path: Path) -> None:
     job = """
 import os, time
 from dlsched.report import latency
@@ -176,14 +159,11 @@ with latency.measure():
         time.sleep(0.05)
     os._exit(0)  # no atexit: what is there, the thread wrote
 """
-    ended = run_job(job, metrics)
-    assert ended.returncode == 0, ended.stderr
-    assert told(metrics)[0]["latency"]["in_flight"] == 1
+    assert run_job(job, path)[0]["latency"]["in_flight"] == 1
 
 
 @pytest.mark.process
-def test_it_works_where_no_thread_can_be_had(tmp_path: Path) -> None:
-    metrics = tmp_path / "metrics.jsonl"
+def test_it_works_where_no_thread_can_be_had(path: Path) -> None:
     job = """
 import threading
 def refuse(self):
@@ -192,9 +172,7 @@ threading.Thread.start = refuse
 from dlsched.report import latency
 latency.observe(0.1)
 """
-    ended = run_job(job, metrics)
-    assert (ended.returncode, ended.stderr) == (0, "")
-    assert json.loads(metrics.read_text())["latency"]["count"] == 1
+    assert [line["latency"]["count"] for line in run_job(job, path)] == [1]
 
 
 def test_the_part_of_the_gpus_time_is_told_once_beside_the_rest(writer: Writer, path: Path) -> None:
