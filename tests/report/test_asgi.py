@@ -32,7 +32,6 @@ class Job:
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         writer = writing.current()
-        assert writer is not None
         for message in self.messages:
             await send(message)
             self.in_flight_at_part.append(bool(writer._in_flight))

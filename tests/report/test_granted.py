@@ -59,12 +59,10 @@ def test_a_grant_is_read_again_only_when_it_has_changed_and_outlasts_its_file(
     assert grant.poll() is None
     write_allotment(directory, Allotment(gpu_share=0.25))
     first = grant.poll()
-    assert first is not None
     assert first.gpu_share == 0.25
     assert grant.poll() is first
     write_allotment(directory, Allotment(gpu_share=0.5))
     second = grant.poll()
-    assert second is not None
     assert second.gpu_share == 0.5
     path.write_text("{")
     assert grant.poll() is second

@@ -30,7 +30,6 @@ def test_what_is_written_is_what_is_read(latencies: list[float], errors: int) ->
     (written,) = latency_lines({"t": 1.0, "w": "a"}, tally, 2, 0.5)
     report = parse_line(written, 7.0)
     expected = from_latencies(latencies, errors)
-    assert report.latency is not None
     assert (report.latency.buckets, report.latency.errors) == (expected.buckets, errors)
     assert report.latency.sum_s == pytest.approx(expected.sum_s, abs=1e-8)
     assert (report.writer, report.in_flight, report.oldest_s) == ("a", 2, 0.5)

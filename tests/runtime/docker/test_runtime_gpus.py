@@ -108,7 +108,6 @@ def test_a_driver_that_hangs_holds_up_no_observation(tmp_path: Path, nvml: Stub)
         for now_s in range(50):
             seen = runtime.observe(float(now_s))
         assert time.monotonic() - began_s < 12  # and not fifty waits of 0.5 s
-    assert seen.node is not None
     assert seen.node.gpu_trouble == "the GPU driver has not answered yet"
 
 

@@ -63,6 +63,5 @@ def test_a_series_that_one_process_lacks_is_not_new_when_it_returns() -> None:
     growth.take({LABELS: Cumulative(5, 5), other: Cumulative(50, 50)}, None, 1.0)
     growth.take({LABELS: Cumulative(6, 6)}, None, 2.0)
     compared = growth.take({LABELS: Cumulative(7, 7), other: Cumulative(51, 51)}, None, 3.0)
-    assert compared is not None
     now, before = compared[other]
     assert now.requests - before.requests == 1

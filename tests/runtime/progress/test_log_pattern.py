@@ -90,7 +90,6 @@ def test_training_lines_are_samples(log: FakeLog) -> None:
     log.chunks.put(b"step 10 loss 0.5\rstep 20 loss 0.25 acc 0.9\r\n")
     reader = LogReader(log, TRAINING, from_end=True)
     first, second = (report.sample for report in read_until(reader, 2, now_s=7.0).reports)
-    assert first is not None and second is not None
     assert (first.received_s, first.step, first.metrics) == (7.0, 10, (("loss", 0.5),))
     assert (second.step, second.metrics) == (20, (("loss", 0.25), ("accuracy", 0.9)))
     assert log.opened == [False]

@@ -108,7 +108,6 @@ def test_a_rename_that_left_no_trace_is_seen_in_the_end(
     append(metrics, '{"step": 1}')
     steps(reader)
     followed = reader._file
-    assert followed is not None
     metrics.rename(metrics.with_suffix(".1"))
     followed._changed_ns = metrics.with_suffix(".1").stat().st_ctime_ns  # within a clock tick
     append(metrics, '{"step": 2}')

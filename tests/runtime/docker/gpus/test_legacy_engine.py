@@ -103,7 +103,6 @@ def test_a_job_of_ours_keeps_its_gpu_through_all_that_is_done_to_it(rig: Hooked,
     assert rig.apply(start).status == "begun"
     rig.until(lambda seen: seen.containers != () and _cores(fact(seen, "job")) == 0.25)
     found = fact(rig.observe(), "job")
-    assert found is not None
     devices_folder(rig.client, found.container_id)  # or the test ends here
     assert rig.asked == ["GPU-0"]
     assert (found.gpus, found.gpu_access) == (("GPU-0",), GpuAccess.LEGACY)

@@ -66,7 +66,6 @@ def test_ports_are_those_of_the_image_then_those_exposed() -> None:
     assert list(asked) == [8000, 80, 9999]
     assert asked[9999] == METRICS_PATHS
     (tfserving,) = [one for one in STACKS if one.preset == "tfserving"]
-    assert tfserving.endpoint is not None
     asked = dict(ports_to_ask([], "tensorflow/serving:2", STACKS))
     assert asked[8501][0] == tfserving.endpoint.http_path != "/metrics"
 
@@ -108,7 +107,6 @@ def test_only_whole_evaluations_count_where_a_preset_says_so() -> None:
     _, given = parse_presets(mine, "mine.yaml")
     stacks = stacks_of(Presets({name: Preset(keys, "") for name, keys in given.items()}))
     found = printed(b"8/48 acc 0.1\n48/48 acc 0.7\n2/48 acc 0.2\n", "x", stacks)
-    assert found is not None
     assert dict(found[1].metrics)["acc"] == 0.7
 
 
@@ -205,7 +203,6 @@ def test_each_log_is_taken_for_its_own_whatever_the_image(preset: str) -> None:
     stack, reading = found
     assert stack.preset == preset
     if reading.kind == "training":
-        assert stack.log is not None
         assert reading.metrics[0][0] == (stack.log.metric or reading.metrics[0][0])
     else:
         assert reading.requests == 1
@@ -215,7 +212,6 @@ def test_each_log_is_taken_for_its_own_whatever_the_image(preset: str) -> None:
     "stack", [one for one in STACKS if one.endpoint is not None], ids=lambda one: one.preset
 )
 def test_each_page_is_taken_for_its_own_whatever_the_image(stack: recognition.Stack) -> None:
-    assert stack.endpoint is not None
     wanted = Candidate(stack.endpoint.metrics[0])
     page = f"process_cpu_seconds_total 3\n{wanted.count} 4\n{wanted.total} 2\n".encode()
     found = speakers(page, "acme/anything:1", 1234, STACKS)
