@@ -15,7 +15,7 @@ from docker.errors import APIError
 
 from dlsched.config.metrics.loading import package_presets
 from dlsched.runtime.docker.engine import Engine
-from dlsched.runtime.docker.probe import Probed, ProbeOptions, UnknownContainer, probe
+from dlsched.runtime.docker.probe import Probed, ProbeOptions, probe
 
 pytestmark = pytest.mark.engine
 
@@ -171,19 +171,6 @@ def test_each_kind_is_read_and_nothing_is_changed(
     assert one.limit_cores == pytest.approx(0.3)
 
 
-def test_without_http_no_page_is_asked_for(engine: Engine, start: Start) -> None:
-    service = start(SERVICE, ports=(8000,))
-    probed(engine, (service,), lambda one: one.reading)
-    (one,) = probed(engine, (service,), lambda _: True, http=False).values()
-    assert (one.preset, one.reading) == (None, None)
-
-
-def test_a_name_that_does_not_run_is_said(engine: Engine, start: Start) -> None:
-    start(BUSY, cpu_quota=10_000)
-    with pytest.raises(UnknownContainer, match="no running container 'nobody'"):
-        probe(engine, package_presets(), ProbeOptions(("nobody",)))
-
-
 def test_a_service_in_the_hosts_network_is_asked_on_its_own_port_alone(
     engine: Engine, start: Start
 ) -> None:
@@ -201,36 +188,3 @@ def test_a_service_in_the_hosts_network_is_asked_on_its_own_port_alone(
     assert (found.preset, found.where) == ("fastapi", f"port {port}")
     assert found.sources == ("fastapi", f"port={port}")
     assert found.reading is not None
-
-
-HANGS = """
-import socket, time
-server = socket.create_server(("", 8000))
-kept = []
-while True:
-    kept.append(server.accept())
-"""
-
-
-@pytest.mark.slow
-def test_fifty_containers_are_probed_at_the_same_time(engine: Engine, start: Start) -> None:
-    """Some serve, some accept and never answer, most speak nothing. One after the other, they
-    would take over a minute; test_sampling bounds the time on a quiet host."""
-    programs = [SERVICE] * 5 + [HANGS] * 5 + [PRINTER] * 5 + ["import time; time.sleep(600)"] * 35
-    names = tuple(
-        start(program, ports=(8000,) if program in (SERVICE, HANGS) else (), cpu_quota=20_000)
-        for program in programs
-    )
-    speak = (*names[:5], *names[10:15])
-    wanted = ["fastapi"] * 5 + ["ollama"] * 5
-    took_s: list[float] = []
-    told: list[str | None] = []
-    deadline_s = time.monotonic() + 120.0
-    # All have begun some time, and one look in several is not held up.
-    while told != wanted or min(took_s) >= 20.0:
-        begun_s = time.monotonic()
-        assert begun_s < deadline_s, (told, took_s)
-        found = {one.name: one for one in probe(engine, package_presets(), ProbeOptions(names))}
-        took_s.append(time.monotonic() - begun_s)
-        assert len(found) == 50
-        told = [found[name].preset for name in speak]
