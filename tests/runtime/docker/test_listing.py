@@ -131,6 +131,11 @@ def test_the_first_listing_is_waited_for_and_leaves_out_what_is_not_a_job(
     assert engine.inspected == ["a"]
 
 
+def left_alone(listings: Listings) -> tuple[str, ...]:
+    """What is reported on containers that are not touched."""
+    return texts(listings.last.left_alone)
+
+
 def refreshed(listings: Listings) -> Listings:
     listings.want(None)
     return listings

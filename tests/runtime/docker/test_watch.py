@@ -194,7 +194,6 @@ def test_a_lost_log_is_followed_again_while_this_start_runs(
 def test_output_is_of_this_start_not_of_the_one_before(ended_at: str, before_s: float) -> None:
     one = replace(described(), ended_at=ended_at)
     started_at_s = wall_s(one.started_at)
-    assert started_at_s is not None
     assert printed_from_s(one) == pytest.approx(started_at_s - before_s, abs=1e-5)
     assert printed_from_s(replace(one, started_at="")) is None
 
@@ -423,7 +422,6 @@ def test_the_history_of_an_adopted_training_is_read_apart_and_a_services_not_at_
 
     def logs(container: str, tail: int, follow: bool, until_s: float | None) -> list[bytes]:
         assert (container, tail, follow) == ("c" * 64, HISTORY_LINES, False)
-        assert until_s is not None
         assert began_s <= until_s + LOGGED_WITHIN_S <= time.time(), "what is stamped is there"
         found.append(("history", until_s))
         return [b"loss 0.5\n"] * 600

@@ -262,16 +262,6 @@ def test_a_ratio_of_two_counters_is_a_mean() -> None:
     assert (told.latency.count, told.latency.mean_s) == (10, pytest.approx(0.2))
 
 
-def test_tensorflow_serving_counts_microseconds() -> None:
-    name, labels = ":tensorflow:serving:request_latency", 'model_name="m"'
-    told = preset(
-        "tfserving",
-        histogram(name, labels, 10, 50_000.0, "10", "18000"),
-        histogram(name, labels, 20, 100_000.0, "10", "18000"),
-    )
-    assert told.latency is not None and told.latency.mean_s == pytest.approx(0.005)
-
-
 def test_a_unit_that_cannot_be_is_said() -> None:
     page = histogram(":tensorflow:serving:request_latency", 'a="b"', 10, 50_000.0).encode()
     reader = Pages((Metric(name=":tensorflow:serving:request_latency"),), from_end=True)

@@ -124,12 +124,6 @@ def test_a_proxy_that_was_not_asked_for_tells_of_what_was(pages: list[Fetch]) ->
     assert engine.calls.count("inspect") == 2, "the proxy's and its own"
 
 
-@pytest.mark.timed
-def test_no_page_is_asked_for_without_http(pages: list[Fetch]) -> None:
-    serve(pages, traefik({"c001@docker": 30}))
-    assert probed(PlayedEngine(edge(), body(1)), http=False)["c001"].preset is None
-
-
 def test_traefik_calls_compose_containers_by_service_and_project() -> None:
     assert alias_of(COMPOSE) == "web-my-shop"
     assert alias_of({**COMPOSE, "com.docker.compose.oneoff": "True"}) is None

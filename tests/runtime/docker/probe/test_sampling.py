@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from dlsched.config.metrics.loading import package_presets
-from dlsched.model.errors import EngineUnavailable
 from dlsched.runtime.docker.engine import EngineRefused
 from dlsched.runtime.docker.probe import Probed, ProbeOptions, UnknownContainer, probe, sampling
 from dlsched.runtime.progress.http_page import Unanswered
@@ -128,18 +127,6 @@ def test_the_second_page_counts_what_came_in_between(pages: list[Fetch]) -> None
     assert (one.preset, one.where, one.sources) == ("fastapi", "port 8000", ("fastapi",))
     assert (one.reading.requests, one.reading.quantile) == (30, 0.95)
     assert one.reading.over_s is not None
-
-
-def test_several_models_are_not_read_as_one(pages: list[Fetch]) -> None:
-    name = "vllm:e2e_request_latency_seconds"
-    both = "".join(
-        f'{name}_count{{model_name="{model}"}} 9\n{name}_sum{{model_name="{model}"}} 9\n'
-        for model in ("a", "b")
-    )
-    pages.append(lambda *_: both.encode())
-    (one,) = probed(PlayedEngine(body(1))).values()
-    assert (one.preset, one.reading) == ("vllm", None)
-    assert "several model_name: a, b: choose by where.model_name" in one.unread
 
 
 def test_without_a_request_in_between_all_since_its_start_count(pages: list[Fetch]) -> None:
@@ -266,12 +253,3 @@ def test_a_container_on_the_hosts_network_says_why_it_is_not_asked(pages: list[F
     config = {"Image": "vllm/vllm-openai:1", "Labels": {}}
     (one,) = probed(PlayedEngine(body(1, config=config, address=""))).values()
     assert "no address of its own" in one.unread  # it has no process here
-
-
-def test_an_engine_that_does_not_answer_is_one_error() -> None:
-    class Gone(PlayedEngine):
-        def containers(self, labels: Mapping[str, str]) -> list[dict[str, Any]]:
-            raise EngineUnavailable("no answer")
-
-    with pytest.raises(EngineUnavailable):
-        probed(Gone())
