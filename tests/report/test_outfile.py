@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from dlsched.report import outfile
-from dlsched.report.outfile import FILE_BYTES, OutFile
+from dlsched.report import writer
+from dlsched.report.writer import FILE_BYTES, OutFile
 
 LINE = b"x" * 4095 + b"\n"
 
@@ -59,7 +59,7 @@ def test_a_torn_line_does_not_spoil_the_next(
 ) -> None:
     out = OutFile(str(tmp_path / "metrics.jsonl"))
     write = os.write
-    monkeypatch.setattr(outfile.os, "write", lambda fd, data: write(fd, data[:3]))
+    monkeypatch.setattr(writer.os, "write", lambda fd, data: write(fd, data[:3]))
     out.append(b'{"loss":1}\n')
     monkeypatch.undo()
     out.append(b'{"loss":2}\n')

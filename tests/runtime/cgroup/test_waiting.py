@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from dlsched.runtime.cgroup.waiting import RunQueueWait
+from dlsched.runtime.cgroup.read import RunQueueWait
 from tests.waiting import until
 
 S = 1_000_000_000

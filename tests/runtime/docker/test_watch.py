@@ -27,8 +27,7 @@ from dlsched.runtime.cgroup.read import belongs
 from dlsched.runtime.docker.identity.labels import Inspected, inspected
 from dlsched.runtime.docker.listing import Listing
 from dlsched.runtime.docker.reading import LOGGED_WITHIN_S, Outside, printed_from_s, wall_s
-from dlsched.runtime.docker.watch import READ_ALL_S, Watch
-from dlsched.runtime.docker.watches import Watches
+from dlsched.runtime.docker.watch import READ_ALL_S, Watch, Watches
 from dlsched.runtime.progress import log_pattern
 from dlsched.runtime.progress.listening import NO_ADDRESS
 from dlsched.runtime.progress.log_pattern import HISTORY_LINES, LogStream

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from dlsched.runtime.progress.cumulative import Cumulative
-from dlsched.runtime.progress.growth import TURN_PAGES, PageGrowth
+from dlsched.runtime.progress.cumulative import TURN_PAGES, Cumulative, PageGrowth
 
 LABELS = (("a", "b"),)
 

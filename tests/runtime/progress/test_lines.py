@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlsched.runtime.progress.lines import Lines
+from dlsched.runtime.progress.sidecar import Lines
 
 
 def cut(chunks: list[bytes], most_bytes: int, *, amid: bool = False) -> list[bytes | None]:

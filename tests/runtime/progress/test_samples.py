@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from dlsched.model.facts import Sample
 from dlsched.model.sources import Step, When
 from dlsched.runtime.progress.log_lines import LogBatch, LogLines
-from dlsched.runtime.progress.numbers import duration_s, number
-from dlsched.runtime.progress.pattern import Pattern, check_pattern
+from dlsched.runtime.progress.pattern import Pattern, check_pattern, duration_s, number
 from dlsched.runtime.progress.samples import (
     KNOWN_MOST,
     REPEATED_S,

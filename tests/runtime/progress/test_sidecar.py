@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from dlsched.report.outfile import FILE_BYTES, OutFile
+from dlsched.report.writer import FILE_BYTES, OutFile
 from dlsched.runtime.progress.sidecar import (
     NAME_CHECK_S,
     READ_BYTES,
