@@ -87,15 +87,6 @@ LOSS = {
 
 
 @pytest.fixture
-def network(docker_client: docker.APIClient, changes_host_network: None) -> Iterator[str]:
-    """A network in which containers have addresses; the engine may have no default one."""
-    name = f"dlsched-test-{secrets.token_hex(4)}"
-    docker_client.create_network(name)
-    yield name
-    docker_client.remove_network(name)
-
-
-@pytest.fixture
 def foreign(
     rig: Rig, docker_client: docker.APIClient, cgroup_parent: str, base_image: str, network: str
 ) -> Iterator[Callable[..., str]]:

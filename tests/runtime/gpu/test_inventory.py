@@ -393,8 +393,7 @@ def test_a_lost_gpu_is_looked_for_with_a_new_session_ever_more_seldom(
     for second in range(100):
         now_s = float(second)
         nvml.show(lost if second else Scenario(TWO))
-        look = inventory.poll(now_s)
-        assert (troubles(look)["GPU-a"] is not None) == bool(second)
+        assert (troubles(inventory.poll(now_s))["GPU-a"] is not None) == bool(second)
     assert opened == [0.0, 6.0, 16.0, 36.0, 76.0]
 
 

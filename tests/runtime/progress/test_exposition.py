@@ -83,8 +83,7 @@ def test_the_first_page_counts_where_the_start_was_seen() -> None:
 
 def test_any_metric_by_name_in_its_unit() -> None:
     page = "rpc_ms_sum 100\nrpc_ms_count 4\nrpc_ms_other 5\n"
-    told = taken(page, name="rpc_ms", from_end=False)
-    assert told.latency.mean_s == pytest.approx(0.025)
+    assert taken(page, name="rpc_ms", from_end=False).latency.mean_s == pytest.approx(0.025)
 
 
 def test_a_gauge_is_told_when_it_changes() -> None:

@@ -23,7 +23,7 @@ from dlsched.runtime.cgroup.group_limits import LimitFiles
 from dlsched.runtime.cgroup.read import group_folders
 from dlsched.runtime.docker import engine as engine_module
 from dlsched.runtime.docker.engine import Body, Engine
-from dlsched.runtime.docker.gpus.options import GpuOptions
+from dlsched.runtime.docker.gpus.injection import GpuOptions
 from dlsched.runtime.docker.limits.outcome import Own
 from dlsched.runtime.docker.limits.writer import LimitWriter
 from dlsched.runtime.originals import Originals

@@ -20,7 +20,7 @@ from dlsched.model.facts import ContainerFact, GpuAccess
 from dlsched.model.spec import Limits
 from dlsched.runtime.allotment import job_dir, read_allotment
 from dlsched.runtime.cgroup.limits import PERIOD_US
-from dlsched.runtime.docker.gpus.options import GpuOptions
+from dlsched.runtime.docker.gpus.injection import GpuOptions
 from tests.runtime.docker.rig import Rig, cpu_files, fact, job_spec, options_for
 from tests.runtime.docker.stand_ins import Seen, devices_folder, may_open, with_ceiling
 from tools.base_image import ensure_base
@@ -98,8 +98,7 @@ def rig(
 def test_a_job_of_ours_keeps_its_gpu_through_all_that_is_done_to_it(rig: Hooked, dev: Path) -> None:
     rig.observe()
     spec = with_ceiling(job_spec("job", gpus=1), 1.0)
-    start = Start(spec, Limits(0.25), 512, gpus=("GPU-0",))
-    assert rig.apply(start).status == "begun"
+    assert rig.apply(Start(spec, Limits(0.25), 512, gpus=("GPU-0",))).status == "begun"
     rig.until(lambda seen: seen.containers != () and _cores(fact(seen, "job")) == 0.25)
     found = fact(rig.observe(), "job")
     devices_folder(rig.client, found.container_id)  # or the test ends here

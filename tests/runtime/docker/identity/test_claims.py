@@ -199,8 +199,7 @@ def test_the_ceiling_is_what_it_came_with_whatever_its_limit_is_now(
         came_with=lambda one: 10 * (one.limit_cores or 0.0),
     )
     assert seen(listings) == {"web"}
-    adopted = listings.last.containers["web"].adopted
-    assert adopted.bounds.ceiling_cores == 2.0
+    assert listings.last.containers["web"].adopted.bounds.ceiling_cores == 2.0
 
 
 @pytest.mark.parametrize(
