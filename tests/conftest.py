@@ -33,7 +33,7 @@ from tests.lanes import (
     watch_starts,
     without_processes,
 )
-from tests.nvml.fixtures import nvml, nvml_stub  # noqa: F401  fixtures for every folder
+from tests.nvml.library import nvml, nvml_stub  # noqa: F401  fixtures for every folder
 from tools.base_image import BASE, ensure_base
 from tools.engine import CGROUP_PARENT, MISSING, REQUIRE
 from tools.engine_probe import answering_host, connect

@@ -285,7 +285,7 @@ class Pacer:
 
 
 class Section:
-    """The time of a framework's step, whose begin and end are separate calls."""
+    """The time of a framework's step, whose begin and end are separate calls. It never raises."""
 
     def __init__(self, pacer: Optional[Pacer] = None) -> None:
         self._pacer = pace if pacer is None else pacer
@@ -294,14 +294,16 @@ class Section:
     def begin(self) -> None:
         """A step begins; an open one, which failed, ends."""
         self.end()
-        self._pacer.__enter__()
-        self._open = True
+        with contextlib.suppress(Exception):
+            self._pacer.__enter__()
+            self._open = True
 
     def end(self) -> None:
         """The step ends, if one is open."""
         if self._open:
             self._open = False
-            self._pacer.__exit__()
+            with contextlib.suppress(Exception):
+                self._pacer.__exit__()
 
 
 def _share(allotment: Allotment) -> Optional[float]:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.prometheus.live import free_port
+from tests.prometheus.conftest import free_port
 from tests.waiting import until
 from tools.environment import ROOT
 

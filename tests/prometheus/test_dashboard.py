@@ -22,7 +22,7 @@ from docs.generate.metrics import markdown
 from tests.daemon.test_daemon import shows, spec
 from tests.nvml.library import Stub
 from tests.nvml.scenario import GIB, Gpu, Scenario
-from tests.prometheus.live import free_port, prometheus
+from tests.prometheus.conftest import free_port, prometheus
 from tools.environment import BUILD, ROOT
 from tools.session import Session, wait_for
 

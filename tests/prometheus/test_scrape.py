@@ -11,7 +11,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.daemon.test_daemon import shows, spec
-from tests.prometheus.live import free_port, prometheus
+from tests.prometheus.conftest import free_port, prometheus
 from tools.session import Session, wait_for
 
 pytestmark = [pytest.mark.browser, pytest.mark.engine]

@@ -17,8 +17,8 @@ from dlsched.model.sources import Metric, MetricsEndpoint
 from dlsched.report.lines import LINE_BYTES
 from dlsched.runtime.progress.exposition import Pages
 from dlsched.runtime.progress.known import named
-from dlsched.runtime.progress.lines import Lines
 from dlsched.runtime.progress.pattern import Pattern
+from dlsched.runtime.progress.sidecar import Lines
 
 NAME = "sources"
 _VLLM = b"""# HELP vllm:e2e_request_latency_seconds Histogram of e2e request latency in seconds.

@@ -29,8 +29,8 @@ from dlsched.model.units import render_bytes
 from dlsched.runtime.docker.archives import TOP, Unfit, carried
 from dlsched.runtime.docker.engine import ARCHIVE_BYTES, Body, Engine, EngineRefused
 from dlsched.runtime.docker.identity.labels import INSTANCE, JOB, container_name
+from dlsched.runtime.docker.listing import Transfers
 from dlsched.runtime.docker.shared_files import NotShared, check_shown
-from dlsched.runtime.docker.transfers import Transfers
 from dlsched.store.atomic import sync_folder
 from dlsched.store.records import Records
 

@@ -33,9 +33,8 @@ from dlsched.runtime.docker.end.stops import Stops
 from dlsched.runtime.docker.engine import Engine, EngineRefused
 from dlsched.runtime.docker.engine_facts import EngineFacts
 from dlsched.runtime.docker.events import Events
-from dlsched.runtime.docker.gpus.alarms import gpu_alarms
 from dlsched.runtime.docker.gpus.canary import Canary
-from dlsched.runtime.docker.gpus.enforcement import with_gpus
+from dlsched.runtime.docker.gpus.enforcement import gpu_alarms, with_gpus
 from dlsched.runtime.docker.gpus.injection import Injector
 from dlsched.runtime.docker.identity.commands import AdoptionCommands
 from dlsched.runtime.docker.identity.labels import Inspected
@@ -50,13 +49,12 @@ from dlsched.runtime.docker.moves.departures import Departures
 from dlsched.runtime.docker.moves.leaving_jobs import LeavingJobs
 from dlsched.runtime.docker.moves.moves import Moves
 from dlsched.runtime.docker.moves.relocation import Relocation
-from dlsched.runtime.docker.node import NodeReader
 from dlsched.runtime.docker.operations import Operations
 from dlsched.runtime.docker.options import UNHURRIED_S, DockerOptions
 from dlsched.runtime.docker.reading import Outside
-from dlsched.runtime.docker.watch import Watch
-from dlsched.runtime.docker.watches import Watches
+from dlsched.runtime.docker.watch import Watch, Watches
 from dlsched.runtime.gpu import Inventory
+from dlsched.runtime.host import NodeReader
 from dlsched.runtime.originals import Originals
 from dlsched.store.adoptions import Adoptions
 

@@ -12,10 +12,9 @@ from dlsched.model.facts import LogFact, Report, Sample
 from dlsched.model.sources import Step, When
 from dlsched.model.units import shown
 from dlsched.report.lines import LINE_BYTES
-from dlsched.runtime.progress.lines import Lines
 from dlsched.runtime.progress.pattern import check_pattern
 from dlsched.runtime.progress.samples import Samples
-from dlsched.runtime.progress.sidecar import READ_BYTES, READ_LINES
+from dlsched.runtime.progress.sidecar import READ_BYTES, READ_LINES, Lines
 
 BLOCK_BYTES = 4096
 """Buffers of C's stdio and of Python hold this for a pipe, or twice as much."""

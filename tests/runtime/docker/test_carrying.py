@@ -29,8 +29,8 @@ from dlsched.runtime.docker.carrying import (
 )
 from dlsched.runtime.docker.create.containers import create_body
 from dlsched.runtime.docker.engine import EngineRefused, PathStat
+from dlsched.runtime.docker.listing import Transfers
 from dlsched.runtime.docker.shared_files import NotShared, size_of
-from dlsched.runtime.docker.transfers import Transfers
 from tests.doubles import job_spec
 from tests.runtime.docker.create.test_containers import AROUND
 from tests.runtime.docker.test_archives import TOP, cut, entry, packed

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from dlsched.model.actions import Start
-from dlsched.model.errors import EngineUnavailable
 from dlsched.model.facts import ContainerFact, ContainerState, Observation
 from dlsched.model.spec import Limits
 from dlsched.runtime.docker import listing
@@ -114,18 +113,6 @@ def test_an_engine_that_is_gone_is_told_and_its_return_is_noticed(
     proxied.until(lambda _: "the Docker Engine answers again" in proxied.wakes)
     proxied.until(lambda s: s.engine_ok)
     assert proxied.resized(found, 0.3).status == "done"
-
-
-def test_no_engine_at_all_is_no_exception(tmp_path: Path, docker_host: str) -> None:
-    rig = Rig(options_for(f"unix://{tmp_path}/none.sock", "nobody", tmp_path), docker_host)
-    try:
-        seen = rig.until(lambda s: "No such file" in (s.engine_problem or ""))
-        assert not seen.engine_ok and not seen.containers
-        assert seen.node is not None
-        with pytest.raises(EngineUnavailable):
-            rig.runtime.check_engine()
-    finally:
-        rig.runtime.close()
 
 
 @pytest.mark.contract

@@ -113,28 +113,6 @@ progress.checkpoint(2, "/ckpt/2")
     assert sum(each.latency.count for each in last if each.latency) == 1
 
 
-def test_a_full_sidecar_is_not_the_jobs_trouble(
-    start: Started, docker_client: docker.APIClient
-) -> None:
-    container, _ = start(f"""
-from dlsched.report import latency
-from dlsched.report.writer import current
-latency.observe(0.1)
-current().flush()
-try:
-    with open("{OUT}/mine", "wb") as file:
-        file.write(bytes(4 << 20))
-except OSError:
-    pass
-for _ in range(100):
-    latency.observe(0.1)
-    current().flush()
-assert latency.dropped > 0
-""")
-    ended = docker_client.wait(container, timeout=DEADLINE_S)
-    assert ended["StatusCode"] == 0, docker_client.logs(container)
-
-
 @pytest.mark.gate
 def test_a_link_to_the_hosts_files_is_not_followed(
     start: Started, docker_client: docker.APIClient

@@ -32,9 +32,8 @@ from dlsched.runtime.cgroup.read import PROC
 from dlsched.runtime.docker.engine import Body, Engine, EngineRefused, one_line
 from dlsched.runtime.docker.engine_facts import EngineFacts
 from dlsched.runtime.docker.gpus.canary import Canary, GpuContainer, Unproven, Unsafe
-from dlsched.runtime.docker.gpus.injection import Injector
+from dlsched.runtime.docker.gpus.injection import GpuOptions, Injector
 from dlsched.runtime.docker.gpus.mps import paced
-from dlsched.runtime.docker.gpus.options import GpuOptions
 from dlsched.runtime.docker.identity.labels import Inspected
 from dlsched.runtime.docker.limits.dialect import (
     ceiling_update,

@@ -16,8 +16,7 @@ from dlsched.runtime.confinement import Confinement
 from dlsched.runtime.docker.carrying import Arrivals
 from dlsched.runtime.docker.create.creation import Creation, StartFailed
 from dlsched.runtime.docker.engine import Body, EngineRefused
-from dlsched.runtime.docker.gpus.injection import Injector
-from dlsched.runtime.docker.gpus.options import GpuOptions
+from dlsched.runtime.docker.gpus.injection import GpuOptions, Injector
 from dlsched.runtime.docker.identity.labels import inspected
 from dlsched.runtime.docker.limits.group import ParentGroup
 from dlsched.runtime.docker.limits.writer import LimitWriter

@@ -10,7 +10,7 @@ import pytest
 from dlsched.runtime.docker.carrying import CHECKS, Arrivals
 from dlsched.runtime.docker.create.creation import StartFailed
 from dlsched.runtime.docker.engine import EngineRefused, PathStat
-from dlsched.runtime.docker.transfers import Transfers
+from dlsched.runtime.docker.listing import Transfers
 from tests.runtime.docker.create.test_creation_gpus import Bench, job
 
 

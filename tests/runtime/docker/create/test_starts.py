@@ -21,8 +21,7 @@ from dlsched.runtime.docker.create.creation import Creation
 from dlsched.runtime.docker.create.pulls import Images
 from dlsched.runtime.docker.create.starts import Starts
 from dlsched.runtime.docker.engine import Body, EngineRefused
-from dlsched.runtime.docker.gpus.injection import Injector
-from dlsched.runtime.docker.gpus.options import GpuOptions
+from dlsched.runtime.docker.gpus.injection import GpuOptions, Injector
 from dlsched.runtime.docker.limits.group import ParentGroup
 from dlsched.runtime.docker.limits.writer import LimitWriter
 from dlsched.runtime.docker.listing import Listing

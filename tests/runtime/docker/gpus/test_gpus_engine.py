@@ -16,25 +16,21 @@ from typing import Any
 import docker
 import pytest
 
-from dlsched.model.actions import Resize, Start
+from dlsched.model.actions import Start
 from dlsched.model.facts import ContainerFact, GpuAccess
 from dlsched.model.spec import Limits
 from dlsched.runtime.cgroup.group_limits import LimitFiles
 from dlsched.runtime.cgroup.read import group_folders
 from dlsched.runtime.docker import engine as engine_module
-from dlsched.runtime.docker.end.release import release_all
 from dlsched.runtime.docker.engine import Body, Engine
-from dlsched.runtime.docker.gpus.canary import ALARM_FILE
-from dlsched.runtime.docker.gpus.options import GpuOptions
-from dlsched.runtime.docker.identity.labels import GPU_ACCESS
+from dlsched.runtime.docker.gpus.injection import GpuOptions
 from dlsched.runtime.docker.limits.outcome import Own
 from dlsched.runtime.docker.limits.writer import LimitWriter
 from dlsched.runtime.originals import Originals
 from tests.doubles import texts
 from tests.inside import run_inside
-from tests.runtime.docker.rig import Rig, cpu_files, fact, job_spec, options_for
+from tests.runtime.docker.rig import Rig, fact, job_spec, options_for
 from tests.runtime.docker.stand_ins import Seen, devices_folder, may_open, with_ceiling
-from tools.base_image import BASE
 
 pytestmark = pytest.mark.engine
 
@@ -93,66 +89,7 @@ def test_limits_change_through_the_engine_once_the_canary_lives(rig: Rig, dev: P
     assert may_open(rig.client, one.container_id, dev) == ["nvidia0", "nvidiactl"]
 
 
-def test_after_an_alarm_neither_another_agent_nor_a_release_makes_an_update(
-    rig: Rig, dev: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Each process that began anew would try it on one more container."""
-    one = start(rig, "one", "GPU-0")
-    rig.runtime.close()
-    (rig.options.state_dir / ALARM_FILE).write_text("other: a CPU update took its GPU away\n")
-    rig.reopen()
-    rig.until(lambda seen: _runs(fact(seen, "one")))
-
-    def never(*_: object) -> None:
-        raise AssertionError("an update was made")
-
-    monkeypatch.setattr(engine_module.Engine, "update", never)
-    rig.resized(one, 0.3)
-    assert texts(rig.runtime.alarms()) == ("other: a CPU update took its GPU away",)
-    assert dict(rig.observe().containers[0].gpu_enforced)["cpu"].startswith("control group file")
-    (back,) = release_all(rig.options)
-    assert "an update now could take its GPUs away" in (back.failure or "")
-    assert may_open(rig.client, one.container_id, dev) == ["nvidia0", "nvidiactl"]
-
-
-def test_an_allotment_alone_needs_no_engine(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    one = start(rig, "one", "GPU-0")
-    shares = one.cpu_shares or 1024
-
-    def never(*_: object) -> None:
-        raise AssertionError("the engine was asked")
-
-    monkeypatch.setattr(engine_module.Engine, "update", never)
-    monkeypatch.setattr(engine_module.Engine, "inspect", never)
-    limits = Limits(0.5, 0.25)
-    action = Resize("one", one.container_id, one.actual, limits, shares, "a test")
-    assert rig.apply(action).status == "done"
-    found = fact(rig.observe(), "one")
-    assert found is not None and found.actual == Limits(0.5, 0.25)
-
-
 # ---------------------------------------------------------- the hook imitated, behind the engine
-
-
-@pytest.fixture
-def legacy(docker_client: docker.APIClient, base_image: str, dev: Path) -> Iterator[str]:
-    """A container whose GPU was opened past the engine after its start, as the legacy hook does."""
-    config = {
-        "Image": BASE,
-        "Cmd": ["sleep", "600"],
-        "Labels": {GPU_ACCESS: "legacy"},
-        "HostConfig": {"NetworkMode": "none"},
-    }
-    name = f"legacy-{secrets.token_hex(4)}"
-    made = str(docker_client.create_container_from_config(config, name)["Id"])  # type: ignore[no-untyped-call]
-    try:
-        docker_client.start(made)
-        assert may_open(docker_client, made, dev) == []
-        (devices_folder(docker_client, made) / "devices.allow").write_text("c 1:11 rwm")
-        assert may_open(docker_client, made, dev) == ["nvidia0"]
-        yield made
-    finally:
-        docker_client.remove_container(made, force=True)
 
 
 class TakesGpus(Engine):
@@ -185,28 +122,6 @@ def harmful(docker_host: str, docker_client: docker.APIClient) -> Iterator[Takes
 
 def hands_of(engine: Engine, state_dir: Path) -> LimitWriter:
     return LimitWriter(engine, Originals(state_dir), state_dir, lambda: "now")
-
-
-def test_in_the_legacy_mode_no_change_of_limits_takes_the_gpu_away(
-    harmful: TakesGpus, legacy: str, dev: Path, tmp_path: Path, docker_client: docker.APIClient
-) -> None:
-    hands = hands_of(harmful, tmp_path / "state")
-    before = cpu_files(docker_client, legacy)
-    for cores, shares in ((0.25, 512), (0.5, 2048), (0.05, 2)):
-        hands.set(legacy, Limits(cores), shares, burst_cores=0.02)
-        files = LimitFiles(_pid(docker_client, legacy), legacy).read()
-        assert (files.quota_us, files.shares) == (round(cores * 100_000), shares)
-        assert may_open(docker_client, legacy, dev) == ["nvidia0"]
-    hands.claims.close()
-    hands = hands_of(harmful, tmp_path / "state")  # another agent
-    original = Originals(tmp_path / "state").of(legacy)
-    assert original is not None
-    assert hands.give_back(original).failure is None
-    assert cpu_files(docker_client, legacy) == before
-    assert may_open(docker_client, legacy, dev) == ["nvidia0"]
-    assert harmful.updates == []
-    harmful.update(legacy, {"CpuQuota": 50_000})  # what would have become of it
-    assert may_open(docker_client, legacy, dev) == []
 
 
 @pytest.mark.gate

@@ -9,8 +9,7 @@ import pytest
 
 from dlsched.model.facts import GpuAccess
 from dlsched.runtime.docker.gpus.canary import Canary
-from dlsched.runtime.docker.gpus.injection import Injector
-from dlsched.runtime.docker.gpus.options import GpuOptions
+from dlsched.runtime.docker.gpus.injection import GpuOptions, Injector
 from dlsched.runtime.docker.limits.reading import ContainerLimits, read_limits
 from tests.runtime.docker.fake_host import CONTAINER, PID, FakeHost
 

@@ -64,7 +64,6 @@ def test_its_requests_are_read_at_the_proxy_and_so_it_is_adopted(pages: list[Fet
     found = probed(PlayedEngine(edge(), body(1), body(2), body(3)))
     one = found["c001"]
     assert (one.preset, one.where, one.sources) == ("traefik", "at edge", ("traefik", "via=edge"))
-    assert one.reading is not None
     assert (one.reading.requests, one.reading.quantile) == (40, 0.95)
     assert one.reading.over_s is not None
     assert _proposal(one).startswith("dlsched adopt c001 --latency 100ms --quantile p95 --metrics")
@@ -123,12 +122,6 @@ def test_a_proxy_that_was_not_asked_for_tells_of_what_was(pages: list[Fetch]) ->
     one = found["c001"]
     assert (one.preset, one.reading, one.unread) == ("traefik", None, NO_REQUEST)
     assert engine.calls.count("inspect") == 2, "the proxy's and its own"
-
-
-@pytest.mark.timed
-def test_no_page_is_asked_for_without_http(pages: list[Fetch]) -> None:
-    serve(pages, traefik({"c001@docker": 30}))
-    assert probed(PlayedEngine(edge(), body(1)), http=False)["c001"].preset is None
 
 
 def test_traefik_calls_compose_containers_by_service_and_project() -> None:
