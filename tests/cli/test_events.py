@@ -89,16 +89,6 @@ def test_before_anything_happened_nothing_is_printed(program: Program, daemon: F
     assert (result.exit_code, result.stdout, result.stderr) == (0, "", "")
 
 
-@pytest.mark.parametrize("words", [("events",), ("events", "--follow"), ("events", "--json")])
-def test_without_a_daemon_is_one_line_and_3(
-    program: Program, words: tuple[str, ...], folders: Path
-) -> None:
-    result = program(*words)
-    assert (result.exit_code, result.stdout) == (3, "")
-    line = f"error: no daemon answers on {folders}/run/status.sock; start it with `dlsched run`\n"
-    assert result.stderr == line
-
-
 def interrupt(*_: object) -> None:
     raise KeyboardInterrupt
 

@@ -105,12 +105,6 @@ def test_what_is_no_journal_is_one_line(program: Program, tmp_path: Path) -> Non
     assert result.stderr == f"error: {path}: file is not a database\n"
 
 
-def test_without_a_daemon_it_is_one_line(program: Program) -> None:
-    result = program("usage")
-    assert result.exit_code == 3
-    assert "no daemon answers" in result.stderr
-
-
 def test_a_hostile_name_cannot_steer_the_terminal(program: Program, tmp_path: Path) -> None:
     path = tmp_path / "journal.db"
     write(path, (cycle(number, view("\x1b[2Jforged\nline")) for number in range(1, 90)))

@@ -1,0 +1,19 @@
+"""Texts that commands and pages show, a file each: `UPDATE_LOOKS=1` writes them again.
+
+Read each change of a file as a user would before it is committed.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+FOLDER = Path(__file__).parent / "fixtures" / "texts"
+
+
+def same_text(name: str, found: str) -> None:
+    """Fail where the text is not that of `fixtures/texts/NAME.txt`."""
+    file = FOLDER / f"{name}.txt"
+    if os.environ.get("UPDATE_LOOKS"):
+        file.write_text(found)
+    assert found == file.read_text()
