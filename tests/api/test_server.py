@@ -101,10 +101,14 @@ def test_it_takes_no_signal_handlers(tmp_path: Path) -> None:
         ("dlsched.cli", ("rich", "httpx2", "starlette", "uvicorn", "pydantic", "docker")),
         (  # What `ps` loads: most of its time goes to imports.
             "dlsched.cli.asking, dlsched.api.client, dlsched.cli.pages, dlsched.cli.why_pages",
-            ("rich", "httpx2", "starlette", "asyncio", "pydantic", "numpy", "ssl", "email", "yaml"),
+            (
+                "rich", "textual", "httpx2", "starlette", "asyncio", "pydantic", "numpy", "ssl",
+                "email", "yaml", "prometheus_client",
+            ),
         ),
+        ("dlsched.cli.web, dlsched.cli.top.command", ("rich", "textual", "starlette", "uvicorn")),
     ],
-)
+)  # fmt: skip
 def test_what_is_loaded(module: str, absent: tuple[str, ...]) -> None:
     code = f"import sys, {module}; print([n for n in {absent!r} if n in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
