@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -97,24 +96,9 @@ def test_a_journal_without_a_cycle_says_so(program: Program, tmp_path: Path) -> 
     assert result.stderr == "nothing is recorded of this time: give an earlier --since\n"
 
 
-def test_what_is_no_journal_is_one_line(program: Program, tmp_path: Path) -> None:
-    path = tmp_path / "journal.db"
-    path.write_bytes(b"no database at all " * 100)
-    result = program("usage", str(path))
-    assert result.exit_code == 2
-    assert result.stderr == f"error: {path}: file is not a database\n"
-
-
 def test_a_hostile_name_cannot_steer_the_terminal(program: Program, tmp_path: Path) -> None:
     path = tmp_path / "journal.db"
     write(path, (cycle(number, view("\x1b[2Jforged\nline")) for number in range(1, 90)))
     out = program("usage", str(path), "--by", "job").stdout
     assert "\x1b" not in out
     assert len(out.splitlines()) == 3
-
-
-def test_a_fifo_is_one_line(program: Program, tmp_path: Path) -> None:
-    fifo = tmp_path / "fifo"
-    os.mkfifo(fifo)
-    result = program("usage", str(fifo))
-    assert (result.exit_code, result.stderr) == (2, f"error: {fifo}: not a file\n"), "no waiting"
