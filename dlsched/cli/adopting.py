@@ -11,8 +11,8 @@ import click
 
 from dlsched.cli import options
 from dlsched.cli.completing import adopted_names
-from dlsched.cli.exits import FAILURE
 from dlsched.cli.output import one_line, print_json, print_text
+from dlsched.cli.program import FAILURE
 from dlsched.model.units import counted, render_cores, render_seconds
 
 if TYPE_CHECKING:

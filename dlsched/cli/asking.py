@@ -9,8 +9,8 @@ import click
 
 from dlsched.cli import options
 from dlsched.cli.completing import job_names
-from dlsched.cli.exits import UNREACHABLE
 from dlsched.cli.output import LogText, print_json, say
+from dlsched.cli.program import UNREACHABLE
 from dlsched.model.errors import DaemonUnavailable
 
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import click
 
 from dlsched.cli import journals, options
-from dlsched.cli.exits import FAILURE
 from dlsched.cli.output import print_json, print_text, say
+from dlsched.cli.program import FAILURE
 from dlsched.model.spec import AccuracyTarget, LatencyTarget
 from dlsched.model.units import render_seconds
 

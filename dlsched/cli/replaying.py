@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dlsched.cli import journals, options
-from dlsched.cli.exits import FAILURE
 from dlsched.cli.output import one_line, print_text, say
+from dlsched.cli.program import FAILURE
 
 if TYPE_CHECKING:
     from dlsched.model.cycle import CycleReport

@@ -9,8 +9,8 @@ from pathlib import Path
 import click
 
 from dlsched.cli import journals, options
-from dlsched.cli.exits import FAILURE
 from dlsched.cli.output import print_json, say
+from dlsched.cli.program import FAILURE
 
 _LONG_CYCLES = 20_000
 """From so many on, reading takes tens of seconds: that is said."""

@@ -9,8 +9,8 @@ from typing import Any
 import click
 
 from dlsched.cli import journals, options
-from dlsched.cli.exits import FAILURE
 from dlsched.cli.output import one_line, print_text, say
+from dlsched.cli.program import FAILURE
 from dlsched.model.units import parse_seconds
 
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Literal
 import click
 
 from dlsched.cli import journals, options
-from dlsched.cli.exits import FAILURE
 from dlsched.cli.output import print_json, say
+from dlsched.cli.program import FAILURE
 from dlsched.model.units import render_seconds
 
 if TYPE_CHECKING:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dlsched.api.schema import JobStatus
 from dlsched.api.why_schema import ChangeStatus, EventStatus, Explanation, NowStatus, ShadowStatus
-from dlsched.cli.forecast_pages import print_forecasts
 from dlsched.cli.gpu_pages import in_full, share_change, short
 from dlsched.cli.layout import GAP, Page
-from dlsched.cli.pages import blindness, delivered, result, sources
+from dlsched.cli.pages import blindness, delivered, print_forecasts, result, sources
 from dlsched.model.units import render_seconds, same_cores
 
 _Row = tuple[str, str, int]

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from dlsched.api.gpu_status import gpu_of, gpu_rows
+from dlsched.api.status import gpu_of, gpu_rows
 from dlsched.model.facts import GpuAccess
 from dlsched.model.state import JobState
 from tests.status_source import gpu_job, gpu_report

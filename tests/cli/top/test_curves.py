@@ -9,7 +9,7 @@ import pytest
 
 from dlsched.api.stream_schema import CyclePoint, JobPoint
 from dlsched.cli.top.curves import BARS, BUCKETS, Curves, bar
-from dlsched.cli.top.order import ordered
+from dlsched.cli.top.table import ordered
 from dlsched.model.state import JobState
 from tests.cli.top.conftest import view_of
 from tests.status_source import example_report, job
