@@ -74,8 +74,7 @@ def adopt(name: str, output: str, config: Path | None, run_dir: Path | None, **g
     limit = "no limit" if taken["limit_cores"] is None else render_cores(taken["limit_cores"])
     print_text(f"  it had: {limit}; it has that again after `dlsched drop {name}`")
     if taken["successors"] is not None:
-        text = f"  the next container of {taken['successors']} is adopted as well"
-        print_text(one_line(text))
+        print_text(one_line(f"  the next container of {taken['successors']} is adopted as well"))
     if job is None or job.target is not None:
         print_text(one_line(f"  it reads: {_progress(job)}"))
 

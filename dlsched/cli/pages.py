@@ -255,8 +255,7 @@ def node_line(status: Status) -> str:
     in_time = sum(job.satisfied_slo is True for job in services)
     in_band = sum(job.satisfied_band is True for job in services)
     done = sum(tiers.delivered is not None for tiers in trainings)
-    unlimited = node.unlimited_jobs
-    without = f", {counted(unlimited, 'job')} without" if unlimited else ""
+    without = f", {counted(node.unlimited_jobs, 'job')} without" if node.unlimited_jobs else ""
     shadow = f", shadow {status.shadow}" if status.shadow else ""
     limits = f"CPU limits add up to {node.given_cores:.2f}{without}"  # may exceed the capacity
     parts = [

@@ -17,7 +17,7 @@ from dlsched.cli import events as events_module
 from dlsched.model.alarms import Alarm, AlarmKey
 from dlsched.model.cycle import CycleReport
 from tests.cli.conftest import Program
-from tests.status_source import FakeSource, example_report, job
+from tests.status_source import FakeSource, example_report, job, report_of
 from tests.waiting import until
 
 pytestmark = pytest.mark.timed
@@ -32,10 +32,9 @@ WHY = (
 
 def report(cycle: int, *ratios: float) -> CycleReport:
     """A cycle with one job for each ratio of latency to target, and nothing else."""
-    example = example_report()
-    jobs = tuple(job(f"job-{n}", latency_s=ratio * 0.05) for n, ratio in enumerate(ratios))
-    snapshot = replace(example.snapshot, cycle=cycle, now_s=1000.0 + cycle, jobs=jobs)
-    return replace(example, snapshot=snapshot, outcomes=(), wall_time=f"12:00:{cycle:02}Z")
+    jobs = (job(f"job-{n}", latency_s=ratio * 0.05) for n, ratio in enumerate(ratios))
+    made = report_of(*jobs, outcomes=(), wall_time=f"12:00:{cycle:02}Z")
+    return replace(made, snapshot=replace(made.snapshot, cycle=cycle, now_s=1000.0 + cycle))
 
 
 def test_what_happened_is_one_line_each_oldest_first(program: Program, daemon: FakeSource) -> None:

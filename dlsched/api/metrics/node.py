@@ -21,10 +21,6 @@ def _states(scene: Scene) -> Iterable[Series]:
     return (((state.value,), float(found[state.value])) for state in JobState)
 
 
-def _wall_s(scene: Scene) -> float | None:
-    return wall_s(scene.status.now)
-
-
 def _owner_cpu(scene: Scene) -> Iterable[Series]:
     by_owner = sorted(scene.totals.owner_cpu.items(), key=lambda one: one[0] or -1)
     for owner, account in by_owner[:JOBS_MAX]:
@@ -130,7 +126,7 @@ NODE_METRICS: tuple[Metric, ...] = (
         Kind.GAUGE,
         (),
         "Unix time at the end of the last complete cycle.",
-        alone(_wall_s),
+        alone(lambda scene: wall_s(scene.status.now)),
     ),
     Metric(
         "cycle_cpu_seconds_total",
