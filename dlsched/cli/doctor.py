@@ -213,8 +213,8 @@ def _listen(settings: Settings) -> Finding:
     """Who may read the status by TCP."""
     if settings.listen is None:
         return Finding("listen", "ok", "null: nothing can be read by TCP")
-    who = "every user of this host may read status, reasons, history and metrics"
-    return Finding("listen", "ok", f"{render_address(*settings.listen)}: {who}")
+    line = "every user of this host may read status, reasons, history and metrics"
+    return Finding("listen", "ok", f"{render_address(*settings.listen)}: {line}")
 
 
 def _watch(folder: Path) -> Finding:
