@@ -129,6 +129,12 @@ def example_report() -> CycleReport:
     )
 
 
+def report_of(*jobs: JobView, **more: object) -> CycleReport:
+    """The example's report with these jobs alone."""
+    report = example_report()
+    return replace(report, snapshot=replace(report.snapshot, jobs=jobs), **more)  # type: ignore[arg-type]
+
+
 def foretold(report: CycleReport) -> CycleReport:
     """The example's report with outlooks of every kind."""
     crowded = Forecast(

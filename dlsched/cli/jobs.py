@@ -99,7 +99,7 @@ def schema(what: str) -> None:
 @click.option(
     "--watch",
     metavar="DIR",
-    type=click.Path(file_okay=False, path_type=Path),
+    type=options.FOLDER,
     help="The folder (default: the running daemon's, else that of the settings).",
 )
 @click.option("--cluster", is_flag=True, help="Submit it to the cluster, on a manager.")

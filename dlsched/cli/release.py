@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dlsched.cli import options
-from dlsched.cli.exits import FAILURE
 from dlsched.cli.output import one_line, print_json, print_text, say
+from dlsched.cli.program import FAILURE
 from dlsched.model.errors import AlreadyRunning
 
 if TYPE_CHECKING:

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from dlsched.model.errors import EngineUnavailable
 from dlsched.runtime.docker import DockerOptions
 from dlsched.runtime.docker.end import release
 from dlsched.runtime.docker.limits.outcome import GivenBack
@@ -109,17 +108,6 @@ def test_where_dlsched_never_ran_there_is_nothing_to_do(program: Program, folder
     assert (done.exit_code, done.stdout) == (0, "")
     assert done.stderr == "no container has limits set by dlsched\n"
     assert not (folders / "state").exists()
-
-
-def test_an_engine_that_is_lost_is_no_traceback(
-    program: Program, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def lost(_: DockerOptions) -> tuple[GivenBack, ...]:
-        raise EngineUnavailable("no answer")
-
-    monkeypatch.setattr(release, "release_all", lost)
-    done = program("release")
-    assert (done.exit_code, done.stderr) == (3, "error: no answer\n")
 
 
 @pytest.mark.timed

@@ -20,7 +20,7 @@ import pytest
 import yaml
 from docker.errors import APIError
 
-from dlsched.cli.exits import UNREACHABLE
+from dlsched.cli.program import UNREACHABLE
 from tests.conftest import group_for
 from tests.container.conftest import CONTEXT, remove_unnamed
 from tests.inside import run_inside
