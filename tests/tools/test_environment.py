@@ -105,6 +105,14 @@ def test_an_environment_is_made_once_and_again_after_a_change(
     assert prepare_here() == 0
 
 
+def test_linked_environment_is_never_cleared(steps_run: list[list[str]], tmp_path: Path) -> None:
+    (tmp_path / "shared").mkdir()
+    (tmp_path / ".venv").symlink_to(tmp_path / "shared")
+    with pytest.raises(SetupError, match=r"\.venv is a link, .* remove it"):
+        prepare(tmp_path / ".venv", tmp_path / "dev.txt", install_project=True)
+    assert not steps_run
+
+
 @pytest.mark.process
 def test_a_failed_installation_is_done_again(
     tmp_path: Path, steps_run: list[list[str]], monkeypatch: pytest.MonkeyPatch
