@@ -345,6 +345,7 @@ class FakeSource:
         self.journal = Path("no-journal.db")
         self.log: Iterator[bytes] = iter((b"one\n", b"two\n"))
         self.watch = "/etc/dlsched/jobs.d"
+        self.failed: str | None = None
         self.refuses: str | None = None
         """Why no container is adopted, and no job stopped."""
         self.given_back: list[Mapping[str, object]] = []
@@ -355,6 +356,9 @@ class FakeSource:
 
     def last_report(self) -> CycleReport | None:
         return self.report
+
+    def failure(self) -> str | None:
+        return self.failed
 
     def totals(self) -> Totals | None:
         last = self.loop.last

@@ -112,7 +112,7 @@ class _Routes:
     async def metrics(self, request: Request) -> Response:
         totals = self._source.totals()
         if totals is None:
-            raise _no_cycle()
+            raise _no_cycle(self._source)
         openmetrics = wants_openmetrics(request.headers.get("accept", ""))
         page = self._metrics.kept(totals, openmetrics)
         if page is None:
@@ -293,7 +293,7 @@ class _Routes:
     def _report(self) -> CycleReport:
         report = self._source.last_report()
         if report is None:
-            raise _no_cycle()
+            raise _no_cycle(self._source)
         return report
 
     def _shown(self, request: Request) -> CycleReport:
@@ -322,8 +322,10 @@ def _job_name(request: Request) -> str:
     return str(request.path_params["name"]).lower()
 
 
-def _no_cycle() -> HTTPException:
-    return HTTPException(HTTPStatus.SERVICE_UNAVAILABLE, "the first cycle is not done yet")
+def _no_cycle(source: StatusSource) -> HTTPException:
+    failure = source.failure()
+    detail = "the first cycle is not done yet" + (f": {failure}" if failure else "")
+    return HTTPException(HTTPStatus.SERVICE_UNAVAILABLE, detail)
 
 
 async def _labels(request: Request) -> dict[str, str]:

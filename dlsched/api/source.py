@@ -25,6 +25,9 @@ class StatusSource(Protocol):
     def last_report(self) -> CycleReport | None:
         """The last complete cycle; None before the first."""
 
+    def failure(self) -> str | None:
+        """What failed in the cycle before, in one line; None: it succeeded, or is the first."""
+
     def totals(self) -> Totals | None:
         """The same, with the loop's counters up to its end. One object a cycle."""
 

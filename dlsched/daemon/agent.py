@@ -167,6 +167,7 @@ class Agent:
         self.source = AgentSource(
             self._journal_path,
             lambda: self._controller.last_report,
+            self._failure,
             lambda: self._totals.last,
             self._stream,
             self._ended,
@@ -256,6 +257,10 @@ class Agent:
             log.exception("after a failed control cycle")
         self._notify.ready()
         self._notify.status(f"a control cycle failed: {alarm}")
+
+    def _failure(self) -> str | None:
+        alarm = self._failures.alarm()
+        return None if alarm is None else alarm.text
 
     def close(self) -> None:
         """Give limits back, leave containers running, and complete the journal."""

@@ -18,7 +18,7 @@ keeps limits for long without being adapted."""
 
 
 class FailedCycles:
-    """Counts failed cycles, in the loop's thread only."""
+    """Counts failed cycles, in the loop's thread only. Other threads may ask for the alarm."""
 
     def __init__(self) -> None:
         self._in_a_row = 0

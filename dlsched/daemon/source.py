@@ -40,6 +40,7 @@ class AgentSource:
         self,
         journal_path: Path,
         last_report: Callable[[], CycleReport | None],
+        failure: Callable[[], str | None],
         totals: Callable[[], Totals | None],
         stream: Stream,
         ended: Records[Ended],
@@ -56,6 +57,7 @@ class AgentSource:
         self.cluster = StatusFile(run_dir).latest
         self._effects = Effects(journal_path)
         self.last_report = last_report
+        self.failure = failure
         self.totals = totals
         self.stream = stream
         self._ended = ended

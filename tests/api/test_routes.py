@@ -150,6 +150,13 @@ def test_before_the_first_cycle_is_503(ask: Ask, source: FakeSource) -> None:
         )
 
 
+def test_failed_first_cycle_is_named(ask: Ask, source: FakeSource) -> None:
+    source.report, source.failed = None, "1 control cycle in a row failed"
+    answer = ask("GET", "/v1/jobs")
+    assert answer.status_code == 503
+    assert answer.json()["error"].endswith("not done yet: 1 control cycle in a row failed")
+
+
 def test_an_unknown_path_is_json_too(ask: Ask) -> None:
     answer = ask("GET", "/v2")
     assert answer.status_code == 404

@@ -64,6 +64,16 @@ def alarms(agent: Agent) -> list[tuple[AlarmKey, str]]:
     return [(one.key, one.text) for one in report.raised if one.source == "cycle"]
 
 
+def test_failure_before_any_report_is_named(
+    agent: Agent, fails: Callable[[Exception | None], None]
+) -> None:
+    assert agent.source.failure() is None
+    fails(ValueError("chr() arg not in range"))
+    assert agent.cycle() is None and agent.source.last_report() is None
+    failure = agent.source.failure()
+    assert failure is not None and "ValueError: chr() arg not in range" in failure
+
+
 def test_a_cycle_that_raises_is_an_alarm_and_the_next_one_runs_as_usual(
     agent: Agent, fails: Callable[[Exception | None], None], caplog: pytest.LogCaptureFixture
 ) -> None:
