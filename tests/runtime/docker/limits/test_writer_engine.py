@@ -335,19 +335,3 @@ def test_another_agent_leaves_it_alone_until_it_is_given_back(
         assert agent.hands.refusal(theirs.id) == ELSEWHERE
         assert second.give_back(theirs) is None
     assert theirs.files() == before
-
-
-def test_what_a_killed_agent_changed_is_not_given_back_under_another(
-    agent: Agent, make: Make, docker_host: str, tmp_path: Path
-) -> None:
-    theirs = make(CpuQuota=70_000)
-    before = theirs.files()
-    agent.change(theirs)
-    agent.hands.claims.close()  # as its end does
-    with closing(Agent(docker_host, tmp_path / "second")) as second:
-        second.change(theirs)
-        agent.reopen()
-        assert agent.give_back(theirs) == f"{ELSEWHERE}: give it back there first"
-        assert second.give_back(theirs) is None
-    assert agent.give_back(theirs) is None
-    assert theirs.files() == before
