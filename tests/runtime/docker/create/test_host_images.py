@@ -74,6 +74,10 @@ def images(engine: FakeEngine, now: list[float]) -> HostImages:
     return HostImages(engine, None, lambda: now[0])  # type: ignore[arg-type]
 
 
+def answer(images: HostImages) -> str | None:
+    return until(lambda: images.fetch(JOB), "an answer", so=lambda text: text is not None)
+
+
 def test_names_are_tags(images: HostImages, engine: FakeEngine) -> None:
     engine.listed = [
         {"RepoTags": ["train:1", "train:2"], "RepoDigests": ["train@sha256:aa"]},
@@ -103,11 +107,11 @@ def test_an_image_is_pulled_meanwhile(images: HostImages, engine: FakeEngine) ->
     until(lambda: images.progress(JOB) == "25 % of 4 MiB", "a quarter is pulled")
     assert images.fetch(JOB) is None
     engine.may_pull.set()
-    until(lambda: images.fetch(JOB) == "", "it is pulled")
+    assert answer(images) == ""
     assert engine.there == {"train:2"} and images.progress(JOB) == ""
 
 
-def test_what_came_of_a_pull_that_nobody_asked_for_is_too_old(
+def test_result_that_nobody_asked_for_is_too_old(
     images: HostImages, engine: FakeEngine, now: list[float]
 ) -> None:
     engine.refuses = "denied"
@@ -117,52 +121,27 @@ def test_what_came_of_a_pull_that_nobody_asked_for_is_too_old(
     engine.refuses = ""
     engine.there.add("train:2")
     now[0] = ASKED_S + 1.0
-    found: list[str | None] = []
-    until(lambda: found.append(images.fetch(JOB)) or found[-1] is not None, "an answer")
-    assert found[-1] == ""
+    assert answer(images) == ""
 
 
-def test_one_that_is_there_is_not_pulled(images: HostImages, engine: FakeEngine) -> None:
-    engine.there.add("train:2")
-    until(lambda: images.fetch(JOB) == "", "it is pulled")
-
-
-def test_why_it_cannot_be_had(images: HostImages, engine: FakeEngine) -> None:
+def test_reason_why_an_image_cannot_be_had(images: HostImages, engine: FakeEngine) -> None:
     engine.refuses = "denied: who are you?"
     engine.may_pull.set()
-    problems: list[str | None] = []
-    until(lambda: bool(problems.append(images.fetch(JOB)) or problems[-1]), "a problem")
-    assert problems[-1] == "image train:2 cannot be pulled: denied: who are you?"
-    never = ContainerSpec("train:3", pull_policy="never")
-    until(lambda: bool(problems.append(images.fetch(never)) or problems[-1]), "a problem")
-    assert problems[-1] == "image train:3 is not on this host, and pull_policy is never"
+    assert answer(images) == "image train:2 cannot be pulled: denied: who are you?"
 
 
-def test_an_engine_that_is_away_says_nothing_of_the_image(
-    images: HostImages, engine: FakeEngine
+@pytest.mark.parametrize("cut_off", [False, True])
+def test_lost_engine_says_nothing_of_the_image(
+    images: HostImages, engine: FakeEngine, cut_off: bool
 ) -> None:
-    engine.there.add("train:2")
-    engine.down = True
-    found: list[str | None] = []
-    until(
-        lambda: bool(found.append(images.fetch(JOB)) or engine.asked > 3),
-        "a problem or a fourth call",
-    )
-    assert set(found) == {None}
-    engine.down = False
-    until(lambda: images.fetch(JOB) == "", "it is pulled")
-
-
-def test_a_pull_that_its_engine_cuts_off_begins_again(
-    images: HostImages, engine: FakeEngine
-) -> None:
-    engine.cuts = True
     engine.may_pull.set()
-    found: list[str | None] = []
-    until(
-        lambda: bool(found.append(images.fetch(JOB)) or engine.pulls > 3),
-        "a problem or a fourth pull",
-    )
-    assert set(found) == {None}
-    engine.cuts = False
-    until(lambda: images.fetch(JOB) == "", "it is pulled")
+    if cut_off:
+        engine.cuts = True
+    else:
+        engine.there.add("train:2")
+        engine.down = True
+    found = set[str | None]()
+    until(lambda: bool(found.add(images.fetch(JOB)) or engine.asked > 3), "a fourth call")
+    assert found == {None}
+    engine.down = engine.cuts = False
+    assert answer(images) == ""

@@ -141,6 +141,9 @@ def test_an_image_that_is_there_is_pulled_only_where_always_is_wanted() -> None:
     assert engine.pulls == []
     images.require("x:1", "always", lambda _: None)
     assert [pull[:2] for pull in engine.pulls] == [("x", "1")]
+    engine.there = False
+    with pytest.raises(ImageMissing, match=r"is not on this host, and pull_policy is never$"):
+        images.require("x:1", "never", lambda _: None)
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-import time
 from dataclasses import replace
 
 import pytest
@@ -14,7 +12,6 @@ from dlsched.model.spec import Restart
 from dlsched.runtime.docker.create.restarts import AFTER_S, Restarts
 from dlsched.runtime.docker.engine import Body
 from dlsched.runtime.docker.identity.labels import Inspected
-from dlsched.runtime.dry_run import DryRun
 from tests.runtime.docker.end.test_stops import RUNNING
 from tests.runtime.docker.rig import Rig, fact, job_spec
 
@@ -61,15 +58,6 @@ def test_what_strays_for_a_while_is_set_back_to_its_spec(bench: Bench) -> None:
     assert bench.wanted == ["c"]
 
 
-def test_one_with_gpus_is_left_as_it_is(bench: Bench) -> None:
-    strays = replace(STRAYS, gpu_access=GpuAccess.NODES)
-    bench.observe(100.0, strays)
-    assert bench.observe(100.0 + AFTER_S, strays) == 0
-    ended = replace(strays, pid=0)
-    bench.observe(200.0, ended)
-    assert bench.engine.updates == []
-
-
 @pytest.mark.timed
 def test_one_that_is_being_stopped_meanwhile_waits_anew(bench: Bench) -> None:
     bench.observe(100.0, STRAYS)
@@ -84,6 +72,7 @@ def test_one_that_is_being_stopped_meanwhile_waits_anew(bench: Bench) -> None:
         RUNNING,
         replace(STRAYS, restart_strays=False),
         replace(STRAYS, restart=None),
+        replace(STRAYS, gpu_access=GpuAccess.NODES),
         replace(STRAYS, state=ContainerState.EXITED, pid=0),
     ],
 )
@@ -99,31 +88,6 @@ def test_what_failed_is_tried_again_after_a_while(bench: Bench) -> None:
     assert bench.observe(101.0 + AFTER_S, STRAYS) == 0
     assert bench.observe(100.0 + 2 * AFTER_S, STRAYS) == 1
     assert bench.wanted == ["c", "c"]
-
-
-@pytest.mark.engine
-def test_to_observe_sets_nothing_back_and_to_advance_does(rig: Rig) -> None:
-    found = rig.start(job_spec("dry", restart=Restart("always")))
-    rig.client.update_container(found.container_id, restart_policy={"Name": "no"})
-    rig.reopen()
-    dry = DryRun(rig.runtime)
-    while fact(dry.observe(rig.clock.now_s()), "dry") is None:
-        time.sleep(0.02)
-        dry.resume(rig.clock.now_s())
-    for later_s in (0.0, 2 * AFTER_S):
-        dry.resume(rig.clock.now_s() + later_s)
-        dry.observe(rig.clock.now_s() + later_s)
-        dry.advance(rig.clock.now_s() + later_s)
-    assert rig.runtime._resizes._calls == {}
-    rig.reopen()
-    later = itertools.count(1)  # a busy engine is seen late
-
-    def set_back(_: object) -> bool:
-        rig.observe(next(later) * 2 * AFTER_S)
-        return bool(rig.runtime._resizes._calls)
-
-    rig.until(set_back)
-    assert list(rig.runtime._resizes._calls) == [found.container_id]
 
 
 @pytest.mark.engine
