@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ import pytest
 from dlsched.model.actions import Start
 from dlsched.model.facts import GpuAccess, GpuFact
 from dlsched.model.spec import Bounds, JobSpec, Limits
+from dlsched.runtime.allotment import Allotment, job_dir, read_allotment
 from dlsched.runtime.confinement import Confinement
 from dlsched.runtime.docker.carrying import Arrivals
 from dlsched.runtime.docker.create.creation import Creation, StartFailed
@@ -116,6 +116,10 @@ class Bench:
         return self.host.body
 
     @property
+    def allotment(self) -> Allotment:
+        return read_allotment(job_dir(self.root / "state", "job"))
+
+    @property
     def environment(self) -> dict[str, str]:
         return dict(entry.partition("=")[::2] for entry in self.host.body["Env"])
 
@@ -136,9 +140,8 @@ def test_a_job_gets_the_gpus_that_were_chosen_whatever_its_environment_says(
     seen = inspected(bench.host.inspect(CONTAINER))
     assert (seen.gpus, seen.gpu_access) == (("GPU-a", "GPU-b"), GpuAccess.LEGACY)
     assert seen.risks_gpus
-    allotment = json.loads((tmp_path / "state/in/job/allotment.json").read_text())
-    assert allotment["gpus"] == ["GPU-a", "GPU-b"]
-    assert allotment["gpu_memory_bytes"] is None, "all of it needs no bound"
+    assert bench.allotment.gpus == ("GPU-a", "GPU-b")
+    assert bench.allotment.gpu_memory_bytes is None, "all of it needs no bound"
 
 
 def test_by_nodes(tmp_path: Path) -> None:
@@ -186,8 +189,7 @@ def test_who_shares_a_gpu_is_a_client_of_mps_where_that_runs(tmp_path: Path) -> 
     assert bench.environment["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] == "0=4096M"
     seen = inspected(bench.host.inspect(CONTAINER))
     assert (seen.mps_threads_percent, seen.mps_memory_bytes) == (50, 4 * GIB)
-    allotment = json.loads((bench.root / "state/in/job/allotment.json").read_text())
-    assert allotment["gpu_share"] == 0.8  # of the half that MPS leaves it
+    assert bench.allotment.gpu_share == 0.8  # of the half that MPS leaves it
 
 
 def test_who_is_alone_and_who_is_a_user_is_no_client(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from dlsched.runtime.docker.create.restarts import AFTER_S, Restarts
 from dlsched.runtime.docker.engine import Body
 from dlsched.runtime.docker.identity.labels import Inspected
 from tests.runtime.docker.end.test_stops import RUNNING
-from tests.runtime.docker.rig import Rig, fact, job_spec
+from tests.runtime.docker.rig import Rig, job_spec
 
 STRAYS = replace(RUNNING, restart=Restart("on-failure", 3), restart_strays=True)
 
@@ -103,7 +103,6 @@ def test_a_stop_that_the_agent_did_not_survive_leaves_no_trace(rig: Rig) -> None
 
     rig.until(lambda _: policy() == "no")
     rig.reopen()
-    seen = rig.until(lambda _: policy() == "always", within_s=AFTER_S + 60)
-    now = fact(seen, "back")
-    assert now is not None and now.container_id == found.container_id
-    rig.until(lambda s: (f := fact(s, "back")) is not None and f.operation is None)
+    rig.until(lambda _: policy() == "always", within_s=AFTER_S + 60)
+    now = rig.until_fact("back", lambda one: one.operation is None)
+    assert now.container_id == found.container_id

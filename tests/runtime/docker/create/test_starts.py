@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from pathlib import Path
 from queue import Queue
@@ -129,26 +129,21 @@ def test_exit_code_and_last_lines(rig: Rig) -> None:
         "raise SystemExit(7)"
     )
     rig.apply(Start(job_spec("tells", ("python", "-c", tell)), Limits(None), 1024))
-    steps: list[int | None] = []
-    told: list[str] = []
-    bad_lines = 0
+    seen: list[ContainerFact] = []
 
-    def ended(seen: object) -> bool:
-        nonlocal bad_lines
-        found = fact(seen, "tells")  # type: ignore[arg-type]
-        if found is None:
-            return False
-        steps.extend(report.sample.step for report in found.reports if report.sample)
-        if steps == [1] and not told:
-            told.append("to end: its first report is read")
-            rig.client.kill(found.container_id, "SIGTERM")
-        bad_lines = max(bad_lines, found.bad_lines)
-        return found.state is ContainerState.EXITED
+    def noted(so: Callable[[ContainerFact], object]) -> None:
+        def note(one: ContainerFact) -> object:
+            seen.append(one)
+            return so(one)
 
-    found = fact(rig.until(ended), "tells")
-    assert found is not None and found.exit_code == 7
-    assert steps == [1, 2]
-    assert bad_lines == 1
+        rig.until_fact("tells", note)
+
+    noted(steps_of)
+    rig.client.kill(seen[-1].container_id, "SIGTERM")
+    noted(lambda one: one.state is ContainerState.EXITED)
+    assert seen[-1].exit_code == 7
+    assert [step for one in seen for step in steps_of(one)] == [1, 2]
+    assert max(one.bad_lines for one in seen) == 1
 
 
 @on_engine
@@ -166,15 +161,10 @@ def test_an_out_of_memory_kill_is_told(rig: Rig) -> None:
 def test_docker_gives_up_a_crash_loop(rig: Rig) -> None:
     spec = job_spec("crashes", ("sh", "-c", "exit 3"), restart=Restart("on-failure", 2))
     rig.apply(Start(spec, Limits(None), 1024))
-    seen = rig.until(
-        lambda s: (
-            (f := fact(s, "crashes")) is not None
-            and f.state is ContainerState.EXITED
-            and f.starts == 3
-        )
+    found = rig.until_fact(
+        "crashes", lambda one: one.state is ContainerState.EXITED and one.starts == 3
     )
-    found = fact(seen, "crashes")
-    assert found is not None and found.exit_code == 3
+    assert found.exit_code == 3
 
 
 @on_engine

@@ -122,11 +122,20 @@ def test_first_the_restart_policy_and_the_ceiling_then_the_signal(
     assert stops.operation("another", 118.0) is None
 
 
-def test_one_with_gpus_is_not_updated_while_it_saves_itself(
-    engine: FakeEngine, stops: Stops
+@pytest.mark.parametrize(
+    ("one", "calls"),
+    [
+        (replace(RUNNING, gpu_access=GpuAccess.CDI), ("lift", "kill")),
+        (replace(RUNNING, state=ContainerState.PAUSED), ("update", "lift", "unpause", "kill")),
+        (EXITED, ("remove",)),
+    ],
+    ids=["gpus", "paused", "ended"],
+)
+def test_calls_that_a_stop_takes(
+    engine: FakeEngine, stops: Stops, one: Inspected, calls: tuple[str, ...]
 ) -> None:
-    stops.begin(REMOVE, replace(RUNNING, gpu_access=GpuAccess.CDI), 100.0)
-    engine.until("lift", "kill")
+    stops.begin(REMOVE, one, 100.0)
+    engine.until(*calls)
 
 
 @pytest.mark.parametrize("seen_s", [101.0, 500.0])
@@ -151,39 +160,21 @@ def test_one_that_starts_while_it_is_removed_is_stopped(
 
 def test_grace_then_sigkill_then_removal(engine: FakeEngine, stops: Stops) -> None:
     stops.begin(REMOVE, RUNNING, 100.0)
-    engine.until("update", "lift", "kill")
     advance(stops, RUNNING, 129.9)
     engine.until("update", "lift", "kill")
     assert stops.begin(REMOVE, RUNNING, 129.9).detail == "stopping (0 s of grace left)"
     advance(stops, RUNNING, 130.0)
-    engine.until("update", "lift", "kill", "kill")
-    assert engine.calls[-1] == ("kill", "SIGKILL")
     assert str(stops.operation("c", 131.0)) == "stopping (killed: its grace is over)"
     advance(stops, RUNNING, 131.0)
     engine.until("update", "lift", "kill", "kill")
-    advance(stops, EXITED, 132.0)
-    engine.until("update", "lift", "kill", "kill", "remove")
-    assert str(stops.operation("c", 132.0)) == "removing"
-    advance(stops, None, 133.0)
-    assert stops.operation("c", 133.0) is None
-
-
-def test_sigkill_that_did_not_help_is_sent_again(engine: FakeEngine, stops: Stops) -> None:
-    stops.begin(REMOVE, RUNNING, 100.0)
-    engine.until("update", "lift", "kill")
-    for now_s in (130.0, 135.0):
-        advance(stops, RUNNING, now_s)
+    assert engine.calls[-1] == ("kill", "SIGKILL")
+    advance(stops, RUNNING, 135.0)
     engine.until("update", "lift", "kill", "kill", "kill")
-
-
-def test_a_paused_one_is_let_go_on_before_its_signal(engine: FakeEngine, stops: Stops) -> None:
-    stops.begin(REMOVE, replace(RUNNING, state=ContainerState.PAUSED), 100.0)
-    engine.until("update", "lift", "unpause", "kill")
-
-
-def test_an_ended_one_is_only_removed(engine: FakeEngine, stops: Stops) -> None:
-    stops.begin(REMOVE, EXITED, 100.0)
-    engine.until("remove")
+    advance(stops, EXITED, 136.0)
+    engine.until("update", "lift", "kill", "kill", "kill", "remove")
+    assert str(stops.operation("c", 136.0)) == "removing"
+    advance(stops, None, 137.0)
+    assert stops.operation("c", 137.0) is None
 
 
 def test_a_refusal_on_the_way_stops_nothing(engine: FakeEngine, stops: Stops) -> None:
@@ -195,19 +186,7 @@ def test_a_refusal_on_the_way_stops_nothing(engine: FakeEngine, stops: Stops) ->
     assert str(stops.operation("c", 101.0)).startswith("stopping")
 
 
-def test_without_an_engine_the_planner_has_to_ask_again(engine: FakeEngine, stops: Stops) -> None:
-    engine.raises["update"] = EngineUnavailable("no answer")
-    stops.begin(REMOVE, RUNNING, 100.0)
-    advance(stops, RUNNING, 101.0)
-    assert stops.operation("c", 101.0) is None
-    engine.raises.clear()
-    engine.calls.clear()
-    stops.begin(REMOVE, RUNNING, 200.0)
-    engine.until("update", "lift", "kill")
-    assert str(stops.operation("c", 200.0)) == "stopping (30 s of grace left)"
-
-
-def test_a_stop_that_is_given_up_has_its_container_looked_at_again(engine: FakeEngine) -> None:
+def test_stop_without_an_answer_is_given_up_and_inspected(engine: FakeEngine) -> None:
     wanted: list[str | None] = []
     stops = stops_of(engine, wanted.append)
     engine.raises["update"] = EngineUnavailable("timed out, and may have been done all the same")
@@ -215,7 +194,11 @@ def test_a_stop_that_is_given_up_has_its_container_looked_at_again(engine: FakeE
     engine.until("update")
     assert wanted == []
     advance(stops, RUNNING, 101.0)
-    assert wanted == ["c"]
+    assert (wanted, stops.operation("c", 101.0)) == (["c"], None)
+    engine.raises.clear()
+    stops.begin(REMOVE, RUNNING, 200.0)
+    engine.until("update", "update", "lift", "kill")
+    assert str(stops.operation("c", 200.0)) == "stopping (30 s of grace left)"
 
 
 def test_a_removal_that_failed_is_tried_again(engine: FakeEngine, stops: Stops) -> None:
