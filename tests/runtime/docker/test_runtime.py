@@ -15,8 +15,8 @@ from dlsched.model.spec import Bounds, Limits
 from dlsched.runtime.allotment import job_dir, read_allotment
 from dlsched.runtime.cgroup.read import CgroupReader
 from dlsched.runtime.docker.doctor.engine import examine
-from dlsched.runtime.docker.end.release import release_all
 from dlsched.runtime.docker.engine import Engine
+from dlsched.runtime.docker.limits.writer import release_all
 from tests.runtime.docker.rig import SPIN, Rig, cpu_files, fact, job_spec, options_for
 from tests.waiting import until
 from tools.base_image import BASE

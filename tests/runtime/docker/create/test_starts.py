@@ -16,7 +16,7 @@ from dlsched.model.facts import Begun, ContainerFact, ContainerState
 from dlsched.model.spec import Limits, Restart
 from dlsched.runtime.docker.create import starts
 from dlsched.runtime.docker.create.creation import Creation
-from dlsched.runtime.docker.create.pulls import Images
+from dlsched.runtime.docker.create.images import Images
 from dlsched.runtime.docker.create.starts import Starts
 from dlsched.runtime.docker.engine import Body, EngineRefused
 from dlsched.runtime.docker.gpus.injection import Injector

@@ -22,13 +22,12 @@ from dlsched.model.spec import Limits
 from dlsched.runtime.cgroup.group_limits import LimitFiles
 from dlsched.runtime.cgroup.read import group_folders
 from dlsched.runtime.docker import engine as engine_module
-from dlsched.runtime.docker.end.release import release_all
 from dlsched.runtime.docker.engine import Body, Engine
 from dlsched.runtime.docker.gpus.canary import ALARM_FILE
 from dlsched.runtime.docker.gpus.options import GpuOptions
 from dlsched.runtime.docker.identity.labels import GPU_ACCESS
 from dlsched.runtime.docker.limits.outcome import Own
-from dlsched.runtime.docker.limits.writer import LimitWriter
+from dlsched.runtime.docker.limits.writer import LimitWriter, release_all
 from dlsched.runtime.originals import Originals
 from tests.doubles import texts
 from tests.inside import run_inside

@@ -35,8 +35,8 @@ from dlsched.runtime.docker.limits.writer import LimitWriter
 from dlsched.runtime.docker.listing import Listing
 from dlsched.runtime.originals import Originals
 from tests.doubles import job_spec, texts
-from tests.runtime.docker.end.test_stops import RUNNING as STOPS_RUNNING
 from tests.runtime.docker.fake_host import CONTAINER, PID, FakeHost, full_disk
+from tests.runtime.docker.test_stops import RUNNING as STOPS_RUNNING
 from tests.waiting import until
 
 pytestmark = pytest.mark.timed

@@ -15,8 +15,11 @@ from dlsched.model.facts import GpuAccess
 from dlsched.model.spec import Limits
 from dlsched.runtime.cgroup.group_limits import LimitFiles
 from dlsched.runtime.docker.engine import Body
+from dlsched.runtime.docker.gpus.canary import Canary, GpuContainer
+from dlsched.runtime.docker.gpus.device_probe import Probe
 from dlsched.runtime.docker.limits.outcome import Own, Untouchable
-from tests.runtime.docker.fake_host import CONTAINER
+from dlsched.runtime.docker.limits.writer import PastEngine, Unwritable
+from tests.runtime.docker.fake_host import CONTAINER, PID, FakeHost, newer_weight, older_weight
 from tests.runtime.docker.limits.bench import KERNELS, NODE, OWN, Bench
 
 
@@ -259,3 +262,67 @@ def test_job_is_told_its_share_until_all_is_given_back(nodes: Bench) -> None:
     assert len(nodes.host.updates) == 1
     nodes.give_back()
     assert (nodes.allotment.cpu_cores, nodes.allotment.gpu_share) == (0.5, None)
+
+
+# ------------------------------------------------------------------------- written by file
+
+UPDATE = {"CpuQuota": 25_000, "CpuShares": 512}
+
+
+def held(pid: int = PID) -> GpuContainer:
+    return GpuContainer(CONTAINER, "one", pid, GpuAccess.LEGACY, ("/dev/nvidia0",))
+
+
+class PastBench:
+    """Files that are written past the engine, and how often its GPUs are probed."""
+
+    def __init__(self, root: Path, *, v2: bool, newer: bool = False) -> None:
+        self.probes = 0
+        self.host = FakeHost(root, v2=v2)
+        self.files = LimitFiles(PID, CONTAINER, self.host.proc)
+        self.past = PastEngine(Canary(self._probe), lambda: newer)
+
+    def _probe(self, _: GpuContainer) -> Probe:
+        self.probes += 1
+        return Probe(frozenset({"/dev/nvidia0"}), frozenset())
+
+
+@pytest.mark.parametrize("newer", [False, True])
+def test_weights_are_on_the_engines_scale(tmp_path: Path, newer: bool) -> None:
+    bench = PastBench(tmp_path, v2=True, newer=newer)
+    assert not bench.past.has(bench.files, bench.files.read(), UPDATE)
+    bench.past.write(held(), bench.files, UPDATE)
+    seen = bench.files.read()
+    assert (seen.quota_us, seen.weight) == (25_000, (newer_weight if newer else older_weight)(512))
+    assert bench.past.has(bench.files, seen, UPDATE)
+    assert not bench.past.has(bench.files, seen, {**UPDATE, "CpuShares": 2048})
+    assert bench.past.has(bench.files, seen, {"CpuQuota": 25_000})
+
+
+@pytest.mark.parametrize("v2", [False, True])
+def test_a_probe_is_taken_at_first_and_where_somebody_wrote_over_it(
+    tmp_path: Path, v2: bool
+) -> None:
+    bench = PastBench(tmp_path, v2=v2)
+    for quota in (25_000, 50_000, -1):
+        bench.past.write(held(), bench.files, {**UPDATE, "CpuQuota": quota})
+    assert bench.probes == 1, "its GPUs may have been taken before this agent began"
+    bench.files.write_ceiling(77_000, 100_000)
+    bench.past.write(held(pid=PID + 1), bench.files, UPDATE)  # a new start has nothing of it
+    assert bench.probes == 1
+    bench.files.write_ceiling(77_000, 100_000)
+    bench.past.write(held(pid=PID + 1), bench.files, UPDATE)
+    assert bench.probes == 2
+    bench.past.forget(CONTAINER)
+    bench.past.write(held(pid=PID + 1), bench.files, UPDATE)
+    assert bench.probes == 3
+
+
+def test_what_cannot_be_written_is_said(tmp_path: Path) -> None:
+    bench = PastBench(tmp_path, v2=False)
+    with pytest.raises(Unwritable, match="control group cannot be written"):
+        bench.past.write(held(), None, UPDATE)
+    (bench.host.cpu / "cpu.shares").unlink()
+    with pytest.raises(Unwritable, match="control group cannot be written"):
+        bench.past.write(held(), bench.files, UPDATE)
+    assert bench.files.read().quota_us == -1

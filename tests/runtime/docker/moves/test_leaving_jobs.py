@@ -22,10 +22,9 @@ from dlsched.runtime.docker.create.containers import NO_RESTART
 from dlsched.runtime.docker.engine import EngineRefused
 from dlsched.runtime.docker.identity.labels import Inspected
 from dlsched.runtime.docker.listing import Listing
-from dlsched.runtime.docker.moves.departures import Departures
 from dlsched.runtime.docker.moves.leaving_jobs import LeavingJobs
 from dlsched.runtime.docker.moves.relocation import Relocation
-from dlsched.runtime.docker.moves.steps import REST_S
+from dlsched.runtime.docker.moves.steps import REST_S, Departures
 from dlsched.runtime.docker.shared_files import NotShared
 from dlsched.runtime.docker.transfers import Transfers
 from tests.runtime.docker.moves.test_moves import (

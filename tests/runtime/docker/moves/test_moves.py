@@ -19,11 +19,16 @@ from dlsched.runtime.allotment import Allotment
 from dlsched.runtime.docker.engine import EngineRefused
 from dlsched.runtime.docker.identity.labels import Inspected, container_name, set_aside_name
 from dlsched.runtime.docker.listing import Listing
-from dlsched.runtime.docker.moves.departures import Departures
 from dlsched.runtime.docker.moves.moves import Moves
-from dlsched.runtime.docker.moves.steps import AGAIN_S, REPORT_WITHIN_S, REST_S, STAYS_UP_S
+from dlsched.runtime.docker.moves.steps import (
+    AGAIN_S,
+    REPORT_WITHIN_S,
+    REST_S,
+    STAYS_UP_S,
+    Departures,
+)
 from tests.doubles import job_spec, texts
-from tests.runtime.docker.end.test_stops import RUNNING as STOPS_RUNNING
+from tests.runtime.docker.test_stops import RUNNING as STOPS_RUNNING
 
 pytestmark = pytest.mark.timed
 

@@ -13,14 +13,15 @@ from dlsched.model.facts import GpuAccess, GpuFact
 from dlsched.model.spec import Bounds, JobSpec, Limits
 from dlsched.runtime.allotment import Allotment, job_dir, read_allotment
 from dlsched.runtime.confinement import Confinement
-from dlsched.runtime.docker.carrying import Arrivals
+from dlsched.runtime.docker.carrying import CHECKS, Arrivals
 from dlsched.runtime.docker.create.creation import Creation, StartFailed
-from dlsched.runtime.docker.engine import Body, EngineRefused
+from dlsched.runtime.docker.engine import Body, EngineRefused, PathStat
 from dlsched.runtime.docker.gpus.injection import Injector
 from dlsched.runtime.docker.gpus.options import GpuOptions
 from dlsched.runtime.docker.identity.labels import inspected
 from dlsched.runtime.docker.limits.group import ParentGroup
 from dlsched.runtime.docker.limits.writer import LimitWriter
+from dlsched.runtime.docker.transfers import Transfers
 from dlsched.runtime.originals import Originals
 from tests.runtime.docker.fake_host import CONTAINER, FakeHost
 from tests.runtime.docker.rig import job_spec
@@ -233,3 +234,50 @@ def test_one_that_runs_already_waits_for_the_canary_and_is_tried_again(tmp_path:
         bench.start(job(1), "GPU-a", cores=0.5)
     assert raised.value.retryable
     assert bench.host.there
+
+
+class Storage:
+    """An engine that shows files, and nothing else."""
+
+    def __init__(self) -> None:
+        self.sizes: dict[str, int] = {}
+
+    def stat(self, container: str, path: str) -> PathStat:
+        if path not in self.sizes:
+            raise EngineRefused(404, "no such file")
+        return PathStat(self.sizes[path], 0o644, "")
+
+
+def test_it_starts_once_its_checkpoint_shows(tmp_path: Path) -> None:
+    storage: Any = Storage()
+    arrivals = Arrivals(storage, "i", tmp_path, Transfers())
+    arrivals.expect("job", 2, "/data/7.pt", 700)
+    bench = Bench(tmp_path, arrivals=arrivals)
+    spec = job(volumes=("/mnt/nfs:/data",))
+    retryable = []
+    for _ in range(CHECKS):
+        with pytest.raises(
+            StartFailed, match=r"^its checkpoint /data/7\.pt is not there$"
+        ) as caught:
+            bench.start(spec)
+        retryable.append(caught.value.retryable)
+        assert not bench.host.there, "the container that it made is removed"
+        assert bench.host.pid == 0, "it never ran"
+    assert retryable == [True] * (CHECKS - 1) + [False]
+    storage.sizes["/data/7.pt"] = 700
+    mounts = bench.start(spec)["HostConfig"]["Mounts"]
+    assert ("/mnt/nfs", "/data") in [(one["Source"], one["Target"]) for one in mounts]
+    assert bench.host.pid != 0
+    storage.sizes.clear()
+    bench.host.there = False
+    bench.start(spec)  # it is checked once
+
+
+def test_a_job_of_the_node_s_own_does_not_get_the_volume_of_one_of_its_name(tmp_path: Path) -> None:
+    storage: Any = Storage()
+    arrivals = Arrivals(storage, "i", tmp_path, Transfers())
+    arrivals.expect("job", 2, "/data/7.pt", 700, "/state/cluster/jobs/job.json")
+    bench = Bench(tmp_path, arrivals=arrivals)
+    # Else it would wait for that file.
+    bench.start(job(volumes=("mine:/data",)), source="/etc/dlsched/jobs.d/job.yaml")
+    assert bench.host.pid != 0
