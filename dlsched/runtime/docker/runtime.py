@@ -141,8 +141,8 @@ class DockerRuntime:
             state_dir,
             self._engine_facts.cgroup_driver,
             injector,
+            self._arrivals,
             options.confine,
-            arrivals=self._arrivals,
         )
         self.images = HostImages(self._unhurried, options.config_file, clock.now_s)
         self._starts = Starts(self.images.pulls, creation, gate, self._start_ended, clock.now_s)

@@ -140,8 +140,14 @@ def engine() -> Any:
 
 
 @pytest.fixture
-def arrivals(engine: Any, tmp_path: Path) -> Arrivals:
-    return Arrivals(engine, "i", tmp_path, Transfers())
+def copied() -> list[str]:
+    """Containers whose files were copied, and which may be inspected again."""
+    return []
+
+
+@pytest.fixture
+def arrivals(engine: Any, tmp_path: Path, copied: list[str]) -> Arrivals:
+    return Arrivals(engine, "i", tmp_path, Transfers(copied.append))
 
 
 MINE = {"dlsched.instance": "i", "dlsched.job": "job"}
@@ -263,13 +269,19 @@ def test_a_volume_that_somebody_has_removed_is_forgotten(
     ],
 )
 def test_the_place_where_it_is_unpacked(
-    engine: Any, arrivals: Arrivals, archive: Path, spec: JobSpec, path: str, top: str
+    engine: Any,
+    arrivals: Arrivals,
+    copied: list[str],
+    archive: Path,
+    spec: JobSpec,
+    path: str,
+    top: str,
 ) -> None:
     pack(cut(WHOLE), archive, MOST)
     brought = bring(arrivals, archive)
     arrivals.fill("container", spec, brought)
     ((container, place, content),) = engine.unpacked
-    assert (container, place) == ("container", path)
+    assert (container, place, copied) == ("container", path, ["container"])
     with tarfile.open(fileobj=io.BytesIO(content)) as tar:
         assert [os.path.normpath(name) for name in tar.getnames()] == [
             top,
@@ -356,14 +368,16 @@ def test_an_archive_that_another_host_changed_is_checked_again(
 FOLDER, LINK = 1 << 31, 1 << 27
 
 
-def test_a_shared_checkpoint_is_only_checked_once(engine: Any, arrivals: Arrivals) -> None:
+def test_shared_checkpoint_is_only_checked_once(
+    engine: Any, arrivals: Arrivals, copied: list[str]
+) -> None:
     arrivals.expect("job", 2, "/ckpt/7.pt", 4096)
     brought = arrived(arrivals)
     assert brought == Brought("job", 2, "", file="/ckpt/7.pt", size_bytes=4096)
     assert arrivals.adapted(job(), brought) == job()
     engine.shown["/ckpt/7.pt"] = PathStat(4096, 0o644, "")
     arrivals.fill("container", job(), brought)
-    assert engine.unpacked == []
+    assert (engine.unpacked, copied) == ([], ["container"])
     assert arrivals.of("job") == replace(brought, filled=True)
     arrivals.expect("job", 2, "/ckpt/7.pt", 4096)
     assert arrivals.of("job") == replace(brought, filled=True)

@@ -66,10 +66,6 @@ from dlsched.runtime.docker.options import DockerOptions
 from dlsched.runtime.originals import Original, Originals
 
 
-class Unwritable(DlschedError):
-    """The control group's files cannot be written; the text says so."""
-
-
 class PastEngine:
     """Writes limits to control group files for containers whose GPUs an engine update could take.
     Each cycle writes again what a restart or a rewrite of the group has undone. Thread-safe, one
@@ -88,10 +84,11 @@ class PastEngine:
         weight = None if files is None else self._weight(files, update)
         return weight in (None, limits.shares, limits.weight) and in_kernel(update, limits)
 
-    def write(self, held: GpuContainer, files: LimitFiles | None, update: Body) -> None:
-        """Write the update's limits to the kernel. Raises Unwritable."""
+    def write(self, held: GpuContainer, files: LimitFiles | None, update: Body, why: str) -> None:
+        """Write the update's limits to the kernel, for that reason. Raises Untouchable."""
+        unwritable = "left as it is: its control group cannot be written"
         if files is None or not files.writable:
-            raise Unwritable("its control group cannot be written")
+            raise Untouchable(f"{unwritable}, and {why}")
         self._check_gpus(held, files.read())
         ceiling = (quota_after(update), int(update.get("CpuPeriod", PERIOD_US)))
         try:
@@ -99,7 +96,7 @@ class PastEngine:
             if (weight := self._weight(files, update)) is not None:
                 files.write_weight(weight)
         except OSError as error:
-            raise Unwritable(f"its control group cannot be written: {error.strerror}") from error
+            raise Untouchable(f"{unwritable}: {error.strerror}, and {why}") from error
         self._written[held.container] = (held.pid, *ceiling)
 
     def forget(self, container: str) -> None:
@@ -377,20 +374,13 @@ class LimitWriter:
                 self.canary.check(held)  # started meanwhile
             return
         if found.barred is not None:
-            self._write(found, found.held, body, found.barred)
+            self._past.write(found.held, found.files, body, found.barred)
             return
         try:
             update = partial(self._engine.update, found.container, body)
             self.canary.update(found.held, update, wait=wait)
         except (Unproven, Unsafe) as error:
-            self._write(found, found.held, body, str(error))
-
-    def _write(self, found: ContainerLimits, held: GpuContainer, body: Body, why: str) -> None:
-        """Write past the engine, for that reason."""
-        try:
-            self._past.write(held, found.files, body)
-        except Unwritable as error:
-            raise Untouchable(f"left as it is: {error}, and {why}") from error
+            self._past.write(found.held, found.files, body, str(error))
 
     def _give_burst(self, found: ContainerLimits, burst: int) -> None:
         """Write the burst past the engine, which does not support it, after the quota."""

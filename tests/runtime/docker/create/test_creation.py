@@ -98,9 +98,9 @@ class Bench:
             state,
             lambda: "cgroupfs",
             injector,
+            arrivals or Arrivals(engine, "i", state, Transfers()),
             lambda _: confined,
             lambda: pipes,
-            arrivals,
         )
 
     def start(

@@ -14,6 +14,7 @@ import pytest
 from dlsched.model.actions import Outcome, Start
 from dlsched.model.facts import Begun, ContainerFact, ContainerState
 from dlsched.model.spec import Limits, Restart
+from dlsched.runtime.docker.carrying import Arrivals
 from dlsched.runtime.docker.create import starts
 from dlsched.runtime.docker.create.creation import Creation
 from dlsched.runtime.docker.create.images import Images
@@ -24,6 +25,7 @@ from dlsched.runtime.docker.gpus.options import GpuOptions
 from dlsched.runtime.docker.limits.group import ParentGroup
 from dlsched.runtime.docker.limits.writer import LimitWriter
 from dlsched.runtime.docker.listing import Listing
+from dlsched.runtime.docker.transfers import Transfers
 from dlsched.runtime.originals import Originals
 from tests.runtime.docker.fake_host import full_disk
 from tests.runtime.docker.rig import SLEEP, Rig, fact, job_spec
@@ -158,16 +160,6 @@ def test_an_out_of_memory_kill_is_told(rig: Rig) -> None:
 
 
 @on_engine
-def test_docker_gives_up_a_crash_loop(rig: Rig) -> None:
-    spec = job_spec("crashes", ("sh", "-c", "exit 3"), restart=Restart("on-failure", 2))
-    rig.apply(Start(spec, Limits(None), 1024))
-    found = rig.until_fact(
-        "crashes", lambda one: one.state is ContainerState.EXITED and one.starts == 3
-    )
-    assert found.exit_code == 3
-
-
-@on_engine
 def test_removing_ends_a_crash_loop(rig: Rig) -> None:
     spec = job_spec("loops", ("sh", "-c", "exit 3"), restart=Restart("always"))
     rig.apply(Start(spec, Limits(None), 1024))
@@ -248,6 +240,7 @@ class Bench:
             state_dir,
             lambda: "cgroupfs",
             Injector(GpuOptions(), tuple),
+            Arrivals(self.engine, "i", state_dir, Transfers()),
         )
         self.starts = Starts(
             Images(self.engine, None),

@@ -18,7 +18,7 @@ from dlsched.runtime.docker.engine import Body
 from dlsched.runtime.docker.gpus.canary import Canary, GpuContainer
 from dlsched.runtime.docker.gpus.device_probe import Probe
 from dlsched.runtime.docker.limits.outcome import Own, Untouchable
-from dlsched.runtime.docker.limits.writer import PastEngine, Unwritable
+from dlsched.runtime.docker.limits.writer import PastEngine
 from tests.runtime.docker.fake_host import CONTAINER, PID, FakeHost, newer_weight, older_weight
 from tests.runtime.docker.limits.bench import KERNELS, NODE, OWN, Bench
 
@@ -134,6 +134,18 @@ def test_a_ceiling_of_many_digits_is_as_it_was_told(legacy: Bench) -> None:
 
 
 # ------------------------------------------------------------------------- the canary
+
+
+@pytest.mark.parametrize(
+    ("access", "node", "by_file"),
+    [(GpuAccess.NODES, NODE, False), (GpuAccess.LEGACY, "/dev/nvidiactl", True)],
+)
+def test_gpus_decide_whether_the_engine_is_asked(
+    tmp_path: Path, access: GpuAccess, node: str, by_file: bool
+) -> None:
+    found = Bench(tmp_path, access).hands._read(CONTAINER)
+    assert found.held is not None and found.held.nodes == (node,)
+    assert (found.access, found.by_file) == (access, by_file)
 
 
 def test_where_updates_are_harmless_the_engine_is_asked(nodes: Bench) -> None:
@@ -291,7 +303,7 @@ class PastBench:
 def test_weights_are_on_the_engines_scale(tmp_path: Path, newer: bool) -> None:
     bench = PastBench(tmp_path, v2=True, newer=newer)
     assert not bench.past.has(bench.files, bench.files.read(), UPDATE)
-    bench.past.write(held(), bench.files, UPDATE)
+    bench.past.write(held(), bench.files, UPDATE, "why")
     seen = bench.files.read()
     assert (seen.quota_us, seen.weight) == (25_000, (newer_weight if newer else older_weight)(512))
     assert bench.past.has(bench.files, seen, UPDATE)
@@ -305,24 +317,24 @@ def test_a_probe_is_taken_at_first_and_where_somebody_wrote_over_it(
 ) -> None:
     bench = PastBench(tmp_path, v2=v2)
     for quota in (25_000, 50_000, -1):
-        bench.past.write(held(), bench.files, {**UPDATE, "CpuQuota": quota})
+        bench.past.write(held(), bench.files, {**UPDATE, "CpuQuota": quota}, "why")
     assert bench.probes == 1, "its GPUs may have been taken before this agent began"
     bench.files.write_ceiling(77_000, 100_000)
-    bench.past.write(held(pid=PID + 1), bench.files, UPDATE)  # a new start has nothing of it
+    bench.past.write(held(pid=PID + 1), bench.files, UPDATE, "why")  # a new start has nothing of it
     assert bench.probes == 1
     bench.files.write_ceiling(77_000, 100_000)
-    bench.past.write(held(pid=PID + 1), bench.files, UPDATE)
+    bench.past.write(held(pid=PID + 1), bench.files, UPDATE, "why")
     assert bench.probes == 2
     bench.past.forget(CONTAINER)
-    bench.past.write(held(pid=PID + 1), bench.files, UPDATE)
+    bench.past.write(held(pid=PID + 1), bench.files, UPDATE, "why")
     assert bench.probes == 3
 
 
 def test_what_cannot_be_written_is_said(tmp_path: Path) -> None:
     bench = PastBench(tmp_path, v2=False)
-    with pytest.raises(Unwritable, match="control group cannot be written"):
-        bench.past.write(held(), None, UPDATE)
+    with pytest.raises(Untouchable, match="control group cannot be written"):
+        bench.past.write(held(), None, UPDATE, "why")
     (bench.host.cpu / "cpu.shares").unlink()
-    with pytest.raises(Unwritable, match="control group cannot be written"):
-        bench.past.write(held(), bench.files, UPDATE)
+    with pytest.raises(Untouchable, match="control group cannot be written"):
+        bench.past.write(held(), bench.files, UPDATE, "why")
     assert bench.files.read().quota_us == -1

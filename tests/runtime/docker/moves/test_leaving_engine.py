@@ -6,7 +6,6 @@ import io
 import re
 import secrets
 import tarfile
-import threading
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
@@ -21,7 +20,6 @@ from dlsched.model.facts import ContainerFact, ContainerState, Observation
 from dlsched.model.leaving import Leaving, LeavingPhase
 from dlsched.model.spec import Checkpoint, JobSpec, Limits, Restart, Stop
 from dlsched.runtime.allotment import job_dir, read_allotment
-from dlsched.runtime.docker import archives, carrying
 from dlsched.runtime.docker.create import creation
 from dlsched.runtime.docker.identity.labels import container_name, set_aside_name
 from dlsched.runtime.docker.moves import relocation
@@ -379,50 +377,6 @@ def test_an_agent_that_dies_while_the_checkpoint_is_unpacked_begins_again(
     assert begun.detail.endswith("is without the checkpoint that its job came with")
     other.start(other.spec())
     assert begins_of(other.log())[:2] == [0, state.step]
-
-
-def test_the_engine_is_asked_for_other_jobs_while_files_are_copied(
-    node: Node, other: Node, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The engine answers nobody who inspects a container whose files it copies."""
-    may_go_on = threading.Event()
-
-    def slowly(chunks: Any, top: str, most_bytes: int) -> Iterator[bytes]:
-        parts = archives.carried(chunks, top, most_bytes)
-        yield next(parts)
-        copying.set()
-        may_go_on.wait(60)
-        yield from parts
-
-    def listed(rig: Rig) -> None:
-        """Whatever happens, there are new listings."""
-        rig.until(lambda _: copying.is_set())
-        for _ in range(3):
-            rig.runtime._listings.want()
-            asked_s = rig.clock.now_s()
-
-            def shown(_: object, asked_s: float = asked_s) -> bool:
-                listing = rig.runtime._listings.last
-                return listing is not None and listing.at_s > asked_s
-
-            rig.until(shown, 30.0)  # sooner than the copying goes on by itself
-
-    monkeypatch.setattr(carrying, "carried", slowly)
-    node.start(node.spec())
-    copying = threading.Event()
-    node.leave()
-    try:
-        listed(node.rig)
-        may_go_on.set()
-        node.until(LeavingPhase.AWAY)
-        may_go_on.clear()
-        copying = threading.Event()
-        other.jobs.bring("trains", 2, node.archive)
-        other.rig.apply(Start(other.spec(), Limits(1.0), 1024))
-        listed(other.rig)
-    finally:
-        may_go_on.set()
-    other.rig.until(lambda _: "step " in other.log())
 
 
 def test_a_real_training_goes_on_elsewhere(
