@@ -83,7 +83,7 @@ def _released(settings: Settings, *, ask: bool) -> Sequence[dict[str, Any]] | No
         return answer
     with lock:
         from dlsched.daemon.wiring import engine_options
-        from dlsched.runtime.docker.end.release import release_all
+        from dlsched.runtime.docker.limits.writer import release_all
 
         return [asdict(back) for back in release_all(engine_options(settings))]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from dlsched.runtime.docker import DockerOptions
-from dlsched.runtime.docker.end import release
+from dlsched.runtime.docker.limits import writer
 from dlsched.runtime.docker.limits.outcome import GivenBack
 from dlsched.store.jobs import lock_state_dir
 from tests.cli.conftest import Program
@@ -83,7 +83,7 @@ def test_without_a_daemon_it_is_done_here_under_the_lock(
             lock_state_dir(options.state_dir, "default")
         return (GivenBack(**OWN),)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(release, "release_all", release_all)
+    monkeypatch.setattr(writer, "release_all", release_all)
     monkeypatch.setenv("DLSCHED_ENGINE_HOST", "unix:///nowhere.sock")
     done = program("release")
     assert (done.exit_code, done.stdout) == (0, LINE)

@@ -25,11 +25,9 @@ from dlsched.runtime.cgroup.read import PROC
 from dlsched.runtime.docker.background import Patience, begin
 from dlsched.runtime.docker.carrying import Arrivals
 from dlsched.runtime.docker.create.creation import Creation
-from dlsched.runtime.docker.create.host_images import HostImages
-from dlsched.runtime.docker.create.restarts import Restarts
+from dlsched.runtime.docker.create.images import HostImages
 from dlsched.runtime.docker.create.starts import Starts
 from dlsched.runtime.docker.doctor.engine import require
-from dlsched.runtime.docker.end.stops import Stops
 from dlsched.runtime.docker.engine import Engine, EngineRefused
 from dlsched.runtime.docker.engine_facts import EngineFacts
 from dlsched.runtime.docker.events import Events
@@ -45,13 +43,14 @@ from dlsched.runtime.docker.limits.outcome import GivenBack
 from dlsched.runtime.docker.limits.resizes import Resizes
 from dlsched.runtime.docker.limits.writer import LimitWriter
 from dlsched.runtime.docker.listing import Listing, Listings
-from dlsched.runtime.docker.moves.departures import Departures
 from dlsched.runtime.docker.moves.leaving_jobs import LeavingJobs
 from dlsched.runtime.docker.moves.moves import Moves
 from dlsched.runtime.docker.moves.relocation import Relocation
+from dlsched.runtime.docker.moves.steps import Departures
 from dlsched.runtime.docker.operations import Operations
 from dlsched.runtime.docker.options import UNHURRIED_S, DockerOptions
 from dlsched.runtime.docker.reading import Outside
+from dlsched.runtime.docker.stops import Restarts, Stops
 from dlsched.runtime.docker.watch import Watch, Watches
 from dlsched.runtime.gpu import Inventory
 from dlsched.runtime.host import NodeReader
@@ -140,8 +139,8 @@ class DockerRuntime:
             state_dir,
             self._engine_facts.cgroup_driver,
             injector,
+            self._arrivals,
             options.confine,
-            arrivals=self._arrivals,
         )
         self.images = HostImages(self._unhurried, options.config_file, clock.now_s)
         self._starts = Starts(self.images.pulls, creation, gate, self._start_ended, clock.now_s)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
@@ -11,11 +11,12 @@ import pytest
 from dlsched.model.actions import Remove
 from dlsched.model.errors import EngineUnavailable
 from dlsched.model.facts import ContainerState, GpuAccess
-from dlsched.model.spec import Limits, Stop
-from dlsched.runtime.docker.end.stops import Stops
+from dlsched.model.spec import Limits, Restart, Stop
 from dlsched.runtime.docker.engine import Body, EngineRefused
 from dlsched.runtime.docker.identity.labels import Inspected
 from dlsched.runtime.docker.listing import Listing
+from dlsched.runtime.docker.stops import AFTER_S, Restarts, Stops
+from tests.runtime.docker.rig import Rig, job_spec
 from tests.waiting import until
 
 pytestmark = pytest.mark.timed
@@ -89,14 +90,16 @@ def engine() -> FakeEngine:
     return FakeEngine()
 
 
-def stops_of(engine: FakeEngine, want: Callable[[str | None], None]) -> Stops:
-    gate = threading.Semaphore(4)
-    return Stops(engine, gate, want, engine.lift)  # type: ignore[arg-type]
+@pytest.fixture
+def wanted() -> list[str | None]:
+    """Containers to be inspected again."""
+    return []
 
 
 @pytest.fixture
-def stops(engine: FakeEngine) -> Stops:
-    return stops_of(engine, lambda _: None)
+def stops(engine: FakeEngine, wanted: list[str | None]) -> Stops:
+    gate = threading.Semaphore(4)
+    return Stops(engine, gate, wanted.append, engine.lift)  # type: ignore[arg-type]
 
 
 def advance(stops: Stops, described: Inspected | None, now_s: float) -> None:
@@ -122,11 +125,20 @@ def test_first_the_restart_policy_and_the_ceiling_then_the_signal(
     assert stops.operation("another", 118.0) is None
 
 
-def test_one_with_gpus_is_not_updated_while_it_saves_itself(
-    engine: FakeEngine, stops: Stops
+@pytest.mark.parametrize(
+    ("one", "calls"),
+    [
+        (replace(RUNNING, gpu_access=GpuAccess.CDI), ("lift", "kill")),
+        (replace(RUNNING, state=ContainerState.PAUSED), ("update", "lift", "unpause", "kill")),
+        (EXITED, ("remove",)),
+    ],
+    ids=["gpus", "paused", "ended"],
+)
+def test_calls_that_a_stop_takes(
+    engine: FakeEngine, stops: Stops, one: Inspected, calls: tuple[str, ...]
 ) -> None:
-    stops.begin(REMOVE, replace(RUNNING, gpu_access=GpuAccess.CDI), 100.0)
-    engine.until("lift", "kill")
+    stops.begin(REMOVE, one, 100.0)
+    engine.until(*calls)
 
 
 @pytest.mark.parametrize("seen_s", [101.0, 500.0])
@@ -151,39 +163,21 @@ def test_one_that_starts_while_it_is_removed_is_stopped(
 
 def test_grace_then_sigkill_then_removal(engine: FakeEngine, stops: Stops) -> None:
     stops.begin(REMOVE, RUNNING, 100.0)
-    engine.until("update", "lift", "kill")
     advance(stops, RUNNING, 129.9)
     engine.until("update", "lift", "kill")
     assert stops.begin(REMOVE, RUNNING, 129.9).detail == "stopping (0 s of grace left)"
     advance(stops, RUNNING, 130.0)
-    engine.until("update", "lift", "kill", "kill")
-    assert engine.calls[-1] == ("kill", "SIGKILL")
     assert str(stops.operation("c", 131.0)) == "stopping (killed: its grace is over)"
     advance(stops, RUNNING, 131.0)
     engine.until("update", "lift", "kill", "kill")
-    advance(stops, EXITED, 132.0)
-    engine.until("update", "lift", "kill", "kill", "remove")
-    assert str(stops.operation("c", 132.0)) == "removing"
-    advance(stops, None, 133.0)
-    assert stops.operation("c", 133.0) is None
-
-
-def test_sigkill_that_did_not_help_is_sent_again(engine: FakeEngine, stops: Stops) -> None:
-    stops.begin(REMOVE, RUNNING, 100.0)
-    engine.until("update", "lift", "kill")
-    for now_s in (130.0, 135.0):
-        advance(stops, RUNNING, now_s)
+    assert engine.calls[-1] == ("kill", "SIGKILL")
+    advance(stops, RUNNING, 135.0)
     engine.until("update", "lift", "kill", "kill", "kill")
-
-
-def test_a_paused_one_is_let_go_on_before_its_signal(engine: FakeEngine, stops: Stops) -> None:
-    stops.begin(REMOVE, replace(RUNNING, state=ContainerState.PAUSED), 100.0)
-    engine.until("update", "lift", "unpause", "kill")
-
-
-def test_an_ended_one_is_only_removed(engine: FakeEngine, stops: Stops) -> None:
-    stops.begin(REMOVE, EXITED, 100.0)
-    engine.until("remove")
+    advance(stops, EXITED, 136.0)
+    engine.until("update", "lift", "kill", "kill", "kill", "remove")
+    assert str(stops.operation("c", 136.0)) == "removing"
+    advance(stops, None, 137.0)
+    assert stops.operation("c", 137.0) is None
 
 
 def test_a_refusal_on_the_way_stops_nothing(engine: FakeEngine, stops: Stops) -> None:
@@ -195,27 +189,19 @@ def test_a_refusal_on_the_way_stops_nothing(engine: FakeEngine, stops: Stops) ->
     assert str(stops.operation("c", 101.0)).startswith("stopping")
 
 
-def test_without_an_engine_the_planner_has_to_ask_again(engine: FakeEngine, stops: Stops) -> None:
-    engine.raises["update"] = EngineUnavailable("no answer")
-    stops.begin(REMOVE, RUNNING, 100.0)
-    advance(stops, RUNNING, 101.0)
-    assert stops.operation("c", 101.0) is None
-    engine.raises.clear()
-    engine.calls.clear()
-    stops.begin(REMOVE, RUNNING, 200.0)
-    engine.until("update", "lift", "kill")
-    assert str(stops.operation("c", 200.0)) == "stopping (30 s of grace left)"
-
-
-def test_a_stop_that_is_given_up_has_its_container_looked_at_again(engine: FakeEngine) -> None:
-    wanted: list[str | None] = []
-    stops = stops_of(engine, wanted.append)
+def test_stop_without_an_answer_is_given_up_and_inspected(
+    engine: FakeEngine, stops: Stops, wanted: list[str | None]
+) -> None:
     engine.raises["update"] = EngineUnavailable("timed out, and may have been done all the same")
     stops.begin(REMOVE, RUNNING, 100.0)
     engine.until("update")
     assert wanted == []
     advance(stops, RUNNING, 101.0)
-    assert wanted == ["c"]
+    assert (wanted, stops.operation("c", 101.0)) == (["c"], None)
+    engine.raises.clear()
+    stops.begin(REMOVE, RUNNING, 200.0)
+    engine.until("update", "update", "lift", "kill")
+    assert str(stops.operation("c", 200.0)) == "stopping (30 s of grace left)"
 
 
 def test_a_removal_that_failed_is_tried_again(engine: FakeEngine, stops: Stops) -> None:
@@ -229,3 +215,82 @@ def test_a_removal_that_failed_is_tried_again(engine: FakeEngine, stops: Stops) 
 def test_what_is_gone_already_is_done(engine: FakeEngine, stops: Stops) -> None:
     assert stops.begin(REMOVE, None, 100.0).status == "done"
     assert engine.calls == []
+
+
+# ---------------------------------------------------------------------- restart policies
+
+STRAYS = replace(RUNNING, restart=Restart("on-failure", 3), restart_strays=True)
+
+
+@pytest.fixture
+def restarts(engine: FakeEngine, wanted: list[str | None]) -> Restarts:
+    return Restarts(engine, wanted.append)  # type: ignore[arg-type]
+
+
+def set_back(restarts: Restarts, now_s: float, *idle: Inspected) -> int:
+    """How many are set back at that time."""
+    calls = restarts.set_back(idle, now_s)
+    for call in calls.values():
+        call.exception(60)
+    return len(calls)
+
+
+def test_stray_restart_policy_is_set_back_after_a_while(
+    engine: FakeEngine, restarts: Restarts, wanted: list[str | None]
+) -> None:
+    assert set_back(restarts, 100.0, STRAYS) == 0
+    assert set_back(restarts, 100.0 + AFTER_S - 0.1, STRAYS) == 0
+    assert set_back(restarts, 100.0 + AFTER_S, STRAYS) == 1
+    policy = {"Name": "on-failure", "MaximumRetryCount": 3}
+    assert engine.calls == [("update", {"RestartPolicy": policy})]
+    assert wanted == ["c"]
+
+
+def test_policy_of_a_container_that_is_stopped_waits_again(restarts: Restarts) -> None:
+    set_back(restarts, 100.0, STRAYS)
+    set_back(restarts, 100.0 + AFTER_S)  # somebody is stopping it
+    assert set_back(restarts, 101.0 + AFTER_S, STRAYS) == 0
+    assert set_back(restarts, 101.0 + 2 * AFTER_S, STRAYS) == 1
+
+
+@pytest.mark.parametrize(
+    "one",
+    [
+        RUNNING,
+        replace(STRAYS, restart_strays=False),
+        replace(STRAYS, restart=None),
+        replace(STRAYS, gpu_access=GpuAccess.NODES),
+        replace(STRAYS, state=ContainerState.EXITED, pid=0),
+    ],
+)
+def test_other_restart_policies_are_left(restarts: Restarts, one: Inspected) -> None:
+    assert set_back(restarts, 100.0, one) == set_back(restarts, 200.0, one) == 0
+
+
+def test_failed_restoration_is_tried_again_after_a_while(
+    engine: FakeEngine, restarts: Restarts, wanted: list[str | None]
+) -> None:
+    engine.raises["update"] = EngineUnavailable("no answer")
+    set_back(restarts, 100.0, STRAYS)
+    assert set_back(restarts, 100.0 + AFTER_S, STRAYS) == 1
+    assert set_back(restarts, 101.0 + AFTER_S, STRAYS) == 0
+    assert set_back(restarts, 100.0 + 2 * AFTER_S, STRAYS) == 1
+    assert wanted == ["c", "c"]
+
+
+@pytest.mark.engine
+@pytest.mark.gate
+def test_a_stop_that_the_agent_did_not_survive_leaves_no_trace(rig: Rig) -> None:
+    deaf = ("sh", "-c", "trap '' TERM; while :; do sleep 1; done")
+    found = rig.start(job_spec("back", deaf, restart=Restart("always")))
+    rig.remove(found, grace_s=600)
+
+    def policy() -> str:
+        host = rig.client.inspect_container(found.container_id)["HostConfig"]
+        return str(host["RestartPolicy"]["Name"])
+
+    rig.until(lambda _: policy() == "no")
+    rig.reopen()
+    rig.until(lambda _: policy() == "always", within_s=AFTER_S + 60)
+    now = rig.until_fact("back", lambda one: one.operation is None)
+    assert now.container_id == found.container_id

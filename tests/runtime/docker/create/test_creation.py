@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from dlsched.runtime.docker.transfers import Transfers
 
 from dlsched.model.actions import Start
 from dlsched.model.facts import GpuAccess, GpuFact
 from dlsched.model.spec import Bounds, JobSpec, Limits
+from dlsched.runtime.allotment import Allotment, job_dir, read_allotment
 from dlsched.runtime.confinement import Confinement
-from dlsched.runtime.docker.carrying import Arrivals
+from dlsched.runtime.docker.carrying import CHECKS, Arrivals
 from dlsched.runtime.docker.create.creation import Creation, StartFailed
-from dlsched.runtime.docker.engine import Body, EngineRefused
+from dlsched.runtime.docker.engine import Body, EngineRefused, PathStat
 from dlsched.runtime.docker.gpus.injection import GpuOptions, Injector
 from dlsched.runtime.docker.identity.labels import inspected
 from dlsched.runtime.docker.limits.group import ParentGroup
@@ -96,9 +97,9 @@ class Bench:
             state,
             lambda: "cgroupfs",
             injector,
+            arrivals or Arrivals(engine, "i", state, Transfers()),
             lambda _: confined,
             lambda: pipes,
-            arrivals,
         )
 
     def start(
@@ -113,6 +114,10 @@ class Bench:
         action = Start(spec, Limits(cores, share), 512, gpus=gpus, source=source)
         assert self.creation.start(action, {"Config": {}}) == CONTAINER
         return self.host.body
+
+    @property
+    def allotment(self) -> Allotment:
+        return read_allotment(job_dir(self.root / "state", "job"))
 
     @property
     def environment(self) -> dict[str, str]:
@@ -135,9 +140,8 @@ def test_a_job_gets_the_gpus_that_were_chosen_whatever_its_environment_says(
     seen = inspected(bench.host.inspect(CONTAINER))
     assert (seen.gpus, seen.gpu_access) == (("GPU-a", "GPU-b"), GpuAccess.LEGACY)
     assert seen.risks_gpus
-    allotment = json.loads((tmp_path / "state/in/job/allotment.json").read_text())
-    assert allotment["gpus"] == ["GPU-a", "GPU-b"]
-    assert allotment["gpu_memory_bytes"] is None, "all of it needs no bound"
+    assert bench.allotment.gpus == ("GPU-a", "GPU-b")
+    assert bench.allotment.gpu_memory_bytes is None, "all of it needs no bound"
 
 
 def test_by_nodes(tmp_path: Path) -> None:
@@ -185,8 +189,7 @@ def test_who_shares_a_gpu_is_a_client_of_mps_where_that_runs(tmp_path: Path) -> 
     assert bench.environment["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] == "0=4096M"
     seen = inspected(bench.host.inspect(CONTAINER))
     assert (seen.mps_threads_percent, seen.mps_memory_bytes) == (50, 4 * GIB)
-    allotment = json.loads((bench.root / "state/in/job/allotment.json").read_text())
-    assert allotment["gpu_share"] == 0.8  # of the half that MPS leaves it
+    assert bench.allotment.gpu_share == 0.8  # of the half that MPS leaves it
 
 
 def test_who_is_alone_and_who_is_a_user_is_no_client(tmp_path: Path) -> None:
@@ -230,3 +233,50 @@ def test_one_that_runs_already_waits_for_the_canary_and_is_tried_again(tmp_path:
         bench.start(job(1), "GPU-a", cores=0.5)
     assert raised.value.retryable
     assert bench.host.there
+
+
+class Storage:
+    """An engine that shows files, and nothing else."""
+
+    def __init__(self) -> None:
+        self.sizes: dict[str, int] = {}
+
+    def stat(self, container: str, path: str) -> PathStat:
+        if path not in self.sizes:
+            raise EngineRefused(404, "no such file")
+        return PathStat(self.sizes[path], 0o644, "")
+
+
+def test_it_starts_once_its_checkpoint_shows(tmp_path: Path) -> None:
+    storage: Any = Storage()
+    arrivals = Arrivals(storage, "i", tmp_path, Transfers())
+    arrivals.expect("job", 2, "/data/7.pt", 700)
+    bench = Bench(tmp_path, arrivals=arrivals)
+    spec = job(volumes=("/mnt/nfs:/data",))
+    retryable = []
+    for _ in range(CHECKS):
+        with pytest.raises(
+            StartFailed, match=r"^its checkpoint /data/7\.pt is not there$"
+        ) as caught:
+            bench.start(spec)
+        retryable.append(caught.value.retryable)
+        assert not bench.host.there, "the container that it made is removed"
+        assert bench.host.pid == 0, "it never ran"
+    assert retryable == [True] * (CHECKS - 1) + [False]
+    storage.sizes["/data/7.pt"] = 700
+    mounts = bench.start(spec)["HostConfig"]["Mounts"]
+    assert ("/mnt/nfs", "/data") in [(one["Source"], one["Target"]) for one in mounts]
+    assert bench.host.pid != 0
+    storage.sizes.clear()
+    bench.host.there = False
+    bench.start(spec)  # it is checked once
+
+
+def test_a_job_of_the_node_s_own_does_not_get_the_volume_of_one_of_its_name(tmp_path: Path) -> None:
+    storage: Any = Storage()
+    arrivals = Arrivals(storage, "i", tmp_path, Transfers())
+    arrivals.expect("job", 2, "/data/7.pt", 700, "/state/cluster/jobs/job.json")
+    bench = Bench(tmp_path, arrivals=arrivals)
+    # Else it would wait for that file.
+    bench.start(job(volumes=("mine:/data",)), source="/etc/dlsched/jobs.d/job.yaml")
+    assert bench.host.pid != 0
