@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from dlsched.runtime.docker.transfers import Transfers
 
 from dlsched.model.actions import Start
 from dlsched.model.facts import GpuAccess, GpuFact
@@ -21,6 +20,7 @@ from dlsched.runtime.docker.gpus.injection import GpuOptions, Injector
 from dlsched.runtime.docker.identity.labels import inspected
 from dlsched.runtime.docker.limits.group import ParentGroup
 from dlsched.runtime.docker.limits.writer import LimitWriter
+from dlsched.runtime.docker.listing import Transfers
 from dlsched.runtime.originals import Originals
 from tests.runtime.docker.fake_host import CONTAINER, FakeHost
 from tests.runtime.docker.rig import job_spec

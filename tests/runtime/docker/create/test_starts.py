@@ -10,7 +10,6 @@ from queue import Queue
 from typing import Any
 
 import pytest
-from dlsched.runtime.docker.transfers import Transfers
 
 from dlsched.model.actions import Outcome, Start
 from dlsched.model.facts import Begun, ContainerFact, ContainerState
@@ -24,7 +23,7 @@ from dlsched.runtime.docker.engine import Body, EngineRefused
 from dlsched.runtime.docker.gpus.injection import GpuOptions, Injector
 from dlsched.runtime.docker.limits.group import ParentGroup
 from dlsched.runtime.docker.limits.writer import LimitWriter
-from dlsched.runtime.docker.listing import Listing
+from dlsched.runtime.docker.listing import Listing, Transfers
 from dlsched.runtime.originals import Originals
 from tests.runtime.docker.fake_host import full_disk
 from tests.runtime.docker.rig import SLEEP, Rig, fact, job_spec
