@@ -16,14 +16,6 @@ from tests.simulation.test_run import LONE, example, run
 GOAL = ("completion",)
 
 
-def test_a_clairvoyant_packs_what_fits() -> None:
-    tight = generate(Recipe(jobs=20, kind="inference", schedule="burst", demand=1.4, seed=1))
-    easy = generate(Recipe(jobs=20, kind="inference", schedule="burst", demand=0.7, seed=1))
-    assert optima(easy)["satisfied_mean_ratio"] == pytest.approx(1.0)
-    assert 0.6 < optima(tight)["satisfied_mean_ratio"] < 1.0
-    assert optima(tight)["met_mean_ratio"] <= optima(tight)["satisfied_mean_ratio"]
-
-
 def test_no_queue_that_a_target_allows_beats_the_bound() -> None:
     trace = generate(Recipe(jobs=2, kind="inference", schedule="burst", duration_s=10, cores=1))
     load = ServiceLoad(0.01, arrivals_per_s=90.0)  # for both, 1.8 of one core

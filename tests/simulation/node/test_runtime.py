@@ -121,11 +121,6 @@ def test_a_training_exits_with_0_at_the_exact_time_and_its_last_lines_stay_reada
     assert not fact(made, 501.0).reports
 
 
-def test_the_host_counts_what_everybody_used() -> None:
-    made = started(job())
-    assert made.observe(11.0).host_busy_core_s == pytest.approx(10.0)
-
-
 def test_a_passage_ends_when_a_container_runs_or_exits() -> None:
     made = started(job(TRAINING))
     assert made.pass_until(100.0) == 1.0

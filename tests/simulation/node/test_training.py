@@ -59,15 +59,6 @@ def test_throttled_is_who_meets_the_quota_before_threads_or_neighbours() -> None
         assert one.throttled is throttled
 
 
-def test_without_cores_it_stands_still() -> None:
-    one = training()
-    one.grant(0.0, 8.0)
-    one.advance(0.0, 100.0)
-    assert one.ends_in_s() == float("inf")
-    assert one.usage_core_s == 0.0
-    assert not one.lines(100.0)
-
-
 def test_a_crash_goes_back_to_the_checkpoint_but_a_tier_once_reached_stays() -> None:
     one = training()
     one.grant(2.0, 8.0)

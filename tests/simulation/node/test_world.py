@@ -23,32 +23,6 @@ def training(name: str, work_core_s: float, threads: float = 8.0) -> Process:
     return Process(name, Training(load, None, random.Random(name)), lambda: None)
 
 
-def test_two_alike_halve_the_node_and_the_rest_goes_to_the_longer() -> None:
-    world = World(2.0)
-    short, long = training("short", 10), training("long", 30)
-    for one in (short, long):
-        world.begin(one)
-    world.advance(100.0)
-    assert isinstance(short.load, Training) and isinstance(long.load, Training)
-    assert short.load.completed_s == pytest.approx(10.0)
-    assert long.load.completed_s == pytest.approx(20.0)
-    assert world.busy_core_s == pytest.approx(40.0)
-
-
-def test_weights_and_quotas_hold() -> None:
-    world = World(4.0)
-    light, heavy, capped = (training(name, 1e6) for name in ("light", "heavy", "capped"))
-    heavy.cpu_shares = 2048
-    capped.quota_cores = 0.1
-    for one in (light, heavy, capped):
-        world.begin(one)
-    world.advance(10.0)
-    assert light.load.usage_core_s == pytest.approx(13.0)
-    assert heavy.load.usage_core_s == pytest.approx(26.0)
-    assert capped.load.usage_core_s == pytest.approx(1.0)
-    assert (capped.throttled_s, light.throttled_s) == (pytest.approx(10.0), 0.0)
-
-
 def test_the_idle_class_has_what_the_others_leave_in_equal_parts() -> None:
     world = World(4.0, [HostLoad(at_s=0.0, for_s=10.0, cores=1.0)])
     first = training("first", 1e6, threads=2.0)

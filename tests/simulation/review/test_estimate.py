@@ -52,14 +52,12 @@ def test_plain_docker_is_estimated_from_a_record_under_other_limits(
     result, recorded = found
     hard = result.jobs["hard"]
     # A model that says that all stays as recorded would fail below.
-    assert recorded.jobs["hard"].met_ratio is not None
     assert recorded.jobs["hard"].met_ratio > 0.8
     assert (truth.jobs["hard"].met_ratio or 0.0) < 0.2
     for name in ("easy", "hard"):
         own, plain = truth.jobs[name], result.jobs[name]
         assert plain.why_not is None
         assert plain.met_ratio is not None and own.met_ratio is not None
-        assert plain.measured_s is not None and own.measured_s is not None
         factor = plain.measured_s / own.measured_s
         met = f"met {plain.met_ratio:.3f}, truly {own.met_ratio:.3f}"
         sys.stdout.write(f"{name}: {met}; latency x {factor:.3f}\n")
@@ -72,7 +70,6 @@ def test_times_of_trainings_are_estimated(found: tuple[Estimated, Tally], truth:
     result, _ = found
     for name in ("bulk-a", "bulk-b", "bulk-c"):
         own_s, plain_s = reached_s(truth.jobs[name], Tier.DELIVER), result.jobs[name].deliver_s
-        assert own_s is not None and plain_s is not None
         sys.stdout.write(f"{name}: deliver in {plain_s:.0f} s, truly {own_s:.0f} s\n")
         assert 1 / TIME_FACTOR <= plain_s / own_s <= TIME_FACTOR
 
@@ -91,14 +88,6 @@ def test_the_models_error_is_what_the_recorded_limits_do_to_it(
     ]
     assert whole.jobs == len(errors) == 2
     assert min(errors) <= whole.error_ratio <= max(errors)
-
-
-def test_under_none_the_estimate_is_the_replay() -> None:
-    result, recorded = estimated(busy_node(300.0), "none")
-    for name in ("easy", "hard"):
-        one = result.jobs[name]
-        assert one.met_ratio == pytest.approx(one.replayed_met_ratio, abs=0.05)
-        assert one.met_ratio == pytest.approx(recorded.jobs[name].met_ratio, abs=MET_BOUND)
 
 
 def test_what_a_record_does_not_show_has_no_estimate() -> None:
@@ -195,6 +184,5 @@ def test_without_any_work_each_job_has_its_own_reason() -> None:
     result = estimate(record, tally)
     assert len(result.jobs) > 1
     for name, one in result.jobs.items():
-        assert one.why_not is not None
         assert one.why_not.startswith(f"{name}: no request of it was answered")
         assert one.why_not in (result.whole.why_not or ""), "and not those of all"
