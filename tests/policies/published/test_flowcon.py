@@ -35,7 +35,6 @@ def listed(**lists: FlowConList) -> FlowConMemory:
 
 
 def lists(decision: Decision) -> dict[str, FlowConList]:
-    assert isinstance(decision.memory, FlowConMemory)
     return {one.name: one.stands for one in decision.memory.jobs}
 
 

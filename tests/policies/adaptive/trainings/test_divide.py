@@ -270,7 +270,6 @@ def test_what_is_usual_is_what_first_tiers_took_and_will_take() -> None:
     jobs.append(training("new", 50, told=None))
     known = {one.name: one for one in decided(jobs).memory}
     reached = jobs[0].tiers.delivered
-    assert reached is not None
     assert reached.step == 500, "three evaluations tell"
     typical = TypicalWork.of(jobs, known, RULE)
     assert typical.beside("new") == pytest.approx(650.0, rel=0.05)
@@ -443,7 +442,6 @@ def test_who_hovers_at_a_tier_is_not_for_ever_as_good_as_there() -> None:
     assert job.tiers.delivered is None
     (known,) = decided([job]).memory
     left_core_s = marginal_value(job, known, 100.0, RULE).tiers_core_s[0]
-    assert left_core_s is not None
     assert left_core_s > 150.0
 
 
@@ -460,8 +458,6 @@ def test_when_a_tier_is_reached_is_told_with_its_interval() -> None:
         placed = decided([alone], placed.memory, now_s=at_s)
     finish = placed.outlooks["alone"][1]
     assert finish.kind is ForecastKind.EXPECTED
-    assert finish.at_s is not None and finish.earliest_s is not None
-    assert finish.latest_s is not None
     assert finish.at_s == pytest.approx(110.0 + 333.0 / 2.0, rel=0.1)
     assert finish.earliest_s < finish.at_s < finish.latest_s
 
