@@ -326,7 +326,6 @@ def test_a_folder_that_comes_back_without_a_file_removes_it_after_the_wait(desk:
 def test_a_file_in_place_of_the_folder_is_trouble(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     scan = Inbox(tmp_path / "file").scan(0.0)
-    assert scan.problem is not None
     assert "Not a directory" in scan.problem
 
 
@@ -439,7 +438,6 @@ def test_a_thousand_files_at_once_are_read_over_several_scans_and_nothing_is_gon
     first = desk.scan(after_s=1.0)
     assert 0 < len(first.specs) < 200
     assert not first.settled
-    assert first.next_s is not None
     assert first.next_s <= desk.now_s, "the rest is not waited for"
     scans = 1
     while not (scan := desk.scan(after_s=0.02)).settled:

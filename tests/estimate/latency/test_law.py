@@ -59,7 +59,6 @@ def known(**changes: object) -> LatencyModel:
 
 def test_the_first_look_tells_work_by_cpu_accounting_and_nothing_of_the_law() -> None:
     model = first(look(20, 0.05, 0.4))
-    assert model is not None
     assert model.work_core_s == pytest.approx(0.02)
     assert model.fixed_s == 0.0
     assert model.widest_cores is None
@@ -240,13 +239,11 @@ def test_the_error_shrinks_with_what_is_known() -> None:
 def test_the_first_line_was_perhaps_begun_late() -> None:
     # .4 core-s in a second, of which ten requests of 50 ms tell one half.
     model = first(look(10, 0.05, 0.4))
-    assert model is not None
     assert model.work_core_s == pytest.approx(0.02)
     assert model.in_service == pytest.approx(1.0)
     # Who has none in flight waited for requests; and a tenth is no late beginning.
     for seen in (look(10, 0.05, 0.4, in_flight=0), look(2, 0.05, 0.08)):
         model = first(seen)
-        assert model is not None
         assert model.work_core_s == pytest.approx(0.04)
 
 
@@ -321,7 +318,6 @@ def test_of_answers_of_about_a_second_none_counts_as_a_line_amiss(latency_s: flo
             count, latency_s, 0.5 * (now_s - looked_s), elapsed_s=now_s - looked_s, ceiling=0.5
         )
         model, looked_s = first(seen) if model is None else updated(model, seen, None), now_s
-    assert model is not None
     assert model.work_core_s == pytest.approx(0.5 * latency_s, rel=0.05)
 
 
@@ -351,7 +347,6 @@ def test_a_closed_loop_stays_one_through_a_report_between_two_requests() -> None
 def test_a_camera_whose_frame_comes_with_each_report_is_no_closed_loop() -> None:
     seen = look(30, 0.005, 0.15, ceiling=None, throttled=False, free=True)
     model = first(seen)
-    assert model is not None
     for _ in range(20):
         model = updated(model, seen, None)
     assert model.clients.always_one > 0.97
