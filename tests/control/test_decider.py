@@ -21,7 +21,6 @@ from dlsched.model.decision import Decision
 from dlsched.model.forecast import Forecast, ForecastKind
 from dlsched.model.spec import Bounds, JobSpec, Limits
 from dlsched.model.state import GpuView, JobState, JobView, Snapshot
-from dlsched.policies.gpu_node import per_device
 from dlsched.policies.registry import load
 from dlsched.store.memory import memory_size_check
 from tests.doubles import decide, gpu_fact, job_spec, snapshot, view
@@ -262,21 +261,6 @@ def sharing(*names: str) -> Snapshot:
 def gpu_sharer(name: str) -> JobView:
     job = view(name)
     return replace(job, spec=replace(job.spec, bounds=Bounds(0.1, None, 0.1, 1.0)))
-
-
-def test_a_policy_is_asked_for_each_shared_gpu_as_well() -> None:
-    policy = Counting(decide(a=0.5, b=0.25))
-    answer = Decider(NamedPolicy("counting", per_device(policy))).ask(sharing("a", "b"))
-    decision = answer.decision
-    assert decision.limits == {"a": Limits(0.5, 0.5), "b": Limits(0.25, 0.25)}
-    assert [one.node.capacity_cores for one in policy.seen] == [4.0, 1.0]
-
-
-def test_a_policy_that_fails_about_a_gpu_has_failed_and_all_limits_stay() -> None:
-    policy = per_device(Counting(decide(a=0.5), ValueError("no such GPU")))
-    answer = Decider(NamedPolicy("counting", policy)).ask(sharing("a"))
-    assert answer.decision is None
-    assert answer.failure.text == "policy counting failed: ValueError: no such GPU"
 
 
 def test_plain_docker_gives_a_gpu_out_evenly_between_promise_and_ceiling() -> None:
