@@ -30,9 +30,7 @@ def seen(curve: Curve, until: int, noise: float = 0.0, every: int = 50) -> list[
 
 
 def posterior(points: list[Point], tiers: tuple[float, float], **more: object) -> Learnt:
-    found = learnt(points, tiers, 3000.0, **more)  # type: ignore[arg-type]
-    assert found is not None
-    return found
+    return learnt(points, tiers, 3000.0, **more)  # type: ignore[arg-type,return-value]
 
 
 def test_a_clean_power_law_is_followed_to_both_tiers() -> None:

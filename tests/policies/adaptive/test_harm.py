@@ -13,10 +13,9 @@ from dlsched.model.facts import NodeFact
 from dlsched.model.spec import LatencyTarget
 from dlsched.simulation.node.loops import Loop
 from dlsched.simulation.node.workloads import ServiceLoad, Trace
-from tests.policies.adaptive.test_room import CORES, neighbours
 from tests.properties import examples, profile
 from tests.worlds.harm import FULL_RATIO, Served, harmed
-from tests.worlds.harm_worlds import KINDS, World
+from tests.worlds.harm_worlds import CORES, KINDS, World, training
 from tests.worlds.open_worlds import simulated_job
 from tests.worlds.played import play, row_of
 
@@ -82,9 +81,8 @@ def test_beside_services_that_do_not_fit_a_training_keeps_a_tenth_of_an_even_sha
         simulated_job(f"service-{index}", LatencyTarget(0.2), ServiceLoad(0.05, loop=loop))
         for index in range(5)
     ]
-    (training, _) = neighbours("two trainings")
-    trace = Trace(NodeFact(CORES, 1 << 34), (*jobs, training), 120.0)
-    own = play(trace, "adaptive", 1)[0][training.name]
+    trace = Trace(NodeFact(CORES, 1 << 34), (*jobs, training(1)), 120.0)
+    own = play(trace, "adaptive", 1)[0]["training-1"]
     assert own.usage_core_s >= 0.1 * CORES / 6 * 118.0
 
 

@@ -21,8 +21,8 @@ from dlsched.policies.registry import load
 from dlsched.simulation.node.workloads import Fault, ServiceLoad, Trace
 from dlsched.simulation.run import simulate
 from tests.policies import plant
-from tests.policies.adaptive.test_room import CORES
 from tests.properties import examples
+from tests.worlds.harm_worlds import CORES
 from tests.worlds.open_worlds import simulated_job
 
 SILENT_S = 190.0
