@@ -9,8 +9,7 @@ import pytest
 
 from dlsched.model.errors import PolicyError
 from dlsched.policies.fair import FairPolicy
-from dlsched.policies.registry import load, unused_options
-from dlsched.policies.spelling import split
+from dlsched.policies.registry import load, split, unused_options
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,13 +5,29 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from dlsched.simulation.node.cores import Claim, divide
 from dlsched.simulation.node.played import PlayedService
 from dlsched.simulation.node.starting import Computation, StartUp
 from dlsched.simulation.node.workloads import HostLoad
+
+Claim = tuple[float, float]
+"""Weight, and maximum of cores (a quota included)."""
+
+
+def divide(cores: float, claims: Sequence[Claim]) -> list[float]:
+    """The cores of each claim: by weight, up to its maximum; nothing stays idle that is wanted."""
+    given = [0.0] * len(claims)
+    left, weight = cores, sum(claim[0] for claim in claims)
+    # Claims that are satisfied first leave the rest to the others.
+    for index in sorted(range(len(claims)), key=lambda one: claims[one][1] / claims[one][0]):
+        mine, wanted = claims[index]
+        given[index] = min(wanted, max(0.0, left) * mine / weight if weight > 0.0 else 0.0)
+        left -= given[index]
+        weight -= mine
+    return given
+
 
 DEFAULT_SHARES = 1024
 _SAME_MOMENT_S = 1e-9

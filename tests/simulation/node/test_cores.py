@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlsched.simulation.node.cores import divide
+from dlsched.simulation.node.world import divide
 
 CLAIMS = st.lists(st.tuples(st.floats(2, 262_144), st.floats(0.001, 64)), min_size=1, max_size=30)
 
