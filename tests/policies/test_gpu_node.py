@@ -26,8 +26,15 @@ from dlsched.model.spec import Bounds, LatencyTarget, Limits
 from dlsched.model.state import GpuView, JobView, NodeView, Progress, Snapshot, Usage
 from dlsched.policies.adaptive.policy import AdaptiveMemory
 from dlsched.policies.adaptive.services.model import ServiceMemory
-from dlsched.policies.cpu_trials import MEASURED_EVERY_S, CpuTrials
-from dlsched.policies.gpu_node import Part, PerDevice, PerDeviceMemory, per_device, places
+from dlsched.policies.gpu_node import (
+    MEASURED_EVERY_S,
+    CpuTrials,
+    Part,
+    PerDevice,
+    PerDeviceMemory,
+    per_device,
+    places,
+)
 from dlsched.policies.gpu_time import GRAIN_SHARE
 from dlsched.policies.registry import load
 from dlsched.store.memory import memory_size_check, memory_text, recalled

@@ -16,12 +16,12 @@ from dlsched.estimate.latency.law import (
     TAIL_PRIOR,
     Clients,
     LatencyModel,
+    ServiceSample,
     effective_cores,
     remembered_requests,
     tail_step,
     wait_and_width,
 )
-from dlsched.estimate.latency.observed import ServiceSample
 from dlsched.estimate.tuning import CLEARLY, FEW_REQUESTS, FINE, LITTLE, MOSTLY, SAMPLE_WEIGHT
 from dlsched.model.facts import LatencySketch
 

@@ -9,8 +9,7 @@ from dataclasses import replace
 import pytest
 
 from dlsched.estimate.latency.lag import Lag
-from dlsched.estimate.latency.law import Clients, LatencyModel, remembered_requests
-from dlsched.estimate.latency.observed import ServiceSample
+from dlsched.estimate.latency.law import Clients, LatencyModel, ServiceSample, remembered_requests
 from dlsched.estimate.latency.update import first, updated
 from dlsched.estimate.sketch import from_latencies
 from dlsched.model.facts import LatencySketch

@@ -14,8 +14,8 @@ from dlsched.model.spec import Bounds, ContainerSpec, JobSpec, LatencyTarget
 from dlsched.policies.registry import load
 from dlsched.simulation.node.loops import Loop, RequestStream, RequestWork
 from dlsched.simulation.node.played import PERIOD_S, PlayedService
-from dlsched.simulation.node.starting import Computation
 from dlsched.simulation.node.workloads import ServiceLoad, Shift, SimulatedJob, Trace
+from dlsched.simulation.node.world import Computation
 from dlsched.simulation.run import simulate
 from tests.lanes import but_the_first_long
 

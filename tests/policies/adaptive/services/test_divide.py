@@ -16,8 +16,7 @@ from dlsched.policies.adaptive.parameters import AdaptiveParameters
 from dlsched.policies.adaptive.placed import Placed
 from dlsched.policies.adaptive.services.divide import place
 from dlsched.policies.adaptive.services.forecast import impossible_outlook, met_outlook
-from dlsched.policies.adaptive.services.model import ServiceMemory, Want, learned
-from dlsched.policies.adaptive.services.trial import Trial
+from dlsched.policies.adaptive.services.model import ServiceMemory, Trial, Want, learned
 from tests.policies import plant
 
 BAND = AdaptiveParameters(mode="band")
