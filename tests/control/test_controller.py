@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -13,6 +14,7 @@ from dlsched.control.decider import FAILURES_UNTIL_PLAIN, Decider, NamedPolicy, 
 from dlsched.control.guards import GuardOptions
 from dlsched.control.ledger.ledger import Ledger
 from dlsched.control.ledger.options import LedgerOptions
+from dlsched.control.ledger.state import State
 from dlsched.control.ports import Ports
 from dlsched.model.actions import Action, Move, Outcome, Remove, Resize, Start
 from dlsched.model.cycle import HookRun
@@ -70,6 +72,8 @@ class World:
         policy: Scripted,
         *names: str,
         shadow: Scripted | None = None,
+        delivered: Mapping[str, Delivered] | None = None,
+        before_actions: Callable[[State, Sequence[Action]], None] = lambda *_: None,
         **options: Any,
     ):
         self.clock = VirtualClock(1000.0)
@@ -78,8 +82,14 @@ class World:
         self.records = FakeRecords()
         self.policy = policy
         self.controller = Controller(
-            Ports(self.runtime, self.clock, self.inbox, self.records),
-            Ledger(LedgerOptions(**options)),
+            Ports(
+                self.runtime,
+                self.clock,
+                self.inbox,
+                self.records,
+                before_actions=before_actions,
+            ),
+            Ledger(LedgerOptions(**options), delivered=delivered or {}),
             Decider(NamedPolicy("scripted", policy)),
             GuardOptions(),
             ShadowDecider(NamedPolicy("shade", shadow)) if shadow else None,
@@ -479,35 +489,21 @@ def test_while_it_is_held_the_shadow_is_still_asked():
 
 def test_deliveries_are_kept_with_the_records_and_runs_of_the_hook_are_reported():
     word = Delivered("a", "id-a", "accuracy", 0.9, 0.97, Tiers(Reached(5.0, 0.93)))
-    world = World(Scripted(Decision()), "a")
+    world = World(Scripted(Decision()), "a", delivered={"b": word})
     world.records.runs = (HookRun(word, "done", "exit code 0"),)
-    world.controller = Controller(
-        Ports(world.runtime, world.clock, world.inbox, world.records),
-        Ledger(LedgerOptions(), delivered={"b": word}),
-        Decider(NamedPolicy("scripted", world.policy)),
-        GuardOptions(),
-    )
     assert world.cycle().hooks == world.records.runs
     (state,) = world.records.kept
     assert state.undelivered == ("b",)
 
 
 def test_what_is_about_to_be_done_can_be_told_before_it_is():
-    world = World(Scripted(limits(a=0.5)), "a")
     told: list[tuple[list[type], int]] = []
-    world.controller = Controller(
-        Ports(
-            world.runtime,
-            world.clock,
-            world.inbox,
-            world.records,
-            before_actions=lambda state, actions: told.append(
-                ([type(action) for action in actions], len(world.runtime.applied))
-            ),
+    world = World(
+        Scripted(limits(a=0.5)),
+        "a",
+        before_actions=lambda _, actions: told.append(
+            ([type(action) for action in actions], len(world.runtime.applied))
         ),
-        Ledger(LedgerOptions()),
-        Decider(NamedPolicy("scripted", world.policy)),
-        GuardOptions(),
     )
     world.cycle()
     assert (told, len(world.runtime.applied)) == ([([Start], 0)], 1)

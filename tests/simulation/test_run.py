@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from dlsched.control.decider import NamedPolicy
-from dlsched.model.cycle import CycleReport
 from dlsched.model.decision import Decision
 from dlsched.model.state import Snapshot
 from dlsched.policies.none import NoneParameters, NonePolicy
@@ -52,21 +51,6 @@ def test_times_are_exact_whatever_the_cycle(cycle: str) -> None:
     assert lone.completion_s == pytest.approx(0.25 + 50.0)
     assert lone.tier1_s == pytest.approx(0.25 + 70 / 20)
     assert lone.tier2_s == pytest.approx(0.25 + 231 / 20)
-
-
-def test_it_ends_when_nothing_is_left_to_do() -> None:
-    result = run(parse_trace(LONE % "1s", "lone"))
-    assert result.ended_s == pytest.approx(3.5 + 0.25 + 50.0, abs=0.1)
-    assert result.metrics()["makespan_s"] == pytest.approx(50.25)
-
-
-def test_another_seed_gives_other_noise() -> None:
-    trace, seen = example("a-bad-day"), []
-    for seed in (1, 2):
-        reports: list[CycleReport] = []
-        simulate(trace, NamedPolicy("none", load("none")), seed, publish=reports.append)
-        seen.append([job.progress.recent for job in reports[20].snapshot.jobs])
-    assert seen[0] != seen[1]
 
 
 class Broken(NonePolicy):

@@ -106,12 +106,6 @@ def test_a_folder_is_settled_only_when_it_was_readable_for_a_while(desk: Desk) -
     assert desk.scan().next_s is None
 
 
-def test_specs_come_sorted_by_job(desk: Desk) -> None:
-    for file, job in (("1.yaml", "job-c"), ("2.yml", "job-a"), ("3.yaml", "job-b")):
-        desk.write(file, job)
-    assert names(desk.settle()) == {"job-a": "2.yml", "job-b": "3.yaml", "job-c": "1.yaml"}
-
-
 @pytest.mark.parametrize(
     "name",
     [".a.yaml", ".a.yaml.swp", "a.yaml~", "#a.yaml#", ".#a.yaml", "4913", "a.yaml.tmp", "~a.yaml",
@@ -176,16 +170,6 @@ def test_every_problem_of_a_new_file_is_told(desk: Desk) -> None:
     assert len(scan.rejected[0].problems) == 3
 
 
-def test_a_change_of_an_env_file_is_a_change(desk: Desk) -> None:
-    desk.write("a.yaml", "job-a", "env_file: a.env\n")
-    assert rejections(desk.settle()) == [("a.yaml", None)]
-    (desk.folder / "a.env").write_text("A=1\n")
-    scan = desk.settle()
-    assert scan.specs[0].container.environment == (("A", "1"),)
-    (desk.folder / "a.env").write_text("A=22\n")
-    assert desk.settle().specs[0].container.environment == (("A", "22"),)
-
-
 # ----------------------------------------------------------------------------------- removal
 
 
@@ -220,13 +204,6 @@ def test_a_renamed_file_keeps_its_job_without_a_gap(desk: Desk) -> None:
         assert scan.specs == before
         assert scan.rejected == ()
     assert names(scan) == {"job-a": "b.yaml"}
-
-
-def test_renamed_away_from_a_job_file_is_removed(desk: Desk) -> None:
-    desk.write("a.yaml", "job-a")
-    desk.settle()
-    (desk.folder / "a.yaml").rename(desk.folder / "a.yaml.off")
-    assert names(desk.settle()) == {}
 
 
 # ------------------------------------------------------------------------------- one name, two

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 
 import pytest
@@ -9,9 +8,7 @@ from dlsched.model.decision import Decision
 from dlsched.model.errors import PolicyError
 from dlsched.model.spec import AccuracyTarget, Bounds
 from dlsched.model.state import JobView, Snapshot
-from dlsched.policies.published.tradl.policy import TradlMemory
 from dlsched.policies.registry import load
-from dlsched.store.memory import load_memory, memory_size_check, memory_text
 from tests.policies.plant import job, snapshot
 from tests.policies.training import TARGET, cores, trainer
 
@@ -241,9 +238,3 @@ def test_waiting_at_a_small_limit_is_not_held_against_a_job_but_hanging_is() -> 
 
 
 # --------------------------------------------------------------------- memory, parameters
-
-
-def test_memory_is_plain_small_and_survives_the_journal() -> None:
-    memory = decide(at(100, reached("a" * 60), climbing("b", 0.4, 0.5), plateau())).memory
-    memory_size_check(memory, 1)
-    assert load_memory(json.loads(memory_text(memory)), TradlMemory) == (memory, None)

@@ -127,32 +127,6 @@ def test_a_service_held_to_its_min_alone_meets_its_target(
     assert measured(scarce, "one") > target.seconds
 
 
-@pytest.mark.parametrize("policy", but_the_first_long(["adaptive", "none", "fair"]))
-def test_targets_missed_together_are_met_together_under_the_limits(policy: str) -> None:
-    """On a full node plain Docker gives each container as much, so the tightest misses."""
-    hog = TrainingLoad(10**6, 0.1, 100, Curve(0.1, 0.95, 120_000, "exponential"), threads=4.0)
-    tight = ServiceLoad(work_core_s=0.1, overhead_s=0.005, threads=4.0)
-    trace = day(
-        job("tight", tight, LatencyTarget(0.055)),
-        job("loose", tight, LatencyTarget(0.3)),
-        job("hog", hog, AccuracyTarget("accuracy", 0.5, 0.8)),
-        job("other", hog, None),
-        duration_s=400.0,
-    )
-    assert measured(trace, "tight") > 0.055
-    advice = advised(trace, policy)
-    found = named(advice)
-    assert {name: one.why for name, one in found.items() if one.need.out_of_reach} == {}
-    ceilings = [one.max_cores for one in advice.jobs if one.max_cores is not None]
-    assert len(ceilings) >= 2
-    assert sum(ceilings) <= 4.0 + 0.01
-    under = limited(trace, advice)
-    assert measured(under, "tight") <= 0.055
-    assert measured(under, "loose") <= 0.3
-    assert found["hog"].min_cores is None
-    assert "no deadline" in found["hog"].why
-
-
 def test_a_target_below_the_wait_of_a_request_is_out_of_reach() -> None:
     waits = ServiceLoad(work_core_s=0.01, overhead_s=0.09, threads=1.0)
     trace = day(job("slow", waits, LatencyTarget(0.05)))

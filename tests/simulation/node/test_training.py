@@ -98,13 +98,3 @@ def test_a_small_validation_set_counts_whole_examples() -> None:
     )
     true = [LOAD.curve.value(step) for step in range(10, 101, 10)]
     assert values != pytest.approx(true, abs=0.01)
-
-
-def test_noise_is_the_same_for_the_same_draws_whoever_gives_the_cores() -> None:
-    def told(cores: float) -> list[float]:
-        one = training(replace(LOAD, noise=0.05))
-        one.grant(cores, 8.0)
-        one.advance(0.0, 50.0 / cores)
-        return [line.sample.metrics[0][1] for line in one.lines(0) if line.sample]
-
-    assert told(2.0) == told(0.7)
