@@ -25,9 +25,9 @@ from dlsched.model.spec import LatencyTarget, Limits
 from dlsched.model.state import Snapshot
 from dlsched.simulation.node.played import PlayedService, mean_or_quantile
 from dlsched.simulation.node.service import BAND_RATIO
-from dlsched.simulation.node.starting import Computation
 from dlsched.simulation.node.training import Training
 from dlsched.simulation.node.workloads import ServiceLoad, SimulatedJob, Trace
+from dlsched.simulation.node.world import Computation
 from dlsched.simulation.scoring import PLAIN
 from tests.worlds.harm import worse_jobs
 from tests.worlds.open_worlds import ARRIVING, CORES, Scenario, world

@@ -22,7 +22,7 @@ from dlsched.cluster.core.placing import decision
 from dlsched.cluster.core.policies.adaptive import LeastAdded
 from dlsched.cluster.core.policies.spread import fewest_jobs
 from dlsched.cluster.core.registry import CLUSTER, load
-from dlsched.policies.spelling import split
+from dlsched.policies.registry import split
 
 
 @dataclass(frozen=True, slots=True)
