@@ -203,7 +203,10 @@ def run(commit: str, mutants: Sequence[Mutant], processes: int) -> list[Tried]:
 
     with ExitStack() as copies, ThreadPoolExecutor(processes) as pool:
         for _ in range(processes):
-            free.put(copies.enter_context(checked_out(commit)))
+            folder = copies.enter_context(checked_out(commit))
+            if mutants and not _passes(folder, paths_of_tests(folder, mutants[0][0])[0]):
+                raise SystemExit(f"{commit}: its tests fail without a fault, so they show nothing")
+            free.put(folder)
         return list(pool.map(one, mutants))
 
 
