@@ -22,7 +22,7 @@ class Latency:
             if writer is not None:
                 try:
                     writer.observed(float(seconds))
-                except (TypeError, ValueError):
+                except (TypeError, ValueError, OverflowError):
                     writer.drop()
 
     def error(self) -> None:

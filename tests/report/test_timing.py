@@ -45,6 +45,7 @@ def test_an_invalid_latency_is_dropped(written: Written, seconds: float) -> None
     latency.error()
     counted = written()[0]["latency"]
     assert (counted["count"], counted["errors"]) == (0, 1)
+    assert latency.dropped == 1
 
 
 def test_a_second_end_changes_nothing(written: Written) -> None:
