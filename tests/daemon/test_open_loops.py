@@ -9,6 +9,7 @@ import json
 
 import pytest
 
+from tests.daemon.test_daemon import goes_on, row
 from tools.session import Session, wait_for
 
 pytestmark = [pytest.mark.e2e, pytest.mark.engine]
@@ -87,8 +88,7 @@ def test_open_loops_have_no_ceiling_beside_a_hopeless_one_and_a_training(node: S
     node.start("adaptive")
     wait_for(lambda: node.running() == 4, 60, "four jobs to run")
     wait_for(lambda: all(known(node, name) for name in WORK_S), 60, "enough requests of each")
-    cycle = node.cycle()
-    wait_for(lambda: node.cycle() >= cycle + 8, 60, "eight cycles more")
+    goes_on(node, 8)
     node.stop()
     decided = [report.decision for report in node.reports(1) if report.decision is not None]
     assert decided
@@ -101,6 +101,5 @@ def test_open_loops_have_no_ceiling_beside_a_hopeless_one_and_a_training(node: S
 
 def known(node: Session, name: str) -> bool:
     """Whether the policy says something of that service's latency."""
-    rows = {row["name"]: row for row in node.client.jobs()["jobs"]}
-    told = [outlook["why"] for outlook in rows[name]["outlook"]]
+    told = [outlook["why"] for outlook in row(node, name)["outlook"]]
     return bool(told) and "too few requests" not in told[0]

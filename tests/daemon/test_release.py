@@ -8,13 +8,12 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import docker
 import pytest
 
 from dlsched.runtime.cgroup.group_limits import LimitFiles
-from tests.daemon.test_daemon import alarms
+from tests.daemon.test_daemon import alarms, goes_on
 from tools.base_image import BASE
 from tools.session import Session, session, wait_for
 
@@ -144,31 +143,27 @@ def test_a_running_daemon_gives_back_and_holds_still_until_it_is_resumed(host: H
     host.start()
     done = host.command("release", "-o", "json")
     assert done.returncode == 0, done
-    containers: list[dict[str, Any]] = json.loads(done.stdout)["containers"]
-    assert {back["job"]: back["failure"] for back in containers} == {
+    given_back = json.loads(done.stdout)["containers"]
+    assert {one["job"]: one["failure"] for one in given_back} == {
         "own": None,
         host.theirs_name: None,
     }
     host.assert_given_back()
-    cycle = host.node.cycle()
-    wait_for(lambda: host.node.cycle() > cycle + 3, 30, "a few cycles")
+    goes_on(host.node, 4)
     host.assert_given_back()
     alarms(host.node, "released: nothing is changed until SIGHUP")
 
     host.node.kill()  # it holds over a restart
     host.node.start(FIXED, {"cores": "own=0.2"})
-    cycle = host.node.cycle()
-    wait_for(lambda: host.node.cycle() > cycle + 3, 30, "a few cycles")
+    goes_on(host.node, 4)
     host.assert_given_back()
 
     assert host.command("release", "--resume").returncode == 0
     wait_for(lambda: host.quota(host.own) == 20_000, 30, "the limit again")
 
-    def told() -> bool:
-        return any("released" in alarm for alarm in host.node.client.jobs()["alarms"])
-
     # A limit is set within a cycle, and told at its end.
-    wait_for(lambda: not told(), 30, "no alarm of that any more")
+    text = "released"
+    wait_for(lambda: text not in str(host.node.client.jobs()["alarms"]), 30, "no alarm any more")
 
 
 def test_what_another_agent_limited_and_this_one_does_not_manage_is_given_back_at_start(
