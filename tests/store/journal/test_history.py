@@ -33,11 +33,6 @@ from dlsched.store.journal.writer import Journal
 from tests.store.journal.hours import BEGIN_S, cycle, view, write
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "journal.db"
-
-
 def curves(path: Path, asked: Range) -> Curves:
     return read_curves(path, asked, lambda: False)
 
