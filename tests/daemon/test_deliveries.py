@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -70,42 +71,55 @@ class World:
         state = replace(NOTHING, delivered=words, **more)  # type: ignore[arg-type]
         return self.deliveries.keep(state, "2026-01-01T00:00:00Z")
 
+    def offered(self) -> list[str]:
+        return [word.name for word in self.hook.offered]
+
+    def ends(self, number: int, status: Any, detail: str = "") -> None:
+        """That run of the command ends so."""
+        self.hook.done.append(HookRun(self.hook.offered[number], status, detail))
+
+    def alarms(self) -> list[str]:
+        return list(texts(self.deliveries.alarms()))
+
     def told(self) -> dict[str, bool]:
         return {name: word.told for name, word in self.records.all().items()}
 
 
-def test_a_word_is_durable_before_the_hook_has_run_and_told_after(tmp_path: Path) -> None:
-    world = World(tmp_path)
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path)
+
+
+def test_a_word_is_durable_before_the_hook_has_run_and_told_after(
+    world: World, tmp_path: Path
+) -> None:
     world.keep(WORD)
     kept = delivered_records(tmp_path).of("ab")
     assert kept == replace(WORD, wall_time="2026-01-01T00:00:00Z")
-    assert [word.name for word in world.hook.offered] == ["ab"]
+    assert world.offered() == ["ab"]
     world.keep()
     assert len(world.hook.offered) == 1
-    run = HookRun(world.hook.offered[0], "done", "exit code 0")
-    world.hook.done.append(run)
-    assert world.keep() == (run,)
+    world.ends(0, "done", "exit code 0")
+    assert world.keep() == (HookRun(world.hook.offered[0], "done", "exit code 0"),)
     assert delivered_records(tmp_path).of("ab") == replace(kept, told=True)
-    assert list(texts(world.deliveries.alarms())) == []
+    assert world.alarms() == []
 
 
 def test_the_next_agent_runs_the_hook_for_what_was_not_told_and_for_nothing_else(
-    tmp_path: Path,
+    world: World, tmp_path: Path
 ) -> None:
-    world = World(tmp_path)
     world.keep(WORD, LATER)
-    world.hook.done.append(HookRun(world.hook.offered[0], "done", ""))
-    world.hook.done.append(HookRun(world.hook.offered[1], "aborted", ""))
+    world.ends(0, "done")
+    world.ends(1, "aborted")
     world.deliveries.close()
     again = World(tmp_path)
     again.keep()
-    assert [word.name for word in again.hook.offered] == ["bc"]
+    assert again.offered() == ["bc"]
 
 
-def test_a_finish_adds_to_the_word_and_is_not_a_second_delivery(tmp_path: Path) -> None:
-    world = World(tmp_path)
+def test_a_finish_adds_to_the_word_and_is_not_a_second_delivery(world: World) -> None:
     world.keep(WORD)
-    world.hook.done.append(HookRun(world.hook.offered[0], "done", ""))
+    world.ends(0, "done")
     world.keep()
     more = replace(WORD, tiers=Tiers(WORD.tiers.delivered, Reached(9.0, 0.98)), checkpoint=None)
     world.keep(more)
@@ -137,85 +151,70 @@ def test_they_are_offered_in_order_of_delivery_and_a_full_queue_is_asked_again(
     world = World(tmp_path, FakeHook(room=1))
     earliest = replace(WORD, name="zz", tiers=Tiers(Reached(1.0, 0.9)))
     world.keep(LATER, WORD, earliest)
-    assert [word.name for word in world.hook.offered] == ["zz"]
+    assert world.offered() == ["zz"]
     world.hook.room = 9
     world.keep()
-    assert [word.name for word in world.hook.offered] == ["zz", "ab", "bc"]
+    assert world.offered() == ["zz", "ab", "bc"]
 
 
-def test_a_failed_hook_is_an_alarm_and_not_run_again(tmp_path: Path) -> None:
-    world = World(tmp_path)
+def test_a_failed_hook_is_an_alarm_and_not_run_again(world: World) -> None:
     world.keep(WORD)
-    world.hook.done.append(HookRun(world.hook.offered[0], "failed", "exit code 3"))
+    world.ends(0, "failed", "exit code 3")
     world.keep()
-    assert list(texts(world.deliveries.alarms())) == ["deliver_hook failed for ab: exit code 3"]
+    assert world.alarms() == ["deliver_hook failed for ab: exit code 3"]
     assert world.told() == {"ab": True}
     world.deliveries.use(COMMAND)
-    assert list(texts(world.deliveries.alarms())) == []
+    assert world.alarms() == []
     world.keep()
     assert len(world.hook.offered) == 1
 
 
 def test_a_hook_that_could_not_start_is_an_alarm_and_tried_again_after_a_reload(
-    tmp_path: Path,
+    world: World,
 ) -> None:
-    world = World(tmp_path)
     world.keep(WORD, LATER)
-    world.hook.done.append(HookRun(world.hook.offered[0], "unstarted", "no such file"))
+    world.ends(0, "unstarted", "no such file")
     world.keep()
     world.keep()
-    assert list(texts(world.deliveries.alarms())) == ["deliver_hook failed for ab: no such file"]
+    assert world.alarms() == ["deliver_hook failed for ab: no such file"]
     assert len(world.hook.offered) == 2
     world.deliveries.use(COMMAND)
     world.keep()
-    assert [word.name for word in world.hook.offered] == ["ab", "bc", "ab"]
+    assert world.offered() == ["ab", "bc", "ab"]
 
 
-def test_what_no_longer_holds_is_forgotten_with_its_alarm(tmp_path: Path) -> None:
-    world = World(tmp_path)
+def test_what_no_longer_holds_is_forgotten_with_its_alarm(world: World, tmp_path: Path) -> None:
     world.keep(WORD)
-    world.hook.done.append(HookRun(world.hook.offered[0], "failed", "exit code 3"))
+    world.ends(0, "failed", "exit code 3")
     world.keep()
     world.keep(undelivered=("ab",))
     assert delivered_records(tmp_path).all() == {}
-    assert list(texts(world.deliveries.alarms())) == []
+    assert world.alarms() == []
 
 
-def test_a_run_for_a_word_that_was_voided_meanwhile_settles_nothing(tmp_path: Path) -> None:
-    world = World(tmp_path)
+def test_a_run_for_a_word_that_was_voided_meanwhile_settles_nothing(world: World) -> None:
     world.keep(WORD)
     anew = replace(WORD, container_id="id-new")
     world.keep(anew, undelivered=("ab",))
     assert [word.container_id for word in world.hook.offered] == ["id-a", "id-new"]
-    world.hook.done.append(HookRun(world.hook.offered[0], "failed", "exit code 3"))
+    world.ends(0, "failed", "exit code 3")
     world.keep()
     assert world.told() == {"ab": False}
-    assert list(texts(world.deliveries.alarms())) == []
+    assert world.alarms() == []
 
 
-def test_a_full_disk_is_an_alarm_and_the_word_holds(tmp_path: Path) -> None:
-    world = World(tmp_path)
-    (tmp_path / "delivered").rmdir()
-    world.keep(WORD)
-    (alarm,) = texts(world.deliveries.alarms())
-    assert alarm.startswith("the delivery of a job cannot be recorded: ")
-    assert [word.name for word in world.hook.offered] == ["ab"]
-    (tmp_path / "delivered").mkdir()
-    world.hook.done.append(HookRun(world.hook.offered[0], "done", ""))
-    world.keep()
-    assert list(texts(world.deliveries.alarms())) == []
-    assert delivered_records(tmp_path).all().keys() == {"ab"}
-
-
-def test_what_a_full_disk_refused_is_written_as_soon_as_it_takes_it(tmp_path: Path) -> None:
-    world = World(tmp_path)
+def test_a_full_disk_is_an_alarm_and_the_word_holds(world: World, tmp_path: Path) -> None:
     (tmp_path / "delivered").rmdir()
     world.keep(WORD, LATER)
+    (alarm,) = world.alarms()
+    assert alarm.startswith("the delivery of a job cannot be recorded: ")
+    assert world.offered() == ["ab", "bc"]
     world.keep()
-    assert len(list(texts(world.deliveries.alarms()))) == 1
+    assert world.alarms() == [alarm]
     (tmp_path / "delivered").mkdir()
+    world.ends(0, "done")
     world.keep()
-    assert list(texts(world.deliveries.alarms())) == []
+    assert world.alarms() == []
     assert delivered_records(tmp_path).all().keys() == {"ab", "bc"}
     assert len(world.hook.offered) == 2
 
@@ -228,20 +227,19 @@ def test_a_word_that_the_disk_does_not_let_go_of_is_told_to_nobody_and_tried_aga
     (tmp_path / "delivered").rename(tmp_path / "away")
     world.keep(undelivered=("ab", "bc"))
     world.hook.room = 9
-    world.hook.done.append(HookRun(world.hook.offered[0], "failed", "exit code 3"))
+    world.ends(0, "failed", "exit code 3")
     world.keep()
-    assert [word.name for word in world.hook.offered] == ["ab"]
-    (alarm,) = texts(world.deliveries.alarms())
+    assert world.offered() == ["ab"]
+    (alarm,) = world.alarms()
     assert alarm.startswith("the delivery of a job cannot be taken back: ")
     (tmp_path / "away").rename(tmp_path / "delivered")
     world.keep()
-    assert list(texts(world.deliveries.alarms())) == []
+    assert world.alarms() == []
     assert delivered_records(tmp_path).all() == {}
 
 
-def test_each_tier_is_one_line_in_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_each_tier_is_one_line_in_the_log(world: World, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
-    world = World(tmp_path)
     world.keep(WORD)
     world.keep(replace(WORD, tiers=Tiers(WORD.tiers.delivered, Reached(9.0, 0.98))))
     world.keep()
@@ -265,8 +263,7 @@ def shown(world: World, *jobs: JobView) -> None:
     world.keep(snapshot=replace(NOTHING.snapshot, jobs=jobs))
 
 
-def test_the_job_is_told_when_it_changes_and_each_container_once(tmp_path: Path) -> None:
-    world = World(tmp_path)
+def test_the_job_is_told_when_it_changes_and_each_container_once(world: World) -> None:
     for seen in (view(), view(), view(True), view(True), view(container_id="id-new")):
         shown(world, seen)
     assert world.allotted == [("ab", False), ("ab", True), ("ab", False)]
@@ -275,40 +272,27 @@ def test_the_job_is_told_when_it_changes_and_each_container_once(tmp_path: Path)
     assert world.allotted[3:] == [("ab", False)]
 
 
-def test_a_restarted_agent_tells_it_again(tmp_path: Path) -> None:
-    world = World(tmp_path)
-    shown(world, view(True))
-    assert world.allotted == [("ab", True)]
-
-
 @pytest.mark.parametrize(
     "left",
     [{"container_id": None}, {"state": JobState.UNMANAGED}, {"state": JobState.STOPPED}],
     ids=["no container", "alone", "over"],
 )
 def test_a_job_without_container_or_left_alone_is_told_nothing(
-    tmp_path: Path, left: dict[str, object]
+    world: World, left: dict[str, object]
 ) -> None:
-    world = World(tmp_path)
     shown(world, view(True, **left))
     assert world.allotted == []
 
 
-def test_an_allotment_that_cannot_be_written_is_an_alarm_and_tried_again(tmp_path: Path) -> None:
-    world = World(tmp_path)
+def test_an_allotment_that_cannot_be_written_is_an_alarm_and_tried_again(world: World) -> None:
     world.refuses = OSError(28, "No space left on device")
     shown(world, view(True))
-    (alarm,) = texts(world.deliveries.alarms())
+    (alarm,) = world.alarms()
     assert alarm.startswith("ab cannot be notified of its delivery: [Errno 28]")
+    shown(world)
+    assert world.alarms() == [], "it is gone"
+    shown(world, view(True))
     world.refuses = None
     shown(world, view(True))
     assert world.allotted == [("ab", True)]
-    assert list(texts(world.deliveries.alarms())) == []
-
-
-def test_nobody_is_alarmed_for_a_job_that_is_gone(tmp_path: Path) -> None:
-    world = World(tmp_path)
-    world.refuses = OSError(28, "No space left on device")
-    shown(world, view(True))
-    shown(world)
-    assert list(texts(world.deliveries.alarms())) == []
+    assert world.alarms() == []
