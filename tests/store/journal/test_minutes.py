@@ -17,6 +17,7 @@ from dlsched.model.cycle import CycleReport, Shadow
 from dlsched.model.facts import Sample
 from dlsched.model.spec import AccuracyTarget, Limits
 from dlsched.model.state import JobState, JobView, Progress
+from dlsched.store.journal.history import by_owner, read_usage
 from dlsched.store.journal.minutes import (
     JobMinute,
     Minute,
@@ -28,7 +29,6 @@ from dlsched.store.journal.minutes import (
     wall_text,
 )
 from dlsched.store.journal.reader import JournalReader
-from dlsched.store.journal.usage import by_owner, read_usage
 from dlsched.store.journal.writer import Journal
 from tests.properties import examples
 from tests.store.journal.hours import BEGIN_S, cycle, view, write
