@@ -175,28 +175,6 @@ def test_a_changed_share_is_told_live_and_another_model_takes_a_new_container(ho
     assert held(host, "alpha") == [B]
 
 
-def test_a_policy_divides_a_gpu_by_weight_and_a_replay_says_the_same(host: Host):
-    share = "{count: 1, share: 0.1, model: A100}"
-    host.start()
-    host.runs("heavy", share, weight="3")
-    host.runs("light", share, weight="1")
-    for name, part in (("heavy", 0.75), ("light", 0.25)):
-        wait_for(lambda: host.allotment(name).get("gpu_share") == part, 30, f"{part}")  # noqa: B023
-
-    def why() -> str:
-        return " ".join(command(host.node, "why", "light").stdout.split())
-
-    # The job is told within a cycle, everybody else at its end.
-    wait_for(lambda: "0.250 of GPU 0's time" in why(), 30, "the reason")
-
-    assert command(host.node, "release").returncode == 0
-    wait_for(lambda: host.allotment("light")["gpu_share"] is None, 30, "nothing to be said")
-    host.node.stop()
-    again = command(host.node, "replay", str(host.node.state_dir), "--policy", "fair", "-o", "json")
-    assert again.returncode == 0, again.stderr
-    assert json.loads(again.stdout)["summary"]["all"]["agreed_ratio"] == 1.0
-
-
 PACED = """
   - python
   - -c
@@ -209,7 +187,7 @@ PACED = """
 """
 
 
-def test_two_jobs_that_pace_themselves_follow_what_they_are_told(host: Host):
+def test_two_jobs_follow_the_shares_by_weight_and_a_replay_agrees(host: Host):
     host.start()
     for name, weight in (("heavy", "3"), ("light", "1")):
         share = "{count: 1, share: 0.1, model: A100}"
@@ -223,7 +201,15 @@ def test_two_jobs_that_pace_themselves_follow_what_they_are_told(host: Host):
     wait_for(lambda: follows("heavy", 0.75), 60, "three quarters of its time")
     wait_for(lambda: follows("light", 0.25), 60, "a quarter of its time")
     told = " ".join(command(host.node, "why", "light").stdout.split())
+    assert "0.250 of GPU 0's time" in told
     assert "time: advisory: sent to the job, which paces itself" in told
+
+    assert command(host.node, "release").returncode == 0
+    wait_for(lambda: host.allotment("light")["gpu_share"] is None, 30, "nothing to be said")
+    host.node.stop()
+    again = command(host.node, "replay", str(host.node.state_dir), "--policy", "fair", "-o", "json")
+    assert again.returncode == 0, again.stderr
+    assert json.loads(again.stdout)["summary"]["all"]["agreed_ratio"] == 1.0
 
 
 def test_a_changed_cpu_ceiling_leaves_the_gpu_where_it_is(host: Host):
