@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import resource
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -243,16 +243,29 @@ def test_a_directory_that_cannot_be_made_is_told_and_tried_again(tmp_path: Path)
         assert cycle(blocked / "journal.db", 2) == report(2)
 
 
-def test_what_is_no_database_is_moved_aside_and_told(path: Path) -> None:
-    path.parent.mkdir()
+def no_database(path: Path) -> None:
     path.write_bytes(b"no database at all " * 100)
 
+
+def newer_version(path: Path) -> None:
+    execute(path, "PRAGMA user_version = 99")
+
+
+@pytest.mark.parametrize(
+    ("made", "aside"),
+    [(no_database, "journal.db.corrupt-1"), (newer_version, "journal.db.version-99-1")],
+)
+def test_a_file_of_no_use_is_moved_aside_whole(
+    path: Path, made: Callable[[Path], None], aside: str
+) -> None:
+    path.parent.mkdir()
+    made(path)
+    before = path.read_bytes()
     with opened(path) as journal:
         put(journal, report(1))
-        assert "moved to journal.db.corrupt-1, a new one begun" in (journal.problem() or "")
+        assert f"moved to {aside}, a new one begun" in (journal.problem() or "")
         assert cycle(path, 1) == report(1)
-
-    assert path.with_name("journal.db.corrupt-1").read_bytes().startswith(b"no database")
+    assert path.with_name(aside).read_bytes() == before
 
 
 def test_a_file_that_breaks_while_in_use_is_moved_aside(path: Path) -> None:
@@ -278,16 +291,6 @@ def test_a_file_deleted_while_in_use_is_made_anew_and_told(path: Path) -> None:
         assert kept(path) == [3]
         assert whole_frames(path) == [3]
         assert journal.problem() == "journal was deleted: a new one begun"
-
-
-def test_a_newer_versions_file_is_kept_aside(path: Path) -> None:
-    path.parent.mkdir()
-    execute(path, "PRAGMA user_version = 99")
-
-    with opened(path) as journal:
-        assert "has version 99" in (journal.problem() or "")
-
-    assert path.with_name("journal.db.version-99-1").exists()
 
 
 def test_a_report_that_cannot_be_told_is_lost_alone(path: Path) -> None:
