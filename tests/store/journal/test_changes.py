@@ -121,8 +121,9 @@ def tried(cycle: int, share: float) -> CycleReport:
             [1, 0, 1, 0, 1],
         ),
         ((tried(1, 0.75), tried(2, 0.75), tried(3, 0.8)), [1, 0, 1]),
+        ((resized(report(1), "withheld", "busy"), resized(report(2), "withheld", "busy")), [1, 0]),
     ],
-    ids=["limits", "GPU time"],
+    ids=["limits", "GPU time", "withheld"],
 )
 def test_a_vain_try_is_recorded_once_until_it_is_another(
     reports: tuple[CycleReport, ...], counts: list[int]
