@@ -279,7 +279,7 @@ def test_the_job_is_told_when_it_changes_and_each_container_once(world: World) -
         shown(world, seen)
     assert world.allotted == [("ab", False), ("ab", True), ("ab", False)]
     shown(world)
-    shown(world, view())
+    shown(world, view(container_id="id-new"))
     assert world.allotted[3:] == [("ab", False)]
 
 

@@ -190,8 +190,8 @@ def test_a_second_agent_is_told_of_the_first(tmp_path: Path) -> None:
             f"directory {state_dir}"
         )
     lock_state_dir(state_dir, "default").release()
-    modes = [one.stat().st_mode & 0o027 for one in (state_dir, state_dir.parent)]
-    assert modes == [0, 0], "not for other users"
+    made = (state_dir / "lock", state_dir, state_dir.parent)
+    assert [one.stat().st_mode & 0o027 for one in made] == [0] * 3, "not for other users"
 
 
 def test_an_agent_that_has_not_said_who_it_is_still_holds(tmp_path: Path) -> None:
