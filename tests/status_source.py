@@ -39,8 +39,7 @@ from dlsched.model.state import (
     Usage,
 )
 from dlsched.store.journal.changes import Change
-from dlsched.store.journal.history import Curves, Range, read_curves
-from dlsched.store.journal.usage import CpuUsage, read_usage
+from dlsched.store.journal.history import CpuUsage, Curves, Range, read_curves, read_usage
 
 NOW_S = 1000.0
 P95_50MS = LatencyTarget(seconds=0.05, quantile=0.95)

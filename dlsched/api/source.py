@@ -11,8 +11,7 @@ from dlsched.api.stream import Stream
 from dlsched.estimate.effect import Effect
 from dlsched.model.cycle import CycleReport
 from dlsched.store.journal.changes import Change
-from dlsched.store.journal.history import Curves, Range
-from dlsched.store.journal.usage import CpuUsage
+from dlsched.store.journal.history import CpuUsage, Curves, Range
 
 
 class StatusSource(Protocol):

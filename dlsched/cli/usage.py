@@ -76,8 +76,8 @@ def usage(
 def _read(journal: Path, since_s: float, by: Literal["user", "job"]) -> UsageStatus:
     """The same from the file. Raises NoJournal."""
     from dlsched.api.usage import usage_status
+    from dlsched.store.journal.history import read_usage
     from dlsched.store.journal.minutes import wall_s
-    from dlsched.store.journal.usage import read_usage
 
     with journals.opened(journal) as reader:
         last, _ = reader.last()

@@ -21,9 +21,8 @@ from dlsched.runtime.docker import DockerRuntime
 from dlsched.runtime.docker.identity.commands import AdoptionCommands
 from dlsched.store.journal.changes import Change
 from dlsched.store.journal.effects import Effects
-from dlsched.store.journal.history import Curves, Range, read_curves
+from dlsched.store.journal.history import CpuUsage, Curves, Range, read_curves, read_usage
 from dlsched.store.journal.reader import JournalReader
-from dlsched.store.journal.usage import CpuUsage, read_usage
 from dlsched.store.records import Records
 
 T = TypeVar("T")

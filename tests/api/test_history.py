@@ -25,8 +25,7 @@ from dlsched.api.usage import usage_status
 from dlsched.api.usage_schema import UsageStatus
 from dlsched.control.cpu_account import CpuAccount
 from dlsched.model.errors import DaemonUnavailable, Refused
-from dlsched.store.journal.history import Curves, Range, read_curves
-from dlsched.store.journal.usage import CpuUsage
+from dlsched.store.journal.history import CpuUsage, Curves, Range, read_curves
 from tests.status_source import FakeSource, example_report
 from tests.store.journal.hours import BEGIN_S, cycle, view, write
 from tests.texts import same_text
