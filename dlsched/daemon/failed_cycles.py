@@ -18,8 +18,8 @@ keeps limits for long without being adapted."""
 
 
 class FailedCycles:
-    """Counts failed cycles, in the loop's thread only; after SIGHUP another one counts from 0. Other
-    threads may ask for the alarm."""
+    """Counts failed cycles, in the loop's thread only; after SIGHUP another one counts from 0. The
+    alarm may be asked for by other threads."""
 
     def __init__(self) -> None:
         self._in_a_row = 0
