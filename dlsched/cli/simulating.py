@@ -14,7 +14,7 @@ from dlsched.cli.layout import aligned
 from dlsched.cli.output import print_json, print_text, say
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from dlsched.simulation.cluster.clairvoyant import ClairvoyantScore
     from dlsched.simulation.cluster.run import ClusterRun
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from dlsched.simulation.scoring import Row, RunResult
     from dlsched.simulation.trace import Trace
 
-_PICTURES = (".png", ".svg", ".pdf")
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
@@ -33,12 +32,6 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 @click.option(
     "--seeds", type=click.IntRange(1, 1000), default=1, show_default=True, help="How many seeds."
 )
-@click.option(
-    "--plot",
-    type=click.Path(dir_okay=False, path_type=Path),
-    metavar="FILE",
-    help="Draw a picture too: .png, .svg or .pdf.",
-)
 @click.option("--cluster", metavar="NAME", help="Run on several nodes, under this policy.")
 @click.option("--nodes", type=click.IntRange(1, 1000), help="How many nodes like the trace's own.")
 @click.option("--no-moves", is_flag=True, help="Compare with the same policy without moves.")
@@ -48,7 +41,6 @@ def simulate(
     policy: str | None,
     compare: str,
     seeds: int,
-    plot: Path | None,
     cluster: str | None,
     nodes: int | None,
     no_moves: bool,
@@ -70,14 +62,13 @@ def simulate(
     Examples:
       dlsched simulate day.yaml --policy adaptive
       dlsched simulate day.yaml --policy adaptive --compare fair,dqoes --seeds 5 -o json
-      dlsched simulate day.yaml --policy tradl --compare 'tradl?weights=closest' --plot day.png
+      dlsched simulate day.yaml --policy tradl --compare 'tradl?weights=closest'
       dlsched simulate cluster.yaml --cluster adaptive --compare spread+none,specon --seeds 12
     """
     from dlsched.simulation import run as simulator
     from dlsched.simulation.scoring import rows as scored
 
     if cluster is not None:
-        _refuse("is for one node", plot=plot)
         simulate_on_nodes(
             _read(trace), nodes, cluster, policy or "adaptive", compare, seeds, no_moves, output
         )
@@ -85,15 +76,12 @@ def simulate(
     _refuse("needs --cluster", nodes=nodes, no_moves=no_moves or None)
     if policy is None:
         raise click.MissingParameter(param_hint="--policy", param_type="option")
-    draw = None if plot is None else _drawer(plot)
     read = _read(trace)
     if read.nodes:
         raise click.BadParameter("the trace has several nodes", param_hint="--cluster")
     names = [policy, *(name for name in compare.split(",") if name)]
     runs = simulator.compare(read, names, range(1, seeds + 1))
     rows = scored(read, runs)
-    if draw is not None and plot is not None:
-        draw(read, runs, plot)
     for run in runs:
         for alarm in run.alarms:
             say(f"{run.policy}, seed {run.seed}: {alarm}")
@@ -110,19 +98,6 @@ def _refuse(why: str, **given: object) -> None:
     for name, value in given.items():
         if value is not None:
             raise click.BadParameter(why, param_hint=f"--{name.replace('_', '-')}")
-
-
-def _drawer(file: Path) -> Callable[[Trace, Sequence[RunResult], Path], None]:
-    """The function that draws. It is imported before the runs, which may take long."""
-    if file.suffix not in _PICTURES:
-        hint = f"{file.name!r} does not end in {', '.join(_PICTURES)}"
-        raise click.BadParameter(hint, param_hint="--plot")
-    try:
-        from dlsched.simulation.plot import draw
-    except ImportError as error:
-        say(f"--plot needs matplotlib ({error}): pip install 'dlsched[plot]'")
-        raise SystemExit(1) from error
-    return draw
 
 
 def _read(path: Path) -> Trace:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -76,22 +75,6 @@ def test_a_wrong_trace_is_refused_with_every_problem(
     assert said in result.stderr
 
 
-def test_a_picture_is_drawn_where_one_is_asked_for(program: Program, tmp_path: Path) -> None:
-    file = tmp_path / "day.png"
-    assert program("simulate", THREE, "-p", "fair", "--plot", str(file)).exit_code == 0
-    assert file.read_bytes().startswith(b"\x89PNG")
-
-
-def test_without_matplotlib_one_line_tells_how_to_have_it(
-    program: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delitem(sys.modules, "dlsched.simulation.plot", raising=False)
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    result = program("simulate", THREE, "-p", "fair", "--plot", str(tmp_path / "day.png"))
-    assert (result.exit_code, result.stdout) == (1, "")
-    assert "pip install 'dlsched[plot]'" in result.stderr
-
-
 SERVICES = str(EXAMPLES / "inference-10-over.yaml")
 CLUSTER = str(EXAMPLES / "cluster-3-jobs.yaml")
 
@@ -162,13 +145,11 @@ def test_a_trace_of_one_node_runs_on_as_many_as_are_asked_for(program: Program) 
         ((THREE, "-p", "none", "--no-moves"), "--no-moves: needs --cluster"),
         ((THREE,), "Missing option --policy"),
         ((THREE, "-p", "fair", "--compare", "fare"), "no policy 'fare'; known are"),
-        ((THREE, "-p", "fair", "--plot", "day.gif"), "'day.gif' does not end in .png, .svg, .pdf"),
         ((THREE, "-p", "tradl?pace=1"), "no parameter 'pace'; it has weights,"),
         ((THREE, "-p", "tradl?backoff=often"), "backoff is 'often', must be a whole number"),
         ((THREE, "-p", "tradl?weights=best"), "must be growth or closest"),
         ((SERVICES, "--cluster", "spread", "--nodes", "2"), "TRACE: it has no training"),
         ((CLUSTER, "--cluster", "spred"), "no policy 'spred'; known are"),
-        ((CLUSTER, "--cluster", "spread", "--plot", "day.png"), "--plot: is for one node"),
     ],
 )
 def test_options_that_do_not_fit_are_told(
