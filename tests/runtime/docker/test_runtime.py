@@ -5,22 +5,18 @@ from __future__ import annotations
 import json
 import time
 from contextlib import closing, suppress
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from dlsched.model.actions import Start
-from dlsched.model.facts import ContainerState, OperationKind
-from dlsched.model.spec import Bounds, Limits, Restart
+from dlsched.model.facts import ContainerState
+from dlsched.model.spec import Limits, Restart
 from dlsched.runtime.allotment import job_dir, read_allotment
-from dlsched.runtime.cgroup.read import CgroupReader
+from dlsched.runtime.docker import listing
 from dlsched.runtime.docker.doctor.engine import EngineUnworkable, examine
-from dlsched.runtime.docker.end.release import release_all
 from dlsched.runtime.docker.engine import Engine
 from tests.runtime.docker.rig import SPIN, Rig, cpu_files, fact, job_spec, options_for
 from tests.waiting import until
-from tools.base_image import BASE
 
 pytestmark = pytest.mark.engine
 
@@ -55,12 +51,6 @@ def test_a_resize_goes_down_up_and_to_no_limit(rig: Rig) -> None:
     assert json.loads(allotment.read_text())["cpu_cores"] == 0.5
 
 
-def test_a_job_that_cannot_name_a_directory_is_a_failed_resize(rig: Rig) -> None:
-    found = replace(rig.start(job_spec("named")), job="../named")
-    outcome = rig.answered(found, 0.25)
-    assert (outcome.status, outcome.detail) == ("failed", "'../named' cannot name a directory")
-
-
 def test_a_running_container_is_counted(rig: Rig) -> None:
     rig.start(job_spec("busy", SPIN), cores=0.05)
     seen = rig.until(lambda s: bool((f := fact(s, "busy")) and f.throttled_periods))
@@ -71,26 +61,6 @@ def test_a_running_container_is_counted(rig: Rig) -> None:
     assert found.memory_bytes is not None and found.memory_bytes > 0
     assert seen.host_busy_core_s is not None
     assert seen.node is not None and seen.node.cores >= 1
-
-
-def test_a_stop_with_long_grace_blocks_nothing(rig: Rig) -> None:
-    deaf = "import signal,time; signal.signal(15, signal.SIG_IGN); print('deaf', flush=True)\n"
-    spec = job_spec("deaf", ("python", "-c", deaf + "while True: time.sleep(1)"))
-    found = rig.start(spec)
-    rig.until(lambda _: b"deaf" in rig.client.logs(found.container_id))
-    began_s = time.monotonic()
-    assert rig.remove(found, grace_s=60, lift=Limits(1.5)).status == "begun"
-    assert time.monotonic() - began_s < 10  # of 60 s of grace
-    seen = rig.until(lambda s: (f := fact(s, "deaf")) is not None and f.actual == Limits(1.5))
-    now = fact(seen, "deaf")
-    assert now is not None and now.operation is not None
-    assert now.operation.kind is OperationKind.STOPPING
-    assert "of grace left" in now.operation.text
-    began_s = time.monotonic()
-    assert rig.remove(found, grace_s=60).status == "begun"
-    rig.observe()
-    assert time.monotonic() - began_s < 10
-    assert rig.answered(found, 0.2).detail.startswith("operation under way: stopping")
 
 
 def test_a_job_that_ends_is_told_its_last_limits_and_not_those_it_had(rig: Rig) -> None:
@@ -119,36 +89,6 @@ def test_a_container_past_its_grace_is_killed_and_removed(rig: Rig) -> None:
     rig.remove(found, grace_s=0.5)
     seen = rig.until(lambda s: fact(s, "obeys") is None)
     assert seen.engine_ok
-
-
-def test_a_start_of_the_same_digest_is_adopted(rig: Rig) -> None:
-    spec = job_spec("again")
-    first = rig.start(spec)
-    rig.reopen()
-    assert rig.apply(Start(spec, Limits(0.7), 1024)).status == "begun"
-    rig.until(lambda s: (f := fact(s, "again")) is not None and f.actual == Limits(0.7))
-    now = fact(rig.until(lambda s: not s.begun), "again")
-    assert now is not None
-    assert now.container_id == first.container_id
-    assert now.state is ContainerState.RUNNING
-
-
-@pytest.mark.gate
-def test_release_gives_ceilings_and_default_shares_back(rig: Rig) -> None:
-    bounded = rig.start(job_spec("bounded"), cores=0.1, shares=99)
-    free = rig.start(job_spec("free"), cores=0.1, shares=99)
-    backs = rig.runtime.release({"bounded": 1.5})
-    assert [(back.job, back.failure) for back in backs] == [("bounded", None), ("free", None)]
-    for found, cores in ((bounded, 1.5), (free, None)):
-        now = fact(rig.observe(), found.job)
-        assert now is not None
-        assert now.actual == Limits(cores)
-        assert now.state is ContainerState.RUNNING
-        allotment = rig.options.state_dir / "in" / found.job / "allotment.json"
-        assert json.loads(allotment.read_text())["cpu_cores"] == cores
-        files = cpu_files(rig.client, found.container_id)
-        assert files.get("cpu.shares", "1024") == "1024"
-        assert files.get("cpu.weight", "100") == "100"
 
 
 @pytest.mark.gate
@@ -194,20 +134,6 @@ def test_a_change_touches_neither_memory_nor_the_restart_policy(rig: Rig) -> Non
     assert after["RestartPolicy"] == {"Name": "on-failure", "MaximumRetryCount": 3}
 
 
-@pytest.mark.gate
-def test_what_was_left_by_an_agent_that_was_killed_is_released_from_the_records(rig: Rig) -> None:
-    spec = replace(job_spec("left"), bounds=Bounds(0.1, 1.5))
-    found = rig.start(spec, cores=0.1, shares=99)
-    (back,) = release_all(rig.options)
-    assert (back.job, back.failure) == ("left", None)
-    assert back.now.startswith("1.5 cores (period 100000 us), ")
-    # It uses no CPU: what somebody else set is seen once the engine tells, or after 5 s.
-    seen = rig.until(lambda s: (one := fact(s, "left")) is not None and one.actual == Limits(1.5))
-    now = fact(seen, "left")
-    assert now is not None and now.container_id == found.container_id
-    assert release_all(rig.options) == ()
-
-
 def test_logs(rig: Rig) -> None:
     waits = "trap 'echo last; exit' TERM; for i in 1 2 3 4; do echo line $i; done"
     script = f"{waits}; while :; do sleep 0.1; done"
@@ -222,6 +148,17 @@ def test_logs(rig: Rig) -> None:
     assert b"".join(rig.runtime.logs("talks", 2, False)) == b"line 4\nlast\n"
     with pytest.raises(KeyError):
         next(rig.runtime.logs("nobody", 1, False))
+
+
+@pytest.mark.contract
+def test_an_exit_is_seen_at_once(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    rig.until(lambda _: rig.runtime._events._stream is not None)  # events are listened to
+    found = rig.start(job_spec("dies"))
+    rig.wakes.clear()
+    monkeypatch.setattr(listing, "EVERY_S", 3600.0)  # only the event has it listed
+    rig.client.kill(found.container_id)
+    until(lambda: any("die" in wake for wake in rig.wakes), "the event", every_s=0.005)
+    assert rig.until_state("dies", ContainerState.EXITED).exit_code == 137
 
 
 @pytest.mark.gate
@@ -239,61 +176,6 @@ def test_another_instances_containers_are_not_seen_nor_touched(
     now = fact(rig.observe(), "mine")
     assert now is not None
     assert (now.state, now.actual) == (ContainerState.RUNNING, Limits(0.5))
-
-
-@pytest.mark.gate
-def test_the_parent_group_has_its_weight_and_goes_with_the_last_container(
-    rig: Rig, docker_host: str, tmp_path: Path
-) -> None:
-    options = options_for(docker_host, f"{rig.options.instance}w", tmp_path, group_weight=4.0)
-    weighty = Rig(options, docker_host)
-    try:
-        found = weighty.start(job_spec("heavy"))
-        pid = weighty.client.inspect_container(found.container_id)["State"]["Pid"]
-        reader = CgroupReader(pid)
-        reader.close()
-        assert reader.cpu_folder is not None
-        group = reader.cpu_folder.parent
-        assert options.instance in group.name
-        file, wanted = ("cpu.weight", "400") if reader.v2 else ("cpu.shares", "4096")
-        weighty.until(lambda _: (group / file).read_text().strip() == wanted)
-    finally:
-        weighty.close()
-    assert not group.exists()
-
-
-@pytest.mark.gate
-def test_beside_adopted_containers_the_group_weighs_no_more_than_what_is_in_it(
-    rig: Rig, docker_host: str, tmp_path: Path
-) -> None:
-    options = options_for(docker_host, f"{rig.options.instance}b", tmp_path, group_weight=4.0)
-    light = Rig(options, docker_host)
-    labels = {
-        "dlsched.enable": "true",
-        "dlsched.instance": options.instance,
-        "dlsched.target.latency": "50ms",
-    }
-    stranger = ""
-    try:
-        found = light.start(job_spec("light"), shares=256)
-        reader = CgroupReader(light.client.inspect_container(found.container_id)["State"]["Pid"])
-        reader.close()
-        assert reader.cpu_folder is not None
-        name, alone = ("cpu.weight", "400") if reader.v2 else ("cpu.shares", "4096")
-        file, inside = reader.cpu_folder.parent / name, (reader.cpu_folder / name).read_text()
-        assert reader.v2 or inside == "256\n"
-        light.until(lambda _: file.read_text().strip() == alone)
-        host = light.client.create_host_config(network_mode="none", init=True)
-        made = light.client.create_container(
-            BASE, ["sleep", "600"], labels=labels, host_config=host
-        )
-        stranger = made["Id"]
-        light.client.start(stranger)
-        light.until(lambda _: file.read_text() == inside)
-    finally:
-        if stranger:
-            light.client.remove_container(stranger, force=True)
-        light.close()
 
 
 def test_the_doctor_has_nothing_to_complain_of_here(rig: Rig) -> None:

@@ -1,6 +1,6 @@
 """Containers with GPUs: no update takes them away, and limits hold and come back all the same.
 
-On trees of both cgroup versions; on a real engine it is shown by `test_gpus_engine`.
+On trees of both cgroup versions; on a real engine it is shown by `tests/daemon/test_gpus.py`.
 """
 
 from __future__ import annotations
