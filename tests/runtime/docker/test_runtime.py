@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from contextlib import closing, suppress
 from pathlib import Path
@@ -13,9 +12,7 @@ from dlsched.model.facts import ContainerState
 from dlsched.model.spec import Limits, Restart
 from dlsched.runtime.allotment import job_dir, read_allotment
 from dlsched.runtime.docker import listing
-from dlsched.runtime.docker.doctor.engine import EngineUnworkable, examine
-from dlsched.runtime.docker.engine import Engine
-from tests.runtime.docker.rig import SPIN, Rig, cpu_files, fact, job_spec, options_for
+from tests.runtime.docker.rig import Rig, cpu_files, fact, job_spec, options_for
 from tests.waiting import until
 
 pytestmark = pytest.mark.engine
@@ -36,31 +33,6 @@ def test_a_start_sets_the_quota_in_the_kernel_and_the_fact_reads_it_back(rig: Ri
     assert body["HostConfig"]["NanoCpus"] == 0
     assert body["Name"] == f"/dlsched-{rig.options.instance}-quota"
     assert body["Config"]["Labels"]["dlsched.instance"] == rig.options.instance
-
-
-@pytest.mark.gate
-def test_a_resize_goes_down_up_and_to_no_limit(rig: Rig) -> None:
-    found = rig.start(job_spec("resized"), cores=1.0)
-    for cores in (0.25, 1.5, None, 0.5):
-        assert rig.resized(found, cores, shares=2048).engine_s > 0
-        now = fact(rig.observe(), "resized")
-        assert now is not None
-        assert now.actual == Limits(cores)
-        assert now.cpu_shares in (2048, None)
-    allotment = rig.options.state_dir / "in" / "resized" / "allotment.json"
-    assert json.loads(allotment.read_text())["cpu_cores"] == 0.5
-
-
-def test_a_running_container_is_counted(rig: Rig) -> None:
-    rig.start(job_spec("busy", SPIN), cores=0.05)
-    seen = rig.until(lambda s: bool((f := fact(s, "busy")) and f.throttled_periods))
-    found = fact(seen, "busy")
-    assert found is not None
-    assert found.periods is not None and found.periods > 0
-    assert found.usage_core_s is not None and found.usage_core_s > 0
-    assert found.memory_bytes is not None and found.memory_bytes > 0
-    assert seen.host_busy_core_s is not None
-    assert seen.node is not None and seen.node.cores >= 1
 
 
 def test_a_job_that_ends_is_told_its_last_limits_and_not_those_it_had(rig: Rig) -> None:
@@ -176,23 +148,6 @@ def test_another_instances_containers_are_not_seen_nor_touched(
     now = fact(rig.observe(), "mine")
     assert now is not None
     assert (now.state, now.actual) == (ContainerState.RUNNING, Limits(0.5))
-
-
-def test_the_doctor_has_nothing_to_complain_of_here(rig: Rig) -> None:
-    rig.runtime.check_engine()
-    with closing(Engine(rig.options.host, 10.0)) as engine:
-        findings = list(examine(engine))
-    assert [one.what for one in findings][:2] == ["engine", "cgroup"]
-    assert all(one.state == "ok" for one in findings)
-
-
-def test_an_engine_that_cannot_limit_is_refused_at_the_start(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    info = Engine.info
-    monkeypatch.setattr(Engine, "info", lambda one: {**info(one), "CgroupDriver": "none"})
-    with pytest.raises(EngineUnworkable, match=r"cannot set CPU quotas.*dlsched doctor"):
-        rig.runtime.check_engine()
 
 
 def test_descriptors_are_closed_with_their_container(rig: Rig) -> None:
