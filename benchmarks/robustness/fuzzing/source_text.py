@@ -17,7 +17,7 @@ from dlsched.model.sources import Metric, MetricsEndpoint
 from dlsched.report.lines import LINE_BYTES
 from dlsched.runtime.progress.exposition import Pages
 from dlsched.runtime.progress.known import named
-from dlsched.runtime.progress.pattern import Pattern
+from dlsched.runtime.progress.log_lines import Pattern
 from dlsched.runtime.progress.sidecar import Lines
 
 NAME = "sources"

@@ -16,7 +16,7 @@ import pytest
 from dlsched.model.facts import GpuFact
 from dlsched.model.spec import Bounds, JobSpec
 from dlsched.runtime.cgroup.read import group_folders
-from dlsched.runtime.docker.gpus.device_probe import probe
+from dlsched.runtime.docker.gpus.canary import probe
 from dlsched.runtime.gpu import GpuSnapshot
 
 STAND_INS = {"nvidia0": (1, 11), "nvidia1": (195, 1), "nvidiactl": (195, 255)}

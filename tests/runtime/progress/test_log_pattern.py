@@ -11,8 +11,8 @@ import pytest
 
 from dlsched.model.errors import EngineUnavailable
 from dlsched.runtime.progress import log_pattern
+from dlsched.runtime.progress.log_lines import Pattern
 from dlsched.runtime.progress.log_pattern import HISTORY_BYTES, LogReader
-from dlsched.runtime.progress.pattern import Pattern
 from dlsched.runtime.progress.sidecar import READ_BYTES, READ_LINES, SourceReading
 from tests.runtime.progress.fake_log import FakeLog
 from tests.waiting import until

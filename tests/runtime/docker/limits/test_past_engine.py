@@ -8,8 +8,7 @@ import pytest
 
 from dlsched.model.facts import GpuAccess
 from dlsched.runtime.cgroup.group_limits import LimitFiles
-from dlsched.runtime.docker.gpus.canary import Canary, GpuContainer
-from dlsched.runtime.docker.gpus.device_probe import Probe
+from dlsched.runtime.docker.gpus.canary import Canary, GpuContainer, Probe
 from dlsched.runtime.docker.limits.past_engine import PastEngine, Unwritable
 from tests.runtime.docker.fake_host import CONTAINER, PID, FakeHost, newer_weight, older_weight
 

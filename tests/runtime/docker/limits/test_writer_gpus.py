@@ -17,8 +17,7 @@ from dlsched.model.facts import GpuAccess
 from dlsched.model.spec import Limits
 from dlsched.runtime.cgroup.group_limits import LimitFiles
 from dlsched.runtime.docker.engine import Body
-from dlsched.runtime.docker.gpus.canary import Canary, GpuContainer, Waits
-from dlsched.runtime.docker.gpus.device_probe import Probe, ProbeFailed
+from dlsched.runtime.docker.gpus.canary import Canary, GpuContainer, Probe, ProbeFailed, Waits
 from dlsched.runtime.docker.limits.outcome import Own, Untouchable
 from dlsched.runtime.docker.limits.writer import LimitWriter
 from dlsched.runtime.originals import Original, Originals
