@@ -84,15 +84,7 @@ class Pattern:
     """A valid pattern; raises ValueError, in one line, for any other."""
 
     def __init__(self, text: str) -> None:
-        self._expression, self._groups = pattern_of(text)
-
-    @property
-    def groups(self) -> tuple[str, ...]:
-        return tuple(self._groups)
-
-    @property
-    def has_step(self) -> bool:
-        return STEP in self._groups
+        self._expression, self.groups = pattern_of(text)
 
     def read(self, line: bytes) -> Mapping[str, float] | None:
         """The numbers of the groups in that line; None where it does not match. Raises ValueError,
@@ -113,7 +105,7 @@ class Pattern:
         return None
 
     def _numbers(self, line: bytes, match: Any) -> Mapping[str, float]:
-        spans = ((name, match.span(index)) for name, index in self._groups.items())
+        spans = ((name, match.span(index)) for name, index in self.groups.items())
         return {
             name: _number(name, line[start:end]) for name, (start, end) in spans if end > start >= 0
         }
@@ -123,7 +115,7 @@ def check_pattern(text: str, step: Step | None = None, only: When | None = None)
     """The valid pattern. Raises ValueError, in one line, for an invalid one, or where it lacks what
     `step` and `only` need."""
     pattern = Pattern(text)
-    check_use(pattern.groups, step, only)
+    check_use(tuple(pattern.groups), step, only)
     return pattern
 
 
@@ -256,7 +248,7 @@ class LogLines:
         has no such group, the number of evaluations. `names`: metrics by the groups that stand for
         them, if those have other names. Raises ValueError for an invalid pattern."""
         self._pattern = check_pattern(pattern, step, when)
-        if step is None and not self._pattern.has_step:
+        if step is None and STEP not in self._pattern.groups:
             step = "evaluations"
         self._samples = Samples(step, when)
         self._names = dict(names or {})
