@@ -128,18 +128,6 @@ def test_torch_that_comes_later_is_fitted_then(
     assert torch.told == [2]
 
 
-def test_a_file_that_can_no_longer_be_read_leaves_the_last_grant(
-    torch: Torch, grant: Grant, tmp_path: Path
-) -> None:
-    grant(2.0)
-    fit_to_allotment()
-    (tmp_path / "allotment.json").write_text("{")
-    assert fit_to_allotment().cores == 2.0
-    (tmp_path / "allotment.json").unlink()
-    assert fit_to_allotment().cores == 2.0
-    assert torch.told == [2]
-
-
 class Cuda:
     """Two GPUs of 16 and 8 GiB, and what was set of them."""
 

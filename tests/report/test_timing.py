@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from dlsched.report import writer as writing
-from dlsched.report.asgi import LatencyMiddleware, Message, Receive, Send
-from dlsched.report.timing import Measurement, latency
+from dlsched.report.timing import LatencyMiddleware, Measurement, Message, Receive, Send, latency
 
 pytestmark = pytest.mark.timed
 

@@ -24,8 +24,8 @@ import docker
 
 from dlsched.model.sources import LogPattern, MetricsEndpoint
 from dlsched.runtime.progress.exposition import Candidate
-from dlsched.runtime.progress.known import named
-from dlsched.runtime.progress.pattern import Pattern
+from dlsched.runtime.progress.log_lines import Pattern
+from dlsched.runtime.progress.scrape import named
 from dlsched.runtime.progress.sources import read_sources
 from tests.stacks import containers, environments
 from tests.stacks.containers import ProgramFailed, tail

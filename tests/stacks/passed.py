@@ -56,8 +56,5 @@ def keep(stack: Stack, file: Path = FILE) -> None:
 
 
 def _known(file: Path) -> dict[str, str]:
-    try:
-        known = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return known if isinstance(known, dict) else {}
+    known: dict[str, str] = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+    return known

@@ -16,8 +16,8 @@ from benchmarks.robustness.fuzzing.trial import Broken, check_latency, refusable
 from dlsched.model.sources import Metric, MetricsEndpoint
 from dlsched.report.lines import LINE_BYTES
 from dlsched.runtime.progress.exposition import Pages
-from dlsched.runtime.progress.known import named
-from dlsched.runtime.progress.pattern import Pattern
+from dlsched.runtime.progress.log_lines import Pattern
+from dlsched.runtime.progress.scrape import named
 from dlsched.runtime.progress.sidecar import Lines
 
 NAME = "sources"

@@ -257,15 +257,10 @@ def _v2_files(folders: Mapping[str, Path]) -> dict[str, Path]:
 def start_of(path: Path, most_bytes: int) -> bytes | None:
     """The file's first bytes, in one read; None: it cannot be read."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        with path.open("rb", buffering=0) as file:
+            return file.read(most_bytes)
     except OSError:
         return None
-    try:
-        return os.read(descriptor, most_bytes)
-    except OSError:
-        return None
-    finally:
-        os.close(descriptor)
 
 
 def decoded(raw: bytes | None) -> str | None:

@@ -185,7 +185,9 @@ class DockerRuntime:
             self._moves,
             self._arrivals,
             self._watches.of_job,
-            lambda one: self.held or self._operations.bars(one, clock.now_s()),
+            lambda one: (
+                self.held or self._operations.bars(one.container_id, one.job, clock.now_s())
+            ),
             clock.now_s,
             self._starts.forget,
             self._listings.ended_with_engine,
@@ -287,7 +289,7 @@ class DockerRuntime:
             if (watch := self._watches.get(container)) is None:
                 refusals[action.job] = _NOT_THERE
                 continue
-            if (why := self._operations.bars_resize(container, action.job, now_s)) is not None:
+            if (why := self._operations.bars(container, action.job, now_s)) is not None:
                 refusals[action.job] = why
                 continue
             watch.doubt()
@@ -378,7 +380,7 @@ class DockerRuntime:
         if self._resizes.held:
             return
         strays = (one.described for one in self._watches.all() if one.described.restart_strays)
-        bars = self._operations.bars_resize
+        bars = self._operations.bars
         idle = (one for one in strays if bars(one.container_id, one.job, now_s) is None)
         self._resizes.take(self._restarts.set_back(idle, now_s))
 

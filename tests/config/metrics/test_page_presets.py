@@ -10,7 +10,7 @@ from dlsched.config.metrics.keys import MetricsKeys
 from dlsched.config.metrics.loading import package_presets
 from dlsched.model.sources import MetricsEndpoint
 from dlsched.runtime.progress.exposition import Pages
-from dlsched.runtime.progress.known import named
+from dlsched.runtime.progress.scrape import named
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "pages"
 

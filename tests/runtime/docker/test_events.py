@@ -84,9 +84,9 @@ def test_only_what_may_be_ours_wakes(instance: str, wanted: dict[str, str]) -> N
     assert wakes == list(wanted.values())
 
 
-def test_each_loss_of_the_engine_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_loss_and_return_of_the_engine_wakes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(events, "FIRST_RETRY_S", 0.01)
-    losses, twice = [], threading.Event()
+    losses, wakes, twice = [], list[str](), threading.Event()
 
     def lost() -> None:
         losses.append(1)
@@ -99,10 +99,11 @@ def test_each_loss_of_the_engine_is_told(monkeypatch: pytest.MonkeyPatch) -> Non
         FakeEngine(stream),  # type: ignore[arg-type]
         "lab",
         lambda _: None,
-        lambda _: None,
+        wakes.append,
         NONE_ADOPTED,
         lost,
     )
     listening.start()
     assert twice.wait(60)
     listening.close()
+    assert wakes[:2] == ["the Docker Engine's events ended", "the Docker Engine answers again"]

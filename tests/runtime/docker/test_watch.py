@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import queue
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -47,6 +46,7 @@ from dlsched.runtime.progress.listening import NO_ADDRESS
 from dlsched.runtime.progress.log_pattern import HISTORY_LINES, LogStream
 from tests.doubles import doing, job_spec
 from tests.runtime.cgroup.test_read import tree
+from tests.runtime.progress.fake_log import FakeLog
 from tests.waiting import until
 
 
@@ -56,30 +56,6 @@ def test_a_process_belongs_to_the_container_whose_group_it_is_in(tmp_path: Path)
     assert belongs(7, "a" * 64, tmp_path)
     assert not belongs(7, "b" * 64, tmp_path)
     assert not belongs(8, "a" * 64, tmp_path)
-
-
-class FakeLog:
-    """A log that the test writes, and where it was opened from."""
-
-    def __init__(self) -> None:
-        self.chunks: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
-        self.since_s: list[float | None] = []
-        self.closed = False
-        self.taken_up = threading.Event()
-        """A chunk was asked for after another one."""
-
-    def follow(self, container: str, since_s: float | None) -> LogStream:
-        self.since_s.append(since_s)
-        return self
-
-    def __iter__(self) -> Iterator[bytes]:
-        while (chunk := self.chunks.get()) is not None:
-            yield chunk
-            self.taken_up.set()
-
-    def close(self) -> None:
-        self.closed = True
-        self.chunks.put(None)
 
 
 NO_PROCESS = 2**22 + 1
@@ -187,11 +163,11 @@ def test_a_lost_log_is_followed_again_while_this_start_runs(
     log.close()
     for _ in range(3):
         assert asked.acquire(timeout=DEADLINE_S)
-    assert len(log.since_s) == 1
+    assert len(log.opened) == 1
     pid[0] = one.pid
     log.chunks.put(b"loss 0.25\n")
     assert log.taken_up.wait(DEADLINE_S)
-    assert set(log.since_s[1:]) == {None}
+    assert set(log.opened[1:]) == {None}
 
 
 @pytest.mark.parametrize(
@@ -221,8 +197,8 @@ def test_a_log_is_opened_from_the_start_where_that_was_seen(
     log = FakeLog()
     watch = begin(described(LOSS), Outside(log.follow, running_still), from_end=from_end)
     watch.fact(1.0, None)
-    until(lambda: log.since_s, "the log is followed", every_s=0.001)
-    assert log.since_s == [pytest.approx(since_s, abs=1e-5)]
+    until(lambda: log.opened, "the log is followed", every_s=0.001)
+    assert log.opened == [pytest.approx(since_s, abs=1e-5)]
     watch.close()
     assert log.closed
 
@@ -407,7 +383,7 @@ def test_a_job_file_says_where_its_progress_is_read(begin: Begin) -> None:
     assert reports_of(watch, 1) == [1]
     assert watch.fact(2.0, None)[0].has_source
     watch.read_from(spec)
-    assert len(log.since_s) == 1, "the same sources go on"
+    assert len(log.opened) == 1, "the same sources go on"
     watch.read_from(replace(spec, sources=()))
     assert log.closed and not watch.fact(3.0, None)[0].has_source
 

@@ -14,8 +14,8 @@ from dlsched.config.metrics.loading import package_presets
 from dlsched.model.sources import Metric, MetricsEndpoint
 from dlsched.model.spec import LatencyTarget, Target
 from dlsched.runtime.progress.exposition import PageDelta, Pages
-from dlsched.runtime.progress.known import named
 from dlsched.runtime.progress.page_lines import LABELS_MAX, LINE_BYTES, MOST_LINES
+from dlsched.runtime.progress.scrape import named
 
 VLLM = """# HELP vllm:e2e_request_latency_seconds Histogram of e2e request latency.
 # TYPE vllm:e2e_request_latency_seconds histogram

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import queue
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -12,9 +11,10 @@ import pytest
 
 from dlsched.model.errors import EngineUnavailable
 from dlsched.runtime.progress import log_pattern
+from dlsched.runtime.progress.log_lines import Pattern
 from dlsched.runtime.progress.log_pattern import HISTORY_BYTES, LogReader
-from dlsched.runtime.progress.pattern import Pattern
 from dlsched.runtime.progress.sidecar import READ_BYTES, READ_LINES, SourceReading
+from tests.runtime.progress.fake_log import FakeLog
 from tests.waiting import until
 
 pytestmark = pytest.mark.timed
@@ -22,32 +22,6 @@ pytestmark = pytest.mark.timed
 DEADLINE_S = 30.0
 LATENCY = r"took (?P<latency_ms>\S+) ms"
 TRAINING = r"step (?P<step>\d+) loss (?P<loss>\S+)(?: acc (?P<accuracy>\S+))?"
-
-
-class FakeLog:
-    """A log that the test writes; each opening is told by whether it was from the start."""
-
-    def __init__(self) -> None:
-        self.opened: list[bool] = []
-        self.chunks: queue.SimpleQueue[bytes | Exception | None] = queue.SimpleQueue()
-        self.refuses: Exception | None = None
-        self.taken = 0
-
-    def __call__(self, from_start: bool) -> FakeLog:
-        self.opened.append(from_start)
-        if self.refuses is not None:
-            raise self.refuses
-        return self
-
-    def __iter__(self) -> Iterator[bytes]:
-        while (chunk := self.chunks.get()) is not None:
-            if isinstance(chunk, Exception):
-                raise chunk
-            self.taken += 1
-            yield chunk
-
-    def close(self) -> None:
-        self.chunks.put(None)
 
 
 @pytest.fixture

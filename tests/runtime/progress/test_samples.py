@@ -15,8 +15,17 @@ from hypothesis import strategies as st
 
 from dlsched.model.facts import Sample
 from dlsched.model.sources import Step, When
-from dlsched.runtime.progress.log_lines import BLOCK_BYTES, BURSTS, Bursts, LogBatch, LogLines
-from dlsched.runtime.progress.pattern import Pattern, check_pattern, duration_s, number
+from dlsched.runtime.progress.log_lines import (
+    BLOCK_BYTES,
+    BURSTS,
+    Bursts,
+    LogBatch,
+    LogLines,
+    Pattern,
+    check_pattern,
+    duration_s,
+    number,
+)
 from dlsched.runtime.progress.samples import (
     KNOWN_MOST,
     REPEATED_S,

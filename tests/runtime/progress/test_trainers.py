@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 import re
-import time
-from collections.abc import Iterator, Sequence
-from contextlib import closing
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -15,11 +12,8 @@ from dlsched.config.metrics.keys import MetricsKeys
 from dlsched.config.metrics.loading import package_presets
 from dlsched.model.facts import Sample
 from dlsched.model.sources import LogPattern
-from dlsched.runtime.progress.log_pattern import LogReader
+from dlsched.runtime.progress.log_lines import LogBatch, LogLines
 from dlsched.runtime.progress.samples import Step, When
-from tests.waiting import until
-
-pytestmark = pytest.mark.timed
 
 Curve = list[tuple[int | None, float]]
 PAGE = Path(__file__).parents[3] / "docs" / "how-to" / "read-logs.md"
@@ -54,27 +48,6 @@ TRAINERS: dict[str, tuple[str, Step | None]] = {
 """The presets' patterns, which docs/how-to/read-logs.md recommends."""
 
 
-class Printed:
-    """A log of some writes that then stays open."""
-
-    def __init__(self, writes: list[str]) -> None:
-        self._writes = writes
-        self.taken = False
-        self._closed = False
-
-    def __call__(self, from_start: bool) -> Printed:
-        return self
-
-    def __iter__(self) -> Iterator[bytes]:
-        yield from [write.encode() for write in self._writes]
-        self.taken = True
-        while not self._closed:
-            time.sleep(0.001)
-
-    def close(self) -> None:
-        self._closed = True
-
-
 def samples(
     pattern: str,
     text: str,
@@ -83,19 +56,11 @@ def samples(
 ) -> list[Sample]:
     """The samples of a program that prints these lines, a minute between its writes. A form feed
     in the text ends a write."""
-    times_s = itertools.count(0.0, 60.0)
-    log, found = Printed(text.split("\f")), list[Sample]()
-    with closing(LogReader(log, pattern, step=step, when=when, clock=times_s.__next__)) as reader:
-
-        def read() -> bool:
-            over = log.taken
-            reading = reader.read(0.0)
-            assert reading.refused is None, reading.refused
-            found.extend(report.sample for report in reading.reports if report.sample is not None)
-            return over
-
-        until(read, "the log's end", every_s=0.001)
-    return found
+    lines, batch = LogLines(pattern, step, when), LogBatch()
+    for minute, write in enumerate(text.encode().split(b"\f")):
+        lines.take(write, lines.parsed(write), 60.0 * minute, batch)
+    assert batch.refused is None, batch.refused
+    return batch.samples
 
 
 def printed(trainer: str, text: str, when: When | None = None) -> list[Sample]:

@@ -14,11 +14,12 @@ from dlsched.runtime.docker.gpus.canary import (
     ALARM_FILE,
     Canary,
     GpuContainer,
+    Probe,
+    ProbeFailed,
     Unproven,
     Unsafe,
     Waits,
 )
-from dlsched.runtime.docker.gpus.device_probe import Probe, ProbeFailed
 
 NODE = "/dev/nvidia0"
 HAS, HAS_NOT = Probe(frozenset({NODE}), frozenset()), Probe(frozenset(), frozenset({NODE}))

@@ -8,8 +8,7 @@ from pathlib import Path
 from dlsched.model.facts import ContainerFact, GpuAccess, GpuFact
 from dlsched.model.spec import JobSpec, Limits
 from dlsched.runtime.allotment import Allotment, job_dir, write_allotment
-from dlsched.runtime.docker.gpus.canary import Canary, GpuContainer
-from dlsched.runtime.docker.gpus.device_probe import Probe
+from dlsched.runtime.docker.gpus.canary import Canary, GpuContainer, Probe
 from dlsched.runtime.docker.gpus.enforcement import with_gpus
 from tests.runtime.docker.test_stops import RUNNING
 

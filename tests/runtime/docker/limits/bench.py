@@ -15,8 +15,7 @@ from dlsched.model.spec import Limits
 from dlsched.runtime.allotment import Allotment, job_dir, read_allotment
 from dlsched.runtime.cgroup.group_limits import LimitFiles
 from dlsched.runtime.docker.engine import Body
-from dlsched.runtime.docker.gpus.canary import Canary, GpuContainer
-from dlsched.runtime.docker.gpus.device_probe import Probe, ProbeFailed
+from dlsched.runtime.docker.gpus.canary import Canary, GpuContainer, Probe, ProbeFailed
 from dlsched.runtime.docker.limits.outcome import Own
 from dlsched.runtime.docker.limits.writer import LimitWriter
 from dlsched.runtime.originals import Original, Originals

@@ -21,8 +21,7 @@ from dlsched.runtime.allotment import job_dir, read_allotment
 from dlsched.runtime.cgroup.exclusive import ExclusiveClaims
 from dlsched.runtime.docker.background import Patience
 from dlsched.runtime.docker.engine import EngineRefused
-from dlsched.runtime.docker.gpus.canary import GpuContainer
-from dlsched.runtime.docker.gpus.device_probe import Probe
+from dlsched.runtime.docker.gpus.canary import GpuContainer, Probe
 from dlsched.runtime.docker.identity.labels import Inspected
 from dlsched.runtime.docker.limits.resizes import (
     AGAIN_S,

@@ -1,6 +1,6 @@
 """Containers with GPUs: no update takes them away, and limits hold and come back all the same.
 
-On trees of both cgroup versions; on a real engine it is shown by `test_gpus_engine`.
+On trees of both cgroup versions; on a real engine it is shown by `tests/daemon/test_gpus.py`.
 """
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ from dlsched.model.facts import GpuAccess
 from dlsched.model.spec import Limits
 from dlsched.runtime.cgroup.group_limits import LimitFiles
 from dlsched.runtime.docker.engine import Body
-from dlsched.runtime.docker.gpus.canary import Canary, GpuContainer
-from dlsched.runtime.docker.gpus.device_probe import Probe
+from dlsched.runtime.docker.gpus.canary import Canary, GpuContainer, Probe
 from dlsched.runtime.docker.limits.outcome import Own, Untouchable
 from dlsched.runtime.docker.limits.writer import PastEngine
 from tests.runtime.docker.fake_host import CONTAINER, PID, FakeHost, newer_weight, older_weight

@@ -11,7 +11,7 @@ from dlsched.config.metrics.keys import MetricsKeys
 from dlsched.config.metrics.loading import package_presets
 from dlsched.model.sources import MetricsEndpoint
 from dlsched.runtime.docker.probe.probed import NO_REQUEST
-from dlsched.runtime.docker.probe.proxied import alias_of, proxies_of
+from dlsched.runtime.docker.probe.proxied import alias_of
 from dlsched.runtime.progress.http_page import Unanswered
 from tests.runtime.docker.probe.test_sampling import Fetch, PlayedEngine, body, page, pages, probed
 
@@ -128,10 +128,6 @@ def test_traefik_calls_compose_containers_by_service_and_project() -> None:
     assert alias_of(COMPOSE) == "web-my-shop"
     assert alias_of({**COMPOSE, "com.docker.compose.oneoff": "True"}) is None
     assert alias_of({}) is None
-
-
-def test_the_packages_proxy_preset_is_one() -> None:
-    assert [one.preset for one in proxies_of(package_presets())] == ["traefik"]
 
 
 @pytest.mark.parametrize("second", [b"", b"# nothing\n"])

@@ -230,13 +230,15 @@ def test_what_is_managed_already_says_how(pages: list[Fetch]) -> None:
 def test_cpu_comes_from_the_engine_where_the_kernel_cannot_be_read(
     pages: list[Fetch], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    clock, engine = VirtualClock(100.0), PlayedEngine(body(1), body(2, used=5.0))
+    limited = body(1, HostConfig={"CpuQuota": 30_000})
+    clock, engine = VirtualClock(100.0), PlayedEngine(limited, body(2, used=5.0))
     monkeypatch.setattr(sampling, "time", SimpleNamespace(sleep=clock.advance, time=time.time))
     monkeypatch.setattr(engine, "now_s", clock.now_s)
     found = probed(engine)
     # The first one's CPU time goes on like the clock: one core.
     assert found["c001"].cpu_cores == pytest.approx(1.0)
     assert found["c002"].cpu_cores == 0.0
+    assert [found[name].limit_cores for name in ("c001", "c002")] == [pytest.approx(0.3), None]
 
 
 def test_no_page_is_asked_for_without_http(pages: list[Fetch]) -> None:
