@@ -269,24 +269,6 @@ def test_one_that_is_cut_off_saves_itself_and_goes_on_from_there() -> None:
     assert there.agents.agents["right"].held["first"].began_step == saved.step
 
 
-@pytest.mark.parametrize("kind", ["cut", "dead"])
-def test_by_default_nothing_happens_until_the_node_is_back(kind: Kind) -> None:
-    there = left_fails(kind, restart=False, until_s=CUT_S + FOR_S - 10.0)
-    there.run()
-    assert epochs(there) == [(RecordState.PLACED, "left", 1)]
-    assert ("first" in there.agents.nodes["left"].runtime.present()) == (kind == "cut")
-    there = left_fails(kind, restart=False)
-    there.run()
-    assert {on for _, on, _ in epochs(there)} == {"left"}
-
-
-def test_while_the_store_reaches_the_host_nothing_starts_elsewhere() -> None:
-    there = left_fails("agent", until_s=CUT_S + 300.0)
-    there.run()
-    assert epochs(there) == [(RecordState.PLACED, "left", 1)]
-    assert there.agents.nodes["left"].runtime.present()["first"]
-
-
 def test_a_node_that_is_back_in_time_goes_on_with_its_job_in_a_new_epoch() -> None:
     there = left_fails("cut", LEASE_S + 40.0)
     assert went_well(there.run())
@@ -295,9 +277,3 @@ def test_a_node_that_is_back_in_time_goes_on_with_its_job_in_a_new_epoch() -> No
         (RecordState.RETURNING, "left", 2),
         (RecordState.PLACED, "left", 2),
     ]
-
-
-def test_a_short_cut_is_not_noticed() -> None:
-    there = left_fails("cut", LEASE_S - 25.0)
-    assert went_well(there.run())
-    assert [one[2] for one in epochs(there)] == [1, 1]
