@@ -191,14 +191,6 @@ def test_without_a_measurement_nothing_is_said(unknown: str) -> None:
     assert (one.last.outcome, one.last.measured_s, one.last.pending) == ("completed", None, False)
 
 
-def test_a_move_without_a_forecast_has_none_but_is_measured(one: Rounds) -> None:
-    one.leave("b")  # a person asked
-    one.arrive(1.0)
-    one.rounds(10)
-    assert (one.last.why, one.last.forecast_s) == ("", None)
-    assert one.last.measured_s == pytest.approx(20)
-
-
 def test_an_undone_move_says_why(one: Rounds) -> None:
     one.move("b", 0.5, -190.0)
     one.rounds(8)

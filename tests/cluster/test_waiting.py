@@ -133,23 +133,6 @@ def test_a_node_that_claims_the_last_epochs_burns_no_name(empty: World, claimed:
     assert (empty.records["job"].on, empty.records["job"].epoch) == ("a", 1)
 
 
-def test_a_placement_below_its_node_s_fence_is_written_again_above_it(empty: World) -> None:
-    empty.want("other")
-    empty.round()
-    empty.holdings = {
-        "a": [Holding("other", 1, Phase.RUNNING, 100)],
-        "b": [Holding("job", 5, Phase.FENCED)],
-    }
-    empty.round()
-    fenced = empty.holdings.pop("b")  # its agent is started again
-    empty.want("other", "job")
-    empty.round()
-    assert (empty.records["job"].on, empty.records["job"].epoch) == ("b", 1)
-    empty.holdings["b"] = fenced
-    empty.round()
-    assert empty.records["job"].epoch == 6 and empty.orders[-1].epoch == 6
-
-
 class Refusing(MemoryStore):
     """A store that takes no record of that job."""
 

@@ -317,28 +317,6 @@ def test_it_waits_until_the_address_is_known(
         assert result(checkpoints, "other") == line
 
 
-def test_how_much_has_come_is_known(
-    own: Certificates, checkpoints: HttpsCheckpoints, port: int, folder: Path
-) -> None:
-    half, whole = threading.Event(), threading.Event()
-
-    def answer(tls: socket.socket) -> None:
-        tls.sendall(HEAD + b"x" * 500)
-        half.wait(30.0)
-        tls.sendall(b"x" * 500)
-        whole.wait(30.0)
-
-    assert checkpoints.came_bytes("train", 8) is None
-    with stage(port, own, answer):
-        checkpoints.begin("node-1", "train", 8, folder / "x", MOST)
-        until(lambda: checkpoints.came_bytes("train", 8) == 500, "half has come")
-        assert checkpoints.came_bytes("train", 9) is None
-        half.set()
-        assert result(checkpoints) == ""
-        whole.set()
-    assert checkpoints.came_bytes("train", 8) == 1000
-
-
 def test_a_later_epoch_ends_the_earlier_fetch(
     server: AgentServer,
     agent: FakeAgent,
