@@ -11,7 +11,6 @@ from dlsched.cluster.core.records import (
     Record,
     RecordState,
     Request,
-    Saved,
     Submission,
     Wanted,
 )
@@ -62,25 +61,6 @@ class StoreContract:
         one.put(RECORD, None)
         with pytest.raises(StaleRecord):
             two.put(RECORD, first)
-
-    def test_every_kind_of_record_is_read_as_it_was_written(self, stores: Stores) -> None:
-        one, two = stores
-        saved = Saved(1200, DIGEST, 50_000_000)
-        records = [
-            RECORD,
-            replace(RECORD, job="to", state=RecordState.LEAVING, target="node-b"),
-            replace(
-                RECORD, job="x" * 63, state=RecordState.MOVING, source="node-b", epoch=3, first=2,
-                saved=saved, moves=7,
-            ),
-            replace(RECORD, job="back-", state=RecordState.RETURNING, source="node-b"),
-            replace(RECORD, job="end", state=RecordState.ENDED, exit_code=-9, why="killed: 'oom'"),
-        ]  # fmt: skip
-        for record in records:
-            one.put(record, None)
-        assert {job: each.record for job, each in two.records().items()} == {
-            record.job: record for record in records
-        }
 
     def test_races_have_exactly_one_winner(self, stores: Stores) -> None:
         version = stores[0].put(RECORD, None)

@@ -183,25 +183,6 @@ def test_an_order_that_is_too_long_is_a_problem_and_no_exception(
         assert problem(agents).startswith("train: the order prepare: it has ")
 
 
-def test_a_repeated_order_waits_once_and_those_after_a_failure_are_lost(
-    manager: Certificates, port: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(https_agents, "ANSWER_S", 0.3)
-    tried = 0
-    with socket.create_server(("127.0.0.1", port)) as silent, asking(manager, port) as agents:
-        silent.settimeout(5.0)
-        for _ in range(100):
-            for number in range(20):
-                agents.send(Order(Verb.LEAVE, "node-1", f"train-{number}", 7))
-        until(lambda: not agents._nodes["node-1"]._orders)
-        silent.settimeout(0.5)
-        with contextlib.suppress(TimeoutError):
-            while True:
-                silent.accept()[0].close()
-                tried += 1
-    assert 0 < tried < 10
-
-
 @pytest.mark.parametrize(
     ("answers_as", "line"),
     [
@@ -261,13 +242,6 @@ def test_a_name_of_the_certificate_that_is_not_the_nodes_is_refused(
         line = f"no report: 127.0.0.1:{port}: node node-1 answers there, not swarm-worker"
         assert problem(agents, "swarm-worker") == line
     assert agent.placed == []
-
-
-def test_a_worker_is_told_that_it_is_no_manager(own: Mapping[str, Certificates], port: int) -> None:
-    with serving(FakeAgent(), own["node-1"], port), asking(own["node-2"], port) as agents:
-        agents.report("node-1", {})
-        line = "no report: refused (403): node-2 is no manager: it may only ask for a checkpoint"
-        assert problem(agents) == line
 
 
 def raw(port: int, own: Certificates, answer: bytes) -> threading.Thread:

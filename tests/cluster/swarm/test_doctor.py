@@ -301,16 +301,6 @@ def test_nodes_that_hang_cost_the_time_limit_once(host: Host, swarm: PlayedSwarm
             node.result(60.0)
 
 
-def test_another_node_or_cluster_that_answers_fails(
-    host: Host, authority: Authority, tmp_path: Path
-) -> None:
-    other = Authority(tmp_path / "other", "cluster-2").make().node("node2")
-    for own in (authority.files("node3"), other):
-        with serving(FakeAgent("node2"), own, host.port, "127.0.0.2"):
-            state, line, _ = host.node()
-        assert (state, "certificate is refused" in line) == ("fail", True)
-
-
 def test_another_instance_fails_and_another_version_warns(
     host: Host, authority: Authority, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from dlsched.cluster.certificates import CertificateError, Peer, peer
+from dlsched.cluster.certificates import Peer, peer
 from dlsched.cluster.store import StaleRecord, StoreError
 from dlsched.cluster.swarm.calls import SwarmCalls
 from dlsched.cluster.swarm.membership import swarm_certificates
@@ -220,33 +220,3 @@ def test_a_rotated_authority_is_followed_by_running_servers(engines: EngineNodes
     until(is_rotated, "the next authority")
     meet(server, at_manager.client_context(), worker.node_id)
     assert at_manager.client_context() is not former
-
-
-def test_a_locked_key_is_refused_in_one_line(engines: EngineNodes) -> None:
-    one = engines.nodes[0]
-    files = swarm_certificates(one.engine.data_root)
-    key = one.engine.data_root / "swarm" / "certificates" / "swarm-node.key"
-
-    def lock(locked: bool) -> None:
-        def change(spec: dict[str, Any]) -> None:
-            spec["EncryptionConfig"]["AutoLockManagers"] = locked
-
-        change_swarm(one, change)
-        until(
-            lambda: ("ENCRYPTED" in key.read_text(encoding="ascii")) is locked, f"locked: {locked}"
-        )
-
-    lock(True)
-    try:
-        with pytest.raises(CertificateError, match=r"autolock.*cluster\.tls") as refused:
-            files.client_context()
-        assert "\n" not in str(refused.value)
-    finally:
-        lock(False)
-
-    def is_read() -> bool:
-        with suppress(CertificateError):  # Swarm renews both, one file after the other
-            return files.own().name == one.node_id
-        return False
-
-    until_so(is_read, "the unlocked key is read")
