@@ -59,15 +59,6 @@ def test_in_a_new_swarm_a_job_waits_for_the_node_that_last_said_that_it_has_it(
     assert (empty.records["two"].on, empty.records["two"].epoch) == ("b", 3)
 
 
-def test_in_a_new_swarm_every_job_waits_for_a_node_that_has_not_answered_yet(empty: World) -> None:
-    empty.holdings = {"a": [Holding("one", 3, Phase.RUNNING, 100)]}
-    empty.want("one")
-    empty.round()
-    empty.want("one", "two")
-    empty.round()
-    assert empty.last.waits.keys() == {"one", "two"}
-
-
 @pytest.mark.parametrize("edited", [False, True])
 @pytest.mark.parametrize("up", [False, True])
 def test_a_job_that_ended_by_its_lease_waits_for_nothing_on_its_node(
@@ -157,19 +148,6 @@ def test_a_record_that_cannot_be_written_again_holds_up_no_other_job(empty: Worl
     empty.want("liar", "third")
     empty.round()
     assert empty.records["first"].state is RecordState.ENDED
-
-
-def test_a_job_that_is_known_to_have_ended_does_not_wait_for_its_node(world: World) -> None:
-    world.holdings["a"] = [Holding("job", 1, Phase.ENDED, exit_code=0)]
-    world.round()
-    world.jobs = {}
-    world.round()
-    world.holdings["a"] = [Holding("job", 1, Phase.FENCED)]
-    world.round()
-    del world.holdings["a"], world.store.members["a"]
-    world.want("job")
-    world.round()
-    assert (world.records["job"].on, world.last.waits) == ("b", {})
 
 
 def test_a_job_whose_file_cannot_be_read_waits_for_its_node(down: World) -> None:

@@ -174,21 +174,6 @@ def test_a_changed_file_changes_the_job_where_it_runs(
     assert world.runs_on("b") and world.record.digest == digest
 
 
-def test_a_job_that_is_withdrawn_and_back_does_not_run_twice(world: World) -> None:
-    world.seconds(20)
-    world.cut = {"a"}
-    world.seconds(40)
-    before = dict(world.desired)
-    world.desired = {}
-    world.seconds(2)
-    world.desired = before
-    world.seconds(60)  # `check`: it runs once
-    assert world.runs_on("a") and not world.runs_on("b")
-    world.cut = set()
-    world.seconds(20)
-    assert world.runs_on(world.record.on) and world.record.epoch == 2
-
-
 def test_a_file_that_changes_while_an_arrival_is_cut_off_loses_no_step(world: World) -> None:
     world.moves(until=lambda: world.record.state is RecordState.PLACED and world.record.on == "b")
     world.cut = {"b"}

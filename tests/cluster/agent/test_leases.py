@@ -110,14 +110,6 @@ def test_an_agent_that_starts_again_does_not_start_it_again(lonely: World, after
     assert lonely.runs_on("b")
 
 
-def test_an_agent_that_starts_again_goes_on_counting(lonely: World) -> None:
-    for _ in range(6):
-        lonely.seconds(15)
-        lonely.nodes["a"].begin()
-    lonely.seconds(8)
-    assert not lonely.runs_on("a")
-
-
 def test_a_host_that_starts_again_waits_for_a_manager(lonely: World) -> None:
     lonely.nodes["a"].host_fails()
     lonely.seconds(10)

@@ -266,17 +266,11 @@ class World:
     def now_s(self) -> float:
         return self.now
 
-    def wall_time(self) -> str:
-        return ""
-
     def sleep_until(self, until_s: float) -> bool:
         return False
 
     def wake(self) -> None:
         pass
-
-    def cpu_s(self) -> float:
-        return 0.0
 
     @property
     def record(self) -> Record:

@@ -202,18 +202,6 @@ def test_a_job_whose_name_cannot_be_read_is_left_out_whole(
     assert part == name.rpartition(".")[2]
 
 
-def test_a_mended_record_is_read_again(swarm: PlayedSwarm, store: SwarmStore) -> None:
-    version = store.put(RECORD, None)
-    swarm.edited(RECORD_NAME, {"dlsched.epoch": "one"})
-    assert store.records() == {}
-    swarm.edited(RECORD_NAME, {"dlsched.epoch": "1"})
-    kept = store.records()["resnet"]
-    assert (kept.record, store.problems()) == (RECORD, {})
-    with pytest.raises(StaleRecord):
-        store.put(RECORD, version)
-    store.put(replace(RECORD, epoch=2), kept.version)
-
-
 def test_labels_of_others_stay(swarm: PlayedSwarm, store: SwarmStore) -> None:
     store.put(RECORD, None)
     swarm.edited(RECORD_NAME, {"team": "vision"})
@@ -410,22 +398,6 @@ def test_what_swarm_drains_stays_drained_and_is_said(swarm: PlayedSwarm, store: 
     with pytest.raises(StoreError, match="docker node update --availability active node1"):
         store.undrain("node1")
     assert swarm.nodes["node1"]["Spec"]["Labels"] == {}
-
-
-def test_a_node_that_changed_meanwhile_is_not_overwritten(
-    swarm: PlayedSwarm, store: SwarmStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    swarm.add_node("node1")
-    read = SwarmCalls.nodes
-
-    def then_changed(calls: SwarmCalls) -> object:
-        found = read(calls)
-        swarm.nodes["node1"]["Version"]["Index"] += 1
-        return found
-
-    monkeypatch.setattr(SwarmCalls, "nodes", then_changed)
-    with pytest.raises(StaleRecord, match="node1: update out of sequence"):
-        store.drain("node1")
 
 
 NODES = st.from_regex(r"[a-z0-9]{1,25}", fullmatch=True)

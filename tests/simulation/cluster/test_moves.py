@@ -10,7 +10,7 @@ from typing import Literal
 
 import pytest
 
-from dlsched.cluster.core.leases import LEASE_S, leased, over_s
+from dlsched.cluster.core.leases import leased, over_s
 from dlsched.cluster.core.records import Phase, Record, RecordState, Verb
 from dlsched.cluster.core.transit import PATIENCE
 from dlsched.cluster.store import MemoryStore
@@ -267,13 +267,3 @@ def test_one_that_is_cut_off_saves_itself_and_goes_on_from_there() -> None:
     saved = there.agents.storage["first"].saved
     assert saved.step > 0
     assert there.agents.agents["right"].held["first"].began_step == saved.step
-
-
-def test_a_node_that_is_back_in_time_goes_on_with_its_job_in_a_new_epoch() -> None:
-    there = left_fails("cut", LEASE_S + 40.0)
-    assert went_well(there.run())
-    assert epochs(there)[:3] == [
-        (RecordState.PLACED, "left", 1),
-        (RecordState.RETURNING, "left", 2),
-        (RecordState.PLACED, "left", 2),
-    ]
