@@ -58,11 +58,9 @@ class Agents(Protocol):
     def report(self, node: str, placed: Mapping[str, int]) -> NodeReport | None:
         """The node's present report; None: no answer. `placed` confirms which jobs are its own, by
         their epoch."""
-        ...
 
     def send(self, order: Order) -> None:
         """Send an order, which may be lost. The agent follows it once, however often it comes."""
-        ...
 
 
 KEPT_S = 86_400.0
@@ -85,7 +83,6 @@ class DesiredJobs(Protocol):
     def unread(self) -> Collection[str]:
         """Jobs that are desired, by the last scan, but whose file cannot be read: what runs of them
         goes on."""
-        ...
 
 
 class Clock(Protocol):

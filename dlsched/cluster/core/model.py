@@ -242,7 +242,6 @@ class ClusterPolicy(Protocol):
 
     def decide(self, snapshot: ClusterSnapshot, memory: ClusterMemory | None) -> ClusterDecision:
         """Placements of queued jobs, moves of running ones, and the reasons."""
-        ...
 
 
 def _tagged(image: str) -> str:
