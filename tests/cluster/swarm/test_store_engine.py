@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from dlsched.cluster.certificates import Peer, peer
 from dlsched.cluster.store import StaleRecord, StoreError
 from dlsched.cluster.swarm.calls import SwarmCalls
 from dlsched.cluster.swarm.membership import swarm_certificates
@@ -97,30 +96,6 @@ def leading(engines: EngineNodes, store: SwarmStore) -> tuple[EngineNode, list[E
     managers = [node for node in engines.nodes if node.is_manager]
     (one,) = [node for node in managers if node.node_id == leader]
     return one, [node for node in managers if node is not one]
-
-
-def test_nodes_and_the_leader_are_named_as_in_their_certificates(
-    engines: EngineNodes, store_on: Make
-) -> None:
-    store = store_on(engines.nodes[1])
-    assert store.own_id() == engines.nodes[1].node_id
-    assert store.leader() in {node.node_id for node in engines.nodes if node.is_manager}
-    members = store.nodes()
-    assert {name: (one.host, one.address) for name, one in members.items()} == {
-        node.node_id: (node.name, node.address) for node in engines.nodes
-    }
-    assert not any(one.draining for one in members.values())
-    # One whose heart missed some beats on a busy host is down for a moment.
-    until_so(lambda: all(one.up for one in store.nodes().values()), "all nodes are up")
-    certificates = [swarm_certificates(node.engine.data_root) for node in engines.nodes]
-    names = [each.own() for each in certificates]
-    cluster = names[0].organisation
-    assert names == [Peer(node.node_id, cluster, node.is_manager) for node in engines.nodes]
-    for one, at_one in zip(engines.nodes, certificates, strict=True):
-        for other, at_other in zip(engines.nodes, certificates, strict=True):
-            served, calling = meet(at_one.server_context(), at_other.client_context(), one.node_id)
-            assert peer(served) == Peer(other.node_id, cluster, other.is_manager)
-            assert peer(calling) == Peer(one.node_id, cluster, one.is_manager)
 
 
 def test_records_survive_the_death_of_the_leading_manager(
