@@ -99,7 +99,6 @@ class ClusterJob:
     """One job of the cluster, queued (`node` None), running, or moving."""
 
     name: str
-    owner: str = ""
     image: str = ""
     arrived_s: float = 0.0
     node: str | None = None

@@ -88,13 +88,6 @@ def test_moves_can_be_forbidden() -> None:
     assert (run.moves, run.nodes["first"]) == (0, "left")
 
 
-@pytest.mark.parametrize(("job", "node"), [("first", "left"), ("second", "right")])
-def test_the_moves_of_one_job_can_be_left_out(job: str, node: str) -> None:
-    run = simulate_cluster(three_jobs(), SCRIPTED, 1, ClusterOptions(stay=frozenset({job})))
-    assert (run.moves, run.nodes["first"]) == ((0, "left") if job == "first" else (1, "right"))
-    assert run.nodes[job] == node
-
-
 def test_a_job_that_does_not_save_stays_and_rests() -> None:
     there = cluster()
     there.agents.agents["left"].refuses = frozenset({"first"})
