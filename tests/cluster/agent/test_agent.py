@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from dlsched.cluster.agent.ports import OrderRefused
 from dlsched.cluster.core.following import GRANTED_S, KEPT_S, RESERVED_S
-from dlsched.cluster.core.job_memory import DesiredJob
 from dlsched.cluster.core.leases import LEASE_S
 from dlsched.cluster.core.records import Order, Phase, RecordState, Saved, Verb
-from dlsched.config.job import parse_spec
 from dlsched.control.ledger.desired import Desired
 from tests.cluster.agent.played import FILE, PlayedNode
 from tests.cluster.agent.world import (
@@ -151,19 +148,14 @@ def test_what_an_earlier_run_wrote_is_kept_for_the_next_one_there(
     assert [keeps for _, keeps in cleared] == [True, True, True]
 
 
-def change(world: World) -> str:
-    """Change the job's file; returns the new digest."""
-    text = TEXT.replace("deliver: 0.8", "deliver: 0.7")
-    spec = replace(parse_spec(text, "x"), owner=0)
-    world.desired = {JOB: DesiredJob(spec, text=text)}
-    return spec.digest
+CHANGED = TEXT.replace("deliver: 0.8", "deliver: 0.7")
 
 
 def test_a_changed_file_changes_the_job_where_it_runs(
     world: World, cleared: list[tuple[PlayedNode, bool]]
 ) -> None:
     world.seconds(MOVABLE_S)
-    digest = change(world)
+    digest = world.change(CHANGED)
     world.seconds(3)
     assert (world.record.on, world.record.epoch, world.record.digest) == ("a", 2, digest)
     own = world.nodes["a"]
@@ -178,7 +170,7 @@ def test_a_file_that_changes_while_an_arrival_is_cut_off_loses_no_step(world: Wo
     world.moves(until=lambda: world.record.state is RecordState.PLACED and world.record.on == "b")
     world.cut = {"b"}
     world.seconds(60)
-    change(world)
+    world.change(CHANGED)
     world.seconds(int(LEASE_S) + 5)
     world.cut = set()
     world.seconds(30)  # `check`: it goes on from what was acknowledged

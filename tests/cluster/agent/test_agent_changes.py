@@ -8,16 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from dlsched.cluster.core.job_memory import DesiredJob
 from dlsched.cluster.core.leases import LEASE_S
 from dlsched.cluster.core.records import Phase, RecordState, Request, Wanted
-from dlsched.config.job import parse_spec
 from tests.cluster.agent.world import FAILOVER, JOB, MOVABLE_S, SHARED, TEXT, World, phase
-
-
-def change(world: World, text: str) -> None:
-    spec = replace(parse_spec(text, "x"), owner=0)
-    world.desired = {JOB: DesiredJob(spec, text=text)}
 
 
 def move(world: World, target: str) -> None:
@@ -38,7 +31,7 @@ def moved_to_b(world: World) -> int:
 def test_a_lease_counts_only_once_its_node_has_the_file(tmp_path: Path, restarts: bool) -> None:
     world = World(tmp_path, SHARED)
     world.seconds(10)
-    change(world, FAILOVER)
+    world.change(FAILOVER)
     world.loses = set(range(len(world.sent) + 1, len(world.sent) + 100))
     world.second()
     world.cut = {"a"}
@@ -52,7 +45,7 @@ def test_a_lease_counts_only_once_its_node_has_the_file(tmp_path: Path, restarts
 def test_a_lease_that_is_withdrawn_counts_until_its_node_has_the_file(tmp_path: Path) -> None:
     world = World(tmp_path, FAILOVER)
     world.seconds(10)
-    change(world, SHARED)
+    world.change(SHARED)
     world.cut = {"a"}
     world.store.members["a"] = replace(world.store.members["a"], up=False)
     world.seconds(int(LEASE_S) + 200)
@@ -69,7 +62,7 @@ def test_only_what_both_files_allow_counts_until_its_node_has_said_which(
 ) -> None:
     world = World(tmp_path, FAILOVER)
     world.seconds(10)
-    change(world, text)
+    world.change(text)
     world.now += 1
     world.controller.round()  # the order is sent
     world.nodes["a"].cycle()  # and followed, but the node is cut off before it has said so
@@ -83,7 +76,7 @@ def test_a_comment_does_not_start_a_job_again_that_ends_before_it_comes(world: W
     world.seconds(10)
     node = world.nodes["a"]
     node.engine.total_steps = node.engine.containers[JOB].step
-    change(world, f"{TEXT}# of the vision group\n")
+    world.change(f"{TEXT}# of the vision group\n")
     world.loses = {len(world.sent) + 1}
     world.now += 1
     world.controller.round()
@@ -119,7 +112,7 @@ def test_a_change_that_crosses_a_move_that_is_given_up_keeps_its_volume(world: W
     for text in ("", TEXT.replace("deliver: 0.8", "deliver: 0.81")):
         world.now += 1
         if text:
-            change(world, text)
+            world.change(text)
         world.controller.round()
     for _ in range(4):
         world.now += 1
