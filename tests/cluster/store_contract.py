@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from threading import Barrier, Thread
+from threading import Barrier
 
 import pytest
 
@@ -64,28 +65,24 @@ class StoreContract:
 
     def test_races_have_exactly_one_winner(self, stores: Stores) -> None:
         version = stores[0].put(RECORD, None)
-        for epoch in range(2, 12):
-            came: list[str] = []
-            start = Barrier(len(stores))
+        start = Barrier(len(stores), timeout=60.0)
 
-            def write(index: int, epoch: int = epoch, came: list[str] = came) -> None:
-                start.wait(60.0)  # noqa: B023
-                record = replace(RECORD, epoch=epoch, on=f"node-{index}")
-                try:
-                    stores[index].put(record, version)  # noqa: B023
-                    came.append(record.on)
-                except StaleRecord:
-                    came.append("stale")
+        def write(store: ClusterStore, record: Record) -> str:
+            start.wait()
+            try:
+                store.put(record, version)
+            except StaleRecord:
+                return "stale"
+            return record.on
 
-            writers = [Thread(target=write, args=(index,)) for index in range(len(stores))]
-            for writer in writers:
-                writer.start()
-            for writer in writers:
-                writer.join()
-            present = stores[1].records()["resnet"]
-            assert sorted(came) == sorted([present.record.on, "stale"])
-            assert present.record.epoch == epoch
-            version = present.version
+        with ThreadPoolExecutor(len(stores)) as pool:
+            for epoch in range(2, 12):
+                records = [replace(RECORD, epoch=epoch, on=node) for node in ("node-a", "node-b")]
+                came = list(pool.map(write, stores, records))
+                present = stores[1].records()["resnet"]
+                assert sorted(came) == sorted([present.record.on, "stale"])
+                assert present.record.epoch == epoch
+                version = present.version
 
     def test_only_who_submitted_a_job_changes_or_withdraws_it(self, stores: Stores) -> None:
         one, two = stores
