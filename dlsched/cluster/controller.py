@@ -34,7 +34,6 @@ from dlsched.cluster.core.transit import (
     PATIENCE,
     Acts,
     Held,
-    Patience,
     begin_move,
     is_preparing,
     next_acts,
@@ -58,11 +57,9 @@ class Agents(Protocol):
     def report(self, node: str, placed: Mapping[str, int]) -> NodeReport | None:
         """The node's present report; None: no answer. `placed` confirms which jobs are its own, by
         their epoch."""
-        ...
 
     def send(self, order: Order) -> None:
         """Send an order, which may be lost. The agent follows it once, however often it comes."""
-        ...
 
 
 KEPT_S = 86_400.0
@@ -85,7 +82,6 @@ class DesiredJobs(Protocol):
     def unread(self) -> Collection[str]:
         """Jobs that are desired, by the last scan, but whose file cannot be read: what runs of them
         goes on."""
-        ...
 
 
 class Clock(Protocol):
@@ -111,7 +107,6 @@ class ClusterController:
         ports: ClusterPorts,
         ledger: ClusterLedger,
         decider: ClusterDecider,
-        patience: Patience = PATIENCE,
         publish: Callable[[RoundReport], None] = lambda _: None,
     ) -> None:
         self.name = name
@@ -119,7 +114,6 @@ class ClusterController:
         self._clock = ports.clock
         self._ledger = ledger
         self._decider = decider
-        self._patience = patience
         self._publish = publish
         self._moves: dict[str, tuple[str, float]] = {}
         """Moves whose target is being prepared: target, and since when."""
@@ -310,7 +304,7 @@ class ClusterController:
         return None if changed is record else changed
 
     def _next(self, record: Record, held: Held, waited_s: float, absent: Absent) -> Acts:
-        return next_acts(record, held, waited_s, absent.gone, self._patience, absent.off)
+        return next_acts(record, held, waited_s, absent.gone, PATIENCE, absent.off)
 
     def _is_forgotten(self, job: str, facts: ClusterFacts) -> bool:
         """Whether its record can go: it has not been desired for so long that no order from then

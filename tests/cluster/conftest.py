@@ -12,13 +12,14 @@ from dlsched.cluster.controller import ClusterController, ClusterPorts
 from dlsched.cluster.core.decider import ClusterDecider
 from dlsched.cluster.core.job_memory import DesiredJob
 from dlsched.cluster.core.ledger import ClusterLedger
-from dlsched.cluster.core.model import ClusterDecision, ClusterMemory, ClusterSnapshot, Left, Move
+from dlsched.cluster.core.model import Left, Move
 from dlsched.cluster.core.policies.spread import SpreadParameters, SpreadPolicy
 from dlsched.cluster.core.records import Holding, Order, Phase, Record, Verb, file_version
 from dlsched.cluster.core.reports import JobReport, NodeReport
 from dlsched.cluster.store import Member, MemoryStore
 from dlsched.model.spec import ContainerSpec, JobSpec
 from tests.cluster.agent.serving import free_port
+from tests.cluster.agent.world import Moves
 from tests.cluster.authority import Authority
 
 
@@ -38,15 +39,6 @@ def port() -> int:
 
 
 SPEC = JobSpec("", ContainerSpec("image"))
-
-
-class Moves(SpreadPolicy):
-    """Spread, and one move whenever it is asked."""
-
-    def decide(self, snapshot: ClusterSnapshot, memory: ClusterMemory | None) -> ClusterDecision:
-        decision = super().decide(snapshot, memory)
-        moves = tuple(Move(job.name, "b") for job in snapshot.jobs if job.node == "a")
-        return replace(decision, moves=moves[:1])
 
 
 class World:
@@ -145,6 +137,8 @@ def world(empty: World) -> World:
 @pytest.fixture
 def restless() -> World:
     """The job runs on a, and is to move."""
-    world = World(Moves(SpreadParameters()))
+    policy = Moves(SpreadParameters())
+    policy.wanted = (Move("job", "b"),)
+    world = World(policy)
     running(world)
     return world

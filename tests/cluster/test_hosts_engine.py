@@ -65,6 +65,9 @@ def test_a_training_moves_when_its_host_drains_and_goes_on_where_it_was(
     file = hosts[0].cluster / "trains.yaml"
     file.write_text(training_file(JOB, BASE, 100_000, 1 << 20))
     wait_for(lambda: any(host.running() for host in hosts), 60, "the job to run")
+    for host in hosts:
+        # On a busy host a node may answer too late for once.
+        wait_for(lambda host=host: is_well(host), 60, "the doctor to find all well")  # type: ignore[misc]
     source = next(host for host in hosts if host.running())
     target = next(host for host in hosts if host is not source)
     wait_for(lambda: steps_of(source, "begins") == [0], 30, "the job to begin")
@@ -88,28 +91,11 @@ def test_a_training_moves_when_its_host_drains_and_goes_on_where_it_was(
     wait_for(lambda: not source.running(), 60, "the withdrawn job to end")
 
 
-def asked(host: Host, *words: str) -> subprocess.CompletedProcess[str]:
-    """`dlsched WORDS` at that host's address, to its end."""
-    enter = ["nsenter", f"--net={host.node.namespaces.network}", DLSCHED, *words]
-    command = [*enter, "--config", host.settings]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-
-
-def test_commands_submit_and_check_the_hosts(hosts: list[Host], tmp_path: Path) -> None:
-    file = tmp_path / "trains.yaml"
-    file.write_text(training_file(JOB, BASE, 100_000, 1 << 20))
-    worker = asked(hosts[1], "submit", "--cluster", str(file))
-    assert "is not a manager of a swarm; its managers: " in worker.stderr
-    submitted = asked(hosts[0], "submit", "--cluster", str(file))
-    assert submitted.returncode == 0, submitted.stderr
-    wait_for(lambda: any(host.running() for host in hosts), 60, "the job to run")
-    for host in hosts:
-        # On a busy host a node may answer too late for once.
-        wait_for(lambda host=host: _is_well(host), 60, "the doctor to find all well")  # type: ignore[misc]
-
-
-def _is_well(host: Host) -> bool:
-    doctor = asked(host, "cluster", "doctor", "--json")
+def is_well(host: Host) -> bool:
+    """By the doctor's own words there."""
+    enter = ["nsenter", f"--net={host.node.namespaces.network}", DLSCHED]
+    command = [*enter, "cluster", "doctor", "--json", "--config", host.settings]
+    doctor = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     found = json.loads(doctor.stdout)
     nodes = [one["state"] for one in found if one["what"] == "node"]
     return doctor.returncode == 0 and nodes == ["ok", "ok"]

@@ -160,14 +160,6 @@ def test_what_happened_long_before_does_not_count() -> None:
     assert one.last.measured_s == pytest.approx(20, abs=1)
 
 
-def test_a_job_that_ends_soon_is_judged_by_its_end(one: Rounds) -> None:
-    one.move("b", 20.0, -600.0)
-    stays_until_s = one.now_s - 20 + 770
-    one.rounds(1)
-    one.finish()
-    assert one.last.measured_s == pytest.approx(one.now_s - stays_until_s)
-
-
 def test_a_job_that_crashes_after_its_move_measures_nothing(one: Rounds) -> None:
     one.move("b", 20.0, -600.0)
     one.finish(exit_code=1)
@@ -189,14 +181,6 @@ def test_without_a_measurement_nothing_is_said(unknown: str) -> None:
         one.write(epoch=one.record.epoch + 1, first=3)
     one.rounds(20)
     assert (one.last.outcome, one.last.measured_s, one.last.pending) == ("completed", None, False)
-
-
-def test_a_move_without_a_forecast_has_none_but_is_measured(one: Rounds) -> None:
-    one.leave("b")  # a person asked
-    one.arrive(1.0)
-    one.rounds(10)
-    assert (one.last.why, one.last.forecast_s) == ("", None)
-    assert one.last.measured_s == pytest.approx(20)
 
 
 def test_an_undone_move_says_why(one: Rounds) -> None:
@@ -239,13 +223,6 @@ def test_a_failed_move_says_why_and_a_withdrawn_one_is_none(one: Rounds) -> None
     assert one.last.outcome == "withdrawn"
     totals = one.judge.totals()
     assert (totals.completed, totals.failed) == (0, 1)
-
-
-def test_a_move_that_failed_before_its_job_was_given_up_has_failed(one: Rounds) -> None:
-    one.leave("b")
-    one.round(Record(JOB, RecordState.UNDOING, "b", 2, source="a"), failed="b does not take it")
-    one.round(Record(JOB, RecordState.ENDED, "a", 3, why="its node is off"))
-    assert (one.last.outcome, one.last.problem) == ("failed", "b does not take it")
 
 
 def test_a_move_is_measured_until_its_job_has_left_again(one: Rounds) -> None:

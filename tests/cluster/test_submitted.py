@@ -167,31 +167,6 @@ def test_of_two_managers_with_one_name_the_first_has_it(tmp_path: Path, store: S
     (second.folder / "m2.yaml").unlink()
     assert second.settle().withdrawn == ()
     assert store.submissions()["resnet"].by == "m1"
-    second.write("m2.yaml", RESNET)
-    second.settle()
-    (first.folder / "m1.yaml").unlink()
-    first.settle()
-    assert second.settle().submitted == ("resnet",)
-    assert store.submissions()["resnet"].by == "m2"
-
-
-def test_files_of_a_manager_that_has_left_are_taken_over(manager: Manager, store: Silent) -> None:
-    store.submit(Submission("resnet", RESNET, "has-left", "a.yaml"))
-    manager.write("b.yaml", RESNET)
-    assert manager.settle().rejected == ()
-    assert (store.submissions()["resnet"].by, store.submissions()["resnet"].name) != (
-        *("has-left", "a.yaml"),
-    )
-    (manager.folder / "b.yaml").unlink()
-    assert manager.settle().withdrawn == ("resnet",)
-
-
-def test_a_file_that_means_something_here_only_is_rejected(manager: Manager, store: Silent) -> None:
-    manager.write("secrets", "A=b\n")
-    manager.write("a.yaml", RESNET + "env_file: [secrets]\n")
-    (line,) = manager.settle().rejected
-    assert line.startswith("a.yaml:3:12: env_file[0]: 'secrets' cannot be read: an env_file stays")
-    assert store.submissions() == {}
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="gives a file to another user")

@@ -107,11 +107,9 @@ class BrokenInvariant(AssertionError):
 
 
 class Invariants:
-    """Raises at the first violation, or collects all in `found`."""
+    """Raises BrokenInvariant at the first violation."""
 
-    def __init__(self, *, raises: bool = True) -> None:
-        self.found: list[Violation] = []
-        self._raises = raises
+    def __init__(self) -> None:
         self.begin_again()
 
     def begin_again(self) -> None:
@@ -280,10 +278,7 @@ class Invariants:
                     self._broken("I6", now.now_s, job, node, what)
 
     def _broken(self, rule: str, at_s: float, job: str, node: str, what: str) -> None:
-        violation = Violation(rule, at_s, job, node, what)
-        self.found.append(violation)
-        if self._raises:
-            raise BrokenInvariant(violation)
+        raise BrokenInvariant(Violation(rule, at_s, job, node, what))
 
 
 _NAMED = (*RUNNING, Phase.ARRIVING)

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from dlsched.cluster.agent.ports import OrderRefused
 from dlsched.cluster.core.following import GRANTED_S, KEPT_S, RESERVED_S
-from dlsched.cluster.core.job_memory import DesiredJob
 from dlsched.cluster.core.leases import LEASE_S
 from dlsched.cluster.core.records import Order, Phase, RecordState, Saved, Verb
-from dlsched.config.job import parse_spec
 from dlsched.control.ledger.desired import Desired
 from tests.cluster.agent.played import FILE, PlayedNode
 from tests.cluster.agent.world import (
@@ -64,29 +61,12 @@ def test_an_agent_that_is_killed_on_arrival_still_checks_shared_storage(tmp_path
     assert world.nodes["b"].node.expected[JOB][1] == FILE
 
 
-def test_it_moves_back_again(world: World) -> None:
-    world.seconds(MOVABLE_S)
-    for target in ("b", "a", "b"):
-        world.controller = None  # type: ignore[assignment]
-        world.begin()  # a new controller knows of no rest after a move
-        world.move(target)
-        world.seconds(120)
-        assert world.record.on == target and world.runs_on(target)
-
-
 def test_a_job_that_saves_nothing_stays_and_can_be_asked_again(world: World) -> None:
     world.nodes["a"].engine.saves = False
     world.moves(30)
     assert world.record.on == "a" and world.runs_on("a")
     world.seconds(120)
     assert phase(world, "a") is Phase.RUNNING
-
-
-def test_a_job_that_ends_is_not_started_again(world: World) -> None:
-    world.nodes["a"].engine.total_steps = 5
-    world.seconds(20)
-    assert (world.record.state, world.record.exit_code) == (RecordState.ENDED, 0)
-    assert len(world.nodes["a"].engine.started_from) == 1
 
 
 def test_a_job_that_ended_with_its_engine_goes_on_in_the_same_epoch(world: World) -> None:
@@ -168,19 +148,14 @@ def test_what_an_earlier_run_wrote_is_kept_for_the_next_one_there(
     assert [keeps for _, keeps in cleared] == [True, True, True]
 
 
-def change(world: World) -> str:
-    """Change the job's file; returns the new digest."""
-    text = TEXT.replace("deliver: 0.8", "deliver: 0.7")
-    spec = replace(parse_spec(text, "x"), owner=0)
-    world.desired = {JOB: DesiredJob(spec, text=text)}
-    return spec.digest
+CHANGED = TEXT.replace("deliver: 0.8", "deliver: 0.7")
 
 
 def test_a_changed_file_changes_the_job_where_it_runs(
     world: World, cleared: list[tuple[PlayedNode, bool]]
 ) -> None:
     world.seconds(MOVABLE_S)
-    digest = change(world)
+    digest = world.change(CHANGED)
     world.seconds(3)
     assert (world.record.on, world.record.epoch, world.record.digest) == ("a", 2, digest)
     own = world.nodes["a"]
@@ -191,48 +166,15 @@ def test_a_changed_file_changes_the_job_where_it_runs(
     assert world.runs_on("b") and world.record.digest == digest
 
 
-def test_a_job_that_is_withdrawn_and_back_does_not_run_twice(world: World) -> None:
-    world.seconds(20)
-    world.cut = {"a"}
-    world.seconds(40)
-    before = dict(world.desired)
-    world.desired = {}
-    world.seconds(2)
-    world.desired = before
-    world.seconds(60)  # `check`: it runs once
-    assert world.runs_on("a") and not world.runs_on("b")
-    world.cut = set()
-    world.seconds(20)
-    assert world.runs_on(world.record.on) and world.record.epoch == 2
-
-
 def test_a_file_that_changes_while_an_arrival_is_cut_off_loses_no_step(world: World) -> None:
     world.moves(until=lambda: world.record.state is RecordState.PLACED and world.record.on == "b")
     world.cut = {"b"}
     world.seconds(60)
-    change(world)
+    world.change(CHANGED)
     world.seconds(int(LEASE_S) + 5)
     world.cut = set()
     world.seconds(30)  # `check`: it goes on from what was acknowledged
     assert world.runs_on("b") and 0 not in world.nodes["b"].engine.started_from
-
-
-def test_a_file_that_changes_during_a_move_is_followed_after_it(world: World) -> None:
-    world.moves(until=lambda: world.record.state is RecordState.MOVING)
-    digest = change(world)
-    world.seconds(20)
-    assert world.runs_on("b") and world.record.digest == digest
-    assert len(world.nodes["b"].engine.started_from) == 1
-    assert not list(world.nodes["b"].folder.glob("cluster/*/*.tar"))
-
-
-def test_an_order_of_a_lower_epoch_is_refused_with_the_present_one(world: World) -> None:
-    world.moves(20)
-    late = Order(Verb.ARRIVE, "b", JOB, 1, text=TEXT)
-    assert world.deliver(late) == f"{JOB}: epoch 2 was followed"
-    world.deliver(Order(Verb.ARRIVE, "a", JOB, 1, text=TEXT))
-    world.second()
-    assert not world.runs_on("a")
 
 
 @pytest.mark.parametrize(
@@ -282,35 +224,6 @@ def test_a_job_that_is_still_being_removed_is_not_reported_as_removed(world: Wor
     world.seconds(20)
     assert phase(world, "b") is Phase.FENCED
     assert world.record.on == "a" and world.runs_on("a")
-
-
-def test_the_epoch_of_a_removed_job_is_forgotten_at_last(world: World) -> None:
-    world.seconds(5)
-    world.desired = {}
-    world.seconds(5)
-    assert phase(world, "a") is Phase.FENCED and not world.nodes["a"].engine.containers
-    world.now += KEPT_S
-    world.cut = {"a", "b"}
-    world.second()
-    assert phase(world, "a") is None
-
-
-def test_a_late_order_gives_no_job_back_that_another_node_has(world: World) -> None:
-    world.moves(until=lambda: world.record.state is RecordState.MOVING)
-    world.deliver(Order(Verb.GIVE_BACK, "a", JOB, 1))  # of a controller that no longer leads
-    world.seconds(3)
-    assert world.runs_on("b")
-
-
-def test_a_job_that_left_for_nothing_starts_again_in_a_new_epoch(world: World) -> None:
-    world.seconds(MOVABLE_S)
-    world.deliver(Order(Verb.LEAVE, "a", JOB, 1, target="b"))
-    for _ in range(4):
-        world.nodes["a"].cycle()
-    assert phase(world, "a") is Phase.AWAY
-    world.seconds(4)
-    assert world.runs_on("a") and phase(world, "a") is Phase.RUNNING
-    assert (world.record.epoch, world.record.state) == (2, RecordState.PLACED)
 
 
 def test_what_is_still_to_be_removed_does_not_start_again(
@@ -394,14 +307,3 @@ def test_room_is_not_kept_for_a_job_whose_name_the_node_uses(world: World) -> No
     world.nodes["b"].own = job
     world.second()
     assert phase(world, "b") is Phase.FENCED
-
-
-def test_a_name_that_the_cluster_used_here_is_the_nodes_own_again(world: World) -> None:
-    world.seconds(3)
-    job, world.desired = world.desired[JOB], {}
-    world.seconds(5)
-    assert phase(world, "a") is Phase.FENCED
-    world.nodes["a"].own = Desired(specs={JOB: job.spec}, sources={JOB: "own.yaml"})
-    world.second()
-    problem = world.deliver(Order(Verb.ARRIVE, "a", JOB, 2, text=TEXT))
-    assert problem == f"{JOB}: a has a job of its own of that name"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,9 +14,9 @@ from tests.cluster.agent.played import PlayedNode
 from tests.cluster.agent.world import (
     JOB,
     TEXT,
-    Killed,
     NodeUnderTest,
     World,
+    kill_at,
     phase,
 )
 from tests.lanes import but_the_first_long
@@ -138,36 +137,16 @@ WRITES = 9
     "after", but_the_first_long([True, False]), ids=["once it is written", "before it is written"]
 )
 @pytest.mark.parametrize("write", range(1, WRITES + 1))
-def test_an_agent_that_is_killed_at_a_write_goes_on(
-    tmp_path: Path, write: int, after: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    world = World(tmp_path)
-    writes = 0
-
-    def killing(secure: Callable[[object], None]) -> Callable[[object], None]:
-        def killed(record: object) -> None:
-            nonlocal writes
-            writes += 1
-            if writes == write and not after:
-                raise Killed
-            secure(record)
-            if writes == write:
-                raise Killed
-
-        return killed
-
-    for node in world.nodes.values():
-        files = node.agent._held.files
-        monkeypatch.setattr(files, "secure", killing(files.secure))
+def test_an_agent_that_is_killed_at_a_write_goes_on(world: World, write: int, after: bool) -> None:
+    kill_at(write, *world.nodes.values(), after=after)
     world.moves(20)
-    for node in world.nodes.values():
-        if not node.alive:
-            node.begin()
-    assert writes >= write
+    dead = [node for node in world.nodes.values() if not node.alive]
+    assert dead, "there are fewer writes"
+    for node in dead:
+        node.begin()
     world.seconds(300)
     assert world.record.state is RecordState.PLACED
-    assert world.runs_on(world.record.on)
-    assert sum(world.runs_on(name) for name in world.nodes) == 1
+    assert [name for name in world.nodes if world.runs_on(name)] == [world.record.on]
 
 
 def test_a_file_that_cannot_be_removed_ends_no_cycle(

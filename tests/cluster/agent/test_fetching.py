@@ -17,7 +17,7 @@ from dlsched.cluster.agent import fetching
 from dlsched.cluster.agent.fetching import HttpsCheckpoints
 from dlsched.cluster.agent.server import AgentServer
 from dlsched.cluster.certificates import Certificates
-from tests.cluster.agent.serving import FakeAgent, asked, named, serving
+from tests.cluster.agent.serving import FakeAgent, asked, named, serving, stage
 from tests.waiting import until
 
 pytestmark = pytest.mark.process
@@ -153,30 +153,6 @@ def test_the_disk_must_have_a_fifth_more(
 
 def test_the_real_disk_is_asked(folder: Path) -> None:
     assert 0 < fetching._free_bytes(folder) < 1 << 60
-
-
-@contextlib.contextmanager
-def stage(
-    port: int, own: Certificates, answer: Callable[[socket.socket], object]
-) -> Iterator[threading.Thread]:
-    """A source that answers one request in that way."""
-
-    def serve(listening: socket.socket) -> None:
-        with contextlib.suppress(OSError):
-            plain = listening.accept()[0]
-            with own.server_context().wrap_socket(plain, server_side=True) as tls:
-                tls.settimeout(30.0)
-                tls.recv(1 << 16)
-                answer(tls)
-
-    with socket.create_server(("127.0.0.1", port)) as listening:
-        listening.settimeout(30.0)
-        thread = threading.Thread(target=serve, args=(listening,))
-        thread.start()
-        try:
-            yield thread
-        finally:
-            thread.join(30.0)
 
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n"
@@ -317,28 +293,6 @@ def test_it_waits_until_the_address_is_known(
         assert result(checkpoints, "other") == line
 
 
-def test_how_much_has_come_is_known(
-    own: Certificates, checkpoints: HttpsCheckpoints, port: int, folder: Path
-) -> None:
-    half, whole = threading.Event(), threading.Event()
-
-    def answer(tls: socket.socket) -> None:
-        tls.sendall(HEAD + b"x" * 500)
-        half.wait(30.0)
-        tls.sendall(b"x" * 500)
-        whole.wait(30.0)
-
-    assert checkpoints.came_bytes("train", 8) is None
-    with stage(port, own, answer):
-        checkpoints.begin("node-1", "train", 8, folder / "x", MOST)
-        until(lambda: checkpoints.came_bytes("train", 8) == 500, "half has come")
-        assert checkpoints.came_bytes("train", 9) is None
-        half.set()
-        assert result(checkpoints) == ""
-        whole.set()
-    assert checkpoints.came_bytes("train", 8) == 1000
-
-
 def test_a_later_epoch_ends_the_earlier_fetch(
     server: AgentServer,
     agent: FakeAgent,
@@ -411,25 +365,3 @@ def test_a_disk_that_refuses_is_one_line(
     assert list(folder.iterdir()) == []
     checkpoints.begin("node-1", "other", 8, folder / "no" / "x", MOST)
     assert "refused (404)" in result(checkpoints, "other")
-
-
-@pytest.mark.long
-def test_a_large_archive_is_never_whole_in_memory(
-    server: AgentServer,
-    agent: FakeAgent,
-    checkpoints: HttpsCheckpoints,
-    folder: Path,
-) -> None:
-    with agent.archives["train", 8, "node-2"].open("wb") as stream:
-        stream.truncate(256 << 20)
-    before = peak_bytes()
-    checkpoints.begin("node-1", "train", 8, folder / "x", 1 << 30)
-    assert result(checkpoints) == ""
-    assert (folder / "x").stat().st_size == 256 << 20
-    assert peak_bytes() - before < 128 << 20
-
-
-def peak_bytes() -> int:
-    status = Path("/proc/self/status").read_text(encoding="ascii")
-    (line,) = [one for one in status.splitlines() if one.startswith("VmHWM:")]
-    return int(line.split()[1]) << 10

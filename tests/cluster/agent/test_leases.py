@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from dlsched.cluster.agent.contact import KEPT_S, Contact
-from dlsched.cluster.core.leases import LEASE_S, MARGIN_S, over_s
+from dlsched.cluster.core.leases import LEASE_S, over_s
 from dlsched.cluster.core.records import Phase, RecordState
 from dlsched.cluster.store import Member
 from tests.cluster.agent.played import FILE
@@ -110,14 +110,6 @@ def test_an_agent_that_starts_again_does_not_start_it_again(lonely: World, after
     assert lonely.runs_on("b")
 
 
-def test_an_agent_that_starts_again_goes_on_counting(lonely: World) -> None:
-    for _ in range(6):
-        lonely.seconds(15)
-        lonely.nodes["a"].begin()
-    lonely.seconds(8)
-    assert not lonely.runs_on("a")
-
-
 def test_a_host_that_starts_again_waits_for_a_manager(lonely: World) -> None:
     lonely.nodes["a"].host_fails()
     lonely.seconds(10)
@@ -136,20 +128,6 @@ def test_it_is_back_where_the_node_is_back_in_time(lonely: World) -> None:
     lonely.seconds(10)
     assert lonely.runs_on("a") and (lonely.record.on, lonely.record.epoch) == ("a", 2)
     assert lonely.nodes["a"].engine.started_from[-1] == step
-
-
-def test_contact_while_it_saves_itself_keeps_it_there(lonely: World) -> None:
-    lonely.until(lambda: phase_of(lonely) is Phase.SAVING, LEASE + 5)
-    mend(lonely)
-    lonely.seconds(10)
-    assert lonely.runs_on("a") and lonely.record.on == "a"
-
-
-def phase_of(world: World) -> Phase:
-    """Without contact."""
-    own = world.nodes["a"].agent._held.of(JOB)
-    assert own is not None
-    return own.phase
 
 
 def test_by_default_it_runs_on_and_stays(tmp_path: Path) -> None:
@@ -181,25 +159,6 @@ def test_where_only_the_store_calls_it_down_it_runs_on(world: World) -> None:
     world.store.members["a"] = Member("a", up=False)
     world.seconds(over(world) + 60)
     assert world.runs_on("a") and world.record.epoch == 1
-
-
-def test_another_controller_counts_from_its_own_beginning(lonely: World) -> None:
-    lonely.seconds(over(lonely) - 5)
-    lonely.begin()
-    lonely.seconds(over(lonely) - 5)
-    assert lonely.record.on == "a"
-    lonely.seconds(20)
-    assert lonely.record.on == "b"
-
-
-def test_a_job_that_may_take_long_to_save_and_to_end_has_the_time(tmp_path: Path) -> None:
-    text = FAILOVER.replace("timeout: 30s", "timeout: 20m") + "stop: {grace: 10m}\n"
-    world = world_of(tmp_path, text)
-    cut(world)
-    world.seconds(int(LEASE_S + MARGIN_S) + 1700)
-    assert world.record.on == "a"
-    world.seconds(120)
-    assert world.record.on == "b"
 
 
 class Host:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from dlsched.cluster.core.records import Record, RecordState, Request, Saved, Wanted
 from dlsched.cluster.store import Member, StaleRecord, StoreError
 from dlsched.cluster.swarm.calls import SwarmCalls
-from dlsched.cluster.swarm.labels import PREFIX, VERSION, Names, read_record, record_labels
+from dlsched.cluster.swarm.labels import Names, read_record, record_labels
 from dlsched.cluster.swarm.store import NotStorable, SwarmStore
 from dlsched.model.errors import EngineUnavailable
 from dlsched.runtime.docker.engine import EngineRefused
@@ -50,17 +50,6 @@ class TestPlayed(StoreContract):
 
 
 # ---------------------------------------------------------------------- names
-
-
-@pytest.mark.parametrize(
-    "job", ["resnet", "a" * 63, "ends-", "dots.and_more-1", "two..dots", "sha256-resnet", "x."]
-)
-@pytest.mark.parametrize("instance", ["lab", "i" * 63, "a.job", "a-"])
-def test_every_name_has_a_config(swarm: PlayedSwarm, instance: str, job: str) -> None:
-    store = store_of(swarm, instance)
-    store.put(replace(RECORD, job=job), None)
-    store.submit(replace(SUBMISSION, job=job))
-    assert set(store.records()) == set(store.submissions()) == {job}
 
 
 def test_a_job_called_like_anothers_digest_has_a_config_of_its_own(
@@ -211,18 +200,6 @@ def test_a_job_whose_name_cannot_be_read_is_left_out_whole(
     assert (store.records(), store.submissions()) == ({}, {})
     (part,) = store.problems()
     assert part == name.rpartition(".")[2]
-
-
-def test_a_mended_record_is_read_again(swarm: PlayedSwarm, store: SwarmStore) -> None:
-    version = store.put(RECORD, None)
-    swarm.edited(RECORD_NAME, {"dlsched.epoch": "one"})
-    assert store.records() == {}
-    swarm.edited(RECORD_NAME, {"dlsched.epoch": "1"})
-    kept = store.records()["resnet"]
-    assert (kept.record, store.problems()) == (RECORD, {})
-    with pytest.raises(StaleRecord):
-        store.put(RECORD, version)
-    store.put(replace(RECORD, epoch=2), kept.version)
 
 
 def test_labels_of_others_stay(swarm: PlayedSwarm, store: SwarmStore) -> None:
@@ -423,22 +400,6 @@ def test_what_swarm_drains_stays_drained_and_is_said(swarm: PlayedSwarm, store: 
     assert swarm.nodes["node1"]["Spec"]["Labels"] == {}
 
 
-def test_a_node_that_changed_meanwhile_is_not_overwritten(
-    swarm: PlayedSwarm, store: SwarmStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    swarm.add_node("node1")
-    read = SwarmCalls.nodes
-
-    def then_changed(calls: SwarmCalls) -> object:
-        found = read(calls)
-        swarm.nodes["node1"]["Version"]["Index"] += 1
-        return found
-
-    monkeypatch.setattr(SwarmCalls, "nodes", then_changed)
-    with pytest.raises(StaleRecord, match="node1: update out of sequence"):
-        store.drain("node1")
-
-
 NODES = st.from_regex(r"[a-z0-9]{1,25}", fullmatch=True)
 JOBS = st.from_regex(r"[a-z0-9][a-z0-9_.-]{1,62}", fullmatch=True)
 DIGESTS = st.sampled_from(["", "0123456789abcdef" * 4])
@@ -470,28 +431,6 @@ def records(draw: st.DrawFn) -> Record:
 @given(records())
 def test_a_record_is_read_as_it_was_written(record: Record) -> None:
     assert read_record(record_labels(record, "lab"), "lab") == record
-
-
-NUMBERS = ["0", "1", "-1", "+1", "01", "1.0", " 1", "1\n", "\u0661"]
-VALUES = st.sampled_from(["", *NUMBERS, "placed", "PLACED", "moving", VERSION, "x" * 70])
-
-
-@given(records(), st.data())
-def test_an_edited_record_is_never_guessed(record: Record, data: st.DataObject) -> None:
-    labels = record_labels(record, "lab")
-    key = data.draw(st.sampled_from(sorted(labels.keys() - {f"{PREFIX}why"})))
-    value = data.draw(st.none() | VALUES)
-    edited = {name: text for name, text in labels.items() if name != key}
-    if value is not None:
-        edited[key] = value
-    try:
-        read = read_record(edited, "lab")
-    except ValueError as error:
-        assert "\n" not in str(error)
-        assert len(str(error)) < 200
-    else:
-        # Only another valid value may pass; optional ones may also be absent.
-        assert record_labels(read, "lab") == edited
 
 
 @given(JOBS, JOBS, JOBS, JOBS)

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from dlsched.cluster.certificates import CertificateError, Peer, peer
 from dlsched.cluster.store import StaleRecord, StoreError
 from dlsched.cluster.swarm.calls import SwarmCalls
 from dlsched.cluster.swarm.membership import swarm_certificates
@@ -97,30 +96,6 @@ def leading(engines: EngineNodes, store: SwarmStore) -> tuple[EngineNode, list[E
     managers = [node for node in engines.nodes if node.is_manager]
     (one,) = [node for node in managers if node.node_id == leader]
     return one, [node for node in managers if node is not one]
-
-
-def test_nodes_and_the_leader_are_named_as_in_their_certificates(
-    engines: EngineNodes, store_on: Make
-) -> None:
-    store = store_on(engines.nodes[1])
-    assert store.own_id() == engines.nodes[1].node_id
-    assert store.leader() in {node.node_id for node in engines.nodes if node.is_manager}
-    members = store.nodes()
-    assert {name: (one.host, one.address) for name, one in members.items()} == {
-        node.node_id: (node.name, node.address) for node in engines.nodes
-    }
-    assert not any(one.draining for one in members.values())
-    # One whose heart missed some beats on a busy host is down for a moment.
-    until_so(lambda: all(one.up for one in store.nodes().values()), "all nodes are up")
-    certificates = [swarm_certificates(node.engine.data_root) for node in engines.nodes]
-    names = [each.own() for each in certificates]
-    cluster = names[0].organisation
-    assert names == [Peer(node.node_id, cluster, node.is_manager) for node in engines.nodes]
-    for one, at_one in zip(engines.nodes, certificates, strict=True):
-        for other, at_other in zip(engines.nodes, certificates, strict=True):
-            served, calling = meet(at_one.server_context(), at_other.client_context(), one.node_id)
-            assert peer(served) == Peer(other.node_id, cluster, other.is_manager)
-            assert peer(calling) == Peer(one.node_id, cluster, one.is_manager)
 
 
 def test_records_survive_the_death_of_the_leading_manager(
@@ -220,33 +195,3 @@ def test_a_rotated_authority_is_followed_by_running_servers(engines: EngineNodes
     until(is_rotated, "the next authority")
     meet(server, at_manager.client_context(), worker.node_id)
     assert at_manager.client_context() is not former
-
-
-def test_a_locked_key_is_refused_in_one_line(engines: EngineNodes) -> None:
-    one = engines.nodes[0]
-    files = swarm_certificates(one.engine.data_root)
-    key = one.engine.data_root / "swarm" / "certificates" / "swarm-node.key"
-
-    def lock(locked: bool) -> None:
-        def change(spec: dict[str, Any]) -> None:
-            spec["EncryptionConfig"]["AutoLockManagers"] = locked
-
-        change_swarm(one, change)
-        until(
-            lambda: ("ENCRYPTED" in key.read_text(encoding="ascii")) is locked, f"locked: {locked}"
-        )
-
-    lock(True)
-    try:
-        with pytest.raises(CertificateError, match=r"autolock.*cluster\.tls") as refused:
-            files.client_context()
-        assert "\n" not in str(refused.value)
-    finally:
-        lock(False)
-
-    def is_read() -> bool:
-        with suppress(CertificateError):  # Swarm renews both, one file after the other
-            return files.own().name == one.node_id
-        return False
-
-    until_so(is_read, "the unlocked key is read")

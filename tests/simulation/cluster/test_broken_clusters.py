@@ -12,13 +12,12 @@ import pytest
 from dlsched.cluster.controller import ClusterController
 from dlsched.cluster.core import following
 from dlsched.cluster.core.ledger import ClusterFacts, ClusterLedger
-from dlsched.cluster.core.records import Order, Phase, Record, RecordState, Verb
+from dlsched.cluster.core.records import Order, Record, RecordState, Verb
 from dlsched.cluster.store import MemoryStore
-from dlsched.simulation.cluster import agent as agents
 from dlsched.simulation.cluster.agent import SimulatedAgent
-from dlsched.simulation.cluster.invariants import STARTS_S, BrokenInvariant
+from dlsched.simulation.cluster.invariants import BrokenInvariant
 from dlsched.simulation.cluster.run import SimulatedCluster
-from tests.simulation.cluster.test_moves import cluster, left_fails
+from tests.simulation.cluster.test_moves import cluster
 from tests.simulation.cluster.test_thin import three_jobs
 
 Broken = Callable[[pytest.MonkeyPatch], SimulatedCluster]
@@ -29,31 +28,8 @@ def moving(**changes: object) -> SimulatedCluster:
     return cluster(replace(three_jobs(), **changes))  # type: ignore[arg-type]
 
 
-def withdrawn(at_s: float) -> SimulatedCluster:
-    """The job that moves at 60 s is withdrawn then."""
-    jobs = three_jobs().jobs
-    return moving(jobs=(replace(jobs[0], leaves_s=at_s), *jobs[1:]))
-
-
-def the_new_one_starts_before_the_old_one_has_ended(patch: pytest.MonkeyPatch) -> SimulatedCluster:
-    there = moving()
-    right = there.agents.agents["right"]
-
-    def prepare(agent: SimulatedAgent, order: Order, own: object, now_s: float) -> None:
-        right.node.assign(right.node.jobs[order.job].spec)
-
-    patch.setitem(agents._FOLLOW, Verb.PREPARE, prepare)
-    return there
-
-
 def the_source_drops_what_it_saved(patch: pytest.MonkeyPatch) -> SimulatedCluster:
     patch.setattr(SimulatedAgent, "keeps", lambda *_: None)
-    return moving()
-
-
-def the_target_starts_without_the_checkpoint(patch: pytest.MonkeyPatch) -> SimulatedCluster:
-    start = SimulatedAgent._start
-    patch.setattr(SimulatedAgent, "_start", lambda self, job, own, _: start(self, job, own, None))
     return moving()
 
 
@@ -109,48 +85,12 @@ def late_orders_are_followed(patch: pytest.MonkeyPatch) -> SimulatedCluster:
     return there
 
 
-def a_node_that_is_cut_off_starts_a_job_again(patch: pytest.MonkeyPatch) -> SimulatedCluster:
-    step = SimulatedAgent.step
-
-    def again(self: SimulatedAgent, now_s: float) -> None:
-        step(self, now_s)
-        for own in self.held.values():
-            if own.phase is Phase.AWAY and now_s > own.since_s + 5.0:
-                own.phase = Phase.RUNNING
-
-    patch.setattr(SimulatedAgent, "step", again)
-    return left_fails("cut")
-
-
-def a_move_wins_over_a_withdrawal(patch: pytest.MonkeyPatch) -> SimulatedCluster:
-    patch.setattr(ClusterFacts, "is_gone", lambda *_: False)
-    return withdrawn(62.0)
-
-
-def what_was_removed_starts_by_itself(patch: pytest.MonkeyPatch) -> SimulatedCluster:
-    step = SimulatedAgent.step
-
-    def again(self: SimulatedAgent, now_s: float) -> None:
-        step(self, now_s)
-        for job, own in self.held.items():
-            if own.phase is Phase.FENCED and now_s > own.since_s + STARTS_S + 5.0:
-                self.node.assign(self.node.jobs[job].spec)
-
-    patch.setattr(SimulatedAgent, "step", again)
-    return withdrawn(50.0)
-
-
 BROKEN: dict[Broken, str] = {
-    the_new_one_starts_before_the_old_one_has_ended: "I1 .*: first on left runs on right",
     the_source_drops_what_it_saved: "I2 .*: first on left is no longer kept",
-    the_target_starts_without_the_checkpoint: "I2 .*: first on right goes on from step ",
     orders_go_out_before_their_record: "I3 .*: first on left has leave 1 for .*placed",
     a_job_is_forgotten_in_the_queue: "I3 .*: second has no owner",
     two_controllers_write_over_each_other: "I4 .*: first on .* was written over version",
     late_orders_are_followed: "I4 .*: first on right follows clear 1, knows epoch 2",
-    a_node_that_is_cut_off_starts_a_job_again: "I5 .*: first on left is .*, was away",
-    a_move_wins_over_a_withdrawal: "I6 .*: first on .* is withdrawn and is ",
-    what_was_removed_starts_by_itself: "I6 .*: first on left starts, was withdrawn at 50",
 }
 
 

@@ -10,7 +10,7 @@ from typing import Literal
 
 import pytest
 
-from dlsched.cluster.core.leases import LEASE_S, leased, over_s
+from dlsched.cluster.core.leases import leased, over_s
 from dlsched.cluster.core.records import Phase, Record, RecordState, Verb
 from dlsched.cluster.core.transit import PATIENCE
 from dlsched.cluster.store import MemoryStore
@@ -86,13 +86,6 @@ def test_the_other_job_has_the_node_for_itself_from_then_on() -> None:
 def test_moves_can_be_forbidden() -> None:
     run = simulate_cluster(three_jobs(), SCRIPTED, 1, ClusterOptions(moves=False))
     assert (run.moves, run.nodes["first"]) == (0, "left")
-
-
-@pytest.mark.parametrize(("job", "node"), [("first", "left"), ("second", "right")])
-def test_the_moves_of_one_job_can_be_left_out(job: str, node: str) -> None:
-    run = simulate_cluster(three_jobs(), SCRIPTED, 1, ClusterOptions(stay=frozenset({job})))
-    assert (run.moves, run.nodes["first"]) == ((0, "left") if job == "first" else (1, "right"))
-    assert run.nodes[job] == node
 
 
 def test_a_job_that_does_not_save_stays_and_rests() -> None:
@@ -267,37 +260,3 @@ def test_one_that_is_cut_off_saves_itself_and_goes_on_from_there() -> None:
     saved = there.agents.storage["first"].saved
     assert saved.step > 0
     assert there.agents.agents["right"].held["first"].began_step == saved.step
-
-
-@pytest.mark.parametrize("kind", ["cut", "dead"])
-def test_by_default_nothing_happens_until_the_node_is_back(kind: Kind) -> None:
-    there = left_fails(kind, restart=False, until_s=CUT_S + FOR_S - 10.0)
-    there.run()
-    assert epochs(there) == [(RecordState.PLACED, "left", 1)]
-    assert ("first" in there.agents.nodes["left"].runtime.present()) == (kind == "cut")
-    there = left_fails(kind, restart=False)
-    there.run()
-    assert {on for _, on, _ in epochs(there)} == {"left"}
-
-
-def test_while_the_store_reaches_the_host_nothing_starts_elsewhere() -> None:
-    there = left_fails("agent", until_s=CUT_S + 300.0)
-    there.run()
-    assert epochs(there) == [(RecordState.PLACED, "left", 1)]
-    assert there.agents.nodes["left"].runtime.present()["first"]
-
-
-def test_a_node_that_is_back_in_time_goes_on_with_its_job_in_a_new_epoch() -> None:
-    there = left_fails("cut", LEASE_S + 40.0)
-    assert went_well(there.run())
-    assert epochs(there)[:3] == [
-        (RecordState.PLACED, "left", 1),
-        (RecordState.RETURNING, "left", 2),
-        (RecordState.PLACED, "left", 2),
-    ]
-
-
-def test_a_short_cut_is_not_noticed() -> None:
-    there = left_fails("cut", LEASE_S - 25.0)
-    assert went_well(there.run())
-    assert [one[2] for one in epochs(there)] == [1, 1]

@@ -17,13 +17,6 @@ def test_fewest_jobs_then_name() -> None:
     assert decision.moves == ()
 
 
-def test_a_job_under_way_counts_at_its_target() -> None:
-    nodes = [node("a"), node("b")]
-    moving = (Transit("r", "a", "b", 0, 10),)
-    decision = POLICY.decide(snapshot(nodes, [job("r", "a"), job("q")], moving=moving), None)
-    assert dict(decision.place) == {"q": "a"}
-
-
 def test_a_draining_node_is_emptied_one_by_one() -> None:
     nodes = [node("a", state=NodeState.DRAINING), node("b"), node("c")]
     jobs = [job("r0", "a", unmovable="it publishes ports"), job("r1", "a"), job("r2", "a")]
