@@ -10,16 +10,13 @@ policies then really gave? Both runs are judged by the same functions from their
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
 
-from benchmarks.judge.services import arrived, judge, satisfied
 from benchmarks.judge.trainings import courses
 from benchmarks.options import options
 from benchmarks.publish import results
 from benchmarks.real import training_set
-from benchmarks.real.kept import KeptServices, load_services
 from benchmarks.real.training import Kept, kept_runs
 from dlsched.control.decider import NamedPolicy
 from dlsched.model.cycle import CycleReport
@@ -40,10 +37,9 @@ GOALS = ("tier 1", "tier 2", "completion")
 
 @dataclass(frozen=True)
 class Pair:
-    """One time to a goal, or one count of satisfied services: real and simulated."""
+    """One time to a goal: real and simulated."""
 
     scenario: str
-    n: int
     policy: str
     seed: int
     variant: str
@@ -55,10 +51,10 @@ class Pair:
 
     @property
     def error_ratio(self) -> float | None:
-        """How far off, as a ratio of the real one; of counts, of the number of services."""
+        """How far off, as a ratio of the real one."""
         if self.real is None or self.simulated is None:
             return None
-        return (self.simulated - self.real) / (self.n if self.job == "" else self.real)
+        return (self.simulated - self.real) / self.real
 
 
 def simulated_reports(trace: Trace, policy: str, spelled: str, seed: int) -> list[CycleReport]:
@@ -68,23 +64,13 @@ def simulated_reports(trace: Trace, policy: str, spelled: str, seed: int) -> lis
     return reports
 
 
-Runs = TypeVar("Runs", Kept, KeptServices)
-
-
-def pairs_of(
-    kept: Sequence[Runs],
-    scenario: Callable[[Runs], str],
-    told: Callable[[Sequence[CycleReport], Runs, Trace | None], dict[tuple[str, str], float]],
-) -> tuple[list[Pair], list[str]]:
-    """Every figure of every kept run, and what recording had to remark.
-
-    `told`: the figures of cycles, by what and job; of a simulation's, with its trace.
-    """
+def pairs_of(kept: Sequence[Kept]) -> tuple[list[Pair], list[str]]:
+    """Every job's times in every kept run, and what recording had to remark."""
     pairs: list[Pair] = []
     remarks: dict[str, None] = {}
     plain: dict[tuple[str, int], Recorded] = {}
     for one in sorted(kept, key=lambda one: one.policy != PLAIN):
-        reports, name = one.reports(), scenario(one)
+        reports, name = one.reports(), one.scenario
         recorded = record(reports, name=name)
         said = f"{name}, {one.policy}, seed {one.seed}: "
         remarks |= dict.fromkeys(said + remark for remark in recorded.remarks)
@@ -93,131 +79,52 @@ def pairs_of(
             plain[name, one.seed] = recorded
         elif (name, one.seed) in plain:
             variants[FROM_PLAIN] = plain[name, one.seed]
-        real = told(reports, one, None)
+        real = _times(reports, one.arrivals)
         for variant, source in variants.items():
-            spelled = one.spelled if isinstance(one, Kept) else one.policy
-            mine = told(
-                simulated_reports(source.trace, one.policy, spelled, one.seed), one, source.trace
+            arrivals = {job.name: job.arrives_s for job in source.trace.jobs}
+            mine = _times(
+                simulated_reports(source.trace, one.policy, one.spelled, one.seed), arrivals
             )
-            n = len(one.arrivals if isinstance(one, Kept) else one.targets)
-            for what, job in dict.fromkeys((*real, *mine)):
-                values = real.get((what, job)), mine.get((what, job))
-                pairs.append(Pair(name, n, one.policy, one.seed, variant, what, job, *values))
+            for key in dict.fromkeys((*real, *mine)):
+                if key[1] in one.arrivals:
+                    values = real.get(key), mine.get(key)
+                    pairs.append(Pair(name, one.policy, one.seed, variant, *key, *values))
     return pairs, list(remarks)
 
 
-def training_pairs(kept: Sequence[Kept]) -> tuple[list[Pair], list[str]]:
-    """Every job's times in every kept run."""
-    return pairs_of(kept, lambda one: one.scenario, _times)
-
-
-def service_pairs(kept: Sequence[KeptServices]) -> tuple[list[Pair], list[str]]:
-    """Satisfied counts in every kept run of services, both readings of satisfied."""
-    return pairs_of(kept, lambda _: "satisfied", _satisfied)
-
-
 def _times(
-    reports: Iterable[CycleReport], one: Kept, trace: Trace | None
+    reports: Iterable[CycleReport], arrivals: Mapping[str, float]
 ) -> dict[tuple[str, str], float]:
-    """Seconds from arrival; goals that were not reached are left out."""
-    arrivals = one.arrivals
-    if trace is not None:
-        arrivals = {job.name: job.arrives_s for job in trace.jobs}
+    """Seconds from arrival, by goal and job; goals that were not reached are left out."""
     return {
         (goal, name): at_s - course.arrived_s
         for name, course in courses(reports, arrivals, training_set.EVALUATIONS).items()
         for goal, at_s in zip(GOALS, (*course.tiers_s, course.ended_s), strict=True)
-        if at_s is not None and name in one.arrivals
+        if at_s is not None
     }
-
-
-def _satisfied(
-    reports: Iterable[CycleReport], one: KeptServices, _: Trace | None
-) -> dict[tuple[str, str], float]:
-    series = arrived(reports)
-    counts = satisfied(
-        judge(job, target_s, series.get(job, ()), one.judged_from_s)
-        for job, target_s in one.targets.items()
-    )
-    return dict(zip((("within 10 %", ""), ("not slower", "")), counts, strict=True))
 
 
 # ---------------------------------------------------------------------- what it comes to
 
 
-def table_of(pairs: Sequence[Pair]) -> list[dict[str, object]]:
-    """A line a scenario, variant, policy and goal: errors over jobs and seeds."""
-    groups = results.grouped(pairs, lambda one: (one.scenario, one.variant, one.policy, one.what))
-    table: list[dict[str, object]] = []
-    for (scenario, variant, policy, what), group in sorted(groups.items()):
-        errors = [abs(one) for pair in group if (one := pair.error_ratio) is not None]
-        whole = len(errors) == len(group)
-        real = [pair.real for pair in group if pair.real is not None]
-        mine = [pair.simulated for pair in group if pair.simulated is not None]
-        table.append(
-            {
-                "scenario": scenario,
-                "trace": variant,
-                "policy": policy,
-                "what": what,
-                "real, mean": statistics.fmean(real) if whole else None,
-                "simulated, mean": statistics.fmean(mine) if whole else None,
-                "median error, %": 100 * statistics.median(errors) if errors else None,
-                "largest error, %": 100 * max(errors) if whole else None,
-                "within 15 %": f"{sum(e <= WITHIN_RATIO for e in errors)} of {len(group)}",
-            }
-        )
-    return table
-
-
 def verdicts(pairs: Sequence[Pair]) -> list[str]:
-    """One line a variant and kind of figure: what the median error is, and how many are within."""
+    """One line a variant: what the median error is, and how many are within."""
     lines = []
     for variant in (SAME, FROM_PLAIN):
-        for word, counts in (
-            ("times to tier 1 and 2", False),
-            ("satisfied counts (of all services)", True),
-        ):
-            mine = [
-                pair
-                for pair in pairs
-                if pair.variant == variant
-                and (pair.job == "") == counts
-                and pair.what != "completion"
-            ]
-            if not mine:
-                continue
-            errors = [abs(one) for pair in mine if (one := pair.error_ratio) is not None]
-            missed = len(mine) - len(errors)
-            median = statistics.median(errors) if errors else float("inf")
-            within = sum(error <= WITHIN_RATIO for error in errors)
-            lines.append(
-                f"{variant}, {word}: median error {median:.1%}, {within} of {len(mine)} within "
-                f"{WITHIN_RATIO:.0%}, largest {max(errors, default=float('inf')):.1%}"
-                + (f", {missed} reached in one alone" if missed else "")
-            )
+        mine = [one for one in pairs if one.variant == variant and one.what != "completion"]
+        if not mine:
+            continue
+        errors = [abs(one) for pair in mine if (one := pair.error_ratio) is not None]
+        missed = len(mine) - len(errors)
+        median = statistics.median(errors) if errors else float("inf")
+        within = sum(error <= WITHIN_RATIO for error in errors)
+        lines.append(
+            f"{variant}, times to tier 1 and 2: median error {median:.1%}, {within} of "
+            f"{len(mine)} within {WITHIN_RATIO:.0%}, largest "
+            f"{max(errors, default=float('inf')):.1%}"
+            + (f", {missed} reached in one alone" if missed else "")
+        )
     return lines
-
-
-def rows_of(pairs: Sequence[Pair]) -> list[dict[str, object]]:
-    """A row a pair; `value` is the error as a ratio, `of_plain` and `of_optimum` do not apply."""
-    return [
-        {
-            "scenario": pair.scenario,
-            "n": pair.n,
-            "policy": pair.policy,
-            "seed": pair.seed,
-            "metric": f"{pair.what.replace(' ', '')}_error_ratio",
-            "value": pair.error_ratio,
-            "of_optimum": None,
-            "of_plain": None,
-            "trace": pair.variant,
-            "job": pair.job,
-            "real": pair.real,
-            "simulated": pair.simulated,
-        }
-        for pair in pairs
-    ]
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -227,14 +134,10 @@ def main(arguments: list[str] | None = None) -> int:
         for schedule in training_set.SCHEDULES
         for one in kept_runs(schedule, training_set.POLICIES, range(1, 101))
     ]
-    pairs, remarks = training_pairs(kept)
-    more, said = service_pairs(load_services())
-    pairs, remarks = pairs + more, remarks + said
+    pairs, remarks = pairs_of(kept)
     if not pairs:
-        print("no kept journals: run the benches training or adaptive-real first")
+        print("no kept journals: run the bench training first")
         return 1
-    tables = {"Simulated against real: errors by job over all seeds": table_of(pairs)}
-    host = kept[0].host if kept else "none"
-    seeds, told = sorted({pair.seed for pair in pairs}), verdicts(pairs)
-    results.finish(NAME, host, seeds, rows_of(pairs), tables, told, remarks=remarks)
+    seeds = sorted({pair.seed for pair in pairs})
+    results.finish(NAME, kept[0].host, seeds, pairs, {}, verdicts(pairs), remarks=remarks)
     return 0
