@@ -7,8 +7,6 @@ pinned to, and CPU time is the device's.
 
 from __future__ import annotations
 
-import ctypes
-import hashlib
 import json
 import os
 import random
@@ -65,9 +63,8 @@ LAYERS = 4
 class Network:
     """One network with its data, on a device."""
 
-    def __init__(self, device, seed, reproducible):  # type: ignore[no-untyped-def]
-        """Raises LookupError where torch sees no such device. `reproducible`: the same weights in
-        each run, which takes torch some seconds more to set up."""
+    def __init__(self, device, seed):  # type: ignore[no-untyped-def]
+        """Raises LookupError where torch sees no such device."""
         import torch
 
         if device == "cuda" and not torch.cuda.is_available():
@@ -79,8 +76,6 @@ class Network:
         if not self._cuda:
             torch.set_num_threads(1)
             width, trained, asked = CPU_WIDTH, CPU_TRAINED, CPU_ASKED
-        if reproducible:
-            torch.use_deterministic_algorithms(True)
         torch.manual_seed(seed)
         layers = []
         for _ in range(LAYERS):
@@ -115,17 +110,6 @@ class Network:
         self._held.append(self._torch.zeros(most_bytes, dtype=self._torch.uint8, device="cuda"))
         self.finish()
         return self._torch.cuda.memory_reserved()
-
-    def checksum(self):  # type: ignore[no-untyped-def]
-        """SHA-256 of all weights and of the optimizer's momenta."""
-        digest = hashlib.sha256()
-        for parameter in self._model.parameters():
-            momentum = self._optimizer.state[parameter].get("momentum_buffer", parameter)
-            for tensor in (parameter, momentum):
-                here = tensor.detach().cpu().contiguous()
-                # numpy, which torch would need for its bytes, may be missing.
-                digest.update(ctypes.string_at(here.data_ptr(), here.nbytes))
-        return digest.hexdigest()
 
 
 def chunks_of(device, step_s):  # type: ignore[no-untyped-def]
@@ -172,21 +156,7 @@ def made(chosen):  # type: ignore[no-untyped-def]
         return Core()
     if chosen.work == "products":
         return Gpu()
-    return Network(chosen.torch_device, chosen.seed, chosen.steps is not None)
-
-
-def steps(device, count, every):  # type: ignore[no-untyped-def]
-    """So many steps, a line each few; the state that the training has reached then.
-
-    Nothing waits for the device between: steps are launched ahead, as a training does that seldom
-    reads its loss.
-    """
-    for step in range(1, count + 1):
-        device.compute(1)
-        if step % every == 0:
-            print(json.dumps({"step": step, "at_s": time.monotonic()}), flush=True)
-    device.finish()
-    return {"steps": count, "checksum": device.checksum()}
+    return Network(chosen.torch_device, chosen.seed)
 
 
 def requests(device, seconds, pause_s, paced):  # type: ignore[no-untyped-def]
@@ -234,8 +204,6 @@ def main():  # type: ignore[no-untyped-def]
         torch_device=("cuda", "of a training or of inference"),
         seed=(7, "of a training's weights and data"),
         hold=(0, "bytes of the GPU to allocate besides"),
-        steps=(int, "of a training, in place of a time"),
-        every=(10, "steps between two lines"),
         pause=(0.005, "seconds between two requests"),
         cap=(False, "try the memory cap, and end"),
         chunks=(int, "of a step; without it one step is measured"),
@@ -259,7 +227,7 @@ def main():  # type: ignore[no-untyped-def]
     if chosen.work == "inference":
         for _ in range(20):
             device.answer()
-    elif chosen.steps is None:
+    else:
         device.compute(4 * chosen.chunks)
     if chosen.hold:
         ready["reserved_bytes"] = device.hold(chosen.hold)
@@ -268,8 +236,6 @@ def main():  # type: ignore[no-untyped-def]
     sys.stdin.readline()
     if chosen.work == "inference":
         told = requests(device, chosen.seconds, chosen.pause, chosen.paced)
-    elif chosen.steps is not None:
-        told = steps(device, chosen.steps, chosen.every)
     else:
         told = compute(device, chosen)
     print(json.dumps(told))

@@ -1,6 +1,6 @@
 """What dlsched assumes of a GPU against the hardware: `python3 -m benchmarks.gpu.truth`.
 
-For the day a machine with one NVIDIA GPU can be had. Eight parts, each in a process of its own with
+For the day a machine with one NVIDIA GPU can be had. Seven parts, each in a process of its own with
 its own time limit; they need the standard library, torch with CUDA and nvidia-ml-py, and of dlsched
 the reporter alone. The result file is written after each part. A part that fails, hangs or is
 killed costs its own figures alone; so does the end of the whole script. Of the machine's settings
@@ -9,7 +9,6 @@ nothing is changed: the MPS daemon is a private one.
 
 from __future__ import annotations
 
-import ctypes
 import io
 import json
 import math
@@ -100,18 +99,8 @@ def output(*command: str, timeout_s: float = 20.0, **more: Any) -> str:
     return done.stdout
 
 
-# ---------------------------------------------------------------------- NVML and nvidia-smi
+# ---------------------------------------------------------------------- NVML
 
-MIB = 1 << 20
-NEAR = {"memory_bytes": 64 * MIB, "memory_used_bytes": 64 * MIB, "busy_ratio": 0.2}
-"""Smaller differences come from the time between two readings."""
-COLUMNS = {
-    "name": "name", "uuid": "uuid", "driver": "driver_version", "memory_bytes": "memory.total",
-    "memory_used_bytes": "memory.used", "compute_mode": "compute_mode", "mig": "mig.mode.current",
-    "busy_ratio": "utilization.gpu",
-}  # fmt: skip
-"""Names of figures, and what nvidia-smi calls them."""
-PROCESS_COLUMNS = {"pid": "pid", "memory_bytes": "used_memory"}
 _MODES = ("Default", "Exclusive_Thread", "Prohibited", "Exclusive_Process")
 HELD_BYTES = 1 << 30
 """Allocated by the training whose memory is compared."""
@@ -181,53 +170,6 @@ class Nvml:
         ]
 
 
-def by_smi(smi: str, query: str, columns: Mapping[str, str]) -> list[Row]:
-    """What nvidia-smi answers to a query, a row each."""
-    text = output(
-        smi, f"--query-{query}={','.join(columns.values())}", "--format=csv,noheader,nounits"
-    )
-    return [
-        {
-            name: _figure(name, cell.strip())
-            for name, cell in zip(columns, line.split(","), strict=True)
-        }
-        for line in text.splitlines()
-    ]
-
-
-def _figure(name: str, cell: str) -> Any:
-    if cell.startswith("["):  # [N/A]
-        return None
-    if name not in (*NEAR, "pid"):
-        return cell
-    with suppress(ValueError):
-        return (
-            float(cell) / 100
-            if name == "busy_ratio"
-            else round(float(cell) * (1 if name == "pid" else MIB))
-        )
-    return None
-
-
-def differences(key: str, ours: Sequence[Row], theirs: Sequence[Row]) -> list[str]:
-    """What NVML and nvidia-smi say differently of GPUs or processes, a line each."""
-    mine, its = ({str(row[key]): row for row in rows} for rows in (ours, theirs))
-    lines = [f"{one}: listed by one of both alone" for one in sorted(set(mine) ^ set(its))]
-    return lines + [
-        f"{one}: {name} {mine[one][name]}, nvidia-smi {value}"
-        for one in sorted(set(mine) & set(its))
-        for name, value in its[one].items()
-        if not same(name, mine[one][name], value)
-    ]
-
-
-def same(name: str, mine: Any, its: Any) -> bool:
-    """Whether both are equal or, where such numbers may differ, near."""
-    return mine == its or (
-        None not in (mine, its, NEAR.get(name)) and abs(mine - its) <= NEAR[name]
-    )
-
-
 @part(60.0)
 def machine(_: Asked, tell: Tell) -> None:
     """Each fact by itself: None where it cannot be had."""
@@ -246,20 +188,14 @@ def machine(_: Asked, tell: Tell) -> None:
 
 @part(30.0)
 def inventory(_: Asked, tell: Tell) -> None:
-    """Each GPU's facts from both, and where they differ."""
-    ours = Nvml().gpus()
-    tell(gpus=ours)
-    smi = shutil.which("nvidia-smi")
-    if smi is None:
-        raise NotRun("nvidia-smi is missing")
-    theirs = by_smi(smi, "gpu", COLUMNS)
-    tell(nvidia_smi=theirs, differences=differences("uuid", ours, theirs))
+    """Each GPU's facts."""
+    tell(gpus=Nvml().gpus())
 
 
 @part(60.0)
 def processes(asked: Asked, tell: Tell) -> None:
-    """A training with a known PID and memory: whether NVML and nvidia-smi know it, and its end."""
-    nvml, smi = Nvml(), shutil.which("nvidia-smi")
+    """A training with a known PID and memory: whether NVML knows it, and its end."""
+    nvml = Nvml()
     with jobs_of(asked) as start:
         training = start("training", f"--hold={HELD_BYTES}", f"--seconds={6 * asked.scale}")
         reserved_bytes = training.ready["reserved_bytes"]
@@ -268,7 +204,6 @@ def processes(asked: Asked, tell: Tell) -> None:
         time.sleep(3 * asked.scale)  # the driver samples use once a second
         ours = nvml.processes()
         tell(by_nvml=ours, device_busy_ratio=nvml.gpus()[0]["busy_ratio"])
-        theirs = by_smi(smi, "compute-apps", PROCESS_COLUMNS) if smi else []
         training.answer()
     ended_s = time.monotonic()
     while time.monotonic() < ended_s + 5:
@@ -277,11 +212,7 @@ def processes(asked: Asked, tell: Tell) -> None:
         time.sleep(POLL_S)
     tell(
         listed_after_end_s=time.monotonic() - ended_s,
-        by_nvidia_smi=theirs,
-        differences=[
-            *wrong_of(training.pid, reserved_bytes, ours),
-            *differences("pid", ours, theirs),
-        ],
+        wrong=wrong_of(training.pid, reserved_bytes, ours),
     )
 
 
@@ -534,102 +465,6 @@ def tried(
     finally:
         with suppress(RuntimeError):
             output(docker, "rm", "--force", name)
-
-
-# ---------------------------------------------------------------------- checkpoints of the driver
-
-LIBRARY = "libcuda.so.1"
-STEPS, SUSPENDED_AT, EVERY = 400, 100, 5
-PAUSE_S, LOCK_MS = 2.0, 10_000
-SUSPENDED_BYTES = 4 << 30
-LOCK, CHECKPOINT, RESTORE, UNLOCK = FUNCTIONS = tuple(
-    f"cuCheckpointProcess{act}" for act in ("Lock", "Checkpoint", "Restore", "Unlock")
-)
-"""Of libcuda (driver 570 and later); they take a PID and arguments that may be NULL."""
-SUCCESS = "CUDA_SUCCESS"
-
-
-class Checkpoints:
-    """The driver's functions."""
-
-    def __init__(self) -> None:
-        """Raises `NotRun` where the driver is missing, or has no such functions."""
-        try:
-            self._cuda = ctypes.CDLL(LIBRARY)
-        except OSError:
-            raise NotRun(f"{LIBRARY} is missing") from None
-        for name in FUNCTIONS:
-            if not hasattr(self._cuda, name):
-                raise NotRun(f"{LIBRARY} has no {name}: it came with driver 570")
-        if code := self._cuda.cuInit(0):
-            raise NotRun(f"cuInit: {self._name(code)}")
-
-    def call(self, function: str, pid: int) -> tuple[float, str]:
-        """Seconds, and the result's name: `SUCCESS`, or an error."""
-        # CUcheckpointLockArgs: 64 bytes that begin with the timeout. Without it, it could wait for
-        # ever.
-        lock = (ctypes.c_uint64 * 8)(LOCK_MS) if function == LOCK else None
-        began_s = time.monotonic()
-        code = getattr(self._cuda, function)(ctypes.c_int(pid), lock)
-        return time.monotonic() - began_s, self._name(code)
-
-    def _name(self, code: int) -> str:
-        text = ctypes.c_char_p()
-        if self._cuda.cuGetErrorName(code, ctypes.byref(text)) or text.value is None:
-            return f"CUDA error {code}"
-        return text.value.decode()
-
-
-@part(90.0)
-def suspend(asked: Asked, tell: Tell) -> None:
-    """Two trainings undisturbed and one suspended, all of one seed: times, memory, weights."""
-    checkpoints, nvml = Checkpoints(), Nvml()
-    tell(seed=SEED, steps=STEPS, suspended_at_step=SUSPENDED_AT, pause_s=PAUSE_S * asked.scale)
-
-    def used_bytes() -> int:
-        return int(nvml.gpus()[0]["memory_used_bytes"])
-
-    plain = [_trained(asked)[0] for _ in range(2)]
-    tell(idle_used_bytes=used_bytes(), plain_runs_equal=plain[0] == plain[1])
-
-    def suspended(pid: int) -> None:
-        """A call that fails ends it, but what was locked is unlocked."""
-        seconds: dict[str, float] = {}
-        results: dict[str, str] = {}
-        memory_bytes = {"before": used_bytes()}
-        for function in FUNCTIONS:
-            if function == RESTORE:
-                memory_bytes["suspended"] = used_bytes()
-                time.sleep(PAUSE_S * asked.scale)
-            seconds[function], results[function] = checkpoints.call(function, pid)
-            if results[function] != SUCCESS:
-                if function == CHECKPOINT:
-                    seconds[UNLOCK], results[UNLOCK] = checkpoints.call(UNLOCK, pid)
-                break
-        memory_bytes["after"] = used_bytes()
-        tell(call_s=seconds, results=results, used_bytes=memory_bytes)
-        for function, result in results.items():
-            if result != SUCCESS:
-                raise RuntimeError(f"{function}: {result}")
-
-    checksum, first_s = _trained(asked, suspended)
-    tell(first_step_after_s=first_s, state_equal=checksum == plain[0])
-
-
-def _trained(asked: Asked, middle: Callable[[int], None] | None = None) -> tuple[str, float | None]:
-    """The checksum of a training's state at its end, and how soon after `middle` it made a step."""
-    after_s = first_s = None
-    with jobs_of(asked) as start:
-        length = (f"--steps={STEPS}", f"--every={EVERY}", f"--hold={SUSPENDED_BYTES}")
-        job = start("training", *length)
-        job.go()
-        while "checksum" not in (told := job.line()):
-            if middle is not None and told["step"] == SUSPENDED_AT:
-                middle(job.pid)
-                after_s = time.monotonic()
-            elif after_s is not None and first_s is None and told["at_s"] > after_s:
-                first_s = told["at_s"] - after_s
-        return str(told["checksum"]), first_s
 
 
 # ---------------------------------------------------------------------- running the parts

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import subprocess
 from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
@@ -17,7 +16,6 @@ from benchmarks.gpu.jobs import NotRun
 from benchmarks.gpu.truth import Asked
 from tests.nvml.library import Stub
 from tests.nvml.scenario import GIB, Failure, Gpu, Process, Scenario
-from tools.environment import compiler_for_tests
 
 pytestmark = pytest.mark.process
 
@@ -68,33 +66,12 @@ def play(monkeypatch: pytest.MonkeyPatch, trainings: Iterator[Played]) -> None:
     monkeypatch.setattr(truth, "jobs_of", lambda *_: nullcontext(lambda *_: next(trainings)))
 
 
-SMI = """case "$1" in
---query-gpu=*) echo 'NVIDIA H100, GPU-1, 550.54.15, 81920, 1024, Default, Disabled, 40' ;;
-*) echo '4711, 3072' ;;
-esac"""
-
-
-def test_inventory_of_both_is_told_with_their_differences(nvml: Stub, programs: Path) -> None:
-    program(programs, "nvidia-smi", SMI)
-    nvml.show(Scenario((H100,)))
+def test_the_facts_of_each_gpu_are_told(nvml: Stub) -> None:
+    nvml.show(Scenario((H100,), (Failure("nvmlDeviceGetUtilizationRates", 3),)))
     told = Told()
     truth.inventory(QUICK, told)
-    assert told["differences"] == []
-    assert (told["gpus"][0]["memory_bytes"], told["nvidia_smi"][0]["busy_ratio"]) == (80 * GIB, 0.4)
-    nvml.show(Scenario((H100,), (Failure("nvmlDeviceGetMemoryInfo", 3),)))
-    truth.inventory(QUICK, told)
-    assert told["differences"][0] == f"GPU-1: memory_bytes None, nvidia-smi {80 * GIB}"
-
-
-def test_inventory_without_nvidia_smi_keeps_what_nvml_says(
-    nvml: Stub, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    nvml.show(Scenario((H100,)))
-    monkeypatch.setenv("PATH", str(tmp_path))
-    told = Told()
-    with pytest.raises(NotRun, match="nvidia-smi is missing"):
-        truth.inventory(QUICK, told)
-    assert [gpu["uuid"] for gpu in told["gpus"]] == ["GPU-1"]
+    (gpu,) = told["gpus"]
+    assert (gpu["uuid"], gpu["memory_bytes"], gpu["busy_ratio"]) == ("GPU-1", 80 * GIB, None)
 
 
 def test_without_a_driver_or_a_gpu_nothing_is_compared(nvml: Stub) -> None:
@@ -106,9 +83,8 @@ def test_without_a_driver_or_a_gpu_nothing_is_compared(nvml: Stub) -> None:
 
 
 def test_a_training_is_found_by_its_pid_until_it_ends(
-    nvml: Stub, programs: Path, monkeypatch: pytest.MonkeyPatch
+    nvml: Stub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    program(programs, "nvidia-smi", SMI)
     busy = Process(TRAINING, 3 * GIB, sm_percent=90)
     nvml.show(Scenario((Gpu("GPU-1", processes=(busy,)),)))
 
@@ -120,7 +96,7 @@ def test_a_training_is_found_by_its_pid_until_it_ends(
     play(monkeypatch, iter([Ends()]))
     told = Told()
     truth.processes(QUICK, told)
-    assert told["differences"] == []
+    assert told["wrong"] == []
     assert told["by_nvml"] == [{"pid": TRAINING, "memory_bytes": 3 * GIB, "busy_ratio": 0.9}]
     assert told["listed_after_end_s"] < 5
 
@@ -201,64 +177,6 @@ def test_without_an_engine_or_its_packages_no_container_is_tried(
     program(programs, "docker", "echo 'Cannot connect' >&2; exit 1")
     with pytest.raises(NotRun, match="no engine answers: docker: exit code 1: Cannot connect"):
         truth.container(QUICK, Told())
-
-
-@pytest.fixture(scope="module")
-def libcuda(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The stand-in, compiled."""
-    library = tmp_path_factory.mktemp("cuda") / "libcuda.so.1"
-    source = Path(__file__).with_name("libcuda.c")
-    compiler_for_tests()
-    subprocess.run(["cc", "-shared", "-fPIC", "-o", str(library), str(source)], check=True)
-    return library
-
-
-def trainings(*checksums: str) -> Iterator[Played]:
-    """Trainings that come through, with these states at their ends."""
-    for checksum in checksums:
-        steps = [{"step": n, "at_s": float("inf") if n > 100 else 0.0} for n in (95, 100, 105)]
-        yield Played(*steps, {"checksum": checksum})
-
-
-@pytest.mark.parametrize("last", ["same", "other"])
-def test_a_training_is_suspended_by_the_four_calls(
-    nvml: Stub, libcuda: Path, monkeypatch: pytest.MonkeyPatch, last: str
-) -> None:
-    nvml.show(Scenario((H100,)))
-    monkeypatch.setattr(truth, "LIBRARY", str(libcuda))
-    play(monkeypatch, trainings("same", "same", last))
-    told = Told()
-    truth.suspend(QUICK, told)
-    assert told["results"] == dict.fromkeys(truth.FUNCTIONS, "CUDA_SUCCESS")
-    assert set(told["call_s"]) == set(truth.FUNCTIONS)
-    assert told["used_bytes"] == dict.fromkeys(("before", "suspended", "after"), GIB)
-    assert (told["plain_runs_equal"], told["state_equal"]) == (True, last == "same")
-
-
-@pytest.mark.parametrize(
-    ("fails", "called"),
-    [("Lock", ["Lock"]), ("Checkpoint", ["Lock", "Checkpoint", "Unlock"]),
-     ("Restore", ["Lock", "Checkpoint", "Restore"])],
-)  # fmt: skip
-def test_a_call_that_fails_ends_the_part_with_its_name(
-    nvml: Stub, libcuda: Path, monkeypatch: pytest.MonkeyPatch, fails: str, called: list[str]
-) -> None:
-    nvml.show(Scenario((H100,)))
-    monkeypatch.setattr(truth, "LIBRARY", str(libcuda))
-    monkeypatch.setenv("TRUTH_FAILS", f"cuCheckpointProcess{fails}")
-    play(monkeypatch, trainings("same", "same", "same"))
-    told = Told()
-    with pytest.raises(RuntimeError, match=f"cuCheckpointProcess{fails}: CUDA error 801"):
-        truth.suspend(QUICK, told)
-    assert list(told["results"]) == [f"cuCheckpointProcess{name}" for name in called]
-    if called[-1] == "Unlock":
-        assert told["results"]["cuCheckpointProcessUnlock"] == "CUDA_SUCCESS"
-
-
-def test_an_older_driver_has_no_such_functions(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(truth, "LIBRARY", "libc.so.6")
-    with pytest.raises(NotRun, match="has no cuCheckpointProcessLock"):
-        truth.Checkpoints()
 
 
 def test_shares_are_measured_beside_one_alone(monkeypatch: pytest.MonkeyPatch) -> None:
