@@ -88,8 +88,10 @@ def finish(
     if whole:
         facts = host_facts(host) if isinstance(host, str) else host
         plain = [asdict(row) if is_dataclass(row) else row for row in rows]
-        (title, table), *others = tables.items()
-        shown = {"tables": tables} if others else {"title": title, "table": table}
+        shown: dict[str, object] = {"tables": tables}
+        if len(tables) == 1:
+            ((title, table),) = tables.items()
+            shown = {"title": title, "table": table}
         said = {"headlines": headlines} if headlines else {}
         save(name, facts, seeds, plain, **shown, **said, **more)
     show(tables, headlines)

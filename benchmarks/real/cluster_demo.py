@@ -21,14 +21,12 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 
 from benchmarks.options import options
 from benchmarks.places import ROOT
 from benchmarks.publish.results import CLUSTER_PICTURE
 from benchmarks.real.cluster_trainings import (
     SIZES_CORES,
-    ClusterTraining,
     Seen,
     arrive,
     seeing,
@@ -122,7 +120,6 @@ def show(console: Console, hosts: Sequence[Host]) -> None:
         for one in trainings:
             hosts[0].withdraw(one.name)
         course.until(lambda: not any(map(Host.containers, hosts)), EMPTY_WITHIN_S, "no containers")
-        console.print(table(trainings, seen))
         course.print(verdict(seen, died))
 
 
@@ -174,18 +171,6 @@ def _movable(hosts: Sequence[Host]) -> Host | None:
         return None
     ids = [one.node for one in here]
     return max(hosts, key=lambda host: ids.count(host.node.node_id))
-
-
-def table(trainings: Sequence[ClusterTraining], seen: Seen) -> Table:
-    found = Table(title="what ran where, by the engines", title_justify="left")
-    for column in ("training", "steps", "ran on", "in all"):
-        found.add_column(column, justify="right" if column in ("steps", "in all") else "left")
-    for one in trainings:
-        runs = seen.of(one.name)
-        places = [f"{ran.host} from step {ran.first_step}" for ran in runs]
-        took_s = runs[-1].ended_s - runs[0].began_s
-        found.add_row(one.name, str(runs[-1].last_step), ", ".join(places), f"{took_s:.0f} s")
-    return found
 
 
 def verdict(seen: Seen, died: Collection[str] = ()) -> str:

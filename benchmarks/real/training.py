@@ -15,7 +15,7 @@ import math
 import statistics
 import time
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks import places
@@ -161,8 +161,6 @@ GOALS = {"tier1": "tier 1", "tier2": "tier 2", "jct": "completion"}
 FOREIGN_MOST_CORES = 0.2
 """A run in which others on the host used more in the mean is void, whatever came of it."""
 
-TRIES = 3
-
 
 # ---------------------------------------------------------------------- judging what is kept
 
@@ -205,8 +203,6 @@ def table_rows(found: Sequence[Row], runs: Sequence[Measured]) -> list[dict[str,
                 f"{words} mean s": _mean(mine, mean),
                 f"{words} mean of plain": _mean(mine, mean, "of_plain"),
                 f"{words} of optimum": _mean(mine, mean, "of_optimum"),
-                f"{words} median s": _mean(mine, f"{goal}_median_s"),
-                f"{words} p95 s": _mean(mine, f"{goal}_p95_s"),
             }
             if policy != PLAIN:
                 ratios = by_job(runs, policy, _attribute(goal)).values()
@@ -220,9 +216,7 @@ def table_rows(found: Sequence[Row], runs: Sequence[Measured]) -> list[dict[str,
             "makespan of plain": _mean(mine, "makespan_s", "of_plain"),
             "makespan of optimum": _mean(mine, "makespan_s", "of_optimum"),
             "CPU of plain": _mean(mine, "work_core_s", "of_plain"),
-            "not reached": sum(_not_reached(runs, policy, goal) for goal in GOALS),
             "updates": _mean(mine, "updates"),
-            "daemon, % of a core": 100 * (_mean(mine, "daemon_core_ratio") or 0.0),
             "others on the host, cores": _mean(mine, "foreign_cores"),
             "runs": sum(one.run.policy == policy for one in runs),
         }
@@ -245,7 +239,6 @@ def headlines(schedule: str, found: Sequence[Row], runs: Sequence[Measured]) -> 
         if not ratios or makespan is None or mean is None:
             continue
         best, worst = min(ratios, key=ratios.__getitem__), max(ratios, key=ratios.__getitem__)
-        missed = {who: _not_reached(runs, who, goal) for who in dict.fromkeys((policy, PLAIN))}
         lines.append(
             f"{schedule}, {policy}, time to {GOALS[goal]} beside plain Docker: "
             f"best job {best} {ratios[best] - 1:+.1%} (published {published:+.2%}), "
@@ -253,11 +246,6 @@ def headlines(schedule: str, found: Sequence[Row], runs: Sequence[Measured]) -> 
             f"{_worse(ratios.values())} of {len(ratios)} jobs worse; "
             f"makespan {makespan:.3f} of plain, CPU time "
             f"{_mean(mine, 'work_core_s', 'of_plain') or math.nan:.3f} of it"
-            + "".join(
-                f"; {count} not reached under {who}, counted with the time to the job's end"
-                for who, count in missed.items()
-                if count
-            )
         )
     return lines
 
@@ -265,12 +253,6 @@ def headlines(schedule: str, found: Sequence[Row], runs: Sequence[Measured]) -> 
 def _worse(ratios: Collection[float]) -> int:
     """How many got worse, of the very ratios that best and worst are taken from."""
     return sum(ratio > WORSE_RATIO for ratio in ratios)
-
-
-def _not_reached(runs: Sequence[Measured], policy: str, goal: str) -> int:
-    """How often, over all seeds, a job did not get there: such a time counts, but is too short."""
-    jobs = [job for one in runs if one.run.policy == policy for job in one.run.jobs]
-    return sum(getattr(job, f"{_attribute(goal)}_s") is None for job in jobs)
 
 
 def _attribute(goal: str) -> str:
@@ -310,18 +292,14 @@ def run_missing(
 def undisturbed(
     schedule: Schedule, policy: str, spelled: str, seed: int, host: Mapping[str, object]
 ) -> Measured:
-    """A run with the host to itself; RuntimeError when others do not leave it alone."""
-    for _ in range(TRIES):
-        kept = run(schedule, policy, spelled, seed, host)
-        one = measured(kept)
-        others_cores = one.extra["foreign_cores"]
-        if not others_cores > FOREIGN_MOST_CORES:
-            return one
+    """A run with the host to itself; one that others disturbed is void. Raises RuntimeError."""
+    kept = run(schedule, policy, spelled, seed, host)
+    one = measured(kept)
+    others_cores = one.extra["foreign_cores"]
+    if others_cores > FOREIGN_MOST_CORES:
         void(kept)
-        print(f"   void: others used {others_cores:.2f} cores", flush=True)
-    raise RuntimeError(
-        f"others use more than {FOREIGN_MOST_CORES} cores of this host: it would judge them, too"
-    )
+        raise RuntimeError(f"others used {others_cores:.2f} cores: the run would judge them, too")
+    return one
 
 
 def judge_kept(policies: Mapping[str, str], seeds: Sequence[int]) -> list[str]:
@@ -350,20 +328,9 @@ def judge_kept(policies: Mapping[str, str], seeds: Sequence[int]) -> list[str]:
     if not found:
         raise RuntimeError("no kept run with plain Docker beside it: nothing to judge")
     title = "Trainings on real containers: times from arrival, ratios to plain Docker"
-    job_set = [_as_json(schedule) for schedule in training_set.SCHEDULES]
-    seeds, more = sorted({row.seed for row in found}), {"policies": policies, "set": job_set}
-    results.finish(NAME, host, seeds, found, {title: table}, lines, **more)
+    seeds = sorted({row.seed for row in found})
+    results.finish(NAME, host, seeds, found, {title: table}, lines, policies=policies)
     return lines
-
-
-def _as_json(schedule: Schedule) -> dict[str, object]:
-    return {
-        "name": schedule.name,
-        "jobs": [
-            {**asdict(job), "command": [*training_set.command(job.model, 0)[:-1], "SEED"]}
-            for job in schedule.jobs
-        ],
-    }
 
 
 def main(arguments: list[str] | None = None) -> int:

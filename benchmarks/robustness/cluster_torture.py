@@ -12,18 +12,14 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 import tempfile
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Literal
-
-from pydantic import TypeAdapter
 
 from benchmarks.options import options
 from benchmarks.places import ROOT
@@ -88,15 +84,6 @@ class Outcome:
         return f"runs on the {self.runs_on}, after {self.settled_s:.1f} s"
 
 
-def lost(name: str) -> Outcome:
-    """The fault of that name, of which nothing else is known."""
-    part, line, rest = f"{name}: ".split(": ", 2)
-    what, _, victim = rest.removesuffix(": ").rpartition(": ")
-    undone = line.endswith(", undone")
-    line = line.removesuffix(", undone")
-    return Outcome(part, line, what or victim, victim, undone=undone, reached=True)
-
-
 def table(outcomes: Sequence[Outcome]) -> list[dict[str, object]]:
     """One row a part and victim, and one for all."""
     groups = grouped(outcomes, lambda one: f"{one.part}: {one.victim}")
@@ -123,13 +110,10 @@ def _row(name: str, outcomes: Sequence[Outcome]) -> dict[str, object]:
 def headlines(outcomes: Sequence[Outcome]) -> list[str]:
     reached = [one for one in outcomes if one.reached]
     wrong = [one for one in reached if one.wrong]
-    survived = {one.name for one in reached if not one.wrong}
-    again = sum(one.name in survived for one in wrong)
     kills = [one for one in reached if one.part == "kill"]
     points = {one.point for one in kills}
     listings = sum(one.listings for one in outcomes)
     twice = sum(TOGETHER in line for one in outcomes for line in one.wrong)
-    mended = f"; run again after a mend, {again} of them survived" if wrong else ""
     least = min(
         (
             len({one.point for one in kills if one.victim == victim})
@@ -143,13 +127,10 @@ def headlines(outcomes: Sequence[Outcome]) -> list[str]:
             f"{len(kills)} kills at {len(points)} points of a move, of each process at {least} or "
             f"more (asked {ASKED_POINTS}): {verdict(least >= ASKED_POINTS)}"
         ),
+        (f"{others} faults of three managers and their links (asked some): {verdict(others > 0)}"),
         (
-            f"{others} faults of three managers, their links and certificates (asked some): "
-            f"{verdict(others > 0)}"
-        ),
-        (
-            f"faults that lost or doubled the job, or left something behind: {len(wrong)}{mended} "
-            f"(asked none left): {verdict(again == len(wrong))}"
+            f"faults that lost or doubled the job, or left something behind: {len(wrong)} "
+            f"(asked none): {verdict(not wrong)}"
         ),
         (
             f"faults in which the job ran twice {TOGETHER}: {twice} (asked none); "
@@ -158,7 +139,7 @@ def headlines(outcomes: Sequence[Outcome]) -> list[str]:
     ]
 
 
-# ---------------------------------------------------------------------- managers, certificates
+# ---------------------------------------------------------------------- managers
 
 CUT_S = 25.0
 """How long what was cut or killed stays so: longer than Swarm takes to see it."""
@@ -179,9 +160,7 @@ class Cut:
     def __str__(self) -> str:
         names = ["the leader", "the second manager", "the third manager"]
         what = " and ".join(names[node] for node in self.nodes)
-        return f"managers: {self.state}: {what} cut off" + (
-            " from each other" if len(self.nodes) > 1 else ""
-        )
+        return f"{self.state}: {what} cut off" + (" from each other" if len(self.nodes) > 1 else "")
 
 
 CUTS = tuple(
@@ -217,7 +196,7 @@ def cut(world: World, one: Cut) -> Outcome:
             time.sleep(max(0.0, began_s + CUT_S - time.monotonic()))
         finally:
             (network.mend_link if is_link else network.mend)(*numbers)
-    return _end(world, str(one), source, reached, wrong)
+    return _end(world, blank(str(one)), source, reached, wrong)
 
 
 def kill_leader(world: World, state: RecordState) -> Outcome:
@@ -232,8 +211,7 @@ def kill_leader(world: World, state: RecordState) -> Outcome:
     if reached:
         time.sleep(CUT_S)
         leader.node.engine.restart()
-    name = f"managers: {state}: the leader's engine killed"
-    return _end(world, name, source, reached, [])
+    return _end(world, blank(f"{state}: the leader's engine killed"), source, reached, [])
 
 
 def _begin(world: World, state: RecordState) -> tuple[Host, Host, Host]:
@@ -269,70 +247,17 @@ def _writes(world: World, leader: Host) -> list[str]:
     return [f"{job}: a write of the leader that is cut off was taken"]
 
 
-def _end(world: World, name: str, source: Host, reached: bool, wrong: list[str]) -> Outcome:
+def _end(world: World, one: Outcome, source: Host, reached: bool, wrong: list[str]) -> Outcome:
     world.fails_on = None
     settled_s = world.settled()
     wait_for(lambda: len(world.leading()) == 1, LEADS_WITHIN_S, "one controller to act")
     record = world.record()
     if record is not None and "cut off" in record.why:
         wrong.append("a write of the leader that was cut off was taken")
-    part, line, what = name.split(": ")
-    return Outcome(
-        part, line, what, what, reached=reached, wrong=wrong,
-        runs_on="source" if world.on() is source else "target", settled_s=round(settled_s, 1),
-    )  # fmt: skip
-
-
-def rotate(world: World, state: RecordState) -> Outcome:
-    """Replace the swarm's authority while the job moves, and move it once more after that."""
-    source = world.on()
-    target = next(host for host in world.hosts if host is not source)
-    before = {host.node.name: _shown(host) for host in world.hosts}
-    pids = [host.pid("run") for host in world.hosts] + [world.hosts[0].pid("cluster")]
-    world.move(target)
-    reached = _is(world, state)
-    docker = ["docker", "-H", world.hosts[0].node.host]
-    subprocess.run([*docker, "swarm", "ca", "--rotate", "--quiet"], check=True, timeout=120,
-                   capture_output=True)  # fmt: skip
-    settled_s = world.settled()
-    wrong = []
-    for host in world.hosts:
-        wait_for(
-            lambda host=host: _shown(host) != before[host.node.name],
-            30.0,
-            f"{host.node.name} to show its new certificate",
-        )
-        if _shown(host) != _on_disk(host):
-            wrong.append(f"{host.node.name} shows another certificate than the one on disk")
-    on = world.on()
-    world.move(next(host for host in world.hosts if host is not on))
-    world.settled()
-    if world.on() is on:
-        wrong.append("no move after the rotation")
-    now = [host.pid("run") for host in world.hosts] + [world.hosts[0].pid("cluster")]
-    if now != pids or any(map(is_dead, pids)):
-        wrong.append("a process ended")
-    return Outcome(
-        "rotation", str(state), "the swarm's authority replaced", "certificates", reached=reached,
-        runs_on="source" if on is source else "target", settled_s=round(settled_s, 1), wrong=wrong,
-    )  # fmt: skip
-
-
-_ASK = "import ssl, sys; print(ssl.get_server_certificate((sys.argv[1], 7373), timeout=5))"
-
-
-def _shown(host: Host) -> str:
-    """The certificate that a daemon shows to others."""
-    inside = ["nsenter", f"--net={host.node.namespaces.network}"]
-    command = [*inside, sys.executable, "-c", _ASK, host.node.address]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
-    return done.stdout.strip()
-
-
-def _on_disk(host: Host) -> str:
-    file = Path(host.node.engine.data_root) / "swarm/certificates/swarm-node.crt"
-    first, end, _ = file.read_text().partition("-----END CERTIFICATE-----")
-    return (first + end).strip()
+    runs_on = "source" if world.on() is source else "target"
+    return replace(
+        one, reached=reached, wrong=wrong, runs_on=runs_on, settled_s=round(settled_s, 1)
+    )
 
 
 # ---------------------------------------------------------------------- kills
@@ -346,9 +271,7 @@ AWAY_S = 1.0
 """How long what was killed stays so."""
 POLL_S = 0.02
 
-Keep = Callable[[Outcome], None]
 Act = Callable[[World], Outcome]
-_OUTCOMES = TypeAdapter(list[Outcome])
 
 Victim = Literal["controller", "source daemon", "target daemon", "source engine", "target engine"]
 VICTIMS: tuple[Victim, ...] = (
@@ -422,9 +345,9 @@ class Fault:
     at: At
     victim: Victim
 
-    def __str__(self) -> str:
-        undone = ", undone" if self.step.undone else ""
-        return f"{self.step.line}{undone}: {self.at} {self.step.action}: {self.victim}"
+    def blank(self) -> Outcome:
+        what = f"{self.at} {self.step.action}"
+        return Outcome("kill", self.step.line, what, self.victim, undone=self.step.undone)
 
 
 def faults() -> list[Fault]:
@@ -466,12 +389,8 @@ def kill(world: World, fault: Fault) -> Outcome:
         else:
             engine.node.engine.restart()
     settled_s = world.settled()
-    on = world.on()
-    return Outcome(
-        "kill", fault.step.line, f"{fault.at} {fault.step.action}", fault.victim,
-        undone=fault.step.undone, reached=reached,
-        runs_on="source" if on is source else "target", settled_s=round(settled_s, 1),
-    )  # fmt: skip
+    runs_on = "source" if world.on() is source else "target"
+    return replace(fault.blank(), reached=reached, runs_on=runs_on, settled_s=round(settled_s, 1))
 
 
 def _reached(world: World, pid: int, target: Host) -> bool:
@@ -499,69 +418,64 @@ def hosts(count: int, managers: int) -> Iterator[EngineNodes]:
         yield engines
 
 
-def play(
-    engines: EngineNodes,
-    chosen: Sequence[Act],
-    names: Sequence[str],
-    until_s: float,
-    keep: Keep,
-    over: Collection[str],
-) -> None:
-    """One after another until that time, but those that are over; after one that lost something
-    the next has a new world."""
-    left = [one for one in zip(chosen, names, strict=True) if one[1] not in over]
-    number = 0
+Planned = tuple[Outcome, Act]
+"""A fault of which nothing is known yet, and what makes it happen."""
+
+
+def play(engines: EngineNodes, plan: Sequence[Planned], until_s: float) -> list[Outcome]:
+    """One after another until that time; after one that lost something the next has a new world."""
+    left, found = list(plan), list[Outcome]()
     while left and time.monotonic() < until_s:
-        number += 1
         for node in engines.nodes:
             if not answers(node.host):
                 node.engine.restart()
         with ExitStack() as held:
             folder = Path(held.enter_context(tempfile.TemporaryDirectory()))
-            instance = f"torture-{os.getpid()}-{number}"
+            instance = f"torture-{os.getpid()}-{len(found)}"
             world = held.enter_context(closing(World(engines, folder, instance)))
             world.begin()
             while left and time.monotonic() < until_s:
-                one, name = left.pop(0)
+                blank, act = left.pop(0)
                 before = world.seen()
                 try:
-                    outcome = one(world)
+                    outcome = act(world)
                 except Exception as error:  # noqa: BLE001 - it is reported
-                    outcome = lost(name)
-                    outcome.wrong.append(str(error) or repr(error))
+                    outcome = replace(blank, reached=True, wrong=[str(error) or repr(error)])
                 outcome.wrong += world.since(before)
                 outcome.listings = world.listings.whole - before[0]
-                keep(outcome)
-                print(f"{name}: {outcome.result()}", flush=True)
+                found.append(outcome)
+                print(f"{blank.name}: {outcome.result()}", flush=True)
                 if outcome.wrong:
-                    log = f"{name}\n{outcome.wrong}\n{world.logs(200_000)}"
+                    log = f"{blank.name}\n{outcome.wrong}\n{world.logs(200_000)}"
                     (KEPT / f"lost-{instance}.log").write_text(log)
                     break
+    return found
 
 
-def kills() -> tuple[list[Act], list[str]]:
-    """What is done to two hosts, with the names."""
-    return [partial(kill, fault=one) for one in faults()], [f"kill: {one}" for one in faults()]
+def kills() -> list[Planned]:
+    """What is done to two hosts."""
+    return [(one.blank(), partial(kill, fault=one)) for one in faults()]
 
 
-def managers() -> tuple[list[Act], list[str]]:
+def managers() -> list[Planned]:
     """What is done to three managers."""
-    acts: list[Act] = [partial(cut, one=one) for one in CUTS]
-    acts += [partial(kill_leader, state=state) for state in STATES * 2]
-    names = [f"managers: {state}: the leader's engine killed" for state in STATES * 2]
-    names = [*map(str, CUTS), *names]
+    plan: list[Planned] = [(blank(str(one)), partial(cut, one=one)) for one in CUTS]
+    plan += [
+        (blank(f"{state}: the leader's engine killed"), partial(kill_leader, state=state))
+        for state in STATES * 2
+    ]
     # So that a run that is cut short has some of each.
-    order = sorted(range(len(acts)), key=lambda at: (at * 7 % len(acts), at))
-    return [acts[at] for at in order], [names[at] for at in order]
+    order = sorted(range(len(plan)), key=lambda at: (at * 7 % len(plan), at))
+    return [plan[at] for at in order]
 
 
-def rotation() -> tuple[list[Act], list[str]]:
-    """Certificates that are replaced."""
-    states = (RecordState.LEAVING, RecordState.MOVING) * 4
-    return [partial(rotate, state=one) for one in states], [f"rotation: {one}" for one in states]
+def blank(name: str) -> Outcome:
+    """A fault among managers, by the record's state and what is done."""
+    line, what = name.split(": ")
+    return Outcome("managers", line, what, what)
 
 
-PARTS = {"kills": (kills, 2, 1), "managers": (managers, 3, 3), "rotation": (rotation, 2, 1)}
+PARTS = {"kills": (kills, 2, 1), "managers": (managers, 3, 3)}
 """What is done, on how many hosts, and how many of them are managers."""
 
 
@@ -572,26 +486,15 @@ def main(arguments: list[str] | None = None) -> int:
         arguments,
         part=(tuple(PARTS), "which; not all: not saved"),
         minutes=(180.0, "of each part: no fault begins after these"),
-        resume=(False, "add to what was kept"),
     )
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, end_with_signal)
     KEPT.mkdir(parents=True, exist_ok=True)
     found: list[Outcome] = []
     for part in chosen.part:
-        file, outcomes = KEPT / f"{part}.json", list[Outcome]()
-        if chosen.resume and file.exists():
-            outcomes += _OUTCOMES.validate_json(file.read_bytes())
-
-        def keep(one: Outcome, file: Path = file, all_of: list[Outcome] = outcomes) -> None:
-            all_of.append(one)
-            file.write_bytes(_OUTCOMES.dump_json(all_of))
-
-        over = {one.name for one in outcomes if one.reached and not one.wrong}
-        act, count, leading = PARTS[part]
+        plan, count, leading = PARTS[part]
         with hosts(count, leading) as engines:
-            play(engines, *act(), time.monotonic() + 60.0 * chosen.minutes, keep, over)
-        found += outcomes
+            found += play(engines, plan(), time.monotonic() + 60.0 * chosen.minutes)
     engine, tables = "two and three private engines of one swarm", {TITLE: table(found)}
     whole = chosen.part == tuple(PARTS)
     results.finish(NAME, engine, [], found, tables, headlines(found), whole=whole)

@@ -101,7 +101,6 @@ class Seen:
 
     living: int = 0
     """Its processes that run now."""
-    starts: int = 0
     saved: int = 0
     """The last checkpoint that it finished."""
     wrong: list[str] = field(default_factory=list)
@@ -156,10 +155,8 @@ class Witness:
                 seen.saved = step
             elif word == "locked-out":
                 seen.wrong.append("its lock was taken twice")
-            else:
-                seen.starts += 1
-                if step < seen.saved:
-                    seen.wrong.append(f"began at step {step}, had saved {seen.saved}")
+            elif step < seen.saved:
+                seen.wrong.append(f"began at step {step}, had saved {seen.saved}")
 
 
 def _pid(talking: socket.socket) -> int:

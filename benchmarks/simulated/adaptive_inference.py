@@ -12,21 +12,19 @@ from __future__ import annotations
 
 import dataclasses
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 
-from benchmarks.judge.satisfaction import READINGS, SATISFIED, Judged, Reading, Watch, judge
-from benchmarks.options import options
+from benchmarks.judge.satisfaction import READINGS, Judged, Reading, Watch, judge
 from benchmarks.publish import results
-from benchmarks.simulated.playing import compare_all, play
+from benchmarks.simulated.playing import compare_all, judge_seeds, play
 from dlsched.simulation.scoring import PLAIN
 from dlsched.simulation.trace import Recipe, Trace, generate
 
 NAME = "adaptive-inference"
 
 COUNTS = (10, 20, 40)
-SEEDS = 10
+SEEDS = range(1, 11)
 
 PUBLISHED = tuple(
     f"dqoes-published?reading={reading}&floor_ratio={floor}&interval_s=1.0"
@@ -155,40 +153,27 @@ def compare(
 # ---------------------------------------------------------------------- tables
 
 Line = dict[str, object]
-Cell = Callable[[Sequence[Measured]], float]
 
 
 def tables_of(found: Sequence[Measured]) -> dict[str, list[Line]]:
     """By title, tables with a line a scenario and n, and a column a policy: means over seeds."""
-    seeds = f"{len({one.seed for one in found})} seeds"
-    tables: dict[str, list[Line]] = {}
-    for reading in READINGS:
-        services = f"Services {reading.words}"
-        cells: dict[str, Cell] = {
-            f"{services}, of the clairvoyant's, mean of {seeds}": partial(of_best, reading=reading),
-            f"{services}, jobs, mean of {seeds}": partial(mean, name=f"{reading.name}_jobs"),
-            f"{services} for less of the time than under plain Docker, jobs, mean of {seeds}": (
-                partial(mean, name=f"{reading.name}_worse_jobs")
-            ),
-        }
-        tables |= {title: _table(found, reading, cell) for title, cell in cells.items()}
-    updates = partial(mean, name="updates_per_min")
-    return tables | {
-        f"Updates of limits a minute, mean of {seeds}": _table(found, SATISFIED, updates)
+    seeds = f"mean of {len({one.seed for one in found})} seeds"
+    return {
+        f"Services {reading.words}, of the clairvoyant's, {seeds}": _table(found, reading)
+        for reading in READINGS
     }
 
 
-def _table(found: Sequence[Measured], reading: Reading, cell: Cell) -> list[Line]:
+def _table(found: Sequence[Measured], reading: Reading) -> list[Line]:
     """A line a scenario and n. The published rule's cell is that of its best reading there."""
     table = []
     for (scenario, n), mine in results.grouped(found, lambda one: (one.scenario, one.n)).items():
         by_policy = results.grouped(mine, lambda one: one.policy)
-        best_jobs = mean(next(iter(by_policy.values())), f"{reading.name}_best_jobs")
-        line: Line = {"scenario": scenario, "n": n, "clairvoyant, jobs": best_jobs}
+        line: Line = {"scenario": scenario, "n": n}
         published = best_published(by_policy, reading)
         for policy, runs in by_policy.items():
             if policy not in PUBLISHED or policy == published:
-                line[CALLED.get(policy, policy)] = cell(runs)
+                line[CALLED.get(policy, policy)] = of_best(runs, reading)
         table.append(line)
     return table
 
@@ -213,9 +198,7 @@ def mean(runs: Sequence[Measured], name: str) -> float:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    chosen = options(__doc__, arguments, seeds=(SEEDS, "how many (1, 2, ...); fewer: not saved"))
-    seeds = range(1, chosen.seeds + 1)
-    found = compare_all(compare, SCENARIOS, COUNTS, seeds)
-    whole = chosen.seeds >= SEEDS
-    results.finish(NAME, "none", seeds, found, tables_of(found), whole=whole)
-    return 0
+    def rows_of(seeds: Sequence[int]) -> list[Measured]:
+        return compare_all(compare, SCENARIOS, COUNTS, seeds)
+
+    return judge_seeds(NAME, __doc__, arguments, SEEDS, rows_of, tables_of)

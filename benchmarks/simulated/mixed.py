@@ -4,8 +4,7 @@ Owns which traces these are, and how it is told whether trainings cost a service
 same services stand alone on the node, under `adaptive`, and a target that is met there must be met
 beside the trainings. A seed draws the trace and its noise alike, nothing is chosen.
 
-    python -m benchmarks run mixed            writes benchmarks/results/mixed.json
-    python -m benchmarks run mixed --real     adds real models and trainers
+    python -m benchmarks run mixed   writes benchmarks/results/mixed.json
 """
 
 from __future__ import annotations
@@ -13,30 +12,16 @@ from __future__ import annotations
 import dataclasses
 import math
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
-from benchmarks.options import options
-from benchmarks.places import KEPT
 from benchmarks.publish import results
-from benchmarks.real import training_set
-from benchmarks.real.comparison import (
-    Plan,
-    PolicyRun,
-    Watcher,
-    begin,
-    run_policy,
-    spec_text,
-    targets_at,
-)
-from benchmarks.simulated.playing import compare_all, play
+from benchmarks.simulated.playing import compare_all, judge_seeds, play
 from dlsched.model.cycle import CycleReport
 from dlsched.model.spec import AccuracyTarget, LatencyTarget
 from dlsched.simulation.node.workloads import Trace, TrainingLoad
 from dlsched.simulation.scoring import PLAIN, RunResult
 from dlsched.simulation.trace import Recipe, generate
-from tools.session import session, wait_for
 
 # ---------------------------------------------------------------------- what is left over
 
@@ -77,114 +62,6 @@ class Left:
     def ratio(self) -> float:
         """Used of left; 1 where nothing was left to use."""
         return self.used_core_s / self.left_core_s if self.left_core_s > 0 else 1.0
-
-
-def left_of(reports: Iterable[CycleReport], threads: Mapping[str, float], since_s: float) -> Left:
-    """The whole of a run from so many seconds after its first cycle on."""
-    left, began_s = Left(threads), None
-    for report in reports:
-        began_s = report.snapshot.now_s if began_s is None else began_s
-        if report.snapshot.now_s >= began_s + since_s:
-            left.add(report)
-    return left
-
-
-# ---------------------------------------------------------------------- real containers
-
-REAL_TITLE = "Real models and trainers on one node"
-
-ADAPTIVE = "adaptive"
-SEED = 1
-MODELS = 4
-DEMAND = 0.5
-"""Of capacity, that the models need: the rest is for the trainers."""
-TRAINERS = ("cnn", "lstm")
-
-PLAN = Plan(
-    seed=SEED,
-    jobs=MODELS,
-    demand_ratio=DEMAND,
-    calibrate_s=16.0,
-    settle_s=20.0,
-    judge_s=25.0,
-    judge_most_s=45.0,
-    keep_in=KEPT / "mixed",
-)
-
-
-def run_real() -> dict[str, Any]:
-    """All of it, on fresh containers: the engine's version, and a row a run."""
-    threads = dict.fromkeys(TRAINERS, float(training_set.THREADS))
-    watcher = Watcher()
-    with session() as one:
-        jobs, capacity = begin(one, PLAN, watcher)
-        shares = {job.name: DEMAND * capacity * job.part for job in jobs}
-        watcher.stage(f"targets: latency at drawn shares of {DEMAND} of {capacity:.2f} cores")
-        targets = targets_at(one, watcher, shares, PLAN.calibrate_s)
-        for job in jobs:
-            one.drop(job.name, spec_text(job, targets[job.name]))
-        watcher.stage(f"{MODELS} models alone, {ADAPTIVE}")
-        runs = [("alone", run_policy(one, PLAN, watcher, ADAPTIVE, targets))]
-        watcher.stage(f"beside {len(TRAINERS)} trainers")
-        # Under plain Docker, so that no policy begins with their start-up.
-        one.start(PLAIN)
-        for name in TRAINERS:
-            one.drop(name, training_set.endless(name, SEED))
-        wait_for(lambda: one.running() == MODELS + len(TRAINERS), 60, "every trainer to run")
-        wait_for(
-            lambda: all(
-                row["blind"] is None for row in one.client.jobs()["jobs"] if row["name"] in TRAINERS
-            ),
-            60,
-            "every trainer's first report",
-        )
-        one.stop()
-        for policy in (PLAIN, ADAPTIVE):
-            plan = replace(PLAN, keep_in=PLAN.keep_in / "beside")
-            watcher.stage(f"{MODELS} models and {len(TRAINERS)} trainers, {policy}")
-            runs.append(("beside trainers", run_policy(one, plan, watcher, policy, targets)))
-        version = one.engine.version()["Version"]
-    return {
-        "engine": version,
-        "rows": [row_of(how, found, threads) for how, found in runs],
-        "missed_beside": missed(runs[0][1], runs[-1][1]),
-        "host": results.host_facts(version),
-    }
-
-
-def row_of(how: str, found: PolicyRun, threads: Mapping[str, float]) -> dict[str, object]:
-    left = left_of(found.kept.reports(), threads, found.kept.judged_from_s)
-    return {
-        "models": how,
-        "policy": found.policy,
-        "not slower": sum(job.slo for job in found.judged),
-        "of models": len(found.judged),
-        "worst of target": max((job.ratio or math.inf) for job in found.judged),
-        "too few requests to judge": sum(not job.enough for job in found.judged),
-        "training core-seconds": left.used_core_s,
-        "training use of what is left": left.ratio,
-        "updates/min": found.updates_per_min,
-    }
-
-
-def missed(alone: PolicyRun, beside: PolicyRun) -> list[str]:
-    """Models that met their target alone, and not beside the trainers."""
-    met = {job.job for job in alone.judged if job.slo}
-    return sorted(job.job for job in beside.judged if job.job in met and not job.slo)
-
-
-def real_headlines(real: Mapping[str, Any]) -> list[str]:
-    """The two figures that the policy is held to, in words."""
-    rows: Sequence[Mapping[str, Any]] = real["rows"]
-    last = rows[-1]
-    names = ", ".join(real["missed_beside"]) or "none"
-    told = (
-        f"Real, `{last['policy']}`: {last['not slower']} of {last['of models']} models are not "
-        f"slower than their target beside {len(TRAINERS)} trainers (met alone, but not there: "
-        f"{names}); the trainers use {last['training use of what is left']:.2f} of the CPU "
-        "that is left over."
-    )
-    return [told]
 
 
 # ---------------------------------------------------------------------- simulated
@@ -373,31 +250,11 @@ def headlines(rows: Sequence[Row]) -> list[str]:
     return lines
 
 
-def save(rows: Sequence[Row] | None, real: Mapping[str, object] | None) -> None:
-    """Write the result file and print it; a part that was not run (None) stays as it was saved."""
-    before = results.load(NAME) or {}
-    rows = [Row(**row) for row in before.get("rows", ())] if rows is None else rows
-    real = before.get("real") if real is None else real
-    seeds = sorted({row.seed for row in rows})
-    tables: dict[str, Any] = {}
-    lines: list[str] = []
-    if rows:
-        title = f"Services and trainings on one simulated node, {len(seeds)} seeds"
-        tables[title] = table_of(rows)
-        lines += headlines(rows)
-    if real:
-        tables[REAL_TITLE] = real["rows"]
-        lines += real_headlines(real)
-    facts = results.host_facts(str(real["engine"]) if real else "none")
-    saved = [asdict(row) for row in rows]
-    results.save(NAME, facts, seeds, saved, tables=tables, headlines=lines, real=real)
-    results.show(tables, lines)
-
-
 def main(arguments: list[str] | None = None) -> int:
-    chosen = options(__doc__, arguments, real=(False, "the real run instead: 4 minutes"))
-    if chosen.real:
-        save(None, run_real())
-    else:
-        save(compare_all(compare, SCENARIOS, COUNTS, SEEDS), None)
-    return 0
+    def rows_of(seeds: Sequence[int]) -> list[Row]:
+        return compare_all(compare, SCENARIOS, COUNTS, seeds)
+
+    title = "Services and trainings on one simulated node, over all seeds"
+    return judge_seeds(
+        NAME, __doc__, arguments, SEEDS, rows_of, lambda rows: {title: table_of(rows)}, headlines
+    )

@@ -37,13 +37,14 @@ _EFFECTS = {
 
 def page_of(found: Review) -> str:
     """The whole page."""
+    until = found.ends.partition(".")[0].replace("T", " ")
     style = files("dlsched.cli").joinpath("report.css").read_text(encoding="utf-8")
     head = (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         '<meta name="referrer" content="no-referrer"><link rel="icon" href="data:,">'
-        f"<title>dlsched report, {escaped(_until(found))}</title><style>{style}</style></head>"
+        f"<title>dlsched report, {escaped(until)}</title><style>{style}</style></head>"
     )
     ticks = _ticks(found)
     parts = (
@@ -349,10 +350,6 @@ def _foot(found: Review) -> str:
 
 
 # ---------------------------------------------------------------------- times
-
-
-def _until(found: Review) -> str:
-    return found.ends.partition(".")[0].replace("T", " ")
 
 
 def _clock(wall_time: str) -> str:

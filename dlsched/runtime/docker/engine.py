@@ -231,10 +231,9 @@ class Engine:
             )
             yield from client._stream_helper(response, decode=True)  # type: ignore[attr-defined]
 
-    def events(self, labels: Mapping[str, str], kinds: Iterable[str]) -> CancellableStream[Body]:
-        """Open the stream of events of containers with these labels; closing it ends it."""
-        wanted = [f"{name}={value}" for name, value in labels.items()]
-        filters = {"type": ["container"], "label": wanted, "event": list(kinds)}
+    def events(self, kinds: Iterable[str]) -> CancellableStream[Body]:
+        """Open the stream of containers' events of these kinds; closing it ends it."""
+        filters = {"type": ["container"], "event": list(kinds)}
         with self._calling() as client:
             return client.events(decode=True, filters=filters)
 

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Mapping
-from contextlib import closing
-from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from rich.console import Console
 
-from benchmarks.real.cluster_demo import Course, table, verdict
-from benchmarks.real.cluster_real import CONTENDERS, Played, headlines, row, said
+from benchmarks.real.cluster_demo import verdict
+from benchmarks.real.cluster_real import CONTENDERS, Played, headlines, row
 from benchmarks.real.cluster_trainings import (
     ARRIVE_S,
     LEAST_CORE_S,
@@ -23,11 +18,9 @@ from benchmarks.real.cluster_trainings import (
     Moved,
     Ran,
     Seen,
-    arrive,
     draw,
     moves,
     ran,
-    training,
 )
 from dlsched.cluster.core.carried import unmovable_across
 from dlsched.config.job import parse_spec
@@ -84,10 +77,6 @@ def test_steps_below_the_last_one_are_lost() -> None:
     assert one.lost_steps == 20
 
 
-def test_a_start_on_the_same_host_is_no_move() -> None:
-    assert not list(moves([of("a", 0, 0, 120), of("a", 60, 120, 300)]))
-
-
 def test_a_training_that_failed_by_itself_is_an_error() -> None:
     with pytest.raises(AssertionError, match="'digits': 1"):
         Seen({"1": of("a", 0, 0, 9, exit_code=1)}).all_ended(["digits"])
@@ -112,28 +101,10 @@ def test_each_has_a_job_file_that_can_move() -> None:
         assert unmovable_across(spec) is None
 
 
-class Folder:
-    def __init__(self) -> None:
-        self.dropped: list[str] = []
-
-    def drop(self, job: str, text: str) -> None:
-        assert job in text
-        self.dropped.append(job)
-
-
-@pytest.mark.timed
-def test_files_are_dropped_in_the_order_of_their_arrivals() -> None:
-    folder, waited = Folder(), []
-    drawn = draw(1, 6)
-    found = arrive(folder, drawn[::-1], waited.append)  # type: ignore[arg-type]
-    assert folder.dropped == list(found) == [one.name for one in drawn]
-    assert waited == pytest.approx([one.arrives_s for one in drawn], abs=1.0)
-
-
 def played(*times_s: float, pauses_s: tuple[float, ...] = (), lost: int = 0) -> Played:
     times = {f"job-{number}": time_s for number, time_s in enumerate(times_s)}
     moves = tuple(Moved("job-0", "a", "b", 9, lost, pause_s) for pause_s in pauses_s)
-    return Played(Timed(times, max(times_s), len(moves), 0), moves, 0, 0.4, 2.5)
+    return Played(Timed(times, max(times_s), len(moves), 0), moves, 0)
 
 
 def rows(*ours: Played) -> list[dict[str, Any]]:
@@ -147,9 +118,6 @@ def test_a_run_is_scored_beside_the_first_one() -> None:
     assert one["mean_ratio"] == pytest.approx(110 / 150)
     assert (one["slower"], one["worst"], one["moves"]) == (1, "job-0", 3)
     assert (one["median_pause_s"], one["longest_pause_s"]) == (6.0, 20.0)
-    told = said(one)
-    assert "pauses of moves, median 6.0 s, longest 20.0 s" in told
-    assert "0.40 cores busy, load 2.5" in told
 
 
 def test_headlines_say_what_was_not_reached() -> None:
@@ -160,25 +128,10 @@ def test_headlines_say_what_was_not_reached() -> None:
     assert "steps lost by moves: 3" in bad[1]
 
 
-DIGITS = training("digits", "cnn", 20.0, 0.0, 1)
-
-
 def seen(first_step: int = 120) -> Seen:
     source = Ran("digits", "node1", 0.0, 30.0, 143, 0, 4.0, 120, 29.0)
     target = Ran("digits", "node3", 33.0, 80.0, 0, first_step, 36.5, 309, 79.0)
     return Seen({"b": target, "a": source}, listings=80)
-
-
-def shown(what: Any) -> str:
-    told = io.StringIO()
-    Console(width=100, file=told).print(what)
-    return told.getvalue()
-
-
-def test_the_table_says_where_each_ran_and_from_which_step() -> None:
-    row = shown(table([DIGITS], seen()))
-    for cell in ("digits", "309", "node1 from step 0, node3 from step 120", "80 s"):
-        assert cell in row
 
 
 def test_the_verdict_counts_moves_lost_steps_and_doubles() -> None:
@@ -186,17 +139,3 @@ def test_the_verdict_counts_moves_lost_steps_and_doubles() -> None:
     assert "steps lost: 20;" in verdict(seen(first_step=100))
     assert verdict(seen(first_step=0), ["a"]).startswith("moves: 0,"), "it was killed, and begins"
     assert verdict(Seen()).startswith("moves: 0, median pause 0.0 s")
-
-
-def test_the_controllers_new_lines_are_told_once_without_time_and_level(tmp_path: Path) -> None:
-    log = tmp_path / "cluster.log"
-    log.write_text("2026-01-01T00:00:00.000Z info     node node2: ready, was silent\n")
-    told = io.StringIO()
-    host: Any = SimpleNamespace(folder=tmp_path)
-    with closing(Course(Console(file=told), [host])) as course:
-        with log.open("a") as more:
-            more.write("2026-01-01T00:00:01.000Z info     digits: placed on node1\n")
-            more.write("2026-01-01T00:00:02.000Z warning  node node2: silent, was ready\n")
-        course.tell()
-        course.tell()
-    assert told.getvalue() == "   digits: placed on node1\n   node node2: silent, was ready\n"

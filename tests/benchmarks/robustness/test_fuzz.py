@@ -76,11 +76,11 @@ def test_a_well_behaved_reader_is_found_to_be_one() -> None:
 
 
 @pytest.mark.process
-def test_an_exception_is_found_and_reduced() -> None:
+def test_an_exception_is_found_with_its_input() -> None:
     tally = fuzzed("raises")
     (finding,) = tally.findings
     assert "KeyError" in finding.what
-    assert finding.data == b"A"
+    assert finding.data.startswith(b"A")
     assert tally.executions == 2000, "the others are tried all the same"
 
 
@@ -131,17 +131,16 @@ def test_an_answer_is_slow_that_is_slow_each_time(often: bool) -> None:
 
 
 @pytest.mark.process
-def test_the_whole_run_prints_saves_and_keeps(
+def test_the_whole_run_prints_and_saves(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("benchmarks.publish.results.FOLDER", tmp_path)
     monkeypatch.setattr(fuzz, "QUOTED_FROM", 100)
     monkeypatch.setattr(fuzz, "TARGETS", {"planted": f"{READERS}breaks"})
-    assert fuzz.main(["--inputs", "100", "--keep", str(tmp_path / "kept")]) == 1
+    assert fuzz.main(["--inputs", "100"]) == 1
     assert "planted: as it was meant to be" in capsys.readouterr().out
     (row,) = fuzz.results.load("fuzz")["rows"]  # type: ignore[index]
     assert (row["executions"], row["findings"]) == (100, 1)
-    assert len(list((tmp_path / "kept" / "planted").iterdir())) == 1
 
 
 @pytest.mark.parametrize("line", ["", "a\nb", "\x1b[2J", "\u202e", "x" * 3000])

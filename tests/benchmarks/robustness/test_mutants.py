@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import ast
-from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
-from benchmarks.robustness import mutants
-from benchmarks.robustness.mutants import Tried, drawn, faults, mutated, paths_of_tests
+from benchmarks.robustness.mutants import drawn, faults, mutated, paths_of_tests
 
 CODE = """
 def given(left, asked, limit=2):
@@ -65,25 +63,3 @@ def test_a_file_has_its_own_tests_and_those_of_its_folder(tmp_path: Path) -> Non
         "tests/store",
     ]
     assert paths_of_tests(tmp_path, "dlsched/store/deep/c.py") == ["tests/store"]
-
-
-def test_only_survivors_are_tried_at_the_commit_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    survive = {"HEAD": {"always", "newly"}, "old": {"always"}}
-    asked = []
-
-    def run(commit: str, chosen: list[mutants.Mutant], _: int) -> list[Tried]:
-        asked.append((commit, chosen))
-        return [Tried(file, 1, "a fault", file in survive[commit]) for file, _ in chosen]
-
-    monkeypatch.setattr(mutants, "run", run)
-    monkeypatch.setattr(mutants, "unchanged", lambda *_: [])
-    monkeypatch.setattr(mutants, "checked_out", lambda _: nullcontext())
-    every = [("always", 0), ("newly", 1), ("noticed", 2)]
-    monkeypatch.setattr(mutants, "drawn", lambda *_: every)
-    saved: list[dict[str, object]] = []
-    monkeypatch.setattr(mutants, "COUNT", 3)
-    monkeypatch.setattr(mutants.results, "host_facts", lambda _: {})
-    monkeypatch.setattr(mutants.results, "save", lambda *args, **_: saved.extend(args[3]))
-    assert mutants.main(["--before", "old", "--count", "3"]) == 1
-    assert asked == [("HEAD", every), ("old", every[:2])]
-    assert [row["survived_before"] for row in saved] == [True, False, None]

@@ -9,13 +9,9 @@ import pytest
 from benchmarks.simulated import mixed
 from benchmarks.simulated.mixed import (
     POLICIES,
-    SCENARIOS,
     Left,
     Row,
-    left_of,
-    services_of,
     table_of,
-    trace_of,
 )
 from dlsched.control.decider import NamedPolicy
 from dlsched.model.cycle import CycleReport
@@ -42,14 +38,6 @@ SERVES = view("serves", 1.0, LatencyTarget(0.05))
 LEARNS = view("learns", 1.5, AccuracyTarget("accuracy", 0.8, 0.9))
 
 
-@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
-def test_a_seed_draws_half_services_and_half_trainings(scenario: mixed.Scenario) -> None:
-    trace = trace_of(scenario, 10, 1)
-    assert trace == trace_of(scenario, 10, 1) != trace_of(scenario, 10, 2)
-    assert len(services_of(trace).jobs) == 5
-    assert all(job in trace.jobs for job in services_of(trace).jobs)
-
-
 def test_what_is_left_is_capacity_less_what_others_use() -> None:
     left = Left({"learns": 8.0})
     for now_s in (0.0, 1.0, 3.0):
@@ -60,12 +48,16 @@ def test_what_is_left_is_capacity_less_what_others_use() -> None:
 
 
 def test_a_training_is_asked_for_no_more_than_it_can_use() -> None:
-    left = left_of([report(0.0, SERVES, LEARNS), report(1.0, SERVES, LEARNS)], {"learns": 1.5}, 0)
+    left = Left({"learns": 1.5})
+    for now_s in (0.0, 1.0):
+        left.add(report(now_s, SERVES, LEARNS))
     assert left.ratio == 1.0
 
 
 def test_a_training_that_just_came_is_not_held_to_a_whole_cycle() -> None:
-    left = left_of([report(0.0, SERVES), report(1.0, SERVES, LEARNS)], {"learns": 8.0}, 0.0)
+    left = Left({"learns": 8.0})
+    left.add(report(0.0, SERVES))
+    left.add(report(1.0, SERVES, LEARNS))
     assert (left.left_core_s, left.ratio) == (0.0, 1.0)
 
 
