@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from dlsched.cluster.probing import Probe, probe
 
 from dlsched import __version__
 from dlsched.cluster import probing
@@ -13,7 +14,6 @@ from dlsched.cluster.agent.assignments import Assignment, Assignments, has_assig
 from dlsched.cluster.certificates import MANAGER, Certificates
 from dlsched.cluster.core.records import Phase
 from dlsched.cluster.https import Destination
-from dlsched.cluster.probing import Probe, probe
 from dlsched.cluster.wire import read_report
 from dlsched.config.settings import ClusterSettings, Settings
 from dlsched.control.ledger.desired import Desired
