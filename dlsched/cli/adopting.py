@@ -61,7 +61,7 @@ def adopt(name: str, output: str, config: Path | None, run_dir: Path | None, **g
     Examples:
       dlsched adopt asr --latency 300ms --quantile p95 --metrics port=8000
       dlsched adopt llm --latency 2s --metrics vllm --metrics where.model_name=llama
-      dlsched adopt train --reach map=0.60 --metrics 'pattern=map: (?P<map>[0-9.]+)'
+      dlsched adopt train --reach map=0.60 --metrics 'pattern=map: (?P<map>[-+0-9.eE]+)'
       dlsched adopt postgres --minimum 1
     """
     daemon = options.daemon(config, run_dir)

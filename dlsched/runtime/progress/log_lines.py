@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 import re
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -49,6 +49,39 @@ def number(text: bytes, *, finite: bool = False) -> float:
             if math.isfinite(value) or (not finite and _NOT_FINITE.search(text)):
                 return value
     raise ValueError(f"{shown(text.decode('latin-1'))}: not a finite number")
+
+
+_BEFORE = re.compile(rb"[0-9]['_.]?\Z|[0-9][eE][-+]?\Z|(?:^|[^\w.-])(?:-\.?|\.)\Z")
+"""What stands before the rest of a number, a minus too; a hyphen within a word is none."""
+_BEHIND = re.compile(rb"[0-9]|['_.][0-9]|[eE][-+]?[0-9]")
+_LONGER_UNITS = re.compile(rb"[0-9][hm]\Z")
+_BEFORE_COMMA = re.compile(rb"(?<![0-9.,])[0-9]+(?:[.,][0-9]{3})*,\Z")
+_BEHIND_COMMA = re.compile(
+    rb"[0-9]+(?![0-9]|[.,][0-9])|[0-9]{3}(?:,[0-9]{3})*(?:\.[0-9]+)?(?![0-9]|[.,][0-9])"
+)
+"""Decimals or thousands. Behind the comma of a list or of a table's row another one follows, or a
+decimal point."""
+
+
+def is_cut(
+    line: bytes, start: int, end: int, *, apart: Collection[int] = (), time: bool = False
+) -> bool:
+    """Whether the number at [start, end) of the line is a part of a longer one. `apart`: where
+    other numbers begin or end, so that a comma before or behind only separates. `time`: hours or
+    minutes before it belong to it."""
+    before, behind = line[max(0, start - 3) : start], line[end : end + NUMBER_CHARACTERS]
+    if _BEFORE.search(before) or _BEHIND.match(behind):
+        return True
+    if time and _LONGER_UNITS.search(before):
+        return True
+    cuts = [start - 1] if before.endswith(b",") else []
+    cuts += [end] if behind.startswith(b",") else []
+    return any(
+        not {at, at + 1} <= {start, end, *apart}
+        and _BEFORE_COMMA.search(line[max(0, at - NUMBER_CHARACTERS) : at + 1])
+        and _BEHIND_COMMA.match(line[at + 1 : at + 1 + NUMBER_CHARACTERS])
+        for at in cuts
+    )
 
 
 def duration_s(text: bytes) -> float:
@@ -105,10 +138,16 @@ class Pattern:
         return None
 
     def _numbers(self, line: bytes, match: Any) -> Mapping[str, float]:
-        spans = ((name, match.span(index)) for name, index in self.groups.items())
-        return {
-            name: _number(name, line[start:end]) for name, (start, end) in spans if end > start >= 0
-        }
+        spans = {name: match.span(index) for name, index in self.groups.items()}
+        ends = {place for span in spans.values() for place in span}
+        numbers = {}
+        for name, (start, end) in spans.items():
+            if not end > start >= 0:
+                continue
+            numbers[name] = _number(name, line[start:end])
+            if is_cut(line, start, end, apart=ends, time=name in LATENCIES_S):
+                raise ValueError(_cut(name, line, start, end))
+        return numbers
 
 
 def check_pattern(text: str, step: Step | None = None, only: When | None = None) -> Pattern:
@@ -117,6 +156,14 @@ def check_pattern(text: str, step: Step | None = None, only: When | None = None)
     pattern = Pattern(text)
     check_use(tuple(pattern.groups), step, only)
     return pattern
+
+
+def _cut(name: str, line: bytes, start: int, end: int) -> str:
+    """Why a part of a number is not read, with the place in the line."""
+    read = shown(line[start:end].decode("latin-1"))
+    place = shown(line[max(0, start - 16) : end + 16].decode("latin-1"))
+    what = f"{read} is only a part of the number in {place}"
+    return f"{name}: {what}: take all of it, as [-+0-9.eE]+ does"
 
 
 def _number(name: str, text: bytes) -> float:
