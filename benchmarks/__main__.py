@@ -50,10 +50,10 @@ BENCHES = {
         "real",
         "45 min",
         "yes",
-        "adaptive on trainings beside plain Docker, a clairvoyant and an oracle",
+        "adaptive on trainings beside plain Docker and an oracle",
     ),
     "open-loop-real": Bench(
-        "benchmarks.real.open_loop_real",
+        "benchmarks.real.http_services",
         "real",
         "20 min",
         "yes",
@@ -92,7 +92,7 @@ BENCHES = {
         "simulated",
         "10 min",
         "no",
-        "the same services when something changes, and when they report seldom",
+        "the same services when something changes",
     ),
     "no-harm": Bench(
         "benchmarks.simulated.no_harm",
@@ -134,14 +134,14 @@ BENCHES = {
         "simulated",
         "10 min",
         "no",
-        "services beside trainings on one node (--real: on containers)",
+        "services beside trainings on one node",
     ),
     "sim-vs-real": Bench(
         "benchmarks.simulated.sim_vs_real",
         "simulated",
         "5 min",
         "no",
-        "kept runs of training and satisfied, simulated: what the simulator is worth",
+        "kept runs of training, simulated: what the simulator is worth",
     ),
     "loop": Bench(
         "benchmarks.cost.loop",
@@ -155,7 +155,7 @@ BENCHES = {
         "cost",
         "15 min",
         "yes",
-        "what the loop costs, with 100 containers too, and what its updates cost",
+        "what the loop costs, with 100 containers too",
     ),
     "gpu-pacing": Bench(
         "benchmarks.gpu.pacing",
@@ -179,11 +179,11 @@ BENCHES = {
         "what a move to another GPU loses, and how long it takes",
     ),
     "gpu-truth": Bench(
-        "benchmarks.gpu.truth.__main__",
+        "benchmarks.gpu.truth",
         "gpu",
         "5 min",
         "no",
-        "what dlsched assumes of a GPU against the hardware, in eight parts (make gpu-truth)",
+        "what dlsched assumes of a GPU against the hardware, in seven parts (make gpu-truth)",
     ),
     "torture": Bench(
         "benchmarks.robustness.torture",
@@ -204,7 +204,7 @@ BENCHES = {
         "robustness",
         "3 h",
         "no",
-        "kill -9 at each step of a move between real hosts; managers cut off, certificates renewed",
+        "kill -9 at each step of a move between real hosts; managers cut off",
     ),
     "mutants": Bench(
         "benchmarks.robustness.mutants",

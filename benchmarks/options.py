@@ -57,7 +57,7 @@ def told_if_it_fails(name: str, run: Callable[[], object]) -> int:
     except KeyboardInterrupt:
         print("interrupted; this run's containers are removed, whole runs are kept")
         return 130
-    except RuntimeError as error:
+    except (AssertionError, RuntimeError) as error:
         print(f"{name}: {error}")
         return 1
     return 0

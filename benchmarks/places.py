@@ -8,7 +8,5 @@ ROOT = Path(__file__).parent.parent
 """The checkout: what `python -m benchmarks` and the daemon's own policies are imported from."""
 RESULTS = ROOT / "benchmarks" / "results"
 """Committed: result files, pictures, and all tables."""
-TRACES = ROOT / "benchmarks" / "traces"
-"""Committed: recorded schedules."""
 KEPT = ROOT / ".build" / "bench"
 """Not committed: journals of runs, for parts that read them again."""

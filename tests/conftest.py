@@ -16,6 +16,7 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 import docker
+import psutil
 import pytest
 from docker.errors import APIError
 
@@ -33,13 +34,14 @@ from tests.lanes import (
     watch_starts,
     without_processes,
 )
-from tests.nvml.fixtures import nvml, nvml_stub  # noqa: F401  fixtures for every folder
+from tests.nvml.library import nvml, nvml_stub  # noqa: F401  fixtures for every folder
 from tools.base_image import BASE, ensure_base
 from tools.engine import CGROUP_PARENT, MISSING, REQUIRE
 from tools.engine_probe import answering_host, connect
 from tools.engine_remains import cgroup_mounts
 from tools.environment import BUILD
 from tools.images import ensure_all
+from tools.private_engine import Engine, private_engine
 
 DURATIONS = Path(__file__).with_name("durations.json")
 HOST = pytest.StashKey[str | None]()
@@ -209,6 +211,31 @@ def base_image(docker_host: str) -> str:
     """Name of the base image (Debian with Python 3.11), which the engine has."""
     ensure_base(docker_host)
     return BASE
+
+
+@pytest.fixture
+def own_engine(
+    docker_host: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Engine]:
+    """An engine that nobody else uses, with the base image, at DOCKER_HOST."""
+    if os.geteuid() != 0:
+        pytest.skip("a private engine needs root")
+    with private_engine(tmp_path / "engines") as engine:
+        ensure_base(engine.host)
+        monkeypatch.setenv("DOCKER_HOST", engine.host)
+        yield engine
+
+
+def dockerd_of(engine: Engine) -> psutil.Process:
+    """The engine's process."""
+    socket = engine.host.removeprefix("unix://")
+    # Others may end meanwhile: of those it knows neither name nor words.
+    return next(
+        process
+        for process in psutil.process_iter(["name", "cmdline"])
+        if process.info["name"] == "dockerd"
+        and any(socket in word for word in process.info["cmdline"] or ())
+    )
 
 
 @pytest.fixture(scope="session")

@@ -39,8 +39,7 @@ from dlsched.model.state import (
     Usage,
 )
 from dlsched.store.journal.changes import Change
-from dlsched.store.journal.history import Curves, Range, read_curves
-from dlsched.store.journal.usage import CpuUsage, read_usage
+from dlsched.store.journal.history import CpuUsage, Curves, Range, read_curves, read_usage
 
 NOW_S = 1000.0
 P95_50MS = LatencyTarget(seconds=0.05, quantile=0.95)
@@ -127,6 +126,12 @@ def example_report() -> CycleReport:
         alarms=("limits stay as they are: policy dqoes failed",),
         wall_time="2026-11-21T11:02:03Z",
     )
+
+
+def report_of(*jobs: JobView, **more: object) -> CycleReport:
+    """The example's report with these jobs alone."""
+    report = example_report()
+    return replace(report, snapshot=replace(report.snapshot, jobs=jobs), **more)  # type: ignore[arg-type]
 
 
 def foretold(report: CycleReport) -> CycleReport:
@@ -339,6 +344,7 @@ class FakeSource:
         self.journal = Path("no-journal.db")
         self.log: Iterator[bytes] = iter((b"one\n", b"two\n"))
         self.watch = "/etc/dlsched/jobs.d"
+        self.failed: str | None = None
         self.refuses: str | None = None
         """Why no container is adopted, and no job stopped."""
         self.given_back: list[Mapping[str, object]] = []
@@ -349,6 +355,9 @@ class FakeSource:
 
     def last_report(self) -> CycleReport | None:
         return self.report
+
+    def failure(self) -> str | None:
+        return self.failed
 
     def totals(self) -> Totals | None:
         last = self.loop.last

@@ -84,10 +84,6 @@ def test_a_unit_case_that_is_not_pure_fails(tmp_path: Path) -> None:
     assert "reads the real clock (time.clock_gettime, dlsched/runtime/clock.py:" in told
 
 
-def test_a_case_that_is_marked_timed_may_do_so(tmp_path: Path) -> None:
-    assert "2 passed, 7 deselected" in outcome(tmp_path, "--lane=timed")
-
-
 def test_the_gate_leaves_out_what_is_long_and_takes_what_is_marked(tmp_path: Path) -> None:
     told = outcome(tmp_path, "--gate", "--lane=timed,slow")
     assert re.findall(r"::(\w+) PASSED", told) == ["test_may_read_the_clock", "test_of_the_gate"]

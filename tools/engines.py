@@ -17,8 +17,7 @@ import argparse
 import os
 import signal
 import sys
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,12 +33,11 @@ from tools.images import ensure_all
 from tools.node_network import Namespaces, NodeNetwork, node_network
 from tools.private_engine import PrivateEngine, clear_crashed, private_engine, uninterrupted
 from tools.steps import SetupError, say, step
+from tools.waiting import until
 
 ENGINES = BUILD / "engines"
 """Not the single engine's folder: what a swarm leaves in a data-root is for a namespace."""
 SWARM_PORT = 2377
-READY_WITHIN_S = 120.0
-POLL_S = 0.05
 PERIOD_US = 100_000
 TRANSFER_TIMEOUT_S = 300
 
@@ -165,19 +163,10 @@ def _form(started: Sequence[PrivateEngine], managers: int) -> list[str]:
                 states = [node["Status"]["State"] for node in client.nodes()]
                 return states == ["ready"] * len(started)
 
-            wait_until(all_ready, "all nodes of the swarm are ready")
-    except (DockerException, RequestException) as error:
+            until(all_ready, "all nodes of the swarm are ready")
+    except (AssertionError, DockerException, RequestException) as error:
         raise SetupError(f"no swarm: {error}") from error
     return ids
-
-
-def wait_until(holds: Callable[[], bool], what: str) -> None:
-    """Raises SetupError when that does not come about in time."""
-    deadline_s = time.monotonic() + READY_WITHIN_S
-    while not holds():
-        if time.monotonic() > deadline_s:
-            raise SetupError(f"not within {READY_WITHIN_S:.0f} s: {what}")
-        time.sleep(POLL_S)
 
 
 def limit_group(name: str, cores: float) -> None:

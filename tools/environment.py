@@ -133,6 +133,8 @@ def prepare(folder: Path, requirements: Path, *, install_project: bool) -> None:
     packages = Stamp(f"{mark}-packages", [str(folder).encode(), requirements.read_bytes()])
     project = Stamp(f"{mark}-project", [(ROOT / "pyproject.toml").read_bytes()])
     if not python.exists() or not packages.fits():
+        if folder.is_symlink():
+            raise SetupError(f"{name} is a link, and what it leads to would be cleared: remove it")
         packages.clear()
         project.clear()
         # --clear: what an older list had installed must not linger beside the new one.

@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -23,6 +22,7 @@ from dlsched.cluster.status import read_status
 from dlsched.model.errors import DaemonUnavailable
 from tools.engines import EngineNode, EngineNodes
 from tools.private_engine import uninterrupted
+from tools.waiting import wait_for
 
 # A host's daemon takes for foreign what its host's cores do beside its containers. The other hosts'
 # containers are not on it, nor is what else this machine does: to it, nothing else happens.
@@ -197,7 +197,7 @@ def cluster(
             hosts.append(Host(node, folder / node.name, instance, cores, policy, settings))
             hosts[-1].start("run")
         hosts[0].start("cluster", "run")
-        until(lambda: _ready(hosts), READY_WITHIN_S, "all hosts to be ready")
+        wait_for(lambda: _ready(hosts), READY_WITHIN_S, "all hosts to be ready")
         yield hosts
     except AssertionError:
         print("\n".join(host.logs() for host in hosts), file=sys.stderr)
@@ -212,15 +212,6 @@ def _ready(hosts: Sequence[Host]) -> bool:
     status = hosts[0].status()
     states = [one.state for one in status.nodes] if status else []
     return states == ["ready"] * len(hosts)
-
-
-def until(holds: Callable[[], bool], within_s: float, what: str) -> None:
-    """Poll until true; AssertionError with `what` when the time passes."""
-    end_s = time.monotonic() + within_s
-    while not holds():
-        if time.monotonic() > end_s:
-            raise AssertionError(f"not within {within_s:.0f} s: {what}")
-        time.sleep(0.2)
 
 
 @contextmanager

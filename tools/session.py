@@ -14,11 +14,10 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol
+from typing import BinaryIO, Protocol
 
 import docker
 import psutil
@@ -32,9 +31,12 @@ from dlsched.store.journal.reader import JournalReader
 from tools.engine import CGROUP_PARENT
 from tools.engine_remains import cgroup_mounts
 from tools.environment import ROOT
+from tools.waiting import wait_for
 
 _CGROUP_PARENT = os.environ.get(CGROUP_PARENT) or None
 _DLSCHED = Path(sys.executable).parent / "dlsched"
+
+__all__ = ["JOURNAL", "STRANGER", "Session", "free_address", "idle_group", "session", "wait_for"]
 
 JOURNAL = "journal.db"
 REPORT_S = 120.0
@@ -379,13 +381,3 @@ def _option(arguments: list[str], name: str) -> str | None:
         if argument.startswith(f"{name}="):
             return argument.partition("=")[2]
     return None
-
-
-def wait_for(condition: Any, deadline_s: float, what: str) -> None:
-    """Poll until true, a last time after the deadline; RuntimeError with `what` when that is in
-    vain."""
-    end = time.monotonic() + deadline_s
-    while not condition():
-        if time.monotonic() >= end:
-            raise RuntimeError(f"waited {deadline_s:.0f} s in vain for {what}")
-        time.sleep(0.1)

@@ -17,22 +17,19 @@ import statistics
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 from unittest import mock
 
 from benchmarks.options import options
-from benchmarks.publish.results import verdict
 from dlsched.config.job import parse_spec
 from dlsched.config.settings import Settings
 from dlsched.control.ports import Clock, Wake
 from dlsched.daemon.agent import Agent
-from dlsched.model.decision import Decision
-from dlsched.model.spec import JobSpec, Limits
-from dlsched.model.state import Snapshot
+from dlsched.model.spec import JobSpec
 from dlsched.report.buckets import bucket_index, bucket_value_s
 from dlsched.runtime import host as host_facts
 from dlsched.runtime.allotment import METRICS_FILE
@@ -100,7 +97,6 @@ class InstantEngine(Engine):
         super().__init__("instant", 10.0)
         self._host = host
         self._bodies: dict[str, Body] = {}
-        self.updates = 0
         self._ended = threading.Event()
         for pid, spec in enumerate(specs, 10_000):
             labels = labels_of(spec, instance, sources[spec.name])
@@ -131,7 +127,6 @@ class InstantEngine(Engine):
         return self._bodies[container]
 
     def update(self, container: str, body: Body) -> None:
-        self.updates += 1
         self._bodies[container]["HostConfig"].update(body)
         for word, file in _WRITTEN.items():
             if word in body:
@@ -147,7 +142,7 @@ class InstantEngine(Engine):
         """A runc of before 1.3.2."""
         return {"Components": [{"Name": "runc", "Version": "1.1.5"}]}
 
-    def events(self, labels: Mapping[str, str], kinds: Iterable[str]) -> Any:
+    def events(self, kinds: Iterable[str]) -> Any:
         return _Silence(self._ended)
 
     def close(self) -> None:
@@ -198,7 +193,7 @@ def _body(spec: JobSpec, instance: str, pid: int, labels: Mapping[str, str]) -> 
 
 COUNTS = (10, 100, 1000)
 CYCLES_TITLE = "One cycle: CPU milliseconds of the loop's thread by phase, medians of 20 cycles"
-CASES = ("nothing changed", "all report", "10 % of limits change")
+CASES = ("nothing changed", "all report")
 PHASES = ("inbox", "observe", "fold", "decide", "plan", "act", "rest")
 """As the controller marks them; `rest` is what the loop does outside of them: alarms, handing the
 report to the journal, and what is held ready for giving everything back."""
@@ -209,31 +204,6 @@ WARM_CYCLES, CYCLES = 35, 20
 _JOBS_PER_CORE = 4
 _REQUESTS = 12
 """A second, of each service."""
-
-
-class Tenth:
-    """A policy that changes the limits of a tenth of the jobs in every cycle."""
-
-    @dataclass(frozen=True, slots=True)
-    class Parameters:
-        """None."""
-
-    Memory: ClassVar[type | None] = None
-    reserves = False
-    heeds_progress = False
-
-    def __init__(self, parameters: Parameters = Parameters()) -> None:
-        self.parameters = parameters
-
-    def decide(self, snapshot: Snapshot, memory: object) -> Decision:
-        turn = snapshot.cycle % 10
-        limits = {}
-        for index, job in enumerate(snapshot.running):
-            cores = job.desired.cpu_cores or 0.2
-            if index % 10 == turn:
-                cores = 0.3 if cores < 0.25 else 0.2
-            limits[job.name] = Limits(cores)
-        return Decision(limits=limits)
 
 
 class _Clock(VirtualClock):
@@ -249,15 +219,13 @@ class Cycle:
 
     cpu_s: float
     """Of the loop's thread."""
-    others_s: float
-    """CPU of the agent's other threads until its journal was written."""
     phases_s: dict[str, float]
 
 
 class World:
     """An agent over a host of files; to be closed."""
 
-    def __init__(self, root: Path, jobs: int, policy: str) -> None:
+    def __init__(self, root: Path, jobs: int) -> None:
         self.clock = _Clock(1000.0)
         watch = root / "jobs"
         watch.mkdir()
@@ -284,7 +252,7 @@ class World:
             state_dir=root / "state",
             run_dir=root / "run",
             watch=watch,
-            policy=policy,
+            policy="adaptive",
             max_jobs=10_000,
             group_weight=None,
             status_group=None,
@@ -304,13 +272,12 @@ class World:
             os.write(file, self._random.choice(lines))
 
     def cycle(self) -> Cycle:
-        all_s, mine_s = time.process_time(), time.thread_time()
+        mine_s = time.thread_time()
         report = self.agent.cycle()
         cpu_s = time.thread_time() - mine_s
         self.agent.journal.flush()
-        others_s = time.process_time() - all_s - (time.thread_time() - mine_s)
         phases_s = {name: report.phase_s[name] for name in PHASES if name in report.phase_s}
-        return Cycle(cpu_s, others_s, {**phases_s, "rest": cpu_s - sum(phases_s.values())})
+        return Cycle(cpu_s, {**phases_s, "rest": cpu_s - sum(phases_s.values())})
 
     def close(self) -> None:
         for file in self._files:
@@ -327,7 +294,7 @@ class World:
 
 
 @contextmanager
-def world(jobs: int, policy: str) -> Iterator[World]:
+def world(jobs: int) -> Iterator[World]:
     """An agent over so many jobs, on a node that is large enough for them."""
     root = Path(tempfile.mkdtemp(prefix="dlsched-loop-"))
     cores = max(2.0, jobs / _JOBS_PER_CORE)
@@ -338,7 +305,7 @@ def world(jobs: int, policy: str) -> Iterator[World]:
         return found and replace(found, cores=cores)
 
     with mock.patch.object(host_facts, "node", large):
-        one = World(root, jobs, policy)
+        one = World(root, jobs)
         try:
             yield one
         finally:
@@ -348,8 +315,7 @@ def world(jobs: int, policy: str) -> Iterator[World]:
 
 def measure(jobs: int, case: str) -> dict[str, object]:
     reports = case == "all report"
-    policy = "benchmarks.cost.loop:Tenth" if case == "10 % of limits change" else "adaptive"
-    with world(jobs, policy) as one:
+    with world(jobs) as one:
         for _ in range(WARM_CYCLES):
             one.second(reports=reports)
             one.cycle()
@@ -361,10 +327,8 @@ def measure(jobs: int, case: str) -> dict[str, object]:
     return {
         "jobs": jobs,
         "case": case,
-        "policy": policy.rpartition(":")[2],
         "cycle_ms": _ms(c.cpu_s for c in cycles),
         "worst_ms": round(1000 * max(c.cpu_s for c in cycles), 2),
-        "others_ms": _ms((c.others_s for c in cycles), statistics.mean),
         **{f"{name}_ms": _ms(c.phases_s[name] for c in cycles) for name in PHASES},
     }
 
@@ -379,33 +343,8 @@ def run() -> Iterator[dict[str, object]]:
             yield row
 
 
-def headlines(
-    cycles: Sequence[Mapping[str, object]],
-    real: Sequence[Mapping[str, object]],
-    updates: Sequence[Mapping[str, object]],
-) -> Iterator[str]:
-    """Each figure beside what it is to be, reached or not."""
-    for row in cycles:
-        if (row["jobs"], row["case"]) == (1000, CASES[0]):
-            yield _against("a cycle with 1,000 jobs and no change, ms", row["cycle_ms"], 50.0)
-    for row in real:
-        what = f"of one core with {row['containers']} {row['kind']} containers"
-        yield _against(what, row["core_ratio"], 0.04)
-    for row in updates:
-        if "of the calls alone" in row:
-            what = f"{row['updates']} changes, of the time of the engine's calls alone"
-            yield _against(what, row["of the calls alone"], 1.15)
-
-
-def _against(what: str, found: object, most: float) -> str:
-    reached = verdict(isinstance(found, float) and found <= most)
-    return f"{what}: {found} (at most {most:g}: {reached})"
-
-
-def _ms(
-    seconds: Iterable[float], kind: Callable[[Iterable[float]], float] = statistics.median
-) -> float:
-    return round(1000 * kind(seconds), 3)
+def _ms(seconds: Iterable[float]) -> float:
+    return round(1000 * statistics.median(seconds), 3)
 
 
 def _settle() -> None:

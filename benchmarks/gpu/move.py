@@ -11,14 +11,11 @@ Owns the run and its figures. Needs root (device nodes) and a C compiler (the dr
 from __future__ import annotations
 
 import os
-import re
 import stat
 import statistics
-import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
-from functools import partial
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from benchmarks.options import options
@@ -33,7 +30,7 @@ from tools.session import Session, session, wait_for
 
 NAME = "gpu-move"
 IMAGE = "dlsched-examples/training"
-MOVES, FAILURES = 20, 5
+MOVES = 20
 JOB = "trains"
 GPUS = ("GPU-0000aaaa-0000-0000-0000-000000000000", "GPU-1111bbbb-0000-0000-0000-000000000000")
 STAY_S = 4.0
@@ -48,10 +45,7 @@ NODES = {
 """Character devices that every kernel lets be opened."""
 
 WAYS = {"told to end (SIGTERM)": "SIGTERM", "killed (SIGKILL)": "SIGKILL"}
-_FAILS = "told to end; the new one fails"
 _LOST = "steps lost of an acknowledged checkpoint"
-_RESUMED = re.compile(r"resuming at step (\d+)")
-_BREAKS = "if [ -e /ckpt/broken ] && [ -e /dev/nvidia1 ]; then exit 9; fi; "
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,58 +105,8 @@ class Moved:
         return max(0, self.made - self.resumed)
 
 
-@dataclass(slots=True)
-class Output:
-    """What all containers of a session have written, by the engine's time stamps."""
-
-    lines: list[tuple[str, str]] = field(default_factory=list)
-
-    def follow(self, one: Session) -> None:
-        """Take in what every container that starts from now on writes."""
-        wanted = {"label": f"dlsched.instance={one.instance}", "event": "start"}
-        starts = one.engine.events(decode=True, filters=wanted)
-
-        def listen() -> None:
-            for event in starts:
-                name = f"output-{event['id'][:12]}"
-                since_s = event["timeNano"] / 1e9 - 0.5
-                args = (one, str(event["id"]), since_s)
-                threading.Thread(target=self._read, args=args, name=name, daemon=True).start()
-
-        threading.Thread(target=listen, name="starts", daemon=True).start()
-
-    def _read(self, one: Session, container: str, since_s: float) -> None:
-        stream = one.engine.api.logs(
-            container, stream=True, follow=True, timestamps=True, since=since_s
-        )
-        rest = b""
-        for chunk in stream:
-            *whole, rest = (rest + chunk).split(b"\n")
-            for line in whole:
-                stamp, _, text = line.decode(errors="replace").partition(" ")
-                self.lines.append((stamp[:23], text))
-
-    def has_resumed(self, times: int) -> bool:
-        """Whether it went on from a checkpoint so often; a move that fails ends so, too."""
-        return sum(_RESUMED.search(text) is not None for _, text in self.lines) >= times
-
-    def resumed(self, since: str) -> tuple[str, int] | None:
-        """When after that it resumed from a checkpoint first, and from which step."""
-        for stamp, text in sorted(self.lines):
-            found = _RESUMED.search(text)
-            if found is not None and stamp > since:
-                return stamp, int(found[1])
-        return None
-
-    def made(self, until: str) -> int:
-        """The last step that it had made by then."""
-        by = [text for stamp, text in self.lines if stamp < until]
-        told = (re.match(r"(?:step|stopped after step) (\d+)", text) for text in by)
-        return max((int(found[1]) for found in told if found is not None), default=0)
-
-
-def moves_in(reports: Iterable[CycleReport], output: Output) -> list[Moved]:
-    """The moves that a journal tells of from beginning to end."""
+def moves_in(reports: Iterable[CycleReport]) -> list[Moved]:
+    """The moves that a journal tells of from beginning to end; the training reports each step."""
     views = [(report, job) for report in reports for job in report.snapshot.jobs if job.name == JOB]
     moves = []
     for index, (report, old) in enumerate(views):
@@ -173,43 +117,40 @@ def moves_in(reports: Iterable[CycleReport], output: Output) -> list[Moved]:
         if not begun or old.state is not JobState.RUNNING:
             continue
         begun_s = report.snapshot.now_s
-        later = [
-            (seen, job)
-            for seen, job in views[index:]
-            if job.state is JobState.RUNNING and (job.started_at_s or 0.0) > begun_s
-        ]
-        first_s = next(
+        new = next(
             (
-                job.progress.as_of_s
-                for _, job in later
-                if (job.progress.as_of_s or 0.0) > (job.started_at_s or 0.0)
+                job
+                for _, job in views[index:]
+                if (job.started_at_s or 0.0) > begun_s
+                and job.progress.samples
+                and job.progress.samples[-1].received_s > (job.started_at_s or 0.0)
             ),
             None,
         )
-        resumed = output.resumed(_stamp(report))
-        if first_s is None or resumed is None:
+        if new is None:
             continue
+        started_s = new.started_at_s or 0.0
+        steps = [
+            (sample.received_s, sample.step)
+            for sample in new.progress.samples
+            if sample.step is not None
+        ]
         acknowledged = [
             job.progress.checkpoint.step
             for seen, job in views
-            if job.progress.checkpoint is not None and _stamp(seen) < resumed[0]
+            if job.progress.checkpoint is not None and seen.snapshot.now_s < started_s
         ]
         moves.append(
             Moved(
                 begun_s=begun_s,
-                back=later[0][1].container_id == old.container_id,
-                pause_s=first_s - begun_s,
+                back=new.container_id == old.container_id,
+                pause_s=min(at_s for at_s, _ in steps if at_s > started_s) - begun_s,
                 acknowledged=max(acknowledged, default=0),
-                made=output.made(resumed[0]),
-                resumed=resumed[1],
+                made=max((step for at_s, step in steps if at_s < started_s), default=0),
+                resumed=min(step for at_s, step in steps if at_s > started_s) - 1,
             )
         )
     return moves
-
-
-def _stamp(report: CycleReport) -> str:
-    """In the form of the engine's."""
-    return report.wall_time[:23]
 
 
 @contextmanager
@@ -233,7 +174,7 @@ def host() -> Iterator[tuple[Session, Path]]:
 def job_file(saved: Path, stop_signal: str, steps: int) -> str:
     """A training that tells every step."""
     train = f"exec python train.py --model mlp --steps {steps} --evaluate-every 1"
-    words = f'["sh", "-c", "{_BREAKS}{train} --checkpoint-every 1000000"]'
+    words = f'["sh", "-c", "{train} --checkpoint-every 1000000"]'
     return f"""\
 name: {JOB}
 image: {IMAGE}
@@ -249,25 +190,20 @@ checkpoint: {{signal: SIGUSR1, timeout: 60s, path: /ckpt}}
 """
 
 
-def wander(stop_signal: str, count: int, *, broken: bool = False) -> list[Moved]:
-    """So many moves of one training; `broken`: it does not come back from the second GPU."""
+def wander(stop_signal: str, count: int) -> list[Moved]:
+    """So many moves of one training."""
     with host() as (one, saved):
-        output = Output()
-        output.follow(one)
-        if broken:
-            (saved / "broken").touch()
         one.drop(JOB, job_file(saved, stop_signal, 1_000_000))
         gpus = {"injection": "nodes", "device_folder": str(one.root / "dev")}
         policy = {"stay_s": STAY_S}
         one.start("benchmarks.gpu.move:Wanders", policy, more={"gpus": gpus})
         for wanted in range(1, count + 1):
-            if broken and wanted > 1:
-                # It would not be tried again for a while, but by an agent that knows nothing.
-                one.stop()
-                one.start("benchmarks.gpu.move:Wanders", policy, more={"gpus": gpus})
-            wait_for(partial(output.has_resumed, wanted), WITHIN_S, f"the end of move {wanted}")
-        wait_for(lambda: len(moves_in(one.reports(0), output)) >= count, WITHIN_S, "all reports")
-        return moves_in(one.reports(0), output)[:count]
+            wait_for(
+                lambda wanted=wanted: len(moves_in(one.reports(0))) >= wanted,
+                WITHIN_S,
+                f"the end of move {wanted}",
+            )
+        return moves_in(one.reports(0))[:count]
 
 
 def row_of(way: str, moves: Sequence[Moved]) -> dict[str, object]:
@@ -286,13 +222,12 @@ def row_of(way: str, moves: Sequence[Moved]) -> dict[str, object]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    options(__doc__, arguments)
+    chosen = options(__doc__, arguments, moves=(MOVES, "of each kind; fewer: not saved"))
     facts = results.engine_facts()
     rows, every = [], []
-    ways = [(way, stop_signal, MOVES, False) for way, stop_signal in WAYS.items()]
-    for way, stop_signal, count, broken in (*ways, (_FAILS, "SIGTERM", FAILURES, True)):
-        print(f"== {count} moves, the old container {way}", flush=True)
-        moves = wander(stop_signal, count, broken=broken)
+    for way, stop_signal in WAYS.items():
+        print(f"== {chosen.moves} moves, the old container {way}", flush=True)
+        moves = wander(stop_signal, chosen.moves)
         rows.append(row_of(way, moves))
         every += [{"way": way, **asdict(move)} for move in moves]
     lost = sum(int(str(row[_LOST])) for row in rows)
@@ -302,6 +237,6 @@ def main(arguments: list[str] | None = None) -> int:
         "are those of saving, stopping, starting and importing PyTorch on the CPU."
     )
     title = "Moves of a training between two stand-in GPUs, on the real engine"
-    results.save(NAME, facts, [], every, title=title, table=rows, headlines=[headline])
-    results.show({title: rows}, [headline])
+    whole = chosen.moves == MOVES
+    results.finish(NAME, facts, [], every, {title: rows}, [headline], whole=whole)
     return 0

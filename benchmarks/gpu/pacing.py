@@ -25,7 +25,7 @@ from typing import Any
 
 import psutil
 
-from benchmarks.gpu.truth.sharing import go, running
+from benchmarks.gpu.jobs import go, running
 from benchmarks.options import options
 from benchmarks.places import ROOT
 from benchmarks.publish import results

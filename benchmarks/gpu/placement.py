@@ -1,11 +1,10 @@
 """Placement on GPUs: what 1,000 queued jobs cost, and what its choices are worth.
 
 No GPU is needed: placement is a pure function. Time is that of asking the rule for every job of a
-queue, beside naive first fit in the same run, and of a whole pass of admission around it. Worth is
-how much of a full queue is placed at once, and a simulated queue: jobs come, are placed, run for
-their time and leave. All rules see the same jobs through the same queue (who waits first keeps the
-GPUs that it will get), and differ in the choice of GPUs alone. Seeds are 1, 2, 3, ...; none is
-chosen.
+queue, beside naive first fit in the same run. Worth is that of a simulated queue: jobs come, are
+placed, run for their time and leave. All rules see the same jobs through the same queue (who waits
+first keeps the GPUs that it will get), and differ in the choice of GPUs alone. Seeds are 1, 2, 3,
+...; none is chosen.
 
     python -m benchmarks run gpu-placement        writes benchmarks/results/gpu-placement.json
 """
@@ -110,27 +109,12 @@ def first_fit(spec: JobSpec, left: Rooms, _: PlacementOptions) -> Placement:
     return Placement(None, "fits on too few")
 
 
-def at_random(seed: int) -> Rule:
-    """Any GPUs that fit."""
-    chance = random.Random(seed)
-
-    def rule(spec: JobSpec, left: Rooms, _: PlacementOptions) -> Placement:
-        fits = [room.gpu.uuid for room in fitting(spec, left.values())]
-        if len(fits) < spec.container.gpus:
-            return Placement(None, "fits on too few")
-        return Placement(tuple(chance.sample(fits, spec.container.gpus)))
-
-    return rule
-
-
-def rules(seed: int) -> dict[str, tuple[Rule, PlacementOptions]]:
-    """By name, the rule and its options; all others are measured against the first."""
-    return {
-        "first fit": (first_fit, _OPTIONS),
-        "random": (at_random(seed), _OPTIONS),
-        "best fit (auto)": (place, _OPTIONS),
-        "best fit (pack)": (place, PlacementOptions(prefer="pack")),
-    }
+RULES: Mapping[str, tuple[Rule, PlacementOptions]] = {
+    "first fit": (first_fit, _OPTIONS),
+    "best fit (auto)": (place, _OPTIONS),
+    "best fit (pack)": (place, PlacementOptions(prefer="pack")),
+}
+"""By name, the rule and its options; all others are measured against the first."""
 
 
 # ---------------------------------------------------------------------- one queue
@@ -141,18 +125,6 @@ def placing(rule: Rule) -> Iterator[None]:
     """The queue's GPUs are chosen by that rule meanwhile."""
     with mock.patch.object(gpu_queue, "place", rule):
         yield
-
-
-def one_pass(queue: Sequence[JobSpec], on: NodeView, options: PlacementOptions) -> dict[str, Any]:
-    """One pass of admission through the queue, on an empty node: who gets what."""
-    gpus = GpuQueue(on, (), options)
-    verdicts = admit(queue, [], on, len(queue), gpus=gpus)
-    rooms = gpus.left.values()
-    return {
-        "placed": sum(verdict.admitted for verdict in verdicts.values()),
-        "GPUs used": sum(bool(room.jobs) for room in rooms),
-        "GPUs' time promised": sum(1.0 - room.share_left for room in rooms),
-    }
 
 
 def least_ms(work: Callable[[], object]) -> float:
@@ -178,13 +150,12 @@ def place_all(queue: Sequence[JobSpec], on: NodeView, rule: Rule) -> int:
 
 
 def costs(seeds: Sequence[int]) -> list[dict[str, Any]]:
-    """What the choice of GPUs costs for a whole queue, and a whole pass of admission around it."""
+    """What the choice of GPUs costs for a whole queue."""
     rows = []
     for seed in seeds:
         on, queue = node(DEVICES, seed), jobs(QUEUED, seed)
         ours, naive = (least_ms(partial(place_all, queue, on, rule)) for rule in (place, first_fit))
-        whole = least_ms(partial(one_pass, queue, on, _OPTIONS))
-        rows.append({"seed": seed, "ms": ours, "first fit ms": naive, "admission ms": whole})
+        rows.append({"seed": seed, "ms": ours, "first fit ms": naive})
     return rows
 
 
@@ -255,17 +226,6 @@ def queued(coming: Sequence[Arrival], on: NodeView, options: PlacementOptions) -
     return begun
 
 
-def at_once(seeds: Sequence[int]) -> list[dict[str, Any]]:
-    """A row a seed and rule: what one pass places of the whole queue on an empty node."""
-    rows: list[dict[str, Any]] = []
-    for seed in seeds:
-        on, queue = node(DEVICES, seed), jobs(QUEUED, seed)
-        for name, (rule, options) in rules(seed).items():
-            with placing(rule):
-                rows.append({"seed": seed, "rule": name, **one_pass(queue, on, options)})
-    return rows
-
-
 def simulated(seeds: Sequence[int]) -> list[dict[str, Any]]:
     """A row a load, seed and rule: what waiting in the simulated queue was like."""
     count, devices = QUEUE
@@ -275,7 +235,7 @@ def simulated(seeds: Sequence[int]) -> list[dict[str, Any]]:
             on = node(devices, seed)
             coming = arrivals(count, on, load, seed)
             naive: dict[str, Begun] = {}
-            for name, (rule, options) in rules(seed).items():
+            for name, (rule, options) in RULES.items():
                 with placing(rule):
                     begun = queued(coming, on, options)
                 naive = naive or begun
@@ -298,14 +258,6 @@ def _figures(begun: Mapping[str, Begun], naive: Mapping[str, Begun]) -> dict[str
 
 def means(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> dict[str, float]:
     return {column: statistics.fmean(row[column] for row in rows) for column in columns}
-
-
-def placed_table(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    columns = ("placed", "GPUs used", "GPUs' time promised")
-    return [
-        {"rule": rule, **means(mine, columns)}
-        for rule, mine in results.grouped(rows, itemgetter("rule")).items()
-    ]
 
 
 def queue_table(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -339,21 +291,15 @@ def main(arguments: list[str] | None = None) -> int:
     timed = costs(SEEDS)
     middle = statistics.median(row["ms"] for row in timed)
     ratio = statistics.median(row["ms"] / row["first fit ms"] for row in timed)
-    slowest = max(row["admission ms"] for row in timed)
     headline = (
         f"Placing {QUEUED} queued jobs on {DEVICES} GPUs: {middle:.1f} ms in the median of "
         f"{len(SEEDS)} seeds (slowest {max(row['ms'] for row in timed):.1f} ms; figure: under "
-        f"{1000 * FIGURE_S:.0f} ms), {ratio:.2f} of what naive first fit takes. A whole pass of "
-        f"admission, with reasons, estimates and what is kept: at most {slowest:.1f} ms."
+        f"{1000 * FIGURE_S:.0f} ms), {ratio:.2f} of what naive first fit takes."
     )
-    once, waits = at_once(SEEDS), simulated(SEEDS)
-    tables = {
-        f"Placement of {QUEUED} queued jobs on {DEVICES} GPUs at once": placed_table(once),
-        f"A simulated queue of {QUEUE[0]} jobs that come to {QUEUE[1]} GPUs": queue_table(waits),
-    }
-    of_seeds = f"means of {len(SEEDS)} seeds, no GPU needed"
-    tables = {f"{title}; {of_seeds}": table for title, table in tables.items()}
-    facts, more = results.host_facts("none"), {"costs": timed, "at_once": once}
-    results.save(NAME, facts, SEEDS, waits, tables=tables, headlines=[headline], **more)
-    results.show(tables, [headline])
+    waits = simulated(SEEDS)
+    title = (
+        f"A simulated queue of {QUEUE[0]} jobs that come to {QUEUE[1]} GPUs; means of {len(SEEDS)} "
+        "seeds, no GPU needed"
+    )
+    results.finish(NAME, "none", SEEDS, waits, {title: queue_table(waits)}, [headline], costs=timed)
     return 0

@@ -11,9 +11,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
-from dlsched.model.cycle import CycleReport
 from dlsched.simulation import bounds
-from dlsched.simulation.bounds import Demand
 from dlsched.simulation.node.service import BAND_RATIO, Service
 from dlsched.simulation.node.training import Training
 from dlsched.simulation.node.workloads import SimulatedJob, Trace
@@ -23,10 +21,6 @@ STEPS = 8
 """Control steps before anything is judged, also of a service that comes late."""
 START_S = 1.0
 """From a service's arrival to the first thing that is known of it."""
-NEAR_RATIO = 0.9
-"""Near the clairvoyant: so much of its count."""
-ROLLING_S = 5.0
-"""Near is judged over so long: one lucky second is not near."""
 WORSE_RATIO = 0.05
 """A job got worse when it is at its target for so much less of the judged time."""
 
@@ -52,12 +46,10 @@ READINGS = (SATISFIED, MET)
 
 @dataclass(slots=True)
 class Watch:
-    """What a run was truly like; hand `look` and `publish` to `simulate`."""
+    """What a run was truly like; hand `look` to `simulate`."""
 
     looks: list[tuple[float, Mapping[tuple[str, str], float]]] = field(default_factory=list)
     """(time, seconds at its target so far by reading and service), a look a cycle."""
-    decided_s: list[float] = field(default_factory=list)
-    """When the policy decided about somebody."""
 
     def look(self, now_s: float, loads: Mapping[str, Service | Training]) -> None:
         at_target = {
@@ -67,10 +59,6 @@ class Watch:
             for reading in READINGS
         }
         self.looks.append((now_s, at_target))
-
-    def publish(self, report: CycleReport) -> None:
-        if report.decision is not None and report.snapshot.running:
-            self.decided_s.append(report.snapshot.now_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +71,6 @@ class Judged:
     """The clairvoyant's."""
     by_job: Mapping[str, float]
     """Part of its judged time for which each service is at its target."""
-    near_after: int | None
-    """Decisions until it is near the clairvoyant for the first time; None: it never is."""
 
     def worse_than(self, other: Judged) -> int:
         """How many services got worse than in that other run."""
@@ -96,15 +82,12 @@ def judge(trace: Trace, watch: Watch, reading: Reading, among: Collection[str]) 
     jobs = [job for job in trace.jobs if job.name in among]
     judged = {job.name: _judged_s(trace, job) for job in jobs}
     kept_s = dict.fromkeys(judged, 0.0)
-    course = []
-    for (from_s, before), (to_s, after) in pairwise(watch.looks):
+    for (from_s, before), (_, after) in pairwise(watch.looks):
         gained_s = {name: after[reading.name, name] - before[reading.name, name] for name in judged}
-        course.append((from_s, to_s, math.fsum(gained_s.values())))
         for name, (begin_s, _) in judged.items():
             if from_s >= begin_s:
                 kept_s[name] += gained_s[name]
     length_s = {name: end_s - begin_s for name, (begin_s, end_s) in judged.items()}
-    wanted = [one for job in jobs for one in demands(job, trace.duration_s, reading.band_ratio)]
     of_judged = [
         replace(one, from_s=max(one.from_s, judged[job.name][0]))
         for job in jobs
@@ -112,12 +95,10 @@ def judge(trace: Trace, watch: Watch, reading: Reading, among: Collection[str]) 
     ]
     best_s = bounds.satisfied_job_s(of_judged, trace.node.cores)
     whole_s = math.fsum(length_s.values())
-    near_s = _near_s(course, wanted, trace.node.cores)
     return Judged(
         jobs=len(jobs) * math.fsum(kept_s.values()) / whole_s,
         best_jobs=len(jobs) * best_s / whole_s,
         by_job={name: kept_s[name] / one for name, one in length_s.items() if one > 0},
-        near_after=None if near_s is None else sum(at_s < near_s for at_s in watch.decided_s),
     )
 
 
@@ -126,26 +107,3 @@ def _judged_s(trace: Trace, job: SimulatedJob) -> tuple[float, float]:
     from_s = job.arrives_s + START_S + STEPS * trace.cycle_s
     to_s = trace.duration_s if job.leaves_s is None else min(job.leaves_s, trace.duration_s)
     return from_s, max(from_s, to_s)
-
-
-def _near_s(
-    course: list[tuple[float, float, float]], wanted: list[Demand], cores: float
-) -> float | None:
-    """From when on so many are at their target, over the whole of the rolling time after it."""
-    for index, (begin_s, _, _) in enumerate(course):
-        stretch = []
-        for one in course[index:]:
-            if one[0] >= begin_s + ROLLING_S:
-                break
-            stretch.append(one)
-        end_s = stretch[-1][1]
-        if end_s < begin_s + ROLLING_S:
-            return None
-        clipped = [
-            replace(one, from_s=max(one.from_s, begin_s), to_s=min(one.to_s, end_s))
-            for one in wanted
-        ]
-        best_s = bounds.satisfied_job_s(clipped, cores)
-        if best_s > 0 and math.fsum(one[2] for one in stretch) >= NEAR_RATIO * best_s:
-            return begin_s
-    return None

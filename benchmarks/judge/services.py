@@ -8,26 +8,13 @@ about 90 % certainty, a job with coefficient of variation cv needs (1.645 cv / b
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from dlsched.api.status import BAND_RATIO
 from dlsched.estimate.sketch import cv, merge
 from dlsched.model.cycle import CycleReport
 from dlsched.model.facts import LatencySketch
-
-__all__ = [
-    "BAND_RATIO",
-    "Judged",
-    "arrived",
-    "judge",
-    "not_slower",
-    "requests_needed",
-    "rolling",
-    "satisfied",
-    "settle_s",
-    "within_band",
-]
 
 _Z = 1.645
 
@@ -102,33 +89,3 @@ def within_band(ratio: float) -> bool:
 def not_slower(ratio: float) -> bool:
     """One-sided: latency at most the target."""
     return ratio <= 1
-
-
-def rolling(
-    targets: Mapping[str, float],
-    series: Mapping[str, Series],
-    end_s: float,
-    width_s: float = 15.0,
-    reading: Callable[[float], bool] = within_band,
-) -> list[tuple[float, int]]:
-    """Satisfied in that reading, second by second, over the `width_s` before each."""
-    counts: list[tuple[float, int]] = []
-    for second in range(math.ceil(width_s), math.floor(end_s) + 1):
-        count = 0
-        for job, target_s in targets.items():
-            some = (s for at_s, s in series[job] if second - width_s <= at_s < second)
-            mean_s = merge(*some).mean_s
-            count += mean_s is not None and reading(mean_s / target_s)
-        counts.append((float(second), count))
-    return counts
-
-
-def settle_s(counts: Sequence[tuple[float, int]], level: int) -> float | None:
-    """From when on at least `level` jobs stay satisfied; None: never."""
-    settled: float | None = None
-    for at_s, count in counts:
-        if count < level:
-            settled = None
-        elif settled is None:
-            settled = at_s
-    return settled

@@ -22,51 +22,6 @@ from dlsched.model.state import JobState
 from dlsched.simulation import bounds, scoring
 from dlsched.simulation.scoring import JobResult, Row, RunResult
 
-BAND_RATIO = 0.10
-"""A limit further than that from where it ends, as a ratio of it, has not settled yet."""
-
-
-def settling_steps(reports: Iterable[CycleReport]) -> float:
-    """Decisions until every running job's limit stays where it ends, mean over the stretches.
-
-    A stretch begins with each arrival or exit. By where it ends and not by single steps: many small
-    ones lead far. 0 for a policy that changes nothing.
-    """
-    counts: list[int] = []
-    decisions = 0
-    # Decisions of this stretch that changed something, and what held before the first.
-    course: list[tuple[int, Mapping[str, float | None]]] = [(0, {})]
-    for report in reports:
-        running = {job.name for job in report.snapshot.running}
-        told = {} if report.decision is None else report.limits
-        limits = {name: one.cpu_cores for name, one in told.items() if name in running}
-        if not limits:
-            continue
-        if report.snapshot.wakes and decisions:
-            counts.append(_settled_at(course))
-            decisions, course = 0, [(0, course[-1][1])]
-        decisions += 1
-        if limits != course[-1][1]:
-            course.append((decisions, limits))
-    return statistics.fmean([*counts, _settled_at(course)])
-
-
-def _settled_at(course: list[tuple[int, Mapping[str, float | None]]]) -> int:
-    """The decision from which on every limit was within the band around its last."""
-    settled, end = course[-1]
-    for decision, limits in reversed(course):
-        if any(_off(limits.get(name), cores) for name, cores in end.items()):
-            break
-        settled = decision
-    return settled
-
-
-def _off(cores: float | None, end: float | None) -> bool:
-    if cores is None or end is None:
-        return cores is not end
-    return abs(cores - end) > BAND_RATIO * end
-
-
 _TIERS = {"tier1": Tier.DELIVER, "tier2": Tier.FINISH, "jct": None}
 """Goals as metrics call them, and which tier each is."""
 
@@ -186,7 +141,6 @@ def judged(
         found,
         {
             **extra,
-            "settling_steps": settling_steps(reports),
             "work_core_s": work_core_s,
             "alarms": len(alarms),
         },

@@ -33,8 +33,6 @@ PARTS = {
     "gpu-move": "gpu-move",
 }
 """Benches, each a part, and what their result files are called."""
-TWICE = {"mixed": ["--real"]}
-"""Options of a part's second run."""
 ALSO_SHOWN = ("gpu-pacing",)
 
 
@@ -42,8 +40,7 @@ def run(part: str) -> None:
     """One part in full; its failure ends all."""
     from benchmarks.__main__ import BENCHES
 
-    main = import_module(BENCHES[part].module).main
-    if main([]) or (part in TWICE and main(TWICE[part])):
+    if import_module(BENCHES[part].module).main([]):
         sys.exit(1)
 
 

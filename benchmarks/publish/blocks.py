@@ -6,6 +6,7 @@ No number is written by hand. What a block means is said beside it, on the page.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
 from operator import itemgetter
 from typing import Any
 
@@ -26,9 +27,13 @@ from dlsched.simulation.scoring import PLAIN
 Saved = Mapping[str, Any]
 
 
+_COLUMNS = tuple(one.name for one in fields(Measured))
+
+
 def adaptive_services(saved: Saved) -> str:
     """By reading, a line a scenario and a column a policy: of the clairvoyant's, n = 10/20/40."""
-    found = [Measured(**row) for row in saved["rows"]]
+    # Earlier results have more columns.
+    found = [Measured(**{name: row[name] for name in _COLUMNS}) for row in saved["rows"]]
     scenarios = dict.fromkeys(one.scenario for one in found)
     parts = []
     for reading in READINGS:

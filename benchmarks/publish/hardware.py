@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from benchmarks.gpu.truth import showing
+from benchmarks.gpu import truth
 from benchmarks.publish import results
 
 NAME = "gpu-truth"
@@ -44,7 +44,7 @@ def for_readme() -> str:
         )
     return (
         f"**Parts of GPU support have run on hardware**, {_where(found)}: "
-        f"{showing.summary(found['parts'])} ([figures]({_PAGE})).\nThe daemon itself is tested on "
+        f"{truth.summary(found['parts'])} ([figures]({_PAGE})).\nThe daemon itself is tested on "
         "stand-ins for the driver and the devices."
     )
 
@@ -56,7 +56,7 @@ def for_how_to() -> str:
         return "**This has not run on GPU hardware yet.**"
     return (
         f"**The daemon has not run on GPU hardware yet.** What it relies on has, {_where(found)}: "
-        f"{showing.summary(found['parts'])} ([figures](../results/gpus.md))."
+        f"{truth.summary(found['parts'])} ([figures](../results/gpus.md))."
     )
 
 
@@ -77,7 +77,7 @@ def block() -> str:
     ]
     lists = []
     for name, part in parts.items():
-        lines = [f"- {figure}: {_safe(value)}" for figure, value in showing.flat(part["figures"])]
+        lines = [f"- {figure}: {_safe(value)}" for figure, value in truth.flat(part["figures"])]
         lists += ["\n".join([f"**{name}**\n", *lines])] if lines else []
     machine, commit = found["machine"], found["script"]["commit"]
     host = (
@@ -85,7 +85,7 @@ def block() -> str:
         f"{machine.get('cpus')} CPUs, kernel {machine.get('kernel')}. "
         f"Commit {commit or 'not known'}. {found['seconds']:.0f} s in all."
     )
-    head = f"{showing.summary(parts)[:1].upper()}{showing.summary(parts)[1:]}."
+    head = f"{truth.summary(parts)[:1].upper()}{truth.summary(parts)[1:]}."
     return "\n\n".join([head, results.markdown(table), *lists, host])
 
 

@@ -18,7 +18,7 @@ import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from benchmarks.judge.services import BAND_RATIO, Series, satisfied
+from benchmarks.judge.services import Series, satisfied
 from benchmarks.judge.trainings import Measured
 from benchmarks.publish import results
 from benchmarks.publish.blocks_cluster import BEST, SHOWN, by_world, mean
@@ -26,6 +26,7 @@ from benchmarks.real import http_services
 from benchmarks.real.comparison import Comparison, PolicyRun
 from benchmarks.real.training_set import Schedule, TrainingJob
 from benchmarks.simulated.cluster import ENDS, PLAIN, STAYS
+from dlsched.api.status import BAND_RATIO
 from dlsched.estimate.sketch import merge
 from dlsched.simulation.cluster.scoring import Contender
 from dlsched.simulation.scoring import PLAIN as PLAIN_DOCKER

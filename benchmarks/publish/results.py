@@ -7,6 +7,7 @@ import os
 import platform
 import subprocess
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import asdict, is_dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
@@ -66,6 +67,34 @@ def save(
     lines = ",\n".join(f"  {json.dumps(dict(row))}" for row in rows)  # a line each: there are many
     path.write_text(f'{head},\n "rows": [\n{lines}\n ]\n}}\n')
     return path
+
+
+def finish(
+    name: str,
+    host: str | Mapping[str, object],
+    seeds: Sequence[int],
+    rows: Sequence[Any],
+    tables: Mapping[str, Sequence[Mapping[str, object]]],
+    headlines: Sequence[str] = (),
+    *,
+    whole: bool = True,
+    **more: object,
+) -> None:
+    """The end of a bench: a `whole` run is saved, and what is said of it is printed.
+
+    `host`: its facts, or the version of the engine for those of this one. One table is saved with
+    its title beside it, several by title.
+    """
+    if whole:
+        facts = host_facts(host) if isinstance(host, str) else host
+        plain = [asdict(row) if is_dataclass(row) else row for row in rows]
+        shown: dict[str, object] = {"tables": tables}
+        if len(tables) == 1:
+            ((title, table),) = tables.items()
+            shown = {"title": title, "table": table}
+        said = {"headlines": headlines} if headlines else {}
+        save(name, facts, seeds, plain, **shown, **said, **more)
+    show(tables, headlines)
 
 
 def grouped(rows: Iterable[Row], key: Callable[[Row], Key]) -> dict[Key, list[Row]]:

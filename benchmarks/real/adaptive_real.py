@@ -11,23 +11,21 @@ whatever is kept is judged. Writes `benchmarks/results/adaptive-real.json`.
 from __future__ import annotations
 
 import json
+import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from operator import itemgetter
+from typing import Any
 
-from benchmarks.judge.adaptive_real import (
-    JUDGED_FROM_S,
-    Asked,
-    Outcome,
-    groups,
-    outcome,
-    table,
-    verdicts,
+from benchmarks.judge.services import (
+    Judged,
+    satisfied,
 )
-from benchmarks.judge.services import arrived
 from benchmarks.judge.trainings import foreign_cores, updates
 from benchmarks.options import options, told_if_it_fails
 from benchmarks.places import KEPT
 from benchmarks.publish import results
+from benchmarks.publish.results import grouped, verdict
 from benchmarks.real.comparison import (
     FLOOR_CORES,
     DemoJob,
@@ -41,6 +39,51 @@ from benchmarks.real.comparison import (
 from benchmarks.real.kept import KeptServices, load_services
 from dlsched.simulation.scoring import PLAIN
 from tools.session import Session, session
+
+BEST_SUBSET_RATIO = 0.9
+"""How much of what a clairvoyant satisfies is asked for where not all can be."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a set asks of the node."""
+
+    capacity_cores: float
+    shares: Mapping[str, float]
+    """Cores at which each model's target was measured."""
+    floor_cores: float
+    """What every model gets at least, satisfied or not."""
+
+    @property
+    def best(self) -> int:
+        """How many shares fit at once, beside the others' floors."""
+        room = self.capacity_cores - self.floor_cores * len(self.shares)
+        count = 0
+        for cores in sorted(self.shares.values()):
+            room -= max(cores - self.floor_cores, 0.0)
+            if room < -1e-9:
+                break
+            count += 1
+        return count
+
+
+def groups(shares: Mapping[str, float], room_cores: float, floor_cores: float) -> list[set[str]]:
+    """The models in as few groups as first-fit finds, so that each group's shares fit at once.
+
+    The others hold their floors meanwhile: so each is measured at its share and not beside a crowd.
+    """
+    free = room_cores - floor_cores * len(shares)
+    found: list[tuple[float, set[str]]] = []
+    for job, cores in sorted(shares.items(), key=lambda pair: (-pair[1], pair[0])):
+        wanted = max(cores - floor_cores, 0.0)
+        for index, (left, names) in enumerate(found):
+            if wanted <= left:
+                found[index] = (left - wanted, {*names, job})
+                break
+        else:
+            found.append((free - wanted, {job}))
+    return [names for _, names in found]
+
 
 NAME = "adaptive-real"
 FOLDER = KEPT / NAME
@@ -60,37 +103,17 @@ fit."""
 CALIBRATE_S = 20.0
 FILL_RATIO = 0.85
 """Of capacity, how much is handed out at once while targets are measured."""
-START_S, CHANGE_S = 16.0, 4.0
-"""About what the start of a set takes, and a change of policy."""
 
 
-@dataclass(frozen=True)
-class Timing:
-    """From when on a policy is judged, and for how long at least."""
-
-    settle_s: float
-    judge_s: float
-
-
-def timing(policy: str) -> Timing:
-    """DQoES moves a tenth at a time, and the mended one waits for enough requests between steps;
-    plain Docker has nothing to settle."""
+def timing(policy: str) -> tuple[float, float]:
+    """From when on a policy is judged, and for how long at least. DQoES moves a tenth at a time,
+    and the mended one waits for enough requests between steps; plain Docker has nothing to settle.
+    """
     if policy == PLAIN:
-        return Timing(10.0, 20.0)
+        return 10.0, 20.0
     if policy in ADAPTIVE:
-        return Timing(JUDGED_FROM_S, 30.0)
-    if policy == PROPORTIONAL:
-        return Timing(JUDGED_FROM_S, 20.0)
-    return Timing(40.0, 20.0)
-
-
-def planned_s(seeds: int, chosen: Mapping[float, Sequence[str]]) -> float:
-    """How long it takes if no window has to grow."""
-    each_s = START_S
-    for demand, policies in chosen.items():
-        each_s += CALIBRATE_S * (2 if demand > FILL_RATIO else 1)
-        each_s += sum(timing(one).settle_s + timing(one).judge_s + CHANGE_S for one in policies)
-    return each_s * seeds
+        return 15.0, 30.0
+    return (15.0, 20.0) if policy == PROPORTIONAL else (40.0, 20.0)
 
 
 # ---------------------------------------------------------------------- running
@@ -107,17 +130,18 @@ def run_seed(seed: int, host: Mapping[str, object]) -> None:
             targets = _targets(one, watcher, jobs, asked)
             for policy in policies:
                 watcher.stage(f"seed {seed}, {demand} of {capacity:.2f} cores, policy {policy}")
+                settle, judged_s = timing(policy)
                 plan = Plan(
                     seed=seed,
                     demand_ratio=demand,
-                    settle_s=timing(policy).settle_s,
-                    judge_s=timing(policy).judge_s,
+                    settle_s=settle,
+                    judge_s=judged_s,
                     keep_in=FOLDER / f"{demand:g}",
                 )
                 kept = run_policy(one, plan, watcher, policy, targets).kept
                 told = json.dumps({**asdict(asked), "host": dict(host)}, indent=1)
                 (kept.folder / SET_FILE).write_text(f"{told}\n")
-                print(f"   {judged(kept, demand, asked).row(())}", flush=True)
+                print(f"   {row_of(kept, demand, asked, ())}", flush=True)
 
 
 def _targets(
@@ -144,54 +168,110 @@ def _targets(
 # ---------------------------------------------------------------------- judging
 
 
-def judged(kept: KeptServices, demand: float, asked: Asked) -> Outcome:
+def row_of(
+    kept: KeptServices, demand: float, asked: Asked, plain: Sequence[Judged]
+) -> dict[str, object]:
+    """One policy on one set, for the result file; `plain`: the same models under plain Docker."""
     reports = kept.reports()
-    return outcome(
-        kept.seed,
-        demand,
-        kept.policy,
-        asked,
-        kept.targets,
-        arrived(reports),
-        kept.judged_from_s,
-        updates(reports),
-        foreign_cores(reports),
-        dict.fromkeys(alarm for report in reports for alarm in report.alarms),
-    )
+    judged = kept.judged()
+    band, slo = satisfied(judged)
+    elapsed_s = reports[-1].snapshot.now_s - reports[0].snapshot.now_s
+    before = {job.job: job.ratio for job in plain}
+    worse = [
+        job.ratio is not None and base is not None and not job.slo and job.ratio > base
+        for job in judged
+        for base in [before.get(job.job)]
+    ]
+    return {
+        "seed": kept.seed,
+        "demand": demand,
+        "policy": kept.policy,
+        "jobs": len(judged),
+        "satisfied_band": band,
+        "satisfied_slo": slo,
+        "best": asked.best,
+        "worse_slo": sum(worse),
+        "ratios": {job.job: job.ratio and round(job.ratio, 3) for job in judged},
+        "too_few_requests": sum(not job.enough for job in judged),
+        "updates_per_min": round(updates(reports) / elapsed_s * 60, 1),
+        "foreign_cores": round(foreign_cores(reports), 3),
+        "alarms": list(dict.fromkeys(alarm for report in reports for alarm in report.alarms)),
+    }
 
 
-def kept_rows() -> tuple[list[dict[str, object]], Mapping[str, object]]:
-    """All that is kept, judged, and the host of the last."""
-    rows: list[dict[str, object]] = []
-    host: Mapping[str, object] = {}
-    places = {policy: place for place, policy in enumerate(POLICIES[0.7])}
-    for demand in sorted(float(folder.name) for folder in FOLDER.glob("*")):
-        found = []
-        for kept in load_services(FOLDER / f"{demand:g}"):
-            told = json.loads((kept.folder / SET_FILE).read_text())
-            host = told.pop("host")
-            found.append(judged(kept, demand, Asked(**told)))
-        plain = {one.seed: one.judged for one in found if one.policy == PLAIN}
-        found.sort(key=lambda one: (one.seed, places.get(one.policy, len(places))))
-        rows += [one.row(plain.get(one.seed, ())) for one in found]
-    return rows, host
+Rows = Sequence[Mapping[str, Any]]
+
+
+def table(rows: Rows) -> list[dict[str, object]]:
+    """A line a demand and policy: medians over the seeds, within 10 % / not slower."""
+    lines: list[dict[str, object]] = []
+    for (demand, policy), mine in grouped(rows, itemgetter("demand", "policy")).items():
+        band, slo = ([row[f"satisfied_{key}"] for row in mine] for key in ("band", "slo"))
+        lines.append(
+            {
+                "demand": demand,
+                "policy": f"`{policy}`",
+                "satisfied (worst set)": " / ".join(
+                    f"{statistics.median(counts):g} ({min(counts):g})" for counts in (band, slo)
+                ),
+                "of the clairvoyant's": f"{of_best(mine, 'band'):.2f} / {of_best(mine, 'slo'):.2f}",
+                "slower than the target and than under plain Docker": sum(
+                    row["worse_slo"] for row in mine
+                ),
+                "updates/min": statistics.median(row["updates_per_min"] for row in mine),
+                "others on the host, cores": statistics.median(
+                    row["foreign_cores"] for row in mine
+                ),
+                "sets": len(mine),
+            }
+        )
+    return lines
+
+
+def of_best(rows: Rows, key: str) -> float:
+    """Satisfied, over what a clairvoyant satisfies: the median over the seeds."""
+    return statistics.median(row[f"satisfied_{key}"] / row["best"] for row in rows)
+
+
+def verdicts(rows: Rows) -> list[str]:
+    """What was asked of each mode of `adaptive` in its own reading, and what came of it."""
+    lines = []
+    for (demand, policy), mine in grouped(rows, itemgetter("demand", "policy")).items():
+        if policy not in ADAPTIVE:
+            continue
+        key = policy.rpartition("=")[2]
+        asked = 1.0 if all(row["best"] == row["jobs"] for row in mine) else BEST_SUBSET_RATIO
+        part = of_best(mine, key)
+        counts = ", ".join(f"{row[f'satisfied_{key}']} of {row['best']}" for row in mine)
+        lines.append(
+            f"{policy} at {demand} of capacity, of what a clairvoyant satisfies: {counts}; "
+            f"median {part:.2f}, asked for {asked:g}: {verdict(part >= asked)}"
+        )
+    return lines
 
 
 def judge_kept() -> None:
     """Judge what is kept; writes the result file."""
-    rows, host = kept_rows()
+    rows: list[dict[str, object]] = []
+    host: Mapping[str, object] = {}
+    for demand, policies in POLICIES.items():
+        found = load_services(FOLDER / f"{demand:g}")
+        found.sort(key=lambda one: (one.seed, policies.index(one.policy)))
+        plain: Sequence[Judged] = ()
+        for kept in found:
+            told = json.loads((kept.folder / SET_FILE).read_text())
+            host = told.pop("host")
+            plain = kept.judged() if kept.policy == PLAIN else plain
+            rows.append(row_of(kept, demand, Asked(**told), plain))
     if not rows:
         raise RuntimeError("nothing is kept: nothing to judge")
-    lines, told = verdicts(rows), table(rows)
     seeds = sorted({int(str(row["seed"])) for row in rows})
     title = f"Real services, {len(seeds)} sets of 8: within 10 % of the target / not slower"
-    results.save(NAME, host, seeds, rows, title=title, table=told, headlines=lines)
-    results.show({title: told}, lines)
+    results.finish(NAME, host, seeds, rows, {title: table(rows)}, verdicts(rows))
 
 
 def run() -> None:
-    """Run all of it, say beforehand how long it takes, judge what is then kept."""
-    print(f"{NAME}: about {planned_s(len(SEEDS), POLICIES) / 60:.0f} minutes", flush=True)
+    """Run all of it, judge what is then kept."""
     host = results.engine_facts()
     for seed in SEEDS:
         run_seed(seed, host)

@@ -1,18 +1,10 @@
-"""`adaptive` on the real training schedules, beside plain Docker, a clairvoyant and an oracle.
+"""`adaptive` on the real training schedules, beside plain Docker and an oracle.
 
     python -m benchmarks run adaptive-schedules     what is not kept yet is run, then all is judged
 
-What a clairvoyant gains is reckoned from a trace a schedule in `benchmarks/traces`, recorded from
-plain Docker and committed before `adaptive` first ran on it: the mean time to tier 1 that the
-simulator finds there under plain Docker, and the least that one could have who knew all work
-beforehand (`dlsched.simulation.bounds`), containers' starts included in both. The real gain is
-that over plain Docker under the same seed; constants are as they are, seeds 1, 2, 3.
-
-The clairvoyant computes on two cores twice as fast as on one. Real threads do not: they wait for
-each other. Two things tell what of the difference is `adaptive`'s: its gain on that trace in the
-simulator, where threads are as the clairvoyant's, and the gain of an oracle that runs on the same
-containers by the same means, and knows the work of each job from plain Docker's run of that seed
-(`benchmarks.peers.oracle`).
+Gains are of the mean time to tier 1 over plain Docker under the same seed; constants are as they
+are, seeds 1, 2, 3. The oracle runs on the same containers by the same means, and knows the work of
+each job from plain Docker's run of that seed (`benchmarks.peers.oracle`).
 Writes `benchmarks/results/adaptive-schedules.json`.
 """
 
@@ -20,23 +12,16 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Any
 
-from benchmarks.judge.trainings import Measured, judged, rows, works
+from benchmarks.judge.trainings import Measured, rows, works
 from benchmarks.options import options, told_if_it_fails
 from benchmarks.peers import oracle
-from benchmarks.places import TRACES
 from benchmarks.publish import results
 from benchmarks.real import training, training_set
-from benchmarks.real.training_run import Kept
+from benchmarks.real.training import Kept
 from benchmarks.real.training_set import Schedule
-from benchmarks.simulated.sim_vs_real import simulated_reports
 from dlsched.model.spec import Tier
-from dlsched.simulation import bounds
-from dlsched.simulation.node.workloads import Trace, TrainingLoad
-from dlsched.simulation.scoring import PLAIN, Row
-from dlsched.simulation.trace.reading import parse_trace
+from dlsched.simulation.scoring import PLAIN, WORSE_RATIO, Row
 
 NAME = "adaptive-schedules"
 
@@ -44,148 +29,37 @@ SEEDS = (1, 2, 3)
 ADAPTIVE, ORACLE = "adaptive", "oracle"
 POLICIES = {PLAIN: PLAIN, ADAPTIVE: ADAPTIVE}
 
-GAIN_RATIO = 0.7
-"""How much of the clairvoyant's gain is asked for."""
-WORSE_RATIO = 1.05
-"""No job may take longer than so many times what the clairvoyant leaves it, or plain Docker."""
-
-
-@dataclass(frozen=True)
-class Clairvoyant:
-    """Times to tier 1 by job, on the committed trace."""
-
-    plain_s: Mapping[str, float]
-    """Under plain Docker, simulated."""
-    best_s: Mapping[str, float]
-    """In the order whose mean is least."""
-    adaptive_s: Mapping[str, float]
-    """Under `adaptive`, simulated."""
-
-    @property
-    def gain(self) -> float:
-        """Of the mean time, as a ratio of plain Docker's."""
-        return gain(self.best_s, self.plain_s)
-
-    def allowed(self, job: str) -> float:
-        """The most that job may take, as a ratio of plain Docker's time."""
-        return WORSE_RATIO * max(1.0, self.best_s[job] / self.plain_s[job])
-
 
 def gain(times_s: Mapping[str, float], plain_s: Mapping[str, float]) -> float:
     """How much less the mean of these times is, as a ratio of plain Docker's."""
     return 1.0 - statistics.fmean(times_s.values()) / statistics.fmean(plain_s.values())
 
 
-def load_trace(schedule: str) -> Trace:
-    """The committed trace of that schedule."""
-    file = TRACES / f"{schedule}.yaml"
-    return parse_trace(file.read_text(), str(file))
-
-
-def foreseen(trace: Trace) -> Clairvoyant:
-    """What a clairvoyant leaves each job of that trace."""
-    plain, adaptive = (_simulated(trace, policy) for policy in (PLAIN, ADAPTIVE))
-    cores = trace.node.cores
-    threads = {
-        job.name: job.load.threads for job in trace.jobs if isinstance(job.load, TrainingLoad)
-    }
-    known = {
-        name: replace(work, threads=threads[name]) for name, work in works([plain], cores).items()
-    }
-    wanted = bounds.goals(list(known.values()), Tier.DELIVER)
-    names = list(known)
-    times = bounds.times_s(list(wanted.values()), bounds.one_node(cores))
-    return Clairvoyant(
-        plain.run.times("tier1"),
-        {names[index]: time_s for index, time_s in zip(wanted, times, strict=True)},
-        adaptive.run.times("tier1"),
-    )
-
-
-def _simulated(trace: Trace, policy: str) -> Measured:
-    arrivals = {job.name: job.arrives_s for job in trace.jobs}
-    reports = simulated_reports(trace, policy, policy, seed=1)
-    return judged(policy, 1, reports, arrivals, training_set.EVALUATIONS, {})
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """One schedule: what was gained, over what could be, and by whom."""
-
-    schedule: str
-    gains: tuple[float, ...]
-    """Of the mean time to tier 1 over plain Docker, by seed."""
-    best: Clairvoyant
-    of_plain: Mapping[str, float]
-    """Each job's time to tier 1 over plain Docker's, median over the seeds."""
-    oracle_gains: tuple[float, ...] = ()
-    """As `gains`, of who knows all work, on the same containers."""
-
-    @property
-    def part(self) -> float:
-        """The median gain over the clairvoyant's."""
-        return statistics.median(self.gains) / self.best.gain
-
-    @property
-    def worse(self) -> tuple[str, ...]:
-        """Jobs that are worse by more than may be."""
-        return tuple(job for job, r in self.of_plain.items() if r > self.best.allowed(job))
-
-    def lines(self) -> list[str]:
-        """In words: the gain, the job that fared worst, and what others gain."""
-        job, ratio = max(self.of_plain.items(), key=lambda pair: pair[1])
-        reached = results.verdict(self.part >= GAIN_RATIO)
-        gained, ideal = statistics.median(self.gains), gain(self.best.adaptive_s, self.best.plain_s)
-        lines = [
-            (
-                f"mean time to tier 1 {gained:.1%} less than under plain Docker (by seed: "
-                f"{', '.join(f'{one:.1%}' for one in self.gains)}), the clairvoyant's "
-                f"{self.best.gain:.1%} on the trace: {self.part:.2f} of it, asked "
-                f"for {GAIN_RATIO:g}: {reached}"
-            ),
-            (
-                f"worst job {job} at {ratio:.2f} of plain Docker's time, the clairvoyant leaves it "
-                f"{self.best.best_s[job] / self.best.plain_s[job]:.2f}; jobs worse by more than "
-                f"{WORSE_RATIO - 1:.0%} than that or plain Docker: "
-                f"{', '.join(self.worse) or 'none'}"
-            ),
-            (
-                "on the trace, in the simulator, where two threads are twice as fast as one, "
-                f"{ideal:.1%}: {ideal / self.best.gain:.2f} of the clairvoyant's gain"
-            ),
+def headlines(schedule: str, runs: Sequence[Measured]) -> list[str]:
+    """What `adaptive` and the oracle gain over plain Docker, and the job that fared worst."""
+    times = {(one.run.policy, one.run.seed): one.run.times("tier1") for one in runs}
+    seeds = sorted({seed for _, seed in times if (PLAIN, seed) in times})
+    lines = []
+    for policy in (ADAPTIVE, ORACLE):
+        pairs = [
+            (times[policy, seed], times[PLAIN, seed]) for seed in seeds if (policy, seed) in times
         ]
-        if self.oracle_gains:
-            most = statistics.median(self.oracle_gains)
-            lines.append(
-                f"an oracle that knows all work gains {most:.1%} on the same containers (by seed: "
-                f"{', '.join(f'{one:.1%}' for one in self.oracle_gains)}), "
-                f"{most / self.best.gain:.2f} of the clairvoyant's gain; adaptive "
-                + (f"{gained / most:.2f} of it" if most > 0 else "none to share")
-            )
-        return [f"{self.schedule}: {line}" for line in lines]
-
-
-def verdict(schedule: str, best: Clairvoyant, runs: Sequence[Measured]) -> Verdict:
-    """Each run of `adaptive` beside plain Docker under its seed."""
-    by_seed: dict[int, dict[str, Mapping[str, float]]] = {}
-    for one in runs:
-        by_seed.setdefault(one.run.seed, {})[one.run.policy] = one.run.times("tier1")
-    pairs = [
-        (both[ADAPTIVE], both[PLAIN])
-        for _, both in sorted(by_seed.items())
-        if ADAPTIVE in both and PLAIN in both
-    ]
-    known = [(both[ORACLE], both[PLAIN]) for _, both in sorted(by_seed.items()) if ORACLE in both]
-    return Verdict(
-        schedule,
-        tuple(gain(mine, plain) for mine, plain in pairs),
-        best,
-        {
+        if not pairs:
+            continue
+        gains = [gain(mine, plain) for mine, plain in pairs]
+        of_plain = {
             job: statistics.median(mine[job] / plain[job] for mine, plain in pairs)
-            for job in best.best_s
-        },
-        tuple(gain(best_s, plain) for best_s, plain in known),
-    )
+            for job in pairs[0][0]
+        }
+        worst = max(of_plain, key=of_plain.__getitem__)
+        worse = sum(ratio > WORSE_RATIO for ratio in of_plain.values())
+        lines.append(
+            f"{schedule}: under {policy} the mean time to tier 1 is {statistics.median(gains):.1%} "
+            f"less than under plain Docker (by seed: {', '.join(f'{one:.1%}' for one in gains)}); "
+            f"worst job {worst} at {of_plain[worst]:.2f} of plain Docker's time, {worse} of "
+            f"{len(of_plain)} jobs worse"
+        )
+    return lines
 
 
 def _oracle(plain: Kept) -> str:
@@ -206,23 +80,6 @@ def _kept(schedule: Schedule) -> list[Kept]:
     return kept + [one for many in oracles for one in many]
 
 
-def _told(schedule: str, row: Mapping[str, Any]) -> dict[str, object]:
-    """One policy's figures in little room; single jobs are beside plain Docker."""
-    cells: dict[str, object] = {"schedule": schedule, "policy": f"`{row['policy']}`"}
-    for words in training.GOALS.values():
-        told = f"{row[f'{words} mean s']:.1f}"
-        if row["policy"] != PLAIN:
-            of_plain, best, worst = (
-                row[f"{words} {which} of plain"] for which in ("mean", "best job", "worst job")
-            )
-            worse = row[f"{words} jobs worse"]
-            told += f", {of_plain:.2f} ({best:.2f}, {worst:.2f}; {worse:.2g})"
-        cells[f"{words}: mean s, of plain (best, worst job; jobs worse)"] = told
-    cells["makespan s, of plain"] = f"{row['makespan s']:.1f}, {row['makespan of plain']:.2f}"
-    rest = ("CPU of plain", "updates", "others on the host, cores", "runs")
-    return cells | {name: row[name] for name in rest}
-
-
 def judge_kept() -> None:
     """Judge what is kept; writes the result file."""
     found: list[Row] = []
@@ -232,16 +89,13 @@ def judge_kept() -> None:
     for schedule in training_set.SCHEDULES:
         kept = _kept(schedule)
         runs = [training.measured(one) for one in kept]
-        told = verdict(schedule.name, foreseen(load_trace(schedule.name)), runs)
         host = kept[-1].host
         own = rows(schedule.name, kept[0].capacity_cores, runs)
         found += own
-        table += [_told(schedule.name, row) for row in training.table_rows(own, runs)]
-        lines += told.lines()
+        table += [{"schedule": schedule.name, **row} for row in training.table_rows(own, runs)]
+        lines += headlines(schedule.name, runs)
     title = "`adaptive` on real trainings: times from arrival"
-    seeds, saved = sorted({row.seed for row in found}), [asdict(row) for row in found]
-    results.save(NAME, host, seeds, saved, title=title, table=table, headlines=lines)
-    results.show({title: table}, lines)
+    results.finish(NAME, host, sorted({row.seed for row in found}), found, {title: table}, lines)
 
 
 def run() -> None:

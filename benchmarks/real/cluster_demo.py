@@ -18,16 +18,15 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 
 from benchmarks.options import options
 from benchmarks.places import ROOT
 from benchmarks.publish.results import CLUSTER_PICTURE
 from benchmarks.real.cluster_trainings import (
     SIZES_CORES,
-    ClusterTraining,
     Seen,
     arrive,
     seeing,
@@ -36,8 +35,9 @@ from benchmarks.real.cluster_trainings import (
 from benchmarks.real.demo import Screen
 from tools.engine import end_with_signal
 from tools.engines import swarm
-from tools.hosts import Host, cluster, until
+from tools.hosts import Host, cluster
 from tools.steps import SetupError
+from tools.waiting import wait_for
 
 INSTANCE = "demo-cluster"
 LENGTHS_CORE_S = (("cnn", 45.0), ("mlp", 45.0), ("vae", 45.0), ("gru", 40.0), ("lstm", 35.0))
@@ -82,7 +82,7 @@ class Course:
             self.tell()
             return holds()
 
-        until(told, within_s, what)
+        wait_for(told, within_s, what)
 
     def print(self, text: str) -> None:
         self._console.print(text, highlight=False, markup=False, soft_wrap=True)
@@ -106,7 +106,11 @@ def show(console: Console, hosts: Sequence[Host]) -> None:
         source = _movable(hosts) or hosts[-1]
         course.stage(f"{_name(source)} is to be switched off: its trainings move away")
         course.command("cluster", "drain", _name(source))
-        course.until(lambda: _is_empty(hosts, source), EMPTY_WITHIN_S, f"{_name(source)} is empty")
+        course.until(
+            lambda: getattr(_row(source, hosts), "jobs", None) == 0,
+            EMPTY_WITHIN_S,
+            f"{_name(source)} is empty",
+        )
         course.command("cluster", "status")
         course.stage(f"{_name(source)} is back")
         course.command("cluster", "undrain", _name(source))
@@ -116,7 +120,6 @@ def show(console: Console, hosts: Sequence[Host]) -> None:
         for one in trainings:
             hosts[0].withdraw(one.name)
         course.until(lambda: not any(map(Host.containers, hosts)), EMPTY_WITHIN_S, "no containers")
-        console.print(table(trainings, seen))
         course.print(verdict(seen, died))
 
 
@@ -143,22 +146,19 @@ def _killed(course: Course, seen: Seen) -> list[str]:
     return died
 
 
-def _is(state: str, host: Host, hosts: Sequence[Host]) -> bool:
-    """Whether a host is in that state, by the controller."""
+def _row(host: Host, hosts: Sequence[Host]) -> Any:
+    """What the controller reports of a host; None: nothing yet."""
     status = hosts[0].status()
     rows = status.nodes if status else ()
-    return any(one.name == host.node.node_id and one.state == state for one in rows)
+    return next((one for one in rows if one.name == host.node.node_id), None)
+
+
+def _is(state: str, host: Host, hosts: Sequence[Host]) -> bool:
+    return getattr(_row(host, hosts), "state", None) == state
 
 
 def _name(host: Host) -> str:
     return host.node.name
-
-
-def _is_empty(hosts: Sequence[Host], host: Host) -> bool:
-    """Whether the cluster has no job there any more."""
-    status = hosts[0].status()
-    rows = status.nodes if status else ()
-    return any(one.name == host.node.node_id and one.jobs == 0 for one in rows)
 
 
 def _movable(hosts: Sequence[Host]) -> Host | None:
@@ -171,18 +171,6 @@ def _movable(hosts: Sequence[Host]) -> Host | None:
         return None
     ids = [one.node for one in here]
     return max(hosts, key=lambda host: ids.count(host.node.node_id))
-
-
-def table(trainings: Sequence[ClusterTraining], seen: Seen) -> Table:
-    found = Table(title="what ran where, by the engines", title_justify="left")
-    for column in ("training", "steps", "ran on", "in all"):
-        found.add_column(column, justify="right" if column in ("steps", "in all") else "left")
-    for one in trainings:
-        runs = seen.of(one.name)
-        places = [f"{ran.host} from step {ran.first_step}" for ran in runs]
-        took_s = runs[-1].ended_s - runs[0].began_s
-        found.add_row(one.name, str(runs[-1].last_step), ", ".join(places), f"{took_s:.0f} s")
-    return found
 
 
 def verdict(seen: Seen, died: Collection[str] = ()) -> str:

@@ -11,11 +11,9 @@ manager's `cluster.d` at drawn times. All times are the engines' own; contenders
 
 from __future__ import annotations
 
-import os
 import signal
 import statistics
 import tempfile
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -31,13 +29,13 @@ from benchmarks.real.cluster_trainings import (
     draw,
     seeing,
 )
-from benchmarks.simulated.cluster import ENDS, PLAIN, line
-from dlsched.simulation.cluster.scoring import ClusterScore, Contender, Timed, scored
-from tools.cpu_time import foreign_cores, group_used_s, read_clocks
+from benchmarks.simulated.cluster import ENDS, PLAIN
+from dlsched.simulation.cluster.scoring import Contender, Timed, scored
 from tools.engine import end_with_signal
 from tools.engines import EngineNodes, swarm
-from tools.hosts import cluster, until
+from tools.hosts import cluster
 from tools.steps import SetupError
+from tools.waiting import wait_for
 
 NAME = "cluster-real"
 SEEDS, TRAININGS = 3, 20
@@ -56,10 +54,6 @@ class Played:
     timed: Timed
     moves: tuple[Moved, ...]
     twice: int
-    foreign_cores: float
-    """Kept busy by everything but the trainings: daemons, engines, other work of the machine."""
-    load: float
-    """Mean of the machine's load average."""
 
 
 def play(
@@ -74,29 +68,16 @@ def play(
     instance = f"real-{seed}-{number}"
     policies = contender.policy, contender.cluster
     with cluster(engines, SIZES_CORES, folder / instance, instance, *policies) as hosts:
-        loads, clocks, used_s = list[float](), read_clocks(), _used_s(engines)
-
-        def ended() -> bool:
-            loads.append(os.getloadavg()[0])
-            time.sleep(POLL_S)
-            return seen.all_ended(one.name for one in trainings)
-
         with seeing(hosts) as seen:
             arrived = arrive(hosts[0], trainings)
-            until(ended, ENDED_WITHIN_S, "all trainings to end")
-        foreign = foreign_cores(clocks, read_clocks(), _used_s(engines) - used_s)
+            names = [one.name for one in trainings]
+            wait_for(lambda: seen.all_ended(names), ENDED_WITHIN_S, "all trainings to end")
         log = (hosts[0].folder / "cluster.log").read_text()
     ends, moved = seen.finished(), seen.moves()
     times = {job: ends[job] - at_s for job, at_s in arrived.items()}
     makespan_s = max(ends.values()) - min(arrived.values())
     timed = Timed(times, makespan_s, len(moved), log.count(GIVEN_UP))
-    return Played(timed, tuple(moved), len(seen.twice), foreign, statistics.fmean(loads))
-
-
-def _used_s(engines: EngineNodes) -> float:
-    """CPU time of all containers so far."""
-    groups = (node.engine.cgroup_parent for node in engines.nodes)
-    return sum(group_used_s(group) or 0.0 for group in groups)
+    return Played(timed, tuple(moved), len(seen.twice))
 
 
 def row(seed: int, contender: Contender, played: Played, first: Played) -> dict[str, object]:
@@ -109,20 +90,7 @@ def row(seed: int, contender: Contender, played: Played, first: Played) -> dict[
         "longest_pause_s": max(pauses_s, default=None),
         "lost_steps": sum(one.lost_steps for one in played.moves),
         "twice": played.twice,
-        "foreign_cores": played.foreign_cores,
-        "load": played.load,
     }
-
-
-def said(found: Mapping[str, object]) -> str:
-    score = ClusterScore(**{name: found[name] for name in ClusterScore.__dataclass_fields__})
-    pause = found["median_pause_s"]
-    pauses = f"{pause:.1f} s, longest {found['longest_pause_s']:.1f} s" if pause else "none"
-    return (
-        f"seed {score.seed}  {score.contender}\n    {line([score])}\n    pauses of moves, median "
-        f"{pauses}; steps lost {found['lost_steps']}; jobs that ran twice {found['twice']}; all "
-        f"else kept {found['foreign_cores']:.2f} cores busy, load {found['load']:.1f}"
-    )
 
 
 def headlines(rows: Sequence[Mapping[str, object]]) -> list[str]:
@@ -164,7 +132,7 @@ def main(arguments: list[str] | None = None) -> int:
                     played = play(engines, Path(folder), seed, contender, trainings)
                     first = first or played
                     found.append(row(seed, contender, played, first))
-                    print(said(found[-1]), flush=True)
+                    print(found[-1], flush=True)
     except SetupError as error:
         print(f"cluster-real: {error}")
         return 1

@@ -6,7 +6,6 @@ does).
 
 from __future__ import annotations
 
-import math
 import random
 import time
 from collections.abc import Mapping
@@ -18,15 +17,11 @@ from benchmarks.judge.services import (
     Judged,
     arrived,
     judge,
-    not_slower,
-    rolling,
     satisfied,
-    settle_s,
-    within_band,
 )
+from benchmarks.judge.trainings import updates
 from benchmarks.real import kept
 from benchmarks.real.kept import KeptServices
-from dlsched.model.actions import Resize
 from dlsched.model.facts import LatencySketch
 from tools.session import Session, wait_for
 
@@ -84,9 +79,6 @@ def spec_text(job: DemoJob, target_s: float | None) -> str:
 
 FIXED = "tools.fixed_policy:FixedPolicy"
 
-SETTLED_RATIO = 0.75
-"""A policy has settled once so many of the jobs (6 of 8) stay satisfied."""
-
 
 @dataclass(frozen=True)
 class Plan:
@@ -116,28 +108,16 @@ class PolicyRun:
     judged: list[Judged]
     series: dict[str, list[tuple[float, LatencySketch]]]
     kept: KeptServices
-    rolled: list[tuple[float, int]]
-    """How many are within the band, second by second."""
-    rolled_slo: list[tuple[float, int]]
-    """How many are not slower than their target."""
     updates_per_min: float
-    judged_updates_per_min: float
-    """Of those, while it was judged: it has settled by then."""
-    loop_core_ratio: float
-    """CPU of the daemon over the run, in cores."""
 
     def row(self) -> dict[str, object]:
         band, slo = satisfied(self.judged)
-        level = math.ceil(SETTLED_RATIO * len(self.judged))
         return {
             "policy": self.policy,
             "jobs": len(self.judged),
             "satisfied_band": band,
             "satisfied_slo": slo,
-            "settle_s": settle_s(self.rolled, level),
-            "settle_slo_s": settle_s(self.rolled_slo, level),
             "updates_per_min": round(self.updates_per_min, 1),
-            "judged_updates_per_min": round(self.judged_updates_per_min, 1),
             "requests": sum(job.requests for job in self.judged),
             "too_few_requests": sum(not job.enough for job in self.judged),
         }
@@ -150,7 +130,6 @@ class Comparison:
     plan: Plan
     set: tuple[DemoJob, ...]
     capacity_cores: float
-    shares: dict[str, float]
     targets: dict[str, float]
     runs: list[PolicyRun]
 
@@ -179,7 +158,7 @@ def compare(session: Session, watcher: Watcher, plan: Plan) -> Comparison:
     for policy in plan.policies:
         watcher.stage(f"policy {policy}, from plain Docker's even split")
         runs.append(run_policy(session, plan, watcher, policy, targets))
-    return Comparison(plan, jobs, capacity, shares, targets, runs)
+    return Comparison(plan, jobs, capacity, targets, runs)
 
 
 def begin(session: Session, plan: Plan, watcher: Watcher) -> tuple[tuple[DemoJob, ...], float]:
@@ -192,12 +171,9 @@ def begin(session: Session, plan: Plan, watcher: Watcher) -> tuple[tuple[DemoJob
     session.start("none")
     for job in jobs:
         session.drop(job.name, spec_text(job, None))
-    try:
-        wait_for(lambda: session.running() == plan.jobs, 90, f"{plan.jobs} running models")
-        rows = session.client.jobs
-        wait_for(lambda: all(row["requests"] for row in rows()["jobs"]), 60, "every first report")
-    except RuntimeError as error:
-        raise RuntimeError(f"{error} ({session.why_not_running()})") from error
+    why, rows = session.why_not_running, session.client.jobs
+    wait_for(lambda: session.running() == plan.jobs, 90, f"{plan.jobs} running models", why)
+    wait_for(lambda: all(row["requests"] for row in rows()["jobs"]), 60, "every first report", why)
     session.confine()
     seen = _watch(session, watcher, "capacity", plan.saturate_s)
     session.stop()
@@ -245,13 +221,10 @@ def run_policy(
     session.forget()
     session.start(policy)
     first, began_s = session.cycle(), time.monotonic()
-    agent = session.process
-    agent_began_s = sum(agent.cpu_times()[:4])
     _watch(session, watcher, f"{policy} settles", plan.settle_s)
     judged_from_s = time.monotonic() - began_s
     _watch(session, watcher, f"{policy} is judged", plan.judge_s)
     elapsed_s = time.monotonic() - began_s
-    agent_s = sum(agent.cpu_times()[:4]) - agent_began_s
 
     def judged() -> list[Judged]:
         series = arrived(session.reports(first))
@@ -263,13 +236,6 @@ def run_policy(
     session.stop()
     reports = list(session.reports(first))
     series = arrived(reports)
-    updated_s = [
-        report.snapshot.now_s - reports[0].snapshot.now_s
-        for report in reports
-        for outcome in report.outcomes
-        if isinstance(outcome.action, Resize) and outcome.status in ("done", "begun")
-    ]
-    judged_updates = sum(at_s >= judged_from_s for at_s in updated_s)
     return PolicyRun(
         policy=policy,
         judged=judged(),
@@ -277,9 +243,5 @@ def run_policy(
         kept=kept.keep_services(
             session, plan.seed, policy, first, targets, judged_from_s, plan.keep_in
         ),
-        rolled=rolling(targets, series, elapsed_s, reading=within_band),
-        rolled_slo=rolling(targets, series, elapsed_s, reading=not_slower),
-        updates_per_min=len(updated_s) / elapsed_s * 60,
-        judged_updates_per_min=judged_updates / (elapsed_s - judged_from_s) * 60,
-        loop_core_ratio=agent_s / (plan.settle_s + plan.judge_s),
+        updates_per_min=updates(reports) / elapsed_s * 60,
     )

@@ -11,9 +11,7 @@ page's address is printed while daemons run, and at the end where `dlsched repor
 from __future__ import annotations
 
 import os
-import re
 import subprocess
-import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
@@ -24,13 +22,13 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from benchmarks.judge.services import BAND_RATIO
 from benchmarks.options import options, told_if_it_fails
 from benchmarks.places import ROOT
 from benchmarks.publish import results
 from benchmarks.real import http_services
-from benchmarks.real.comparison import SETTLED_RATIO, Comparison, Plan, Watcher, compare
+from benchmarks.real.comparison import Comparison, Plan, Watcher, compare
 from benchmarks.real.http_services import MODELS, POLICIES, Measured, Scenario, Service, harmed
+from dlsched.api.status import BAND_RATIO
 from tools.engine import CGROUP_PARENT
 from tools.session import Session, free_address, session
 
@@ -57,35 +55,26 @@ REPORT_PAGE = ROOT / ".build" / "demo-report.html"
 
 
 class Screen(Watcher):
-    """The live table on a terminal; a line every ten seconds elsewhere."""
+    """The live table, on a terminal."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
-        self._live: Live | None = None
-        self._told_s = 0.0
+        self._live = Live(console=console, refresh_per_second=4, transient=True)
 
     def __enter__(self) -> Screen:
         if self._console.is_terminal:
-            self._live = Live(console=self._console, refresh_per_second=4, transient=True)
             self._live.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._live is not None:
-            self._live.stop()
+        self._live.stop()
 
     def stage(self, text: str) -> None:
         self._console.print(f"[bold]==[/] {text}", highlight=False, soft_wrap=True)
-        self._told_s = time.monotonic()
 
     def progress(self, text: str, left_s: float, status: Mapping[str, Any]) -> None:
-        if self._live is not None:
+        if self._live.is_started:
             self._live.update(Group(live_table(status), Text(f"{text}: {left_s:.0f} s left")))
-        elif time.monotonic() - self._told_s >= 10:
-            self._told_s = time.monotonic()
-            self._console.print(
-                f"   {text}: {_glance(status)}, {left_s:.0f} s left", soft_wrap=True
-            )
 
 
 def live_table(status: Mapping[str, Any]) -> Table:
@@ -115,12 +104,10 @@ def summary(comparison: Comparison) -> Table:
         title=f"satisfied models of {count} (seed {comparison.plan.seed}, demand "
         f"{comparison.plan.demand_ratio:.0%} of {comparison.capacity_cores:.2f} cores)",
         title_justify="left",
-        caption=f"in band: mean latency within {BAND_RATIO:.0%} of the target; settled: "
-        f"seconds until at least {SETTLED_RATIO:.0%} stay in band / not slower; updates: a minute, "
-        "in all / while judged; daemon: CPU of one core",
+        caption=f"in band: mean latency within {BAND_RATIO:.0%} of the target; updates: a minute",
         caption_justify="left",
     )
-    for column in ("policy", "in band", "not slower", "settled", "updates", "daemon"):
+    for column in ("policy", "in band", "not slower", "updates"):
         left = column == "policy"
         table.add_column(column, justify="left" if left else "right", no_wrap=True)
     for run in comparison.runs:
@@ -129,31 +116,8 @@ def summary(comparison: Comparison) -> Table:
             _TITLES.get(run.policy, run.policy),
             f"{row['satisfied_band']} of {count}",
             f"{row['satisfied_slo']} of {count}",
-            f"{_seconds(row['settle_s'])} / {_seconds(row['settle_slo_s'])}",
-            f"{run.updates_per_min:.0f} / {run.judged_updates_per_min:.0f}",
-            f"{run.loop_core_ratio:.1%}",
+            f"{run.updates_per_min:.0f}",
         )
-    return table
-
-
-def by_model(comparison: Comparison) -> Table:
-    """Latency over target of each model under each policy; its drawn share in cores."""
-    table = Table(title="latency / target by model", title_justify="left")
-    table.add_column("model", no_wrap=True)
-    table.add_column("cores", justify="right")
-    table.add_column("target", justify="right")
-    for run in comparison.runs:
-        name = _TITLES.get(run.policy, run.policy)
-        table.add_column(re.sub("[ ?&-]", "\n", name), justify="right")
-    for job in comparison.set:
-        ratios = []
-        for run in comparison.runs:
-            judged = next(j for j in run.judged if j.job == job.name)
-            few = "" if judged.enough else f" ({judged.requests} of {judged.needed} requests)"
-            ratio = "-" if judged.ratio is None else f"{judged.ratio:.2f}"
-            ratios.append(f"{ratio} {_verdict(judged.ratio)}{few}")
-        share, target_s = comparison.shares[job.name], comparison.targets[job.name]
-        table.add_row(job.name, f"{share:.2f}", f"{target_s * 1000:.0f} ms", *ratios)
     return table
 
 
@@ -243,7 +207,7 @@ def main(arguments: list[str] | None = None) -> int:
         report: list[str] = []
         if "models" in chosen.scenes:
             models, host, report = play(console, cores, partial(compare, plan=plan))
-            console.print(by_model(models), summary(models))
+            console.print(summary(models))
             pictures.draw_demo(models, results.FOLDER / "demo.png")
             results.save("demo", host, [plan.seed], [run.row() for run in models.runs])
         if "traffic" in chosen.scenes:
@@ -282,21 +246,9 @@ def _shared_cores(console: Console) -> float | None:
     return cores
 
 
-def _seconds(at_s: object) -> str:
-    return f"{at_s:.0f}" if isinstance(at_s, float) else "never"
-
-
 def _verdict(ratio: float | None) -> str:
     if ratio is None:
         return ""
     if abs(ratio - 1) <= BAND_RATIO:
         return "ok"
     return "slow" if ratio > 1 else "fast"
-
-
-def _glance(status: Mapping[str, Any]) -> str:
-    rows = status["jobs"]
-    ratios = [row["ratio"] for row in rows if row["ratio"] is not None]
-    good = sum(abs(ratio - 1) <= BAND_RATIO for ratio in ratios)
-    met = sum(ratio <= 1 for ratio in ratios)
-    return f"of {len(rows)}, {good} within {BAND_RATIO:.0%}, {met} not slower"

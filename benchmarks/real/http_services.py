@@ -1,8 +1,10 @@
 """HTTP services under Poisson clients on real containers, beside trainings: what their clients saw.
 
 Owns their start, the clients, what is counted while a policy has them, and who is worse off for it.
-It must not choose the services: whoever compares does. Latencies are the clients', counted from the
-moment that a request was due.
+Latencies are the clients', counted from the moment that a request was due. The bench's own services
+stand beside one whose target nothing can meet, and beside trainings.
+
+    python -m benchmarks run open-loop-real     writes benchmarks/results/open-loop-real.json
 """
 
 from __future__ import annotations
@@ -15,29 +17,26 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+from benchmarks.options import options
 from benchmarks.places import ROOT
+from benchmarks.publish import results
 from benchmarks.publish.results import grouped
 from benchmarks.real import training_set
 from dlsched.model.actions import Resize
-from dlsched.runtime.docker.identity.labels import container_name
 from dlsched.simulation.scoring import PLAIN
 from tests.worlds.harm import SLOWER_RATIO, SLOWER_S
-from tools.session import STRANGER, Session, idle_group, wait_for
+from tools.session import Session, session, wait_for
 
 POLICIES = (PLAIN, "adaptive")
-BY_HAND = "by hand"
-"""Plain Docker, with the trainings put into the kernel's idle class."""
 MODELS = ("mobilenet", "xception", "inception", "resnet", "vgg")
 CLIENT = ROOT / "examples" / "images" / "inference"
 IMAGES = 8
 """A request: 2 to 7 ms of CPU."""
 
-_TOLD = "/run/dlsched/out/metrics.jsonl"
 
 Look = Callable[[float, Mapping[str, Any]], None]
 """Called about once a second with the seconds that are left and the daemon's status."""
@@ -78,15 +77,6 @@ class Scenario:
     words: str
     services: tuple[Service, ...]
     trainings: tuple[str, ...] = ()
-    adopted: tuple[str, ...] = ()
-    """Of both, those that somebody else starts, with labels."""
-    unmanaged: tuple[str, ...] = ()
-    """Trainings that somebody else starts without labels."""
-
-    @property
-    def own(self) -> int:
-        """How many dlsched starts."""
-        return len(self.services) + len(self.trainings) - len(self.adopted)
 
 
 @dataclass(frozen=True)
@@ -109,7 +99,6 @@ class Measured:
     """Of all jobs together, while it was measured."""
     trainings_core_s: float
     """CPU time of the trainings meanwhile, in core-seconds."""
-    trainings_steps: int
 
 
 def begin(one: Session, scenario: Scenario) -> None:
@@ -122,18 +111,11 @@ def begin(one: Session, scenario: Scenario) -> None:
     sockets.chmod(0o777)
     one.start(PLAIN)
     files = {service.name: service.spec(sockets) for service in scenario.services}
-    for name in (*scenario.trainings, *scenario.unmanaged):
-        files[name] = training_set.endless(name, 1)
+    files |= {name: training_set.endless(name, 1) for name in scenario.trainings}
     for name, text in files.items():
-        if name in scenario.adopted or name in scenario.unmanaged:
-            _run_by_hand(one, text, adopted=name in scenario.adopted)
-        else:
-            one.drop(name, text)
+        one.drop(name, text)
     jobs = len(scenario.services) + len(scenario.trainings)
-    try:
-        wait_for(lambda: one.running() == jobs, 120, f"{jobs} jobs to run")
-    except RuntimeError as error:
-        raise RuntimeError(f"{error} ({one.why_not_running()})") from error
+    wait_for(lambda: one.running() == jobs, 120, f"{jobs} jobs to run", one.why_not_running)
     names = [service.name for service in scenario.services]
     wait_for(lambda: all((sockets / name).exists() for name in names), 120, "every socket")
     rows, trainings = one.client.jobs, scenario.trainings
@@ -144,34 +126,6 @@ def begin(one: Session, scenario: Scenario) -> None:
     )
     one.confine()
     one.stop()
-
-
-def _run_by_hand(one: Session, job_file: str, *, adopted: bool) -> None:
-    """Start what that job file describes by `docker run`; the session ends it.
-
-    It lies under another parent control group than dlsched's own. `adopted`: with labels for it.
-    """
-    spec: dict[str, Any] = yaml.safe_load(job_file)
-    labels = {STRANGER: one.instance}
-    if adopted:
-        labels |= {"dlsched.instance": one.instance, "dlsched.enable": "true"}
-        labels |= {f"dlsched.target.{name}": str(value) for name, value in spec["target"].items()}
-        labels["dlsched.metrics.path"] = _TOLD
-    one.engine.containers.run(
-        spec["image"],
-        spec["command"],
-        name=spec["name"],
-        detach=True,
-        labels=labels,
-        environment={
-            "DLSCHED_METRICS_FILE": _TOLD,
-            "PYTHONPATH": "/opt/site-packages:/opt/dlsched",
-        },
-        volumes=[*spec.get("volumes", ()), f"{ROOT}/dlsched/report:/opt/dlsched/dlsched/report:ro"],
-        tmpfs={str(Path(_TOLD).parent): "size=1m,mode=1777"},
-        network_mode="none",
-        init=True,
-    )
 
 
 def measure(
@@ -186,11 +140,7 @@ def measure(
 ) -> list[Measured]:
     """The clients' latencies after the policy has settled; the same arrivals for each policy."""
     one.forget()
-    _idle_by_hand(one, scenario.trainings, idle=policy == BY_HAND)
-    plain = policy in (PLAIN, BY_HAND)
-    # Under plain Docker all containers are siblings, whoever started them.
-    flat = {"group_weight": max(scenario.own, 1)} if scenario.adopted or scenario.unmanaged else {}
-    one.start(PLAIN if plain else policy, more=flat if plain else {})
+    one.start(policy)
     for row in _clients(one, scenario, settle_s, 1000 * number, look).values():
         if not row["sent"]:
             raise RuntimeError(f"a client sent nothing: {row}")
@@ -200,7 +150,6 @@ def measure(
     ceilings = dict.fromkeys(answered, 0)
     updates = 0
     attained: dict[str, list[float]] = {name: [] for name in scenario.trainings}
-    steps: dict[str, list[int]] = {name: [0] for name in scenario.trainings}
     for report in one.reports(first):
         updates += sum(
             isinstance(outcome.action, Resize) and outcome.status in ("done", "begun")
@@ -212,8 +161,6 @@ def measure(
         for job in report.snapshot.jobs:
             if job.name in attained:
                 attained[job.name].append(job.attained_core_s)
-                told = [sample.step for sample in job.progress.samples if sample.step is not None]
-                steps[job.name] += told[-1:]
     return [
         Measured(
             scenario.words,
@@ -228,20 +175,10 @@ def measure(
             ceilings[service.name],
             round(updates / judge_s * 60, 1),
             round(sum(core_s[-1] - core_s[0] for core_s in attained.values()), 1),
-            sum(max(told) - min(told[1:], default=0) for told in steps.values()),
         )
         for service in scenario.services
         for row in [answered[service.name]]
     ]
-
-
-def _idle_by_hand(one: Session, names: Sequence[str], *, idle: bool) -> None:
-    found = one.engine.containers.list(ignore_removed=True)
-    for name in names:
-        (container,) = [
-            each for each in found if each.name in (name, container_name(one.instance, name))
-        ]
-        idle_group(container.attrs["State"]["Pid"], idle=idle)
 
 
 def _clients(
@@ -299,20 +236,6 @@ def real_table(found: Sequence[Measured]) -> list[dict[str, object]]:
     return table
 
 
-def trainings_table(found: Sequence[Measured]) -> list[dict[str, object]]:
-    """One row a scenario with trainings: their steps, and what was changed, in the median."""
-    table = []
-    for scenario in dict.fromkeys(row.scenario for row in found if row.trainings_steps):
-        line: dict[str, object] = {"scenario": scenario}
-        for policy in (PLAIN, BY_HAND, POLICIES[1]):
-            rows = [row for row in found if (row.scenario, row.policy) == (scenario, policy)]
-            if rows:
-                line[f"steps, {policy}"] = _median([row.trainings_steps for row in rows])
-                line[f"updates/min, {policy}"] = _median([row.updates_per_min for row in rows])
-        table.append(line)
-    return table
-
-
 def _median(values: Sequence[float | None]) -> float:
     return statistics.median(math.inf if value is None else value for value in values)
 
@@ -326,3 +249,60 @@ def harmed(table: Sequence[Mapping[str, object]]) -> list[str]:
             if own > SLOWER_RATIO * plain + 1000 * SLOWER_S:
                 found.append(f"{row['service']} ({measure} {own:g} ms, plain {plain:g} ms)")
     return found
+
+
+NAME = "open-loop-real"
+SETTLE_S, JUDGE_S = 25.0, 40.0
+RUNS = 3
+"""Of each real scenario."""
+
+SCENARIOS = (
+    Scenario(
+        "five services beside one with a target of 1 ms",
+        (
+            *(Service(f"{model}-1", model, 5.0, 0.150) for model in MODELS),
+            Service("hopeless", "resnet", 5.0, 0.001),
+        ),
+    ),
+    Scenario(
+        # Less than half of two cores.
+        "six services beside two trainings",
+        tuple(
+            Service(f"{model}-{index}", model, rate, 0.025)
+            for index, (model, rate) in enumerate(
+                zip((*MODELS, "mobilenet"), (60.0, 30.0, 30.0, 30.0, 30.0, 60.0), strict=True), 1
+            )
+        ),
+        trainings=("cnn", "lstm"),
+    ),
+)
+
+
+def headlines(real_rows: Sequence[Mapping[str, object]]) -> list[str]:
+    """The figures that the policy is held to, in words."""
+    held = sum(bool(row["cycles with a ceiling"]) for row in real_rows)
+    return [
+        (
+            f"Slower than under plain Docker by more than 10 % + 2 ms: "
+            f"{', '.join(harmed(real_rows)) or 'none'} of {len(real_rows)} services."
+        ),
+        f"Services that had a ceiling: {held} of {len(real_rows)}.",
+    ]
+
+
+def main(arguments: list[str] | None = None) -> int:
+    options(__doc__, arguments)
+    measured: list[Measured] = []
+    for scenario, number in product(SCENARIOS, range(1, RUNS + 1)):
+        with session() as one:
+            begin(one, scenario)
+            for policy in POLICIES:
+                print(f"{scenario.words}: {policy}, run {number} of {RUNS}", flush=True)
+                measured += measure(
+                    one, scenario, policy, number, settle_s=SETTLE_S, judge_s=JUDGE_S
+                )
+            version = str(one.engine.version()["Version"])
+    rows = real_table(measured)
+    tables = {f"Real HTTP services under Poisson clients, ms, median of {RUNS} runs": rows}
+    results.finish(NAME, version, range(1, RUNS + 1), measured, tables, headlines(rows))
+    return 0

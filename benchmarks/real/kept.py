@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from benchmarks.judge.services import Judged, arrived, judge
 from benchmarks.places import KEPT
 from dlsched.model.cycle import CycleReport
 from dlsched.store.journal.reader import JournalReader
@@ -56,6 +57,14 @@ class KeptServices(KeptRun):
     def reports(self, first: int | None = None) -> list[CycleReport]:
         """Those from its first cycle on."""
         return super().reports(self.first_cycle if first is None else first)
+
+    def judged(self) -> list[Judged]:
+        """Each service, over what arrived in the judged window."""
+        series = arrived(self.reports())
+        return [
+            judge(job, target_s, series.get(job, ()), self.judged_from_s)
+            for job, target_s in self.targets.items()
+        ]
 
 
 def keep_services(

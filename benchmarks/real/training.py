@@ -1,7 +1,6 @@
 """The real training comparison: every policy on the same jobs, judged from what was recorded.
 
     python -m benchmarks run training              what is not kept yet is run, then all is judged
-    python -m benchmarks run training --calibrate  each model alone: what fixed the targets
 
 Writes `benchmarks/results/training-real.json` and a picture a schedule. A run already kept in
 `.build/bench/training` for the same job set is not run again, so an interrupted comparison goes on
@@ -10,18 +9,147 @@ where it was.
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
 import statistics
+import time
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import dataclass
+from pathlib import Path
 
+from benchmarks import places
 from benchmarks.judge.trainings import Measured, by_job, foreign_cores, judged, rows
 from benchmarks.options import options, told_if_it_fails
 from benchmarks.publish import results
-from benchmarks.real import training_run, training_set
-from benchmarks.real.training_run import Kept, digest_of, folder_of
-from benchmarks.real.training_set import Model, Schedule, TrainingJob
+from benchmarks.real import training_set
+from benchmarks.real.kept import RUN, KeptRun
+from benchmarks.real.training_set import Schedule
+from dlsched.model.state import JobState
 from dlsched.simulation.scoring import PLAIN, WORSE_RATIO, Row
+from tools.session import Session, session, wait_for
+
+# ---------------------------------------------------------------------- one run, kept
+
+KEPT = places.KEPT / "training"
+
+_POLL_S = 1.0
+_OVER = {JobState.FINISHED, JobState.STOPPED}
+
+
+@dataclass(frozen=True)
+class Kept(KeptRun):
+    """What is known of a run beside its journal."""
+
+    scenario: str
+    policy: str
+    """As rows call it."""
+    spelled: str
+    """As settings spell it, with its parameters."""
+    seed: int
+    digest: str
+    """Of all that was asked for: a run of another set is not taken for this one."""
+    capacity_cores: float
+    arrivals: Mapping[str, float]
+    """When each file was dropped, on the agent's clock."""
+    daemon_core_ratio: float
+    """CPU of the daemon over the run, in cores."""
+    host: Mapping[str, object]
+
+
+def folder_of(scenario: str, policy: str, seed: int) -> Path:
+    return KEPT / scenario / f"{policy}-{seed}"
+
+
+def digest_of(schedule: Schedule, spelled: str, seed: int) -> str:
+    """What a run is asked for, as one word."""
+    parts = [spelled, *(f"{job.arrives_s:g} {schedule.text(job, seed)}" for job in schedule.jobs)]
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
+
+
+def load(folder: Path) -> Kept | None:
+    """The run kept there; None without one."""
+    file = folder / RUN
+    return Kept(folder, **json.loads(file.read_text())) if file.exists() else None
+
+
+def void(kept: Kept) -> None:
+    """It does not count: its journal stays for whoever wants to know, but nobody judges it."""
+    (kept.folder / RUN).unlink()
+
+
+def run(
+    schedule: Schedule,
+    policy: str,
+    spelled: str,
+    seed: int,
+    host: Mapping[str, object],
+) -> Kept:
+    """Drop the files at their times, wait until all have ended, keep the journal.
+
+    Raises RuntimeError when a job fails, or the deadline passes.
+    """
+    with session() as one:
+        one.start(spelled)
+        one.confine()
+        agent = one.process
+        agent_s, began_s = sum(agent.cpu_times()[:4]), time.monotonic()
+        arrivals = _arrive(one, schedule, seed)
+        names = {job.name for job in schedule.jobs}
+        wait_for(
+            lambda: names <= _over(one),
+            max(1.0, schedule.deadline_s - (time.monotonic() - began_s)),
+            f"{schedule.name} under {policy} to end",
+        )
+        agent_s = sum(agent.cpu_times()[:4]) - agent_s
+        ratio = agent_s / (time.monotonic() - began_s)
+        capacity = float(one.client.jobs()["node"]["capacity_cores"])
+        one.stop()
+        folder = folder_of(schedule.name, policy, seed)
+        one.keep(folder)
+    kept = Kept(
+        folder=folder,
+        scenario=schedule.name,
+        policy=policy,
+        spelled=spelled,
+        seed=seed,
+        digest=digest_of(schedule, spelled, seed),
+        capacity_cores=capacity,
+        arrivals=arrivals,
+        daemon_core_ratio=ratio,
+        host=dict(host),
+    )
+    kept.write()
+    return kept
+
+
+def _arrive(one: Session, schedule: Schedule, seed: int) -> dict[str, float]:
+    """Drop each file when it is due; returns the times on the agent's clock."""
+    began_s = boot_s()
+    arrivals: dict[str, float] = {}
+    for job in sorted(schedule.jobs, key=lambda job: job.arrives_s):
+        while (left_s := began_s + job.arrives_s - boot_s()) > 0:
+            _over(one, min(left_s, _POLL_S))
+        arrivals[job.name] = boot_s()
+        one.drop(job.name, schedule.text(job, seed))
+    return arrivals
+
+
+def _over(one: Session, pause_s: float = _POLL_S) -> set[str]:
+    """The jobs that have ended, after a pause, since looking costs CPU. Raises RuntimeError where
+    one failed."""
+    time.sleep(pause_s)
+    rows = one.client.jobs()["jobs"]
+    for row in rows:
+        if row["state"] == JobState.FAILED:
+            raise RuntimeError(f"{row['name']} failed: {row['reason'] or ''}")
+    return {row["name"] for row in rows if row["state"] in _OVER}
+
+
+def boot_s() -> float:
+    """The clock that the agent's cycles carry."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
 
 NAME = "training-real"
 
@@ -32,8 +160,6 @@ GOALS = {"tier1": "tier 1", "tier2": "tier 2", "jct": "completion"}
 
 FOREIGN_MOST_CORES = 0.2
 """A run in which others on the host used more in the mean is void, whatever came of it."""
-
-TRIES = 3
 
 
 # ---------------------------------------------------------------------- judging what is kept
@@ -59,7 +185,7 @@ def kept_runs(schedule: Schedule, policies: Mapping[str, str], seeds: Sequence[i
     found = []
     for seed in seeds:
         for policy, spelled in policies.items():
-            one = training_run.load(folder_of(schedule.name, policy, seed))
+            one = load(folder_of(schedule.name, policy, seed))
             if one is not None and one.digest == digest_of(schedule, spelled, seed):
                 found.append(one)
     return found
@@ -77,8 +203,6 @@ def table_rows(found: Sequence[Row], runs: Sequence[Measured]) -> list[dict[str,
                 f"{words} mean s": _mean(mine, mean),
                 f"{words} mean of plain": _mean(mine, mean, "of_plain"),
                 f"{words} of optimum": _mean(mine, mean, "of_optimum"),
-                f"{words} median s": _mean(mine, f"{goal}_median_s"),
-                f"{words} p95 s": _mean(mine, f"{goal}_p95_s"),
             }
             if policy != PLAIN:
                 ratios = by_job(runs, policy, _attribute(goal)).values()
@@ -92,10 +216,7 @@ def table_rows(found: Sequence[Row], runs: Sequence[Measured]) -> list[dict[str,
             "makespan of plain": _mean(mine, "makespan_s", "of_plain"),
             "makespan of optimum": _mean(mine, "makespan_s", "of_optimum"),
             "CPU of plain": _mean(mine, "work_core_s", "of_plain"),
-            "not reached": sum(_not_reached(runs, policy, goal) for goal in GOALS),
             "updates": _mean(mine, "updates"),
-            "steps to settle": _mean(mine, "settling_steps"),
-            "daemon, % of a core": 100 * (_mean(mine, "daemon_core_ratio") or 0.0),
             "others on the host, cores": _mean(mine, "foreign_cores"),
             "runs": sum(one.run.policy == policy for one in runs),
         }
@@ -118,7 +239,6 @@ def headlines(schedule: str, found: Sequence[Row], runs: Sequence[Measured]) -> 
         if not ratios or makespan is None or mean is None:
             continue
         best, worst = min(ratios, key=ratios.__getitem__), max(ratios, key=ratios.__getitem__)
-        missed = {who: _not_reached(runs, who, goal) for who in dict.fromkeys((policy, PLAIN))}
         lines.append(
             f"{schedule}, {policy}, time to {GOALS[goal]} beside plain Docker: "
             f"best job {best} {ratios[best] - 1:+.1%} (published {published:+.2%}), "
@@ -126,11 +246,6 @@ def headlines(schedule: str, found: Sequence[Row], runs: Sequence[Measured]) -> 
             f"{_worse(ratios.values())} of {len(ratios)} jobs worse; "
             f"makespan {makespan:.3f} of plain, CPU time "
             f"{_mean(mine, 'work_core_s', 'of_plain') or math.nan:.3f} of it"
-            + "".join(
-                f"; {count} not reached under {who}, counted with the time to the job's end"
-                for who, count in missed.items()
-                if count
-            )
         )
     return lines
 
@@ -138,12 +253,6 @@ def headlines(schedule: str, found: Sequence[Row], runs: Sequence[Measured]) -> 
 def _worse(ratios: Collection[float]) -> int:
     """How many got worse, of the very ratios that best and worst are taken from."""
     return sum(ratio > WORSE_RATIO for ratio in ratios)
-
-
-def _not_reached(runs: Sequence[Measured], policy: str, goal: str) -> int:
-    """How often, over all seeds, a job did not get there: such a time counts, but is too short."""
-    jobs = [job for one in runs if one.run.policy == policy for job in one.run.jobs]
-    return sum(getattr(job, f"{_attribute(goal)}_s") is None for job in jobs)
 
 
 def _attribute(goal: str) -> str:
@@ -183,18 +292,14 @@ def run_missing(
 def undisturbed(
     schedule: Schedule, policy: str, spelled: str, seed: int, host: Mapping[str, object]
 ) -> Measured:
-    """A run with the host to itself; RuntimeError when others do not leave it alone."""
-    for _ in range(TRIES):
-        kept = training_run.run(schedule, policy, spelled, seed, host)
-        one = measured(kept)
-        others_cores = one.extra["foreign_cores"]
-        if not others_cores > FOREIGN_MOST_CORES:
-            return one
-        training_run.void(kept)
-        print(f"   void: others used {others_cores:.2f} cores", flush=True)
-    raise RuntimeError(
-        f"others use more than {FOREIGN_MOST_CORES} cores of this host: it would judge them, too"
-    )
+    """A run with the host to itself; one that others disturbed is void. Raises RuntimeError."""
+    kept = run(schedule, policy, spelled, seed, host)
+    one = measured(kept)
+    others_cores = one.extra["foreign_cores"]
+    if others_cores > FOREIGN_MOST_CORES:
+        void(kept)
+        raise RuntimeError(f"others used {others_cores:.2f} cores: the run would judge them, too")
+    return one
 
 
 def judge_kept(policies: Mapping[str, str], seeds: Sequence[int]) -> list[str]:
@@ -223,80 +328,9 @@ def judge_kept(policies: Mapping[str, str], seeds: Sequence[int]) -> list[str]:
     if not found:
         raise RuntimeError("no kept run with plain Docker beside it: nothing to judge")
     title = "Trainings on real containers: times from arrival, ratios to plain Docker"
-    results.save(
-        NAME,
-        host,
-        sorted({row.seed for row in found}),
-        [asdict(row) for row in found],
-        title=title,
-        table=table,
-        headlines=lines,
-        policies=policies,
-        set=[_as_json(schedule) for schedule in training_set.SCHEDULES],
-    )
-    results.show({title: table}, lines)
+    seeds = sorted({row.seed for row in found})
+    results.finish(NAME, host, seeds, found, {title: table}, lines, policies=policies)
     return lines
-
-
-def _as_json(schedule: Schedule) -> dict[str, object]:
-    return {
-        "name": schedule.name,
-        "jobs": [
-            {**asdict(job), "command": [*training_set.command(job.model, 0)[:-1], "SEED"]}
-            for job in schedule.jobs
-        ],
-    }
-
-
-# ---------------------------------------------------------------------- calibration
-
-
-def calibrate() -> None:
-    """Each model alone under plain Docker: how long it takes, and what a tier could be."""
-    host, seeds = results.engine_facts(), training_set.CALIBRATION_SEEDS
-    table: list[dict[str, object]] = []
-    for name, model in training_set.MODELS.items():
-        alone = Schedule(f"alone-{name}", (TrainingJob(name, model, 0.0),), 600.0)
-        runs = (training_run.run(alone, PLAIN, PLAIN, seed, host) for seed in seeds)
-        table.append(calibrated(model, [measured(one) for one in runs]))
-        print(table[-1], flush=True)
-    title = "Each model alone on the node, under plain Docker: what the targets were fixed by"
-    results.save("training-calibration", host, seeds, table, title=title, table=table)
-
-
-def calibrated(model: Model, runs: Sequence[Measured]) -> dict[str, object]:
-    """What the worst seed holds from a third, and from three quarters, of its steps on."""
-    lower = model.finish < model.deliver
-    worst = max if lower else min
-    held: dict[float, list[float]] = {1 / 3: [], 3 / 4: []}
-    for one in runs:
-        values = [value for _, value in one.courses[model.name].points]
-        for part, found in held.items():
-            at = math.floor(part * len(values))
-            found.append(worst(values[at : at + training_set.EVALUATIONS]))
-    deliver, finish = (worst(found) for found in held.values())
-    jobs = [one.run.jobs[0] for one in runs]
-    works = [one.courses[model.name].attained[-1][1] for one in runs]
-    return {
-        "model": model.name,
-        "alone s": statistics.fmean(job.completion_s or math.nan for job in jobs),
-        "CPU, core-s": statistics.fmean(works),
-        "evaluations": min(len(one.courses[model.name].points) for one in runs),
-        "held from 1/3 on": deliver,
-        "held from 3/4 on": finish,
-        "deliver": safe(deliver, lower=lower),
-        "finish": safe(finish, lower=lower),
-    }
-
-
-def safe(held: float, *, lower: bool) -> float:
-    """A target that other seeds reach too: rounded to the easier side, and one step easier still.
-
-    A step is 0.01 of a rate (450 held-out images are not finer), and 1 of a loss.
-    """
-    if lower:
-        return float(math.ceil(held) + 1)
-    return round(math.floor(held * 100) / 100 - 0.01, 2)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -304,7 +338,6 @@ def main(arguments: list[str] | None = None) -> int:
         __doc__,
         arguments,
         repetitions=(2, "seeds 1, 2, ... (default 2)"),
-        calibrate=(False, "each model alone, nothing else"),
     )
     seeds = range(1, chosen.repetitions + 1)
 
@@ -312,4 +345,4 @@ def main(arguments: list[str] | None = None) -> int:
         run_missing(training_set.POLICIES, seeds)
         judge_kept(training_set.POLICIES, seeds)
 
-    return told_if_it_fails("training", calibrate if chosen.calibrate else run)
+    return told_if_it_fails("training", run)

@@ -14,22 +14,21 @@ import os
 import signal
 import tempfile
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Literal
 
-from pydantic import TypeAdapter
-
 from benchmarks.options import options
 from benchmarks.places import ROOT
 from benchmarks.publish import results
-from benchmarks.robustness.cluster_faults import CUTS, STATES, cut, kill_leader, rotate
-from benchmarks.robustness.cluster_table import Outcome, headlines, lost, table
-from benchmarks.robustness.cluster_world import BASE, World, is_dead
+from benchmarks.publish.results import grouped, verdict
+from benchmarks.robustness.cluster_world import BASE, TOGETHER, World, is_dead
 from dlsched.cluster.core.records import RecordState
+from dlsched.cluster.store import StoreError
+from dlsched.model.errors import DlschedError
 from tests.torture.points import Phase as At
 from tests.torture.points import Point
 from tools.base_image import ensure_base
@@ -37,6 +36,231 @@ from tools.engine import end_with_signal
 from tools.engine_probe import answers
 from tools.engines import EngineNodes, copy_images, swarm
 from tools.hosts import Host
+from tools.waiting import wait_for
+
+# ---------------------------------------------------------------------- outcomes
+
+ASKED_POINTS = 28
+"""Of a move, at which each process is killed."""
+
+
+@dataclass
+class Outcome:
+    """One fault, and what came of it."""
+
+    part: str
+    line: str
+    """Of the table of a move: M0 to U2."""
+    what: str
+    victim: str
+    undone: bool = False
+    """Whether the job's start on the target was made to fail."""
+    reached: bool = False
+    """Whether the fault happened."""
+    runs_on: str = ""
+    """Where the job runs after it."""
+    settled_s: float = 0.0
+    """From when the last process was started again until nothing was left of the move."""
+    listings: int = 0
+    """Of all engines, meanwhile."""
+    wrong: list[str] = field(default_factory=list)
+
+    @property
+    def name(self) -> str:
+        undone = ", undone" if self.undone else ""
+        parts = (self.part, f"{self.line}{undone}", self.what, self.victim)
+        return ": ".join(dict.fromkeys(parts))
+
+    @property
+    def point(self) -> tuple[object, ...]:
+        """Of a move, at which it happened."""
+        return self.line, self.what, self.undone
+
+    def result(self) -> str:
+        if self.wrong:
+            return f"LOST: {'; '.join(self.wrong)}"
+        if not self.reached:
+            return "not reached"
+        return f"runs on the {self.runs_on}, after {self.settled_s:.1f} s"
+
+
+def table(outcomes: Sequence[Outcome]) -> list[dict[str, object]]:
+    """One row a part and victim, and one for all."""
+    groups = grouped(outcomes, lambda one: f"{one.part}: {one.victim}")
+    return [_row(name, mine) for name, mine in [*groups.items(), ("all", list(outcomes))]]
+
+
+def _row(name: str, outcomes: Sequence[Outcome]) -> dict[str, object]:
+    reached = [one for one in outcomes if one.reached]
+    times = sorted(one.settled_s for one in reached if not one.wrong)
+    lost = sorted({wrong.partition(";")[0] for one in outcomes for wrong in one.wrong})
+    return {
+        "fault": name,
+        "points": len({one.point for one in reached}),
+        "faults": len(reached),
+        "not reached": len(outcomes) - len(reached),
+        "survived": sum(not one.wrong for one in reached),
+        "on the target": sum(one.runs_on == "target" for one in reached),
+        "median s": times[len(times) // 2] if times else "-",
+        "most s": times[-1] if times else "-",
+        "lost": "; ".join(lost) or "nothing",
+    }
+
+
+def headlines(outcomes: Sequence[Outcome]) -> list[str]:
+    reached = [one for one in outcomes if one.reached]
+    wrong = [one for one in reached if one.wrong]
+    kills = [one for one in reached if one.part == "kill"]
+    points = {one.point for one in kills}
+    listings = sum(one.listings for one in outcomes)
+    twice = sum(TOGETHER in line for one in outcomes for line in one.wrong)
+    least = min(
+        (
+            len({one.point for one in kills if one.victim == victim})
+            for victim in {one.victim for one in kills}
+        ),
+        default=0,
+    )
+    others = len(reached) - len(kills)
+    return [
+        (
+            f"{len(kills)} kills at {len(points)} points of a move, of each process at {least} or "
+            f"more (asked {ASKED_POINTS}): {verdict(least >= ASKED_POINTS)}"
+        ),
+        (f"{others} faults of three managers and their links (asked some): {verdict(others > 0)}"),
+        (
+            f"faults that lost or doubled the job, or left something behind: {len(wrong)} "
+            f"(asked none): {verdict(not wrong)}"
+        ),
+        (
+            f"faults in which the job ran twice {TOGETHER}: {twice} (asked none); "
+            f"listings of all engines: {listings}: {verdict(not twice)}"
+        ),
+    ]
+
+
+# ---------------------------------------------------------------------- managers
+
+CUT_S = 25.0
+"""How long what was cut or killed stays so: longer than Swarm takes to see it."""
+STATE_WITHIN_S = 60.0
+LEADS_WITHIN_S = 60.0
+UNDONE = (RecordState.UNDOING, RecordState.RETURNING)
+"""Of a move whose target cannot start the job."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """A link between two nodes, or one node's cable, is cut while the job's record is in a state.
+    Nodes count from the leader, which is 0."""
+
+    state: RecordState
+    nodes: tuple[int, ...]
+
+    def __str__(self) -> str:
+        names = ["the leader", "the second manager", "the third manager"]
+        what = " and ".join(names[node] for node in self.nodes)
+        return f"{self.state}: {what} cut off" + (" from each other" if len(self.nodes) > 1 else "")
+
+
+CUTS = tuple(
+    Cut(state, nodes)
+    for state in (RecordState.LEAVING, RecordState.MOVING)
+    for nodes in ((0,), (1,), (2,), (0, 1), (0, 2), (1, 2))
+) + tuple(Cut(state, (0,)) for state in UNDONE)
+STATES = (
+    RecordState.PLACED,
+    RecordState.LEAVING,
+    RecordState.MOVING,
+    RecordState.UNDOING,
+    RecordState.RETURNING,
+)
+
+
+def cut(world: World, one: Cut) -> Outcome:
+    """Cut it, mend it, and see what came of it. Raises AssertionError."""
+    leader, source, target = _begin(world, one.state)
+    order = [leader, *(host for host in world.hosts if host is not leader)]
+    numbers = [order[node].node.number for node in one.nodes]
+    network = world.engines.network
+    is_link = len(numbers) == 2
+    world.move(target)
+    reached = _is(world, one.state)
+    wrong: list[str] = []
+    if reached:
+        (network.cut_link if is_link else network.cut)(*numbers)
+        began_s = time.monotonic()
+        try:
+            if one.nodes == (0,):
+                wrong += _writes(world, leader)
+            time.sleep(max(0.0, began_s + CUT_S - time.monotonic()))
+        finally:
+            (network.mend_link if is_link else network.mend)(*numbers)
+    return _end(world, blank(str(one)), source, reached, wrong)
+
+
+def kill_leader(world: World, state: RecordState) -> Outcome:
+    """Kill the leading manager's engine right after it has written that state."""
+    leader, source, target = _begin(world, state)
+    pid = world.dockerd(leader)
+    with world.order(leader, "cluster", Point(f"record {state}", "", 1), "after", pid):
+        world.move(target)
+        end_s = time.monotonic() + STATE_WITHIN_S
+        while not (reached := is_dead(pid)) and time.monotonic() < end_s:
+            time.sleep(POLL_S)
+    if reached:
+        time.sleep(CUT_S)
+        leader.node.engine.restart()
+    return _end(world, blank(f"{state}: the leader's engine killed"), source, reached, [])
+
+
+def _begin(world: World, state: RecordState) -> tuple[Host, Host, Host]:
+    """Leader, source and target of the next move; the target is the leader in turn."""
+    wait_for(lambda: len(world.leading()) == 1, LEADS_WITHIN_S, "one controller to act")
+    source = world.on()
+    others = [host for host in world.hosts if host is not source]
+    world.turns += 1
+    target = others[world.turns % 2]
+    world.fails_on = target if state in UNDONE else None
+    return world.leader(), source, target
+
+
+def _is(world: World, state: RecordState) -> bool:
+    """Wait until the record is in that state."""
+    end_s = time.monotonic() + STATE_WITHIN_S
+    while time.monotonic() < end_s:
+        record = world.record()
+        if record is not None and record.state is state:
+            return True
+        time.sleep(POLL_S)
+    return False
+
+
+def _writes(world: World, leader: Host) -> list[str]:
+    """Whether the store takes a write from the leader that is cut off."""
+    store = world.store(leader)
+    try:
+        ((job, stored),) = store.records().items()
+        store.put(replace(stored.record, why="of a leader that is cut off"), stored.version)
+    except (StoreError, DlschedError):
+        return []
+    return [f"{job}: a write of the leader that is cut off was taken"]
+
+
+def _end(world: World, one: Outcome, source: Host, reached: bool, wrong: list[str]) -> Outcome:
+    world.fails_on = None
+    settled_s = world.settled()
+    wait_for(lambda: len(world.leading()) == 1, LEADS_WITHIN_S, "one controller to act")
+    record = world.record()
+    if record is not None and "cut off" in record.why:
+        wrong.append("a write of the leader that was cut off was taken")
+    runs_on = "source" if world.on() is source else "target"
+    return replace(
+        one, reached=reached, wrong=wrong, runs_on=runs_on, settled_s=round(settled_s, 1)
+    )
+
+
+# ---------------------------------------------------------------------- kills
 
 NAME = "cluster-torture"
 TITLE = "kill -9 at each step of a move between two hosts"
@@ -47,9 +271,7 @@ AWAY_S = 1.0
 """How long what was killed stays so."""
 POLL_S = 0.02
 
-Keep = Callable[[Outcome], None]
 Act = Callable[[World], Outcome]
-_OUTCOMES = TypeAdapter(list[Outcome])
 
 Victim = Literal["controller", "source daemon", "target daemon", "source engine", "target engine"]
 VICTIMS: tuple[Victim, ...] = (
@@ -123,9 +345,9 @@ class Fault:
     at: At
     victim: Victim
 
-    def __str__(self) -> str:
-        undone = ", undone" if self.step.undone else ""
-        return f"{self.step.line}{undone}: {self.at} {self.step.action}: {self.victim}"
+    def blank(self) -> Outcome:
+        what = f"{self.at} {self.step.action}"
+        return Outcome("kill", self.step.line, what, self.victim, undone=self.step.undone)
 
 
 def faults() -> list[Fault]:
@@ -167,12 +389,8 @@ def kill(world: World, fault: Fault) -> Outcome:
         else:
             engine.node.engine.restart()
     settled_s = world.settled()
-    on = world.on()
-    return Outcome(
-        "kill", fault.step.line, f"{fault.at} {fault.step.action}", fault.victim,
-        undone=fault.step.undone, reached=reached,
-        runs_on="source" if on is source else "target", settled_s=round(settled_s, 1),
-    )  # fmt: skip
+    runs_on = "source" if world.on() is source else "target"
+    return replace(fault.blank(), reached=reached, runs_on=runs_on, settled_s=round(settled_s, 1))
 
 
 def _reached(world: World, pid: int, target: Host) -> bool:
@@ -200,69 +418,64 @@ def hosts(count: int, managers: int) -> Iterator[EngineNodes]:
         yield engines
 
 
-def play(
-    engines: EngineNodes,
-    chosen: Sequence[Act],
-    names: Sequence[str],
-    until_s: float,
-    keep: Keep,
-    over: Collection[str],
-) -> None:
-    """One after another until that time, but those that are over; after one that lost something
-    the next has a new world."""
-    left = [one for one in zip(chosen, names, strict=True) if one[1] not in over]
-    number = 0
+Planned = tuple[Outcome, Act]
+"""A fault of which nothing is known yet, and what makes it happen."""
+
+
+def play(engines: EngineNodes, plan: Sequence[Planned], until_s: float) -> list[Outcome]:
+    """One after another until that time; after one that lost something the next has a new world."""
+    left, found = list(plan), list[Outcome]()
     while left and time.monotonic() < until_s:
-        number += 1
         for node in engines.nodes:
             if not answers(node.host):
                 node.engine.restart()
         with ExitStack() as held:
             folder = Path(held.enter_context(tempfile.TemporaryDirectory()))
-            instance = f"torture-{os.getpid()}-{number}"
+            instance = f"torture-{os.getpid()}-{len(found)}"
             world = held.enter_context(closing(World(engines, folder, instance)))
             world.begin()
             while left and time.monotonic() < until_s:
-                one, name = left.pop(0)
+                blank, act = left.pop(0)
                 before = world.seen()
                 try:
-                    outcome = one(world)
+                    outcome = act(world)
                 except Exception as error:  # noqa: BLE001 - it is reported
-                    outcome = lost(name)
-                    outcome.wrong.append(str(error) or repr(error))
+                    outcome = replace(blank, reached=True, wrong=[str(error) or repr(error)])
                 outcome.wrong += world.since(before)
                 outcome.listings = world.listings.whole - before[0]
-                keep(outcome)
-                print(f"{name}: {outcome.result()}", flush=True)
+                found.append(outcome)
+                print(f"{blank.name}: {outcome.result()}", flush=True)
                 if outcome.wrong:
-                    log = f"{name}\n{outcome.wrong}\n{world.logs(200_000)}"
+                    log = f"{blank.name}\n{outcome.wrong}\n{world.logs(200_000)}"
                     (KEPT / f"lost-{instance}.log").write_text(log)
                     break
+    return found
 
 
-def kills() -> tuple[list[Act], list[str]]:
-    """What is done to two hosts, with the names."""
-    return [partial(kill, fault=one) for one in faults()], [f"kill: {one}" for one in faults()]
+def kills() -> list[Planned]:
+    """What is done to two hosts."""
+    return [(one.blank(), partial(kill, fault=one)) for one in faults()]
 
 
-def managers() -> tuple[list[Act], list[str]]:
+def managers() -> list[Planned]:
     """What is done to three managers."""
-    acts: list[Act] = [partial(cut, one=one) for one in CUTS]
-    acts += [partial(kill_leader, state=state) for state in STATES * 2]
-    names = [f"managers: {state}: the leader's engine killed" for state in STATES * 2]
-    names = [*map(str, CUTS), *names]
+    plan: list[Planned] = [(blank(str(one)), partial(cut, one=one)) for one in CUTS]
+    plan += [
+        (blank(f"{state}: the leader's engine killed"), partial(kill_leader, state=state))
+        for state in STATES * 2
+    ]
     # So that a run that is cut short has some of each.
-    order = sorted(range(len(acts)), key=lambda at: (at * 7 % len(acts), at))
-    return [acts[at] for at in order], [names[at] for at in order]
+    order = sorted(range(len(plan)), key=lambda at: (at * 7 % len(plan), at))
+    return [plan[at] for at in order]
 
 
-def rotation() -> tuple[list[Act], list[str]]:
-    """Certificates that are replaced."""
-    states = (RecordState.LEAVING, RecordState.MOVING) * 4
-    return [partial(rotate, state=one) for one in states], [f"rotation: {one}" for one in states]
+def blank(name: str) -> Outcome:
+    """A fault among managers, by the record's state and what is done."""
+    line, what = name.split(": ")
+    return Outcome("managers", line, what, what)
 
 
-PARTS = {"kills": (kills, 2, 1), "managers": (managers, 3, 3), "rotation": (rotation, 2, 1)}
+PARTS = {"kills": (kills, 2, 1), "managers": (managers, 3, 3)}
 """What is done, on how many hosts, and how many of them are managers."""
 
 
@@ -273,29 +486,16 @@ def main(arguments: list[str] | None = None) -> int:
         arguments,
         part=(tuple(PARTS), "which; not all: not saved"),
         minutes=(180.0, "of each part: no fault begins after these"),
-        resume=(False, "add to what was kept"),
     )
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, end_with_signal)
     KEPT.mkdir(parents=True, exist_ok=True)
     found: list[Outcome] = []
     for part in chosen.part:
-        file, outcomes = KEPT / f"{part}.json", list[Outcome]()
-        if chosen.resume and file.exists():
-            outcomes += _OUTCOMES.validate_json(file.read_bytes())
-
-        def keep(one: Outcome, file: Path = file, all_of: list[Outcome] = outcomes) -> None:
-            all_of.append(one)
-            file.write_bytes(_OUTCOMES.dump_json(all_of))
-
-        over = {one.name for one in outcomes if one.reached and not one.wrong}
-        act, count, leading = PARTS[part]
+        plan, count, leading = PARTS[part]
         with hosts(count, leading) as engines:
-            play(engines, *act(), time.monotonic() + 60.0 * chosen.minutes, keep, over)
-        found += outcomes
-    told, rows = headlines(found), [asdict(one) for one in found]
-    results.show({TITLE: table(found)}, told)
-    if chosen.part == tuple(PARTS):
-        facts = results.host_facts("two and three private engines of one swarm")
-        results.save(NAME, facts, [], rows, title=TITLE, table=table(found), headlines=told)
+            found += play(engines, plan(), time.monotonic() + 60.0 * chosen.minutes)
+    engine, tables = "two and three private engines of one swarm", {TITLE: table(found)}
+    whole = chosen.part == tuple(PARTS)
+    results.finish(NAME, engine, [], found, tables, headlines(found), whole=whole)
     return 1 if any(one.wrong for one in found) else 0

@@ -7,9 +7,11 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from docker.errors import DockerException
@@ -99,7 +101,6 @@ class Seen:
 
     living: int = 0
     """Its processes that run now."""
-    starts: int = 0
     saved: int = 0
     """The last checkpoint that it finished."""
     wrong: list[str] = field(default_factory=list)
@@ -154,10 +155,8 @@ class Witness:
                 seen.saved = step
             elif word == "locked-out":
                 seen.wrong.append("its lock was taken twice")
-            else:
-                seen.starts += 1
-                if step < seen.saved:
-                    seen.wrong.append(f"began at step {step}, had saved {seen.saved}")
+            elif step < seen.saved:
+                seen.wrong.append(f"began at step {step}, had saved {seen.saved}")
 
 
 def _pid(talking: socket.socket) -> int:
@@ -173,7 +172,18 @@ class Listings:
     whole: int = 0
     """Those to which every engine answered."""
     twice: int = 0
-    """Those with two running containers of the job."""
+    """Those with two running containers of one job."""
+
+    def take(self, hosts: Sequence[Host]) -> None:
+        """One more."""
+        running, whole = Counter[str](), True
+        for host in hosts:
+            try:
+                running.update(host.running())
+            except (DockerException, RequestException, OSError):
+                whole = False
+        self.whole += whole
+        self.twice += any(count > 1 for count in running.values())
 
 
 class World:
@@ -213,7 +223,7 @@ class World:
             host.start("run")
         for host in self.managers:
             host.start("cluster", "run")
-        self._watching.enter_context(repeating(self._watch, LISTED_S))
+        self._watching.enter_context(repeating(partial(self.listings.take, self.hosts), LISTED_S))
         self.hosts[0].cluster.joinpath(f"{JOB}.yaml").write_text(
             watched_training(JOB, BASE, self._shared, SIZE_BYTES)
         )
@@ -378,16 +388,6 @@ class World:
         if len(arrivals) > owns:
             wrong.append(f"arrivals on {name}")
         return wrong
-
-    def _watch(self) -> None:
-        running, whole = 0, True
-        for host in self.hosts:
-            try:
-                running += len(host.running())
-            except (DockerException, RequestException, OSError):
-                whole = False
-        self.listings.whole += whole
-        self.listings.twice += running > 1
 
     def _fails(self, pid: int) -> bool:
         host = self.fails_on

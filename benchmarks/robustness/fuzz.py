@@ -1,8 +1,8 @@
 """`python -m benchmarks run fuzz`: a million inputs for each reader of what strangers write.
 
 Each target runs in a process of its own, so that a crash, a hang and a growing memory are seen.
-Input number n of a seed is always the same bytes. Prints the table, writes `results/fuzz.json`,
-and each new finding, reduced, to a folder; exit code 1 when there is one.
+Input number n of a seed is always the same bytes. Prints the table and each finding, writes
+`results/fuzz.json`; exit code 1 when there is one.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from typing import Any
 from benchmarks.options import options
 from benchmarks.places import ROOT
 from benchmarks.publish import results
-from benchmarks.robustness.fuzzing.trial import Finding, Target, reduced, target_of, tried
+from benchmarks.robustness.fuzzing.trial import Finding, Target, target_of, tried
 from dlsched.config.metrics.loading import package_presets
 
 FUZZING = "benchmarks.robustness.fuzzing"
@@ -172,7 +172,7 @@ def work(
         spent_s += took_s
         if finding is not None and finding.what not in known and len(known) < KINDS_MAX:
             known.add(finding.what)
-            yield {"finding": _told(reduced(target, finding)), "input": number}
+            yield {"finding": _told(finding), "input": number}
         if took_s > slowest_s:
             slowest_s = took_s
             yield {"slowest_s": took_s, "input": number}
@@ -361,7 +361,6 @@ def main(arguments: list[str] | None = None) -> int:
         inputs=(INPUTS, "of each target"),
         only=(tuple(TARGETS), "targets, such as spec,api"),
         seed=(1, "of all inputs"),
-        keep=(Path, "folder for the reduced inputs of findings"),
         worker=(str, None),
         first=(0, None),
         slot=(Path, None),
@@ -373,23 +372,16 @@ def main(arguments: list[str] | None = None) -> int:
     with _ended_by_signals(), ThreadPoolExecutor(len(os.sched_getaffinity(0))) as lanes:
         tried_out = lanes.map(lambda one: run(one, chosen.seed, chosen.inputs, tell), chosen.only)
         tallies = list(tried_out)
-    for tally in tallies if chosen.keep else ():
-        folder = chosen.keep / tally.target
-        folder.mkdir(parents=True, exist_ok=True)
-        for finding in tally.findings:
-            (folder / _digest(finding.what).hex()).write_bytes(finding.data)
     title, table = "Fuzzing: executions and findings of each reader", [one.row() for one in tallies]
+    rows = [
+        {
+            **row,
+            "slowest input": tally.slowest_input,
+            "found": [[finding.what, finding.data.hex()] for finding in tally.findings],
+        }
+        for row, tally in zip(table, tallies, strict=True)
+    ]
     whole = chosen.only == tuple(TARGETS) and chosen.inputs >= QUOTED_FROM
-    if whole and not _stopped.is_set():
-        rows = [
-            {
-                **row,
-                "slowest input": tally.slowest_input,
-                "found": [finding.what for finding in tally.findings],
-            }
-            for row, tally in zip(table, tallies, strict=True)
-        ]
-        facts = results.host_facts("none")
-        results.save("fuzz", facts, [chosen.seed], rows, title=title, table=table)
-    results.show({title: table})
+    whole = whole and not _stopped.is_set()
+    results.finish("fuzz", "none", [chosen.seed], rows, {title: table}, whole=whole)
     return 1 if any(tally.findings for tally in tallies) else 0

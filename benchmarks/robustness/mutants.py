@@ -2,7 +2,8 @@
 
 Owns which faults there are. A mutant is tried on the test folder that mirrors its file's, its own
 test file first, without cases that need processes or an engine. Two commits can be compared: the
-same mutants are drawn by a seed from files that are equal in both.
+mutants are drawn by a seed from files that are equal in both, and those that survive now are tried
+at the earlier one.
 
     python -m benchmarks run mutants                        writes benchmarks/results/mutants.json
     python -m benchmarks run mutants --before COMMIT --count 20   prints alone
@@ -202,7 +203,10 @@ def run(commit: str, mutants: Sequence[Mutant], processes: int) -> list[Tried]:
 
     with ExitStack() as copies, ThreadPoolExecutor(processes) as pool:
         for _ in range(processes):
-            free.put(copies.enter_context(checked_out(commit)))
+            folder = copies.enter_context(checked_out(commit))
+            if mutants and not _passes(folder, paths_of_tests(folder, mutants[0][0])[0]):
+                raise SystemExit(f"{commit}: its tests fail without a fault, so they show nothing")
+            free.put(folder)
         return list(pool.map(one, mutants))
 
 
@@ -219,17 +223,17 @@ def main(arguments: list[str] | None = None) -> int:
         mutants = drawn(folder, unchanged(before, "HEAD"), chosen.count, SEED)
     processes = len(os.sched_getaffinity(0))
     now = run("HEAD", mutants, processes)
-    then = run(before, mutants, processes) if chosen.before else now
-    newly = [
-        one for one, other in zip(now, then, strict=True) if one.survived and not other.survived
-    ]
-    survivors = [one for one in now if one.survived]
-    line = f"{len(survivors)} of {len(now)} mutants survive, {len(newly)} of them newly"
+    # What the tests notice now cannot survive newly.
+    left = [mutant for mutant, one in zip(mutants, now, strict=True) if one.survived]
+    then = run(before, left, processes) if chosen.before else [one for one in now if one.survived]
+    earlier = {mutant: one.survived for mutant, one in zip(left, then, strict=True)}
+    newly = sum(not survived for survived in earlier.values())
+    line = f"{len(left)} of {len(now)} mutants survive, {newly} of them newly"
     print(line, flush=True)
     if chosen.count == COUNT:
         rows = [
-            asdict(one) | {"survived_before": other.survived}
-            for one, other in zip(now, then, strict=True)
+            asdict(one) | {"survived_before": earlier.get(mutant)}
+            for mutant, one in zip(mutants, now, strict=True)
         ]
         results.save(NAME, results.host_facts("none"), [SEED], rows, headlines=[line])
     return 1 if newly else 0

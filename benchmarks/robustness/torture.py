@@ -15,15 +15,11 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
-
-from pydantic import TypeAdapter
 
 from benchmarks.options import end_on_terminate, options
 from benchmarks.places import ROOT
 from benchmarks.publish import results
-from dlsched.store.atomic import write_whole
 from tests.torture.acts import acts
 from tests.torture.play import Run, fault, points_of, stage
 from tests.torture.points import Phase, Point
@@ -42,7 +38,7 @@ OF_DQOES = (
 
 TITLE = "kill -9 at every point, before, inside and after it; each answer lost, and late"
 KEPT = ROOT / ".build" / "torture"
-"""Where the runs of an act are kept, for one that is resumed."""
+"""Where the logs of agents that lost something are kept."""
 
 
 def torture(policy: str, act_name: str) -> list[Run]:
@@ -62,8 +58,6 @@ def torture(policy: str, act_name: str) -> list[Run]:
         [(point, phase) for point in points for phase in (*point.deaths, *point.delays)],
     )
     print(f"{policy}, {act.name}: {len(points)} points, {len(runs)} runs", flush=True)
-    KEPT.mkdir(parents=True, exist_ok=True)
-    write_whole(_kept(policy, act_name), TypeAdapter(list[Run]).dump_json(runs).decode())
     return runs
 
 
@@ -82,16 +76,6 @@ def play_points(policy: str, act_name: str, chosen: Sequence[tuple[Point, Phase]
                     shutil.copy(world.agent.log, KEPT / f"lost-{world.session.instance}.log")
                     break
     return runs
-
-
-def _kept(policy: str, act_name: str) -> Path:
-    return KEPT / f"{policy}-{act_name.replace(' ', '-').replace(',', '')}.json"
-
-
-def kept(policy: str, act_name: str) -> list[Run] | None:
-    """The runs of an act that were kept by an earlier torture; None: none were."""
-    file = _kept(policy, act_name)
-    return TypeAdapter(list[Run]).validate_json(file.read_bytes()) if file.exists() else None
 
 
 def by_action(runs: Sequence[Run]) -> list[dict[str, object]]:
@@ -168,22 +152,15 @@ def main(arguments: list[str] | None = None) -> int:
         __doc__,
         arguments,
         act=("", "only acts whose name holds this; not saved"),
-        resume=(False, "play only what is not kept"),
     )
     end_on_terminate()
     ensure_base(os.environ.get("DOCKER_HOST", "unix:///var/run/docker.sock"))
     chosen_acts = [one for one in plays() if chosen.act in one[1]]
-    if not chosen.resume:
-        shutil.rmtree(KEPT, ignore_errors=True)
     with workers(AT_ONCE) as play:
-        play(torture, [one for one in chosen_acts if kept(*one) is None])
-    runs = [run for one in chosen_acts for run in kept(*one) or ()]
-    table = by_action(runs)
-    results.show({TITLE: table})
-    if not chosen.act:
-        took_s, facts = round(sum(run.took_s for run in runs)), results.engine_facts()
-        rows = by_act(runs)
-        results.save("torture", facts, [], rows, title=TITLE, table=table, took_s=took_s)
+        runs = [run for found in play(torture, chosen_acts) for run in found]
+    took_s, tables = round(sum(run.took_s for run in runs)), {TITLE: by_action(runs)}
+    facts, whole = results.engine_facts(), not chosen.act
+    results.finish("torture", facts, [], by_act(runs), tables, whole=whole, took_s=took_s)
     return 1 if any(run.wrong for run in runs) else 0
 
 

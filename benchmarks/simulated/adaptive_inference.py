@@ -3,7 +3,7 @@
 Owns which traces and policies these are. Traces are 120 s long with a control step a second, so
 that all of it takes minutes; a seed draws the trace and its noise alike, nothing is chosen.
 Everybody is judged on true latencies from the eighth control step on (`satisfaction`): who settles
-later than that has less, and how many decisions that takes is told beside it.
+later than that has less.
 
     python -m benchmarks run adaptive-inference   writes benchmarks/results/adaptive-inference.json
 """
@@ -11,23 +11,20 @@ later than that has less, and how many decisions that takes is told beside it.
 from __future__ import annotations
 
 import dataclasses
-import math
 import statistics
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from functools import partial
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
-from benchmarks.judge.satisfaction import READINGS, SATISFIED, Judged, Reading, Watch, judge
-from benchmarks.options import options
+from benchmarks.judge.satisfaction import READINGS, Judged, Reading, Watch, judge
 from benchmarks.publish import results
-from benchmarks.simulated.playing import compare_all, play
+from benchmarks.simulated.playing import compare_all, judge_seeds, play
 from dlsched.simulation.scoring import PLAIN
 from dlsched.simulation.trace import Recipe, Trace, generate
 
 NAME = "adaptive-inference"
 
 COUNTS = (10, 20, 40)
-SEEDS = 10
+SEEDS = range(1, 11)
 
 PUBLISHED = tuple(
     f"dqoes-published?reading={reading}&floor_ratio={floor}&interval_s=1.0"
@@ -105,13 +102,10 @@ class Measured:
     satisfied_jobs: float
     satisfied_best_jobs: float
     """The clairvoyant's."""
-    satisfied_steps: int | None
-    """Decisions until it is near the clairvoyant; None: never."""
     satisfied_worse_jobs: int
     """Jobs that are satisfied less of the time than under plain Docker."""
     met_jobs: float
     met_best_jobs: float
-    met_steps: int | None
     met_worse_jobs: int
     updates_per_min: float
 
@@ -135,7 +129,7 @@ def compare(
     plain: dict[tuple[str, Reading], Judged] = {}
     for policy in policies:
         watch = Watch()
-        run = play(trace, policy, seed, publish=watch.publish, inspect=watch.look)
+        run = play(trace, policy, seed, inspect=watch.look)
         for words, among in lines.items():
             judged = {reading: judge(trace, watch, reading, among) for reading in READINGS}
             for reading, one in judged.items():
@@ -146,7 +140,6 @@ def compare(
                 for what, value in (
                     ("jobs", round(one.jobs, 4)),
                     ("best_jobs", round(one.best_jobs, 4)),
-                    ("steps", one.near_after),
                     ("worse_jobs", one.worse_than(plain[words, reading])),
                 )
             }
@@ -160,43 +153,27 @@ def compare(
 # ---------------------------------------------------------------------- tables
 
 Line = dict[str, object]
-Cell = Callable[[Sequence[Measured]], float | None]
 
 
 def tables_of(found: Sequence[Measured]) -> dict[str, list[Line]]:
     """By title, tables with a line a scenario and n, and a column a policy: means over seeds."""
-    seeds = f"{len({one.seed for one in found})} seeds"
-    tables: dict[str, list[Line]] = {}
-    for reading in READINGS:
-        services = f"Services {reading.words}"
-        cells: dict[str, Cell] = {
-            f"{services}, of the clairvoyant's, mean of {seeds}": partial(of_best, reading=reading),
-            f"{services}, jobs, mean of {seeds}": partial(mean, name=f"{reading.name}_jobs"),
-            f"{services}: decisions until 90 % of the clairvoyant's, median of {seeds}": partial(
-                _steps, reading=reading
-            ),
-            f"{services} for less of the time than under plain Docker, jobs, mean of {seeds}": (
-                partial(mean, name=f"{reading.name}_worse_jobs")
-            ),
-        }
-        tables |= {title: _table(found, reading, cell) for title, cell in cells.items()}
-    updates = partial(mean, name="updates_per_min")
-    return tables | {
-        f"Updates of limits a minute, mean of {seeds}": _table(found, SATISFIED, updates)
+    seeds = f"mean of {len({one.seed for one in found})} seeds"
+    return {
+        f"Services {reading.words}, of the clairvoyant's, {seeds}": _table(found, reading)
+        for reading in READINGS
     }
 
 
-def _table(found: Sequence[Measured], reading: Reading, cell: Cell) -> list[Line]:
+def _table(found: Sequence[Measured], reading: Reading) -> list[Line]:
     """A line a scenario and n. The published rule's cell is that of its best reading there."""
     table = []
     for (scenario, n), mine in results.grouped(found, lambda one: (one.scenario, one.n)).items():
         by_policy = results.grouped(mine, lambda one: one.policy)
-        best_jobs = mean(next(iter(by_policy.values())), f"{reading.name}_best_jobs")
-        line: Line = {"scenario": scenario, "n": n, "clairvoyant, jobs": best_jobs}
+        line: Line = {"scenario": scenario, "n": n}
         published = best_published(by_policy, reading)
         for policy, runs in by_policy.items():
             if policy not in PUBLISHED or policy == published:
-                line[CALLED.get(policy, policy)] = cell(runs)
+                line[CALLED.get(policy, policy)] = of_best(runs, reading)
         table.append(line)
     return table
 
@@ -220,20 +197,8 @@ def mean(runs: Sequence[Measured], name: str) -> float:
     return statistics.fmean(getattr(one, name) for one in runs)
 
 
-def _steps(runs: Sequence[Measured], reading: Reading) -> float | None:
-    """The median; None, which is shown as never, where most seeds never are."""
-    steps = [getattr(one, f"{reading.name}_steps") for one in runs]
-    median = statistics.median([math.inf if one is None else one for one in steps])
-    return None if median == math.inf else float(median)
-
-
 def main(arguments: list[str] | None = None) -> int:
-    chosen = options(__doc__, arguments, seeds=(SEEDS, "how many (1, 2, ...); fewer: not saved"))
-    seeds = range(1, chosen.seeds + 1)
-    found = compare_all(compare, SCENARIOS, COUNTS, seeds)
-    tables = tables_of(found)
-    if chosen.seeds >= SEEDS:
-        rows = [asdict(row) for row in found]
-        results.save(NAME, results.host_facts("none"), seeds, rows, tables=tables)
-    results.show(tables)
-    return 0
+    def rows_of(seeds: Sequence[int]) -> list[Measured]:
+        return compare_all(compare, SCENARIOS, COUNTS, seeds)
+
+    return judge_seeds(NAME, __doc__, arguments, SEEDS, rows_of, tables_of)

@@ -2,8 +2,7 @@
 
 Owns which traces and policies these are. Learning curves of the families that `adaptive` fits and
 of families that it does not assume are separate scenarios. A seed draws the trace and its noise
-alike, nothing is chosen; everybody is asked every 5 s. Beside the times: how often a tier was truly
-reached within the 80 % interval that `adaptive` had told for it.
+alike, nothing is chosen; everybody is asked every 5 s.
 
     python -m benchmarks run adaptive-training    writes benchmarks/results/adaptive-training.json
 """
@@ -13,22 +12,20 @@ from __future__ import annotations
 import dataclasses
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass
 
-from benchmarks.options import options
 from benchmarks.publish import results
-from benchmarks.simulated.playing import compare_all, play
-from dlsched.model.cycle import CycleReport
-from dlsched.model.forecast import ForecastKind
+from benchmarks.simulated.playing import compare_all, judge_seeds, play
 from dlsched.simulation import scoring
 from dlsched.simulation.node.curves import Family
-from dlsched.simulation.scoring import PLAIN, Row, RunResult
+from dlsched.simulation.scoring import PLAIN, Row
 from dlsched.simulation.trace import Recipe, Trace, generate
 
 NAME = "adaptive-training"
 
 COUNTS = (10, 20, 40)
-SEEDS = 10
+SEEDS = range(1, 11)
+TITLE = "Simulated trainings under `adaptive`, means over the seeds (lower is better)"
 
 BALANCED, DELIVERY = "adaptive", "adaptive?deliver_weight=16.0"
 UNTOLD = "adaptive?heeds_total_steps=false"
@@ -55,8 +52,6 @@ GOALS = (("tier1", "tier 1"), ("tier2", "tier 2"), ("jct", "completion"))
 _LATEST_END = 4.0
 """A trace may take so many times its planned time, so that every job ends."""
 _CYCLE_S = 5.0
-_ASKED_S = 60.0
-"""Outlooks are held against the truth so often."""
 
 
 @dataclass(frozen=True)
@@ -83,44 +78,6 @@ SCENARIOS = tuple(
 )
 
 
-@dataclass
-class Told:
-    """The intervals that a policy told for tiers, once a minute."""
-
-    intervals: dict[tuple[str, str], list[tuple[float, float]]] = field(default_factory=dict)
-    """By job and goal: from when to when, on the run's clock."""
-    _due_s: float = 0.0
-
-    def add(self, report: CycleReport) -> None:
-        if report.decision is None or report.snapshot.now_s < self._due_s:
-            return
-        self._due_s = report.snapshot.now_s + _ASKED_S
-        for job, outlooks in report.outlooks.items():
-            for one in outlooks:
-                goal = {"deliver": "tier1", "finish": "tier2"}.get(one.tier)
-                low_s, high_s = one.earliest_s, one.latest_s
-                if goal is None or one.kind is not ForecastKind.EXPECTED:
-                    continue
-                if low_s is not None and high_s is not None:
-                    self.intervals.setdefault((job, goal), []).append((low_s, high_s))
-
-    def inside(self, run: RunResult) -> tuple[int, int]:
-        """How many of them held the true time, of how many."""
-        truth = {
-            (job.name, goal): job.arrived_s + at_s
-            for job in run.jobs
-            for goal in ("tier1", "tier2")
-            if (at_s := getattr(job, f"{goal}_s")) is not None
-        }
-        told = [
-            low_s <= truth[key] <= high_s
-            for key, intervals in self.intervals.items()
-            if key in truth
-            for low_s, high_s in intervals
-        ]
-        return sum(told), len(told)
-
-
 def trace_of(scenario: Scenario, jobs: int, seed: int) -> Trace:
     """That scenario's trace with so many jobs."""
     trace = generate(dataclasses.replace(scenario.recipe, jobs=jobs, seed=seed, name=scenario.name))
@@ -132,14 +89,7 @@ def compare(
 ) -> list[Row]:
     """Every policy on that trace; plain Docker, which the others are held against, first."""
     trace = trace_of(scenario, jobs, seed)
-    runs, more = [], []
-    for policy in policies:
-        told = Told()
-        run = play(trace, policy, seed, publish=told.add)
-        runs.append(run)
-        for metric, count in zip(("inside", "told"), told.inside(run), strict=True):
-            more.append(Row(scenario.name, jobs, policy, seed, metric, count, None, None))
-    return [*scoring.rows(trace, runs), *more]
+    return scoring.rows(trace, [play(trace, policy, seed) for policy in policies])
 
 
 Cells = Mapping[tuple[str, int, str], Mapping[str, list[Row]]]
@@ -175,10 +125,6 @@ def table_of(cells: Cells) -> list[dict[str, object]]:
         line["mean of three of plain"] = three(by_metric)
         for goal, words in GOALS:
             line[f"{words} jobs worse"] = mean(by_metric, f"{goal}_worse_jobs")
-        told = sum(row.value for row in by_metric.get("told", ()))
-        if told:
-            inside = sum(row.value for row in by_metric["inside"])
-            line["in the 80 % interval"] = inside / told
         line["updates"] = mean(by_metric, "updates")
         table.append(results.known(line))
     return table
@@ -221,21 +167,15 @@ def _told(words: str, value: float, most: float) -> str:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    chosen = options(__doc__, arguments, seeds=(SEEDS, "how many (1, 2, ...); fewer: not saved"))
-    seeds = range(1, chosen.seeds + 1)
-    rows = compare_all(compare, SCENARIOS, COUNTS, seeds)
-    cells = cells_of(rows)
-    table, told = table_of(cells), figures(cells)
-    title = f"Simulated trainings under `adaptive`, mean of {len(seeds)} seeds (lower is better)"
-    if chosen.seeds >= SEEDS:
-        results.save(
-            NAME,
-            results.host_facts("none"),
-            seeds,
-            [asdict(row) for row in rows],
-            title=title,
-            table=table,
-            headlines=told,
-        )
-    results.show({title: table}, told)
-    return 0
+    def rows_of(seeds: Sequence[int]) -> list[Row]:
+        return compare_all(compare, SCENARIOS, COUNTS, seeds)
+
+    return judge_seeds(
+        NAME,
+        __doc__,
+        arguments,
+        SEEDS,
+        rows_of,
+        lambda rows: {TITLE: table_of(cells_of(rows))},
+        lambda rows: figures(cells_of(rows)),
+    )

@@ -4,27 +4,67 @@ Owns which traces these are, and how it is told whether trainings cost a service
 same services stand alone on the node, under `adaptive`, and a target that is met there must be met
 beside the trainings. A seed draws the trace and its noise alike, nothing is chosen.
 
-    python -m benchmarks run mixed            writes benchmarks/results/mixed.json
-    python -m benchmarks run mixed --real     adds real models and trainers: see mixed_real
+    python -m benchmarks run mixed   writes benchmarks/results/mixed.json
 """
 
 from __future__ import annotations
 
 import dataclasses
+import math
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
-from benchmarks.judge.leftover import Left
-from benchmarks.options import options
 from benchmarks.publish import results
-from benchmarks.real import mixed_real
-from benchmarks.simulated.playing import compare_all, play
-from dlsched.model.spec import LatencyTarget
+from benchmarks.simulated.playing import compare_all, judge_seeds, play
+from dlsched.model.cycle import CycleReport
+from dlsched.model.spec import AccuracyTarget, LatencyTarget
 from dlsched.simulation.node.workloads import Trace, TrainingLoad
 from dlsched.simulation.scoring import PLAIN, RunResult
 from dlsched.simulation.trace import Recipe, generate
+
+# ---------------------------------------------------------------------- what is left over
+
+
+class Left:
+    """Adds up core-seconds left for trainings, and used by them, cycle by cycle."""
+
+    def __init__(self, threads: Mapping[str, float]) -> None:
+        """`threads`: how many cores each training can use at once."""
+        self._threads = threads
+        self._before_s: float | None = None
+        self._there: set[str] = set()
+        self.used_core_s = 0.0
+        self.left_core_s = 0.0
+
+    def add(self, report: CycleReport) -> None:
+        """The next cycle: its usage is that of the time since the one before."""
+        seen, node = report.snapshot, report.snapshot.node
+        there = {
+            job.name
+            for job in seen.running
+            if isinstance(job.spec.target, AccuracyTarget) and job.usage.cpu_cores is not None
+        }
+        if self._before_s is not None:
+            # Who came within the cycle did not want CPU for all of it.
+            wanting = there & self._there
+            uses = {job.name: job.usage.cpu_cores or 0.0 for job in seen.running}
+            others = math.fsum(cores for name, cores in uses.items() if name not in wanting)
+            # What the operator keeps back is there for others on the host to use.
+            there_is = min(node.capacity_cores, node.cores - (node.foreign_cores or 0.0))
+            wanted = math.fsum(self._threads[name] for name in wanting)
+            elapsed_s = seen.now_s - self._before_s
+            self.left_core_s += max(0.0, min(there_is - others, wanted)) * elapsed_s
+            self.used_core_s += math.fsum(uses[name] for name in wanting) * elapsed_s
+        self._before_s, self._there = seen.now_s, there
+
+    @property
+    def ratio(self) -> float:
+        """Used of left; 1 where nothing was left to use."""
+        return self.used_core_s / self.left_core_s if self.left_core_s > 0 else 1.0
+
+
+# ---------------------------------------------------------------------- simulated
 
 NAME = "mixed"
 
@@ -210,31 +250,11 @@ def headlines(rows: Sequence[Row]) -> list[str]:
     return lines
 
 
-def save(rows: Sequence[Row] | None, real: Mapping[str, object] | None) -> None:
-    """Write the result file and print it; a part that was not run (None) stays as it was saved."""
-    before = results.load(NAME) or {}
-    rows = [Row(**row) for row in before.get("rows", ())] if rows is None else rows
-    real = before.get("real") if real is None else real
-    seeds = sorted({row.seed for row in rows})
-    tables: dict[str, Any] = {}
-    lines: list[str] = []
-    if rows:
-        title = f"Services and trainings on one simulated node, {len(seeds)} seeds"
-        tables[title] = table_of(rows)
-        lines += headlines(rows)
-    if real:
-        tables[mixed_real.TITLE] = real["rows"]
-        lines += mixed_real.headlines(real)
-    facts = results.host_facts(str(real["engine"]) if real else "none")
-    saved = [asdict(row) for row in rows]
-    results.save(NAME, facts, seeds, saved, tables=tables, headlines=lines, real=real)
-    results.show(tables, lines)
-
-
 def main(arguments: list[str] | None = None) -> int:
-    chosen = options(__doc__, arguments, real=(False, "the real run instead: 4 minutes"))
-    if chosen.real:
-        save(None, mixed_real.run())
-    else:
-        save(compare_all(compare, SCENARIOS, COUNTS, SEEDS), None)
-    return 0
+    def rows_of(seeds: Sequence[int]) -> list[Row]:
+        return compare_all(compare, SCENARIOS, COUNTS, seeds)
+
+    title = "Services and trainings on one simulated node, over all seeds"
+    return judge_seeds(
+        NAME, __doc__, arguments, SEEDS, rows_of, lambda rows: {title: table_of(rows)}, headlines
+    )

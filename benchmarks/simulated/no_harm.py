@@ -5,46 +5,26 @@ took. Worlds whose services and outside load need over 85 % of the node in some 
 apart.
 
     python -m benchmarks run no-harm                writes benchmarks/results/no-harm.json
-    python -m benchmarks run no-harm --worlds 100   prints alone
+    python -m benchmarks run no-harm --seeds 100    prints alone
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
 
-from benchmarks.options import options
-from benchmarks.publish import results
 from benchmarks.publish.results import verdict
-from benchmarks.simulated.playing import in_processes
+from benchmarks.simulated.playing import in_processes, judge_seeds
 from tests.worlds.harm import FULL_RATIO
 from tests.worlds.harm_worlds import drawn
-from tests.worlds.played import OURS, Row, row_of
+from tests.worlds.played import Row, row_of
 
 NAME = "no-harm"
-WORLDS, FIRST_SEED = 2000, 10_001
+SEEDS = range(10_001, 12_001)
 MOST_OPEN = 1 / 1000
 
 
 def _row(seed: int) -> Row:
     return row_of(drawn(seed))
-
-
-def table_of(rows: Sequence[Row]) -> list[dict[str, object]]:
-    """One line for the worlds with room, one for those without."""
-    table: list[dict[str, object]] = []
-    for title, fits in (("at most 85 % in every second", True), ("more in some second", False)):
-        mine = [row for row in rows if (row.busiest_ratio <= FULL_RATIO) is fits]
-        table.append(
-            {
-                "services and outside load need": title,
-                "worlds": len(mine),
-                "services": sum(row.services for row in mine),
-                "worlds with a harmed service": sum(bool(row.harmed) for row in mine),
-                "harmed services": sum(len(row.harmed) for row in mine),
-            }
-        )
-    return table
 
 
 def headline(rows: Sequence[Row]) -> str:
@@ -61,12 +41,9 @@ def headline(rows: Sequence[Row]) -> str:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    chosen = options(__doc__, arguments, worlds=(WORLDS, "how many; fewer: not saved"))
-    rows = in_processes(_row, ((FIRST_SEED + number,) for number in range(chosen.worlds)))
-    table, told = table_of(rows), headline(rows)
-    title = f"{OURS} beside plain Docker, {WORLDS} drawn worlds, seeds from {FIRST_SEED} on"
-    if chosen.worlds == WORLDS:
-        facts, harmed = results.host_facts("none"), [asdict(row) for row in rows if row.harmed]
-        results.save(NAME, facts, [], harmed, title=title, table=table, headlines=[told])
-    results.show({title: table}, [told])
-    return 0
+    def rows_of(seeds: Sequence[int]) -> list[Row]:
+        return in_processes(_row, ((seed,) for seed in seeds))
+
+    return judge_seeds(
+        NAME, __doc__, arguments, SEEDS, rows_of, lambda _: {}, lambda rows: [headline(rows)]
+    )

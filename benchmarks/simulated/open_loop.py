@@ -9,49 +9,63 @@ and is judged by what they took in the world from the second stretch of 30 s on.
 from __future__ import annotations
 
 import math
-import random
 import statistics
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from benchmarks.options import options
-from benchmarks.peers.fixed import FixedPolicy
 from benchmarks.publish import results
 from benchmarks.publish.results import verdict
 from benchmarks.simulated.playing import compare_all, play
 from dlsched.control.decider import NamedPolicy
-from dlsched.model.cycle import CycleReport
-from dlsched.model.spec import LatencyTarget
+from dlsched.model.decision import Decision, PolicyMemory
+from dlsched.model.spec import LatencyTarget, Limits
+from dlsched.model.state import Snapshot
 from dlsched.simulation.node.played import PlayedService, mean_or_quantile
-from dlsched.simulation.node.service import BAND_RATIO
-from dlsched.simulation.node.starting import Computation
 from dlsched.simulation.node.training import Training
 from dlsched.simulation.node.workloads import ServiceLoad, SimulatedJob, Trace
+from dlsched.simulation.node.world import Computation
 from dlsched.simulation.scoring import PLAIN
 from tests.worlds.harm import worse_jobs
 from tests.worlds.open_worlds import ARRIVING, CORES, Scenario, world
 
+# ---------------------------------------------------------------------- a clairvoyant's policy
+
+BEHIND = 1e-3
+"""Weight of a core of everybody else."""
+
+
+class FixedPolicy:
+    """No ceilings; those named weigh as they are given, the others next to nothing."""
+
+    reserves = False
+
+    def __init__(self, weights: Mapping[str, float]) -> None:
+        self._weights = dict(weights)
+
+    def decide(self, snapshot: Snapshot, _memory: PolicyMemory | None) -> Decision:
+        names = [job.name for job in snapshot.running]
+        return Decision(
+            limits=dict.fromkeys(names, Limits()),
+            why=dict.fromkeys(names, "chosen in advance"),
+            weights={name: self._weights.get(name, BEHIND) for name in names},
+            next_s=60.0,
+        )
+
+
 NAME = "open-loop"
 SEEDS, FIRST_SEED = 3, 101
 SERVICES, FULL_SERVICES = 10, 20
-WINDOW_REQUESTS = 3000
-"""Fewer requests of an open loop lie outside the band by chance."""
-OURS, BAND, DQOES = "adaptive", "adaptive?mode=band", "dqoes"
+OURS = "adaptive"
 POLICIES = (
     PLAIN,
     OURS,
-    BAND,
-    DQOES,
     "benchmarks.peers.proportional:ProportionalPolicy",
     "benchmarks.peers.parties:PartiesPolicy",
 )
 FILLED = (0.75, 0.85, 0.95)
 """How much of the node the clairvoyant's subset may use: each is played, the best one counts."""
-SETTLED_S = 60.0
-"""From then on updates are counted as those of a settled node, too."""
 
-RESAMPLES = 2000
-"""Of the seeds, with replacement, for each interval."""
 
 LIGHT = tuple(
     Scenario(arriving, use, hopeless)
@@ -77,8 +91,6 @@ class Measured:
     n: int
     policy: str
     seed: int
-    satisfied_jobs: float
-    """Within 10 % of the target, in the mean of windows of 3,000 requests."""
     met_jobs: float
     """Not slower than it."""
     best_jobs: float
@@ -87,8 +99,6 @@ class Measured:
     worse_jobs: int
     """Worse off than under plain Docker, as `judge.harm` has it."""
     updates_per_min: float
-    settled_updates_per_min: float
-    """From the second minute on."""
     training_cores: float
 
 
@@ -98,7 +108,6 @@ class Played:
 
     loads: Mapping[str, Computation]
     updates_per_min: float
-    settled_per_min: float
 
     def services(self) -> dict[str, PlayedService]:
         return {name: one for name, one in self.loads.items() if isinstance(one, PlayedService)}
@@ -112,51 +121,21 @@ class Played:
 def play_requests(trace: Trace, policy: str | NamedPolicy, seed: int) -> Played:
     """That world under that policy. Raises RuntimeError where a policy fails."""
     found: dict[str, Computation] = {}
-    settled = 0
-
-    def publish(report: CycleReport) -> None:
-        nonlocal settled
-        settled += len(report.outcomes) if report.snapshot.now_s >= SETTLED_S else 0
-
-    run = play(trace, policy, seed, publish=publish, inspect=lambda _, loads: found.update(loads))
-    of_settled = settled / max(trace.duration_s - SETTLED_S, 1e-9)
-    return Played(found, 60.0 * run.updates / trace.duration_s, 60.0 * of_settled)
-
-
-def _judged(trace: Trace, played: Played) -> Iterator[tuple[PlayedService, LatencyTarget]]:
-    """Each service with its target."""
-    targets = {job.name: job.spec.target for job in trace.jobs}
-    for name, one in played.services().items():
-        target = targets[name]
-        assert isinstance(target, LatencyTarget)
-        yield one, target
+    run = play(trace, policy, seed, inspect=lambda _, loads: found.update(loads))
+    return Played(found, 60.0 * run.updates / trace.duration_s)
 
 
 def met_jobs(trace: Trace, played: Played, first: int = 1) -> float:
     """How many services are not slower than their targets, in the mean of the stretches from the
     `first` on."""
+    targets = {job.name: job.spec.target for job in trace.jobs}
     found = 0.0
-    for one, target in _judged(trace, played):
+    for name, one in played.services().items():
+        target = targets[name]
+        assert isinstance(target, LatencyTarget)
         stretches = [took for at, took in one.stretches().items() if at >= first]
         met = [mean_or_quantile(took, target.quantile) <= target.seconds for took in stretches]
         found += sum(met) / max(len(met), 1)
-    return found
-
-
-def satisfied_jobs(trace: Trace, played: Played) -> float:
-    """How many services are within 10 % of their targets, in the mean of windows of at least
-    `WINDOW_REQUESTS`, or of all that a service has."""
-    found = 0.0
-    for one, target in _judged(trace, played):
-        windows: list[list[float]] = [[]]
-        for at, took in sorted(one.stretches().items()):
-            if at >= 1:
-                windows += [[]] if len(windows[-1]) >= WINDOW_REQUESTS else []
-                windows[-1] += took
-        whole = [took for took in windows if len(took) >= WINDOW_REQUESTS] or windows
-        told = [mean_or_quantile(took, target.quantile) for took in whole if took]
-        near = [abs(one_s / target.seconds - 1.0) <= BAND_RATIO for one_s in told]
-        found += sum(near) / max(len(near), 1)
     return found
 
 
@@ -220,13 +199,11 @@ def compare(
             n=services,
             policy=policy,
             seed=seed,
-            satisfied_jobs=round(satisfied_jobs(trace, played), 4),
             met_jobs=round(met[policy], 4),
             best_jobs=round(met["clairvoyant"], 4),
             plain_jobs=round(met[PLAIN], 4),
             worse_jobs=worse_jobs(trace, runs[0][1].loads, played.loads),
             updates_per_min=round(played.updates_per_min, 2),
-            settled_updates_per_min=round(played.settled_per_min, 2),
             training_cores=round(played.training_cores(trace.duration_s), 4),
         )
         for policy, played in runs
@@ -236,40 +213,17 @@ def compare(
 # ---------------------------------------------------------------------- tables and headlines
 
 
-def tables_of(found: Sequence[Measured]) -> dict[str, list[dict[str, object]]]:
-    """By title; a line for each kind of world."""
-    titles: dict[str, Callable[[Measured], float]] = {
-        "Services not slower than their targets": lambda row: row.met_jobs,
-        "Services within 10 % of their targets": lambda row: row.satisfied_jobs,
-        "Services worse off than under plain Docker": lambda row: float(row.worse_jobs),
-        "Updates a minute": lambda row: row.updates_per_min,
-        "Updates a minute, settled": lambda row: row.settled_updates_per_min,
-        "Cores of trainings": lambda row: row.training_cores,
-    }
-    return {title: _table(found, value) for title, value in titles.items()}
-
-
-def _table(
-    found: Sequence[Measured], value: Callable[[Measured], float]
-) -> list[dict[str, object]]:
-    return [
-        {
-            "world": scenario,
-            "loops": loop,
-            "n": n,
-            **{
-                called(policy): round(statistics.fmean(map(value, own)), 3)
-                for policy, own in results.grouped(mine, lambda row: row.policy).items()
-            },
-        }
-        for (scenario, loop, n), mine in results.grouped(
-            found, lambda row: (row.scenario, row.loop, row.n)
-        ).items()
-    ]
-
-
-def called(policy: str) -> str:
-    return policy.rpartition(":")[2].removesuffix("Policy").lower() or policy
+def table_of(found: Sequence[Measured]) -> list[dict[str, object]]:
+    """A line for each kind of world: services not slower than their targets, by policy."""
+    groups = results.grouped(found, lambda row: (row.scenario, row.loop, row.n))
+    table = []
+    for (scenario, loop, n), mine in groups.items():
+        line: dict[str, object] = {"world": scenario, "loops": loop, "n": n}
+        for policy, own in results.grouped(mine, lambda row: row.policy).items():
+            called = policy.rpartition(":")[2].removesuffix("Policy").lower()
+            line[called] = round(statistics.fmean(row.met_jobs for row in own), 3)
+        table.append(line)
+    return table
 
 
 def headlines_of(found: Sequence[Measured]) -> list[str]:
@@ -320,13 +274,6 @@ def headlines_of(found: Sequence[Measured]) -> list[str]:
             lambda row: row.met_jobs / max(row.best_jobs, 1e-9),
             least=0.93,
         ),
-        *_figure(
-            "Under `band`, on open loops at .1 to .7 of the node, the part of services within 10 % "
-            "of their targets is at least that under `dqoes` and .2",
-            _over_dqoes(found),
-            lambda row: row.satisfied_jobs / row.n,
-            least=0.2,
-        ),
     ]
 
 
@@ -334,47 +281,17 @@ def _use(row: Measured) -> float:
     return float(row.scenario.partition(" ")[0])
 
 
-def _beside(
-    found: Sequence[Measured], policy: str, other: str
-) -> Iterator[tuple[Measured, Measured]]:
-    """Each row of that policy, and the other one's of the same world."""
-    key = {(row.scenario, row.loop, row.n, row.seed): row for row in found if row.policy == other}
-    for row in found:
-        beside = key.get((row.scenario, row.loop, row.n, row.seed))
-        if row.policy == policy and beside is not None:
-            yield row, beside
-
-
 def _paired(found: Sequence[Measured], other: str) -> list[Measured]:
     """Ours beside trainings; what that other run had stands in `plain_jobs`, and the CPU of
     trainings is a part of what they had in it."""
-    return [
-        replace(
-            row,
-            plain_jobs=beside.met_jobs,
-            training_cores=(
-                row.training_cores / beside.training_cores if beside.training_cores else 1.0
-            ),
-        )
-        for row, beside in _beside(found, OURS, other)
-        if "training" in row.scenario
-    ]
-
-
-def _over_dqoes(found: Sequence[Measured]) -> list[Measured]:
-    """Band on open loops, by how much it satisfies more than `dqoes` does."""
-    return [
-        replace(row, satisfied_jobs=row.satisfied_jobs - other.satisfied_jobs)
-        for row, other in _beside(found, BAND, DQOES)
-        if row.loop != "closed" and "training" not in row.scenario and _use(row) <= 0.7
-    ]
-
-
-def interval(values: Sequence[float]) -> tuple[float, float]:
-    """95 % interval of their mean, by bootstrap (Efron, 1979)."""
-    drawn = random.Random(len(values))
-    means = sorted(statistics.fmean(drawn.choices(values, k=len(values))) for _ in range(RESAMPLES))
-    return means[RESAMPLES // 40], means[-1 - RESAMPLES // 40]
+    runs = {(row.scenario, row.loop, row.n, row.seed): row for row in found if row.policy == other}
+    pairs = []
+    for row in found:
+        beside = runs.get((row.scenario, row.loop, row.n, row.seed))
+        if row.policy == OURS and beside is not None and "training" in row.scenario:
+            part = row.training_cores / beside.training_cores if beside.training_cores else 1.0
+            pairs.append(replace(row, plain_jobs=beside.met_jobs, training_cores=part))
+    return pairs
 
 
 def _figure(
@@ -393,10 +310,11 @@ def _figure(
     means = {name: statistics.fmean(values) for name, values in kinds.items()}
     kept = [least - 5e-4 <= mean <= most + 5e-4 for mean in means.values()]
     worst = (max if least == -math.inf else min)(means, key=means.__getitem__)
-    low, high = interval(kinds[worst])
+    values = kinds[worst]
     told = (
-        f"{claim}: in {sum(kept)} of {len(kept)} rows, the worst {means[worst]:.3f} ({low:.3f} to "
-        f"{high:.3f} over {len(kinds[worst])} seeds; {worst}): {verdict(all(kept))}"
+        f"{claim}: in {sum(kept)} of {len(kept)} rows, the worst {means[worst]:.3f} "
+        f"({min(values):.3f} to {max(values):.3f} in {len(values)} seeds; {worst}): "
+        f"{verdict(all(kept))}"
     )
     return [told]
 
@@ -407,9 +325,7 @@ def main(arguments: list[str] | None = None) -> int:
     found = compare_all(compare, (*LIGHT, *BESIDE), (SERVICES,), seeds)
     full = compare_all(compare, FULL, (FULL_SERVICES,), seeds)
     for name, rows in ((NAME, [*found, *full]), ("full-host", full)):
-        tables, told = tables_of(rows), headlines_of(rows)
-        if chosen.seeds >= SEEDS:
-            facts, saved = results.host_facts("none"), [asdict(row) for row in rows]
-            results.save(name, facts, seeds, saved, tables=tables, headlines=told)
-        results.show(tables, told)
+        told, whole = headlines_of(rows), chosen.seeds >= SEEDS
+        tables = {"Services not slower than their targets": table_of(rows)}
+        results.finish(name, "none", seeds, rows, tables, told, whole=whole)
     return 0

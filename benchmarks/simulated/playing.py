@@ -1,6 +1,7 @@
 """Simulated runs: a trace under a policy, and comparisons on several processes.
 
-Owns the pool and the order of what comes out of it. It must not know what is compared.
+Owns the pool, the order of what comes out of it, and how it is saved. It must not know what is
+compared.
 """
 
 from __future__ import annotations
@@ -8,11 +9,13 @@ from __future__ import annotations
 import logging
 import multiprocessing
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import product
 from typing import Any, TypeVar
 
+from benchmarks.options import options
+from benchmarks.publish import results
 from dlsched.control.decider import NamedPolicy
 from dlsched.policies.registry import load
 from dlsched.simulation.run import simulate
@@ -61,3 +64,21 @@ def compare_all(
     return [
         row for rows in in_processes(compare, product(scenarios, counts, seeds)) for row in rows
     ]
+
+
+def judge_seeds(
+    name: str,
+    doc: str | None,
+    arguments: list[str] | None,
+    seeds: Sequence[int],
+    rows_of: Callable[[Sequence[int]], list[Row]],
+    tables_of: Callable[[Sequence[Row]], Mapping[str, Sequence[Mapping[str, object]]]],
+    headlines_of: Callable[[Sequence[Row]], Sequence[str]] = lambda _: (),
+) -> int:
+    """A bench's `main`: plays the seeds, prints tables and headlines, saves a whole run."""
+    chosen = options(doc, arguments, seeds=(len(seeds), "how many; fewer: not saved"))
+    some = seeds[: chosen.seeds]
+    rows = rows_of(some)
+    whole = len(some) == len(seeds)
+    results.finish(name, "none", some, rows, tables_of(rows), headlines_of(rows), whole=whole)
+    return 0

@@ -20,8 +20,7 @@ from benchmarks.options import options
 from benchmarks.publish import results
 from benchmarks.real import training_set
 from benchmarks.real.kept import KeptServices, load_services
-from benchmarks.real.training import kept_runs
-from benchmarks.real.training_run import Kept
+from benchmarks.real.training import Kept, kept_runs
 from dlsched.control.decider import NamedPolicy
 from dlsched.model.cycle import CycleReport
 from dlsched.policies.registry import load as load_policy
@@ -234,17 +233,8 @@ def main(arguments: list[str] | None = None) -> int:
     if not pairs:
         print("no kept journals: run the benches training or adaptive-real first")
         return 1
-    title, table = "Simulated against real: errors by job over all seeds", table_of(pairs)
-    lines = verdicts(pairs)
-    results.save(
-        NAME,
-        dict(kept[0].host) if kept else results.host_facts("none"),
-        sorted({pair.seed for pair in pairs}),
-        rows_of(pairs),
-        title=title,
-        table=table,
-        headlines=lines,
-        remarks=remarks,
-    )
-    results.show({title: table}, lines)
+    tables = {"Simulated against real: errors by job over all seeds": table_of(pairs)}
+    host = kept[0].host if kept else "none"
+    seeds, told = sorted({pair.seed for pair in pairs}), verdicts(pairs)
+    results.finish(NAME, host, seeds, rows_of(pairs), tables, told, remarks=remarks)
     return 0

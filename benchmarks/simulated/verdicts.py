@@ -3,8 +3,7 @@
 Owns the learning curves and the targets that are drawn for it, and the counting. Each draw is one
 training alone on a node, so that what is said is of its curve, not of its neighbours. Half of the
 draws have a `finish` that the curve reaches, half one that it never does, from just above its best
-to far above. A seed draws curve, target and noise alike. Families called `shown` were looked at
-while the policy was worked on, at other seeds than those that are judged; the others were not.
+to far above. A seed draws curve, target and noise alike.
 
     python -m benchmarks run verdicts             writes benchmarks/results/verdicts.json
 """
@@ -15,18 +14,15 @@ import math
 import random
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from itertools import accumulate, product
 
-from benchmarks.options import options
-from benchmarks.publish import results
 from benchmarks.publish.results import verdict
-from benchmarks.simulated.playing import in_processes, play
+from benchmarks.simulated.playing import in_processes, judge_seeds, play
 from dlsched.model.cycle import CycleReport
 from dlsched.model.facts import NodeFact
 from dlsched.model.forecast import ForecastKind
 from dlsched.model.spec import AccuracyTarget, ContainerSpec, JobSpec
-from dlsched.policies.adaptive.trainings.value import deadline_at_s
 from dlsched.simulation.node.curves import Measured
 from dlsched.simulation.node.workloads import SimulatedJob, Trace, TrainingLoad
 
@@ -144,15 +140,13 @@ def _spikes(chance: random.Random) -> Way:
     return way
 
 
-SHOWN: Mapping[str, Callable[[random.Random], Way]] = {
+FAMILIES: Mapping[str, Callable[[random.Random], Way]] = {
     "power": _power,
     "exponential": _exponential,
     "plateau": _plateau,
     "drop": _drop,
     "late": _late,
     "flat": _flat,
-}
-KEPT_BACK: Mapping[str, Callable[[random.Random], Way]] = {
     "staircase": _staircase,
     "decay": _decay,
     "sudden": _sudden,
@@ -160,7 +154,7 @@ KEPT_BACK: Mapping[str, Callable[[random.Random], Way]] = {
     "overfit": _overfit,
     "spikes": _spikes,
 }
-FAMILIES = {**SHOWN, **KEPT_BACK}
+"""By name. The last six were not looked at while the policy was worked on."""
 
 
 def drawn(family: str, seed: int) -> SimulatedJob:
@@ -175,7 +169,9 @@ def drawn(family: str, seed: int) -> SimulatedJob:
     best_so_far = list(accumulate(way, max))
     best, reachable = best_so_far[-1], chance.random() < 0.5
     # Where it is reached is drawn by what is gained on the way, not by the time that it takes.
-    finish = best * chance.uniform(0.5, 0.999) if reachable else _above(best, chance)
+    finish = (
+        best * chance.uniform(0.5, 0.999) if reachable else best + 0.01 * 50.0 ** chance.random()
+    )
     deliver = min(best, finish) * chance.uniform(0.3, 0.95)
     if not reachable and chance.random() < 0.3:
         deliver = best + chance.uniform(0.2, 0.9) * (finish - best)
@@ -196,11 +192,7 @@ def drawn(family: str, seed: int) -> SimulatedJob:
         noise=chance.choice((0.0, small, 3.0 * small)),
     )
     metric, tiers = "loss" if loss else "accuracy", (value(deliver), value(finish))
-    step = curve.first_step(tiers[0], STEPS)
-    # A deadline is drawn about when `deliver` is truly reached; else anywhere on the run.
-    takes_s: float = load.work_core_s * (STEPS * chance.random() if step is None else step)
-    deadline_s = takes_s * chance.uniform(0.3, 1.7) if chance.random() < 0.3 else None
-    target = AccuracyTarget(metric, *tiers, deadline_s=deadline_s)
+    target = AccuracyTarget(metric, *tiers)
     spec = JobSpec(
         name=family.replace(" ", "-"),
         container=ContainerSpec(image="simulated"),
@@ -211,19 +203,12 @@ def drawn(family: str, seed: int) -> SimulatedJob:
     return SimulatedJob(spec, load)
 
 
-def _above(best: float, chance: random.Random) -> float:
-    """More than it ever reaches, by 1 to 50 % of the way."""
-    return best + 0.01 * 50.0 ** chance.random()
-
-
 NAME = "verdicts"
 
 POLICIES = {"told": "adaptive", "untold": "adaptive?heeds_total_steps=false"}
 """Whether the training's word on how many steps it takes in all counts."""
 
 JUDGED = range(2001, 2041)
-LOOKED_AT = range(1, 41)
-"""Seeds at which the shown families were looked at while the policy was worked on."""
 
 LEAST = {"impossible": 0.99, "unlikely": 0.5, "expected": 0.5}
 """How often each word has to hold: nearly always, or more often than not."""
@@ -231,8 +216,8 @@ INTERVAL_HELD = 0.8
 NEVER_TOLD = 0.8
 """Part of the tiers that are never reached of which that is told at last."""
 
-PARTS = (0.25, 0.5, 0.75, 0.9, 1.0)
-"""What was said counts by the part of the run seen, up to these."""
+LAST_TENTH = 0.9
+"""From there on it must be known of a tier that it is never reached."""
 
 SAID = {kind.value: kind.value for kind in ForecastKind}
 SAID |= {"unlikely": "not expected", "unknown": "cannot be told"}
@@ -246,14 +231,12 @@ _CYCLE_S = 5.0
 class Word:
     """What was said of one tier after one evaluation."""
 
-    seen: float
-    """Part of the run that was seen by then."""
+    late: bool
+    """Whether it was said in the last tenth of the run."""
     tier: str
     kind: ForecastKind
     now_s: float
     interval_s: tuple[float, float] | None
-    due_s: float | None
-    """Its deadline, on the run's clock, where it is still to come."""
 
 
 @dataclass
@@ -273,21 +256,11 @@ class Said:
                 continue
             self._step = step
             for one in report.outlooks.get(job.name, ()):
-                due_s = deadline_at_s(job) if one.tier == "deliver" else None
-                passed = due_s is not None and due_s <= report.snapshot.now_s
-                if one.tier not in both or (passed and one.kind is not ForecastKind.MET):
-                    continue
-                low_s, high_s = one.earliest_s, one.latest_s
-                self.words.append(
-                    Word(
-                        step / STEPS,
-                        one.tier,
-                        one.kind,
-                        report.snapshot.now_s,
-                        None if low_s is None or high_s is None else (low_s, high_s),
-                        due_s if one.kind is not ForecastKind.MET else None,
-                    )
-                )
+                if one.tier in both:
+                    low_s, high_s = one.earliest_s, one.latest_s
+                    span_s = None if low_s is None or high_s is None else (low_s, high_s)
+                    late, now_s = step > LAST_TENTH * STEPS, report.snapshot.now_s
+                    self.words.append(Word(late, one.tier, one.kind, now_s, span_s))
 
 
 @dataclass(frozen=True)
@@ -297,17 +270,17 @@ class Row:
     family: str
     steps: str
     """Whether the training's word on its steps counted."""
-    of: str
-    """A tier, or its deadline."""
-    seen: str
-    """Part of the run that was seen, or `ever`: then a tier counts once, and what was said of it
-    held if it held each time."""
+    late: bool
     kind: str
     said: int
     held: int
     intervals: int
     """How many of them told an interval of a tier that was reached, and how many held it."""
     inside: int
+
+
+Counts = Counter[tuple[str, str, bool, str, str]]
+"""By family, steps, late, kind, and what is counted."""
 
 
 def judged(family: str, steps: str, seed: int) -> Counts:
@@ -318,28 +291,16 @@ def judged(family: str, steps: str, seed: int) -> Counts:
     run = play(trace, policy, seed, publish=said.add)
     truly = {"deliver": run.jobs[0].tier1_s, "finish": run.jobs[0].tier2_s}
     counts: Counts = Counter()
-    ever: dict[tuple[str, str, str], bool] = {}
     for word in said.words:
-        true_s, of = truly[word.tier], "tier" if word.due_s is None else "deadline"
-        held = _held(word, true_s, said.met_s[word.tier])
-        key = (family, steps, of, word.kind.value)
-        part = next(most for most in PARTS if word.seen <= most)
-        told = {"said": 1, "held": held}
+        true_s = truly[word.tier]
+        told = {"said": 1, "held": int(_held(word, true_s, said.met_s[word.tier]))}
         # Where it is there already, it is only to be confirmed.
         if word.interval_s is not None and true_s is not None and true_s >= word.now_s:
             inside = word.interval_s[0] <= true_s <= word.interval_s[1]
-            told |= {"intervals": 1, "inside": inside}
-        counts.update({(*key, f"up to {part:g}", what): one for what, one in told.items()})
-        once = (word.tier, of, word.kind.value)
-        ever[once] = held and ever.get(once, True)
-    for (_, of, kind), held in ever.items():
-        key = (family, steps, of, kind, "ever")
-        counts.update({(*key, "said"): 1, (*key, "held"): held})
+            told |= {"intervals": 1, "inside": int(inside)}
+        key = (family, steps, word.late, word.kind.value)
+        counts.update({(*key, what): one for what, one in told.items()})
     return counts
-
-
-Counts = Counter[tuple[str, str, str, str, str, str]]
-"""By family, steps, of, kind, seen, and what is counted."""
 
 
 def _held(word: Word, true_s: float | None, met_s: float | None) -> bool:
@@ -347,45 +308,13 @@ def _held(word: Word, true_s: float | None, met_s: float | None) -> bool:
         return true_s is not None
     # It is of what is to come: noise may be reported to be there, the curve may come too late for
     # that, and where it was there too shortly to be reported it is past.
-    ahead_s = true_s if true_s is not None and true_s >= word.now_s else None
-    by_s = [one for one in (ahead_s, met_s) if one is not None]
-    reached = bool(by_s) and (word.due_s is None or min(by_s) <= word.due_s)
+    reached = met_s is not None or (true_s is not None and true_s >= word.now_s)
     return reached is (word.kind is ForecastKind.EXPECTED)
 
 
 def rows_of(counts: Counts) -> list[Row]:
     keys = dict.fromkeys(key[:-1] for key in counts)
-    return [
-        Row(
-            *(family, steps, of, seen, kind),
-            *(counts[family, steps, of, kind, seen, what] for what in _COUNTED),
-        )
-        for family, steps, of, kind, seen in keys
-    ]
-
-
-def table_of(rows: Iterable[Row]) -> list[dict[str, object]]:
-    """A line for what was said at each part of the run, over all families."""
-    sums: dict[tuple[str, str, str, str], Counter[str]] = {}
-    for row in rows:
-        key = (row.steps, row.of, row.kind, row.seen)
-        sums.setdefault(key, Counter()).update({what: getattr(row, what) for what in _COUNTED})
-    return [
-        results.known(
-            {
-                "steps": steps,
-                "of a": of,
-                "said": SAID[kind],
-                "seen of the run": seen,
-                "times": one["said"],
-                "held": one["held"] / one["said"],
-                "in the 80 % interval": one["inside"] / one["intervals"]
-                if one["intervals"]
-                else None,
-            }
-        )
-        for (steps, of, kind, seen), one in sorted(sums.items(), key=lambda item: item[0])
-    ]
+    return [Row(*key, *(counts[*key, what] for what in _COUNTED)) for key in keys]
 
 
 def figures(rows: Sequence[Row]) -> list[str]:
@@ -393,25 +322,13 @@ def figures(rows: Sequence[Row]) -> list[str]:
     told = []
     for steps in POLICIES:
         own = [row for row in rows if row.steps == steps]
-        for of in ("tier", "deadline"):
-            for kind, least in LEAST.items():
-                for ever in (False, True):
-                    some = [
-                        row
-                        for row in own
-                        if (row.of, row.kind, row.seen == "ever") == (of, kind, ever)
-                    ]
-                    once = "once a " + of if ever else "after each evaluation"
-                    words = f'steps {steps}, {once}: "{SAID[kind]}" of a {of} held'
-                    told += _figure(words, _sum(some, "held"), _sum(some, "said"), least)
-        looks = [row for row in own if row.seen != "ever"]
-        told += _figure(
-            f"steps {steps}: 80 % intervals held",
-            _sum(looks, "inside"),
-            _sum(looks, "intervals"),
-            INTERVAL_HELD,
-        )
-        late = [row for row in looks if row.seen == "up to 1" and row.of == "tier"]
+        for kind, least in LEAST.items():
+            some = [row for row in own if row.kind == kind]
+            words = f'steps {steps}: "{SAID[kind]}" of a tier held'
+            told += _figure(words, _sum(some, "held"), _sum(some, "said"), least)
+        inside, intervals = _sum(own, "inside"), _sum(own, "intervals")
+        told += _figure(f"steps {steps}: 80 % intervals held", inside, intervals, INTERVAL_HELD)
+        late = [row for row in own if row.late]
         never = {
             kind: _sum([row for row in late if row.kind == kind], "held")
             for kind in ("unlikely", "impossible", "unknown")
@@ -439,24 +356,10 @@ def _figure(words: str, count: int, of: int, least: float) -> list[str]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    options(__doc__, arguments)
-    counts: Counts = Counter()
-    for one in in_processes(judged, product(FAMILIES, POLICIES, JUDGED)):
-        counts.update(one)
-    rows = rows_of(counts)
-    title = (
-        f"What `adaptive` said of {len(POLICIES) * len(FAMILIES) * len(JUDGED)} trainings' tiers"
-    )
-    table, told = table_of(rows), figures(rows)
-    results.save(
-        NAME,
-        results.host_facts("none"),
-        JUDGED,
-        [asdict(row) for row in rows],
-        title=title,
-        table=table,
-        headlines=told,
-        shown={"families": list(SHOWN), "seeds": list(LOOKED_AT)},
-    )
-    results.show({title: table}, told)
-    return 0
+    def counted(seeds: Sequence[int]) -> list[Row]:
+        counts: Counts = Counter()
+        for one in in_processes(judged, product(FAMILIES, POLICIES, seeds)):
+            counts.update(one)
+        return rows_of(counts)
+
+    return judge_seeds(NAME, __doc__, arguments, JUDGED, counted, lambda _: {}, figures)

@@ -84,3 +84,9 @@ def _host(scope: MutableMapping[str, Any]) -> str:
     host = given.decode("latin-1").lower()
     name, colon, port = host.rpartition(":")
     return name if colon and port.isdigit() else host
+
+
+async def disconnected(receive: Receive) -> None:
+    """Returns when the caller has closed the connection."""
+    while (await receive())["type"] != "http.disconnect":
+        pass

@@ -141,8 +141,15 @@ class Daemon:
         yield from self._messages("/v1/stream", last_id)
 
     def _messages(self, path: str, last_id: str) -> Iterator[StreamMessage]:
-        headers = f"Last-Event-ID: {last_id}\r\n" if last_id else ""
-        yield from _messages(self._reading.stream("GET", path, SILENT_S, headers=headers))
+        """Server-Sent Events; comments are left out."""
+        headers, held = f"Last-Event-ID: {last_id}\r\n" if last_id else "", b""
+        for part in self._reading.stream("GET", path, SILENT_S, headers=headers):
+            *blocks, held = (held + part).split(b"\n\n")
+            for block in blocks:
+                lines = [one.partition(": ") for one in block.decode(errors="replace").split("\n")]
+                found = {name: value for name, _, value in lines if not name.startswith(":")}
+                if found:
+                    yield StreamMessage(*(found.get(one, "") for one in ("id", "event", "data")))
 
     @property
     def reading_path(self) -> Path:
@@ -213,14 +220,17 @@ class _Endpoint:
         except TimeoutError as error:
             raise DaemonUnavailable(f"the daemon on {self.path} does not answer") from error
         except PermissionError as error:
-            line = f"{self.path} is not open to you: {_remedy(self.path)}"
-            raise DaemonUnavailable(line) from error
+            raise DaemonUnavailable(
+                f"{self.path} is not open to you: {_remedy(self.path)}"
+            ) from error
         except (FileNotFoundError, ConnectionRefusedError) as error:
-            line = f"no daemon answers on {self.path}; start it with `{_start(self.path.parent)}`"
-            raise DaemonUnavailable(line) from error
+            raise DaemonUnavailable(
+                f"no daemon answers on {self.path}; start it with `{_start(self.path.parent)}`"
+            ) from error
         except (OSError, ValueError) as error:
-            line = f"the daemon on {self.path} closed the connection: {error}"
-            raise DaemonUnavailable(line) from error
+            raise DaemonUnavailable(
+                f"the daemon on {self.path} closed the connection: {error}"
+            ) from error
 
 
 class _NoHttp(ValueError):
@@ -246,18 +256,6 @@ def _body(answer: BinaryIO, headers: dict[str, str]) -> Iterator[bytes]:
     while size := int(_line(answer).partition(";")[0], 16):
         yield _exactly(answer, size)
         _line(answer)
-
-
-def _messages(parts: Iterator[bytes]) -> Iterator[StreamMessage]:
-    """Server-Sent Events out of a body; comments are left out."""
-    held = b""
-    for part in parts:
-        *blocks, held = (held + part).split(b"\n\n")
-        for block in blocks:
-            lines = [line.partition(": ") for line in block.decode(errors="replace").split("\n")]
-            found = {name: value for name, _, value in lines if not name.startswith(":")}
-            if found:
-                yield StreamMessage(*(found.get(name, "") for name in ("id", "event", "data")))
 
 
 def _line(answer: BinaryIO) -> str:

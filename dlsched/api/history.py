@@ -15,6 +15,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
+from dlsched.api.access import disconnected
 from dlsched.api.history_schema import History, JobCurves, NodeCurves
 from dlsched.api.reading import as_json
 from dlsched.api.schema import SCHEMA_VERSION
@@ -71,7 +72,7 @@ class OneReading:
         stop = threading.Event()
         work = asyncio.ensure_future(run_in_threadpool(read, stop.is_set))
         work.add_done_callback(self._free)
-        gone = asyncio.ensure_future(_gone(request))
+        gone = asyncio.ensure_future(disconnected(request.receive))
         try:
             done, _ = await asyncio.wait(
                 {work, gone}, timeout=READ_MAX_S, return_when=asyncio.FIRST_COMPLETED
@@ -80,8 +81,10 @@ class OneReading:
                 return work.result()
             if gone in done:
                 return None
-            detail = f"reading this range takes more than {READ_MAX_S:.0f} s: ask a shorter one"
-            raise HTTPException(HTTPStatus.SERVICE_UNAVAILABLE, detail)
+            raise HTTPException(
+                HTTPStatus.SERVICE_UNAVAILABLE,
+                f"reading this range takes more than {READ_MAX_S:.0f} s: ask a shorter one",
+            )
         finally:
             stop.set()
             gone.cancel()
@@ -92,8 +95,10 @@ class OneReading:
                 while self._busy:
                     await asyncio.sleep(_POLL_S)
         except TimeoutError:
-            detail = "the journal is being read already, for one at a time: ask again in a second"
-            raise HTTPException(HTTPStatus.SERVICE_UNAVAILABLE, detail) from None
+            raise HTTPException(
+                HTTPStatus.SERVICE_UNAVAILABLE,
+                "the journal is being read already, for one at a time: ask again in a second",
+            ) from None
         self._busy = True
 
     def _free(self, work: asyncio.Future[bytes]) -> None:
@@ -120,8 +125,9 @@ def history_answer(
             names = sorted({*curves.known, *known})
             more = f" and {len(names) - NAMES_MAX} more" if len(names) > NAMES_MAX else ""
             some = ", ".join(names[:NAMES_MAX]) or "none"
-            detail = f"no job {name[:80]!r} in this range; known are {some}{more}"
-            raise HTTPException(HTTPStatus.NOT_FOUND, detail)
+            raise HTTPException(
+                HTTPStatus.NOT_FOUND, f"no job {name[:80]!r} in this range; known are {some}{more}"
+            )
     return b"".join(rendered(asked, curves, effects(curves.changes, stopped), stopped))
 
 
@@ -156,13 +162,13 @@ def rendered(
 ) -> Iterator[bytes]:
     """The answer's JSON in parts, a job each: rendering all at once would hold the interpreter's
     lock, and so the loop, for most of a second."""
-    head = _json(history_of(asked, curves, effects))
+    head = json_text(history_of(asked, curves, effects))
     assert head.endswith("{}}"), "`jobs` is the last key, and empty"
     yield head[:-2].encode()
     for number, (name, steps) in enumerate(curves.jobs.items()):
         if stopped():
             raise Cancelled("the asker has gone")
-        text = f"{',' if number else ''}{json.dumps(name)}:{_json(JobCurves(**steps.curves()))}"
+        text = f"{',' if number else ''}{json.dumps(name)}:{json_text(JobCurves(**steps.curves()))}"
         yield text.encode()
     yield b"}}"
 
@@ -224,20 +230,10 @@ def _jobs(query: Mapping[str, str]) -> tuple[str, ...] | None:
     return names
 
 
-async def _gone(request: Request) -> None:
-    """Returns when the asker has closed the connection."""
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
-
-
 def _bad(detail: str) -> HTTPException:
     return HTTPException(HTTPStatus.BAD_REQUEST, detail)
 
 
-def json_bytes(value: object) -> bytes:
+def json_text(value: object) -> str:
     """A value of the schema as JSON, in ASCII."""
-    return _json(value).encode()
-
-
-def _json(value: object) -> str:
     return json.dumps(as_json(value), allow_nan=False, separators=(",", ":"))

@@ -16,12 +16,6 @@ from dlsched.api import (
     usage_schema,
     why_schema,
 )
-from dlsched.api.cluster_schema import ClusterAnswer
-from dlsched.api.history_schema import History
-from dlsched.api.review_schema import Review
-from dlsched.api.stream_schema import CycleEvents, CyclePoint
-from dlsched.api.usage_schema import UsageStatus
-from dlsched.api.why_schema import Explanation
 
 
 def status_schema() -> dict[str, Any]:
@@ -42,13 +36,13 @@ def status_schema() -> dict[str, Any]:
             setattr(kind, "__pydantic_config__", described)  # noqa: B010
     roots = (
         schema.Status
-        | Explanation
-        | CycleEvents
-        | CyclePoint
-        | History
-        | UsageStatus
-        | Review
-        | ClusterAnswer
+        | why_schema.Explanation
+        | stream_schema.CycleEvents
+        | stream_schema.CyclePoint
+        | history_schema.History
+        | usage_schema.UsageStatus
+        | review_schema.Review
+        | cluster_schema.ClusterAnswer
     )
     made = TypeAdapter(roots).json_schema()
     for kind in get_args(roots):

@@ -21,7 +21,7 @@ from starlette.routing import Route
 
 from dlsched.api.access import Gate, caller_of, refusal
 from dlsched.api.cluster import cluster_answer
-from dlsched.api.history import OneReading, asked_range, asked_usage, history_answer, json_bytes
+from dlsched.api.history import OneReading, asked_range, asked_usage, history_answer, json_text
 from dlsched.api.log_stream import LogReading, LogResponse
 from dlsched.api.metrics.page import MetricsPage, content_type, wants_openmetrics
 from dlsched.api.page import Page
@@ -112,7 +112,7 @@ class _Routes:
     async def metrics(self, request: Request) -> Response:
         totals = self._source.totals()
         if totals is None:
-            raise _no_cycle()
+            raise _no_cycle(self._source)
         openmetrics = wants_openmetrics(request.headers.get("accept", ""))
         page = self._metrics.kept(totals, openmetrics)
         if page is None:
@@ -136,8 +136,7 @@ class _Routes:
         return _AsciiJson(plain(self._shown(request)))
 
     def cluster(self, _request: Request) -> Response:
-        answer = cluster_answer(self._source.cluster(), time())
-        return _AsciiJson(as_json(answer))
+        return _AsciiJson(as_json(cluster_answer(self._source.cluster(), time())))
 
     async def jobs(self, request: Request) -> Response:
         return _AsciiJson(as_json(node_status(self._shown(request))))
@@ -154,8 +153,8 @@ class _Routes:
         # A job whose file and container are gone still has a history.
         row = None if not known and (changes or events) else self._row(name, report)
         effects = self._source.effects(name, limit)
-        answer = explanation(row, job_now(name, report), changes, events, effects)
-        return _AsciiJson(as_json(answer))
+        now = job_now(name, report)
+        return _AsciiJson(as_json(explanation(row, now, changes, events, effects)))
 
     async def logs(self, request: Request) -> Response:
         name = _job_name(request)
@@ -164,12 +163,15 @@ class _Routes:
         caller, owner = caller_of(request), self._view(name, self._report()).spec.owner
         if not caller.may_read_logs(owner):
             whose = "" if owner is None else f", unless by its owner (uid {owner})"
-            detail = refusal(caller, f"the output of {name}, which may hold secrets,") + whose
-            raise HTTPException(HTTPStatus.FORBIDDEN, detail)
+            raise HTTPException(
+                HTTPStatus.FORBIDDEN,
+                refusal(caller, f"the output of {name}, which may hold secrets,") + whose,
+            )
         followers = self._followers[caller.address]
         if not followers.acquire(blocking=False):
-            detail = f"{FOLLOWERS_MAX} logs are being read already"
-            raise HTTPException(HTTPStatus.SERVICE_UNAVAILABLE, detail)
+            raise HTTPException(
+                HTTPStatus.SERVICE_UNAVAILABLE, f"{FOLLOWERS_MAX} logs are being read already"
+            )
         reading = LogReading(followers)
         reading.start(lambda: self._source.logs(name, tail, follow))
         try:
@@ -185,12 +187,15 @@ class _Routes:
         follow = bool(_count(request, "follow", default=1, low=0, high=1))
         only = request.query_params.get("only")
         if only not in (None, "events"):
-            detail = f"only is {only[:20]!a}, must be events, or be left out"
-            raise HTTPException(HTTPStatus.BAD_REQUEST, detail)
+            raise HTTPException(
+                HTTPStatus.BAD_REQUEST, f"only is {only[:20]!a}, must be events, or be left out"
+            )
         stream, address = self._source.stream, caller_of(request).address
         if stream.followers[address] >= STREAM_FOLLOWERS_MAX:
-            detail = f"{STREAM_FOLLOWERS_MAX} streams are being followed already"
-            raise HTTPException(HTTPStatus.SERVICE_UNAVAILABLE, detail)
+            raise HTTPException(
+                HTTPStatus.SERVICE_UNAVAILABLE,
+                f"{STREAM_FOLLOWERS_MAX} streams are being followed already",
+            )
         # A browser sends the header when it connects again by itself, but a page cannot set it.
         after = request.headers.get("last-event-id", request.query_params.get("after", ""))
         messages = stream.messages(
@@ -218,7 +223,7 @@ class _Routes:
 
         def read(stopped: Callable[[], bool]) -> bytes:
             found = self._source.usage(from_s, now_s, stopped)
-            return json_bytes(usage_status(found, by, from_s, now_s))
+            return json_text(usage_status(found, by, from_s, now_s)).encode()
 
         return await self._read(request, read)
 
@@ -248,8 +253,9 @@ class _Routes:
         try:
             return _AsciiJson({"labels": dict(self._source.adopted_labels(name))})
         except KeyError:
-            detail = f"{name[:80]!r} was not adopted by `dlsched adopt`"
-            raise HTTPException(HTTPStatus.NOT_FOUND, detail) from None
+            raise HTTPException(
+                HTTPStatus.NOT_FOUND, f"{name[:80]!r} was not adopted by `dlsched adopt`"
+            ) from None
 
     async def release(self, _request: Request) -> Response:
         return _AsciiJson({"containers": await run_in_threadpool(self._source.release)})
@@ -271,20 +277,23 @@ class _Routes:
     ) -> Response:
         name = request.path_params["name"]
         if not self._adoptions.acquire(blocking=False):
-            detail = f"{ADOPTIONS_MAX} containers are being adopted or dropped already"
-            raise HTTPException(HTTPStatus.SERVICE_UNAVAILABLE, detail)
+            raise HTTPException(
+                HTTPStatus.SERVICE_UNAVAILABLE,
+                f"{ADOPTIONS_MAX} containers are being adopted or dropped already",
+            )
         try:
             return _AsciiJson(plain(await run_in_threadpool(change, name)))
         except KeyError:
-            detail = f"no container {name[:80]!r}; `docker ps` lists them"
-            raise HTTPException(HTTPStatus.NOT_FOUND, detail) from None
+            raise HTTPException(
+                HTTPStatus.NOT_FOUND, f"no container {name[:80]!r}; `docker ps` lists them"
+            ) from None
         finally:
             self._adoptions.release()
 
     def _report(self) -> CycleReport:
         report = self._source.last_report()
         if report is None:
-            raise _no_cycle()
+            raise _no_cycle(self._source)
         return report
 
     def _shown(self, request: Request) -> CycleReport:
@@ -313,8 +322,10 @@ def _job_name(request: Request) -> str:
     return str(request.path_params["name"]).lower()
 
 
-def _no_cycle() -> HTTPException:
-    return HTTPException(HTTPStatus.SERVICE_UNAVAILABLE, "the first cycle is not done yet")
+def _no_cycle(source: StatusSource) -> HTTPException:
+    failure = source.failure()
+    detail = "the first cycle is not done yet" + (f": {failure}" if failure else "")
+    return HTTPException(HTTPStatus.SERVICE_UNAVAILABLE, detail)
 
 
 async def _labels(request: Request) -> dict[str, str]:
@@ -323,8 +334,9 @@ async def _labels(request: Request) -> dict[str, str]:
     async for chunk in request.stream():
         body += chunk
         if len(body) > BODY_BYTES:
-            detail = f"the body is longer than {BODY_BYTES} bytes"
-            raise HTTPException(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, detail)
+            raise HTTPException(
+                HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"the body is longer than {BODY_BYTES} bytes"
+            )
     labels = labels_in_body(body)
     if labels is None:
         raise HTTPException(HTTPStatus.BAD_REQUEST, 'the body must be {"labels": {NAME: TEXT}}')
@@ -347,14 +359,15 @@ def _count(request: Request, key: str, *, default: int, low: int, high: int) -> 
     # Digits only: int() would also accept signs, spaces and underscores.
     if text.isascii() and text.isdigit() and len(text) < 10 and low <= int(text) <= high:
         return int(text)
-    detail = f"{key} is {text[:20]!r}, must be a whole number from {low} to {high}"
-    raise HTTPException(HTTPStatus.BAD_REQUEST, detail)
+    raise HTTPException(
+        HTTPStatus.BAD_REQUEST,
+        f"{key} is {text[:20]!r}, must be a whole number from {low} to {high}",
+    )
 
 
 async def _refuse(_request: Request, error: Exception) -> Response:
-    status = error.status_code if isinstance(error, HTTPException) else 500
-    detail = error.detail if isinstance(error, HTTPException) else str(error)
-    return _AsciiJson({"error": detail}, status)
+    assert isinstance(error, HTTPException)
+    return _AsciiJson({"error": error.detail}, error.status_code)
 
 
 async def _conflict(_request: Request, error: Exception) -> Response:
@@ -366,5 +379,5 @@ async def _not_now(_request: Request, error: Exception) -> Response:
 
 
 async def _fail(_request: Request, error: Exception) -> Response:
-    detail = f"the daemon failed to answer: {type(error).__name__}"
-    return _AsciiJson({"error": detail}, HTTPStatus.INTERNAL_SERVER_ERROR)
+    line = f"the daemon failed to answer: {type(error).__name__}"
+    return _AsciiJson({"error": line}, HTTPStatus.INTERNAL_SERVER_ERROR)

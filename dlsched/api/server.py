@@ -49,7 +49,6 @@ class CountedCaller(Protocol):
     @property
     def address(self) -> str:
         """Connections with the same one are counted together."""
-        ...
 
 
 class HttpProtocol(H11Protocol):

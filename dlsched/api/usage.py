@@ -11,7 +11,7 @@ from dlsched.api.schema import SCHEMA_VERSION
 from dlsched.api.usage_schema import CpuSeconds, UsageRow, UsageStatus
 from dlsched.config.users import owner_of
 from dlsched.control.cpu_account import CpuAccount
-from dlsched.store.journal.usage import CpuUsage, by_owner
+from dlsched.store.journal.history import CpuUsage, by_owner
 
 By = Literal["user", "job"]
 

@@ -21,7 +21,7 @@ import uvicorn
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.types import Message, Receive, Scope, Send
 
-from dlsched.api.access import Caller, foreign_host
+from dlsched.api.access import Caller, disconnected, foreign_host
 from dlsched.api.client import SILENT_S
 from dlsched.api.server import configured
 
@@ -109,8 +109,7 @@ class WebProxy:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
-        refused = foreign_host(scope)
-        if refused is not None:
+        if (refused := foreign_host(scope)) is not None:
             await _refusal(HTTPStatus.FORBIDDEN, refused)(scope, receive, send)
         elif (response := self._own(scope)) is not None:
             await response(scope, receive, send)
@@ -158,7 +157,7 @@ class WebProxy:
     async def _forward_until_gone(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Forward until the answer is complete, the browser has gone, or this program ends."""
         task = asyncio.ensure_future(self._forward(scope, send))
-        gone = asyncio.ensure_future(_disconnected(receive))
+        gone = asyncio.ensure_future(disconnected(receive))
         self._forwarded.add(task)
         try:
             await asyncio.wait((task, gone), return_when=asyncio.FIRST_COMPLETED)
@@ -175,7 +174,7 @@ class WebProxy:
             return
         # The answer has begun and has no end: the browser must not take it for complete.
         scope["state"]["abort"]()
-        await _disconnected(receive)
+        await disconnected(receive)
 
     async def _forward(self, scope: Scope, send: Send) -> None:
         answer = _Answer(send)
@@ -261,11 +260,6 @@ class _Answer:
         self.begun = True
         async with asyncio.timeout(SLOW_S):
             await self._send_on(message)
-
-
-async def _disconnected(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
 
 
 def _refusal(status: HTTPStatus, line: str) -> Response:

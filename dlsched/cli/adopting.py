@@ -11,8 +11,8 @@ import click
 
 from dlsched.cli import options
 from dlsched.cli.completing import adopted_names
-from dlsched.cli.exits import FAILURE
 from dlsched.cli.output import one_line, print_json, print_text
+from dlsched.cli.program import FAILURE
 from dlsched.model.units import counted, render_cores, render_seconds
 
 if TYPE_CHECKING:
@@ -74,8 +74,7 @@ def adopt(name: str, output: str, config: Path | None, run_dir: Path | None, **g
     limit = "no limit" if taken["limit_cores"] is None else render_cores(taken["limit_cores"])
     print_text(f"  it had: {limit}; it has that again after `dlsched drop {name}`")
     if taken["successors"] is not None:
-        text = f"  the next container of {taken['successors']} is adopted as well"
-        print_text(one_line(text))
+        print_text(one_line(f"  the next container of {taken['successors']} is adopted as well"))
     if job is None or job.target is not None:
         print_text(one_line(f"  it reads: {_progress(job)}"))
 

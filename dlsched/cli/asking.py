@@ -9,8 +9,9 @@ import click
 
 from dlsched.cli import options
 from dlsched.cli.completing import job_names
-from dlsched.cli.exits import UNREACHABLE
+from dlsched.cli.layout import Page
 from dlsched.cli.output import LogText, print_json, say
+from dlsched.cli.program import UNREACHABLE
 from dlsched.model.errors import DaemonUnavailable
 
 
@@ -81,7 +82,6 @@ def ps(
         if (line := without_daemon(config)) is not None:
             say(line)
         raise
-    from dlsched.cli.layout import Page
     from dlsched.cli.pages import show_jobs
 
     show_jobs(status, Page())
@@ -91,7 +91,6 @@ def _print_hosts(given: tuple[str, ...], output: str) -> int:
     """The exit code."""
     from dlsched.api.reading import as_json
     from dlsched.cli.hosts import ask_hosts, named_hosts
-    from dlsched.cli.layout import Page
     from dlsched.cli.pages import show_hosts
 
     found = ask_hosts(named_hosts(given))
@@ -136,7 +135,6 @@ def why(job: str, limit: int, output: str, config: Path | None, run_dir: Path | 
     if output == "json":
         print_json(daemon.why(job, limit))
         return
-    from dlsched.cli.layout import Page
     from dlsched.cli.why_pages import show_why
 
     show_why(job, daemon.explain(job, limit), Page())

@@ -10,18 +10,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dlsched.cli import options
+from dlsched.cli.doctor import show, unusable
+from dlsched.cli.layout import Page
 from dlsched.cli.output import print_json, say
-from dlsched.model.errors import DlschedError
+from dlsched.cluster.core.records import Request, Wanted
+from dlsched.model.errors import DlschedError, SettingsError
 
 if TYPE_CHECKING:
     from dlsched.api.cluster_schema import ClusterStatus, JobRow, QueueRow
     from dlsched.cluster.store import ClusterStore, Member
-from typing import TYPE_CHECKING
-
-from dlsched.cli.doctor import show, unusable
-from dlsched.model.errors import SettingsError
-
-if TYPE_CHECKING:
     from dlsched.runtime.doctor.finding import Finding
 
 
@@ -64,9 +61,6 @@ def _findings(config: Path | None) -> Iterator[Finding]:
         engine.close()
 
 
-_FOLDER = click.Path(file_okay=False, path_type=Path)
-
-
 @click.group(short_help="Run jobs on several hosts: on the managers of a Docker Swarm.")
 def cluster() -> None:
     """Run jobs on several hosts, which are nodes of one Docker Swarm.
@@ -88,9 +82,11 @@ cluster.add_command(doctor)
 @cluster.command(short_help="Run the controller on a manager, in the foreground.")
 @options.config
 @click.option("--policy", metavar="NAME", help="The policy that places and moves jobs.")
-@click.option("--watch", metavar="DIR", type=_FOLDER, help="Folder of job files to submit.")
-@click.option("--state-dir", metavar="DIR", type=_FOLDER, help="Has the controller's lock.")
-@click.option("--run-dir", metavar="DIR", type=_FOLDER, help="The status file is in DIR-cluster.")
+@click.option("--watch", metavar="DIR", type=options.FOLDER, help="Folder of job files to submit.")
+@click.option("--state-dir", metavar="DIR", type=options.FOLDER, help="Has the controller's lock.")
+@click.option(
+    "--run-dir", metavar="DIR", type=options.FOLDER, help="The status file is in DIR-cluster."
+)
 @click.option("--instance", metavar="NAME", help="Which jobs of the swarm are ours.")
 @click.option("--log-format", type=click.Choice(["text", "json"]), help="Log format on stderr.")
 def run(
@@ -161,7 +157,6 @@ def why(job: str, output: str, config: Path | None, run_dir: Path | None) -> Non
         print_json(as_json(row))
         return
     from dlsched.cli.cluster_pages import show_job
-    from dlsched.cli.layout import Page
 
     show_job(row, found, Page())
 
@@ -212,8 +207,6 @@ def move(job: str, node: str, config: Path | None) -> None:
     Example:
       dlsched cluster move resnet gpu-3
     """
-    from dlsched.cluster.core.records import Request, Wanted
-
     with _store(config) as store:
         if job not in store.records():
             raise DlschedError(f"{job}: no job of the cluster that has a node")
@@ -231,8 +224,6 @@ def pause(config: Path | None) -> None:
     Example:
       dlsched cluster pause
     """
-    from dlsched.cluster.core.records import Request, Wanted
-
     with _store(config) as store:
         store.ask(Request(Wanted.PAUSE))
     say("paused: `dlsched cluster resume` ends it")
@@ -247,8 +238,6 @@ def resume(config: Path | None) -> None:
     Example:
       dlsched cluster resume
     """
-    from dlsched.cluster.core.records import Request, Wanted
-
     with _store(config) as store:
         store.done(Request(Wanted.PAUSE))
     say("jobs are placed and moved again")
@@ -275,8 +264,6 @@ def forget(node: str, is_off: bool, config: Path | None) -> None:
     Example:
       dlsched cluster forget gpu-2 --i-know-it-is-off
     """
-    from dlsched.cluster.core.records import Request, Wanted
-
     if not is_off:
         raise click.UsageError(
             f"make sure that {node} is switched off, then say so with --i-know-it-is-off: "
@@ -301,7 +288,6 @@ def print_status(output: str, config: Path | None, run_dir: Path | None) -> None
         print_json(as_json(found))
         return
     from dlsched.cli.cluster_pages import show_cluster
-    from dlsched.cli.layout import Page
 
     show_cluster(found, Page())
 

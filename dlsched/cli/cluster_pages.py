@@ -13,7 +13,7 @@ from dlsched.api.cluster_schema import (
     QueueRow,
 )
 from dlsched.cli.layout import Cell, Column, Page
-from dlsched.cluster.naming import host_names
+from dlsched.cluster.status import host_names
 from dlsched.model.units import counted, render_seconds
 
 _STATES = {

@@ -31,7 +31,8 @@ def _jobs(ctx: click.Context) -> list[tuple[str, object]]:
     """Names and sources. Only what a name may be, as shells expand what they are given."""
     from dlsched.model.spec import NAME
 
-    given = {**ctx.find_root().params, **_known(ctx.params)}
+    own = {name: value for name, value in ctx.params.items() if value is not None}
+    given = {**ctx.find_root().params, **own}
     rows: Any = ()
     with suppress(DlschedError, OSError):
         daemon = options.daemon(given.get("config"), given.get("run_dir"))
@@ -41,7 +42,3 @@ def _jobs(ctx: click.Context) -> list[tuple[str, object]]:
         for row in (rows if isinstance(rows, list) else ())
         if isinstance(row, dict) and re.fullmatch(NAME, str(row.get("name")))
     ]
-
-
-def _known(params: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in params.items() if value is not None}

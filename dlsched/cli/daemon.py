@@ -12,22 +12,20 @@ from dlsched.cli import options
 if TYPE_CHECKING:
     from dlsched.config.settings import Settings
 
-_FOLDER = click.Path(file_okay=False, path_type=Path)
-
 
 @click.command(short_help="Run the daemon in the foreground.")
 @options.config
 @click.option("--policy", metavar="NAME", help="The policy that decides: see `dlsched policies`.")
 @click.option("--shadow", metavar="NAME", help="A policy whose decisions are only shown.")
-@click.option("--watch", metavar="DIR", type=_FOLDER, help="Folder of job files.")
+@click.option("--watch", metavar="DIR", type=options.FOLDER, help="Folder of job files.")
 @click.option("--dry-run", is_flag=True, help="Decide and log, but change no container.")
 @click.option(
     "--state-dir",
     metavar="DIR",
-    type=_FOLDER,
+    type=options.FOLDER,
     help="Records and journal; keep it.",
 )
-@click.option("--run-dir", metavar="DIR", type=_FOLDER, help="Directory of the sockets.")
+@click.option("--run-dir", metavar="DIR", type=options.FOLDER, help="Directory of the sockets.")
 @click.option("--instance", metavar="NAME", help="Which containers are ours; one daemon for each.")
 @click.option("--period", metavar="TIME", help="Time between cycles, such as 1s.")
 @click.option("--log-format", type=click.Choice(["text", "json"]), help="Log format on stderr.")

@@ -213,9 +213,8 @@ def _listen(settings: Settings) -> Finding:
     """Who may read the status by TCP."""
     if settings.listen is None:
         return Finding("listen", "ok", "null: nothing can be read by TCP")
-    address = render_address(*settings.listen)
-    line = f"{address}: every user of this host may read status, reasons, history and metrics"
-    return Finding("listen", "ok", line)
+    line = "every user of this host may read status, reasons, history and metrics"
+    return Finding("listen", "ok", f"{render_address(*settings.listen)}: {line}")
 
 
 def _watch(folder: Path) -> Finding:
@@ -246,11 +245,9 @@ def _daemon(settings: Settings) -> Iterator[Finding]:
         yield Finding("daemon", "ok", line + (", dry run" if about["dry_run"] else ""))
         return
     try:
-        if not settings.state_dir.is_dir():
-            yield Finding("lock", "ok", "free")
-            return
-        # Released immediately, or a daemon that starts meanwhile would end.
-        lock_state_dir(settings.state_dir, settings.instance).release()
+        if settings.state_dir.is_dir():
+            # Released immediately, or a daemon that starts meanwhile would end.
+            lock_state_dir(settings.state_dir, settings.instance).release()
         yield Finding("lock", "ok", "free")
         if (left := still_applied(settings.state_dir)) is not None:
             yield Finding("limits", "warn", left, GIVE_BACK)
@@ -258,8 +255,7 @@ def _daemon(settings: Settings) -> Iterator[Finding]:
         remedy = "that daemon uses another run_dir, or its API has failed: see its log"
         yield Finding("lock", "fail", str(error), remedy)
     except OSError as error:
-        line = f"{settings.state_dir}: {error.strerror}"
-        yield Finding("lock", "warn", line, _AS_DAEMON)
+        yield Finding("lock", "warn", f"{settings.state_dir}: {error.strerror}", _AS_DAEMON)
 
 
 def _journal(settings: Settings) -> Finding:

@@ -45,8 +45,7 @@ def events(follow: bool, output: str, config: Path | None, run_dir: Path | None)
     daemon = options.daemon(config, run_dir)
     with contextlib.suppress(KeyboardInterrupt):
         for cycle in _cycles(daemon, follow):
-            lines = _objects(cycle) if output == "json" else _lines(cycle)
-            for line in lines:
+            for line in _objects(cycle) if output == "json" else _lines(cycle):
                 click.echo(line)
 
 

@@ -142,8 +142,8 @@ def _status(answer: bytes) -> Status:
             answer,
             object_pairs_hook=_object,
             parse_constant=_no_number,
-            parse_float=_float,
-            parse_int=_integer,
+            parse_float=lambda text: _bounded(float(text)),
+            parse_int=lambda text: _bounded(int(text)),
         )
     except (RecursionError, ValueError) as error:
         raise _Unanswered(f"its answer is no status: {error}") from None
@@ -167,14 +167,6 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _no_number(text: str) -> Any:
     raise ValueError(f"{text} is not a number")
-
-
-def _float(text: str) -> float:
-    return _bounded(float(text))
-
-
-def _integer(text: str) -> int:
-    return _bounded(int(text))
 
 
 def _bounded(number: N) -> N:

@@ -99,7 +99,7 @@ def schema(what: str) -> None:
 @click.option(
     "--watch",
     metavar="DIR",
-    type=click.Path(file_okay=False, path_type=Path),
+    type=options.FOLDER,
     help="The folder (default: the running daemon's, else that of the settings).",
 )
 @click.option("--cluster", is_flag=True, help="Submit it to the cluster, on a manager.")
@@ -154,7 +154,7 @@ def submit(
 def _submit_to_cluster(file: Path, settings: Settings) -> None:
     from dlsched.cluster.core.carried import unmovable_across
     from dlsched.cluster.status import status_file
-    from dlsched.cluster.submitting import submit_file
+    from dlsched.cluster.submitted import submit_file
     from dlsched.config.metrics.loading import load_presets
     from dlsched.daemon import cluster_wiring
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from dlsched.cli import options
 from dlsched.model.errors import DlschedError, NoJournal
-from dlsched.model.units import parse_seconds
 
 if TYPE_CHECKING:
     from dlsched.store.journal.reader import JournalReader
@@ -31,10 +31,7 @@ def since(least_s: float) -> Callable[[F], F]:
     """The option `--since`, as seconds of at least that many: the argument `since_s`."""
 
     def seconds(_context: click.Context, _option: click.Parameter, text: str) -> float:
-        try:
-            return parse_seconds(text, low=least_s)
-        except ValueError as error:
-            raise click.BadParameter(str(error), param_hint="--since") from None
+        return options.seconds(text, "--since", least_s)
 
     return click.option(
         "--since",

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import click
 
 from dlsched.model.errors import SettingsError
+from dlsched.model.units import SECONDS_MAX, parse_seconds
 
 if TYPE_CHECKING:
     from dlsched.api.client import Daemon
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from dlsched.config.settings import Settings
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+FOLDER = click.Path(file_okay=False, path_type=Path)
 
 config = click.option(
     "--config",
@@ -33,7 +36,7 @@ run_dir = click.option(
     "--run-dir",
     envvar="DLSCHED_RUN_DIR",
     metavar="DIR",
-    type=click.Path(file_okay=False, path_type=Path),
+    type=FOLDER,
     help="Directory of the daemon's sockets (default: the setting run_dir).",
 )
 _output = click.option(
@@ -56,6 +59,14 @@ class Number(click.FloatRange):
     ) -> float:
         found = float(super().convert(value, param, ctx))
         return self.fail("nan is not a number.", param, ctx) if math.isnan(found) else found
+
+
+def seconds(text: str, option: str, low: float, high: float = SECONDS_MAX) -> float:
+    """That option as a duration. Raises BadParameter."""
+    try:
+        return parse_seconds(text, low=low, high=high)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint=option) from None
 
 
 def output(command: F) -> F:

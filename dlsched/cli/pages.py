@@ -1,13 +1,12 @@
-"""The page of `ps`: the table of jobs, alarms, rejected files, and one line about each node. A text
-always says the same as a colour."""
+"""The page of `ps`: the table of jobs with their forecasts, alarms, rejected files, and one line
+about each node. A text always says the same as a colour."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from dlsched.api.schema import AccuracyTargetStatus, JobStatus, Status
-from dlsched.cli.forecast_pages import FORECAST_COLUMNS, expectation, forecast_cell
+from dlsched.api.schema import AccuracyTargetStatus, ForecastStatus, JobStatus, Status
 from dlsched.cli.gpu_pages import in_short, show_gpus
 from dlsched.cli.layout import GAP, Cell, Column, Page, cropped
 from dlsched.estimate.measured import REQUESTS_MIN
@@ -256,8 +255,7 @@ def node_line(status: Status) -> str:
     in_time = sum(job.satisfied_slo is True for job in services)
     in_band = sum(job.satisfied_band is True for job in services)
     done = sum(tiers.delivered is not None for tiers in trainings)
-    unlimited = node.unlimited_jobs
-    without = f", {counted(unlimited, 'job')} without" if unlimited else ""
+    without = f", {counted(node.unlimited_jobs, 'job')} without" if node.unlimited_jobs else ""
     shadow = f", shadow {status.shadow}" if status.shadow else ""
     limits = f"CPU limits add up to {node.given_cores:.2f}{without}"  # may exceed the capacity
     parts = [
@@ -268,3 +266,45 @@ def node_line(status: Status) -> str:
         "engine ok" if status.engine.ok else "engine does not answer",
     ]
     return " | ".join(part for part in parts if part)
+
+
+FORECAST_COLUMNS = 20
+
+_STYLE = {"met": "green", "crowded": "yellow", "impossible": "bold red", "unlikely": "yellow"}
+
+
+def forecast_cell(job: JobStatus) -> Cell:
+    """The forecast of the next target that is not met; a blind job has none."""
+    forecast = _next(job)
+    if job.blind is not None:
+        return Cell("blind", "yellow")
+    if forecast is None:
+        return Cell("-", "dim")
+    return Cell(forecast.text, _style(forecast))
+
+
+def expectation(job: JobStatus, *, shown: bool) -> str | None:
+    """The jobs that would have to give cores, else the forecast if it has no column."""
+    forecast = _next(job)
+    if forecast is None or forecast.kind == "met":
+        return None
+    if forecast.givers:
+        return f"needs {forecast.givers}"
+    return None if shown or forecast.kind == "unknown" else forecast.text
+
+
+def print_forecasts(job: JobStatus, page: Page) -> None:
+    """Print a line for each target. For a blind job, it is the forecast from before."""
+    for forecast in job.outlook:
+        past = " before" if job.blind and forecast.kind != "unknown" else ""
+        style = "dim" if past else _style(forecast)
+        page.note(f"forecast {forecast.tier}{past}", forecast.sentence, style)
+
+
+def _next(job: JobStatus) -> ForecastStatus | None:
+    still_open = [one for one in job.outlook if one.kind != "met"]
+    return still_open[0] if still_open else job.outlook[-1] if job.outlook else None
+
+
+def _style(forecast: ForecastStatus) -> str:
+    return "dim" if forecast.kind == "unknown" else _STYLE.get(forecast.kind, "")

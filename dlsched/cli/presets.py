@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from dlsched.cli import options
+from dlsched.cli.layout import Cell, Column, Page
 from dlsched.cli.output import print_json, print_text
 from dlsched.model.errors import DlschedError
 
@@ -29,8 +30,6 @@ def presets(name: str | None, config: Path | None, output: str) -> None:
       dlsched presets vllm
       dlsched presets triton --json
     """
-    from dlsched.cli.layout import Cell, Column, Page
-
     known = options.presets(config)
     names = [name] if name is not None else sorted(known.by_name)
     if name is not None and name not in known.by_name:

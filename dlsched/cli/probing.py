@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING
 import click
 
 from dlsched.cli import options
+from dlsched.cli.layout import Cell, Column, Page, columns_of
 from dlsched.cli.output import one_line, print_json, print_text
 from dlsched.model.errors import DlschedError, EngineUnavailable, SettingsError
-from dlsched.model.units import counted, parse_seconds, render_seconds
+from dlsched.model.units import counted, render_seconds
 
 if TYPE_CHECKING:
-    from dlsched.cli.layout import Cell, Page
     from dlsched.runtime.docker.probe import Probed, ProbeReading
 
 _STEPS = (1.0, 1.2, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0)
@@ -72,10 +72,7 @@ def probe(
     from dlsched.runtime.docker.probe import probe as probed
     from dlsched.runtime.docker.remedy import remedy
 
-    try:
-        over_s = parse_seconds(over, low=_OVER_MIN_S, high=_OVER_MAX_S)
-    except ValueError as error:
-        raise click.BadParameter(str(error), param_hint="--over") from None
+    over_s = options.seconds(over, "--over", _OVER_MIN_S, _OVER_MAX_S)
     presets = options.presets(config)
     engine = Engine(
         _engine_host(config) or os.environ.get("DOCKER_HOST") or DockerOptions().host, _ENGINE_S
@@ -120,8 +117,6 @@ def _managed(config: Path | None, run_dir: Path | None) -> dict[str, str]:
 
 
 def _show(found: tuple[Probed, ...]) -> None:
-    from dlsched.cli.layout import Cell, Column, Page
-
     page = Page()
     if not found:
         page.line("no container runs; nothing has been changed")
@@ -150,8 +145,6 @@ def _show(found: tuple[Probed, ...]) -> None:
 def _show_narrow(found: tuple[Probed, ...], page: Page) -> None:
     """Without room for the whole table: what was read, and the command on lines of its
     own."""
-    from dlsched.cli.layout import Column
-
     columns = (
         Column("CONTAINER", 4, 24),
         Column("SPEAKS", 6, 24),
@@ -172,8 +165,6 @@ def _show_narrow(found: tuple[Probed, ...], page: Page) -> None:
 def _continued(command: str, columns: int) -> str:
     """The command in indented lines of that width: a shell reads them as one, so that it can be
     copied. A longer argument stays whole, and an option stays beside its value."""
-    from dlsched.cli.layout import columns_of
-
     parts: list[str] = []
     for argument in map(shlex.quote, shlex.split(command)):
         if parts and parts[-1].startswith("--") and " " not in parts[-1]:
@@ -190,8 +181,6 @@ def _continued(command: str, columns: int) -> str:
 
 
 def _row(one: Probed) -> tuple[Cell, ...]:
-    from dlsched.cli.layout import Cell
-
     return (
         Cell(one.name),
         Cell(one.image),

@@ -1,5 +1,5 @@
-"""The group of all commands: lookup, hints for unknown commands, and how failures end. A command's
-module is imported on use, as imports take most of a short command's time."""
+"""The group of all commands: lookup, help, version, hints for unknown commands, and how failures
+end. A command's module is imported on use, as imports take most of a short command's time."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 
 import click
 
-from dlsched.cli.exits import FAILURE, INVALID, UNREACHABLE
-from dlsched.cli.output import say
+from dlsched import __version__
+from dlsched.cli.output import print_text, say
 from dlsched.model.errors import (
     AlreadyRunning,
     CannotStart,
@@ -22,6 +22,12 @@ from dlsched.model.errors import (
     NotNow,
     PolicyError,
 )
+
+FAILURE = 1
+INVALID = 2
+"""Wrong usage, or an invalid file."""
+UNREACHABLE = 3
+"""No daemon or no engine, or the daemon cannot answer yet: it has just started, or is busy."""
 
 _MODULES = {
     "run": "daemon",
@@ -50,8 +56,8 @@ _MODULES = {
     "probe": "probing",
     "release": "release",
     "usage": "usage",
-    "help": "helping",
-    "version": "helping",
+    "help": "program",
+    "version": "program",
 }
 
 _SUGGESTED = (
@@ -159,3 +165,37 @@ def hint(name: str) -> str:
 
     near = get_close_matches(name.lower(), _SUGGESTED, n=1)
     return f"did you mean {near[0]!r}?" if near else "`dlsched help` lists the commands"
+
+
+@click.command("help", short_help="Show the help of a command, or of all.")
+@click.argument("names", metavar="[COMMAND]...", nargs=-1)
+@click.pass_context
+def help(ctx: click.Context, names: tuple[str, ...]) -> None:  # noqa: A001
+    """Show the help of a command, or the list of all commands.
+
+    \b
+    Examples:
+      dlsched help
+      dlsched help ps
+      dlsched help trace generate
+    """
+    above = ctx.parent
+    assert above is not None
+    for name in names:
+        if not isinstance(above.command, click.Group):
+            raise click.UsageError(f"`{above.command_path}` has no commands of its own")
+        command = above.command.resolve_command(above, [name])[1]
+        assert command is not None
+        above = click.Context(command, parent=above, info_name=name)
+    print_text(above.get_help())
+
+
+@click.command(short_help="Show the version.")
+def version() -> None:
+    """Show the version, as --version does.
+
+    \b
+    Example:
+      dlsched version
+    """
+    print_text(f"dlsched, version {__version__}")

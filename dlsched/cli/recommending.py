@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 import click
 
 from dlsched.cli import journals, options
-from dlsched.cli.exits import FAILURE
+from dlsched.cli.layout import Cell, Column, Page
 from dlsched.cli.output import print_json, print_text, say
+from dlsched.cli.program import FAILURE
 from dlsched.model.spec import AccuracyTarget, LatencyTarget
 from dlsched.model.units import render_seconds
 
 if TYPE_CHECKING:
-    from dlsched.cli.layout import Cell, Page
     from dlsched.simulation.advice import Advice
     from dlsched.simulation.advice.result import Recommended
     from dlsched.store.journal.reader import JournalReader
@@ -104,8 +104,6 @@ def _show(advice: Advice, form: str, output: str) -> None:
         print_json(plain(advice))
         return
     if form == "table":
-        from dlsched.cli.layout import Page
-
         _show_table(advice, Page())
         return
     from dlsched.simulation.advice import patches
@@ -114,8 +112,6 @@ def _show(advice: Advice, form: str, output: str) -> None:
 
 
 def _show_table(advice: Advice, page: Page) -> None:
-    from dlsched.cli.layout import Column
-
     columns = (
         Column("NAME", 4, 24),
         Column("TARGET", 6, 20),
@@ -150,8 +146,6 @@ def _show_table(advice: Advice, page: Page) -> None:
 
 
 def _row(one: Recommended) -> tuple[Cell, ...]:
-    from dlsched.cli.layout import Cell
-
     used = "?" if one.use is None else f"{one.use.mean_cores:.2f} / {one.use.busy_cores:.2f}"
     return (
         Cell(one.name),
@@ -165,8 +159,6 @@ def _row(one: Recommended) -> tuple[Cell, ...]:
 
 
 def _why(one: Recommended) -> Cell:
-    from dlsched.cli.layout import Cell
-
     if one.need.out_of_reach is not None:
         return Cell(f"out of reach: {one.why}", "yellow")
     return Cell(one.why)

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dlsched.cli import options
-from dlsched.cli.exits import FAILURE
 from dlsched.cli.output import one_line, print_json, print_text, say
+from dlsched.cli.program import FAILURE
 from dlsched.model.errors import AlreadyRunning
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ def _released(settings: Settings, *, ask: bool) -> Sequence[dict[str, Any]] | No
         return answer
     with lock:
         from dlsched.daemon.wiring import engine_options
-        from dlsched.runtime.docker.end.release import release_all
+        from dlsched.runtime.docker.limits.writer import release_all
 
         return [asdict(back) for back in release_all(engine_options(settings))]
 

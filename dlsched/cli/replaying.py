@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dlsched.cli import journals, options
-from dlsched.cli.exits import FAILURE
 from dlsched.cli.output import one_line, print_text, say
+from dlsched.cli.program import FAILURE
 
 if TYPE_CHECKING:
     from dlsched.model.cycle import CycleReport
@@ -131,8 +131,7 @@ def _show_table(rows: Iterator[ReplayRow], again: Replay, policy: str, job: str 
     print_text(f"{'JOB':<20}  {'CYCLES':>8}  {'MEAN DIFF':>9}  {'AGREED':>7}")
     lines = [*_tallies(again, job).items(), *([("all jobs", again.all)] if job is None else [])]
     for name, tally in lines:
-        ratio = f"{tally.agreed_ratio:.1%}"
-        figures = f"{tally.cycles:>8}  {tally.mean_apart_cores:>9.3f}  {ratio:>7}"
+        figures = f"{tally.cycles:>8}  {tally.mean_apart_cores:>9.3f}  {tally.agreed_ratio:>7.1%}"
         print_text(one_line(f"{name:<20}  {figures}"))
     done = ", ".join(f"{name} decided {count} times" for name, count in again.recorded.items())
     asked = f"{policy}: asked {again.asks} times, failed {again.failures}"

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from importlib.resources import files
 
 from dlsched.api.review_schema import JobReview, JudgedChange, Review
-from dlsched.cli import report_elements as elements
 from dlsched.cli import report_pages as terms
 from dlsched.cli import report_plots as plots
 from dlsched.cli.report_plots import escaped
@@ -38,13 +37,14 @@ _EFFECTS = {
 
 def page_of(found: Review) -> str:
     """The whole page."""
+    until = found.ends.partition(".")[0].replace("T", " ")
     style = files("dlsched.cli").joinpath("report.css").read_text(encoding="utf-8")
     head = (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         '<meta name="referrer" content="no-referrer"><link rel="icon" href="data:,">'
-        f"<title>dlsched report, {escaped(_until(found))}</title><style>{style}</style></head>"
+        f"<title>dlsched report, {escaped(until)}</title><style>{style}</style></head>"
     )
     ticks = _ticks(found)
     parts = (
@@ -74,7 +74,7 @@ def _top(found: Review) -> str:
         '<header><p class="brand">dlsched report</p>'
         f"<h1>{escaped(_title(found))}</h1><p>{escaped(terms.headline(found))}</p></header>"
         f'<div class="cards">{"".join(_cards(found))}</div>'
-        + ("" if found.estimate.why_not is None else elements.paragraph(lines[-1], "lead"))
+        + ("" if found.estimate.why_not is None else paragraph(lines[-1], "lead"))
     )
 
 
@@ -128,7 +128,7 @@ def _services(found: Review, ticks: Sequence[tuple[float, str]]) -> str:
     heads = (
         "Service", "n:Measured", "Time on target", "n:Met", "Plain Docker, estimate", "Over time",
     )  # fmt: skip
-    legend = elements.legend(
+    marks = legend(
         (
             ("fast", "at most half of the target"), ("met", "on target"),
             ("near", "up to 10% slower"), ("slow", "slower"), ("bad", "more than twice"),
@@ -137,7 +137,7 @@ def _services(found: Review, ticks: Sequence[tuple[float, str]]) -> str:
         )
     )  # fmt: skip
     lead = "Worst first. The hatched bar is an estimate; its whisker is the model's error."
-    return elements.section("Targets", lead, f"{elements.table(heads, (*rows, axis))}{legend}")
+    return section("Targets", lead, f"{table(heads, (*rows, axis))}{marks}")
 
 
 def _service_row(job: JobReview) -> str:
@@ -194,9 +194,7 @@ def _charts(found: Review, ticks: Sequence[tuple[float, str]]) -> str:
         "Measured over target, logarithmic; above the dashed line it is slower than its target. "
         "A gap is silence."
     )
-    return elements.section(
-        "Latency over target", lead, f'<div class="small">{"".join(figures)}</div>'
-    )
+    return section("Latency over target", lead, f'<div class="small">{"".join(figures)}</div>')
 
 
 def _trainings(found: Review) -> str:
@@ -235,14 +233,14 @@ def _trainings(found: Review) -> str:
         else "No tier was reached in this time."
     )
     heads = ("Training", "n:Deliver", "n:Finish", "Plain Docker, estimate", "When")
-    legend = elements.legend(
+    marks = legend(
         (
             ("fast", "deliver (circle)"),
             ("met", "finish (diamond)"),
             ("hollow", "plain Docker, an estimate"),
         )
     )
-    return elements.section("Trainings", lead, f"{elements.table(heads, rows)}{legend}")
+    return section("Trainings", lead, f"{table(heads, rows)}{marks}")
 
 
 def _recorded(job: JobReview) -> tuple[float | None, ...]:
@@ -259,7 +257,7 @@ def _node(found: Review, ticks: Sequence[tuple[float, str]]) -> str:
         named.append(("rest", f"{len(jobs) - len(plots.LAYERS)} others"))
     lead = "Used cores, the largest users below; the dashed line is the node's capacity for jobs."
     chart = plots.stacked(jobs, found.capacity_cores, ticks)
-    return elements.section("Who used the CPU", lead, f"{chart}{elements.legend(named)}")
+    return section("Who used the CPU", lead, f"{chart}{legend(named)}")
 
 
 def _given(found: Review) -> str:
@@ -283,7 +281,7 @@ def _given(found: Review) -> str:
         "The fair share is the node divided by weight among the jobs that run, within floors and "
         "ceilings. Borrowed: used beyond it. Lent: used by others of it."
     )
-    return elements.section("Who gave and who got", lead, elements.table(heads, rows))
+    return section("Who gave and who got", lead, table(heads, rows))
 
 
 def _changes(found: Review) -> str:
@@ -294,7 +292,7 @@ def _changes(found: Review) -> str:
         body.append("<h3>Measured before and after, of services</h3>")
         body.append(plots.effects_bar(changes.effects, kinds))
         body.append(
-            elements.legend(
+            legend(
                 (kind, f"{one.count} {one.what}")
                 for kind, one in zip(kinds, changes.effects, strict=True)
             )
@@ -304,18 +302,16 @@ def _changes(found: Review) -> str:
             f'<tr><td class="n">{one.count}</td><td>{escaped(one.what)}</td></tr>'
             for one in changes.reasons
         ]
-        body.append(
-            f"<h3>Reasons, by an example each</h3>{elements.table(('n:Changes', 'Such as'), rows)}"
-        )
+        body.append(f"<h3>Reasons, by an example each</h3>{table(('n:Changes', 'Such as'), rows)}")
     if changes.largest:
         rows = [_largest(one) for one in changes.largest]
         heads = ("n:Time", "Job", "Before and after")
-        body.append(f"<h3>The largest differences</h3>{elements.table(heads, rows)}")
+        body.append(f"<h3>The largest differences</h3>{table(heads, rows)}")
     lead = (
         f"{terms.changes_line(found)}. What was measured in the 30 s before and from 10 to 40 s "
         "after a change; no cause is claimed."
     )
-    return elements.section("Changes", lead, "".join(body))
+    return section("Changes", lead, "".join(body))
 
 
 def _largest(one: JudgedChange) -> str:
@@ -329,21 +325,21 @@ def _largest(one: JudgedChange) -> str:
 
 def _alarms(found: Review) -> str:
     if not found.alarms:
-        return elements.section("Alarms", "None in this time.", "")
+        return section("Alarms", "None in this time.", "")
     rows = [
         f'<p class="alarm{" raised" if one.raised else ""}">{escaped(one.text)}'
         f'<small class="soft">{escaped(terms.alarm_time(one))}</small></p>'
         for one in found.alarms
     ]
-    return elements.section("Alarms", "", "".join(rows))
+    return section("Alarms", "", "".join(rows))
 
 
 def _estimate(found: Review) -> str:
     lines = (*terms.estimate_lines(found), _METHOD, *terms.guesses(found))
-    body = elements.bullets(lines)
+    body = bullets(lines)
     if found.remarks:
-        body += f"<h3>What limits this report</h3>{elements.bullets(found.remarks)}"
-    return elements.section("About the estimate of plain Docker", "", body)
+        body += f"<h3>What limits this report</h3>{bullets(found.remarks)}"
+    return section("About the estimate of plain Docker", "", body)
 
 
 def _foot(found: Review) -> str:
@@ -354,10 +350,6 @@ def _foot(found: Review) -> str:
 
 
 # ---------------------------------------------------------------------- times
-
-
-def _until(found: Review) -> str:
-    return found.ends.partition(".")[0].replace("T", " ")
 
 
 def _clock(wall_time: str) -> str:
@@ -375,3 +367,38 @@ def _ticks(found: Review) -> list[tuple[float, str]]:
         (part, (begins + timedelta(seconds=part * found.recorded_s)).strftime(form))
         for part in (0.0, 0.25, 0.5, 0.75, 1.0)
     ]
+
+
+def section(title: str, lead: str, body: str) -> str:
+    estimate = '<span class="tag">estimate</span>' if title.startswith("About the est") else ""
+    text = paragraph(lead, "lead") if lead else ""
+    return f"<section><h2>{escaped(title)}{estimate}</h2>{text}{body}</section>"
+
+
+def paragraph(text: str, kind: str) -> str:
+    return f'<p class="{kind}">{escaped(text)}</p>'
+
+
+def bullets(lines: Iterable[str]) -> str:
+    items = "".join(f"<li>{escaped(line)}</li>" for line in lines)
+    return f'<ul class="plain-list">{items}</ul>'
+
+
+def table(heads: Sequence[str], rows: Iterable[str]) -> str:
+    """`n:` before a heading: its column is aligned to the right."""
+    cells = "".join(
+        f'<th class="n" scope="col">{escaped(head[2:])}</th>'
+        if head.startswith("n:")
+        else f'<th scope="col">{escaped(head)}</th>'
+        for head in heads
+    )
+    body = f"<thead><tr>{cells}</tr></thead><tbody>{''.join(rows)}</tbody>"
+    return f'<div class="scroll"><table>{body}</table></div>'
+
+
+def legend(named: Iterable[tuple[str, str]]) -> str:
+    items = []
+    for kind, label in named:
+        mark = plots.svg(12, 12, [plots.rect(0.5, 0.5, 11, 11, kind, 2)], label)
+        items.append(f"<li>{mark}{escaped(label)}</li>")
+    return f'<ul class="legend">{"".join(items)}</ul>'

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from dlsched.api.review_schema import (
+    AlarmReview,
     JobReview,
     Kept,
     PlainDocker,
@@ -293,11 +294,10 @@ def effects_line(found: Review) -> str:
     return f"before and after, of services: {effects}; no cause is claimed"
 
 
-def alarm_time(one: object) -> str:
-    lasted_s, raised = getattr(one, "lasted_s", 0.0), getattr(one, "raised", False)
-    lasted = f"for {render_seconds(round(lasted_s))}" if lasted_s >= 1 else "for a moment"
-    since = str(getattr(one, "since", "")).partition(".")[0].replace("T", " ")
-    return f"{lasted}, first at {since}{', still raised' if raised else ''}"
+def alarm_time(one: AlarmReview) -> str:
+    lasted = f"for {render_seconds(round(one.lasted_s))}" if one.lasted_s >= 1 else "for a moment"
+    since = one.since.partition(".")[0].replace("T", " ")
+    return f"{lasted}, first at {since}{', still raised' if one.raised else ''}"
 
 
 def reached(tier: TierReached) -> str:

@@ -9,8 +9,9 @@ from pathlib import Path
 import click
 
 from dlsched.cli import journals, options
-from dlsched.cli.exits import FAILURE
+from dlsched.cli.layout import Page
 from dlsched.cli.output import print_json, say
+from dlsched.cli.program import FAILURE
 
 _LONG_CYCLES = 20_000
 """From so many on, reading takes tens of seconds: that is said."""
@@ -76,7 +77,6 @@ def report(
 
         print_json(as_json(found))
     else:
-        from dlsched.cli.layout import Page
         from dlsched.cli.report_pages import show_report
 
         show_report(found, Page())

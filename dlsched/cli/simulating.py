@@ -1,4 +1,4 @@
-"""The command `simulate`, which runs traces."""
+"""The command `simulate`, which runs traces on one node or several."""
 
 from __future__ import annotations
 
@@ -12,15 +12,16 @@ import click
 from dlsched.cli import options
 from dlsched.cli.layout import aligned
 from dlsched.cli.output import print_json, print_text, say
-from dlsched.cli.simulating_cluster import simulate_on_nodes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
+    from dlsched.simulation.cluster.clairvoyant import ClairvoyantScore
+    from dlsched.simulation.cluster.run import ClusterRun
+    from dlsched.simulation.cluster.scoring import ClusterScore, Contender
     from dlsched.simulation.scoring import Row, RunResult
     from dlsched.simulation.trace import Trace
 
-_PICTURES = (".png", ".svg", ".pdf")
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
@@ -31,12 +32,6 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 @click.option(
     "--seeds", type=click.IntRange(1, 1000), default=1, show_default=True, help="How many seeds."
 )
-@click.option(
-    "--plot",
-    type=click.Path(dir_okay=False, path_type=Path),
-    metavar="FILE",
-    help="Draw a picture too: .png, .svg or .pdf.",
-)
 @click.option("--cluster", metavar="NAME", help="Run on several nodes, under this policy.")
 @click.option("--nodes", type=click.IntRange(1, 1000), help="How many nodes like the trace's own.")
 @click.option("--no-moves", is_flag=True, help="Compare with the same policy without moves.")
@@ -46,7 +41,6 @@ def simulate(
     policy: str | None,
     compare: str,
     seeds: int,
-    plot: Path | None,
     cluster: str | None,
     nodes: int | None,
     no_moves: bool,
@@ -68,14 +62,13 @@ def simulate(
     Examples:
       dlsched simulate day.yaml --policy adaptive
       dlsched simulate day.yaml --policy adaptive --compare fair,dqoes --seeds 5 -o json
-      dlsched simulate day.yaml --policy tradl --compare 'tradl?weights=closest' --plot day.png
+      dlsched simulate day.yaml --policy tradl --compare 'tradl?weights=closest'
       dlsched simulate cluster.yaml --cluster adaptive --compare spread+none,specon --seeds 12
     """
     from dlsched.simulation import run as simulator
     from dlsched.simulation.scoring import rows as scored
 
     if cluster is not None:
-        _refuse("is for one node", plot=plot)
         simulate_on_nodes(
             _read(trace), nodes, cluster, policy or "adaptive", compare, seeds, no_moves, output
         )
@@ -83,15 +76,12 @@ def simulate(
     _refuse("needs --cluster", nodes=nodes, no_moves=no_moves or None)
     if policy is None:
         raise click.MissingParameter(param_hint="--policy", param_type="option")
-    draw = None if plot is None else _drawer(plot)
     read = _read(trace)
     if read.nodes:
         raise click.BadParameter("the trace has several nodes", param_hint="--cluster")
     names = [policy, *(name for name in compare.split(",") if name)]
     runs = simulator.compare(read, names, range(1, seeds + 1))
     rows = scored(read, runs)
-    if draw is not None and plot is not None:
-        draw(read, runs, plot)
     for run in runs:
         for alarm in run.alarms:
             say(f"{run.policy}, seed {run.seed}: {alarm}")
@@ -108,19 +98,6 @@ def _refuse(why: str, **given: object) -> None:
     for name, value in given.items():
         if value is not None:
             raise click.BadParameter(why, param_hint=f"--{name.replace('_', '-')}")
-
-
-def _drawer(file: Path) -> Callable[[Trace, Sequence[RunResult], Path], None]:
-    """The function that draws. It is imported before the runs, which may take long."""
-    if file.suffix not in _PICTURES:
-        hint = f"{file.name!r} does not end in {', '.join(_PICTURES)}"
-        raise click.BadParameter(hint, param_hint="--plot")
-    try:
-        from dlsched.simulation.plot import draw
-    except ImportError as error:
-        say(f"--plot needs matplotlib ({error}): pip install 'dlsched[plot]'")
-        raise SystemExit(1) from error
-    return draw
 
 
 def _read(path: Path) -> Trace:
@@ -171,10 +148,120 @@ def _jobs_table(runs: Sequence[RunResult], policy: str) -> str:
     return aligned(lines, left=2)
 
 
-def _mean(values: Sequence[float | None]) -> str:
+def _mean(values: Sequence[float | None], form: str = "") -> str:
+    """In that form, else with three digits or one after the point."""
     known = [value for value in values if value is not None]
-    return _number(statistics.fmean(known)) if known and len(known) == len(values) else "-"
+    if not known or len(known) < len(values):
+        return "-"
+    mean = statistics.fmean(known)
+    return format(mean, form or (".1f" if abs(mean) >= 100 else ".3g"))
 
 
-def _number(value: float) -> str:
-    return f"{value:.1f}" if abs(value) >= 100 else f"{value:.3g}"
+def simulate_on_nodes(
+    trace: Trace,
+    nodes: int | None,
+    cluster: str,
+    policy: str,
+    compare: str,
+    seeds: int,
+    no_moves: bool,
+    output: str,
+) -> None:
+    from dlsched.simulation.cluster.clairvoyant import clairvoyant_scores
+    from dlsched.simulation.cluster.run import with_nodes
+    from dlsched.simulation.cluster.scoring import compare_clusters
+    from dlsched.simulation.node.workloads import TrainingLoad
+
+    if trace.nodes and nodes not in (None, len(trace.nodes)):
+        raise click.BadParameter(f"the trace has {len(trace.nodes)} nodes", param_hint="--nodes")
+    if not trace.nodes:
+        if nodes is None:
+            raise click.BadParameter("the trace has one node: say how many", param_hint="--nodes")
+        trace = with_nodes(trace, nodes)
+    if not any(isinstance(job.load, TrainingLoad) for job in trace.jobs):
+        raise click.BadParameter("it has no training, whose end would count", param_hint="TRACE")
+    contenders = _contenders(cluster, policy, compare, no_moves)
+    scores, runs = compare_clusters(trace, contenders, range(1, seeds + 1))
+    for run in runs:
+        for alarm in run.alarms:
+            say(f"{run.cluster}+{run.policy}, seed {run.seed}: {alarm}")
+    _say_unfinished(scores, runs)
+    first = [one for one in scores if one.contender == contenders[0].name]
+    best = clairvoyant_scores(trace, first)
+    if output == "json":
+        print_json(
+            {
+                "rows": [asdict(one) for one in scores],
+                "clairvoyant": [asdict(one) for one in best],
+                "runs": [asdict(one) for one in runs],
+            }
+        )
+        return
+    print_text(_table(scores, best))
+    print_text(f"\n{_CLAIRVOYANT}")
+
+
+def _say_unfinished(scores: Sequence[ClusterScore], runs: Sequence[ClusterRun]) -> None:
+    """Say of each contender how many trainings ended, where not all did."""
+    for name in dict.fromkeys(one.contender for one in scores):
+        own = [run for one, run in zip(scores, runs, strict=True) if one.contender == name]
+        ends = [job.completion_s for run in own for job in run.jobs if job.kind == "training"]
+        ended = len(ends) - ends.count(None)
+        if ended < len(ends):
+            say(f"{name}: {ended} of {len(ends)} trainings ended before the trace did")
+
+
+def _contenders(cluster: str, policy: str, compare: str, no_moves: bool) -> list[Contender]:
+    """Those to compare with first, as the first of all is what the others are measured by."""
+    from dlsched.simulation.cluster.scoring import Contender
+
+    names = [name for name in compare.split(",") if name]
+    found = [Contender(cluster, policy, moves=False)] if no_moves else []
+    for name in (*names, cluster):
+        of_cluster, _, of_nodes = name.partition("+")
+        found.append(Contender(of_cluster, of_nodes or policy))
+    return list(dict.fromkeys(found))
+
+
+_CLAIRVOYANT = (
+    "clairvoyant knows all work in advance. No schedule has a smaller makespan, unless jobs weigh "
+    "more than by default beside a host's other work; its mean is a strong schedule, not a proven "
+    "bound."
+)
+
+
+def _table(scores: Sequence[ClusterScore], best: Sequence[ClairvoyantScore]) -> str:
+    """One line for each contender, as means over the seeds; the worst of all seeds. The last line
+    is the clairvoyant's."""
+    lines: list[Sequence[str]] = [
+        ("policies", "mean s", "median s", "p95 s", "makespan s", "mean", "makespan", "moves",
+         "failed", "slower", "worst"),
+    ]  # fmt: skip
+    for name in dict.fromkeys(one.contender for one in scores):
+        own = [one for one in scores if one.contender == name]
+        worst = max(own, key=lambda one: one.worst_ratio)
+        lines.append(
+            (
+                name,
+                *(_mean([getattr(one, part) for one in own], ".1f") for part in _TIMES),
+                *(_mean([getattr(one, part) for one in own], ".3f") for part in _RATIOS),
+                *(_mean([getattr(one, part) for one in own], ".1f") for part in _COUNTS),
+                f"{worst.worst_ratio:.2f} {worst.worst}",
+            )
+        )
+    lines.append(
+        (
+            best[0].contender,
+            _mean([one.mean_s for one in best], ".1f"),
+            *("-", "-"),
+            _mean([one.makespan_s for one in best], ".1f"),
+            *(_mean([getattr(one, part) for one in best], ".3f") for part in _RATIOS),
+            *("-", "-", "-", "-"),
+        )
+    )
+    return aligned(lines, left=1)
+
+
+_TIMES = ("mean_s", "median_s", "p95_s", "makespan_s")
+_RATIOS = ("mean_ratio", "makespan_ratio")
+_COUNTS = ("moves", "failed_moves", "slower")

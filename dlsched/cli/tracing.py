@@ -9,9 +9,8 @@ from typing import Any
 import click
 
 from dlsched.cli import journals, options
-from dlsched.cli.exits import FAILURE
 from dlsched.cli.output import one_line, print_text, say
-from dlsched.model.units import parse_seconds
+from dlsched.cli.program import FAILURE
 
 
 @click.group(short_help="Make traces for simulate.")
@@ -159,9 +158,9 @@ def generate(
         cores=cores,
         demand=demand,
         impossible_ratio=impossible,
-        gap_s=_seconds(gap, "--gap"),
-        stay_s=None if stay is None else _seconds(stay, "--stay"),
-        cycle_s=_seconds(cycle, "--cycle"),
+        gap_s=options.seconds(gap, "--gap", 0.001),
+        stay_s=None if stay is None else options.seconds(stay, "--stay", 0.001),
+        cycle_s=options.seconds(cycle, "--cycle", 0.001),
         name=name,
         noise=noise,
         quantile=_quantile(quantile),
@@ -222,10 +221,3 @@ def _quantile(text: str) -> float | None:
         return quantile_of(text)
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--quantile") from error
-
-
-def _seconds(text: str, option: str) -> float:
-    try:
-        return parse_seconds(text, low=0.001)
-    except ValueError as error:
-        raise click.BadParameter(str(error), param_hint=option) from error

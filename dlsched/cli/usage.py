@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Literal
 import click
 
 from dlsched.cli import journals, options
-from dlsched.cli.exits import FAILURE
+from dlsched.cli.layout import Cell, Column, Page
 from dlsched.cli.output import print_json, say
+from dlsched.cli.program import FAILURE
 from dlsched.model.units import render_seconds
 
 if TYPE_CHECKING:
     from dlsched.api.usage_schema import CpuSeconds, UsageStatus
-    from dlsched.cli.layout import Cell
 
 
 @click.command(short_help="Show who used the CPU: asked, given, used, lent, borrowed.")
@@ -57,8 +57,7 @@ def usage(
     from dlsched.api.usage_schema import UsageStatus
 
     if journal is not None:
-        found = _read(journal, since_s, by)
-        answer = as_json(found)
+        answer = as_json(_read(journal, since_s, by))
     else:
         answer = options.daemon(config, run_dir).usage(since_s, by)
     if output == "json":
@@ -77,8 +76,8 @@ def usage(
 def _read(journal: Path, since_s: float, by: Literal["user", "job"]) -> UsageStatus:
     """The same from the file. Raises NoJournal."""
     from dlsched.api.usage import usage_status
+    from dlsched.store.journal.history import read_usage
     from dlsched.store.journal.minutes import wall_s
-    from dlsched.store.journal.usage import read_usage
 
     with journals.opened(journal) as reader:
         last, _ = reader.last()
@@ -89,8 +88,6 @@ def _read(journal: Path, since_s: float, by: Literal["user", "job"]) -> UsageSta
 
 
 def _show(found: UsageStatus) -> None:
-    from dlsched.cli.layout import Cell, Column, Page
-
     page = Page()
     node = f"{found.used_core_s:,.0f} of {found.capacity_core_s:,.0f} CPU-seconds used"
     page.line(f"{node} in {render_seconds(round(found.recorded_s))}")
@@ -120,13 +117,4 @@ def _show(found: UsageStatus) -> None:
 
 
 def _cells(cpu: CpuSeconds) -> list[Cell]:
-    from dlsched.cli.layout import Cell
-
-    parts = (
-        cpu.asked_core_s,
-        cpu.given_core_s,
-        cpu.used_core_s,
-        cpu.lent_core_s,
-        cpu.borrowed_core_s,
-    )
-    return [Cell(f"{part:,.0f}") for part in parts]
+    return [Cell(f"{core_s:,.0f}") for core_s in vars(cpu).values()]

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dlsched.api.schema import JobStatus
 from dlsched.api.why_schema import ChangeStatus, EventStatus, Explanation, NowStatus, ShadowStatus
-from dlsched.cli.forecast_pages import print_forecasts
 from dlsched.cli.gpu_pages import in_full, share_change, short
 from dlsched.cli.layout import GAP, Page
-from dlsched.cli.pages import blindness, delivered, result, sources
+from dlsched.cli.pages import blindness, delivered, print_forecasts, result, sources
 from dlsched.model.units import render_seconds, same_cores
 
 _Row = tuple[str, str, int]
@@ -24,7 +23,10 @@ def show_why(name: str, answer: Explanation, page: Page) -> None:
         for label, text in in_full(job.gpu):
             page.note(label, text)
     # A job's event in a cycle is printed before the actions of that cycle.
-    history = [(event.cycle, _event(event)) for event in reversed(answer.events)]
+    history = [
+        (one.cycle, [(f"{one.wall_time}{GAP}{event_text(one)}", "", 2)])
+        for one in reversed(answer.events)
+    ]
     effects = {effect.cycle: effect.text for effect in answer.effects}
     history += [
         (one.cycle, _change(one, effects.get(one.cycle))) for one in reversed(answer.changes)
@@ -59,16 +61,12 @@ def _headline(job: JobStatus) -> str:
 def _change(change: ChangeStatus, effect: str | None) -> list[_Row]:
     lines = [(GAP.join((change.wall_time, *change_cells(change))), "", 2)]
     lines += [(part, "dim", 6) for part in change_reasons(change)]
+    seconds = change.expected_s
     measured = effect if change.kind == "resize" else None
-    if shown := "; ".join(part for part in (measured, expectation(change)) if part):
+    expected = "" if seconds is None else f"expected {render_seconds(seconds)}"
+    if shown := "; ".join(part for part in (measured, expected) if part):
         lines.append((shown, "", 6))
     return lines
-
-
-def expectation(change: ChangeStatus) -> str:
-    """The latency that the policy expected of a change; empty: none."""
-    seconds = change.expected_s
-    return "" if seconds is None else f"expected {render_seconds(seconds)}"
 
 
 def change_cells(change: ChangeStatus) -> list[str]:
@@ -90,10 +88,6 @@ def change_reasons(change: ChangeStatus) -> list[str]:
     """Why it was decided, what a guard altered, and what came of it."""
     parts = (("", change.why), ("guard: ", change.guard), ("outcome: ", change.detail))
     return [f"{label}{sentence}" for label, sentence in parts if sentence]
-
-
-def _event(event: EventStatus) -> list[_Row]:
-    return [(f"{event.wall_time}{GAP}{event_text(event)}", "", 2)]
 
 
 def event_text(event: EventStatus) -> str:

@@ -6,13 +6,11 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from dlsched.cluster.agents import Agents
 from dlsched.cluster.core.decider import ClusterAnswer, ClusterDecider
-from dlsched.cluster.core.ending import RUNS
 from dlsched.cluster.core.following import RESERVED_S
 from dlsched.cluster.core.guards import REST_S
 from dlsched.cluster.core.job_memory import DesiredJob
-from dlsched.cluster.core.leases import Absent, absent_for, leased, weakened
+from dlsched.cluster.core.leases import RUNS, Absent, absent_for, leased, weakened
 from dlsched.cluster.core.ledger import ClusterFacts, ClusterLedger
 from dlsched.cluster.core.model import ClusterSnapshot, NodeState
 from dlsched.cluster.core.occupancy import lacks
@@ -20,6 +18,7 @@ from dlsched.cluster.core.rebuilding import held_twice, rebuilt
 from dlsched.cluster.core.records import (
     LIKELY_EPOCH_MAX,
     Holding,
+    Order,
     Phase,
     Record,
     RecordState,
@@ -30,11 +29,11 @@ from dlsched.cluster.core.records import (
     end_job,
     place_job,
 )
+from dlsched.cluster.core.reports import NodeReport
 from dlsched.cluster.core.transit import (
     PATIENCE,
     Acts,
     Held,
-    Patience,
     begin_move,
     is_preparing,
     next_acts,
@@ -50,6 +49,18 @@ from dlsched.cluster.store import (
     StoreError,
 )
 from dlsched.cluster.waiting import Waiting
+
+
+class Agents(Protocol):
+    """Nothing blocks or raises: what came of an order shows in later reports."""
+
+    def report(self, node: str, placed: Mapping[str, int]) -> NodeReport | None:
+        """The node's present report; None: no answer. `placed` confirms which jobs are its own, by
+        their epoch."""
+
+    def send(self, order: Order) -> None:
+        """Send an order, which may be lost. The agent follows it once, however often it comes."""
+
 
 KEPT_S = 86_400.0
 """How long the record of a job that is gone stays, as its epochs must not be used again."""
@@ -71,7 +82,6 @@ class DesiredJobs(Protocol):
     def unread(self) -> Collection[str]:
         """Jobs that are desired, by the last scan, but whose file cannot be read: what runs of them
         goes on."""
-        ...
 
 
 class Clock(Protocol):
@@ -97,7 +107,6 @@ class ClusterController:
         ports: ClusterPorts,
         ledger: ClusterLedger,
         decider: ClusterDecider,
-        patience: Patience = PATIENCE,
         publish: Callable[[RoundReport], None] = lambda _: None,
     ) -> None:
         self.name = name
@@ -105,7 +114,6 @@ class ClusterController:
         self._clock = ports.clock
         self._ledger = ledger
         self._decider = decider
-        self._patience = patience
         self._publish = publish
         self._moves: dict[str, tuple[str, float]] = {}
         """Moves whose target is being prepared: target, and since when."""
@@ -296,7 +304,7 @@ class ClusterController:
         return None if changed is record else changed
 
     def _next(self, record: Record, held: Held, waited_s: float, absent: Absent) -> Acts:
-        return next_acts(record, held, waited_s, absent.gone, self._patience, absent.off)
+        return next_acts(record, held, waited_s, absent.gone, PATIENCE, absent.off)
 
     def _is_forgotten(self, job: str, facts: ClusterFacts) -> bool:
         """Whether its record can go: it has not been desired for so long that no order from then

@@ -21,8 +21,8 @@ from dlsched.cluster.core.model import ALTERNATIVES_MAX, ClusterJob
 from dlsched.cluster.core.occupancy import Occupancy, known_left
 from dlsched.cluster.core.records import Phase, Record, RecordState
 from dlsched.cluster.judging import MoveJudge
-from dlsched.cluster.naming import host_names
 from dlsched.cluster.round_report import RoundReport
+from dlsched.cluster.status import host_names
 from dlsched.cluster.store import Member
 from dlsched.model.units import render_bytes
 

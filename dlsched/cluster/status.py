@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import json
 import threading
+from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 
 from dlsched.api.cluster_schema import ClusterStatus
@@ -87,3 +89,10 @@ class StatusFile:
             return read_status(self._run_dir)
         except UnreadableStatus as error:
             return error
+
+
+def host_names(hosts: Mapping[str, str]) -> dict[str, str]:
+    """The host's name of each node, where only that node has it; else the node's own. `hosts`: by
+    node, empty where it is not known."""
+    counts = Counter(hosts.values())
+    return {node: host if host and counts[host] == 1 else node for node, host in hosts.items()}

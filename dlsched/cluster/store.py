@@ -57,58 +57,45 @@ class ClusterStore(Protocol):
 
     def drain(self, node: str) -> None:
         """Let the node's jobs move away, and no other come. It may be drained already."""
-        ...
 
     def undrain(self, node: str) -> None:
         """Let the node take jobs again."""
-        ...
 
     def leader(self) -> str:
         """The controller that may act."""
-        ...
 
     def records(self) -> Mapping[str, Stored]:
         """All records by job."""
-        ...
 
     def put(self, record: Record, version: int | None) -> int:
         """Write it over that version, or as the first one (None); returns the new version. Raises
         StaleRecord where the present version is another."""
-        ...
 
     def remove(self, job: str, version: int) -> None:
         """Remove that version. Raises StaleRecord where the present version is another."""
-        ...
 
     def submissions(self) -> Mapping[str, Submission]:
         """All submissions by job."""
-        ...
 
     def check(self, submission: Submission) -> None:
         """Raise what `submit` would raise now, and write nothing."""
-        ...
 
     def submit(self, submission: Submission) -> None:
         """Submit a job, or replace a submission of the same manager, or of one that is no longer a
         manager. Raises StaleRecord where another one has submitted a job of that name, NotStorable
         where it is too long."""
-        ...
 
     def withdraw(self, job: str, by: str) -> None:
         """Remove that manager's submission, if there is one."""
-        ...
 
     def requests(self) -> Sequence[Request]:
         """What people have asked for and is not done yet, in a fixed order."""
-        ...
 
     def ask(self, request: Request) -> None:
         """Ask for something, in place of an earlier request of this kind for the same subject."""
-        ...
 
     def done(self, request: Request) -> None:
         """Remove exactly that request, if it is there."""
-        ...
 
 
 class MemoryStore:

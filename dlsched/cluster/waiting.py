@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 
-from dlsched.cluster.core.ending import may_run
-from dlsched.cluster.core.leases import LEASE_S, MARGIN_S, absent_for
+from dlsched.cluster.core.leases import LEASE_S, MARGIN_S, absent_for, may_run
 from dlsched.cluster.core.ledger import ClusterFacts, ClusterLedger
 from dlsched.cluster.core.rebuilding import holds, lost
 from dlsched.cluster.core.records import Holding

@@ -25,7 +25,7 @@ from pydantic_core import CoreSchema, core_schema
 
 from dlsched.config.yaml import EXPONENT, Document, Path, WrittenFloat, WrittenInt
 from dlsched.model.errors import FileError
-from dlsched.model.units import BYTES_MAX, SECONDS_MAX, parse_bytes, parse_seconds, shown
+from dlsched.model.units import SECONDS_MAX, parse_bytes, parse_seconds, shown
 
 PROBLEMS_MAX = 50
 """As many as a person reads at once; a file of another kind would give thousands."""
@@ -151,9 +151,9 @@ def seconds(low: float, high: float = SECONDS_MAX) -> Reader:
     )
 
 
-def size(low: int, high: int = BYTES_MAX) -> Reader:
+def size(low: int) -> Reader:
     return Reader(
-        lambda value: parse_bytes(as_text(value), low=low, high=high),
+        lambda value: parse_bytes(as_text(value), low=low),
         {"type": ["string", "integer"], "examples": ["512MiB", "1GiB"]},
     )
 

@@ -195,7 +195,7 @@ class Settings:
     group_weight: Annotated[float, number(0.01, 100)] | None = 2.0
     """Weight of dlsched's group of containers, as a multiple of one container's default; None:
     unchanged. At 8, trainings on every core make the engine and all else on the host wait for
-    seconds (`benchmarks.kernel.bystander`); at 1, one busy process weighs as much as all jobs."""
+    seconds, as measured; at 1, one busy process weighs as much as all jobs."""
     tier_evaluations: Annotated[int, whole(1, 1000)] = EVALUATIONS
     """Consecutive evaluations needed to reach a tier of an accuracy target."""
     blind_after_s: Annotated[float, seconds(1, 86_400), Field(alias="blind_after")] = BLIND_AFTER_S

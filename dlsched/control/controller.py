@@ -6,15 +6,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import ParamSpec, TypeVar
 
+from dlsched.control.ceilings import CeilingBudget, applied_ceilings
 from dlsched.control.cycle_log import CycleLog
 from dlsched.control.decider import Decider, NamedPolicy, ShadowDecider
-from dlsched.control.execution import execute
 from dlsched.control.guards import Approved, GuardOptions, guard
 from dlsched.control.ledger.ledger import Ledger
 from dlsched.control.ledger.state import State
 from dlsched.control.planner import plan
-from dlsched.control.ports import Clock, Ports
-from dlsched.model.actions import Action, Outcome
+from dlsched.control.ports import Clock, Ports, Runtime
+from dlsched.model.actions import Action, Outcome, Resize
 from dlsched.model.alarms import Alarm, AlarmKey
 from dlsched.model.cycle import CycleReport, HookRun, Shadow
 from dlsched.model.decision import Answer
@@ -186,3 +186,36 @@ class _Phases:
             return result
 
         return measured
+
+
+def execute(
+    actions: Sequence[Action], state: State, answer: Answer, runtime: Runtime
+) -> tuple[Outcome, ...]:
+    """One outcome for each action. Growth that does not fit beside applied ceilings is withheld.
+    While the runtime is held, all are withheld, and reported only in cycles with a decision."""
+    if (why := runtime.held) is not None:
+        reported = actions if answer.decision is not None else ()
+        return tuple(Outcome(action, "withheld", why) for action in reported)
+    snapshot = state.snapshot
+    ceilings = CeilingBudget(
+        applied_ceilings(snapshot),
+        snapshot.node.capacity_cores,
+        reserves=answer.rules.reserves,
+    )
+    outcomes: list[Outcome] = []
+    while len(outcomes) < len(actions):
+        rest = actions[len(outcomes) :]
+        batch = ceilings.next_batch(rest)
+        if not batch:
+            outcomes.append(Outcome(rest[0], "withheld", ceilings.why_not(rest[0]) or ""))
+        for outcome in _apply(batch, runtime, snapshot.now_s):
+            outcomes.append(outcome)
+            ceilings.take(outcome)
+    return tuple(outcomes)
+
+
+def _apply(batch: Sequence[Action], runtime: Runtime, now_s: float) -> tuple[Outcome, ...]:
+    changes = [action for action in batch if isinstance(action, Resize)]
+    if len(changes) > 1:
+        return runtime.apply_all(changes, now_s)
+    return tuple(runtime.apply(action, now_s) for action in batch)

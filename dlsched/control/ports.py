@@ -23,28 +23,22 @@ class Runtime(Protocol):
     @property
     def held(self) -> str | None:
         """Why no change may be made now; None: changes are allowed."""
-        ...
 
     def resume(self, now_s: float) -> None:
         """List the engine's containers, and take up what an earlier agent began with them. The next
         observation shows both."""
-        ...
 
     def observe(self, now_s: float) -> Observation:
         """All facts at `now_s`. Reads only and never raises: an unreadable value is None."""
-        ...
 
     def advance(self, now_s: float) -> None:
         """Continue operations that have begun, based on the last observation."""
-        ...
 
     def apply(self, action: Action, now_s: float) -> Outcome:
         """Execute one action. Idempotent; a failure is an outcome, not an exception."""
-        ...
 
     def apply_all(self, actions: Sequence[Resize], now_s: float) -> tuple[Outcome, ...]:
         """Change the limits of several jobs, which do not depend on each other, in any order."""
-        ...
 
 
 Wake = Callable[[str], None]
@@ -56,23 +50,18 @@ class Clock(Protocol):
 
     def now_s(self) -> float:
         """Monotonic seconds, which never go back, not even over a restart of the agent."""
-        ...
 
     def wall_time(self) -> str:
         """RFC 3339 UTC, for display only."""
-        ...
 
     def sleep_until(self, until_s: float) -> bool:
         """Wait until that time or a wake; True if it was a wake."""
-        ...
 
     def wake(self) -> None:
         """End the current or next sleep immediately. Safe in threads and signal handlers."""
-        ...
 
     def cpu_s(self) -> float:
         """CPU seconds of this thread, for the loop's cost."""
-        ...
 
 
 class DesiredSource(Protocol):
@@ -80,7 +69,6 @@ class DesiredSource(Protocol):
 
     def scan(self, now_s: float) -> Desired:
         """The desired state now."""
-        ...
 
 
 class CycleRecords(Protocol):
@@ -88,12 +76,10 @@ class CycleRecords(Protocol):
 
     def ended(self) -> Mapping[str, Ended]:
         """All records of ended jobs, by name."""
-        ...
 
     def keep(self, state: State) -> tuple[HookRun, ...]:
         """Write records of jobs that ended or delivered, and remove lifted ones; never raises.
         Returns the runs of the operator's command that ended since the last call."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,12 +33,11 @@ from dlsched.control.ledger.ledger import Ledger
 from dlsched.control.ports import Clock, Ports, Wake
 from dlsched.daemon import logs
 from dlsched.daemon.cluster_agent import ClusterPart, certificates_of
-from dlsched.daemon.deliveries import Deliveries
 from dlsched.daemon.failed_cycles import FailedCycles
 from dlsched.daemon.first_start import FirstStart
 from dlsched.daemon.give_back import Release
 from dlsched.daemon.hook import Hook
-from dlsched.daemon.records import JobRecords, ReadOnlyRecords
+from dlsched.daemon.records import Deliveries, JobRecords, ReadOnlyRecords
 from dlsched.daemon.source import AgentSource
 from dlsched.daemon.systemd import Notify
 from dlsched.daemon.wiring import (
@@ -167,6 +166,7 @@ class Agent:
         self.source = AgentSource(
             self._journal_path,
             lambda: self._controller.last_report,
+            self._failure,
             lambda: self._totals.last,
             self._stream,
             self._ended,
@@ -256,6 +256,10 @@ class Agent:
             log.exception("after a failed control cycle")
         self._notify.ready()
         self._notify.status(f"a control cycle failed: {alarm}")
+
+    def _failure(self) -> str | None:
+        alarm = self._failures.alarm()
+        return None if alarm is None else alarm.text
 
     def close(self) -> None:
         """Give limits back, leave containers running, and complete the journal."""
@@ -360,7 +364,7 @@ class Agent:
 
     def _reload(self, reload: Reload | None) -> None:
         """Apply new settings that can change at run time. On an error the old ones stay."""
-        self._failures.forget()
+        self._failures = FailedCycles()
         if not self._dry_run:
             with suppress(OSError):  # the alarm stays, and says that nothing is changed
                 self._release.resume()

@@ -14,8 +14,7 @@ from typing import Protocol
 
 from dlsched import __version__
 from dlsched.api.cluster_schema import ClusterStatus
-from dlsched.cluster.agents import Agents
-from dlsched.cluster.controller import ClusterController, ClusterPorts
+from dlsched.cluster.controller import Agents, ClusterController, ClusterPorts
 from dlsched.cluster.core.decider import ClusterDecider
 from dlsched.cluster.core.ledger import ClusterLedger
 from dlsched.cluster.core.registry import load

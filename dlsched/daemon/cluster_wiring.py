@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 from dlsched.cluster.https_agents import HttpsAgents
 from dlsched.cluster.store import ClusterStore, StoreError
-from dlsched.cluster.swarm.store import swarm_store
+from dlsched.cluster.swarm.store import SwarmStore, swarm_store
 from dlsched.config.settings import Settings
 from dlsched.daemon.cluster import ClusterParts, LoopClock
 from dlsched.daemon.cluster_agent import certificates_of
@@ -23,7 +23,7 @@ def engine_of(settings: Settings) -> Engine:
 
 
 @contextmanager
-def opened_store(settings: Settings) -> Iterator[ClusterStore]:
+def opened_store(settings: Settings) -> Iterator[SwarmStore]:
     """The store, for one command."""
     engine = engine_of(settings)
     try:
@@ -36,16 +36,12 @@ def opened_store(settings: Settings) -> Iterator[ClusterStore]:
 def opened_manager(settings: Settings) -> Iterator[tuple[str, ClusterStore]]:
     """The name of this host's manager, and the store, for one command. Raises DlschedError where
     this host is no manager."""
-    engine = engine_of(settings)
-    try:
-        store = swarm_store(engine, settings.instance)
+    with opened_store(settings) as store:
         try:
             name = store.own_id()
         except StoreError as error:
             raise in_one_line(error) from error
         yield name, store
-    finally:
-        engine.close()
 
 
 def in_one_line(error: StoreError) -> DlschedError:

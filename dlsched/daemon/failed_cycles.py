@@ -18,7 +18,8 @@ keeps limits for long without being adapted."""
 
 
 class FailedCycles:
-    """Counts failed cycles, in the loop's thread only."""
+    """Counts failed cycles, in the loop's thread only; after SIGHUP another one counts from 0. The
+    alarm may be asked for by other threads."""
 
     def __init__(self) -> None:
         self._in_a_row = 0
@@ -45,10 +46,6 @@ class FailedCycles:
     def succeeded(self) -> None:
         """End the row."""
         self._in_a_row, self._what = 0, ""
-
-    def forget(self) -> None:
-        """Allow changes again, after SIGHUP."""
-        self._in_a_row, self._what, self._logged, self.hold = 0, "", "", None
 
     def alarm(self) -> Alarm | None:
         """What failed in the cycle before, or that everything was given back."""

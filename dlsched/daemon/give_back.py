@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from pathlib import Path
-from queue import Empty, SimpleQueue
+from queue import SimpleQueue
 
 from dlsched.control.ports import Clock, Wake
 from dlsched.model.errors import DlschedError
@@ -63,7 +63,8 @@ class Release:
 
     def answer(self, give_back: Callable[[], Sequence[GivenBack]]) -> None:
         """Answer all requests, in the loop. `give_back` does not raise."""
-        while (asked := self._next()) is not None:
+        while not self._asked.empty():
+            asked = self._asked.get()
             self._released = True
             try:
                 write_whole(self._file, f"{self._clock.wall_time()}\n")
@@ -74,11 +75,6 @@ class Release:
 
     def close(self) -> None:
         """Refuse pending requests, as the agent ends."""
-        while (asked := self._next()) is not None:
-            asked.set_exception(NotReleased("the daemon is ending, and gives everything back"))
-
-    def _next(self) -> Future[Sequence[GivenBack]] | None:
-        try:
-            return self._asked.get_nowait()
-        except Empty:
-            return None
+        while not self._asked.empty():
+            refusal = NotReleased("the daemon is ending, and gives everything back")
+            self._asked.get().set_exception(refusal)

@@ -21,49 +21,30 @@ _PRIORITY = {
 
 
 class _Line(logging.Formatter):
-    def _message(self, record: logging.LogRecord) -> str:
+    """One line of that kind. The journal adds the time, and reads the level from the prefix."""
+
+    def __init__(self, kind: Literal["text", "json", "systemd"]) -> None:
+        super().__init__()
+        self._kind = kind
+
+    def format(self, record: logging.LogRecord) -> str:
         message = record.getMessage()
         if record.exc_info and record.levelno >= logging.CRITICAL:
             message = f"{message} | {self.formatException(record.exc_info)}"
-        return plain_text(message)
-
-    def _time(self, record: logging.LogRecord) -> str:
+        message, level = plain_text(message), record.levelname.lower()
+        if self._kind == "systemd":
+            return f"<{_PRIORITY.get(record.levelno, 6)}>{message}"
         stamp = datetime.fromtimestamp(record.created, UTC)
-        return stamp.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
-class _Text(_Line):
-    def format(self, record: logging.LogRecord) -> str:
-        return f"{self._time(record)} {record.levelname.lower():8} {self._message(record)}"
-
-
-class _Systemd(_Line):
-    """The journal adds the time and reads the level from the prefix."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        return f"<{_PRIORITY.get(record.levelno, 6)}>{self._message(record)}"
-
-
-class _Json(_Line):
-    def format(self, record: logging.LogRecord) -> str:
-        return json.dumps(
-            {
-                "time": self._time(record),
-                "level": record.levelname.lower(),
-                "logger": record.name,
-                "message": self._message(record),
-            }
-        )
+        time = stamp.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        if self._kind == "text":
+            return f"{time} {level:8} {message}"
+        return json.dumps({"time": time, "level": level, "logger": record.name, "message": message})
 
 
 def set_up(level: str, style: Literal["text", "json"]) -> None:
     handler = logging.StreamHandler(sys.stderr)
-    if style == "json":
-        handler.setFormatter(_Json())
-    elif "JOURNAL_STREAM" in os.environ:
-        handler.setFormatter(_Systemd())
-    else:
-        handler.setFormatter(_Text())
+    to_systemd = style == "text" and "JOURNAL_STREAM" in os.environ
+    handler.setFormatter(_Line("systemd" if to_systemd else style))
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
     for library in ("watchfiles", "docker"):
         logging.getLogger(library).setLevel(logging.WARNING)

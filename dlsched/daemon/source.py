@@ -21,9 +21,8 @@ from dlsched.runtime.docker import DockerRuntime
 from dlsched.runtime.docker.identity.commands import AdoptionCommands
 from dlsched.store.journal.changes import Change
 from dlsched.store.journal.effects import Effects
-from dlsched.store.journal.history import Curves, Range, read_curves
+from dlsched.store.journal.history import CpuUsage, Curves, Range, read_curves, read_usage
 from dlsched.store.journal.reader import JournalReader
-from dlsched.store.journal.usage import CpuUsage, read_usage
 from dlsched.store.records import Records
 
 T = TypeVar("T")
@@ -40,6 +39,7 @@ class AgentSource:
         self,
         journal_path: Path,
         last_report: Callable[[], CycleReport | None],
+        failure: Callable[[], str | None],
         totals: Callable[[], Totals | None],
         stream: Stream,
         ended: Records[Ended],
@@ -56,6 +56,7 @@ class AgentSource:
         self.cluster = StatusFile(run_dir).latest
         self._effects = Effects(journal_path)
         self.last_report = last_report
+        self.failure = failure
         self.totals = totals
         self.stream = stream
         self._ended = ended

@@ -20,7 +20,7 @@ from dlsched.model.spec import JobSpec
 from dlsched.policies.registry import load, unused_options
 from dlsched.runtime.confinement import Confinement
 from dlsched.runtime.docker import DockerOptions
-from dlsched.runtime.docker.gpus.options import GpuOptions
+from dlsched.runtime.docker.gpus.injection import GpuOptions
 from dlsched.runtime.host import physical_cores, threads
 
 _AT_START = (

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
-from dlsched.estimate.latency.tail import normal_quantile
+from dlsched.estimate.latency.law import normal_quantile
 from dlsched.estimate.sketch import cv, measured_s, merge
 from dlsched.estimate.tuning import FEW_REQUESTS, MARGIN, SETTLED_S
 from dlsched.model.facts import LatencySketch

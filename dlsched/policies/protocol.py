@@ -40,7 +40,6 @@ class Policy(Protocol):
 
     def decide(self, snapshot: Snapshot, memory: PolicyMemory | None) -> Decision:
         """The limits of each running job, and the reasons."""
-        ...
 
 
 def divides_gpus(policy: Policy | type[Policy]) -> bool:

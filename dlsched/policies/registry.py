@@ -1,4 +1,4 @@
-"""Finds policies by name.
+"""Finds policies by name, with their parameters.
 
 A user's own policy is an entry point of the group `dlsched.policies`, or is named `module:Class`.
 Wherever a policy is named, parameters may follow the name: `dqoes?gain=0.1&backoff=1`. The policies
@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import math
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
 from types import ModuleType
@@ -20,7 +22,6 @@ from dlsched import policies
 from dlsched.model.errors import PolicyError
 from dlsched.policies.gpu_node import per_device
 from dlsched.policies.protocol import Policy, divides_gpus
-from dlsched.policies.spelling import split, typed
 
 Fields = Mapping[str, dataclasses.Field[Any]]
 
@@ -210,3 +211,40 @@ def _instead(error: ImportError | AttributeError) -> str:
     if name:
         return f"; write: from dlsched.policies import {name}"
     return f"; what policies need is in dlsched.policies: {', '.join(policies.__all__)}"
+
+
+def split(spelled: str) -> tuple[str, Mapping[str, str]]:
+    """The name (or `module:Class`), and the values as text. Raises PolicyError for an item that is
+    not `key=value`, and for a repeated key."""
+    name, asks, query = spelled.partition("?")
+    written: dict[str, str] = {}
+    for item in query.split("&") if asks else ():
+        key, equals, value = item.partition("=")
+        if not (key and equals):
+            raise PolicyError(
+                f"policy {name}: {item!r} is no parameter; write NAME?key=value&key=value"
+            )
+        if key in written:
+            raise PolicyError(f"policy {name}: {key} is given twice")
+        written[key] = value
+    return name, written
+
+
+def typed(text: str, default: object) -> object:
+    """The value of this text, of the type of the parameter's default. Raises ValueError, which
+    names the expected type."""
+    if isinstance(default, bool):
+        if text not in ("true", "false"):
+            raise ValueError("must be true or false")
+        return text == "true"
+    if isinstance(default, int | float):
+        kind = type(default)
+        value: float = math.nan
+        with suppress(ValueError):
+            # An integer can be too large for a float.
+            if math.isfinite(float(text)):
+                value = kind(text)
+        if "_" in text or math.isnan(value):
+            raise ValueError(f"must be {'a whole' if kind is int else 'a'} number")
+        return value
+    return text

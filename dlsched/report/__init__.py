@@ -22,12 +22,11 @@ DLSCHED_METRICS_FILE is not set.
 from __future__ import annotations
 
 try:
-    from dlsched.report.asgi import LatencyMiddleware
     from dlsched.report.fitting import Fit, fit_to_allotment
     from dlsched.report.granted import Allotment, allotment
     from dlsched.report.pacing import pace
     from dlsched.report.progress import Progress
-    from dlsched.report.timing import Latency, latency
+    from dlsched.report.timing import Latency, LatencyMiddleware, latency
 except Exception:  # noqa: BLE001 - the job's import must never fail
     from dlsched.report.absent import (  # type: ignore[assignment]
         Allotment,

@@ -3,41 +3,24 @@
 from __future__ import annotations
 
 
-class _Nothing:
+class Nothing:
+    """Takes every call and does nothing; a context that does nothing, too."""
+
+    dropped = 0
+
+    def __init__(self, *_ignored, **_also):  # type: ignore[no-untyped-def]
+        pass
+
+    def __call__(self, *_ignored, **_also):  # type: ignore[no-untyped-def]
+        return self
+
     def __enter__(self):  # type: ignore[no-untyped-def]
         return self
 
     def __exit__(self, *_ignored):  # type: ignore[no-untyped-def]
         return None
 
-
-class Progress:
-    """Reports nothing."""
-
-    def __init__(self, *_ignored, **_also):  # type: ignore[no-untyped-def]
-        pass
-
-    def step(self, *_ignored, **_also):  # type: ignore[no-untyped-def]
-        """Do nothing."""
-
-    def checkpoint(self, *_ignored, **_also):  # type: ignore[no-untyped-def]
-        """Do nothing."""
-
-
-class Latency:
-    """Measures nothing."""
-
-    dropped = 0
-
-    def measure(self):  # type: ignore[no-untyped-def]
-        """A context that does nothing."""
-        return _Nothing()
-
-    def observe(self, _seconds):  # type: ignore[no-untyped-def]
-        """Do nothing."""
-
-    def error(self):  # type: ignore[no-untyped-def]
-        """Do nothing."""
+    step = checkpoint = measure = observe = error = __call__
 
 
 class LatencyMiddleware:
@@ -70,12 +53,5 @@ def fit_to_allotment(*_ignored, **_also):  # type: ignore[no-untyped-def]
     return Fit((1, 1.0, 0, None))
 
 
-class Pacer(_Nothing):
-    """Never rests."""
-
-    def __call__(self):  # type: ignore[no-untyped-def]
-        """Do nothing."""
-
-
-latency = Latency()
-pace = Pacer()
+Progress = Latency = Nothing
+latency = pace = Nothing()  # type: ignore[no-untyped-call]

@@ -67,13 +67,11 @@ class _Hooks:
 
     def on_train_batch_start(self, *_: Any, **__: Any) -> None:
         """The batch is there: the GPU works for it until its end."""
-        with contextlib.suppress(Exception):
-            self._gpu.begin()
+        self._gpu.begin()
 
     def on_train_batch_end(self, trainer: Any, *_: Any, **__: Any) -> None:
         """Report the step; its metrics once a second, since reading one may wait for a device."""
-        with contextlib.suppress(Exception):
-            self._gpu.end()
+        self._gpu.end()
         if not self._speaks:
             return
         with contextlib.suppress(Exception):
@@ -91,16 +89,13 @@ class _Hooks:
             self._before = dict(trainer.callback_metrics) if _training(trainer) else {}
 
     def on_validation_batch_start(self, *_: Any, **__: Any) -> None:
-        with contextlib.suppress(Exception):
-            self._gpu.begin()
+        self._gpu.begin()
 
     def on_validation_batch_end(self, *_: Any, **__: Any) -> None:
-        with contextlib.suppress(Exception):
-            self._gpu.end()
+        self._gpu.end()
 
     def on_exception(self, *_: Any, **__: Any) -> None:
-        with contextlib.suppress(Exception):
-            self._gpu.end()
+        self._gpu.end()
 
     def on_validation_end(self, trainer: Any, *_: Any, **__: Any) -> None:
         """Report the evaluation's metrics, and the total number of steps."""

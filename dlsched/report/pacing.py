@@ -16,17 +16,100 @@ It never raises into the job, and never delays one whose GPU is not shared.
 from __future__ import annotations
 
 import contextlib
+import math
 import os
+import sys
 import threading
 import time
 from collections import deque
 from typing import Any, Callable, Deque, List, Optional, Tuple, Union
 
-from dlsched.report.busy import Clocked, Timed, captures, cuda
 from dlsched.report.granted import Allotment, Grant
 from dlsched.report.resting import Rest
 from dlsched.report.turns import PATIENCE_S, Turns, turn_file
 from dlsched.report.writer import PERIOD_S, Writer, current
+
+_FADING = 0.95
+"""Decay of the longest step, so that rare long steps are remembered."""
+
+
+def cuda() -> Optional[Any]:
+    """torch's CUDA, if the job has already imported and initialised it."""
+    torch = sys.modules.get("torch")
+    with contextlib.suppress(Exception):
+        if torch is not None and torch.cuda.is_initialized():
+            return torch.cuda
+    return None
+
+
+def captures() -> bool:
+    """Whether the job is recording a CUDA graph, which events would enter or spoil."""
+    found = cuda()
+    with contextlib.suppress(Exception):
+        return found is not None and bool(found.is_current_stream_capturing())
+    return False
+
+
+class Clocked:
+    """Measures by the clock: right for steps that wait for their results."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._began_s = clock()
+
+    def step(self) -> None:
+        """Do nothing."""
+
+    def so_far_s(self) -> float:
+        """Time since the beginning."""
+        return self._clock() - self._began_s
+
+    def end_s(self) -> float:
+        """Time at the end."""
+        return self.so_far_s()
+
+
+class Timed:
+    """Measures by CUDA events, so that the job need not wait for the device."""
+
+    def __init__(self, found: Any, step_s: Optional[float]) -> None:
+        """`step_s`: the duration of a long step, if known."""
+        self._found = found
+        self._done_s = 0.0
+        self._pending: Deque[Any] = deque()
+        self.step_s = step_s
+        self._begin = self._last = self._event()
+        self._begin.record()
+
+    def step(self) -> None:
+        """Record the launch of a step."""
+        self._last = self._event()
+        self._last.record()
+        self._pending.append(self._last)
+
+    def so_far_s(self) -> float:
+        """Time of the steps launched so far; unfinished ones count as long ones."""
+        while self._pending and self._pending[0].query():
+            before_s = self._done_s
+            self._done_s = self._begin.elapsed_time(self._pending.popleft()) / 1e3
+            self.step_s = max(self._done_s - before_s, _FADING * (self.step_s or 0.0))
+        if self._pending and self.step_s is None:
+            # The amount launched is unknown: better wait for it.
+            return math.inf
+        return self._done_s + (self.step_s or 0.0) * len(self._pending)
+
+    def end_s(self) -> float:
+        """Wait for the device; returns the time of all steps."""
+        if not self._pending:
+            self.step()
+        self._last.synchronize()
+        self.so_far_s()
+        return float(self._begin.elapsed_time(self._last)) / 1e3
+
+    def _event(self) -> Any:
+        # Blocking: a wait that spins would spend the job's CPU quota.
+        return self._found.Event(enable_timing=True, blocking=True)
+
 
 IDLE_S = 2.0
 """A job that was idle by itself may make up for it: in any window of this length it may be busy
@@ -285,7 +368,7 @@ class Pacer:
 
 
 class Section:
-    """The time of a framework's step, whose begin and end are separate calls."""
+    """The time of a framework's step, whose begin and end are separate calls. It never raises."""
 
     def __init__(self, pacer: Optional[Pacer] = None) -> None:
         self._pacer = pace if pacer is None else pacer
@@ -294,14 +377,16 @@ class Section:
     def begin(self) -> None:
         """A step begins; an open one, which failed, ends."""
         self.end()
-        self._pacer.__enter__()
-        self._open = True
+        with contextlib.suppress(Exception):
+            self._pacer.__enter__()
+            self._open = True
 
     def end(self) -> None:
         """The step ends, if one is open."""
         if self._open:
             self._open = False
-            self._pacer.__exit__()
+            with contextlib.suppress(Exception):
+                self._pacer.__exit__()
 
 
 def _share(allotment: Allotment) -> Optional[float]:

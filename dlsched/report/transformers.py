@@ -32,23 +32,19 @@ class ProgressCallback(TrainerCallback):  # type: ignore[misc]
 
     def on_step_begin(self, *_: Any, **__: Any) -> None:
         """The batch is there: the GPU works for it until the step's end."""
-        with contextlib.suppress(Exception):
-            self._gpu.begin()
+        self._gpu.begin()
 
     def on_prediction_step(self, *_: Any, **__: Any) -> None:
         """One step of an evaluation has ended, and the next begins."""
-        with contextlib.suppress(Exception):
-            self._gpu.begin()
+        self._gpu.begin()
 
     def on_predict(self, *_: Any, **__: Any) -> None:
         """The last step of a prediction has ended."""
-        with contextlib.suppress(Exception):
-            self._gpu.end()
+        self._gpu.end()
 
     def on_step_end(self, _args: Any, state: Any, _control: Any, **_: Any) -> None:
         """Report the step."""
-        with contextlib.suppress(Exception):
-            self._gpu.end()
+        self._gpu.end()
         self._report(state, {})
 
     def on_log(self, _args: Any, state: Any, _control: Any, logs: Any = None, **_: Any) -> None:
@@ -65,8 +61,7 @@ class ProgressCallback(TrainerCallback):  # type: ignore[misc]
         self, _args: Any, state: Any, _control: Any, metrics: Any = None, **_: Any
     ) -> None:
         """Report an evaluation, and the total number of steps."""
-        with contextlib.suppress(Exception):
-            self._gpu.end()
+        self._gpu.end()
         with contextlib.suppress(Exception):
             total = int(getattr(state, "max_steps", 0) or 0)
             planned = {TOTAL_STEPS: total} if total > 0 else {}

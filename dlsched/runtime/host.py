@@ -1,4 +1,4 @@
-"""What the host has, and how busy all of it is.
+"""What the host has, its GPUs too, and how busy all of it is.
 
 Owns those readings. It must not know containers; a reading that fails is None.
 """
@@ -6,10 +6,13 @@ Owns those readings. It must not know containers; a reading that fails is None.
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
-from dlsched.model.facts import NodeFact
+from dlsched.model.facts import GpuFact, NodeFact
+from dlsched.runtime.cgroup.limits import GRAIN_CORES, SYSTEMD_GRAIN_CORES
 from dlsched.runtime.cgroup.read import PROC
+from dlsched.runtime.gpu import Inventory
 
 CPUS = Path("/sys/devices/system/cpu")
 
@@ -52,6 +55,29 @@ def busy_core_s(proc: Path = PROC) -> float | None:
             user, nice, system, _idle, _iowait, irq, softirq = (int(tick) for tick in ticks[:7])
             return (user + nice + system + irq + softirq) / os.sysconf("SC_CLK_TCK")
     return None
+
+
+class NodeReader:
+    """Reads the host's facts, and remembers its GPUs."""
+
+    def __init__(self, inventory: Inventory) -> None:
+        self._inventory = inventory
+        self.close = inventory.close
+        self.gpus: tuple[GpuFact, ...] = ()
+        self.gpu_problem: str | None = None
+
+    def read(self, now_s: float, cgroup_driver: str | None) -> NodeFact | None:
+        """The facts now; the grain of ceilings depends on the cgroup driver."""
+        polled = self._inventory.poll(now_s)
+        self.gpus, self.gpu_problem = polled.devices, polled.problem
+        fact = node(SYSTEMD_GRAIN_CORES if cgroup_driver == "systemd" else GRAIN_CORES)
+        return fact and replace(fact, gpus=polled.devices, gpu_trouble=polled.problem)
+
+    def gpu_names(self, uuids: tuple[str, ...]) -> str:
+        """What a person calls those GPUs."""
+        indices = {gpu.uuid: gpu.index for gpu in self.gpus if gpu.part_of is None}
+        names = (f"GPU {indices[uuid]}" if uuid in indices else uuid for uuid in uuids)
+        return " and ".join(names)
 
 
 def _lines(path: Path) -> list[str]:

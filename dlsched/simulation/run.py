@@ -19,8 +19,8 @@ from dlsched.model.state import Ended
 from dlsched.policies.registry import load as load_policy
 from dlsched.simulation.clock import VirtualClock
 from dlsched.simulation.node import SimulatedRuntime
-from dlsched.simulation.node.starting import Computation
 from dlsched.simulation.node.workloads import SimulatedJob, Trace
+from dlsched.simulation.node.world import Computation
 from dlsched.simulation.scoring import PLAIN, RunResult, job_result
 from dlsched.store.memory import memory_size_check
 

@@ -6,7 +6,9 @@ import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
+import httpx2
 import pytest
 
 from dlsched.api.client import Daemon
@@ -28,12 +30,32 @@ def source() -> FakeSource:
     return FakeSource(example_report())
 
 
+@contextmanager
+def serving(folder: Path, source: FakeSource | None = None, **more: Any) -> Iterator[ApiServer]:
+    """A server on sockets in that folder; without a source before its first cycle."""
+    server = ApiServer(source or FakeSource(), folder, **more)
+    server.start()
+    try:
+        yield server
+    finally:
+        server.stop()
+
+
+def client_of(path: Path) -> httpx2.Client:
+    """A client of the server on that socket."""
+    transport = httpx2.HTTPTransport(uds=str(path))
+    return httpx2.Client(transport=transport, base_url="http://dlsched", timeout=60)
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
 @pytest.fixture
 def server(source: FakeSource, tmp_path: Path) -> Iterator[ApiServer]:
-    server = ApiServer(source, tmp_path)
-    server.start()
-    yield server
-    server.stop()
+    with serving(tmp_path, source) as server:
+        yield server
 
 
 @pytest.fixture

@@ -13,10 +13,9 @@ import pytest
 
 from dlsched.api import client
 from dlsched.api.client import Daemon
-from dlsched.api.server import ApiServer
 from dlsched.config import settings_file
 from dlsched.model.errors import DaemonUnavailable, Refused
-from tests.status_source import FakeSource
+from tests.api.conftest import serving
 
 pytestmark = pytest.mark.timed
 
@@ -113,20 +112,14 @@ def test_a_peer_that_is_no_daemon_is_one_line(
 
 
 def test_a_refusal_carries_the_daemons_line(tmp_path: Path) -> None:
-    server = ApiServer(FakeSource(), tmp_path)
-    server.start()
-    with pytest.raises(Refused, match="first cycle is not done") as no:
+    with serving(tmp_path), pytest.raises(Refused, match="first cycle is not done") as no:
         Daemon(tmp_path).jobs()
-    server.stop()
     assert no.value.status == 503
 
 
 def test_a_job_name_is_quoted_whole(tmp_path: Path) -> None:
-    server = ApiServer(FakeSource(), tmp_path)
-    server.start()
-    with pytest.raises(Refused) as no:
+    with serving(tmp_path), pytest.raises(Refused) as no:
         Daemon(tmp_path).stop("a/../b?x=1#y")
-    server.stop()
     assert no.value.status == 404
 
 

@@ -3,6 +3,8 @@ cluster."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -59,6 +61,16 @@ def test_of_a_large_cluster_moves_and_what_does_not_run_come_first() -> None:
     assert answer.left_out == LeftOut(nodes=2, jobs=12, queue=3, lines=4)
 
 
+@contextmanager
+def serving(source: FakeSource, folder: Path) -> Iterator[httpx2.Client]:
+    server = ApiServer(source, folder)
+    server.start()
+    transport = httpx2.HTTPTransport(uds=str(server.status_path))
+    with httpx2.Client(transport=transport, base_url="http://dlsched", timeout=60) as client:
+        yield client
+    server.stop()
+
+
 class Unreadable(FakeSource):
     def cluster(self) -> ClusterStatus | None:
         raise UnreadableStatus("cluster.json: not the status of a cluster")
@@ -79,27 +91,19 @@ def test_a_client_reads_the_answer(tmp_path: Path, known: bool) -> None:
 def test_before_the_first_cycle_it_answers_and_an_unreadable_status_is_a_line(
     tmp_path: Path,
 ) -> None:
-    server = ApiServer(Unreadable(), tmp_path)
-    server.start()
-    transport = httpx2.HTTPTransport(uds=str(server.status_path))
-    with httpx2.Client(transport=transport, base_url="http://dlsched", timeout=60) as client:
+    with serving(Unreadable(), tmp_path) as client:
         answer = client.get("/v1/cluster")
         assert answer.status_code == 503
         assert answer.json() == {"error": "cluster.json: not the status of a cluster"}
         assert client.get("/metrics").status_code == 503, "no cycle yet"
         assert client.post("/v1/cluster").status_code == 403
-    server.stop()
 
 
 def test_hostile_texts_are_ascii_on_the_wire(tmp_path: Path) -> None:
     source = FakeSource(example_report())
     source.cluster_status = replace(example(), alarms=("\x1b[2J\u202e",))
-    server = ApiServer(source, tmp_path)
-    server.start()
-    transport = httpx2.HTTPTransport(uds=str(server.status_path))
-    with httpx2.Client(transport=transport, base_url="http://dlsched", timeout=60) as client:
+    with serving(source, tmp_path) as client:
         answer = client.get("/v1/cluster")
-    server.stop()
     assert not {0x1B, 0xE2} & set(answer.content)
     assert answer.json()["cluster"] == as_json(source.cluster_status)
 
@@ -107,9 +111,5 @@ def test_hostile_texts_are_ascii_on_the_wire(tmp_path: Path) -> None:
 def test_metrics_have_the_cluster(tmp_path: Path) -> None:
     source = FakeSource(example_report())
     source.cluster_status = example()
-    server = ApiServer(source, tmp_path)
-    server.start()
-    transport = httpx2.HTTPTransport(uds=str(server.status_path))
-    with httpx2.Client(transport=transport, base_url="http://dlsched", timeout=60) as client:
+    with serving(source, tmp_path) as client:
         assert "dlsched_cluster_moving_jobs 1.0" in client.get("/metrics").text
-    server.stop()

@@ -12,8 +12,7 @@ import httpx2
 import pytest
 
 from dlsched.api.page import HEADERS, WEB
-from dlsched.api.server import ApiServer
-from tests.api.conftest import kept_port
+from tests.api.conftest import client_of, kept_port, serving
 from tests.status_source import FakeSource, example_report
 
 PAGE_BYTES_MAX = 120_000
@@ -31,24 +30,15 @@ VENDORED = {
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, httpx2.Client]]:
     """A client at each address."""
-    with kept_port() as port:
-        folder = tmp_path_factory.mktemp("page")
-        server = ApiServer(FakeSource(example_report()), folder, listen=("127.0.0.1", port))
-        server.start()
-
-        def on(path: Path) -> httpx2.Client:
-            transport = httpx2.HTTPTransport(uds=str(path))
-            return httpx2.Client(transport=transport, base_url="http://dlsched", timeout=60)
-
-        clients = {
-            "status": on(server.status_path),
-            "control": on(server.control_path),
-            "listen": httpx2.Client(base_url=f"http://127.0.0.1:{port}", timeout=60),
-        }
-        yield clients
-        for client in clients.values():
-            client.close()
-        server.stop()
+    folder, source = tmp_path_factory.mktemp("page"), FakeSource(example_report())
+    with (
+        kept_port() as port,
+        serving(folder, source, listen=("127.0.0.1", port)) as server,
+        client_of(server.status_path) as status,
+        client_of(server.control_path) as control,
+        httpx2.Client(base_url=f"http://127.0.0.1:{port}", timeout=60) as listen,
+    ):
+        yield {"status": status, "control": control, "listen": listen}
 
 
 def test_vendored_files_are_those_of_their_makers() -> None:
@@ -148,10 +138,7 @@ def test_our_files_are_short_load_nothing_else_and_make_no_markup_of_text(name: 
 @pytest.mark.timed
 def test_a_page_goes_on_in_the_stream_where_it_was(tmp_path: Path) -> None:
     source = FakeSource(example_report())
-    server = ApiServer(source, tmp_path)
-    server.start()
-    transport = httpx2.HTTPTransport(uds=str(server.status_path))
-    with httpx2.Client(transport=transport, base_url="http://dlsched", timeout=60) as client:
+    with serving(tmp_path, source) as server, client_of(server.status_path) as client:
         source.stream.publish(example_report())
         kept = client.get("/v1/stream?follow=0").text
         assert "id: run1:77\n" in kept
@@ -159,4 +146,3 @@ def test_a_page_goes_on_in_the_stream_where_it_was(tmp_path: Path) -> None:
         # What the browser itself sends is newer than what the page was opened with.
         again = client.get("/v1/stream?follow=0&after=run1:77", headers={"Last-Event-ID": "run1:1"})
         assert "id: run1:77\n" in again.text
-    server.stop()

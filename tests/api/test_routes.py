@@ -14,6 +14,7 @@ from dlsched.api.server import ApiServer
 from dlsched.model.cycle import RejectedFile
 from dlsched.model.errors import EngineUnavailable
 from dlsched.policies import registry
+from tests.api.conftest import client_of
 from tests.status_source import CHANGE, EVENT, FakeSource, example_report
 
 pytestmark = pytest.mark.timed
@@ -23,8 +24,7 @@ Ask = Callable[..., httpx2.Response]
 
 @pytest.fixture
 def ask(server: ApiServer) -> Any:
-    transport = httpx2.HTTPTransport(uds=str(server.control_path))
-    with httpx2.Client(transport=transport, base_url="http://dlsched", timeout=60) as client:
+    with client_of(server.control_path) as client:
         yield client.request
 
 
@@ -148,6 +148,13 @@ def test_before_the_first_cycle_is_503(ask: Ask, source: FakeSource) -> None:
             503,
             {"error": "the first cycle is not done yet"},
         )
+
+
+def test_failed_first_cycle_is_named(ask: Ask, source: FakeSource) -> None:
+    source.report, source.failed = None, "1 control cycle in a row failed"
+    answer = ask("GET", "/v1/jobs")
+    assert answer.status_code == 503
+    assert answer.json()["error"].endswith("not done yet: 1 control cycle in a row failed")
 
 
 def test_an_unknown_path_is_json_too(ask: Ask) -> None:

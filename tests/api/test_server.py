@@ -12,32 +12,24 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-import httpx2
 import pytest
 
 from dlsched.api import server as server_module
 from dlsched.api.client import Daemon
 from dlsched.api.server import CONNECTIONS_MAX, ApiServer
 from dlsched.model.errors import DaemonUnavailable
+from tests.api.conftest import client_of, serving
 from tests.status_source import FakeSource, example_report
 from tests.waiting import until
 
 pytestmark = pytest.mark.timed
 
 
-def serving(folder: Path) -> ApiServer:
-    server = ApiServer(FakeSource(), folder)
-    server.start()
-    return server
-
-
-def test_it_answers_at_once_and_leaves_nothing_behind(tmp_path: Path) -> None:
-    server = serving(tmp_path / "run" / "dlsched")
-    try:
-        assert Daemon(tmp_path / "run" / "dlsched").about()["pid"] == 4711
-    finally:
-        server.stop()
-    assert list((tmp_path / "run" / "dlsched").iterdir()) == []
+def test_it_answers_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    folder = tmp_path / "run" / "dlsched"
+    with serving(folder):
+        assert Daemon(folder).about()["pid"] == 4711
+    assert list(folder.iterdir()) == []
 
 
 def answers(folder: Path) -> bool:
@@ -49,8 +41,7 @@ def answers(folder: Path) -> bool:
 
 def test_sockets_that_were_removed_are_made_anew(tmp_path: Path) -> None:
     folder = tmp_path / "run"
-    server = serving(folder)
-    try:
+    with serving(folder) as server:
         server.keep()
         assert answers(folder)
         shutil.rmtree(folder)
@@ -62,8 +53,6 @@ def test_sockets_that_were_removed_are_made_anew(tmp_path: Path) -> None:
         server.keep()
         until((folder / "control.sock").exists, "the socket is there")
         until(lambda: answers(folder), "it answers")
-    finally:
-        server.stop()
     assert list(folder.iterdir()) == []
 
 
@@ -72,8 +61,7 @@ def test_where_they_cannot_be_made_anew_that_is_told_and_tried_again(
 ) -> None:
     monkeypatch.setattr(server_module, "AGAIN_S", 0.02)
     folder = tmp_path / "run"
-    server = serving(folder)
-    try:
+    with serving(folder) as server:
         shutil.rmtree(folder)
         folder.write_text("in the way")
         server.keep()
@@ -82,15 +70,12 @@ def test_where_they_cannot_be_made_anew_that_is_told_and_tried_again(
         folder.unlink()
         until(lambda: answers(folder), "it answers")
         assert server.problem is None
-    finally:
-        server.stop()
 
 
 def test_it_takes_no_signal_handlers(tmp_path: Path) -> None:
     before = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
-    server = serving(tmp_path)
-    assert (signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)) == before
-    server.stop()
+    with serving(tmp_path):
+        assert (signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)) == before
 
 
 @pytest.mark.process
@@ -101,10 +86,14 @@ def test_it_takes_no_signal_handlers(tmp_path: Path) -> None:
         ("dlsched.cli", ("rich", "httpx2", "starlette", "uvicorn", "pydantic", "docker")),
         (  # What `ps` loads: most of its time goes to imports.
             "dlsched.cli.asking, dlsched.api.client, dlsched.cli.pages, dlsched.cli.why_pages",
-            ("rich", "httpx2", "starlette", "asyncio", "pydantic", "numpy", "ssl", "email", "yaml"),
+            (
+                "rich", "textual", "httpx2", "starlette", "asyncio", "pydantic", "numpy", "ssl",
+                "email", "yaml", "prometheus_client",
+            ),
         ),
+        ("dlsched.cli.web, dlsched.cli.top.command", ("rich", "textual", "starlette", "uvicorn")),
     ],
-)
+)  # fmt: skip
 def test_what_is_loaded(module: str, absent: tuple[str, ...]) -> None:
     code = f"import sys, {module}; print([n for n in {absent!r} if n in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -116,15 +105,13 @@ def test_half_asked_questions_neither_pile_up_nor_stay(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, crowded: str
 ) -> None:
     monkeypatch.setattr(server_module, "ASK_WITHIN_S", 60.0)
-    server = serving(tmp_path)
     half = b"GET /v1/jo"
-    try:
+    with serving(tmp_path) as server:
         # Each connects without a timeout, so that it waits while others queue to be let in.
         many = [asking(tmp_path, half, crowded) for _ in range(CONNECTIONS_MAX + 50)]
         (free,) = {"status.sock", "control.sock"} - {crowded}
-        transport = httpx2.HTTPTransport(uds=str(tmp_path / free))
-        with httpx2.Client(transport=transport, timeout=30) as client:
-            assert client.get("http://dlsched/v1/about").status_code == 200
+        with client_of(tmp_path / free) as client:
+            assert client.get("/v1/about").status_code == 200
         until(
             lambda: open_ones(server) <= CONNECTIONS_MAX + 1,
             "connections beyond the limit are closed",
@@ -139,8 +126,6 @@ def test_half_asked_questions_neither_pile_up_nor_stay(
                 assert one.recv(100) == b"", "hung up, without an answer"
             one.close()
         until(lambda: answers(tmp_path), "it answers")
-    finally:
-        server.stop()
 
 
 def open_ones(server: ApiServer) -> int:
@@ -163,8 +148,7 @@ def test_half_a_question_after_a_whole_one_does_not_stay(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, half: bytes, body: bytes
 ) -> None:
     monkeypatch.setattr(server_module, "ASK_WITHIN_S", 4.0)
-    server = serving(tmp_path)
-    try:
+    with serving(tmp_path):
         whole = b"GET /v1/about HTTP/1.1\r\nHost: dlsched\r\n" + body + b"\r\n"
         with asking(tmp_path, whole) as one:
             monkeypatch.setattr(server_module, "ASK_WITHIN_S", 0.5)
@@ -176,8 +160,6 @@ def test_half_a_question_after_a_whole_one_does_not_stay(
             with contextlib.suppress(BrokenPipeError):  # hung up already: this half comes late
                 one.sendall(half)
             assert one.recv(1000) == b"", "hung up"
-    finally:
-        server.stop()
 
 
 @pytest.mark.parametrize("asked_times", [1, 3])
@@ -185,16 +167,14 @@ def test_an_answer_that_is_not_taken_is_dropped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked_times: int
 ) -> None:
     monkeypatch.setattr(server_module, "ASK_WITHIN_S", 4.0)  # until it has asked
-    server = ApiServer(FakeSource(replace(example_report(), alarms=("x" * 4_000_000,))), tmp_path)
-    server.start()
-    try:
+    with serving(
+        tmp_path, FakeSource(replace(example_report(), alarms=("x" * 4_000_000,)))
+    ) as server:
         request = b"GET /v1/jobs HTTP/1.1\r\nHost: dlsched\r\n\r\n"
         with asking(tmp_path, request * asked_times) as one:
             monkeypatch.setattr(server_module, "ASK_WITHIN_S", 0.5)
             assert one.recv(1000).startswith(b"HTTP/1.1 200")
             until(lambda: open_ones(server) == 0, "all are closed")
-    finally:
-        server.stop()
 
 
 @pytest.mark.long
@@ -202,8 +182,6 @@ def test_an_answer_that_is_taken_slowly_is_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(server_module, "ASK_WITHIN_S", 0.5)
-    server = ApiServer(FakeSource(replace(example_report(), alarms=("x" * 4_000_000,))), tmp_path)
-    server.start()
 
     def taken_slowly() -> int:
         request = b"GET /v1/jobs HTTP/1.1\r\nHost: dlsched\r\n\r\n"
@@ -214,8 +192,6 @@ def test_an_answer_that_is_taken_slowly_is_whole(
                 time.sleep(0.02)  # 4 MB in longer than the patience for one part
         return taken
 
-    try:
+    with serving(tmp_path, FakeSource(replace(example_report(), alarms=("x" * 4_000_000,)))):
         # A caller that is not let run for so long takes too little; no other one does.
         assert any(taken_slowly() > 4_000_000 for _ in range(5))
-    finally:
-        server.stop()

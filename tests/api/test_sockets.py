@@ -16,15 +16,10 @@ from dlsched.api.client import Daemon
 from dlsched.api.server import ApiServer
 from dlsched.api.sockets import SocketUnusable, open_tcp
 from dlsched.model.errors import AlreadyRunning
+from tests.api.conftest import serving
 from tests.status_source import FakeSource
 
 pytestmark = pytest.mark.timed
-
-
-def serving(folder: Path, status: str | None = None, control: str | None = None) -> ApiServer:
-    server = ApiServer(FakeSource(), folder, status, control)
-    server.start()
-    return server
 
 
 def rights(path: Path) -> tuple[int, int]:
@@ -35,25 +30,25 @@ def rights(path: Path) -> tuple[int, int]:
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may give a socket to any group")
 def test_each_socket_is_for_its_own_group(tmp_path: Path) -> None:
     reading, changing = grp.getgrnam("users"), grp.getgrnam("adm")
-    server = serving(tmp_path, reading.gr_name, changing.gr_name)
-    seen = rights(server.status_path), rights(server.control_path)
-    server.stop()
+    groups = {"status_group": reading.gr_name, "control_group": changing.gr_name}
+    with serving(tmp_path, **groups) as server:
+        seen = rights(server.status_path), rights(server.control_path)
     assert seen == ((0o660, reading.gr_gid), (0o660, changing.gr_gid))
 
 
 def test_without_a_group_nobody_else_may_ask(tmp_path: Path) -> None:
     group = grp.getgrgid(os.getgid())
-    server = serving(tmp_path, group.gr_name, None)
-    seen = rights(server.status_path), rights(server.control_path)
-    server.stop()
+    with serving(tmp_path, status_group=group.gr_name) as server:
+        seen = rights(server.status_path), rights(server.control_path)
     assert seen == ((0o660, group.gr_gid), (0o600, os.getegid()))
 
 
 def test_a_missing_group_is_said_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.WARNING):
-        server = serving(tmp_path, None, "no-such-group-here")
-    mode, gid = rights(server.control_path)
-    server.stop()
+    with (
+        caplog.at_level(logging.WARNING),
+        serving(tmp_path, control_group="no-such-group-here") as server,
+    ):
+        mode, gid = rights(server.control_path)
     told = [record.getMessage() for record in caplog.records if "no group" in record.getMessage()]
     assert len(told) == 1
     assert "groupadd --system no-such-group-here" in told[0]
@@ -64,46 +59,44 @@ def test_sockets_left_by_a_killed_daemon_are_replaced(tmp_path: Path) -> None:
     for name in ("status.sock", "control.sock"):
         with socket.socket(socket.AF_UNIX) as left:
             left.bind(str(tmp_path / name))
-    server = serving(tmp_path)
-    assert Daemon(tmp_path).about()["pid"] == 4711
-    server.stop()
+    with serving(tmp_path):
+        assert Daemon(tmp_path).about()["pid"] == 4711
 
 
 def test_a_living_daemon_keeps_its_sockets(tmp_path: Path) -> None:
-    first = serving(tmp_path)
-    with pytest.raises(AlreadyRunning, match="another daemon answers"):
-        serving(tmp_path)
-    assert Daemon(tmp_path).about()["pid"] == 4711
-    first.stop()
+    with serving(tmp_path):
+        with pytest.raises(AlreadyRunning, match="another daemon answers"):
+            ApiServer(FakeSource(), tmp_path).start()
+        assert Daemon(tmp_path).about()["pid"] == 4711
 
 
 def test_one_that_cannot_have_both_leaves_neither(tmp_path: Path) -> None:
     (tmp_path / "control.sock").write_text("precious")
     with pytest.raises(SocketUnusable, match=r"control\.sock is there and is no socket"):
-        serving(tmp_path)
+        ApiServer(FakeSource(), tmp_path).start()
     assert [file.name for file in tmp_path.iterdir()] == ["control.sock"]
     assert (tmp_path / "control.sock").read_text() == "precious"
 
 
 def test_stopping_leaves_the_sockets_of_a_successor(tmp_path: Path) -> None:
-    first = serving(tmp_path)
-    first.status_path.unlink()
-    first.control_path.unlink()
-    second = serving(tmp_path)
-    first.stop()
-    assert Daemon(tmp_path).about()["pid"] == 4711
-    second.stop()
+    with serving(tmp_path) as first:
+        first.status_path.unlink()
+        first.control_path.unlink()
+        with serving(tmp_path):
+            first.stop()
+            assert Daemon(tmp_path).about()["pid"] == 4711
 
 
-def test_a_path_too_long_is_said_with_the_bound(tmp_path: Path) -> None:
-    with pytest.raises(SocketUnusable, match=r"bytes, at most 107"):
-        serving(tmp_path / ("x" * 120))
-
-
-def test_a_run_dir_that_cannot_be_made_is_one_line(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    with pytest.raises(SocketUnusable, match=r"status\.sock: Not a directory"):
-        serving(tmp_path / "file" / "run")
+@pytest.mark.parametrize(
+    ("folder", "line"),
+    [("x" * 120, r"bytes, at most 107"), ("file/run", r"status\.sock: Not a directory")],
+)
+def test_a_folder_that_cannot_have_sockets_is_one_line(
+    tmp_path: Path, folder: str, line: str
+) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(SocketUnusable, match=line):
+        ApiServer(FakeSource(), tmp_path / folder).start()
 
 
 @pytest.mark.parametrize(("family", "address", "told"), [

@@ -20,6 +20,7 @@ from dlsched.api.server import CONNECTIONS_MAX, ApiServer
 from dlsched.api.sockets import open_tcp
 from dlsched.api.stream import Stream
 from dlsched.api.web_proxy import FORWARDED_MAX, WebProxy, WebServer
+from tests.api.conftest import serving
 from tests.status_source import FakeSource, example_report
 from tests.waiting import until
 
@@ -311,17 +312,15 @@ def test_without_a_daemon_it_says_so_and_goes_on_with_the_next(
     status, line = refusal(browser.get("v1/about"))
     assert (status, line[:30]) == (503, f"no daemon answers on {folder}"[:30])
     source.stream = Stream("run2")
-    again = ApiServer(source, folder)
-    again.start()
-    try:
+    with serving(folder, source):
         assert browser.get("v1/about").json()["pid"] == 4711
-    finally:
-        again.stop()
 
 
 @contextlib.contextmanager
-def daemon_that(path: Path, does: Callable[[socket.socket], None]) -> Iterator[threading.Thread]:
-    """A daemon that takes one connection, reads the request, and then behaves so."""
+def browser_before(
+    path: Path, does: Callable[[socket.socket], object]
+) -> Iterator[tuple[httpx2.Client, threading.Thread]]:
+    """A browser before a daemon that takes one connection, reads the request, and does that."""
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind(str(path))
         listening.listen()
@@ -334,7 +333,10 @@ def daemon_that(path: Path, does: Callable[[socket.socket], None]) -> Iterator[t
 
         thread = threading.Thread(target=serve, daemon=True)
         thread.start()
-        yield thread
+        web = Web(path)
+        with web.opened() as browser:
+            yield browser, thread
+        web.end()
         thread.join(60)
         assert not thread.is_alive()
 
@@ -351,40 +353,37 @@ def test_a_slow_browser_is_disconnected(tmp_path: Path, monkeypatch: pytest.Monk
             while True:
                 connection.sendall(b"10000\r\n" + b"x" * 0x10000 + b"\r\n")
 
-    with daemon_that(tmp_path / "d.sock", flood) as flooding:
-        web = Web(tmp_path / "d.sock")
-        with web.opened() as browser, browser.stream("GET", "v1/stream") as answer:
-            flooding.join(60)  # it is broken off although nothing was read
-            assert not flooding.is_alive()
-            with pytest.raises(httpx2.TransportError):
-                list(answer.iter_raw())
-        web.end()
+    with (
+        browser_before(tmp_path / "d.sock", flood) as (browser, flooding),
+        browser.stream("GET", "v1/stream") as answer,
+    ):
+        flooding.join(60)  # it is broken off although nothing was read
+        assert not flooding.is_alive()
+        with pytest.raises(httpx2.TransportError):
+            list(answer.iter_raw())
 
 
 @pytest.mark.parametrize(
     "said", [b"", b"nonsense\r\n\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n"]
 )
 def test_a_daemon_that_breaks_off_is_said_in_one_line(tmp_path: Path, said: bytes) -> None:
-    with daemon_that(tmp_path / "d.sock", lambda connection: connection.sendall(said)):
-        web = Web(tmp_path / "d.sock")
-        with web.opened() as browser:
-            line = f"the daemon on {tmp_path / 'd.sock'} does not answer"
-            assert refusal(browser.get("v1/about")) == (503, line)
-        web.end()
+    with browser_before(tmp_path / "d.sock", lambda one: one.sendall(said)) as (browser, _):
+        line = f"the daemon on {tmp_path / 'd.sock'} does not answer"
+        assert refusal(browser.get("v1/about")) == (503, line)
 
 
 def test_an_answer_that_breaks_off_does_not_look_complete(tmp_path: Path) -> None:
-    with daemon_that(tmp_path / "d.sock", lambda connection: connection.sendall(HEAD + b"1\r\nx")):
-        web = Web(tmp_path / "d.sock")
-        with web.opened() as browser, pytest.raises(httpx2.TransportError):
-            browser.get("v1/about")
-        web.end()
+    with (
+        browser_before(tmp_path / "d.sock", lambda one: one.sendall(HEAD + b"1\r\nx")) as (
+            browser,
+            _,
+        ),
+        pytest.raises(httpx2.TransportError),
+    ):
+        browser.get("v1/about")
 
 
 def test_a_hung_daemon_is_said_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(web_proxy, "SILENT_S", 0.3)
-    with daemon_that(tmp_path / "d.sock", lambda connection: connection.recv(1)):
-        web = Web(tmp_path / "d.sock")
-        with web.opened() as browser:
-            assert refusal(browser.get("v1/about"))[0] == 503
-        web.end()
+    with browser_before(tmp_path / "d.sock", lambda one: one.recv(1)) as (browser, _):
+        assert refusal(browser.get("v1/about"))[0] == 503

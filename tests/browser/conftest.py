@@ -91,11 +91,15 @@ def own(tmp_path: Path) -> Iterator[Serve]:
 
 
 @pytest.fixture
-def opened(chromium: Any) -> Iterator[Open]:
-    """Opens pages. At the end none may have asked another origin, or complained but as allowed."""
+def opened(chromium: Any, shared: Callable[[str], Server]) -> Iterator[Open]:
+    """Opens pages of a server, or of a scene. At the end none may have asked another origin, or
+    complained but as allowed."""
     pages: list[tuple[Opened, tuple[str, ...], Any]] = []
 
-    def open_(server: Server, *, allowed: tuple[str, ...] = (), theme: str = "light") -> Opened:
+    def open_(
+        given: Server | str, *, allowed: tuple[str, ...] = (), theme: str = "light"
+    ) -> Opened:
+        server = shared(given) if isinstance(given, str) else given
         context = chromium.new_context(color_scheme=theme, viewport=SIZE)
         context.grant_permissions(["clipboard-read", "clipboard-write"], origin=server.url)
         one = Opened(context.new_page(), server.url)
@@ -107,3 +111,15 @@ def opened(chromium: Any) -> Iterator[Open]:
         context.close()
         assert one.foreign == []
         assert one.complained(*allowed) == []
+
+
+@pytest.fixture
+def visit(opened: Open) -> Open:
+    """Opens a page and waits until it shows jobs."""
+
+    def go(given: Server | str, link: str = "", **more: Any) -> Opened:
+        one = opened(given, **more)
+        one.go(link)
+        return one
+
+    return go

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.prometheus.live import free_port
+from tests.prometheus.conftest import free_port
 from tests.waiting import until
 from tools.environment import ROOT
 
@@ -110,9 +110,9 @@ class Opened:
         for key in keys:
             self.page.keyboard.press(key)
 
-    def shows(self, selector: str, text: str | re.Pattern[str]) -> None:
-        """Wait until the element has the text in it."""
-        expect(self.page.locator(selector)).to_contain_text(text)
+    def shows(self, selector: str, *texts: str | re.Pattern[str]) -> None:
+        """Wait until the element has the texts in it."""
+        has(self.page.locator(selector), *texts)
 
     def complained(self, *allowed: str) -> list[str]:
         """Complaints other than those with such words, and those about the host's network, which
@@ -135,6 +135,12 @@ def expect(locator: Any) -> Any:
 
     expected.set_options(timeout=WAIT_MS)
     return expected(locator)
+
+
+def has(locator: Any, *texts: str | re.Pattern[str]) -> None:
+    """Wait until the element has the texts in it."""
+    for text in texts:
+        expect(locator).to_contain_text(text)
 
 
 def ink(page: Any, box: str) -> dict[str, int]:

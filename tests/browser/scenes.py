@@ -35,6 +35,7 @@ from tests.status_source import (
     example_report,
     foretold,
     job,
+    report_of,
 )
 
 MARKUP = "<img src=x onerror=\"document.body.dataset.owned='1'\">"
@@ -52,32 +53,13 @@ class Scene:
     dated: bool = True
 
 
-def _example(_folder: Path) -> Scene:
-    report = foretold(example_report())
-    return Scene(FakeSource(report), at=lambda _cycle: report)
+def _still(report: CycleReport, source: type[FakeSource] = FakeSource) -> Scene:
+    """One report, again and again."""
+    return Scene(source(report), at=lambda _cycle: report)
 
 
-def _gpus(_folder: Path) -> Scene:
-    report = everything_report()
-    return Scene(FakeSource(report), at=lambda _cycle: report)
-
-
-def _empty(_folder: Path) -> Scene:
-    report = example_report()
-    bare = replace(
-        report,
-        snapshot=replace(report.snapshot, jobs=()),
-        alarms=(),
-        rejected=(),
-        outcomes=(),
-        limits={},
-        guarded={},
-    )
-    return Scene(FakeSource(bare), at=lambda _cycle: bare)
-
-
-def _no_cycle(_folder: Path) -> Scene:
-    return Scene(FakeSource())
+def _empty() -> CycleReport:
+    return report_of(alarms=(), rejected=(), outcomes=(), limits={}, guarded={})
 
 
 def _hostile(_folder: Path) -> Scene:
@@ -90,20 +72,16 @@ def _hostile(_folder: Path) -> Scene:
     )
     slow = job("digits-resnet", latency_s=0.081)
     outcome = report.outcomes[0]
-    resize = (
-        replace(outcome.action, why=f"slow {MARKUP}")
-        if isinstance(outcome.action, Resize)
-        else None
-    )
-    assert resize is not None
-    shown = replace(
-        report,
-        snapshot=replace(report.snapshot, jobs=(rogue, slow)),
+    assert isinstance(outcome.action, Resize)
+    resize = replace(outcome.action, why=f"slow {MARKUP}")
+    shown = report_of(
+        rogue,
+        slow,
         outcomes=(replace(outcome, action=resize, detail=MARKUP),),
         guarded={"digits-resnet": MARKUP},
         alarms=(f"alarm {MARKUP}",),
     )
-    return Scene(_HostileSource(shown), at=lambda _cycle: shown)
+    return _still(shown, _HostileSource)
 
 
 def _cluster(_folder: Path) -> Scene:
@@ -140,11 +118,10 @@ def _cluster_many(folder: Path) -> Scene:
 
 def _cluster_old(_folder: Path) -> Scene:
     """A manager that does not lead, and whose controller has ended."""
-    report = example_report()
-    source = FakeSource(report)
+    scene = _still(example_report())
     ended = replace(example(), manager="n2", written_at=written_ago(600.0))
-    source.cluster_status = replace(ended, nodes=(), jobs=(), queue=(), observed_at="")
-    return Scene(source, at=lambda _cycle: report)
+    scene.source.cluster_status = replace(ended, nodes=(), jobs=(), queue=(), observed_at="")
+    return scene
 
 
 class _UnreadableSource(FakeSource):
@@ -152,16 +129,9 @@ class _UnreadableSource(FakeSource):
         raise UnreadableStatus("cluster.json: not the status of a cluster")
 
 
-def _cluster_unreadable(_folder: Path) -> Scene:
-    report = example_report()
-    return Scene(_UnreadableSource(report), at=lambda _cycle: report)
-
-
 def _cluster_hostile(_folder: Path) -> Scene:
     """Markup in every text of a cluster's status."""
-    report = example_report()
-    source = FakeSource(report)
-    answer = as_json(example())
+    scene = _still(example_report())
 
     def marked(value: Any, key: str = "") -> Any:
         if isinstance(value, dict):
@@ -171,8 +141,8 @@ def _cluster_hostile(_folder: Path) -> Scene:
         kept = key in ("written_at", "observed_at")
         return f"{value} {MARKUP}" if isinstance(value, str) and not kept else value
 
-    source.cluster_status = read_part(ClusterStatus, marked(answer))
-    return Scene(source, at=lambda _cycle: report)
+    scene.source.cluster_status = read_part(ClusterStatus, marked(as_json(example())))
+    return scene
 
 
 class _HostileSource(FakeSource):
@@ -244,9 +214,9 @@ def shadowed(at: int) -> CycleReport:
     jobs = tuple(
         replace(one, usage=replace(one.usage, cpu_cores=0.1)) for one in report.snapshot.jobs
     )
-    report = replace(report, snapshot=replace(report.snapshot, jobs=jobs))
     limits = {"job-000": Limits(0.3), "job-001": Limits(1.25), "job-002": Limits()}
-    return replace(report, shadow=Shadow("fair", limits=limits))
+    snapshot = replace(report.snapshot, jobs=jobs)
+    return replace(report, snapshot=snapshot, shadow=Shadow("fair", limits=limits))
 
 
 def _shadow(_folder: Path) -> Scene:
@@ -317,10 +287,10 @@ def _played(folder: Path) -> Scene:
 
 
 SCENES: Mapping[str, Callable[[Path], Scene]] = {
-    "example": _example,
-    "gpus": _gpus,
-    "empty": _empty,
-    "no-cycle": _no_cycle,
+    "example": lambda _folder: _still(foretold(example_report())),
+    "gpus": lambda _folder: _still(everything_report()),
+    "empty": lambda _folder: _still(_empty()),
+    "no-cycle": lambda _folder: Scene(FakeSource()),
     "hostile": _hostile,
     "eight": _waves(8, 300),
     "many": _waves(200, 900),
@@ -330,5 +300,5 @@ SCENES: Mapping[str, Callable[[Path], Scene]] = {
     "cluster-many": _cluster_many,
     "cluster-old": _cluster_old,
     "cluster-hostile": _cluster_hostile,
-    "cluster-unreadable": _cluster_unreadable,
+    "cluster-unreadable": lambda _folder: _still(example_report(), _UnreadableSource),
 }

@@ -12,10 +12,9 @@ pytestmark = [pytest.mark.browser]
 
 
 @pytest.mark.gate
-def test_markup_is_shown_and_never_made(shared, opened: Open) -> None:
+def test_markup_is_shown_and_never_made(visit: Open) -> None:
     # A name that no spec accepts: /v1/jobs/NAME/why is no path then.
-    one = opened(shared("hostile"), allowed=("404",))
-    one.go()
+    one = visit("hostile", allowed=("404",))
     one.shows("#alarms", f"alarm {MARKUP}")
     for selector in ("#jobs tbody th", ".silent", "#changes li"):
         expect(one.page.locator(selector).filter(has_text="<img").first).to_be_visible()
@@ -30,18 +29,16 @@ def test_markup_is_shown_and_never_made(shared, opened: Open) -> None:
 
 
 @pytest.mark.parametrize("link", [f"#job={MARKUP}", "#job=__proto__&range=__proto__&from=x&to=-1"])
-def test_a_hostile_link_does_nothing(shared, opened: Open, link: str) -> None:
-    one = opened(shared("eight"), allowed=("404",))
-    one.go(link)
+def test_a_hostile_link_does_nothing(visit: Open, link: str) -> None:
+    one = visit("eight", link, allowed=("404",))
     one.state("range", "live")
     one.shows("#why", "no job")
     assert one.page.locator("img").count() == 0
     assert one.page.locator("body").get_attribute("data-owned") is None
 
 
-def test_escape_sequences_of_a_job_are_no_trouble(shared, opened: Open) -> None:
-    one = opened(shared("example"))
-    one.go()
+def test_escape_sequences_of_a_job_are_no_trouble(visit: Open) -> None:
+    one = visit("example")
     row = one.page.locator('tr[data-job="hostile"]')
     expect(row.locator(".state")).to_have_attribute(
         "title", "\x1b[31mred\x1b[0m\x07 and \u202ereversed"

@@ -13,21 +13,17 @@ from tests.browser.scenes import MARKUP
 pytestmark = [pytest.mark.browser]
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
-def test_nodes_jobs_moves_and_the_queue(shared, opened: Open, theme: str) -> None:
-    one = opened(shared("cluster"), theme=theme)
-    one.go()
+def test_nodes_jobs_moves_and_the_queue(visit: Open) -> None:
+    one = visit("cluster")
     one.state("hosts", "4")
-    one.shows("#hosts-note", "2 of 4 hosts ready, 11 jobs, 1 move under way, 1 waiting")
-    one.shows("#hosts-note", "policy adaptive")
+    one.shows("#hosts-note", "2 of 4 hosts ready, 11 jobs, 1 move under way, 1 waiting", "adaptive")
     nodes = one.page.locator("#nodes tbody tr")
-    assert nodes.count() == 4
-    assert nodes.nth(0).locator("th, td").all_inner_texts() == [
-        *("gpu-1", "●ready", "9", "7.8 / 8", "14 min", "2 s old")
-    ]
-    assert nodes.nth(1).locator("th, td").all_inner_texts()[1:4] == ["◆silent", "0", "?"]
     # Two nodes have the same host's name.
     assert nodes.locator("th").all_inner_texts() == ["gpu-1", "gpu-2", "n3", "n4"]
+    assert [node.all_inner_texts() for node in (nodes.nth(at).locator("td") for at in (0, 1))] == [
+        ["●ready", "9", "7.8 / 8", "14 min", "2 s old"],
+        ["◆silent", "0", "?", "?", "none yet"],
+    ]
     jobs = one.page.locator("#cluster-jobs tbody tr")
     assert jobs.nth(0).locator("th, td").all_inner_texts() == [
         *("resnet", "gpu-1 → n3", "↷moving, 12 s", "accuracy 0.9, 0.97"),
@@ -36,15 +32,13 @@ def test_nodes_jobs_moves_and_the_queue(shared, opened: Open, theme: str) -> Non
     assert jobs.nth(1).locator("th").inner_text() == "vit"
     assert jobs.count() == 11
     one.shows("#queue tbody", "gpu-1: its floor is 64.00 cores of 8.00")
-    one.shows("#hosts-lines", "a.yaml:3:9: weight: 'no' is not a number")
-    one.shows("#hosts-lines", "no report: refu")
+    one.shows("#hosts-lines", "a.yaml:3:9: weight: 'no' is not a number", "no report: refu")
     expect(one.page.locator("#hosts-trouble")).to_be_hidden()
     assert one.page.locator("#hosts-card").get_attribute("data-old") == "false"
 
 
-def test_a_key_leads_to_the_hosts_and_they_scroll_by_keys(shared, opened: Open) -> None:
-    one = opened(shared("cluster-many"))
-    one.go()
+def test_a_key_leads_to_the_hosts_and_they_scroll_by_keys(visit: Open) -> None:
+    one = visit("cluster-many")
     one.state("hosts", "240")
     one.press("h")
     expect(one.page.locator("#hosts-scroll")).to_be_focused()
@@ -59,28 +53,28 @@ def test_a_key_leads_to_the_hosts_and_they_scroll_by_keys(shared, opened: Open) 
         one.shows(f"{table} tbody tr:last-child", f"and {more} more: dlsched cluster status")
 
 
-def test_without_a_cluster_there_is_no_section(shared, opened: Open) -> None:
-    one = opened(shared("example"))
-    one.go()
+def test_without_a_cluster_there_is_no_section(visit: Open) -> None:
+    one = visit("example")
     one.state("hosts", "none")
     expect(one.page.locator("#hosts-card")).to_be_hidden()
     one.press("h")
     assert one.now("selected") == "None"
 
 
-def test_a_controller_that_ended_and_one_that_does_not_lead_say_so(shared, opened: Open) -> None:
-    one = opened(shared("cluster-old"))
-    one.go()
+def test_a_controller_that_ended_and_one_that_does_not_lead_say_so(visit: Open) -> None:
+    one = visit("cluster-old")
     one.state("hosts", "0")
-    one.shows("#hosts-trouble", re.compile("This is 10.* min old: the controller on this host has"))
-    one.shows("#hosts-trouble", "Manager n1 leads, and knows more; this is n2.")
+    one.shows(
+        "#hosts-trouble",
+        re.compile("This is 10.* min old: the controller on this host has"),
+        "Manager n1 leads, and knows more; this is n2.",
+    )
     expect(one.page.locator("#hosts-note")).to_have_text("policy adaptive")
     assert one.page.locator("#hosts-card").get_attribute("data-old") == "true"
 
 
-def test_markup_of_another_host_is_text(shared, opened: Open) -> None:
-    one = opened(shared("cluster-hostile"))
-    one.go()
+def test_markup_of_another_host_is_text(visit: Open) -> None:
+    one = visit("cluster-hostile")
     one.state("hosts", "4")
     for selector in ("#nodes", "#cluster-jobs", "#queue", "#hosts-lines", "#hosts-note"):
         one.shows(selector, MARKUP)
@@ -88,16 +82,14 @@ def test_markup_of_another_host_is_text(shared, opened: Open) -> None:
     assert one.page.locator("body").get_attribute("data-owned") is None
 
 
-def test_a_status_that_cannot_be_read_is_a_line(shared, opened: Open) -> None:
-    one = opened(shared("cluster-unreadable"), allowed=("503",))
-    one.go()
+def test_a_status_that_cannot_be_read_is_a_line(visit: Open) -> None:
+    one = visit("cluster-unreadable", allowed=("503",))
     one.state("hosts", "unreadable")
     one.shows("#hosts-trouble", "cluster.json: not the status of a cluster")
 
 
-def test_paused_nothing_moves(own: Serve, opened: Open) -> None:
-    one = opened(own("cluster"))
-    one.go()
+def test_paused_nothing_moves(own: Serve, visit: Open) -> None:
+    one = visit(own("cluster"))
     one.state("hosts", "4")
     asked: list[str] = []
     one.page.on("request", lambda request: asked.append(request.url))

@@ -28,10 +28,9 @@ def points(one: Opened) -> int:
     return int(one.now("points"))
 
 
-def test_after_a_restart_the_curves_go_on(own: Serve, opened: Open) -> None:
+def test_after_a_restart_the_curves_go_on(own: Serve, visit: Open) -> None:
     server = own("eight")
-    one = opened(server, allowed=GONE)
-    one.go()
+    one = visit(server, allowed=GONE)
     one.state("points", re.compile("^3"))
     one.page.locator('tr[data-job="job-002"]').click()
     server.kill()
@@ -52,10 +51,9 @@ def test_after_a_restart_the_curves_go_on(own: Serve, opened: Open) -> None:
     one.state("why", "")
 
 
-def test_a_daemon_that_hangs_shows_by_the_age_of_its_last_message(own: Serve, opened: Open) -> None:
+def test_a_daemon_that_hangs_shows_by_the_age_of_its_last_message(own: Serve, visit: Open) -> None:
     server = own("eight")
-    one = opened(server)
-    one.go()
+    one = visit(server)
     old = re.compile(r"No news for \d+ s, what you see is from \d\d:\d\d:\d\d\.")
     for _ in range(3):
         one.state("news", "live")
@@ -84,9 +82,8 @@ def hide(page: Any, hidden: bool) -> None:
     )
 
 
-def test_a_hidden_page_follows_nothing_and_goes_on_without_a_gap(own: Serve, opened: Open) -> None:
-    one = opened(own("eight"))
-    one.go()
+def test_a_hidden_page_follows_nothing_and_goes_on_without_a_gap(own: Serve, visit: Open) -> None:
+    one = visit(own("eight"))
     one.state("points", re.compile("^3"))
     with one.page.expect_event("requestfailed", lambda request: "/v1/stream" in request.url):
         hide(one.page, True)
@@ -102,8 +99,8 @@ def test_a_hidden_page_follows_nothing_and_goes_on_without_a_gap(own: Serve, ope
 
 
 @pytest.mark.parametrize("file", ["js/why.js", "style.css", "vendor/uPlot.iife.min.js"])
-def test_a_page_of_which_a_file_was_lost_is_loaded_again(shared, opened: Open, file: str) -> None:
-    one = opened(shared("eight"), allowed=("ERR_FAILED", "uPlot is not defined"))
+def test_a_page_of_which_a_file_was_lost_is_loaded_again(opened: Open, file: str) -> None:
+    one = opened("eight", allowed=("ERR_FAILED", "uPlot is not defined"))
     lost: list[str] = []
 
     def lose_the_first(route: Any) -> None:
@@ -172,8 +169,8 @@ HISTORY: dict[str, Any] = {
 }
 
 
-def test_an_hour_from_the_journal(shared, opened: Open) -> None:
-    one = opened(shared("eight"))
+def test_an_hour_from_the_journal(opened: Open) -> None:
+    one = opened("eight")
     asked: list[str] = []
 
     def answer(route: Any) -> None:
@@ -185,8 +182,7 @@ def test_an_hour_from_the_journal(shared, opened: Open) -> None:
     one.press("2")
     one.state("history", "shown")
     one.shows("#ratio-legend", f"job-0010.75{TIMES}")
-    one.shows("#limits-legend", "not dlsched's0.20")
-    one.shows("#limits-legend", "shadow policy1.25")
+    one.shows("#limits-legend", "not dlsched's0.20", "shadow policy1.25")
     one.shows("#changes-trouble", "minutes before 07:00 are coarser")
     one.shows("#changes-of", "1 in the time shown")
     (begin, end) = map(int, re.findall(r"(?:from|to)=(\d+)", asked[0]))
@@ -196,9 +192,8 @@ def test_an_hour_from_the_journal(shared, opened: Open) -> None:
     expect(one.page.locator("#ratio-legend .chip")).to_have_count(8)
 
 
-def test_a_real_journal_has_the_hour_with_effects(shared, opened: Open) -> None:
-    one = opened(shared("played"))
-    one.go("#range=1h&job=lane-keeping")
+def test_a_real_journal_has_the_hour_with_effects(visit: Open) -> None:
+    one = visit("played", "#range=1h&job=lane-keeping")
     one.state("history", "shown")
     one.shows("#limits-legend", "lane-keeping")
     one.shows("#changes", re.compile(r"helped: \d+\.\d -> \d+(\.\d)? ms \(\d+ requests\)"))
@@ -213,9 +208,9 @@ def test_a_real_journal_has_the_hour_with_effects(shared, opened: Open) -> None:
     ],
 )
 def test_without_a_history_the_page_says_why_and_stays_live(
-    shared, opened: Open, status: int, body: dict[str, str], said: str
+    opened: Open, status: int, body: dict[str, str], said: str
 ) -> None:
-    one = opened(shared("eight"), allowed=(str(status),))
+    one = opened("eight", allowed=(str(status),))
     one.page.route(
         "**/v1/history*",
         lambda route: route.fulfill(

@@ -7,47 +7,46 @@ import re
 import pytest
 
 from tests.browser.conftest import Open
-from tests.browser.driver import TIMES, expect, ink
+from tests.browser.driver import TIMES, expect, has, ink
 
 pytestmark = [pytest.mark.browser]
 
 JOBS = "#jobs tbody tr:visible"
 
 
-def test_the_headline_says_in_words_how_it_stands(shared, opened: Open) -> None:
-    one = opened(shared("example"))
-    one.go()
+def test_the_headline_says_in_words_how_it_stands(visit: Open) -> None:
+    one = visit("example")
     said = one.page.get_by_role("status")
-    expect(said).to_contain_text("1 of 7 services on target, 1 slow, 1 just above")
-    expect(said).to_contain_text("0 of 1 training delivered")
-    expect(said).to_contain_text("Capacity 4.00 cores, 3.12 used, 0.10 by others")
-    expect(said).to_contain_text("CPU limits add up to 3.65, 1 job without.")
-    expect(said).to_contain_text("Policy dqoes, engine ok.")
-    one.shows("#alarms", "limits stay as they are: policy dqoes failed")
-    one.shows("#alarms", "Not applied: bad.yaml")
-    one.shows("#alarms", "bad.yaml:3:7: cpus.max: 0 is too low")
+    has(
+        said,
+        "1 of 7 services on target, 1 slow, 1 just above",
+        "0 of 1 training delivered",
+        "Capacity 4.00 cores, 3.12 used, 0.10 by others",
+        "CPU limits add up to 3.65, 1 job without.",
+        "Policy dqoes, engine ok.",
+    )
+    one.shows(
+        "#alarms",
+        "limits stay as they are: policy dqoes failed",
+        "Not applied: bad.yaml",
+        "bad.yaml:3:7: cpus.max: 0 is too low",
+    )
 
 
 @pytest.mark.gate
-def test_jobs_are_worst_first_with_a_word_and_a_shape(shared, opened: Open) -> None:
-    one = opened(shared("example"))
-    one.go()
+def test_jobs_are_worst_first_with_a_word_and_a_shape(visit: Open) -> None:
+    one = visit("example")
     one.state("first", "typo")
     rows = one.page.locator(JOBS)
     expect(rows).to_have_count(8)
     expect(rows.nth(0)).to_contain_text("✕failed")
-    expect(rows.nth(1)).to_contain_text("▲slow")
-    expect(rows.nth(1)).to_contain_text(f"1.63{TIMES}")
-    expect(rows.nth(1)).to_contain_text("0.52 / 1.25")
-    expect(rows.nth(1)).to_contain_text("p95 50 ms")
+    has(rows.nth(1), "▲slow", f"1.63{TIMES}", "0.52 / 1.25", "p95 50 ms")
     training = one.page.locator('tr[data-job="lenet-train"]')
-    expect(training).to_contain_text("◐training")
-    expect(training).to_contain_text("any moment")
+    has(training, "◐training", "any moment")
 
 
-def test_the_order_stays_under_the_pointer(shared, opened: Open) -> None:
-    one = opened(shared("eight"))
-    one.go()
+def test_the_order_stays_under_the_pointer(visit: Open) -> None:
+    one = visit("eight")
     one.page.locator(JOBS).nth(3).hover()
     one.state("order", "held")
     before = one.page.locator("#jobs tbody th").all_inner_texts()
@@ -58,11 +57,8 @@ def test_the_order_stays_under_the_pointer(shared, opened: Open) -> None:
 
 
 @pytest.mark.parametrize(("first", "then"), [("light", "dark"), ("dark", "light")])
-def test_both_themes_and_a_change_redraws_the_charts(
-    shared, opened: Open, first: str, then: str
-) -> None:
-    one = opened(shared("eight"), theme=first)
-    one.go()
+def test_both_themes_and_a_change_redraws_the_charts(visit: Open, first: str, then: str) -> None:
+    one = visit("eight", theme=first)
     one.pause()  # so that nothing but the theme changes
     one.state("drawn", first)
     before = {box: ink(one.page, box) for box in ("#ratio-chart", "#limits-chart")}
@@ -76,10 +72,10 @@ def test_both_themes_and_a_change_redraws_the_charts(
     assert (back == "rgb(14, 19, 27)") == (then == "dark")
 
 
-def test_the_theme_is_asked_once(shared, opened: Open) -> None:
+def test_the_theme_is_asked_once(opened: Open) -> None:
     """Chromium drops the event of a change if `matches` was read just before: 0 of 60 events came
     where each frame read it."""
-    one = opened(shared("eight"))
+    one = opened("eight")
     one.page.add_init_script("""
         const asked = window.matchMedia.bind(window);
         const matches = Object.getOwnPropertyDescriptor(MediaQueryList.prototype, "matches");
@@ -96,9 +92,8 @@ def test_the_theme_is_asked_once(shared, opened: Open) -> None:
     assert one.page.evaluate("window.reads") == 1
 
 
-def test_keys(shared, opened: Open) -> None:
-    one = opened(shared("eight"), allowed=("503",))  # it has no journal
-    one.go()
+def test_keys(visit: Open) -> None:
+    one = visit("eight", allowed=("503",))  # it has no journal
     names = one.page.locator("#jobs tbody th").all_inner_texts()
     one.page.mouse.move(5, 5)
     one.press("j")
@@ -131,9 +126,8 @@ def test_keys(shared, opened: Open) -> None:
         one.state("range", name)
 
 
-def test_a_job_is_pinned_to_the_top_by_key_and_by_its_star(shared, opened: Open) -> None:
-    one = opened(shared("example"))
-    one.go()
+def test_a_job_is_pinned_to_the_top_by_key_and_by_its_star(visit: Open) -> None:
+    one = visit("example")
     one.state("first", "typo")  # the worst
     names = one.page.locator("#jobs tbody th")
     by_rank = names.all_inner_texts()
@@ -159,9 +153,8 @@ def test_a_job_is_pinned_to_the_top_by_key_and_by_its_star(shared, opened: Open)
     expect(names).to_have_text(by_rank)
 
 
-def test_what_else_is_kept_as_pins_harms_nothing(shared, opened: Open) -> None:
-    one = opened(shared("example"))
-    one.go()
+def test_what_else_is_kept_as_pins_harms_nothing(visit: Open) -> None:
+    one = visit("example")
     for kept in ('{"a": 1}', "[1, null]", "[", '["gone"]'):
         one.page.evaluate("(kept) => localStorage.setItem('dlsched.pins', kept)", kept)
         one.page.reload()
@@ -171,10 +164,8 @@ def test_what_else_is_kept_as_pins_harms_nothing(shared, opened: Open) -> None:
     assert one.page.evaluate("localStorage.getItem('dlsched.pins')") == '["gone","queued"]'
 
 
-def test_without_a_store_of_the_browser_pins_last_until_the_page_is_closed(
-    shared, opened: Open
-) -> None:
-    one = opened(shared("example"))
+def test_without_a_store_of_the_browser_pins_last_until_the_page_is_closed(opened: Open) -> None:
+    one = opened("example")
     refused = "Object.defineProperty(window, 'localStorage', {get() { throw new Error('no'); }})"
     one.page.add_init_script(refused)
     one.go()
@@ -185,9 +176,8 @@ def test_without_a_store_of_the_browser_pins_last_until_the_page_is_closed(
     one.state("first", "typo")
 
 
-def test_a_pause_holds_what_is_shown(shared, opened: Open) -> None:
-    one = opened(shared("eight"))
-    one.go()
+def test_a_pause_holds_what_is_shown(visit: Open) -> None:
+    one = visit("eight")
     one.pause()
     one.state("paused", "true")
     cycle = one.now("cycle")
@@ -205,26 +195,27 @@ def test_a_pause_holds_what_is_shown(shared, opened: Open) -> None:
     assert int(one.now("cycle")) > int(cycle)
 
 
-def test_why_says_what_the_daemon_says_with_the_effect_of_a_change(shared, opened: Open) -> None:
-    one = opened(shared("example"))
-    one.go()
+def test_why_says_what_the_daemon_says_with_the_effect_of_a_change(visit: Open) -> None:
+    one = visit("example")
     one.page.locator('tr[data-job="digits-resnet"]').click()
     one.state("why", "digits-resnet")
-    one.shows("#why", "slow: p95 81 ms of 50 ms, grows by a tenth")
-    one.shows("#why", "1.4 cores cut to 1.25: the node is full")
-    one.shows("#why", "resize: failed, engine said: busy")
-    one.shows("#why", "helped: 90 -> 81.7 ms (212 requests), 2 others changed too; expected 84 ms")
-    one.shows("#why", "1.000 → 1.100 cores")
-    one.shows("#why", "not beside these others")
+    one.shows(
+        "#why",
+        "slow: p95 81 ms of 50 ms, grows by a tenth",
+        "1.4 cores cut to 1.25: the node is full",
+        "resize: failed, engine said: busy",
+        "helped: 90 -> 81.7 ms (212 requests), 2 others changed too; expected 84 ms",
+        "1.000 → 1.100 cores",
+        "not beside these others",
+    )
     one.page.get_by_role("button", name="Copy command").click()
     one.shows("#copy", "Copied")
     copied = one.page.evaluate("navigator.clipboard.readText()")
     assert copied == "dlsched why digits-resnet"
 
 
-def test_a_link_leads_to_a_job(shared, opened: Open) -> None:
-    one = opened(shared("example"))
-    one.go("#job=digits-vgg")
+def test_a_link_leads_to_a_job(visit: Open) -> None:
+    one = visit("example", "#job=digits-vgg")
     one.state("selected", "digits-vgg")
     one.shows("#why", "digits-vgg")
     expect(one.page.locator('tr[data-job="digits-vgg"]')).to_have_attribute("aria-current", "true")
@@ -233,14 +224,16 @@ def test_a_link_leads_to_a_job(shared, opened: Open) -> None:
     assert one.page.url.endswith("#job=queued")
 
 
-def test_decisions_are_marks_with_their_reasons_and_a_list(shared, opened: Open) -> None:
-    one = opened(shared("eight"))
-    one.go()
+def test_decisions_are_marks_with_their_reasons_and_a_list(visit: Open) -> None:
+    one = visit("eight")
     one.pause()
     one.page.locator("#ratio-chart .mark").nth(3).hover()
-    one.shows("#tip", "p95 81 ms of 50 ms: one step up")
-    one.shows("#tip", re.compile(r"job-00\d 0\.400 → \d\.\d\d\d cores"))
-    one.shows("#tip", "expected 45 ms")
+    one.shows(
+        "#tip",
+        "p95 81 ms of 50 ms: one step up",
+        re.compile(r"job-00\d 0\.400 → \d\.\d\d\d cores"),
+        "expected 45 ms",
+    )
     one.page.mouse.move(5, 5)
     expect(one.page.locator("#tip")).to_be_hidden()
 
@@ -269,19 +262,15 @@ def test_decisions_are_marks_with_their_reasons_and_a_list(shared, opened: Open)
         ({"kind": "stop", "before_cores": 2.0, "after_cores": None}, "stop"),
     ],
 )
-def test_a_change_is_said_as_by_why(
-    shared, opened: Open, change: dict[str, object], said: str
-) -> None:
-    one = opened(shared("example"))
-    one.go()
+def test_a_change_is_said_as_by_why(visit: Open, change: dict[str, object], said: str) -> None:
+    one = visit("example")
     change = {"kind": "resize", "before_share": None, "after_share": None, **change}
     ask = "async (change) => (await import('/static/js/words.js')).changed(change)"
     assert one.page.evaluate(ask, change) == said
 
 
-def test_the_forecast_is_of_the_next_target_that_is_not_met(shared, opened: Open) -> None:
-    one = opened(shared("example"))
-    one.go()
+def test_the_forecast_is_of_the_next_target_that_is_not_met(visit: Open) -> None:
+    one = visit("example")
     ask = "async (job) => (await import('/static/js/words.js')).outlookOf(job)?.text"
     met, soon = {"kind": "met", "text": "met"}, {"kind": "expected", "text": "in 4 min"}
     assert one.page.evaluate(ask, {"blind": None, "outlook": [met, soon]}) == "in 4 min"
@@ -290,8 +279,8 @@ def test_the_forecast_is_of_the_next_target_that_is_not_met(shared, opened: Open
     assert one.page.evaluate(ask, {"blind": None, "outlook": []}) is None
 
 
-def test_a_phone_shows_three_columns_without_scrolling(shared, opened: Open) -> None:
-    one = opened(shared("example"))
+def test_a_phone_shows_three_columns_without_scrolling(opened: Open) -> None:
+    one = opened("example")
     one.page.set_viewport_size({"width": 390, "height": 844})
     one.go()
     shown = one.page.locator("#jobs thead th:visible")
@@ -302,9 +291,8 @@ def test_a_phone_shows_three_columns_without_scrolling(shared, opened: Open) -> 
     expect(row.locator("td:visible")).to_have_text(["▲slow", f"1.63{TIMES}"])
 
 
-def test_zoom_stands_still_until_live_is_asked_for(shared, opened: Open) -> None:
-    one = opened(shared("eight"))
-    one.go()
+def test_zoom_stands_still_until_live_is_asked_for(visit: Open) -> None:
+    one = visit("eight")
     box = one.page.locator("#ratio-chart .u-over").bounding_box()
     assert box is not None
     one.page.mouse.move(box["x"] + 80, box["y"] + 90)
@@ -317,18 +305,16 @@ def test_zoom_stands_still_until_live_is_asked_for(shared, opened: Open) -> None
     one.state("zoom", "")
 
 
-def test_the_charts_have_a_text_of_the_same_figures(shared, opened: Open) -> None:
-    one = opened(shared("eight"))
-    one.go()
+def test_the_charts_have_a_text_of_the_same_figures(visit: Open) -> None:
+    one = visit("eight")
     text = re.compile(rf"^Latency of target at \d\d:\d\d:\d\d: job-000 \d\.\d\d{TIMES}, job-001 ")
     expect(one.page.locator("#ratio-chart")).to_have_attribute("aria-label", text)
     text = re.compile(r"^CPU limits in cores at .*not dlsched's 0\.10, job-007 \d\.\d\d")
     expect(one.page.locator("#limits-chart")).to_have_attribute("aria-label", text)
 
 
-def test_long_dashes_are_what_the_shadow_policy_would_set(shared, opened: Open) -> None:
-    one = opened(shared("shadow"))
-    one.go()
+def test_long_dashes_are_what_the_shadow_policy_would_set(visit: Open) -> None:
+    one = visit("shadow")
     one.pause()
     one.shows("#limits-note", "dashed: used, long dashes: shadow")
     # One of the three would have no ceiling, and counts with the 0.1 that it uses.
@@ -347,10 +333,9 @@ def test_long_dashes_are_what_the_shadow_policy_would_set(shared, opened: Open) 
     ],
 )
 def test_the_line_of_the_shadow_policy_is_a_sum_or_the_end_of_a_layer(
-    shared, opened: Open, selected: str | None, line: list[float | None]
+    visit: Open, selected: str | None, line: list[float | None]
 ) -> None:
-    one = opened(shared("eight"))
-    one.go()
+    one = visit("eight")
     ask = """async (selected) => {
         const {limitLines} = await import("/static/js/lines.js");
         const {Series} = await import("/static/js/store.js");
@@ -371,47 +356,38 @@ def test_the_line_of_the_shadow_policy_is_a_sum_or_the_end_of_a_layer(
     assert found == [one and pytest.approx(one) for one in line]
 
 
-def test_without_a_shadow_policy_there_are_no_long_dashes(shared, opened: Open) -> None:
-    one = opened(shared("eight"))
-    one.go()
+def test_without_a_shadow_policy_there_are_no_long_dashes(visit: Open) -> None:
+    one = visit("eight")
     one.shows("#limits-note", "dashed: used")
     expect(one.page.locator("#limits-note")).not_to_contain_text("long dashes")
     expect(one.page.locator("#limits-legend")).not_to_contain_text("shadow")
 
 
-def test_gpus_with_who_is_on_them(shared, opened: Open) -> None:
-    one = opened(shared("gpus"))
-    one.go()
+def test_gpus_with_who_is_on_them(visit: Open) -> None:
+    one = visit("gpus")
     rows = one.page.locator("#gpus tbody tr")
     expect(rows).to_have_count(4)
-    expect(rows.nth(0)).to_contain_text("shared-one")
-    expect(rows.nth(0)).to_contain_text("shared-two")
-    expect(rows.nth(0)).to_contain_text("83 %")
-    expect(rows.nth(0)).to_contain_text("2 processes of no job")
+    has(rows.nth(0), "shared-one", "shared-two", "83 %", "2 processes of no job")
     expect(rows.nth(2)).to_contain_text("fell off the bus")
     expect(rows.nth(3)).to_contain_text("kept for shared-one")
     expect(one.page.locator('tr[data-job="shared-one"]')).to_contain_text("GPU lost")
 
 
-def test_without_jobs_the_page_says_how_to_begin(shared, opened: Open) -> None:
-    one = opened(shared("empty"))
-    one.go()
+def test_without_jobs_the_page_says_how_to_begin(visit: Open) -> None:
+    one = visit("empty")
     one.state("jobs", "0")
-    one.shows("#empty", "No jobs yet")
-    one.shows("#empty", "/etc/dlsched/jobs.d")
-    one.shows("#empty", "dlsched submit")
+    one.shows("#empty", "No jobs yet", "/etc/dlsched/jobs.d", "dlsched submit")
     expect(one.page.locator("#jobs-card")).to_be_hidden()
 
 
-def test_before_the_first_cycle_the_page_says_so(shared, opened: Open) -> None:
-    one = opened(shared("no-cycle"), allowed=("503",))
+def test_before_the_first_cycle_the_page_says_so(opened: Open) -> None:
+    one = opened("no-cycle", allowed=("503",))
     one.page.goto(one.url)
     one.shows("#banner", "the first cycle is not done yet")
 
 
-def test_two_hundred_jobs(shared, opened: Open) -> None:
-    one = opened(shared("many"))
-    one.go()
+def test_two_hundred_jobs(visit: Open) -> None:
+    one = visit("many")
     one.state("jobs", "200")
     one.state("points", re.compile(r"^9\d\d$"))
     one.shows("#ratio-note", "median and middle 80 % of 200, the 5 worst")

@@ -11,9 +11,23 @@ from click.testing import CliRunner, Result
 from dlsched.api.server import ApiServer
 from dlsched.cli import main
 from dlsched.config import settings_file
+from dlsched.control.decider import NamedPolicy
+from dlsched.policies.registry import load
+from dlsched.simulation.node.workloads import Trace
+from dlsched.simulation.run import simulate
+from dlsched.store.journal.writer import Journal
 from tests.status_source import FakeSource, example_report
 
 Program = Callable[..., Result]
+
+
+def recorded(path: Path, trace: Trace, policy: str) -> Path:
+    """The journal of that trace under that policy. Its time begins with the epoch."""
+    journal = Journal(path, frame_s=10.0, queue_reports=2000)
+    simulate(trace, NamedPolicy(policy, load(policy)), 1, publish=journal.write)
+    journal.flush()  # however long it takes: closing waits ten seconds
+    journal.close()
+    return path
 
 
 @pytest.fixture(autouse=True)

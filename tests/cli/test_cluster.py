@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from dlsched.api.cluster_schema import ClusterStatus
 from dlsched.cluster.core.records import Record, RecordState, Request, Wanted
 from dlsched.cluster.status import write_status
 from dlsched.cluster.store import Member, MemoryStore
@@ -22,144 +21,84 @@ from dlsched.daemon.cluster import ClusterParts
 from dlsched.model.errors import AlreadyRunning
 from dlsched.runtime.docker.engine import Engine
 from tests.cli.conftest import Program
-from tests.cluster_status import example, written_ago
+from tests.cluster_status import JOB, example, written_ago
+from tests.texts import same_text
+
+OLD = written_ago(3 * 86_400.0)
+UNDONE = JOB.moved[0]
+MOVES: tuple[dict[str, Any], ...] = (
+    {},
+    {"measured_s": 40.2, "problem": "slow"},
+    {"outcome": "completed", "measured_s": -160.0},
+    {"outcome": "completed", "measured_s": -160.0, "pending": True},
+    {"outcome": "completed", "pending": True},
+    {"outcome": "completed", "forecast_s": None},
+    {"outcome": "failed", "problem": "n1 is silent"},
+    {"outcome": "under way", "forecast_s": None, "problem": ""},
+)
+MOVED = replace(JOB, moved=tuple(replace(UNDONE, **one) for one in MOVES))
+FOLLOWS = {"manager": "n2", "nodes": (), "jobs": (), "queue": (), "written_at": OLD}
+PAGES: tuple[tuple[dict[str, Any], str], ...] = (
+    ({"written_at": OLD}, "status"),
+    (
+        {
+            "observed_at": OLD,
+            "alarms": ("\x1b[2J\x1b]0;x\x07gone\nfake line",),
+            "asked": ("move resnet gpu-2: it drains",),
+        },
+        "status",
+    ),
+    (FOLLOWS, "status"),
+    ({**FOLLOWS, "leader": ""}, "status"),
+    ({"written_at": OLD, "jobs": (MOVED,)}, "why resnet"),
+    ({"written_at": OLD}, "why vgg"),
+)
 
 
-def show(program: Program, folders: Path, status: ClusterStatus, *words: str) -> Any:
-    write_status(folders / "run", status)
-    return program("cluster", *(words or ("status",)))
+def show(program: Program, folders: Path, words: str = "status", **changes: Any) -> Any:
+    write_status(folders / "run", replace(example(), **changes))
+    return program("cluster", *words.split())
 
 
 @pytest.mark.timed
-def test_status_shows_nodes_jobs_queue_and_problems(program: Program, folders: Path) -> None:
-    done = show(program, folders, example())
-    assert done.exit_code == 0, done.stderr
-    rows = [line.split() for line in done.stdout.splitlines()]
-    assert ["gpu-1", "ready", "9", "7.8", "/", "8", "14", "min", "2", "s", "old"] in rows
-    assert ["gpu-2", "silent", "0", "?", "?", "none", "yet"] in rows
-    assert [row[1] for row in rows if row[:1] in (["n3"], ["n4"])] == ["ready", "drain"]
-    assert next(row[:8] for row in rows if row[:1] == ["resnet"]) == [
-        "resnet",
-        "gpu-1>n3",
-        "moving",
-        "accuracy",
-        "0.9,",
-        "0.97",
-        "0.71",
-        "1",
-    ]
-    assert next(row[:6] for row in rows if row[:1] == ["vgg"]) == [
-        "vgg",
-        "30",
-        "s",
-        "gpu-1:",
-        "its",
-        "floor",
-    ]
-    assert "  rejected: a.yaml:3:9: weight: 'no' is not a number" in done.stdout
-    assert "  alarm: gpu-2: no report: refu" in done.stdout
-    assert "4 nodes, 1 job, 1 waiting; policy adaptive" in done.stdout
+def test_pages_show_nodes_jobs_queue_moves_and_problems(program: Program, folders: Path) -> None:
+    shown = [show(program, folders, words, **changes).stdout for changes, words in PAGES]
+    assert "\x1b" not in "".join(shown)
+    same_text("cluster", "\n".join(shown))
 
 
 @pytest.mark.timed
-def test_status_as_json_is_the_file(program: Program, folders: Path) -> None:
-    done = show(program, folders, example(), "status", "--json")
-    file = folders / "run-cluster" / "cluster.json"
-    assert json.loads(done.stdout) == json.loads(file.read_text())
+def test_json_of_the_status_is_the_file(program: Program, folders: Path) -> None:
+    done = show(program, folders, "status --json")
+    assert json.loads(done.stdout) == json.loads(
+        (folders / "run-cluster" / "cluster.json").read_text()
+    )
+    assert json.loads(program("cluster", "why", "vgg", "--json").stdout)["waits_s"] == 30.0
 
 
 @pytest.mark.timed
 def test_ps_shows_the_cluster_the_same_way(program: Program, folders: Path) -> None:
     assert program("ps", "--cluster").exit_code == 3
-    done = show(program, folders, replace(example(), written_at=written_ago(3 * 86_400.0)))
-    assert "resnet" in done.stdout
+    assert program("cluster", "status").exit_code == 3
+    done = show(program, folders, written_at=OLD)
     assert program("ps", "--cluster").stdout == done.stdout
     table = json.loads(program("ps", "--cluster", "--json").stdout)
     assert [one["node"] for one in table["jobs"]] == ["n1"]
 
 
-@pytest.mark.timed
-def test_an_old_status_says_so(program: Program, folders: Path) -> None:
-    done = show(program, folders, replace(example(), written_at=written_ago(36_000.0)))
-    assert "10 h old: the controller on this host has ended, or hangs" in done.stdout
-    done = show(program, folders, replace(example(), observed_at=written_ago(36_000.0)))
-    assert "hangs" not in done.stdout
-    assert "\n10 h old\n" in done.stdout
-
-
-@pytest.mark.timed
-def test_a_follower_says_who_leads(program: Program, folders: Path) -> None:
-    status = replace(example(), manager="n2", nodes=(), jobs=(), queue=(), observed_at="")
-    done = show(program, folders, status)
-    assert "manager n1 leads: ask there; this is n2" in done.stdout
-    done = show(program, folders, status, "why", "resnet")
-    assert (done.exit_code, done.stderr) == (
-        1,
-        "error: resnet: no job of the cluster is known here: ask on manager n1\n",
-    )
-
-
-def test_without_a_controller_status_ends_with_3(program: Program, folders: Path) -> None:
-    done = program("cluster", "status")
-    assert done.exit_code == 3
-    assert "no controller of a cluster has run here" in done.stderr
-
-
-@pytest.mark.timed
-def test_a_hostile_status_steers_no_terminal(program: Program, folders: Path) -> None:
-    status = replace(example(), alarms=("\x1b[2J\x1b]0;x\x07gone\nfake line",))
-    done = show(program, folders, status)
-    assert "\x1b" not in done.stdout
-    assert "  alarm: gonefake line" in done.stdout.replace("gone fake", "gonefake")
-
-
-@pytest.mark.timed
-def test_why_explains_jobs_that_run_and_that_wait(program: Program, folders: Path) -> None:
-    done = show(program, folders, example(), "why", "resnet")
-    assert done.stdout.splitlines()[:2] == [
-        "resnet is moving on gpu-1, moves to n3, for 12 s",
-        "  why: gains 190 s",
-    ]
-    assert "  2026-01-01T00:00:00.000Z: placed on gpu-1" in done.stdout
-    assert "  not to gpu-2: its agent does not report" in done.stdout
-    done = program("cluster", "why", "vgg")
-    assert done.stdout.splitlines()[:2] == [
-        "vgg waits for a node since 30 s",
-        "  why: gpu-1: its floor is 64.00 cores of 8.00",
-    ]
-    assert json.loads(program("cluster", "why", "vgg", "--json").stdout)["waits_s"] == 30.0
-    assert program("cluster", "why", "absent").stderr == (
-        "error: absent: no job of the cluster; `dlsched cluster status` lists them\n"
-    )
-
-
-UNDONE = example().jobs[0].moved[0]
-
-
 @pytest.mark.parametrize(
-    ("changes", "text"),
+    ("changes", "line"),
     [
-        ({}, "forecast -190 s, undone: 0.58 of its speed on twin"),
-        ({"measured_s": 40.2, "problem": "slow"}, "forecast -190 s, measured +40 s, undone: slow"),
-        ({"outcome": "completed", "measured_s": -160.0}, "forecast -190 s, measured -160 s"),
-        (
-            {"outcome": "completed", "measured_s": -160.0, "pending": True},
-            "forecast -190 s, measured -160 s so far",
-        ),
-        ({"outcome": "completed", "pending": True}, "forecast -190 s, measured: not known yet"),
-        ({"outcome": "completed", "forecast_s": None}, "measured: not known"),
-        ({"outcome": "failed", "problem": "n1 is silent"}, "forecast -190 s, failed: n1 is silent"),
-        ({"outcome": "under way", "forecast_s": None, "problem": ""}, "under way"),
+        (FOLLOWS, "absent: no job of the cluster is known here: ask on manager n1"),
+        ({}, "absent: no job of the cluster; `dlsched cluster status` lists them"),
     ],
 )
 @pytest.mark.timed
-def test_why_says_what_came_of_each_move(
-    program: Program, folders: Path, changes: dict[str, Any], text: str
+def test_why_of_an_unknown_job_says_where_to_ask(
+    program: Program, folders: Path, changes: dict[str, Any], line: str
 ) -> None:
-    status = example()
-    job = replace(status.jobs[0], moved=(replace(UNDONE, **changes),))
-    done = show(program, folders, replace(status, jobs=(job,)), "why", "resnet")
-    assert f"  2026-01-01T00:10:00.000Z: n3>gpu-1: {text}\n" in done.stdout
+    done = show(program, folders, "why absent", **changes)
+    assert (done.exit_code, done.stderr) == (1, f"error: {line}\n")
 
 
 @pytest.fixture
@@ -236,12 +175,6 @@ def test_a_node_that_has_left_the_cluster_can_be_forgotten(
     assert program("cluster", "forget", "gone", "--i-know-it-is-off").exit_code == 0
     assert store.requests() == [Request(Wanted.FORGET, "gone")]
     assert program("cluster", "forget", "gon", "--i-know-it-is-off").exit_code == 1
-
-
-@pytest.mark.timed
-def test_status_shows_what_was_asked(program: Program, folders: Path) -> None:
-    status = replace(example(), asked=("move resnet gpu-2: it drains",))
-    assert "  asked: move resnet gpu-2: it drains\n" in show(program, folders, status).stdout
 
 
 def test_run_has_its_flags_before_the_settings(

@@ -17,7 +17,7 @@ from dlsched.cli import events as events_module
 from dlsched.model.alarms import Alarm, AlarmKey
 from dlsched.model.cycle import CycleReport
 from tests.cli.conftest import Program
-from tests.status_source import FakeSource, example_report, job
+from tests.status_source import FakeSource, example_report, job, report_of
 from tests.waiting import until
 
 pytestmark = pytest.mark.timed
@@ -32,10 +32,9 @@ WHY = (
 
 def report(cycle: int, *ratios: float) -> CycleReport:
     """A cycle with one job for each ratio of latency to target, and nothing else."""
-    example = example_report()
-    jobs = tuple(job(f"job-{n}", latency_s=ratio * 0.05) for n, ratio in enumerate(ratios))
-    snapshot = replace(example.snapshot, cycle=cycle, now_s=1000.0 + cycle, jobs=jobs)
-    return replace(example, snapshot=snapshot, outcomes=(), wall_time=f"12:00:{cycle:02}Z")
+    jobs = (job(f"job-{n}", latency_s=ratio * 0.05) for n, ratio in enumerate(ratios))
+    made = report_of(*jobs, outcomes=(), wall_time=f"12:00:{cycle:02}Z")
+    return replace(made, snapshot=replace(made.snapshot, cycle=cycle, now_s=1000.0 + cycle))
 
 
 def test_what_happened_is_one_line_each_oldest_first(program: Program, daemon: FakeSource) -> None:
@@ -87,16 +86,6 @@ def test_as_json_each_line_is_one_object(
 def test_before_anything_happened_nothing_is_printed(program: Program, daemon: FakeSource) -> None:
     result = program("events")
     assert (result.exit_code, result.stdout, result.stderr) == (0, "", "")
-
-
-@pytest.mark.parametrize("words", [("events",), ("events", "--follow"), ("events", "--json")])
-def test_without_a_daemon_is_one_line_and_3(
-    program: Program, words: tuple[str, ...], folders: Path
-) -> None:
-    result = program(*words)
-    assert (result.exit_code, result.stdout) == (3, "")
-    line = f"error: no daemon answers on {folders}/run/status.sock; start it with `dlsched run`\n"
-    assert result.stderr == line
 
 
 def interrupt(*_: object) -> None:

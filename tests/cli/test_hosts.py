@@ -6,7 +6,6 @@ import json
 import os
 import shlex
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,8 @@ from dlsched.api.reading import as_json
 from dlsched.api.status import node_status
 from dlsched.cli import hosts
 from tests.cli.conftest import Program
-from tests.status_source import everything_report, example_report, foretold
+from tests.status_source import everything_report, example_report, foretold, report_of
+from tests.texts import same_text
 
 pytestmark = pytest.mark.process
 
@@ -61,34 +61,18 @@ def prints(folders: Path, content: object) -> str:
 def test_jobs_of_all_hosts_are_in_one_table(
     program: Program, folders: Path, answer: Answer
 ) -> None:
-    few = example_report()
-    few = replace(few, snapshot=replace(few.snapshot, jobs=few.snapshot.jobs[:1]))
+    few = report_of(*example_report().snapshot.jobs[:1])
     answer("gpu-1", prints(folders, status()))
     answer("ann@gpu-2", prints(folders, as_json(node_status(few))))
     done = program("ps", "--host", "gpu-1,ann@gpu-2", "--host", "gpu-1")
     assert (done.exit_code, done.stderr) == (0, "")
-    lines = done.stdout.splitlines()
-    assert lines[0].split()[:3] == ["HOST", "NAME", "STATE"]
-    rows = [line.split()[:3] for line in lines if line.startswith(("gpu-1 ", "ann@gpu-2 "))]
-    assert rows.count(["gpu-1", "digits-resnet", "running"]) == 1
-    assert rows[-1] == ["ann@gpu-2", "digits-mobilenet", "running"]
-    assert "  rejected: gpu-1: bad.yaml:3:7: cpus.max: 0 is too low" in lines
-    ends = [line.partition(" | ")[0] for line in lines if ": policy dqoes |" in line]
-    assert ends == ["gpu-1: policy dqoes", "ann@gpu-2: policy dqoes"]
+    narrow = program("ps", "--host", "gpu-1", env={"COLUMNS": "90"})
+    same_text("ps-hosts", f"{done.stdout}\n{narrow.stdout}")
     asked = (folders / "bin" / "asked").read_text().splitlines()
-    assert len(asked) == 2
+    assert len(asked) == 3
     for line in asked:
         assert "-o BatchMode=yes -o ConnectTimeout=10 " in line
         assert line.endswith(("-- gpu-1 dlsched ps --json", "-- ann@gpu-2 dlsched ps --json"))
-
-
-def test_a_narrow_terminal_names_the_host_of_each_reason(
-    program: Program, folders: Path, answer: Answer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COLUMNS", "90")
-    answer("gpu-1", prints(folders, status()))
-    done = program("ps", "--host", "gpu-1")
-    assert "  gpu-1 typo: image example/inferense: not found" in done.stdout.splitlines()
 
 
 def test_json_has_the_status_of_each_host(program: Program, folders: Path, answer: Answer) -> None:

@@ -44,10 +44,6 @@ def test_check_tells_all_problems_of_all_files(program: Program, right: Path, wr
     assert [line.partition(": ")[0] for line in problems] == [f"{wrong}:1:7", f"{wrong}:3:1"]
 
 
-def test_check_of_right_files_is_0(program: Program, right: Path) -> None:
-    assert program("check", str(right)).exit_code == 0
-
-
 def test_check_json(program: Program, right: Path, wrong: Path) -> None:
     result = program("check", "-o", "json", str(right), str(wrong))
     good, bad = json.loads(result.stdout)
@@ -65,19 +61,15 @@ def test_check_of_no_text_is_2(program: Program, tmp_path: Path, content: bytes)
     assert result.stderr.startswith(f"{path}:")
 
 
-def test_check_without_files_and_of_absent_ones_is_usage(program: Program) -> None:
-    assert program("check").exit_code == 2
+def test_check_of_absent_files_is_usage(program: Program) -> None:
     assert program("check", "/no/such/file.yaml").exit_code == 2
 
 
-def test_schema_is_one_for_job_files(program: Program) -> None:
-    assert "latency" in json.dumps(json.loads(program("schema").stdout))
-    assert program("schema", "job").stdout == program("schema").stdout
-
-
-def test_the_status_has_a_schema_too(program: Program) -> None:
-    schema = json.loads(program("schema", "status").stdout)
-    assert {"Status", "Explanation", "JobStatus"} <= schema["$defs"].keys()
+def test_job_files_and_the_status_have_a_schema(program: Program) -> None:
+    job, status = (json.loads(program("schema", *words).stdout) for words in ((), ("status",)))
+    assert "latency" in json.dumps(job)
+    assert {"Status", "Explanation", "JobStatus"} <= status["$defs"].keys()
+    assert json.loads(program("schema", "job").stdout) == job
 
 
 def test_check_reads_standard_input(program: Program) -> None:
@@ -162,40 +154,32 @@ def test_submit_of_a_wrong_file_puts_nothing(program: Program, wrong: Path, fold
     assert list((folders / "jobs.d").iterdir()) == []
 
 
-def test_submit_into_a_missing_folder_is_one_line(
-    program: Program, right: Path, tmp_path: Path
-) -> None:
-    absent = tmp_path / "absent"
-    result = program("submit", str(right), "--watch", str(absent))
-    assert result.exit_code == 1
-    assert result.stderr == f"error: {absent} does not exist: mkdir -p {absent}\n"
-
-
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("absent", " does not exist: mkdir -p {}"),
+        ("F", ": Not a directory"),
+        ("loop", ": Too many levels of symbolic links"),
+    ],
+)
 def test_submit_into_what_is_no_folder_names_it(
-    program: Program, right: Path, tmp_path: Path
+    program: Program, right: Path, tmp_path: Path, name: str, why: str
 ) -> None:
     os.mkfifo(tmp_path / "F")
     (tmp_path / "loop").symlink_to("loop")
-    for name, why in (("F", "Not a directory"), ("loop", "Too many levels of symbolic links")):
-        result = program("submit", str(right), "--watch", str(tmp_path / name))
-        assert (result.exit_code, result.stderr) == (1, f"error: {tmp_path}/{name}: {why}\n")
+    place = tmp_path / name
+    result = program("submit", str(right), "--watch", str(place))
+    assert (result.exit_code, result.stderr) == (1, f"error: {place}{why.format(place)}\n")
 
 
 @pytest.mark.timed
+@pytest.mark.parametrize(("name", "asked"), [("queued", [("start", "queued")]), ("new", [])])
 def test_start_lifts_a_stop_through_the_daemon(
-    program: Program, daemon: FakeSource, right: Path
+    program: Program, daemon: FakeSource, tmp_path: Path, name: str, asked: list[object]
 ) -> None:
-    assert program("submit", "--start", str(right)).exit_code == 0
-    assert daemon.asked == [("start", "queued")]
-
-
-@pytest.mark.timed
-def test_start_of_a_job_that_is_new_to_the_daemon(
-    program: Program, daemon: FakeSource, tmp_path: Path
-) -> None:
-    path = tmp_path / "new.yaml"
-    path.write_text(RIGHT.replace("queued", "new"))
-    assert program("submit", "--start", str(path)).exit_code == 0
+    (tmp_path / "job.yaml").write_text(RIGHT.replace("queued", name))
+    assert program("submit", "--start", str(tmp_path / "job.yaml")).exit_code == 0
+    assert daemon.asked == asked, "a job that is new to the daemon starts by itself"
 
 
 @pytest.mark.timed
@@ -222,32 +206,26 @@ def greedy(tmp_path: Path) -> Path:
 @pytest.fixture
 def one_gpu(daemon: FakeSource) -> FakeSource:
     """The daemon's node has one GPU."""
-    report = daemon.last_report()
-    assert report is not None
+    assert daemon.report is not None
+    snapshot = daemon.report.snapshot
     gpu = GpuView(GpuFact("GPU-a", 0, "Tesla T4", 15 << 30))
-    node = replace(report.snapshot.node, gpus=(gpu,))
-    daemon.report = replace(report, snapshot=replace(report.snapshot, node=node))
+    snapshot = replace(snapshot, node=replace(snapshot.node, gpus=(gpu,)))
+    daemon.report = replace(daemon.report, snapshot=snapshot)
     return daemon
 
 
 @pytest.mark.usefixtures("one_gpu")
 @pytest.mark.timed
-def test_submit_of_more_gpus_than_the_node_has_is_refused(
+def test_more_gpus_than_the_node_has_are_refused(
     program: Program, greedy: Path, folders: Path
 ) -> None:
+    line = f"greedy.yaml:5:10: gpus.count: 2, {THERE}\n"
     result = program("submit", str(greedy))
-    assert result.exit_code == 2
-    assert result.stderr == f"greedy.yaml:5:10: gpus.count: 2, {THERE}\n"
+    assert (result.exit_code, result.stderr) == (2, line)
     assert list((folders / "jobs.d").iterdir()) == []
-
-
-@pytest.mark.usefixtures("one_gpu")
-@pytest.mark.timed
-def test_check_looks_at_the_node_only_where_it_is_asked_to(program: Program, greedy: Path) -> None:
-    assert program("check", str(greedy)).exit_code == 0
+    assert program("check", str(greedy)).exit_code == 0, "the node is not asked"
     result = program("check", "--node", str(greedy))
-    assert result.exit_code == 2
-    assert result.stderr == f"{greedy}:5:10: gpus.count: 2, {THERE}\n"
+    assert (result.exit_code, result.stderr) == (2, f"{greedy.parent}/{line}")
 
 
 @pytest.mark.timed

@@ -19,6 +19,7 @@ from dlsched.runtime.docker.probe import Probed, ProbeOptions, ProbeReading
 from dlsched.runtime.docker.probe.probed import NO_REQUEST
 from tests.cli.conftest import Program
 from tests.status_source import FakeSource
+from tests.texts import same_text
 
 pytestmark = pytest.mark.timed
 
@@ -66,38 +67,13 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[ProbeOptions, Any]]:
     return calls
 
 
-def test_a_row_a_container_with_what_adopts_it(program: Program, asked: list[Any]) -> None:
-    result = program("probe", env={"COLUMNS": "240"})
-    assert (result.exit_code, result.stderr) == (0, "")
-    head, *rows, last = result.stdout.splitlines()
-    assert head.split() == ["CONTAINER", "IMAGE", "SPEAKS", "CPU", "JUST", "NOW", "PROPOSAL"]
-    lines = {row.split()[0]: row for row in rows}
-    assert "fastapi (port 8000)" in lines["asr"]
-    assert "p95 143 ms of 120 requests in 10.0 s" in lines["asr"]
-    assert " 1.23 " in lines["asr"]
-    assert "dlsched adopt asr --latency 150ms --quantile p95 --metrics fastapi" in lines["asr"]
-    assert "step 750, val_loss 2.5 (9 of 200 lines)" in lines["train"]
-    assert "dlsched adopt train --reach val_loss=2.2 --metrics nanogpt" in lines["train"]
-    assert "nothing known" in lines["postgres"]
-    assert "leave it, or: dlsched adopt postgres --minimum 0.5" in lines["postgres"]
-    assert "sglang, by its image" in lines["sgl"]
-    assert "port 30000: Connection refused" in lines["sgl"]
-    assert "mended: dlsched adopt sgl --latency TIME --metrics sglang" in lines["sgl"]
-    assert "nothing: adopted by its labels" in lines["ours"]
-    assert last == "5 containers run, 1 of them managed by dlsched; nothing has been changed"
-
-
-def test_a_narrow_terminal_has_each_command_on_a_line_of_its_own(
-    program: Program, asked: list[Any]
+@pytest.mark.parametrize("columns", ["80", "240"])
+def test_each_container_is_shown_with_what_adopts_it(
+    program: Program, asked: list[Any], columns: str
 ) -> None:
-    result = program("probe", env={"COLUMNS": "80"})
-    lines = result.stdout.splitlines()
-    assert lines[0].split() == ["CONTAINER", "SPEAKS", "CPU", "IMAGE"]
-    at = lines.index("asr: p95 143 ms of 120 requests in 10.0 s")
-    assert lines[at + 1] == "  dlsched adopt asr --latency 150ms --quantile p95 --metrics fastapi"
-    at = lines.index("sgl: port 30000: Connection refused; when that is mended:")
-    assert lines[at + 1] == "  dlsched adopt sgl --latency TIME --metrics sglang"
-    assert "ours: nothing: adopted by its labels" in lines
+    result = program("probe", env={"COLUMNS": columns})
+    assert (result.exit_code, result.stderr) == (0, "")
+    same_text(f"probe-{columns}", result.stdout)
 
 
 @pytest.mark.parametrize("columns", [60, 80, 100, 132])

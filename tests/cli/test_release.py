@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from dlsched.model.errors import EngineUnavailable
 from dlsched.runtime.docker import DockerOptions
-from dlsched.runtime.docker.end import release
+from dlsched.runtime.docker.limits import writer
 from dlsched.runtime.docker.limits.outcome import GivenBack
 from dlsched.store.jobs import lock_state_dir
 from tests.cli.conftest import Program
@@ -84,7 +83,7 @@ def test_without_a_daemon_it_is_done_here_under_the_lock(
             lock_state_dir(options.state_dir, "default")
         return (GivenBack(**OWN),)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(release, "release_all", release_all)
+    monkeypatch.setattr(writer, "release_all", release_all)
     monkeypatch.setenv("DLSCHED_ENGINE_HOST", "unix:///nowhere.sock")
     done = program("release")
     assert (done.exit_code, done.stdout) == (0, LINE)
@@ -109,17 +108,6 @@ def test_where_dlsched_never_ran_there_is_nothing_to_do(program: Program, folder
     assert (done.exit_code, done.stdout) == (0, "")
     assert done.stderr == "no container has limits set by dlsched\n"
     assert not (folders / "state").exists()
-
-
-def test_an_engine_that_is_lost_is_no_traceback(
-    program: Program, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def lost(_: DockerOptions) -> tuple[GivenBack, ...]:
-        raise EngineUnavailable("no answer")
-
-    monkeypatch.setattr(release, "release_all", lost)
-    done = program("release")
-    assert (done.exit_code, done.stderr) == (3, "error: no answer\n")
 
 
 @pytest.mark.timed

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -51,15 +50,10 @@ def test_a_seed_that_lacks_a_number_leaves_no_mean_of_the_others() -> None:
 
 
 def test_policies_to_compare_run_too(program: Program) -> None:
-    result = program("simulate", THREE, "-p", "fair", "--compare", "dqoes,fair", "-o", "json")
+    also = "fair,tradl?weights=closest&backoff=2"
+    result = program("simulate", THREE, "-p", "fair", "--compare", also, "-o", "json")
     runs = json.loads(result.stdout)["runs"]
-    assert [run["policy"] for run in runs] == ["none", "fair", "dqoes"]
-
-
-def test_an_unknown_policy_names_the_known_ones(program: Program) -> None:
-    result = program("simulate", THREE, "-p", "fair", "--compare", "fare")
-    assert (result.exit_code, result.stdout) == (2, "")
-    assert "no policy 'fare'; known are" in result.stderr
+    assert [run["policy"] for run in runs] == ["none", *also.split(",")]
 
 
 @pytest.mark.parametrize(
@@ -79,50 +73,6 @@ def test_a_wrong_trace_is_refused_with_every_problem(
     result = program("simulate", str(path), "-p", "fair")
     assert (result.exit_code, result.stdout) == (2, "")
     assert said in result.stderr
-
-
-def test_a_policy_may_carry_parameters(program: Program) -> None:
-    result = program("simulate", THREE, "-p", "tradl?weights=closest&backoff=2", "-o", "json")
-    runs = json.loads(result.stdout)["runs"]
-    assert [run["policy"] for run in runs] == ["none", "tradl?weights=closest&backoff=2"]
-
-
-@pytest.mark.parametrize(
-    ("policy", "said"),
-    [
-        ("tradl?pace=1", "no parameter 'pace'; it has weights,"),
-        ("tradl?backoff=often", "backoff is 'often', must be a whole number"),
-        ("tradl?weights=best", "must be growth or closest"),
-    ],
-)
-def test_a_wrong_parameter_is_a_usage_error(program: Program, policy: str, said: str) -> None:
-    result = program("simulate", THREE, "-p", policy)
-    assert (result.exit_code, result.stdout) == (2, "")
-    assert said in result.stderr
-
-
-def test_a_picture_is_drawn_where_one_is_asked_for(program: Program, tmp_path: Path) -> None:
-    file = tmp_path / "day.png"
-    assert program("simulate", THREE, "-p", "fair", "--plot", str(file)).exit_code == 0
-    assert file.read_bytes().startswith(b"\x89PNG")
-
-
-def test_a_picture_of_no_known_kind_is_refused_before_anything_runs(
-    program: Program, tmp_path: Path
-) -> None:
-    result = program("simulate", THREE, "-p", "fair", "--plot", str(tmp_path / "day.gif"))
-    assert (result.exit_code, result.stdout) == (2, "")
-    assert "'day.gif' does not end in .png, .svg, .pdf" in result.stderr
-
-
-def test_without_matplotlib_one_line_tells_how_to_have_it(
-    program: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delitem(sys.modules, "dlsched.simulation.plot", raising=False)
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    result = program("simulate", THREE, "-p", "fair", "--plot", str(tmp_path / "day.png"))
-    assert (result.exit_code, result.stdout) == (1, "")
-    assert "pip install 'dlsched[plot]'" in result.stderr
 
 
 SERVICES = str(EXAMPLES / "inference-10-over.yaml")
@@ -194,9 +144,12 @@ def test_a_trace_of_one_node_runs_on_as_many_as_are_asked_for(program: Program) 
         ((THREE, "-p", "none", "--nodes", "2"), "--nodes: needs --cluster"),
         ((THREE, "-p", "none", "--no-moves"), "--no-moves: needs --cluster"),
         ((THREE,), "Missing option --policy"),
+        ((THREE, "-p", "fair", "--compare", "fare"), "no policy 'fare'; known are"),
+        ((THREE, "-p", "tradl?pace=1"), "no parameter 'pace'; it has weights,"),
+        ((THREE, "-p", "tradl?backoff=often"), "backoff is 'often', must be a whole number"),
+        ((THREE, "-p", "tradl?weights=best"), "must be growth or closest"),
         ((SERVICES, "--cluster", "spread", "--nodes", "2"), "TRACE: it has no training"),
         ((CLUSTER, "--cluster", "spred"), "no policy 'spred'; known are"),
-        ((CLUSTER, "--cluster", "spread", "--plot", "day.png"), "--plot: is for one node"),
     ],
 )
 def test_options_that_do_not_fit_are_told(

@@ -22,14 +22,6 @@ from tests.waiting import until
 
 
 @pytest.mark.timed
-def test_without_a_daemon_it_is_one_line_and_3(program: Program, folders: Path) -> None:
-    result = program("web", "--no-open")
-    assert (result.exit_code, result.stdout) == (3, "")
-    line = f"error: no daemon answers on {folders}/run/status.sock; start it with `dlsched run`\n"
-    assert result.stderr == line
-
-
-@pytest.mark.timed
 def test_a_port_that_is_taken_is_one_line_and_1(program: Program, daemon: FakeSource) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]

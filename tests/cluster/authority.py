@@ -1,8 +1,10 @@
-"""A certificate authority for tests, with certificates as Swarm makes them."""
+"""A certificate authority for tests, with certificates as Swarm makes them, and a TLS handshake in
+memory."""
 
 from __future__ import annotations
 
 import shutil
+import ssl
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
@@ -88,3 +90,21 @@ def _openssl(folder: Path, *words: str) -> None:
         ["openssl", *words], cwd=folder, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
+
+
+def meet(
+    server: ssl.SSLContext, client: ssl.SSLContext, name: str | None
+) -> tuple[ssl.SSLObject, ssl.SSLObject]:
+    """A whole handshake, and a word from the server: a TLS 1.3 client believes itself connected
+    before its certificate is judged."""
+    inwards, outwards = ssl.MemoryBIO(), ssl.MemoryBIO()
+    at_server = server.wrap_bio(inwards, outwards, server_side=True)
+    at_client = client.wrap_bio(outwards, inwards, server_hostname=name)
+    for side in (at_client, at_server, at_client, at_server):
+        try:
+            side.do_handshake()
+        except ssl.SSLWantReadError:
+            continue
+    at_server.write(b"welcome")
+    assert at_client.read(7) == b"welcome"
+    return at_server, at_client

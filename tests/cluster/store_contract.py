@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from threading import Barrier, Thread
+from threading import Barrier
 
 import pytest
 
@@ -11,11 +12,10 @@ from dlsched.cluster.core.records import (
     Record,
     RecordState,
     Request,
-    Saved,
     Submission,
     Wanted,
 )
-from dlsched.cluster.store import ClusterStore, StaleRecord
+from dlsched.cluster.store import ClusterStore, StaleRecord, StoreError
 
 DIGEST = "0123456789abcdef" * 4
 RECORD = Record("resnet", RecordState.PLACED, "node-a", digest=DIGEST)
@@ -63,49 +63,26 @@ class StoreContract:
         with pytest.raises(StaleRecord):
             two.put(RECORD, first)
 
-    def test_every_kind_of_record_is_read_as_it_was_written(self, stores: Stores) -> None:
-        one, two = stores
-        saved = Saved(1200, DIGEST, 50_000_000)
-        records = [
-            RECORD,
-            replace(RECORD, job="to", state=RecordState.LEAVING, target="node-b"),
-            replace(
-                RECORD, job="x" * 63, state=RecordState.MOVING, source="node-b", epoch=3, first=2,
-                saved=saved, moves=7,
-            ),
-            replace(RECORD, job="back-", state=RecordState.RETURNING, source="node-b"),
-            replace(RECORD, job="end", state=RecordState.ENDED, exit_code=-9, why="killed: 'oom'"),
-        ]  # fmt: skip
-        for record in records:
-            one.put(record, None)
-        assert {job: each.record for job, each in two.records().items()} == {
-            record.job: record for record in records
-        }
-
     def test_races_have_exactly_one_winner(self, stores: Stores) -> None:
         version = stores[0].put(RECORD, None)
-        for epoch in range(2, 12):
-            came: list[str] = []
-            start = Barrier(len(stores))
+        start = Barrier(len(stores), timeout=60.0)
 
-            def write(index: int, epoch: int = epoch, came: list[str] = came) -> None:
-                start.wait(60.0)  # noqa: B023
-                record = replace(RECORD, epoch=epoch, on=f"node-{index}")
-                try:
-                    stores[index].put(record, version)  # noqa: B023
-                    came.append(record.on)
-                except StaleRecord:
-                    came.append("stale")
+        def write(store: ClusterStore, record: Record) -> str:
+            start.wait()
+            try:
+                store.put(record, version)
+            except StaleRecord:
+                return "stale"
+            return record.on
 
-            writers = [Thread(target=write, args=(index,)) for index in range(len(stores))]
-            for writer in writers:
-                writer.start()
-            for writer in writers:
-                writer.join()
-            present = stores[1].records()["resnet"]
-            assert sorted(came) == sorted([present.record.on, "stale"])
-            assert present.record.epoch == epoch
-            version = present.version
+        with ThreadPoolExecutor(len(stores)) as pool:
+            for epoch in range(2, 12):
+                records = [replace(RECORD, epoch=epoch, on=node) for node in ("node-a", "node-b")]
+                came = list(pool.map(write, stores, records))
+                present = stores[1].records()["resnet"]
+                assert sorted(came) == sorted([present.record.on, "stale"])
+                assert present.record.epoch == epoch
+                version = present.version
 
     def test_only_who_submitted_a_job_changes_or_withdraws_it(self, stores: Stores) -> None:
         one, two = stores
@@ -156,3 +133,15 @@ class StoreContract:
         for request in (pause, second, forget, forget):
             two.done(request)
         assert one.requests() == []
+
+    def test_a_node_is_drained_and_back(self, stores: Stores) -> None:
+        one, two = stores
+        node = min(one.nodes())
+        for _ in range(2):
+            one.drain(node)
+        assert [name for name, each in two.nodes().items() if each.draining] == [node]
+        for _ in range(2):
+            two.undrain(node)
+        assert not any(each.draining for each in one.nodes().values())
+        with pytest.raises(StoreError, match="node-9: no node of the "):
+            one.drain("node-9")

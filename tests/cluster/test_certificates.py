@@ -9,15 +9,9 @@ from pathlib import Path
 import pytest
 
 from dlsched.cluster.certificates import MANAGER, CertificateError, Certificates, Peer, peer
-from tests.cluster.authority import Authority
-from tests.cluster.handshake import meet
+from tests.cluster.authority import Authority, meet
 
 pytestmark = pytest.mark.process
-
-
-@pytest.fixture(scope="module")
-def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    return Authority(tmp_path_factory.mktemp("authority")).make()
 
 
 @pytest.fixture(scope="module")
@@ -43,38 +37,6 @@ def plain_client() -> ssl.SSLContext:
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
     return context
-
-
-def test_a_client_without_a_certificate_is_refused(worker: Certificates) -> None:
-    with pytest.raises(ssl.SSLError, match="PEER_DID_NOT_RETURN_A_CERTIFICATE"):
-        meet(worker.server_context(), plain_client(), None)
-
-
-def test_a_node_under_another_name_is_refused(manager: Certificates, worker: Certificates) -> None:
-    with pytest.raises(ssl.SSLError, match="Hostname mismatch"):
-        meet(worker.server_context(), manager.client_context(), "node3")
-
-
-def test_another_authoritys_certificate_is_refused_on_both_sides(
-    tmp_path: Path, manager: Certificates, worker: Certificates
-) -> None:
-    foreign = Authority(tmp_path).make().node("node2", MANAGER)
-    with pytest.raises(ssl.SSLCertVerificationError):
-        meet(worker.server_context(), foreign.client_context(), "node2")
-    with pytest.raises(ssl.SSLCertVerificationError):
-        meet(foreign.server_context(), manager.client_context(), "node2")
-
-
-def test_an_expired_certificate_is_refused_and_said(
-    authority: Authority, manager: Certificates, worker: Certificates
-) -> None:
-    expired = authority.node("node2", days=-1, as_name="expired")
-    with pytest.raises(ssl.SSLCertVerificationError, match="expired"):
-        meet(worker.server_context(), expired.client_context(), "node2")
-    with pytest.raises(ssl.SSLCertVerificationError, match="expired"):
-        meet(expired.server_context(), manager.client_context(), "node2")
-    with pytest.raises(CertificateError, match="expired"):
-        expired.own()
 
 
 def test_an_older_protocol_is_refused(worker: Certificates) -> None:
@@ -194,13 +156,6 @@ def test_an_authority_that_is_none_is_one_line(tmp_path: Path) -> None:
     authority.ca.write_text("nothing\n", "ascii")
     with pytest.raises(CertificateError, match=r"ca\.crt: not a certificate"):
         node.client_context()
-
-
-def test_a_certificate_of_no_node_is_refused(authority: Authority, manager: Certificates) -> None:
-    nameless = authority.node("node2/CN=node3", as_name="nameless")
-    at_server, _ = meet(manager.server_context(), nameless.client_context(), "node1")
-    with pytest.raises(CertificateError, match="does not name one node"):
-        peer(at_server)
 
 
 def test_nothing_of_the_key_stays_open(worker: Certificates) -> None:

@@ -17,7 +17,8 @@ from dlsched.runtime.docker.engine import Engine
 from tests.tools.live import needs_dockerd
 from tools.base_image import BASE, ensure_base
 from tools.engines import EngineNodes, copy_images, swarm
-from tools.hosts import DLSCHED, Host, training_file, until
+from tools.hosts import DLSCHED, Host, training_file
+from tools.waiting import wait_for
 
 pytestmark = [pytest.mark.slow, pytest.mark.engine, needs_dockerd]
 
@@ -63,12 +64,15 @@ def test_a_training_moves_when_its_host_drains_and_goes_on_where_it_was(
 ) -> None:
     file = hosts[0].cluster / "trains.yaml"
     file.write_text(training_file(JOB, BASE, 100_000, 1 << 20))
-    until(lambda: any(host.running() for host in hosts), 60, "the job to run")
+    wait_for(lambda: any(host.running() for host in hosts), 60, "the job to run")
+    for host in hosts:
+        # On a busy host a node may answer too late for once.
+        wait_for(lambda host=host: is_well(host), 60, "the doctor to find all well")  # type: ignore[misc]
     source = next(host for host in hosts if host.running())
     target = next(host for host in hosts if host is not source)
-    until(lambda: steps_of(source, "begins") == [0], 30, "the job to begin")
+    wait_for(lambda: steps_of(source, "begins") == [0], 30, "the job to begin")
     store.drain(source.node.node_id)
-    until(lambda: len(steps_of(target, "begins")) == 2, 90, "the job to go on on the other host")
+    wait_for(lambda: len(steps_of(target, "begins")) == 2, 90, "the job to go on on the other host")
     assert steps_of(target, "begins") == [0, *steps_of(target, "saved")]
     assert source.running() == []
 
@@ -79,36 +83,19 @@ def test_a_training_moves_when_its_host_drains_and_goes_on_where_it_was(
     hosts[0].start("cluster", "run")
     store.undrain(source.node.node_id)
     store.drain(target.node.node_id)
-    until(lambda: len(steps_of(source, "begins")) == 3, 90, "the job to be back")
+    wait_for(lambda: len(steps_of(source, "begins")) == 3, 90, "the job to be back")
     assert steps_of(source, "begins") == [0, *steps_of(source, "saved")]
     assert target.running() == []
 
     file.unlink()
-    until(lambda: not source.running(), 60, "the withdrawn job to end")
+    wait_for(lambda: not source.running(), 60, "the withdrawn job to end")
 
 
-def asked(host: Host, *words: str) -> subprocess.CompletedProcess[str]:
-    """`dlsched WORDS` at that host's address, to its end."""
-    enter = ["nsenter", f"--net={host.node.namespaces.network}", DLSCHED, *words]
-    command = [*enter, "--config", host.settings]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-
-
-def test_commands_submit_and_check_the_hosts(hosts: list[Host], tmp_path: Path) -> None:
-    file = tmp_path / "trains.yaml"
-    file.write_text(training_file(JOB, BASE, 100_000, 1 << 20))
-    worker = asked(hosts[1], "submit", "--cluster", str(file))
-    assert "is not a manager of a swarm; its managers: " in worker.stderr
-    submitted = asked(hosts[0], "submit", "--cluster", str(file))
-    assert submitted.returncode == 0, submitted.stderr
-    until(lambda: any(host.running() for host in hosts), 60, "the job to run")
-    for host in hosts:
-        # On a busy host a node may answer too late for once.
-        until(lambda host=host: _is_well(host), 60, "the doctor to find all well")  # type: ignore[misc]
-
-
-def _is_well(host: Host) -> bool:
-    doctor = asked(host, "cluster", "doctor", "--json")
+def is_well(host: Host) -> bool:
+    """By the doctor's own words there."""
+    enter = ["nsenter", f"--net={host.node.namespaces.network}", DLSCHED]
+    command = [*enter, "cluster", "doctor", "--json", "--config", host.settings]
+    doctor = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     found = json.loads(doctor.stdout)
     nodes = [one["state"] for one in found if one["what"] == "node"]
     return doctor.returncode == 0 and nodes == ["ok", "ok"]

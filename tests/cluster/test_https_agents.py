@@ -9,20 +9,19 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 from dlsched.cluster import https_agents
 from dlsched.cluster.agent.ports import OrderRefused
-from dlsched.cluster.certificates import MANAGER, Certificates
+from dlsched.cluster.certificates import Certificates
 from dlsched.cluster.core.model import Evaluation
 from dlsched.cluster.core.records import Order, Verb
 from dlsched.cluster.core.reports import JobReport, NodeReport
 from dlsched.cluster.https_agents import RECENT_S, WANTED_S, HttpsAgents
 from dlsched.cluster.store import Member
 from dlsched.cluster.wire import report_bytes
-from tests.cluster.agent.serving import NODE_S, FakeAgent, free_port, serving
+from tests.cluster.agent.serving import NODE_S, FakeAgent, serving, stage
 from tests.cluster.authority import Authority
 from tests.waiting import until
 
@@ -39,23 +38,8 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="module")
-def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    return Authority(tmp_path_factory.mktemp("authority")).make()
-
-
-@pytest.fixture(scope="module")
 def own(authority: Authority) -> Mapping[str, Certificates]:
     return {name: authority.node(name) for name in ADDRESSES}
-
-
-@pytest.fixture(scope="module")
-def manager(authority: Authority) -> Certificates:
-    return authority.node("boss", MANAGER)
-
-
-@pytest.fixture
-def port() -> int:
-    return free_port()
 
 
 class Clock:
@@ -141,24 +125,6 @@ def test_a_node_that_hangs_delays_no_other_and_no_caller(
         until(lambda: agents.report("node-1", {}) is not None)
 
 
-@pytest.mark.long
-def test_a_node_that_hangs_is_a_problem_until_it_answers(
-    own: Mapping[str, Certificates],
-    manager: Certificates,
-    port: int,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(https_agents, "ANSWER_S", 2.0)
-    released = threading.Event()
-    agent = FakeAgent(wait=lambda: released.wait(PATIENCE_S))
-    with serving(agent, own["node-1"], port), asking(manager, port) as agents:
-        agents.report("node-1", {})
-        assert problem(agents).startswith("no report: no answer within 2 s")
-        released.set()
-        until(lambda: agents.report("node-1", {}) is not None)
-        until(lambda: not agents.problems() or time.sleep(0.1))
-
-
 def test_a_report_that_lies_makes_the_node_silent(
     own: Mapping[str, Certificates],
     manager: Certificates,
@@ -214,25 +180,6 @@ def test_an_order_that_is_too_long_is_a_problem_and_no_exception(
     with serving(FakeAgent(), own["node-1"], port), asking(manager, port) as agents:
         agents.send(Order(Verb.PREPARE, "node-1", "train", 7, text="x" * (300 << 10)))
         assert problem(agents).startswith("train: the order prepare: it has ")
-
-
-def test_a_repeated_order_waits_once_and_those_after_a_failure_are_lost(
-    manager: Certificates, port: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(https_agents, "ANSWER_S", 0.3)
-    tried = 0
-    with socket.create_server(("127.0.0.1", port)) as silent, asking(manager, port) as agents:
-        silent.settimeout(5.0)
-        for _ in range(100):
-            for number in range(20):
-                agents.send(Order(Verb.LEAVE, "node-1", f"train-{number}", 7))
-        until(lambda: not agents._nodes["node-1"]._orders)
-        silent.settimeout(0.5)
-        with contextlib.suppress(TimeoutError):
-            while True:
-                silent.accept()[0].close()
-                tried += 1
-    assert 0 < tried < 10
 
 
 @pytest.mark.parametrize(
@@ -296,31 +243,6 @@ def test_a_name_of_the_certificate_that_is_not_the_nodes_is_refused(
     assert agent.placed == []
 
 
-def test_a_worker_is_told_that_it_is_no_manager(own: Mapping[str, Certificates], port: int) -> None:
-    with serving(FakeAgent(), own["node-1"], port), asking(own["node-2"], port) as agents:
-        agents.report("node-1", {})
-        line = "no report: refused (403): node-2 is no manager: it may only ask for a checkpoint"
-        assert problem(agents) == line
-
-
-def raw(port: int, own: Certificates, answer: bytes) -> threading.Thread:
-    """A node that gives that answer to every request."""
-
-    def serve() -> None:
-        context = own.server_context()
-        with socket.create_server(("127.0.0.1", port)) as listening:
-            listening.settimeout(PATIENCE_S)
-            with contextlib.suppress(OSError):
-                plain = listening.accept()[0]
-                with context.wrap_socket(plain, server_side=True) as tls:
-                    tls.recv(1 << 16)
-                    tls.sendall(answer)
-
-    thread = threading.Thread(target=serve)
-    thread.start()
-    return thread
-
-
 @pytest.mark.parametrize(
     ("answer", "line"),
     [
@@ -345,18 +267,13 @@ def test_an_answer_that_is_none_is_one_line(
 ) -> None:
     # This server answers one request, and no other may follow.
     monkeypatch.setattr(https_agents, "ASK_AGAIN_S", 600.0)
-    serving_thread = raw(port, own["node-1"], answer)
-    until(lambda: _listens(port))
-    with asking(manager, port) as agents:
+    with (
+        stage(port, own["node-1"], lambda tls: tls.sendall(answer)),
+        asking(manager, port) as agents,
+    ):
         agents.report("node-1", {})
         assert problem(agents).startswith(f"no report: {line}")
         assert problem(agents).isprintable()
-    serving_thread.join(PATIENCE_S)
-
-
-def _listens(port: int) -> bool:
-    with open("/proc/net/tcp", encoding="ascii") as table:  # noqa: PTH123
-        return any(f":{port:04X} " in row and " 0A " in row for row in table)
 
 
 def test_evaluations_have_the_controllers_time_the_same_in_each_report(
@@ -405,19 +322,6 @@ def test_a_controller_that_no_longer_wants_reports_gives_no_sign(
         until(lambda: len(agent.placed) > asked + 1)
 
 
-def test_a_controller_that_never_led_gives_no_sign(
-    own: Mapping[str, Certificates],
-    manager: Certificates,
-    port: int,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(https_agents, "ASK_AGAIN_S", 0.02)
-    agent = FakeAgent()
-    with serving(agent, own["node-1"], port), asking(manager, port):
-        time.sleep(0.5)
-    assert agent.placed == []
-
-
 def test_members_come_move_and_go(
     own: Mapping[str, Certificates], manager: Certificates, port: int
 ) -> None:
@@ -436,20 +340,6 @@ def test_members_come_move_and_go(
         agents.members({})
         assert agents.report("node-2", {}) is None
         assert agents.problems() == {}
-
-
-def test_new_certificates_are_used_while_it_asks(port: int, tmp_path: Path) -> None:
-    authority = Authority(tmp_path).make()
-    own, manager = authority.node("node-1"), authority.node("boss", MANAGER)
-    agent = FakeAgent()
-    with serving(agent, own, port), asking(manager, port) as agents:
-        until(lambda: agents.report("node-1", {}) is not None)
-        authority.make()
-        authority.node("node-1")
-        authority.node("boss", MANAGER)
-        until(lambda: agents.report("node-1", {}) and "node-1" not in agents.problems())
-        asked = len(agent.placed)
-        until(lambda: agents.report("node-1", {}) and len(agent.placed) > asked + 2)
 
 
 def test_a_node_that_is_off_is_a_problem_of_one_line(manager: Certificates, port: int) -> None:

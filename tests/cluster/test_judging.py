@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -13,7 +14,7 @@ from dlsched.cluster.core.ledger import ClusterFacts
 from dlsched.cluster.core.model import ClusterSnapshot, Left, Move, Transit
 from dlsched.cluster.core.records import Record, RecordState
 from dlsched.cluster.core.reports import JobReport, NodeReport
-from dlsched.cluster.judging import MOVES_MAX, MoveJudge
+from dlsched.cluster.judging import CHANGES_MIN, MEASURED_S, MOVES_MAX, MoveJudge, StepRate
 from dlsched.cluster.round_report import RoundReport
 
 JOB = "resnet"
@@ -29,39 +30,36 @@ class Rounds:
     def __init__(self) -> None:
         self.judge = MoveJudge()
         self.now_s, self.done, self.per_s = 500.0, 0.0, 1.0
-        self.record: Record | None = PLACED
+        self.present: Record | None = PLACED
         self.total: int | None = STEPS
         self.moving: tuple[Transit, ...] = ()
 
     def round(
         self, *written: Record, failed: str = "", answer: ClusterAnswer | None = None
-    ) -> RoundReport:
+    ) -> None:
         """One round later. It writes these records."""
         self.now_s += ROUND_S
-        runs = self.record is not None and self.record.state is RecordState.PLACED
+        runs = self.present is not None and self.present.state is RecordState.PLACED
         if runs:
             self.done += ROUND_S * self.per_s
-        records = {JOB: self.record} if self.record else {}
+        records = {JOB: self.present} if self.present else {}
         step = int(self.done)
         left = None if self.total is None else Left(*[2.0 * (self.total - step)] * 3)
         # One core: a step takes two core-seconds, and 1 / per_s seconds.
         job = JobReport(JOB, step=step, left=left, steps_per_core_s=0.5, reports=9)
-        reports = {}
-        if self.record is not None and runs:
-            reports[self.record.on] = NodeReport(self.record.on, 8.0, jobs=(job,))
+        on = self.present.on if self.present else ""
+        reports = {on: NodeReport(on, 8.0, jobs=(job,))} if runs else {}
         if written:
-            self.record = written[-1]
+            self.present = written[-1]
         report = RoundReport(
+            answer=answer or ClusterAnswer(),
             snapshot=ClusterSnapshot(1, self.now_s, moving=self.moving),
             facts=ClusterFacts(self.now_s, {}, records, reports, {}),
-            records={JOB: self.record} if self.record else {"other": PLACED},
+            records={JOB: self.present} if self.present else {"other": PLACED},
             written=list(written),
             failed={JOB: failed} if failed else {},
         )
-        if answer is not None:
-            report.answer = answer
         self.judge.take(report, f"at {self.now_s:.0f}")
-        return report
 
     def rounds(self, count: int) -> None:
         for _ in range(count):
@@ -74,17 +72,14 @@ class Rounds:
             Approved(moves=(move,)), why={JOB: why}, asked=True, forecasts_s=forecasts
         )
         self.round(answer=answer)
-        assert self.record is not None
         self.moving = (Transit(JOB, self.record.on, move.target, self.now_s, self.now_s),)
         self.round()
 
     def leave(self, target: str) -> None:
-        assert self.record is not None
-        self.round(replace(self.record, state=RecordState.LEAVING, target=target))
+        self.write(state=RecordState.LEAVING, target=target)
 
     def arrive(self, per_s: float) -> None:
         record = self.record
-        assert record is not None
         assert record.target is not None
         state, epoch = RecordState.MOVING, record.epoch + 1
         moving = Record(JOB, state, record.target, epoch, source=record.on)
@@ -98,13 +93,31 @@ class Rounds:
         self.arrive(per_s)
 
     @property
+    def record(self) -> Record:
+        assert self.present is not None
+        return self.present
+
+    def write(self, failed: str = "", **changes: Any) -> None:
+        """A round that changes the job's record so."""
+        self.round(replace(self.record, **changes), failed=failed)
+
+    def finish(self, exit_code: int = 0) -> None:
+        self.write(state=RecordState.ENDED, exit_code=exit_code)
+
+    @property
     def last(self) -> MoveRow:
         return self.judge.rows(JOB)[-1]
 
 
-def test_a_move_is_judged_by_the_steps_a_second_before_and_since() -> None:
-    one = Rounds()
-    one.rounds(20)
+@pytest.fixture
+def one() -> Rounds:
+    """A job whose speed is known."""
+    made = Rounds()
+    made.rounds(20)
+    return made
+
+
+def test_a_move_is_judged_by_the_steps_a_second_before_and_since(one: Rounds) -> None:
     one.decide(Move(JOB, "b"), -190.0)
     one.leave("b")
     # 230 of 1,000 steps are done, at one a second: it would end in 770 s.
@@ -123,14 +136,13 @@ def test_a_move_is_judged_by_the_steps_a_second_before_and_since() -> None:
     # At first it was slow.
     one.per_s = 4.0
     one.rounds(20)
-    assert one.record is not None
-    one.round(replace(one.record, state=RecordState.ENDED, exit_code=0))
+    one.finish()
     measured_s = one.now_s - stays_until_s
     assert (one.last.measured_s, one.last.pending) == (measured_s, False)
     totals = one.judge.totals()
     assert (totals.completed, totals.failed, totals.undone) == (1, 0, 0)
     # Its next run says nothing of this one.
-    one.round(replace(one.record, state=RecordState.PLACED, exit_code=None, epoch=9))
+    one.write(state=RecordState.PLACED, exit_code=None, epoch=9)
     one.leave("a")
     assert one.judge.rows(JOB)[0].measured_s == measured_s
 
@@ -148,21 +160,10 @@ def test_what_happened_long_before_does_not_count() -> None:
     assert one.last.measured_s == pytest.approx(20, abs=1)
 
 
-def test_a_job_that_ends_soon_is_judged_by_its_end() -> None:
-    one = Rounds()
-    one.rounds(20)
+def test_a_job_that_crashes_after_its_move_measures_nothing(one: Rounds) -> None:
     one.move("b", 20.0, -600.0)
-    stays_until_s = one.now_s - 20 + 770
-    one.rounds(1)
-    assert one.record is not None
-    one.round(replace(one.record, state=RecordState.ENDED, exit_code=0))
-    assert one.last.measured_s == pytest.approx(one.now_s - stays_until_s)
-    crashed = Rounds()
-    crashed.rounds(20)
-    crashed.move("b", 20.0, -600.0)
-    assert crashed.record is not None
-    crashed.round(replace(crashed.record, state=RecordState.ENDED, exit_code=1))
-    assert (crashed.last.measured_s, crashed.last.pending) == (None, False)
+    one.finish(exit_code=1)
+    assert (one.last.measured_s, one.last.pending) == (None, False)
 
 
 @pytest.mark.parametrize("unknown", ["steps", "speed before", "file", "a lie"])
@@ -177,25 +178,12 @@ def test_without_a_measurement_nothing_is_said(unknown: str) -> None:
     if unknown == "file":
         one.rounds(8)
         assert one.last.measured_s is not None
-        assert one.record is not None
-        one.round(replace(one.record, epoch=one.record.epoch + 1, first=3))
+        one.write(epoch=one.record.epoch + 1, first=3)
     one.rounds(20)
     assert (one.last.outcome, one.last.measured_s, one.last.pending) == ("completed", None, False)
 
 
-def test_a_move_without_a_forecast_has_none_but_is_measured() -> None:
-    one = Rounds()
-    one.rounds(20)
-    one.leave("b")  # a person asked
-    one.arrive(1.0)
-    one.rounds(10)
-    assert (one.last.why, one.last.forecast_s) == ("", None)
-    assert one.last.measured_s == pytest.approx(20)
-
-
-def test_an_undone_move_says_why() -> None:
-    one = Rounds()
-    one.rounds(20)
+def test_an_undone_move_says_why(one: Rounds) -> None:
     one.move("b", 0.5, -190.0)
     one.rounds(8)
     one.decide(Move(JOB, "a", undo=True), why="0.50 of its speed on a")
@@ -212,18 +200,14 @@ def test_an_undone_move_says_why() -> None:
     assert (totals.completed, totals.undone) == (2, 1)
 
 
-def test_a_person_who_moves_a_job_back_undoes_nothing() -> None:
-    one = Rounds()
-    one.rounds(20)
+def test_a_person_who_moves_a_job_back_undoes_nothing(one: Rounds) -> None:
     one.move("b", 0.5)
     one.leave("a")
     one.arrive(1.0)
     assert [row.outcome for row in one.judge.rows(JOB)] == ["completed", "completed"]
 
 
-def test_a_failed_move_says_why_and_a_withdrawn_one_is_none() -> None:
-    one = Rounds()
-    one.rounds(20)
+def test_a_failed_move_says_why_and_a_withdrawn_one_is_none(one: Rounds) -> None:
     one.leave("b")
     moving = Record(JOB, RecordState.MOVING, "b", 2, source="a")
     one.round(moving)
@@ -241,24 +225,12 @@ def test_a_failed_move_says_why_and_a_withdrawn_one_is_none() -> None:
     assert (totals.completed, totals.failed) == (0, 1)
 
 
-def test_a_move_that_failed_before_its_job_was_given_up_has_failed() -> None:
-    one = Rounds()
-    one.rounds(20)
-    one.leave("b")
-    one.round(Record(JOB, RecordState.UNDOING, "b", 2, source="a"), failed="b does not take it")
-    one.round(Record(JOB, RecordState.ENDED, "a", 3, why="its node is off"))
-    assert (one.last.outcome, one.last.problem) == ("failed", "b does not take it")
-
-
-def test_a_move_is_measured_until_its_job_has_left_again() -> None:
-    one = Rounds()
-    one.rounds(20)
+def test_a_move_is_measured_until_its_job_has_left_again(one: Rounds) -> None:
     one.move("b", 2.0, -190.0)
     one.rounds(8)
     one.leave("a")
     first = one.judge.rows(JOB)[0]
     assert (first.outcome, first.pending) == ("completed", True)
-    assert one.record is not None
     back = replace(one.record, state=RecordState.RETURNING, target=None)
     one.round(back, failed="it did not save a checkpoint in time")
     one.round(replace(back, state=RecordState.PLACED, epoch=3))
@@ -272,9 +244,7 @@ def test_a_move_is_measured_until_its_job_has_left_again() -> None:
     assert not one.judge.rows(JOB)[0].pending
 
 
-def test_a_round_that_the_store_has_cut_short_forgets_no_reason() -> None:
-    one = Rounds()
-    one.rounds(20)
+def test_a_round_that_the_store_has_cut_short_forgets_no_reason(one: Rounds) -> None:
     one.decide(Move(JOB, "b"), -190.0)
     one.judge.take(
         RoundReport(facts=ClusterFacts(one.now_s, {}, {JOB: PLACED}, {}, {})), "cut short"
@@ -283,9 +253,7 @@ def test_a_round_that_the_store_has_cut_short_forgets_no_reason() -> None:
     assert (one.last.why, one.last.forecast_s) == ("gains", -190.0)
 
 
-def test_the_time_of_a_failed_move_does_not_count_as_slowness() -> None:
-    one = Rounds()
-    one.rounds(20)
+def test_the_time_of_a_failed_move_does_not_count_as_slowness(one: Rounds) -> None:
     one.leave("b")
     away = Record(JOB, RecordState.RETURNING, "a", 2, source="a")
     one.round(away, failed="it did not save a checkpoint in time")
@@ -297,20 +265,15 @@ def test_the_time_of_a_failed_move_does_not_count_as_slowness() -> None:
     assert (one.last.measured_s, one.last.pending) == (None, False), "no minute since it was back"
 
 
-def test_a_record_that_only_learns_something_interrupts_no_measurement() -> None:
-    one = Rounds()
-    one.rounds(20)
+def test_a_record_that_only_learns_something_interrupts_no_measurement(one: Rounds) -> None:
     one.move("b", 2.0)
     one.rounds(5)
-    assert one.record is not None
-    one.round(replace(one.record, failover=True))
+    one.write(failover=True)
     one.rounds(1)
     assert one.last.measured_s is not None
 
 
-def test_a_move_that_was_dropped_lends_its_reason_to_no_other() -> None:
-    one = Rounds()
-    one.rounds(20)
+def test_a_move_that_was_dropped_lends_its_reason_to_no_other(one: Rounds) -> None:
     one.decide(Move(JOB, "b"), -190.0)
     one.moving = ()
     one.rounds(1)
@@ -318,10 +281,8 @@ def test_a_move_that_was_dropped_lends_its_reason_to_no_other() -> None:
     assert (one.last.why, one.last.forecast_s) == ("", None)
 
 
-def test_after_another_controller_a_speed_elsewhere_is_not_the_one_before() -> None:
-    one = Rounds()
-    one.rounds(20)
-    one.record = replace(PLACED, on="c", epoch=5, state=RecordState.LEAVING, target="b")
+def test_after_another_controller_a_speed_elsewhere_is_not_the_one_before(one: Rounds) -> None:
+    one.present = replace(PLACED, on="c", epoch=5, state=RecordState.LEAVING, target="b")
     one.round(one.record)
     assert (one.last.source, one.last.pending) == ("c", False)
     # And it may leave again, once that has ended unseen.
@@ -329,19 +290,15 @@ def test_after_another_controller_a_speed_elsewhere_is_not_the_one_before() -> N
     assert [row.target for row in one.judge.rows(JOB)] == ["a"]
 
 
-def test_a_move_that_another_controller_has_ended_is_forgotten() -> None:
-    one = Rounds()
-    one.rounds(20)
+def test_a_move_that_another_controller_has_ended_is_forgotten(one: Rounds) -> None:
     one.leave("b")
-    one.record = replace(PLACED, on="b", epoch=2)
+    one.present = replace(PLACED, on="b", epoch=2)
     one.rounds(1)
     assert one.judge.rows(JOB) == ()
     assert one.judge.totals().completed == 0
 
 
-def test_a_round_without_an_answer_of_the_store_forgets_nothing() -> None:
-    one = Rounds()
-    one.rounds(20)
+def test_a_round_without_an_answer_of_the_store_forgets_nothing(one: Rounds) -> None:
     one.leave("b")
     report = RoundReport(facts=ClusterFacts(one.now_s, {}, {}, {}, {}))
     one.judge.take(report, "")
@@ -355,7 +312,44 @@ def test_only_the_last_moves_of_jobs_that_are_there_are_remembered() -> None:
         one.arrive(1.0)
     assert len(one.judge.rows(JOB)) == MOVES_MAX
     one.rounds(1)
-    one.record = None
+    one.present = None
     one.rounds(1)
     assert one.judge.rows(JOB) == ()
     assert one.judge._paces == {}
+
+
+def steps(every_s: float, count: int) -> StepRate:
+    """So many steps, each so long after the one before."""
+    rate = StepRate()
+    for index in range(count):
+        rate.take(every_s * index, index)
+    return rate
+
+
+def test_a_rate_needs_time_and_changes() -> None:
+    assert steps(10.0, 6).per_s() is None, "not a minute"
+    assert steps(10.0, 7).per_s() == 0.1
+    assert steps(100.0, CHANGES_MIN).per_s() is None, "too few steps"
+    assert steps(100.0, CHANGES_MIN + 1).per_s() == 0.01
+
+
+def test_a_rate_begins_again_with_a_lower_step() -> None:
+    rate = steps(10.0, 7)
+    rate.take(70.0, 3)
+    assert rate.per_s() is None
+    for at_s in range(80, 131, 10):
+        rate.take(float(at_s), at_s)
+    assert rate.per_s() == pytest.approx(127 / 60)
+
+
+@pytest.mark.parametrize(
+    ("every_s", "count", "for_s"),
+    [(10.0, 11, MEASURED_S), (100.0, CHANGES_MIN + 1, 300.0)],
+    ids=["often", "rarely"],
+)
+def test_a_job_that_stands_still_has_no_rate(every_s: float, count: int, for_s: float) -> None:
+    rate, last = steps(every_s, count), count - 1
+    rate.take(every_s * last + for_s, last)
+    assert rate.per_s() == 1 / every_s
+    rate.take(every_s * last + for_s + 1.0, last)
+    assert rate.per_s() is None

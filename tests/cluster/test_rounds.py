@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from dlsched.cluster.core.decider import ClusterAnswer
 from dlsched.cluster.core.guards import Approved
 from dlsched.cluster.core.ledger import ClusterFacts
@@ -14,7 +16,7 @@ from dlsched.cluster.core.model import (
 )
 from dlsched.cluster.core.records import Record, RecordState
 from dlsched.cluster.round_report import RoundReport
-from dlsched.cluster.rounds import RoundLog
+from dlsched.cluster.rounds import RoundLog, by_host, happened, names_of
 from dlsched.cluster.store import Member
 
 HERE, THERE = "k3s8f0vq2m7w1x9z4b6n5c0d1", "p3s8f0vq2m7w1x9z4b6n5c0d2"
@@ -43,3 +45,26 @@ def test_reasons_of_moves_and_of_refused_nodes() -> None:
     assert [one.refused for one in job.alternatives] == ["gpu-2: it drains"] * ALTERNATIVES_MAX
     # Nodes themselves are named as in the rows of the nodes.
     assert {one.node for one in job.alternatives} == {job.moved[0].target} == {THERE}
+
+
+@pytest.mark.parametrize(
+    ("code", "why", "line"),
+    [
+        (0, "exit code 0", "ended on a with exit code 0"),
+        (1, "exit code 1, given up after 3 restarts", None),
+        (137, "killed: out of memory", "ended on a with exit code 137: killed: out of memory"),
+        (7, "", "ended on a with exit code 7"),
+    ],
+)
+def test_an_end_says_its_exit_code_once(code: int, why: str, line: str | None) -> None:
+    record = Record("job", RecordState.ENDED, "a", exit_code=code, why=why)
+    assert happened(record, None, "", {}) == (line or f"ended on a with {why}")
+
+
+def test_reasons_name_hosts_instead_of_node_ids() -> None:
+    node, twins = "k3s8f0vq2m7w1x9z4b6n5c0d1", ("a" * 25, "b" * 25)
+    members = {node: Member(node, host="gpu-1")}
+    members |= {twin: Member(twin, host="twin") for twin in twins}
+    text = f"{node}: it drains; {twins[0]}: it drains; {'c' * 25}"
+    shown = f"gpu-1: it drains; {twins[0]}: it drains; {'c' * 25}"
+    assert by_host(text, names_of(members)) == shown

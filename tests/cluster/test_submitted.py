@@ -69,6 +69,14 @@ def manager(tmp_path: Path, store: Silent) -> Manager:
     return Manager(tmp_path / "cluster.d", store)
 
 
+@pytest.fixture
+def submitted(manager: Manager) -> Manager:
+    """One whose folder has a job that is submitted."""
+    manager.write("a.yaml", RESNET)
+    manager.settle()
+    return manager
+
+
 RESNET = "name: resnet\nimage: lab/resnet\n"
 
 
@@ -88,60 +96,50 @@ def test_a_file_is_submitted_changed_and_withdrawn(manager: Manager, store: Sile
 
 
 def test_an_invalid_file_is_rejected_with_its_place_and_withdraws_nothing(
-    manager: Manager, store: Silent
+    submitted: Manager, store: Silent
 ) -> None:
-    manager.write("a.yaml", RESNET)
-    manager.settle()
-    manager.write("a.yaml", RESNET + "weight: none\n")
-    report = manager.settle()
+    submitted.write("a.yaml", RESNET + "weight: none\n")
+    report = submitted.settle()
     assert [line[:23] for line in report.rejected] == ["a.yaml:3:9: weight: 'no"]
-    manager.restart()
-    assert manager.settle().withdrawn == ()
+    submitted.restart()
+    assert submitted.settle().withdrawn == ()
     assert store.submissions()["resnet"].text == RESNET
 
 
-def test_a_folder_that_cannot_be_read_withdraws_nothing(manager: Manager, store: Silent) -> None:
-    manager.write("a.yaml", RESNET)
-    manager.settle()
-    manager.folder.rename(manager.folder.with_name("elsewhere"))
-    assert "cannot be listed" in manager.settle().problem
-    manager.restart()
-    assert manager.settle().withdrawn == ()
+def test_a_folder_that_cannot_be_read_withdraws_nothing(submitted: Manager, store: Silent) -> None:
+    submitted.folder.rename(submitted.folder.with_name("elsewhere"))
+    assert "cannot be listed" in submitted.settle().problem
+    submitted.restart()
+    assert submitted.settle().withdrawn == ()
     assert "resnet" in store.submissions()
 
 
-def test_a_restart_withdraws_nothing_before_a_whole_scan(manager: Manager, store: Silent) -> None:
-    manager.write("a.yaml", RESNET)
-    manager.settle()
-    manager.restart()
-    assert manager.scan().withdrawn == ()
-    (manager.folder / "a.yaml").unlink()
-    manager.restart()
-    assert manager.scan().withdrawn == ()
+def test_a_restart_withdraws_nothing_before_a_whole_scan(submitted: Manager, store: Silent) -> None:
+    submitted.restart()
+    assert submitted.scan().withdrawn == ()
+    (submitted.folder / "a.yaml").unlink()
+    submitted.restart()
+    assert submitted.scan().withdrawn == ()
     assert "resnet" in store.submissions()
-    assert manager.settle().withdrawn == ("resnet",)
+    assert submitted.settle().withdrawn == ("resnet",)
 
 
 def test_a_file_that_was_renamed_and_broken_meanwhile_withdraws_nothing(
-    manager: Manager, store: Silent
+    submitted: Manager, store: Silent
 ) -> None:
-    manager.write("a.yaml", RESNET)
-    manager.settle()
-    (manager.folder / "a.yaml").rename(manager.folder / "b.yaml")
-    manager.write("b.yaml", "name: [")
-    manager.restart()
-    assert manager.settle().withdrawn == ()
+    (submitted.folder / "a.yaml").rename(submitted.folder / "b.yaml")
+    submitted.write("b.yaml", "name: [")
+    submitted.restart()
+    assert submitted.settle().withdrawn == ()
     assert "resnet" in store.submissions()
 
 
-def test_a_file_under_a_new_name_withdraws_nothing(manager: Manager, store: Silent) -> None:
-    manager.write("a.yaml", RESNET)
-    manager.settle()
-    (manager.folder / "a.yaml").unlink()
-    manager.scan()
-    manager.write("b.yaml", RESNET)
-    assert manager.scan(0.6).withdrawn == ()
-    assert manager.settle().withdrawn == ()
+def test_a_file_under_a_new_name_withdraws_nothing(submitted: Manager, store: Silent) -> None:
+    (submitted.folder / "a.yaml").unlink()
+    submitted.scan()
+    submitted.write("b.yaml", RESNET)
+    assert submitted.scan(0.6).withdrawn == ()
+    assert submitted.settle().withdrawn == ()
     assert store.submissions()["resnet"].name == "b.yaml"
 
 
@@ -169,31 +167,6 @@ def test_of_two_managers_with_one_name_the_first_has_it(tmp_path: Path, store: S
     (second.folder / "m2.yaml").unlink()
     assert second.settle().withdrawn == ()
     assert store.submissions()["resnet"].by == "m1"
-    second.write("m2.yaml", RESNET)
-    second.settle()
-    (first.folder / "m1.yaml").unlink()
-    first.settle()
-    assert second.settle().submitted == ("resnet",)
-    assert store.submissions()["resnet"].by == "m2"
-
-
-def test_files_of_a_manager_that_has_left_are_taken_over(manager: Manager, store: Silent) -> None:
-    store.submit(Submission("resnet", RESNET, "has-left", "a.yaml"))
-    manager.write("b.yaml", RESNET)
-    assert manager.settle().rejected == ()
-    assert (store.submissions()["resnet"].by, store.submissions()["resnet"].name) != (
-        *("has-left", "a.yaml"),
-    )
-    (manager.folder / "b.yaml").unlink()
-    assert manager.settle().withdrawn == ("resnet",)
-
-
-def test_a_file_that_means_something_here_only_is_rejected(manager: Manager, store: Silent) -> None:
-    manager.write("secrets", "A=b\n")
-    manager.write("a.yaml", RESNET + "env_file: [secrets]\n")
-    (line,) = manager.settle().rejected
-    assert line.startswith("a.yaml:3:12: env_file[0]: 'secrets' cannot be read: an env_file stays")
-    assert store.submissions() == {}
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="gives a file to another user")
@@ -269,12 +242,10 @@ def test_a_submission_that_cannot_be_read_is_reported_and_keeps_the_job(
     assert fresh.scan(3.0) == {}
 
 
-def test_a_change_that_is_the_same_job_is_submitted(manager: Manager, store: Silent) -> None:
-    manager.write("a.yaml", RESNET)
-    manager.settle()
+def test_a_change_that_is_the_same_job_is_submitted(submitted: Manager, store: Silent) -> None:
     text = f"{RESNET}# of the vision group\n"
-    manager.write("a.yaml", text)
-    assert manager.settle().submitted == ("resnet",)
+    submitted.write("a.yaml", text)
+    assert submitted.settle().submitted == ("resnet",)
     assert store.submissions()["resnet"].text == text
 
 
@@ -298,11 +269,9 @@ def test_a_job_whose_manager_is_none_any_more_is_told_and_taken_over(
     assert store.submissions() == {}
 
 
-def test_a_change_that_cannot_be_carried_is_rejected_every_time(manager: Manager) -> None:
-    manager.write("a.yaml", RESNET)
-    manager.settle()
-    manager.write("e.env", "A=1\n")
-    manager.write("a.yaml", f"{RESNET}env_file: e.env\n")
+def test_a_change_that_cannot_be_carried_is_rejected_every_time(submitted: Manager) -> None:
+    submitted.write("e.env", "A=1\n")
+    submitted.write("a.yaml", f"{RESNET}env_file: e.env\n")
     for _ in range(2):
-        (line,) = manager.settle().rejected
+        (line,) = submitted.settle().rejected
         assert "an env_file stays on its host" in line

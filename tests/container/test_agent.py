@@ -138,7 +138,7 @@ def test_it_manages_the_container_beside_it_and_never_itself(node: Node, base_im
     (node.root / "jobs.d" / "alpha.yaml").write_text(JOB.format(image=base_image))
     try:
         wait_for(lambda: node.rows().get("alpha", {}).get("requests"), 60, "requests of the job")
-    except RuntimeError as error:
+    except AssertionError as error:
         raise AssertionError(f"{error}: {node.rows()}\n{node.log()[-3000:]}") from error
     job = f"dlsched-{node.instance}-alpha"
     wait_for(lambda: node.quota(job) == held.CORES * 100_000, 30, "the job to be held")

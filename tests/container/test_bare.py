@@ -132,12 +132,6 @@ def test_without_settings_and_watch_folder_it_runs_and_says_so(run: Run, docker_
     assert not any("not run by root" in line for line in ran.lines)
 
 
-def test_a_file_of_settings_that_is_not_there(run: Run) -> None:
-    ran = run("run", "--config", "/nowhere.yaml")
-    assert ran.code == 2
-    assert "File '/nowhere.yaml' does not exist" in ran.lines[-1]
-
-
 @pytest.mark.parametrize(
     ("user", "words"),
     [("0:0", ("ps",)), (NOBODY, ("ps",)), (NOBODY, ("adopt", "web", "--latency", "1s"))],
@@ -150,10 +144,3 @@ def test_without_a_daemon_one_line_says_how_to_start_it(
     (line,) = ran.lines
     assert line.startswith("error: no daemon answers on /run/dlsched/")
     assert line.endswith("start it with `dlsched run`")
-
-
-@pytest.mark.parametrize("words", [("policies",), ("schema", "status")])
-def test_what_needs_no_daemon_works_for_anybody(run: Run, words: tuple[str, ...]) -> None:
-    ran = run(*words, user=NOBODY)
-    assert ran.code == 0
-    assert ran.lines

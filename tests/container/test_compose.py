@@ -20,7 +20,7 @@ import pytest
 import yaml
 from docker.errors import APIError
 
-from dlsched.cli.exits import UNREACHABLE
+from dlsched.cli.program import UNREACHABLE
 from tests.conftest import group_for
 from tests.container.conftest import CONTEXT, remove_unnamed
 from tests.inside import run_inside
@@ -210,7 +210,7 @@ def test_one_command_starts_the_agent_which_manages_what_is_beside_it_and_never_
         before = {one: limits(docker_client, one) for one in (service, beside)}
         try:
             wait_for(lambda: projects.row(name).get("requests"), 60, "requests of the service")
-        except RuntimeError as error:
+        except AssertionError as error:
             raise AssertionError(f"{error}: {projects.row(name)}\n{projects.log()}") from error
         row = projects.row(name)
         assert row["target"]["text"] == "mean 8 s"

@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import pytest
 
-from dlsched.api.status import job_now, node_status
 from dlsched.control.controller import Controller
 from dlsched.control.decider import FAILURES_UNTIL_PLAIN, Decider, NamedPolicy, ShadowDecider
 from dlsched.control.guards import GuardOptions
 from dlsched.control.ledger.ledger import Ledger
 from dlsched.control.ledger.options import LedgerOptions
+from dlsched.control.ledger.state import State
 from dlsched.control.ports import Ports
 from dlsched.model.actions import Action, Move, Outcome, Remove, Resize, Start
 from dlsched.model.cycle import HookRun
 from dlsched.model.decision import Decision
 from dlsched.model.facts import Begun, ContainerState, NodeFact
 from dlsched.model.forecast import Forecast, ForecastKind
-from dlsched.model.spec import Bounds, Checkpoint, ContainerSpec, LatencyTarget, Limits
+from dlsched.model.spec import Bounds, Checkpoint, ContainerSpec, Limits
 from dlsched.model.state import Delivered, Ended, JobState, Reached, Snapshot, Tiers
 from dlsched.simulation.clock import VirtualClock
 from tests.doubles import (
@@ -71,6 +72,8 @@ class World:
         policy: Scripted,
         *names: str,
         shadow: Scripted | None = None,
+        delivered: Mapping[str, Delivered] | None = None,
+        before_actions: Callable[[State, Sequence[Action]], None] = lambda *_: None,
         **options: Any,
     ):
         self.clock = VirtualClock(1000.0)
@@ -79,8 +82,14 @@ class World:
         self.records = FakeRecords()
         self.policy = policy
         self.controller = Controller(
-            Ports(self.runtime, self.clock, self.inbox, self.records),
-            Ledger(LedgerOptions(**options)),
+            Ports(
+                self.runtime,
+                self.clock,
+                self.inbox,
+                self.records,
+                before_actions=before_actions,
+            ),
+            Ledger(LedgerOptions(**options), delivered=delivered or {}),
             Decider(NamedPolicy("scripted", policy)),
             GuardOptions(),
             ShadowDecider(NamedPolicy("shade", shadow)) if shadow else None,
@@ -94,7 +103,6 @@ class World:
 
     def state(self, name: str) -> JobState:
         report = self.controller.last_report
-        assert report is not None
         return {job.name: job.state for job in report.snapshot.jobs}[name]
 
 
@@ -110,19 +118,6 @@ def test_a_file_becomes_a_running_job_and_its_limits_are_decided():
     world.cycle()
     assert world.runtime.containers["a"].actual == Limits(0.5)
     assert world.policy.seen[-1].wakes == ("a: arrived",)
-
-
-def test_the_policy_is_asked_when_due_and_at_once_on_a_wake():
-    world = World(Scripted(Decision(next_s=10.0)), "a")
-    world.cycle(5)
-    asked = len(world.policy.seen)
-    world.inbox.specs["b"] = job_spec("b")
-    world.cycle(2)
-    assert asked == 2  # the first cycle (nothing runs yet) and the arrival of a
-    assert len(world.policy.seen) == 3
-    assert world.policy.seen[-1].wakes == ("b: arrived",)
-    world.cycle(12)
-    assert len(world.policy.seen) == 4
 
 
 def test_a_removed_file_stops_the_job():
@@ -143,25 +138,6 @@ def test_a_container_spared_by_the_inbox_is_left_exactly_as_it_is():
     assert world.runtime.applied == []
     assert world.state("a") is JobState.UNMANAGED
     assert "a: left alone: its file is bad" in report.alarms
-
-
-def test_a_changed_target_wakes_and_does_not_restart():
-    world = World(Scripted(Decision(next_s=60.0)), "a")
-    world.cycle(3)
-    world.inbox.specs["a"] = job_spec("a", target=LatencyTarget(0.2))
-    world.cycle()
-    assert world.policy.seen[-1].wakes == ("a: its target changed",)
-    assert [type(action) for action in world.runtime.applied] == [Start]
-
-
-def test_a_changed_image_recreates():
-    world = World(Scripted(Decision()), "a")
-    world.cycle(2)
-    container = replace(world.inbox.specs["a"].container, image="model:2")
-    world.inbox.specs["a"] = job_spec("a", container=container)
-    world.cycle(2)
-    assert [type(action) for action in world.runtime.applied] == [Start, Remove, Start]
-    assert world.runtime.applied[-1].spec.container.image == "model:2"
 
 
 def test_a_finished_job_is_recorded_and_not_run_again_also_when_pruned():
@@ -280,43 +256,6 @@ def test_a_restarted_agent_leaves_limits_when_its_policy_fails():
     assert world.runtime.applied == []
 
 
-def test_memory_is_given_back_to_the_policy():
-    @dataclass(frozen=True)
-    class Memory:
-        count: int
-
-    kept = Memory(7)
-
-    class Remembering(Scripted):
-        def decide(self, snapshot, memory):
-            self.memories = [*getattr(self, "memories", []), memory]
-            return Decision(memory=kept)
-
-    world = World(Remembering(Decision()), "a")
-    world.cycle(2)
-    assert world.policy.memories == [None, kept]
-
-
-def test_a_failed_shrink_withholds_the_growth_that_counted_on_it():
-    world = World(Reserving(limits(a=3.0, b=1.0)), "a", "b")
-    for name, cores in (("a", 1.0), ("b", 3.0)):
-        spec = world.inbox.specs[name]
-        world.runtime.containers[name] = running(
-            name, container_digest=spec.container_digest, actual=Limits(cores)
-        )
-    world.runtime.fails[Resize] = "engine error"
-    report = world.cycle()
-    assert [(o.action.job, o.status) for o in report.outcomes] == [
-        ("b", "failed"),
-        ("a", "withheld"),
-    ]
-    assert world.runtime.sum_of_ceilings() == 4.0
-    world.runtime.fails.clear()
-    world.cycle()
-    assert world.runtime.containers["a"].actual == Limits(3.0)
-    assert world.runtime.sum_of_ceilings() == 4.0
-
-
 def test_what_fails_in_the_same_way_again_is_told_once(caplog: pytest.LogCaptureFixture):
     def warnings() -> list[str]:
         found = [one.getMessage() for one in caplog.records if one.levelname == "WARNING"]
@@ -361,58 +300,6 @@ def test_a_target_out_of_reach_is_told_once_and_so_is_its_way_back(
     ]
 
 
-class Patient(Scripted):
-    """Holds what a blind job has, and gives it the floor when that lasted too long."""
-
-    heeds_progress: ClassVar[bool] = False
-
-    def decide(self, snapshot: Snapshot, memory: object) -> Decision:
-        given, why = {}, {}
-        for job in snapshot.running:
-            told_s = job.progress.as_of_s or job.started_at_s or snapshot.now_s
-            silent_s, cores = snapshot.now_s - told_s, 1.0
-            if job.blind is not None:
-                holds = silent_s < 20.0
-                cores = job.actual.cpu_cores if holds else job.spec.bounds.floor_cores
-                does = "holds its cores" if holds else "has the floor"
-                why[job.name] = f"nothing told for {silent_s:.0f} s: {does}"
-            given[job.name] = Limits(cores)
-        return Decision(given, why)
-
-
-def test_a_policy_that_heeds_no_progress_does_with_the_blind_as_it_says():
-    world = World(Patient(Decision()), "a", blind_after_s=10.0)
-    seen = []
-    for _ in range(40):
-        report = world.cycle()
-        (row,) = node_status(report).jobs
-        found = (row.cpu.actual_cores, row.blind, job_now("a", report).why)
-        if row.state == "running" and (not seen or seen[-1][:2] != found[:2]):
-            seen.append(found)
-        assert report.guarded == {}, "no guard speaks in the policy's place"
-    blind = "no report in the first 10 s"
-    assert [one[:2] for one in seen[-3:]] == [(1.0, None), (1.0, blind), (0.01, blind)]
-    assert "holds its cores" in seen[-2][2]
-    assert "has the floor" in seen[-1][2]
-
-    heeding = World(Scripted(limits(a=1.0)), "a", blind_after_s=10.0)
-    report = heeding.cycle(40)
-    assert report.limits["a"] == Limits(4.0), "an even share, whatever was decided"
-    assert report.guarded["a"].startswith(f"blind, {blind}: ")
-
-
-def test_a_shrink_only_begun_does_not_make_room_yet():
-    world = World(Reserving(limits(a=3.0, b=1.0)), "a", "b")
-    for name, cores in (("a", 1.0), ("b", 3.0)):
-        spec = world.inbox.specs[name]
-        world.runtime.containers[name] = running(
-            name, container_digest=spec.container_digest, actual=Limits(cores)
-        )
-    world.runtime.begins.add(Resize)
-    report = world.cycle()
-    assert [o.status for o in report.outcomes] == ["begun", "withheld"]
-
-
 def test_neither_a_dead_container_nor_a_pull_holds_cores_but_a_begun_start_does():
     world = World(Reserving(Decision()), "a")
     spec = world.inbox.specs["a"]
@@ -439,17 +326,6 @@ def test_neither_a_dead_container_nor_a_pull_holds_cores_but_a_begun_start_does(
     report = world.cycle()
     assert [(o.action.job, o.status) for o in report.outcomes] == [("b", "withheld")]
     assert report.outcomes[0].detail == "ceilings would sum to 4.01 of 4.00 cores"
-
-
-def test_a_job_that_has_all_of_the_capacity_lets_the_next_one_start():
-    world = World(Reserving(limits(a=4.0)), "a")
-    world.policy.answers = [Decision(), limits(a=4.0)]
-    world.cycle(3)
-    assert world.runtime.sum_of_ceilings() == 4.0
-    world.inbox.specs["b"] = job_spec("b")  # its floor is less than the dead-band of a's limit
-    world.cycle(2)
-    assert world.state("b") is JobState.RUNNING
-    assert world.runtime.sum_of_ceilings() <= 4.0
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -507,13 +383,6 @@ def test_without_an_engine_nothing_starts_and_it_says_so():
     assert "engine: does not answer" in report.alarms
 
 
-def test_the_queue_waits_with_its_reason():
-    world = World(Scripted(Decision()), "a", "b", max_jobs=1)
-    report = world.cycle(2)
-    assert [job.state for job in report.snapshot.jobs] == [JobState.RUNNING, JobState.WAITING]
-    assert report.snapshot.jobs[1].reason == "1 jobs are present, max_jobs is 1"
-
-
 # ---------------------------------------------------------------------- a shadow
 
 
@@ -546,7 +415,6 @@ def test_whatever_a_shadow_does_the_jobs_get_what_they_would_without_it(answer):
         assert replace(seen, shadow=None) == alone_seen
     assert beside.runtime.applied == alone.runtime.applied
     assert beside.runtime.containers == alone.runtime.containers
-    assert seen.shadow is not None
     assert seen.shadow.policy == "shade"
 
 
@@ -621,35 +489,21 @@ def test_while_it_is_held_the_shadow_is_still_asked():
 
 def test_deliveries_are_kept_with_the_records_and_runs_of_the_hook_are_reported():
     word = Delivered("a", "id-a", "accuracy", 0.9, 0.97, Tiers(Reached(5.0, 0.93)))
-    world = World(Scripted(Decision()), "a")
+    world = World(Scripted(Decision()), "a", delivered={"b": word})
     world.records.runs = (HookRun(word, "done", "exit code 0"),)
-    world.controller = Controller(
-        Ports(world.runtime, world.clock, world.inbox, world.records),
-        Ledger(LedgerOptions(), delivered={"b": word}),
-        Decider(NamedPolicy("scripted", world.policy)),
-        GuardOptions(),
-    )
     assert world.cycle().hooks == world.records.runs
     (state,) = world.records.kept
     assert state.undelivered == ("b",)
 
 
 def test_what_is_about_to_be_done_can_be_told_before_it_is():
-    world = World(Scripted(limits(a=0.5)), "a")
     told: list[tuple[list[type], int]] = []
-    world.controller = Controller(
-        Ports(
-            world.runtime,
-            world.clock,
-            world.inbox,
-            world.records,
-            before_actions=lambda state, actions: told.append(
-                ([type(action) for action in actions], len(world.runtime.applied))
-            ),
+    world = World(
+        Scripted(limits(a=0.5)),
+        "a",
+        before_actions=lambda _, actions: told.append(
+            ([type(action) for action in actions], len(world.runtime.applied))
         ),
-        Ledger(LedgerOptions()),
-        Decider(NamedPolicy("scripted", world.policy)),
-        GuardOptions(),
     )
     world.cycle()
     assert (told, len(world.runtime.applied)) == ([([Start], 0)], 1)

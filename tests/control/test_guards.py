@@ -276,7 +276,6 @@ def test_the_share_of_the_blind_stays_within_bounds_and_capacity(rows):
     total = 0.0
     for job in jobs:
         given_cores = limits[job.name].cpu_cores
-        assert given_cores is not None
         assert given_cores >= job.spec.bounds.floor_cores - 1e-6
         assert given_cores <= (job.spec.bounds.ceiling_cores or capacity) + 1e-6
         total += given_cores

@@ -139,8 +139,6 @@ def test_a_start_gets_its_ceiling_or_what_is_left():
     spec = job_spec("new", bounds=Bounds(0.1, 2.0))
     (free,) = planned(jobs, {"a": Limits(3.0)}, {}, [spec])
     (reserved,) = planned(jobs, {"a": Limits(3.0)}, {}, [spec], reserves=True)
-    assert isinstance(free, Start)
-    assert isinstance(reserved, Start)
     assert free.limits == Limits(2.0)
     assert reserved.limits == Limits(1.0)
 
@@ -169,14 +167,12 @@ def test_a_job_with_a_latency_target_may_burst_by_a_part_of_its_ceiling():
     bare, lost = replace(view("a"), burst_cores=0.0), replace(view("b"), burst_cores=0.3)
     jobs = snapshot(bare, lost)
     first, second = planned(jobs, {"a": Limits(0.5), "b": Limits(0.5)}, {}, burst_ratio=0.3)
-    assert isinstance(first, Resize) and isinstance(second, Resize)
     assert (first.burst_cores, second.burst_cores) == (0.15, 0.15)
 
 
 def test_a_burst_that_was_lost_is_a_change_of_its_own():
     restarted = replace(view("a", actual=0.5), burst_cores=0.0)
     (again,) = planned(snapshot(restarted), {"a": Limits(0.5)}, {}, burst_ratio=0.3)
-    assert isinstance(again, Resize)
     assert (again.burst_cores, again.why) == (0.15, "its burst follows its ceiling")
     has = replace(restarted, burst_cores=0.15)
     assert planned(snapshot(has), {"a": Limits(0.5)}, {}, burst_ratio=0.3) == ()
@@ -194,7 +190,6 @@ def test_a_burst_that_was_lost_is_a_change_of_its_own():
 def test_whoever_needs_no_burst_is_left_as_it_came(change, cores, ratio):
     job = replace(view("a", actual=2.0), **{"burst_cores": 0.0, **change})
     (action,) = planned(snapshot(job), {"a": Limits(cores)}, {}, burst_ratio=ratio)
-    assert isinstance(action, Resize)
     assert action.burst_cores is None
 
 
@@ -313,7 +308,6 @@ def test_where_ceilings_are_reserved_one_leaves_the_idle_class_before_it_grows()
     there = training("there", idle=True, actual=Limits(0.5))
     wanted = {"there": Limits(1.0)}
     leaves, grows = planned(snapshot(there), wanted, {"there": "late"}, reserves=True)
-    assert isinstance(leaves, Resize) and isinstance(grows, Resize)
     assert (leaves.why, grows.why) == ("moved out of the idle class; late", "late")
     assert (leaves.limits, leaves.cpu_idle, leaves.grows) == (Limits(0.5), False, False)
     assert (grows.limits, grows.grows) == (Limits(1.0), True)
@@ -388,7 +382,6 @@ def test_what_shrinks_of_cores_and_share_comes_before_all_growth(limits, steps):
 def test_a_share_that_is_no_longer_divided_is_told():
     whole = replace(sharer("a", 0.3), spec=view("a").spec)
     (action,) = planned(snapshot(whole), {"a": Limits(1.0, None)}, {})
-    assert isinstance(action, Resize)
     assert action.only_notifies
     assert action.limits.gpu_share is None
 
@@ -423,10 +416,8 @@ def test_a_start_on_two_gpus_gets_the_least_of_what_they_leave():
 def test_a_job_with_its_gpus_alone_or_none_starts_without_a_share():
     spec = job_spec("whole")
     (action,) = planned(snapshot(), {}, {}, [spec], placements={"whole": ("GPU-0",)})
-    assert isinstance(action, Start)
     assert action.limits.gpu_share is None
     (action,) = planned(snapshot(), {}, {}, [job_spec("none", bounds=Bounds(0.1, None, 0.2, 1.0))])
-    assert isinstance(action, Start)
     assert action.limits.gpu_share is None
 
 

@@ -1,15 +1,38 @@
-"""The home of a daemon on the real engine, and containers of others beside it."""
+"""Settings of an agent without an engine; the home of a daemon on the real one, and containers of
+others beside it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import docker
 import pytest
 
+from dlsched.config.settings import EngineSettings, Settings
 from tests.daemon.forked import session
 from tests.daemon.strangers import Strangers
 from tools.session import Session
+
+
+def settings_in(folder: Path) -> Settings:
+    """Settings of an agent that reaches no engine, with all that it writes below that folder."""
+    (folder / "jobs.d").mkdir()
+    return Settings(
+        instance="alone",
+        state_dir=folder / "state",
+        run_dir=folder / "run",
+        watch=folder / "jobs.d",
+        presets=folder / "presets.d",
+        policy="none",
+        engine=EngineSettings(host=f"unix://{folder}/no-engine.sock"),
+    )
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    """The same, below a folder of the case."""
+    return settings_in(tmp_path)
 
 
 @pytest.fixture

@@ -14,14 +14,13 @@ from pathlib import Path
 
 import pytest
 
-from dlsched.api.cluster_schema import AlternativeRow, ClusterStatus
+from dlsched.api.cluster_schema import ClusterStatus
 from dlsched.cluster.certificates import MANAGER
 from dlsched.cluster.core.model import Left
 from dlsched.cluster.core.records import (
     Holding,
     Order,
     Phase,
-    Record,
     RecordState,
     Request,
     Saved,
@@ -31,7 +30,6 @@ from dlsched.cluster.core.records import (
 )
 from dlsched.cluster.core.reports import JobReport, NodeReport
 from dlsched.cluster.round_report import PAUSE_S
-from dlsched.cluster.rounds import by_host, happened, names_of
 from dlsched.cluster.status import (
     FILE_NAME,
     StatusFile,
@@ -156,6 +154,14 @@ def site(tmp_path: Path) -> Site:
     return Site(tmp_path)
 
 
+@pytest.fixture
+def placed(site: Site) -> Site:
+    """One with a job that runs on m1."""
+    (site.watch / "a.yaml").write_text(RESNET)
+    site.steps()
+    return site
+
+
 def test_a_job_file_becomes_a_placement_and_its_removal_an_end(
     site: Site, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -185,30 +191,26 @@ def test_a_job_file_becomes_a_placement_and_its_removal_an_end(
 
 
 def test_what_people_ask_is_in_the_status_then_in_the_log(
-    site: Site, caplog: pytest.LogCaptureFixture
+    placed: Site, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
-    (site.watch / "a.yaml").write_text(RESNET)
-    site.steps()
-    site.store.ask(Request(Wanted.PAUSE))
+    placed.store.ask(Request(Wanted.PAUSE))
     move = Request(Wanted.MOVE, "resnet", "m1")
-    site.store.ask(move)
-    status = site.steps(1)
+    placed.store.ask(move)
+    status = placed.steps(1)
     assert status.asked == ("pause: `dlsched cluster resume` ends it",)
     text = f"asked to {move}: resnet is on m1"
     assert text in caplog.messages
     assert [one.text for one in status.jobs[0].events] == ["placed on gpu-1", text]
     # Nothing is due in a pause.
-    assert site.loop.step() == PAUSE_S
-    site.store.done(Request(Wanted.PAUSE))
-    assert site.steps(1).asked == ()
+    assert placed.loop.step() == PAUSE_S
+    placed.store.done(Request(Wanted.PAUSE))
+    assert placed.steps(1).asked == ()
 
 
-def test_a_move_is_in_the_status_with_what_came_of_it(site: Site) -> None:
-    (site.watch / "a.yaml").write_text(RESNET)
-    site.steps()
-    site.store.ask(Request(Wanted.MOVE, "resnet", "m2"))
-    status = site.steps(20)
+def test_a_move_is_in_the_status_with_what_came_of_it(placed: Site) -> None:
+    placed.store.ask(Request(Wanted.MOVE, "resnet", "m2"))
+    status = placed.steps(20)
     (job,) = status.jobs
     assert (job.node, job.state, job.moves) == ("m2", "running", 1)
     (moved,) = job.moved
@@ -216,15 +218,6 @@ def test_a_move_is_in_the_status_with_what_came_of_it(site: Site) -> None:
     assert (moved.forecast_s, moved.measured_s, moved.pending) == (None, None, False)
     assert status.totals is not None
     assert (status.totals.completed, status.totals.failed) == (1, 0)
-
-
-def test_where_a_job_could_have_gone_is_in_the_status(tmp_path: Path) -> None:
-    site = Site(tmp_path, policy="adaptive")
-    site.agents.left = Left(100.0, 100.0, 100.0)
-    (site.watch / "a.yaml").write_text(RESNET)
-    (job,) = site.steps(10).jobs
-    assert job.alternatives == (AlternativeRow("m2", "gains 0 s of more than 5 s", 0.0),)
-    assert job.moved == ()
 
 
 def test_a_controller_killed_between_submission_and_placement_is_followed_by_another(
@@ -298,17 +291,6 @@ def test_a_follower_submits_and_says_who_leads(tmp_path: Path) -> None:
     assert follower.steps().leader == "m2"
 
 
-def test_a_name_that_another_manager_has_is_rejected_in_one_line(tmp_path: Path) -> None:
-    first = Site(tmp_path)
-    second = Site(tmp_path, "m2", first.store)
-    for site in (first, second):
-        (site.watch / "a.yaml").write_text(RESNET)
-        site.steps()
-    line = "a.yaml: the job resnet is already submitted by m1"
-    assert second.status().rejected == (line,)
-    assert [job.state for job in first.steps().jobs] == ["running"]
-
-
 def test_a_waiting_job_says_what_it_waits_for(site: Site) -> None:
     (site.watch / "a.yaml").write_text(RESNET + "cpus: {min: 64}\n")
     (waiting,) = site.steps().queue
@@ -373,29 +355,6 @@ def test_a_second_controller_on_the_host_is_refused(site: Site) -> None:
 def test_an_unknown_policy_is_refused(tmp_path: Path) -> None:
     with pytest.raises(PolicyError):
         Site(tmp_path, policy="fastest")
-
-
-@pytest.mark.parametrize(
-    ("code", "why", "line"),
-    [
-        (0, "exit code 0", "ended on a with exit code 0"),
-        (1, "exit code 1, given up after 3 restarts", None),
-        (137, "killed: out of memory", "ended on a with exit code 137: killed: out of memory"),
-        (7, "", "ended on a with exit code 7"),
-    ],
-)
-def test_an_end_says_its_exit_code_once(code: int, why: str, line: str | None) -> None:
-    record = Record("job", RecordState.ENDED, "a", exit_code=code, why=why)
-    assert happened(record, None, "", {}) == (line or f"ended on a with {why}")
-
-
-def test_reasons_name_hosts_instead_of_node_ids() -> None:
-    node, twins = "k3s8f0vq2m7w1x9z4b6n5c0d1", ("a" * 25, "b" * 25)
-    members = {node: Member(node, host="gpu-1")}
-    members |= {twin: Member(twin, host="twin") for twin in twins}
-    text = f"{node}: it drains; {twins[0]}: it drains; {'c' * 25}"
-    told = f"gpu-1: it drains; {twins[0]}: it drains; {'c' * 25}"
-    assert by_host(text, names_of(members)) == told
 
 
 @pytest.mark.process

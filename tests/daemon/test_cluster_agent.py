@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from dlsched import __version__
-from dlsched.cluster import probing
 from dlsched.cluster.agent.assignments import Assignment, Assignments, has_assignments
 from dlsched.cluster.certificates import MANAGER, Certificates
 from dlsched.cluster.core.records import Phase
 from dlsched.cluster.https import Destination
-from dlsched.cluster.probing import Probe, probe
+from dlsched.cluster.swarm import doctor
+from dlsched.cluster.swarm.doctor import Probe, probe
 from dlsched.cluster.wire import read_report
 from dlsched.config.settings import ClusterSettings, Settings
 from dlsched.control.ledger.desired import Desired
@@ -46,7 +46,7 @@ def made(settings: Settings, certificates: Certificates) -> ClusterPart:
 def test_a_node_outside_a_swarm_runs_on_and_answers_once_it_has_joined_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(probing, "TIMEOUT_S", 60.0)  # a busy host answers late
+    monkeypatch.setattr(doctor, "TIMEOUT_S", 60.0)  # a busy host answers late
     authority = Authority(tmp_path / "ca").make()
     own = authority.files("node")
     manager = authority.node("boss", MANAGER)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import errno
 import threading
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from dlsched.simulation.clock import VirtualClock
 
 pytestmark = pytest.mark.timed
 
+Asked = Future[Sequence[GivenBack]]
 BACK = GivenBack("job", "a" * 64, adopted=False, now="1 cores")
 
 
@@ -35,28 +37,43 @@ def bench(tmp_path: Path) -> Bench:
     return Bench(tmp_path)
 
 
-def test_who_asks_waits_for_the_loop_which_is_woken(bench: Bench) -> None:
+@pytest.fixture
+def asked(bench: Bench) -> Iterator[Asked]:
+    """The answer to somebody who waits for it."""
     with ThreadPoolExecutor(1) as pool:
-        asked = pool.submit(bench.release.ask)
+        answer = pool.submit(bench.release.ask)
         assert bench.woken.wait(60)
-        assert bench.release.why is None
-        bench.release.answer(lambda: [BACK])
-        assert asked.result(60) == [BACK]
-    assert "until SIGHUP or `dlsched release --resume`" in (bench.release.why or "")
+        yield answer
 
 
-def test_it_holds_over_a_restart_until_it_is_resumed(bench: Bench) -> None:
-    with ThreadPoolExecutor(1) as pool:
-        asked = pool.submit(bench.release.ask)
-        assert bench.woken.wait(60)
-        bench.release.answer(lambda: [])
-        asked.result(60)
+def test_who_asks_waits_for_the_loop_and_it_holds_until_it_is_resumed(
+    bench: Bench, asked: Asked
+) -> None:
+    assert bench.release.why is None
+    bench.release.answer(lambda: [BACK])
+    assert asked.result(60) == [BACK]
+    held = "released: nothing is changed until SIGHUP or `dlsched release --resume`"
+    assert bench.release.why == held
     bench.reopen()
-    assert bench.release.why is not None
+    assert bench.release.why == held
     bench.release.resume()
     assert bench.release.why is None
     bench.reopen()
     assert bench.release.why is None
+
+
+def test_with_a_full_disk_it_holds_until_a_restart_and_says_so(
+    bench: Bench, asked: Asked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(give_back, "write_whole", full)
+    bench.release.answer(lambda: [BACK])
+    assert asked.result(60) == [BACK]
+    assert (bench.release.why or "").endswith(
+        "or a restart (it cannot be written down: No space left on device)"
+    )
 
 
 def test_without_a_wish_nothing_is_given_back(bench: Bench) -> None:
@@ -65,30 +82,10 @@ def test_without_a_wish_nothing_is_given_back(bench: Bench) -> None:
     assert list(bench.state_dir.iterdir()) == []
 
 
-def test_with_a_full_disk_it_holds_until_a_restart_and_says_so(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(*_: object) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(give_back, "write_whole", full)
-    with ThreadPoolExecutor(1) as pool:
-        asked = pool.submit(bench.release.ask)
-        assert bench.woken.wait(60)
-        bench.release.answer(lambda: [BACK])
-        assert asked.result(60) == [BACK]
-    assert (bench.release.why or "").endswith(
-        "or a restart (it cannot be written down: No space left on device)"
-    )
-
-
-def test_who_waits_at_the_end_is_told(bench: Bench) -> None:
-    with ThreadPoolExecutor(1) as pool:
-        asked = pool.submit(bench.release.ask)
-        assert bench.woken.wait(60)
-        bench.release.close()
-        with pytest.raises(NotReleased, match="the daemon is ending, and gives everything back"):
-            asked.result(60)
+def test_who_waits_at_the_end_is_told(bench: Bench, asked: Asked) -> None:
+    bench.release.close()
+    with pytest.raises(NotReleased, match="the daemon is ending, and gives everything back"):
+        asked.result(60)
 
 
 def test_a_loop_that_does_not_come_is_told_after_a_while(

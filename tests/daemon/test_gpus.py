@@ -16,11 +16,13 @@ import pytest
 
 from tests.daemon.forked import command
 from tests.daemon.test_daemon import (
-    SLEEP,
+    containers,
     goes_on,
     inspect,
+    quota,
     reaches,
     row,
+    runs,
     shows,
     spec,
     waits,
@@ -81,6 +83,10 @@ class Host:
         """The GPU's row."""
         return next(gpu for gpu in self.node.client.jobs()["node"]["gpus"] if gpu["uuid"] == uuid)
 
+    def runs(self, name: str, gpus: str, **keys: str) -> dict[str, Any]:
+        """The row of a job on so many GPUs, once it runs as its new file says."""
+        return runs(self.node, name, gpus=gpus, **keys)
+
     def inside(self, name: str, *words: str) -> str:
         """What a program says in the job's container."""
         container = f"dlsched-{self.node.instance}-{name}"
@@ -88,10 +94,7 @@ class Host:
 
     def allotment(self, name: str) -> dict[str, Any]:
         """What the job is told."""
-        told: dict[str, Any] = json.loads(
-            self.inside(name, "cat", "/run/dlsched/in/allotment.json")
-        )
-        return told
+        return dict(json.loads(self.inside(name, "cat", "/run/dlsched/in/allotment.json")))
 
 
 @pytest.fixture
@@ -120,8 +123,7 @@ def held(host: Host, name: str) -> list[str]:
 @pytest.mark.gate
 def test_a_job_gets_its_gpus_nodes_and_no_others(host: Host):
     host.start()
-    host.node.drop("alpha", on("alpha", "{count: 1, model: A100}"))
-    reaches(host.node, "alpha", "running")
+    host.runs("alpha", "{count: 1, model: A100}")
     assert held(host, "alpha") == [A]
     devices = inspect(host.node, "alpha")["HostConfig"]["Devices"]
     own = [str(host.folder / name) for name in NODES if name != "nvidia1"]
@@ -138,16 +140,14 @@ def test_two_share_a_gpu_and_a_third_waits_until_there_is_room(host: Host):
     half = "{count: 1, share: 0.5, model: A100}"
     host.start()
     for name in ("alpha", "beta"):
-        host.node.drop(name, on(name, half))
-        reaches(host.node, name, "running")
+        host.runs(name, half)
     assert held(host, "alpha") == held(host, "beta") == [A]
     wait_for(lambda: host.allotment("alpha").get("gpu_share") == 0.5, 30, "half of the time")
     memory = 20 * GIB
     wait_for(lambda: host.allotment("beta").get("gpu_memory_bytes") == memory, 30, "its memory")
 
     host.node.drop("gamma", on("gamma", half))
-    host.node.drop("other", on("other", "1"))
-    reaches(host.node, "other", "running")
+    host.runs("other", "1")
     assert held(host, "other") == [B]
     waits(host.node, "gamma", "needs 0.50 of a GPU's time, at most 0.00 is left")
 
@@ -165,8 +165,7 @@ def test_two_share_a_gpu_and_a_third_waits_until_there_is_room(host: Host):
 
 def test_a_changed_share_is_told_live_and_another_model_takes_a_new_container(host: Host):
     host.start()
-    host.node.drop("alpha", on("alpha", "{count: 1, share: 0.5}"))
-    first = reaches(host.node, "alpha", "running")["container"]
+    first = host.runs("alpha", "{count: 1, share: 0.5}")["container"]
     host.node.drop("alpha", on("alpha", "{count: 1, share: {min: 0.2, max: 0.4}}"))
     wait_for(lambda: host.allotment("alpha").get("gpu_share") == 0.4, 30, "the new share")
     assert row(host.node, "alpha")["container"] == first
@@ -174,30 +173,6 @@ def test_a_changed_share_is_told_live_and_another_model_takes_a_new_container(ho
     wait_for(lambda: row(host.node, "alpha")["container"] not in (None, first), 30, "a new one")
     reaches(host.node, "alpha", "running")
     assert held(host, "alpha") == [B]
-
-
-def test_a_policy_divides_a_gpu_by_weight_and_a_replay_says_the_same(host: Host):
-    share = "{count: 1, share: 0.1, model: A100}"
-    host.start()
-    host.node.drop("heavy", on("heavy", share, weight="3"))
-    host.node.drop("light", on("light", share, weight="1"))
-    reaches(host.node, "heavy", "running")
-    reaches(host.node, "light", "running")
-    wait_for(lambda: host.allotment("heavy").get("gpu_share") == 0.75, 30, "three quarters")
-    wait_for(lambda: host.allotment("light").get("gpu_share") == 0.25, 30, "a quarter")
-
-    def why() -> str:
-        return " ".join(command(host.node, "why", "light").stdout.split())
-
-    # The job is told within a cycle, everybody else at its end.
-    wait_for(lambda: "0.250 of GPU 0's time" in why(), 30, "the reason")
-
-    assert command(host.node, "release").returncode == 0
-    wait_for(lambda: host.allotment("light")["gpu_share"] is None, 30, "nothing to be said")
-    host.node.stop()
-    again = command(host.node, "replay", str(host.node.state_dir), "--policy", "fair", "-o", "json")
-    assert again.returncode == 0, again.stderr
-    assert json.loads(again.stdout)["summary"]["all"]["agreed_ratio"] == 1.0
 
 
 PACED = """
@@ -212,12 +187,11 @@ PACED = """
 """
 
 
-def test_two_jobs_that_pace_themselves_follow_what_they_are_told(host: Host):
+def test_two_jobs_follow_the_shares_by_weight_and_a_replay_agrees(host: Host):
     host.start()
     for name, weight in (("heavy", "3"), ("light", "1")):
         share = "{count: 1, share: 0.1, model: A100}"
-        host.node.drop(name, on(name, share, weight=weight).replace(SLEEP, PACED))
-        reaches(host.node, name, "running")
+        runs(host.node, name, PACED, gpus=share, weight=weight)
 
     def follows(name: str, share: float) -> bool:
         gpu = row(host.node, name)["gpu"]
@@ -227,17 +201,22 @@ def test_two_jobs_that_pace_themselves_follow_what_they_are_told(host: Host):
     wait_for(lambda: follows("heavy", 0.75), 60, "three quarters of its time")
     wait_for(lambda: follows("light", 0.25), 60, "a quarter of its time")
     told = " ".join(command(host.node, "why", "light").stdout.split())
+    assert "0.250 of GPU 0's time" in told
     assert "time: advisory: sent to the job, which paces itself" in told
+
+    assert command(host.node, "release").returncode == 0
+    wait_for(lambda: host.allotment("light")["gpu_share"] is None, 30, "nothing to be said")
+    host.node.stop()
+    again = command(host.node, "replay", str(host.node.state_dir), "--policy", "fair", "-o", "json")
+    assert again.returncode == 0, again.stderr
+    assert json.loads(again.stdout)["summary"]["all"]["agreed_ratio"] == 1.0
 
 
 def test_a_changed_cpu_ceiling_leaves_the_gpu_where_it_is(host: Host):
     host.start()
-    host.node.drop("alpha", on("alpha", "{count: 1, model: A100}"))
-    first = reaches(host.node, "alpha", "running")["container"]
+    first = host.runs("alpha", "{count: 1, model: A100}")["container"]
     host.node.drop("alpha", on("alpha", "{count: 1, model: A100}", cpus="{min: 0.05, max: 0.5}"))
-    wait_for(
-        lambda: inspect(host.node, "alpha")["HostConfig"]["CpuQuota"] == 50_000, 30, "the ceiling"
-    )
+    wait_for(lambda: quota(host.node, "alpha") == 50_000, 30, "the ceiling")
     assert row(host.node, "alpha")["container"] == first
     assert row(host.node, "alpha")["gpu"]["lost"] is None
     assert host.inside("alpha", "bash", "-c", "exec 3<>/dev/nvidia0 && echo open") == "open\n"
@@ -253,22 +232,18 @@ def test_more_gpus_than_there_are_are_told_with_what_there_is(host: Host, tmp_pa
     there = "1 NVIDIA A100-SXM4-40GB 40 GiB, 1 Tesla T4 16 GiB"
     assert refused.stderr == f"many.yaml:7:7: gpus.count: 4, the node has 2: {there}\n"
     assert not (host.node.watch / "many.yaml").exists()
-    assert command(host.node, "check", str(file)).returncode == 0
-    assert command(host.node, "check", "--node", str(file)).returncode == 2
-    host.node.drop("many", file.read_text())
-    waits(host.node, "many", "can never start")
 
 
 def test_a_gpu_that_vanishes_is_shown_and_nothing_is_disturbed(host: Host):
     host.start()
-    host.node.drop("alpha", on("alpha", "{count: 1, model: A100}"))
-    host.node.drop("beta", on("beta", "{count: 1, share: 0.5, model: T4}"))
-    before = {name: reaches(host.node, name, "running")["container"] for name in ("alpha", "beta")}
+    before = {
+        "alpha": host.runs("alpha", "{count: 1, model: A100}")["container"],
+        "beta": host.runs("beta", "{count: 1, share: 0.5, model: T4}")["container"],
+    }
     host.show(Failure("*", GPU_IS_LOST, A))
     wait_for(lambda: host.gpu(A)["trouble"], 30, "the loss to be seen")
     host.node.drop("gamma", on("gamma", "{count: 1, share: 0.5, model: A100}"))
-    host.node.drop("delta", on("delta", "{count: 1, share: 0.5}"))
-    reaches(host.node, "delta", "running")
+    host.runs("delta", "{count: 1, share: 0.5}")
     assert held(host, "delta") == [B]
     assert reaches(host.node, "gamma", "waiting")["reason"]
     goes_on(host.node, 4)
@@ -286,13 +261,11 @@ def test_a_gpu_that_vanishes_is_shown_and_nothing_is_disturbed(host: Host):
 
 def test_the_driver_goes_away_and_comes_back(host: Host):
     host.start()
-    host.node.drop("alpha", on("alpha", "{count: 1, share: 0.5, model: A100}"))
-    first = reaches(host.node, "alpha", "running")["container"]
+    first = host.runs("alpha", "{count: 1, share: 0.5, model: A100}")["container"]
     host.driver.unload_driver()
     wait_for(lambda: host.node.client.jobs()["node"]["gpu_trouble"], 30, "the trouble to be told")
     host.node.drop("beta", on("beta", "{count: 1, share: 0.5, model: A100}"))
-    host.node.drop("plain", spec("plain"))
-    reaches(host.node, "plain", "running")
+    runs(host.node, "plain")
     assert reaches(host.node, "beta", "waiting")["reason"]
     assert "can never start" not in row(host.node, "beta")["reason"]
     assert row(host.node, "alpha")["container"] == first
@@ -301,30 +274,6 @@ def test_the_driver_goes_away_and_comes_back(host: Host):
     assert held(host, "beta") == [A]
     assert row(host.node, "alpha")["container"] == first
     assert host.node.client.jobs()["node"]["gpu_trouble"] is None
-
-
-def test_a_killed_daemon_finds_every_job_on_its_gpu_again(host: Host):
-    host.start()
-    host.node.drop("alpha", on("alpha", "{count: 1, share: 0.7}"))
-    host.node.drop("beta", on("beta", "{count: 1, share: 0.7}"))
-    before = {name: reaches(host.node, name, "running")["container"] for name in ("alpha", "beta")}
-    where = {name: held(host, name) for name in before}
-    host.node.kill()
-    host.start()
-    host.node.drop("gamma", on("gamma", "{count: 1, share: 0.7}"))
-    waits(host.node, "gamma", "at most 0.30 is left")
-    for name, container in before.items():
-        assert reaches(host.node, name, "running")["container"] == container
-        assert held(host, name) == where[name]
-    label = f"dlsched.instance={host.node.instance}"
-    assert (
-        len(
-            host.node.engine.containers.list(
-                all=True, filters={"label": label}, ignore_removed=True
-            )
-        )
-        == 2
-    )
 
 
 def test_of_many_at_once_none_gets_what_is_promised_to_another_also_over_a_kill(host: Host):
@@ -346,26 +295,12 @@ def test_of_many_at_once_none_gets_what_is_promised_to_another_also_over_a_kill(
 
 def placed(host: Host) -> list[str]:
     """The GPUs of all containers."""
-    label = f"dlsched.instance={host.node.instance}"
-    there = host.node.engine.api.containers(all=True, filters={"label": label})
-    return [one["Labels"]["dlsched.gpus"] for one in there]
-
-
-def test_a_gpu_that_a_foreign_program_uses_and_a_reserved_one_are_left_to_others(host: Host):
-    foreign = replace(TWO[0], processes=(Process(os.getpid(), GIB),), used_bytes=GIB)
-    host.show(gpus=(foreign, TWO[1]))
-    host.start(reserved=[B])
-    host.node.drop("alpha", on("alpha", "{count: 1, share: 0.5}"))
-    assert "reserved" in waits(host.node, "alpha", "foreign")["reason"]
-    host.reload(foreign="share", reserved=[B])
-    reaches(host.node, "alpha", "running")
-    assert held(host, "alpha") == [A]
+    return [one.labels["dlsched.gpus"] for one in containers(host.node)]
 
 
 def test_what_a_job_uses_of_its_gpu_is_told_as_its_own_and_what_others_use_as_foreign(host: Host):
     host.start(foreign="share")
-    host.node.drop("alpha", on("alpha", "{count: 1, share: 0.5, model: A100}"))
-    reaches(host.node, "alpha", "running")
+    host.runs("alpha", "{count: 1, share: 0.5, model: A100}")
     pid = inspect(host.node, "alpha")["State"]["Pid"]
     busy = (Process(pid, 3 * GIB, sm_percent=40), Process(os.getpid(), GIB, sm_percent=10))
     host.show(gpus=(replace(TWO[0], processes=busy, used_bytes=4 * GIB, busy_percent=50), TWO[1]))
@@ -373,14 +308,9 @@ def test_what_a_job_uses_of_its_gpu_is_told_as_its_own_and_what_others_use_as_fo
     def own(one: dict[str, Any]) -> bool:
         return (one["gpu"]["memory_bytes"], one["gpu"]["used_ratio"]) == (3 * GIB, 0.4)
 
-    def foreign() -> bool:
-        seen = host.gpu(A)
-        theirs = (seen["foreign_processes"], seen["foreign_memory_bytes"])
-        both = (seen["busy_ratio"], seen["memory_used_bytes"])
-        return theirs == (1, GIB) and both == (0.5, 4 * GIB)
-
     shows(host.node, "alpha", own, "its memory and its time")
-    wait_for(foreign, 30, "what others use, and what both do")
+    others = {"foreign_processes": 1, "foreign_memory_bytes": GIB}
+    wait_for(lambda: others.items() <= host.gpu(A).items(), 30, "what others use")
     bounds = row(host.node, "alpha")["gpu"]["bounds"]
     assert {what: one["enforced"] for what, one in bounds.items()} == {
         "devices": True,
@@ -406,8 +336,7 @@ def test_a_container_that_others_gave_a_gpu_has_it_alone_once_it_is_adopted(host
     shows(host.node, name, lambda one: (one["gpu"] or {}).get("uuids") == [A], "its GPU")
     host.node.drop("alpha", on("alpha", "{count: 1, share: 0.1, model: A100}"))
     waits(host.node, "alpha", "at most 0.00 is left")
-    host.node.drop("beta", on("beta", "{count: 1, share: 0.1}"))
-    reaches(host.node, "beta", "running")
+    host.runs("beta", "{count: 1, share: 0.1}")
     assert held(host, "beta") == [B]
 
 
@@ -416,12 +345,4 @@ def test_an_engine_that_has_no_way_to_give_gpus_is_told_with_the_remedy(host: Ho
     host.node.drop("alpha", on("alpha", "1"))
     told = "gpus.injection is cdi, and the engine has no such GPU by CDI"
     wait_for(lambda: told in str(row(host.node, "alpha")["reason"]), 30, told)
-    host.node.drop("plain", spec("plain"))
-    reaches(host.node, "plain", "running")
-
-
-def test_doctor_tells_the_gpus(host: Host):
-    host.start()
-    told = command(host.node, "doctor").stdout
-    assert "A100" in told
-    assert "Tesla T4" in told
+    runs(host.node, "plain")

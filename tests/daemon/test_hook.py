@@ -19,6 +19,7 @@ from dlsched.model.cycle import HookRun
 from dlsched.model.errors import SettingsError
 from dlsched.model.facts import CheckpointAck
 from dlsched.model.state import Delivered, Reached, Tiers
+from tests.torture.kernel import lives
 from tests.waiting import until
 
 WORD = Delivered(
@@ -82,21 +83,20 @@ def runs(hook: Hook, count: int = 1) -> list[HookRun]:
     return ended
 
 
+def run_of(hook: Hook) -> HookRun:
+    """What becomes of one delivery."""
+    hook.offer(WORD)
+    (run,) = runs(hook)
+    return run
+
+
 def appears(file: Path) -> str:
     until(lambda: file.exists() and file.read_text().endswith("\n"), f"a line in {file}")
     return file.read_text()
 
 
-def gone(pid: int) -> bool:
-    """Whether that process has ended; as a zombie it has, too."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    except FileNotFoundError:
-        return True
-
-
 def ends(pid: int) -> None:
-    until(lambda: gone(pid), f"the end of {pid}")
+    until(lambda: not lives(pid), f"the end of {pid}")
 
 
 # ---------------------------------------------------------------------- who and what
@@ -105,8 +105,7 @@ def ends(pid: int) -> None:
 def output(hook: Hook, caplog: pytest.LogCaptureFixture) -> list[str]:
     """What one run of it says."""
     caplog.set_level(logging.INFO)
-    hook.offer(WORD)
-    (run,) = runs(hook)
+    run = run_of(hook)
     assert run.status == "done", run.detail
     (line,) = [one for one in caplog.messages if "deliver_hook" in one]
     return line.partition(" s: ")[2].splitlines()
@@ -183,9 +182,7 @@ def test_only_root_may_have_one(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_became_of_it_is_told(
     hooks: Make, command: tuple[str, ...], status: str, detail: str
 ) -> None:
-    hook = hooks(*command)
-    hook.offer(WORD)
-    (run,) = runs(hook)
+    run = run_of(hooks(*command))
     assert (run.delivered, run.status) == (WORD, status)
     assert run.detail.startswith(detail)
 
@@ -195,9 +192,7 @@ def test_what_became_of_it_is_told(
     ("user", "why"), [("no-such-user", "there is no such user"), ("root", "that is root")]
 )
 def test_a_user_that_is_gone_or_became_root_runs_nothing(hooks: Make, user: str, why: str) -> None:
-    hook = hooks("/bin/true", user=user)
-    hook.offer(WORD)
-    (run,) = runs(hook)
+    run = run_of(hooks("/bin/true", user=user))
     assert (run.status, run.detail) == ("unstarted", f"cannot start as user {user}: {why}")
 
 
@@ -209,9 +204,7 @@ def test_a_host_that_lets_no_one_change_groups_is_said(
         raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
 
     monkeypatch.setattr(hook_module.subprocess, "Popen", refuse)
-    hook = hooks("/bin/true")
-    hook.offer(WORD)
-    (run,) = runs(hook)
+    run = run_of(hooks("/bin/true"))
     assert run.status == "unstarted"
     assert run.detail.endswith("the agent may not change its user and groups on this host")
 
@@ -230,9 +223,7 @@ def test_the_time_limit_kills_it_with_all_that_it_started(hooks: Make, place: Pa
 
 @needs_root
 def test_what_it_leaves_behind_ends_with_it_and_is_not_waited_for(hooks: Make, place: Path) -> None:
-    hook = hooks("/bin/sh", "-c", f"sleep 1000 & echo $! > {place}/child")
-    hook.offer(WORD)
-    (run,) = runs(hook)
+    run = run_of(hooks("/bin/sh", "-c", f"sleep 1000 & echo $! > {place}/child"))
     assert run.status == "done"
     ends(int(appears(place / "child")))
 
@@ -256,9 +247,7 @@ def test_a_flood_of_output_neither_holds_it_up_nor_fills_the_log(
     hooks: Make, caplog: pytest.LogCaptureFixture, writer: str
 ) -> None:
     caplog.set_level(logging.INFO)
-    hook = hooks("/bin/sh", "-c", writer, timeout_s=5.0 if writer == "yes" else 20.0)
-    hook.offer(WORD)
-    (run,) = runs(hook)
+    run = run_of(hooks("/bin/sh", "-c", writer, timeout_s=5.0 if writer == "yes" else 20.0))
     assert run.status == ("failed" if writer == "yes" else "done")
     (line,) = [one for one in caplog.messages if "deliver_hook" in one]
     assert len(line) < OUTPUT_BYTES + 200
@@ -271,9 +260,7 @@ def test_its_output_is_logged_at_the_level_of_its_end(
     hooks: Make, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
-    hook = hooks("/bin/sh", "-c", "echo out; echo err >&2; exit 1")
-    hook.offer(WORD)
-    runs(hook)
+    run_of(hooks("/bin/sh", "-c", "echo out; echo err >&2; exit 1"))
     (record,) = [one for one in caplog.records if "deliver_hook" in one.getMessage()]
     assert record.levelno == logging.WARNING
     assert record.getMessage().endswith(": out\nerr")
@@ -306,11 +293,9 @@ def test_a_full_queue_says_so(hooks: Make) -> None:
 @needs_root
 def test_another_command_holds_from_the_next_run_on(hooks: Make) -> None:
     hook = hooks("/bin/false")
-    hook.offer(WORD)
-    runs(hook)
+    run_of(hook)
     hook.use(DeliverHook(("/bin/true",)))
-    hook.offer(WORD)
-    assert [run.status for run in runs(hook)] == ["done"]
+    assert run_of(hook).status == "done"
 
 
 @needs_root
@@ -336,8 +321,7 @@ def test_what_still_waits_when_no_command_is_wanted_any_more_is_done(
 def test_a_run_that_ends_wakes_the_loop() -> None:
     woken: list[str] = []
     hook = Hook(DeliverHook(("/bin/true",)), woken.append)
-    hook.offer(WORD)
-    runs(hook)
+    run_of(hook)
     hook.close()
     assert woken == ["hook of lenet: done"]
 
@@ -353,8 +337,7 @@ def test_a_host_without_a_thread_to_spare_is_asked_again(
     with monkeypatch.context() as patched:
         patched.setattr(hook_module.threading.Thread, "start", refuse)
         assert not hook.offer(WORD)
-    assert hook.offer(WORD)
-    assert [run.status for run in runs(hook)] == ["done"]
+    assert run_of(hook).status == "done"
 
 
 @needs_root
@@ -368,8 +351,6 @@ def test_what_the_agent_itself_lacks_is_no_end_of_the_command(
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
     monkeypatch.setattr(hook_module.os, "pidfd_open", refuse)
-    hook = hooks("/bin/sleep", "1000")
-    hook.offer(WORD)
-    (run,) = runs(hook)
+    run = run_of(hooks("/bin/sleep", "1000"))
     assert (run.status, run.detail) == ("unstarted", "OSError: [Errno 24] Too many open files")
     assert not Path(f"/proc/{begun[0]}").exists()

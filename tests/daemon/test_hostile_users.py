@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.daemon.forked import command, session
-from tests.daemon.test_daemon import goes_on, inspect, reaches, row, spec, waits
+from tests.daemon.test_daemon import goes_on, inspect, quota, reaches, row, runs, spec, waits
 from tools.session import Session, wait_for
 
 pytestmark = [
@@ -88,13 +88,12 @@ def test_a_users_container_has_no_more_than_its_rules(node: Session) -> None:
     assert (row(node, "one")["owner"], row(node, "two")["owner"]) == (ALICE, ALICE)
 
     def cores() -> float:
-        return sum(inspect(node, name)["HostConfig"]["CpuQuota"] for name in ("one", "two")) / 1e5
+        return sum(quota(node, name) for name in ("one", "two")) / 1e5
 
     wait_for(lambda: cores() <= 0.5, 30, "both to have half a core together")
     host = inspect(node, "one")["HostConfig"]
     assert (host["PidsLimit"], host["SecurityOpt"]) == (64, ["no-new-privileges:true"])
-    node.drop("theirs", spec("theirs", SPIN, cpus="{max: 1}"))
-    reaches(node, "theirs", "running")
+    runs(node, "theirs", SPIN, cpus="{max: 1}")
     host = inspect(node, "theirs")["HostConfig"]
     assert (host["PidsLimit"] or 0) <= 0
     assert not host["SecurityOpt"], "root's own jobs are bound by nothing"
@@ -166,8 +165,7 @@ def test_sockets_let_each_user_do_what_is_theirs(node: Session) -> None:
 
 
 def test_a_user_who_churns_files_slows_nobody(node: Session) -> None:
-    node.drop("theirs", spec("theirs"))
-    reaches(node, "theirs", "running")
+    runs(node, "theirs")
     churn = (
         "import os\n"
         f"os.setgid({ALICE}); os.setuid({ALICE}); os.chdir({str(node.watch / 'alice')!r})\n"
@@ -195,5 +193,4 @@ def test_a_user_who_churns_files_slows_nobody(node: Session) -> None:
             assert sum(node.process.cpu_times()[:2]) - spent_s < 2.0 + beyond_s / 10
         finally:
             churning.kill()
-    node.drop("late", spec("late"))
-    reaches(node, "late", "running")
+    runs(node, "late")

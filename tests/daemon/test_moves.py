@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from tests.daemon.forked import command
-from tests.daemon.test_daemon import reaches, row
-from tests.daemon.test_gpus import A, B, Host, held, host, on
+from tests.daemon.test_daemon import containers, goes_on, reaches, row, spec
+from tests.daemon.test_gpus import A, B, Host, held, host, on, placed
 from tests.nvml.scenario import GPU_IS_LOST, Failure
 from tests.runtime.docker.moves.test_moves_engine import SAVES, TRAINS
 from tools.session import wait_for
@@ -40,20 +40,18 @@ def saved(host: Host) -> Iterator[Path]:
     yield folder
 
 
-def trains(saved: Path, gpus: str, **keys: str) -> str:
+def trains(saved: Path, gpus: str, at_start: str = "", **keys: str) -> str:
     """A job file of the name `trains`."""
-    code = TRAINS.replace("{when_asked}", SAVES).replace("{at_start}", "")
-    text = on(
-        "trains",
-        gpus,
-        volumes=f'["{saved}:/ckpt"]',
-        checkpoint="{signal: SIGUSR1, timeout: 30s, path: /ckpt}",
-        target="{metric: accuracy, deliver: 0.4, finish: 0.9}",
-        **{"stop": "{grace: 5s}", **keys},
-    )
-    lines = text.splitlines()
-    lines[2] = "command: " + json.dumps(["python3", "-c", code])
-    return "\n".join(lines) + "\n"
+    code = TRAINS.replace("{when_asked}", SAVES).replace("{at_start}", at_start)
+    command = json.dumps(["python3", "-c", code.replace("{at_end}", "")])
+    usual = {
+        "gpus": gpus,
+        "volumes": f'["{saved}:/ckpt"]',
+        "checkpoint": "{signal: SIGUSR1, timeout: 30s, path: /ckpt}",
+        "target": "{metric: accuracy, deliver: 0.4, finish: 0.9}",
+        "stop": "{grace: 5s}",
+    }
+    return spec("trains", command, **usual | keys)
 
 
 def log_of(saved: Path) -> list[tuple[str, int]]:
@@ -63,10 +61,11 @@ def log_of(saved: Path) -> list[tuple[str, int]]:
     return [(word, int(step)) for word, step in words]
 
 
-def containers(host: Host) -> dict[str, str]:
-    label = f"dlsched.instance={host.node.instance}"
-    listed = host.node.engine.api.containers(all=True, filters={"label": label})
-    return {one["Names"][0].partition(f"{host.node.instance}-")[2]: one["State"] for one in listed}
+def states(host: Host) -> dict[str, str]:
+    """Of the containers, by job."""
+    return {
+        one.name.partition(f"{host.node.instance}-")[2]: one.status for one in containers(host.node)
+    }
 
 
 def lost_nothing(saved: Path) -> None:
@@ -96,29 +95,55 @@ def test_off_a_lost_gpu_it_goes_on_with_what_it_had_reached(host: Host, saved: P
     host.show(Failure("*", GPU_IS_LOST, lost))
     wait_for(lambda: row(host.node, "trains")["container"] not in (None, first), 60, "a new one")
     after = reaches(host.node, "trains", "running")
-    wait_for(lambda: containers(host) == {"trains": "running"}, 30, "the old one to be gone")
+    wait_for(lambda: states(host) == {"trains": "running"}, 30, "the old one to be gone")
     assert {lost, *held(host, "trains")} == {A, B}
     assert after["tiers"]["delivered"]
     lost_nothing(saved)
     assert "saved" in [word for word, _ in log_of(saved)[before:]]
-    told = " ".join(command(host.node, "why", "trains").stdout.split())
-    assert "moving" in told
 
 
-def test_it_makes_room_for_one_that_fits_nowhere_else(host: Host, saved: Path):
-    host.start()
+HANGS = """
+signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+step = 7
+open(saved, "w").write("7")
+note("saved", 7)
+tell(checkpoint={"step": 7, "path": saved})
+"""
+
+
+def test_one_that_hangs_on_a_lost_gpu_goes_on_from_what_it_had_saved(host: Host, saved: Path):
+    host.start(on_loss="move")
+    checkpoint = "{signal: SIGUSR1, timeout: 2s, path: /ckpt}"
+    half = "{count: 1, share: 0.5}"
+    host.node.drop("trains", trains(saved, half, HANGS, checkpoint=checkpoint))
+    reaches(host.node, "trains", "running")
+    wait_for(lambda: ("saved", 7) in log_of(saved), 30, "the checkpoint")
+    goes_on(host.node, 3)  # and the checkpoint is read
+    host.show(Failure("*", GPU_IS_LOST, B))
+    wait_for(lambda: placed(host) == [A], 60, "the move")
+    wait_for(lambda: ("begins", 7) in log_of(saved), 30, "it to go on")
+
+
+def test_it_makes_room_for_one_that_fits_nowhere_else_where_moves_are_allowed(
+    host: Host, saved: Path
+):
+    host.start(move=False)
     host.node.drop("trains", trains(saved, "{count: 1, share: 0.5, memory: 4GiB}"))
     reaches(host.node, "trains", "running")
-    held(host, "trains")
     wait_for((saved / "log").exists, 30, "its first steps")
     model = "A100" if held(host, "trains") == [A] else "T4"
     host.node.drop("alone", on("alone", f"{{count: 1, model: {model}}}"))
+    reaches(host.node, "alone", "waiting")
+    goes_on(host.node, 4)
+    assert row(host.node, "alone")["state"] == "waiting"
+
+    host.reload(move=True)
     reaches(host.node, "alone", "running", 60.0)
-    reaches(host.node, "trains", "running")
     both = {"alone": "running", "trains": "running"}
-    wait_for(lambda: containers(host) == both, 30, "the old one to be gone")
+    wait_for(lambda: states(host) == both, 30, "the old one to be gone")
     assert {held(host, "trains")[0], held(host, "alone")[0]} == {A, B}
     lost_nothing(saved)
+    assert "makes room for alone" in " ".join(command(host.node, "why", "trains").stdout.split())
 
 
 def wanders(host: Host, saved: Path) -> None:
@@ -137,7 +162,7 @@ def test_kill_9_in_the_middle_leaves_one_that_goes_on(host: Host, saved: Path, a
     host.node.kill()
     host.start()
     reaches(host.node, "trains", "running", 60.0)
-    wait_for(lambda: containers(host) == {"trains": "running"}, 30, "one container")
+    wait_for(lambda: states(host) == {"trains": "running"}, 30, "one container")
     assert steps_on(saved)
     lost_nothing(saved)
 
@@ -149,7 +174,7 @@ def test_the_daemons_end_in_the_middle_leaves_one_that_runs(
     wanders(host, saved)
     time.sleep(after_s)
     host.node.stop()
-    assert list(containers(host).values()).count("running") == 1
+    assert list(states(host).values()).count("running") == 1
     assert steps_on(saved)
     lost_nothing(saved)
 
@@ -164,4 +189,4 @@ def test_who_wants_it_gone_gets_it_gone(host: Host, saved: Path, how: str, after
     else:
         (host.node.watch / "trains.yaml").unlink()
     reaches(host.node, "trains", "stopped" if how == "stop" else "absent", 60.0)
-    wait_for(lambda: containers(host) == {}, 30, "nothing to be left over")
+    wait_for(lambda: states(host) == {}, 30, "nothing to be left over")

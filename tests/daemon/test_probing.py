@@ -15,7 +15,7 @@ from docker.errors import APIError
 
 from tests.daemon.forked import command
 from tests.daemon.test_daemon import reaches, row
-from tests.runtime.docker.probe.test_probe_engine import PRINTER, SERVICE, TRAINER
+from tests.runtime.docker.probe.programs import PRINTER, SERVICE, TRAINER
 from tools.base_image import BASE
 from tools.session import Session, wait_for
 

@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from pathlib import Path
-from typing import Any
 
 import docker
 import pytest
 
 from dlsched.runtime.cgroup.group_limits import LimitFiles
-from tests.daemon.test_daemon import alarms
+from tests.daemon.forked import command, session
+from tests.daemon.test_daemon import alarms, goes_on
 from tools.base_image import BASE
-from tools.session import Session, session, wait_for
+from tools.session import Session, wait_for
 
 pytestmark = [pytest.mark.e2e, pytest.mark.engine]
 
-DLSCHED = Path(sys.executable).parent / "dlsched"
+
 SPEC = f"""
 name: own
 image: {BASE}
@@ -74,15 +71,6 @@ class Host:
     def quota(self, container: str) -> int:
         return int(self.client.inspect_container(container)["HostConfig"]["CpuQuota"])
 
-    def command(self, *words: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [DLSCHED, words[0], "--config", self.node.root / "dlsched.yaml", *words[1:]],
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=60,
-        )
-
     def assert_given_back(self) -> None:
         assert self.files(self.theirs) == self.before
         host = self.client.inspect_container(self.theirs)["HostConfig"]
@@ -118,13 +106,13 @@ def test_after_a_kill_the_command_gives_everything_back(host: Host) -> None:
     host.start()
     assert host.files(host.theirs) != host.before
     host.node.kill()
-    done = host.command("release")
+    done = command(host.node, "release")
     assert done.returncode == 0, done
     own, theirs = done.stdout.splitlines()
     assert own.startswith("own (job ") and "1 cores (period 100000 us), " in own
     assert theirs.startswith(f"{host.theirs_name} (adopted {host.theirs[:12]}): 0.8 cores")
     host.assert_given_back()
-    again = host.command("release")
+    again = command(host.node, "release")
     assert (again.returncode, again.stdout) == (0, "")
     assert again.stderr == "no container has limits set by dlsched\n"
 
@@ -142,33 +130,29 @@ def test_killed_and_started_again_it_goes_on_and_gives_back_at_its_end(host: Hos
 @pytest.mark.gate
 def test_a_running_daemon_gives_back_and_holds_still_until_it_is_resumed(host: Host) -> None:
     host.start()
-    done = host.command("release", "-o", "json")
+    done = command(host.node, "release", "-o", "json")
     assert done.returncode == 0, done
-    containers: list[dict[str, Any]] = json.loads(done.stdout)["containers"]
-    assert {back["job"]: back["failure"] for back in containers} == {
+    given_back = json.loads(done.stdout)["containers"]
+    assert {one["job"]: one["failure"] for one in given_back} == {
         "own": None,
         host.theirs_name: None,
     }
     host.assert_given_back()
-    cycle = host.node.cycle()
-    wait_for(lambda: host.node.cycle() > cycle + 3, 30, "a few cycles")
+    goes_on(host.node, 4)
     host.assert_given_back()
     alarms(host.node, "released: nothing is changed until SIGHUP")
 
     host.node.kill()  # it holds over a restart
     host.node.start(FIXED, {"cores": "own=0.2"})
-    cycle = host.node.cycle()
-    wait_for(lambda: host.node.cycle() > cycle + 3, 30, "a few cycles")
+    goes_on(host.node, 4)
     host.assert_given_back()
 
-    assert host.command("release", "--resume").returncode == 0
+    assert command(host.node, "release", "--resume").returncode == 0
     wait_for(lambda: host.quota(host.own) == 20_000, 30, "the limit again")
 
-    def told() -> bool:
-        return any("released" in alarm for alarm in host.node.client.jobs()["alarms"])
-
     # A limit is set within a cycle, and told at its end.
-    wait_for(lambda: not told(), 30, "no alarm of that any more")
+    text = "released"
+    wait_for(lambda: text not in str(host.node.client.jobs()["alarms"]), 30, "no alarm any more")
 
 
 def test_what_another_agent_limited_and_this_one_does_not_manage_is_given_back_at_start(
@@ -188,7 +172,7 @@ def test_a_container_that_fails_makes_the_exit_code_1(host: Host) -> None:
     host.node.kill()
     record = host.node.state_dir / "originals" / f"{host.theirs}.json"
     record.write_text("{")
-    done = host.command("release")
+    done = command(host.node, "release")
     assert done.returncode == 1
     assert "FAILED: the record of its original limits cannot be read: " in done.stdout
     assert host.quota(host.own) == 100_000
@@ -199,6 +183,6 @@ def test_without_an_engine_it_ends_with_3(host: Host, monkeypatch: pytest.Monkey
     host.node.kill()
     monkeypatch.setenv("DOCKER_HOST", f"unix://{host.node.root}/nobody.sock")
     monkeypatch.setenv("DLSCHED_ENGINE_HOST", f"unix://{host.node.root}/nobody.sock")
-    done = host.command("release")
+    done = command(host.node, "release")
     assert (done.returncode, done.stdout) == (3, "")
     assert done.stderr.count("\n") == 1

@@ -8,29 +8,22 @@ import socket
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from dlsched.cluster.status import write_status
-from dlsched.config.settings import DeliverHook, EngineSettings, Gpus, Reserve, Settings
-from dlsched.control.decider import NamedPolicy
+from dlsched.config.settings import DeliverHook, Gpus, Reserve, Settings
 from dlsched.daemon import main
 from dlsched.daemon.agent import Agent
-from dlsched.daemon.wiring import (
-    cpu_text,
-    ledger_options,
-    policies_of,
-    policies_text,
-    reloaded,
-)
+from dlsched.daemon.wiring import cpu_text, ledger_options, policies_text, reloaded
+from dlsched.model.cycle import CycleReport
 from dlsched.model.errors import AlreadyRunning, EngineUnavailable, NotOurs, SettingsError
 from dlsched.model.state import Delivered, Reached, Tiers
-from dlsched.policies.registry import load
 from dlsched.runtime.allotment import IN_FOLDER
 from dlsched.simulation.clock import VirtualClock
 from dlsched.store.jobs import delivered_records, lock_state_dir
-from dlsched.store.journal.coding import shadow_name
 from dlsched.store.journal.schema import DRY_RUN_JOURNAL_NAME
 from tests.cluster_status import example
 from tests.waiting import until
@@ -39,21 +32,6 @@ pytestmark = pytest.mark.timed
 
 JOB = "name: alpha\nimage: model:1\n"
 Make = Callable[..., Agent]
-
-
-@pytest.fixture
-def settings(tmp_path: Path) -> Settings:
-    for name in ("jobs.d", "elsewhere"):
-        (tmp_path / name).mkdir()
-    return Settings(
-        instance="wiring",
-        state_dir=tmp_path / "state",
-        run_dir=tmp_path / "run",
-        watch=tmp_path / "jobs.d",
-        presets=tmp_path / "presets.d",
-        policy="none",
-        engine=EngineSettings(host=f"unix://{tmp_path}/no-engine.sock"),
-    )
 
 
 @pytest.fixture
@@ -76,21 +54,46 @@ class Undisturbed(VirtualClock):
         """Nothing."""
 
 
-def cycles(agent: Agent, holds: Callable[[], bool]) -> None:
-    """Cycle until it holds; files need to stand still, which is the clock's own time."""
+def cycles(agent: Agent, holds: Callable[[], bool] = lambda: True) -> CycleReport:
+    """Cycle until it holds; files need to stand still, which is the clock's own time. Returns the
+    last cycle's report."""
 
-    def cycled() -> bool:
+    def cycled() -> CycleReport | None:
         agent._clock.sleep_until(agent._clock.now_s() + 0.02)
-        agent._controller.run_once()
-        return holds()
+        report = agent._controller.run_once()
+        return report if holds() else None
 
-    until(cycled, "so many cycles")
+    report = until(cycled, "so many cycles")
+    assert report is not None
+    return report
+
+
+def knows_alpha(agent: Agent) -> Callable[[], bool]:
+    return lambda: any(job.name == "alpha" for job in agent._jobs())
+
+
+def is_delivered(agent: Agent) -> Callable[[], bool]:
+    return lambda: any(job.tiers == DELIVERED.tiers for job in agent._jobs())
+
+
+def wrong() -> Settings:
+    """What reads settings that are wrong."""
+    raise SettingsError(())
+
+
+@pytest.fixture
+def released(settings: Settings) -> Path:
+    """What an agent that was asked to release has left."""
+    settings.state_dir.mkdir()
+    (settings.state_dir / "released").write_text("")
+    return settings.state_dir / "released"
 
 
 def test_a_reload_takes_what_it_can_and_keeps_what_only_a_start_can_change(
     agent: Make, settings: Settings, tmp_path: Path
 ) -> None:
     one = agent()
+    (tmp_path / "elsewhere").mkdir()
     moved = replace(
         settings,
         policy="fair",
@@ -101,9 +104,7 @@ def test_a_reload_takes_what_it_can_and_keeps_what_only_a_start_can_change(
     one._reload(lambda: moved)
     about = one.source.about()
     assert (about["policy"], about["watch"]) == ("fair", str(settings.watch))
-    cycles(one, lambda: one.source.last_report() is not None)
-    report = one.source.last_report()
-    assert report is not None
+    report = cycles(one)
     assert report.policy == "fair"
     assert report.snapshot.node.capacity_cores == 0.5
     assert list(one.source.changes("alpha", 5)) == []  # asked of the journal that is in use
@@ -136,46 +137,28 @@ def test_a_reload_takes_up_how_gpus_are_chosen_but_not_how_they_reach_containers
     gpus = Gpus(injection="nodes", device_folder=Path("/srv"), prefer="pack", move=False)
     one._reload(lambda: replace(settings, gpus=gpus))
     assert one._settings.gpus == Gpus(prefer="pack", move=False)
-    warned = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
-    assert warned == [
+    assert [one.getMessage() for one in caplog.records if one.levelname == "WARNING"] == [
         f"a changed gpus.{name} is taken into force by a restart only"
         for name in ("injection", "device_folder")
     ]
 
 
-def test_wrong_settings_leave_the_old_in_force(agent: Make) -> None:
-    one = agent()
-
-    def wrong() -> Settings:
-        raise SettingsError(())
-
-    one._reload(wrong)
-    assert one.source.about()["policy"] == "none"
-
-
-def test_a_dry_run_refuses_to_stop_and_to_start(agent: Make, settings: Settings) -> None:
+def test_a_dry_run_refuses_every_command(agent: Make, settings: Settings) -> None:
     one = agent(dry_run=True)
     (settings.watch / "alpha.yaml").write_text(JOB)
-    cycles(one, lambda: any(job.name == "alpha" for job in one._jobs()))
-    with pytest.raises(NotOurs, match="dry run"):
-        one.source.stop("alpha")
-    with pytest.raises(NotOurs, match="dry run"):
-        one.source.start("alpha")
-    with pytest.raises(NotOurs, match="dry run"):
-        one.source.release()
-    with pytest.raises(NotOurs, match="dry run"):
-        one.source.resume()
+    cycles(one, knows_alpha(one))
+    source = one.source
+    for command in (
+        partial(source.stop, "alpha"),
+        partial(source.start, "alpha"),
+        partial(source.adopt, "alpha", {}),
+        partial(source.drop, "alpha"),
+        source.release,
+        source.resume,
+    ):
+        with pytest.raises(NotOurs, match="dry run"):
+            command()
     assert tree(settings.state_dir) == {}
-
-
-def test_a_broken_record_is_an_alarm(agent: Make, settings: Settings) -> None:
-    (settings.state_dir / "ended").mkdir(parents=True)
-    (settings.state_dir / "ended" / "alpha.json").write_text("{")
-    one = agent()
-    cycles(one, lambda: one.source.last_report() is not None)
-    report = one.source.last_report()
-    assert report is not None
-    assert any("alpha.json is no record" in alarm for alarm in report.alarms)
 
 
 def tree(folder: Path) -> dict[str, tuple[int, int, bytes | None]]:
@@ -196,11 +179,8 @@ def rehearse(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     alarms: list[str] = []
 
     def run(self: Agent, _: object) -> None:
-        cycles(self, lambda: any(job.name == "alpha" for job in self._jobs()))
-        report = self.source.last_report()
-        assert report is not None
+        alarms.extend(cycles(self, knows_alpha(self)).alarms)
         assert self.journal.problem() is None
-        alarms.extend(report.alarms)
 
     monkeypatch.setattr(Agent, "run", run)
     monkeypatch.setattr(main.logs, "set_up", lambda *_: None)
@@ -259,12 +239,10 @@ def test_a_delivery_is_known_again_and_gone_with_its_file(agent: Make, settings:
     delivered_records(settings.state_dir).record(DELIVERED)
     (settings.watch / "alpha.yaml").write_text(TRAINING)
     one = agent()
-    cycles(one, lambda: any(job.tiers == DELIVERED.tiers for job in one._jobs()))
+    cycles(one, is_delivered(one))
     # Without a command nobody is owed anything.
-    known = delivered_records(settings.state_dir).of("alpha")
-    assert known == replace(DELIVERED, told=True)
+    assert delivered_records(settings.state_dir).of("alpha") == replace(DELIVERED, told=True)
     (settings.watch / "alpha.yaml").unlink()
-    cycles(one, lambda: one._jobs() == ())
     cycles(one, lambda: delivered_records(settings.state_dir).all() == {})
 
 
@@ -276,11 +254,9 @@ def test_a_dry_run_keeps_no_word_and_runs_no_command(
     (settings.watch / "alpha.yaml").write_text(TRAINING)
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     one = Agent(hooked, dry_run=True)
-    cycles(one, lambda: any(job.tiers == DELIVERED.tiers for job in one._jobs()))
-    report = one.source.last_report()
+    hooks = cycles(one, is_delivered(one)).hooks
     one.close()
-    assert report is not None
-    assert report.hooks == ()
+    assert hooks == ()
     assert delivered_records(settings.state_dir).of("alpha") == DELIVERED
 
 
@@ -347,12 +323,6 @@ def test_a_reload_reads_presets_again_and_keeps_them_where_one_is_broken(
     cycles(one, lambda: reads(9001))
 
 
-def test_a_reload_with_an_unknown_shadow_changes_nothing(agent: Make, settings: Settings) -> None:
-    one = agent()
-    one._reload(lambda: replace(settings, policy="fair", shadow="ghost"))
-    assert (one.source.about()["policy"], one.source.about()["shadow"]) == ("none", None)
-
-
 def test_a_shadow_remembers_over_a_restart(agent: Make, settings: Settings) -> None:
     beside = replace(settings, shadow="tradl", shadow_options={"interval_s": 5.0})
     first = Agent(beside, dry_run=False)
@@ -361,18 +331,14 @@ def test_a_shadow_remembers_over_a_restart(agent: Make, settings: Settings) -> N
     assert decided is not None
     assert decided.decision is not None
     second = Agent(beside, dry_run=False)
-    memory = second._memory(NamedPolicy("tradl", load("tradl")), shadow_name("tradl"))
-    kept = second._controller._shadow
     second.close()
-    assert memory == decided.decision.memory
+    kept = second._controller._shadow
     assert kept is not None
-    assert kept.decider._memory == memory
+    assert kept.decider._memory == decided.decision.memory
 
 
 def test_options_of_another_policy_are_named_in_the_log(settings: Settings) -> None:
     both = replace(settings, policy_options={"gain": 0.2}, shadow="fair", shadow_options={})
-    acting, _ = policies_of(both)
-    assert acting.name == "none"
     assert policies_text(both) == (
         "policy none (without the options of another policy: gain), shadow fair"
     )
@@ -397,41 +363,29 @@ def test_the_watchdog_is_fed_through_the_longest_wait_and_not_by_anybody_else(
             systemd.recv(100)
 
 
-def test_a_dry_run_has_nothing_to_release_and_forgets_no_release(
-    agent: Make, settings: Settings
-) -> None:
-    one = agent(dry_run=True)
-    with pytest.raises(NotOurs, match="dry run: it has changed nothing"):
-        one.source.release()
-    settings.state_dir.mkdir(exist_ok=True)
-    (settings.state_dir / "released").write_text("")
-    one._reload(lambda: settings)
-    assert (settings.state_dir / "released").exists()
+def test_a_dry_run_ends_no_release(agent: Make, settings: Settings, released: Path) -> None:
+    agent(dry_run=True)._reload(lambda: settings)
+    assert released.exists()
 
 
-def test_a_release_holds_everything_until_a_reload(agent: Make, settings: Settings) -> None:
-    settings.state_dir.mkdir(exist_ok=True)
-    (settings.state_dir / "released").write_text("")
+def test_a_release_holds_everything_until_a_reload(agent: Make, released: Path) -> None:
     one = agent()
     one._see_to_release()
-    (alarm,) = [word for word in one._controller.run_once().alarms if "released" in word]
-    assert alarm == "released: nothing is changed until SIGHUP or `dlsched release --resume`"
-    one._reload(lambda: settings)
-    one._see_to_release()
-    assert not [word for word in one._controller.run_once().alarms if "released" in word]
-    assert not (settings.state_dir / "released").exists()
-
-
-def test_a_reload_with_wrong_settings_resumes_all_the_same(agent: Make, settings: Settings) -> None:
-    settings.state_dir.mkdir(exist_ok=True)
-    (settings.state_dir / "released").write_text("")
-    one = agent()
-
-    def wrong() -> Settings:
-        raise SettingsError(())
-
+    alarm = "released: nothing is changed until SIGHUP or `dlsched release --resume`"
+    assert alarm in one._controller.run_once().alarms
+    assert one._runtime.held is not None
     one._reload(wrong)
-    assert one._release.why is None
+    one._see_to_release()
+    assert alarm not in one._controller.run_once().alarms
+    assert one._runtime.held is None
+    assert not released.exists()
+
+
+def test_a_reload_with_wrong_settings_changes_nothing(agent: Make, settings: Settings) -> None:
+    one = agent()
+    for reload in (wrong, lambda: replace(settings, policy="fair", shadow="ghost")):
+        one._reload(reload)
+        assert (one.source.about()["policy"], one.source.about()["shadow"]) == ("none", None)
 
 
 def test_the_agent_reads_what_the_controller_beside_it_reports(

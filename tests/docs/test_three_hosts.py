@@ -17,7 +17,8 @@ from tests.docs.tutorial import Typed, fits, steps
 from tests.tools.live import needs_dockerd
 from tools.base_image import BASE, ensure_base
 from tools.engines import copy_images, swarm
-from tools.hosts import Host, cluster, training_file, until
+from tools.hosts import Host, cluster, training_file
+from tools.waiting import wait_for
 
 JOB = "digits"
 FOLDER, FILE = "/etc/dlsched/cluster.d", f"{JOB}.yaml"
@@ -62,11 +63,11 @@ def follow(hosts: list[Host], typed: list[Typed]) -> None:
 
         patience_s = PATIENCE_S if command.startswith(_LOOKS) else 0.0
         try:
-            until(as_shown, patience_s, command)
+            wait_for(as_shown, patience_s, command)
         except AssertionError as error:
             raise AssertionError(f"$ {command}\n{output}\nmeant:\n{shown}") from error
         if "submit" in words:
-            until(lambda: any(host.running() for host in hosts), PATIENCE_S, "the job to run")
+            wait_for(lambda: any(host.running() for host in hosts), PATIENCE_S, "the job to run")
             (name,) = (host.node.name for host in hosts if host.running())
 
 

@@ -30,9 +30,7 @@ def seen(curve: Curve, until: int, noise: float = 0.0, every: int = 50) -> list[
 
 
 def posterior(points: list[Point], tiers: tuple[float, float], **more: object) -> Learnt:
-    found = learnt(points, tiers, 3000.0, **more)  # type: ignore[arg-type]
-    assert found is not None
-    return found
+    return learnt(points, tiers, 3000.0, **more)  # type: ignore[arg-type,return-value]
 
 
 def test_a_clean_power_law_is_followed_to_both_tiers() -> None:
@@ -111,7 +109,6 @@ def test_what_is_late_is_not_impossible() -> None:
 
     points = seen(level, 580, noise=0.008, every=20)
     told = learnt(points, (0.83, 0.92), 600.0, reported_steps=600.0, after_steps=(0.0, 580.0))
-    assert told is not None
     assert told.finish.chance > 0.9
     assert 580 < told.finish.steps <= 600
 

@@ -75,11 +75,9 @@ def stepping(cores: float, steps_per_s: float, *, changed_s: float, now_s: float
 
 def test_speed_is_what_was_measured_wholly_under_the_limit() -> None:
     level = measured(serving(0.5), at(20.0))
-    assert level is not None
     assert level.speed_per_s == pytest.approx(1 / PACE_S, rel=0.001)
     assert (level.cores, level.requests, level.load_per_s) == (0.5, 100, 5.0)
     steps = measured(stepping(0.5, 2.0, changed_s=10.0, now_s=20.0), at(20.0))
-    assert steps is not None
     assert steps.speed_per_s == pytest.approx(200.0)
     assert steps.requests == 0
 
@@ -104,7 +102,6 @@ def test_a_step_that_goes_back_begins_anew() -> None:
     resumed = [replace(one, received_s=one.received_s + 21.0) for one in job.progress.samples]
     both = replace(job, progress=Progress(samples=(*job.progress.samples, *resumed)))
     level = measured(both, at(42.0))
-    assert level is not None
     assert level.speed_per_s == pytest.approx(200.0)
 
 
@@ -116,7 +113,6 @@ def follow(
 ) -> Response:
     for now_s, job in jobs:
         known = followed(known, job, at(now_s), contended=contended)
-    assert known is not None
     return known
 
 
@@ -241,7 +237,6 @@ def test_it_is_tried_no_lower_than_its_floor() -> None:
     job.run(0, 300)
     assert job.phase is Phase.HELD
     assert job.least_cores >= 0.1
-    assert job.known is not None
     assert job.known.least.cores / STEP_DOWN < 0.1
 
 
@@ -267,7 +262,7 @@ def test_a_trial_of_more_that_shows_speed_lifts_the_ceiling() -> None:
     held = Response(
         "a",
         "id-a",
-        replace_level(measured(serving(0.5), at(20.0))),
+        measured(serving(0.5), at(20.0)),
         flat=2,
         phase=Phase.MORE,
         until_s=100.0,
@@ -275,13 +270,7 @@ def test_a_trial_of_more_that_shows_speed_lifts_the_ceiling() -> None:
     )
     more = serving(0.75, PACE_S / 1.4, changed_s=50.0)
     known = followed(held, more, at(60.0), contended=True)
-    assert known is not None
     assert (known.phase, known.ceiling_cores, known.flat) == (Phase.WATCHED, None, 0)
-
-
-def replace_level(level):
-    assert level is not None
-    return level
 
 
 def test_a_trial_that_shows_nothing_ends() -> None:

@@ -22,6 +22,7 @@ import numpy as np
 import pytest
 import uvicorn
 
+from tests.examples.modules import example
 from tests.waiting import until
 
 FOLDER = Path(__file__).parents[2] / "examples" / "images" / "inference"
@@ -82,20 +83,16 @@ def test_readme_tells_the_catalogues_figures() -> None:
 
 
 def test_model_that_was_changed_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import classifier
-
     changed = bytearray((MODELS / "vgg.onnx").read_bytes())
     changed[-1] ^= 1
     (tmp_path / "vgg.onnx").write_bytes(changed)
-    monkeypatch.setattr(classifier, "MODELS", tmp_path)
+    monkeypatch.setattr(example.classifier, "MODELS", tmp_path)
     with pytest.raises(ValueError, match=r"vgg\.onnx: sha256 is .*, MODELS\.json says"):
-        classifier.open_model("vgg", threads=1)
+        example.classifier.open_model("vgg", threads=1)
 
 
 def test_test_split_holds_every_digit_between_0_and_1() -> None:
-    import digits
-
-    test = digits.load()
+    test = example.digits.load()
     assert test.inputs.shape == (CATALOGUE["test_split"]["images"], 1, 32, 32)
     assert test.inputs.dtype == np.float32
     assert (test.inputs.min(), test.inputs.max()) == (0, 1)
@@ -103,20 +100,16 @@ def test_test_split_holds_every_digit_between_0_and_1() -> None:
 
 
 def test_upsample_keeps_flat_images_flat_and_ramps_straight() -> None:
-    import digits
-
-    flat = digits.upsample(np.full((1, 8, 8), 16))
+    flat = example.digits.upsample(np.full((1, 8, 8), 16))
     assert np.allclose(flat, 1)
-    ramp = digits.upsample(np.tile(np.arange(8), (1, 8, 1)))[0, 0] * 16
+    ramp = example.digits.upsample(np.tile(np.arange(8), (1, 8, 1)))[0, 0] * 16
     assert np.allclose(np.diff(ramp[:, 2:-2], axis=1), 0.25)
     assert np.allclose(ramp[:, :2], 0)
     assert np.allclose(ramp[:, -2:], 7)
 
 
 def test_batch_goes_round_the_end() -> None:
-    import digits
-
-    few = digits.Digits(np.zeros((3, 1, 32, 32), np.float32), np.array([7, 8, 9]))
+    few = example.digits.Digits(np.zeros((3, 1, 32, 32), np.float32), np.array([7, 8, 9]))
     assert few.batch(2, 5).labels.tolist() == [9, 7, 8, 9, 7]
 
 
@@ -157,11 +150,9 @@ def test_bad_option_gets_one_line_and_exit_code_2(
 
 
 def test_command_line_wins_over_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    import runner
-
     monkeypatch.setenv("MODEL", "vgg")
     monkeypatch.setenv("BATCH", "32")
-    chosen = runner.parse(["--batch", "48"])
+    chosen = example.runner.parse(["--batch", "48"])
     assert (chosen.model, chosen.batch, chosen.threads) == ("vgg", 48, 1)
 
 
@@ -170,16 +161,12 @@ def test_command_line_wins_over_environment(monkeypatch: pytest.MonkeyPatch) -> 
 
 def loop_that_says_seven(batch: int) -> Any:
     """A runner's loop over the digits 7, 8, 7, 9 whose network knows only the 7."""
-    import digits
-    import runner
 
-    images = digits.Digits(np.zeros((4, 1, 32, 32), np.float32), np.array([7, 8, 7, 9]))
-    return runner.Loop(lambda inputs: np.full(len(inputs), 7), images, batch)
+    images = example.digits.Digits(np.zeros((4, 1, 32, 32), np.float32), np.array([7, 8, 7, 9]))
+    return example.runner.Loop(lambda inputs: np.full(len(inputs), 7), images, batch)
 
 
 def test_runner_measures_each_batch_and_tells_its_accuracy() -> None:
-    import runner
-
     measured: list[str] = []
 
     @contextmanager
@@ -189,17 +176,17 @@ def test_runner_measures_each_batch_and_tells_its_accuracy() -> None:
         measured.append("end")
 
     told: list[str] = []
-    runner.run(loop_that_says_seven(4), measure, threading.Event(), 3, told.append, lambda: 0.0)
+    example.runner.run(
+        loop_that_says_seven(4), measure, threading.Event(), 3, told.append, lambda: 0.0
+    )
     assert measured == ["begin", "end"] * 3
     assert told == ["accuracy 0.5000 over 12 images in 3 batches"]
 
 
 def test_runner_tells_every_thirty_seconds() -> None:
-    import runner
-
     told: list[str] = []
     clock = itertools.count(0.0, 10.0)
-    runner.run(
+    example.runner.run(
         loop_that_says_seven(1),
         contextlib.nullcontext,
         threading.Event(),
@@ -211,8 +198,6 @@ def test_runner_tells_every_thirty_seconds() -> None:
 
 
 def test_runner_ends_after_the_batch_in_which_it_was_told_to() -> None:
-    import runner
-
     stop = threading.Event()
 
     @contextmanager
@@ -221,16 +206,14 @@ def test_runner_ends_after_the_batch_in_which_it_was_told_to() -> None:
         yield
 
     told: list[str] = []
-    runner.run(loop_that_says_seven(2), measure, stop, None, told.append, lambda: 0.0)
+    example.runner.run(loop_that_says_seven(2), measure, stop, None, told.append, lambda: 0.0)
     assert told == ["accuracy 0.5000 over 2 images in 1 batches"]
 
 
 @pytest.mark.timed
 def test_cost_is_an_average_of_at_least_three_batches() -> None:
-    import classifier
-
     calls: list[None] = []
-    cost = classifier.measure_cost(lambda: calls.append(None), seconds=1e-9)
+    cost = example.classifier.measure_cost(lambda: calls.append(None), seconds=1e-9)
     assert len(calls) == 1 + cost.batches == 4
     assert 0 <= cost.wall_s_per_batch < 1
 
@@ -241,21 +224,17 @@ def test_cost_is_an_average_of_at_least_three_batches() -> None:
 def test_without_reporter_everything_runs_and_says_so(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    import reporting
-
     monkeypatch.setitem(sys.modules, "dlsched.report", None)
-    with reporting.measure()():
+    with example.reporting.measure()():
         pass
     assert capsys.readouterr().err == "dlsched.report is not here: running without reports\n"
     app = object()
-    assert reporting.with_latency(app, "/predict") is app
+    assert example.reporting.with_latency(app, "/predict") is app
 
 
 def test_reporter_is_used_where_there_is_one(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    import reporting
-
     def measure() -> contextlib.nullcontext[str]:
         return contextlib.nullcontext("measured")
 
@@ -266,9 +245,9 @@ def test_reporter_is_used_where_there_is_one(
         path_prefix,
     )
     monkeypatch.setitem(sys.modules, "dlsched.report", reporter)
-    with reporting.measure()() as got:
+    with example.reporting.measure()() as got:
         assert got == "measured"
-    assert reporting.with_latency("app", "/predict") == ("app", "/predict")
+    assert example.reporting.with_latency("app", "/predict") == ("app", "/predict")
     assert capsys.readouterr().err == ""
 
 
@@ -278,12 +257,10 @@ def test_reporter_is_used_where_there_is_one(
 @contextmanager
 def serving(folder: Path, predict: Callable[[Any], Any], queue: int = 64) -> Iterator[str]:
     """The service over `predict` on a unix socket; gives the socket's path."""
-    import digits
-    import service
 
     path = str(folder / "http")
     config = uvicorn.Config(
-        service.build_app(predict, digits.load(), queue),
+        example.service.build_app(predict, example.digits.load(), queue),
         uds=path,
         http="h11",
         ws="none",
@@ -305,9 +282,8 @@ def serving(folder: Path, predict: Callable[[Any], Any], queue: int = 64) -> Ite
 
 def ask(socket_path: str, method: str, path: str, body: bytes | str = b"") -> tuple[int, Any]:
     """Status and JSON of one request."""
-    import client
 
-    connection = client.UnixConnection(socket_path, DEADLINE_S)
+    connection = example.client.UnixConnection(socket_path, DEADLINE_S)
     try:
         connection.request(method, path, body)
         response = connection.getresponse()
@@ -323,9 +299,7 @@ def all_sevens(inputs: Any) -> Any:
 
 @pytest.mark.timed
 def test_predict_answers_images_and_test_images(short_folder: Path) -> None:
-    import digits
-
-    share = float((digits.load().batch(0, 100).labels == 7).mean())
+    share = float((example.digits.load().batch(0, 100).labels == 7).mean())
     black = [[[0] * 8] * 8]
     with serving(short_folder, all_sevens) as path:
         assert ask(path, "POST", "/predict", json.dumps({"images": black * 2})) == (
@@ -402,10 +376,8 @@ def test_full_queue_refuses_while_health_still_answers(short_folder: Path) -> No
 
 
 def test_arrivals_are_poisson_and_the_same_for_a_seed() -> None:
-    import client
-
     def first(count: int, seed: int) -> list[float]:
-        return list(itertools.islice(client.arrivals(20.0, seed), count))
+        return list(itertools.islice(example.client.arrivals(20.0, seed), count))
 
     assert first(50, seed=3) == first(50, seed=3) != first(50, seed=4)
     gaps = np.diff(first(20_000, seed=3))
@@ -414,17 +386,13 @@ def test_arrivals_are_poisson_and_the_same_for_a_seed() -> None:
 
 
 def test_tally_reads_mean_and_95th_percentile() -> None:
-    import client
-
-    row = client.Tally(sent=100, latencies_s=[i / 100 for i in range(100, 0, -1)]).row()
+    row = example.client.Tally(sent=100, latencies_s=[i / 100 for i in range(100, 0, -1)]).row()
     assert (row["mean_s"], row["p95_s"], row["answered"]) == (0.505, 0.95, 100)
-    assert client.Tally(sent=1, errors=1).row()["p95_s"] is None
+    assert example.client.Tally(sent=1, errors=1).row()["p95_s"] is None
 
 
 @pytest.mark.timed
 def test_client_never_waits_for_answers_and_counts_what_it_dropped() -> None:
-    import client
-
     go_on = threading.Event()
 
     class Blocked(http.client.HTTPConnection):
@@ -441,19 +409,17 @@ def test_client_never_waits_for_answers_and_counts_what_it_dropped() -> None:
         go_on.set()  # all five arrived though none was answered
         yield 1e9
 
-    loop = client.OpenLoop(lambda: Blocked("localhost"), b"", in_flight=2)
+    loop = example.client.OpenLoop(lambda: Blocked("localhost"), b"", in_flight=2)
     total = loop.run(due_s(), 0.001, threading.Event(), lambda row: None)
     assert (total.sent, total.dropped, len(total.latencies_s), total.errors) == (2, 3, 2, 0)
 
 
 @pytest.mark.timed
 def test_client_counts_every_answer_of_a_real_server(short_folder: Path) -> None:
-    import client
-
     rows: list[dict[str, object]] = []
     with serving(short_folder, all_sevens) as path:
-        connect = client.connector(f"unix:{path}", DEADLINE_S, anywhere=False)
-        loop = client.OpenLoop(connect, b'{"count": 4}', in_flight=64)
+        connect = example.client.connector(f"unix:{path}", DEADLINE_S, anywhere=False)
+        loop = example.client.OpenLoop(connect, b'{"count": 4}', in_flight=64)
         total = loop.run(iter([0.0] * 20 + [1e9]), 0.001, threading.Event(), rows.append)
     assert (total.sent, len(total.latencies_s), total.errors) == (20, 20, 0)
     assert [row["answered"] for row in rows] == [20]
@@ -461,26 +427,18 @@ def test_client_counts_every_answer_of_a_real_server(short_folder: Path) -> None
 
 @pytest.mark.timed
 def test_client_counts_a_server_that_is_not_there_as_errors(short_folder: Path) -> None:
-    import client
-
-    connect = client.connector(f"unix:{short_folder}/absent", DEADLINE_S, anywhere=False)
-    loop = client.OpenLoop(connect, b"{}", in_flight=4)
+    connect = example.client.connector(f"unix:{short_folder}/absent", DEADLINE_S, anywhere=False)
+    loop = example.client.OpenLoop(connect, b"{}", in_flight=4)
     total = loop.run(iter([0.0, 0.0, 1e9]), 0.001, threading.Event(), lambda row: None)
     assert (total.sent, total.errors, total.latencies_s) == (2, 2, [])
 
 
 @pytest.mark.parametrize(
-    ("target", "kind"),
-    [
-        ("http://127.0.0.1:8080", http.client.HTTPConnection),
-        ("http://[::1]:8080/", http.client.HTTPConnection),
-        ("http://localhost", http.client.HTTPConnection),
-    ],
+    "target", ["http://127.0.0.1:8080", "http://[::1]:8080/", "http://localhost"]
 )
-def test_loopback_targets_are_allowed(target: str, kind: type) -> None:
-    import client
-
-    assert isinstance(client.connector(target, 1.0, anywhere=False)(), kind)
+def test_loopback_targets_are_allowed(target: str) -> None:
+    connect = example.client.connector(target, 1.0, anywhere=False)
+    assert isinstance(connect(), http.client.HTTPConnection)
 
 
 # ---- in containers

@@ -19,6 +19,7 @@ import pytest
 from docker.errors import APIError
 
 from dlsched.runtime.allotment import LIB, install_reporter
+from tests.examples.modules import example
 from tests.waiting import until
 
 FOLDER = Path(__file__).parents[2] / "examples" / "images" / "training"
@@ -38,9 +39,7 @@ def example_on_path(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def test_the_bundle_is_every_digit_between_0_and_1() -> None:
-    import digits
-
-    everything = digits.load()
+    everything = example.digits.load()
     assert everything.images.shape == (1797, 1, 16, 16)
     assert everything.images.dtype == np.float32
     assert (everything.images.min(), everything.images.max()) == (0, 1)
@@ -50,23 +49,19 @@ def test_the_bundle_is_every_digit_between_0_and_1() -> None:
 
 
 def test_the_split_is_stratified_complete_and_the_same_whatever_the_seed() -> None:
-    import digits
-
-    everything = digits.load()
+    everything = example.digits.load()
     np.random.seed(3)
-    learn, held_out = digits.split(everything)
+    learn, held_out = example.digits.split(everything)
     assert (len(learn.labels), len(held_out.labels)) == (1347, 450)
     assert set(np.bincount(held_out.labels)) <= {44, 45, 46}
     both = np.concatenate([learn.images, held_out.images])
     assert sorted(map(bytes, both)) == sorted(map(bytes, everything.images))
-    assert np.array_equal(digits.split(everything)[1].images, held_out.images)
+    assert np.array_equal(example.digits.split(everything)[1].images, held_out.images)
 
 
 def test_enlarging_keeps_flat_images_flat_and_ramps_straight() -> None:
-    import digits
-
-    assert np.allclose(digits.enlarge(np.full((1, 8, 8), 16)), 1)
-    ramp = digits.enlarge(np.tile(np.arange(8), (1, 8, 1)))[0, 0] * 16
+    assert np.allclose(example.digits.enlarge(np.full((1, 8, 8), 16)), 1)
+    ramp = example.digits.enlarge(np.tile(np.arange(8), (1, 8, 1)))[0, 0] * 16
     assert np.allclose(np.diff(ramp[:, 1:-1], axis=1), 0.5)
 
 
@@ -87,10 +82,8 @@ def test_enlarging_keeps_flat_images_flat_and_ramps_straight() -> None:
 def test_bad_option_gets_one_line_and_exit_code_2(
     arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    import train
-
     with pytest.raises(SystemExit) as ended:
-        train.parse(arguments)
+        example.train.parse(arguments)
     assert ended.value.code == 2
     error = capsys.readouterr().err
     assert said in error
@@ -100,31 +93,27 @@ def test_bad_option_gets_one_line_and_exit_code_2(
 def test_what_is_not_asked_for_is_the_models_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import train
-
-    chosen = train.parse(["--model", "gru", "--steps", "7"])
-    own = train.DEFAULTS["gru"]
+    chosen = example.train.parse(["--model", "gru", "--steps", "7"])
+    own = example.train.DEFAULTS["gru"]
     assert (chosen.steps, chosen.batch, chosen.rate) == (7, own.batch, own.rate)
     assert (chosen.checkpoint_dir, chosen.threads) == (None, None)
-    monkeypatch.setattr(train, "CHECKPOINTS", tmp_path)
-    assert train.parse([]).checkpoint_dir is None
-    monkeypatch.setattr(train, "CHECKPOINTS", Path("/proc"))
-    assert train.parse([]).checkpoint_dir == Path("/proc")
+    monkeypatch.setattr(example.train, "CHECKPOINTS", tmp_path)
+    assert example.train.parse([]).checkpoint_dir is None
+    monkeypatch.setattr(example.train, "CHECKPOINTS", Path("/proc"))
+    assert example.train.parse([]).checkpoint_dir == Path("/proc")
 
 
 # ---- checkpoint files
 
 
 def test_the_newest_two_checkpoints_are_kept_and_nothing_else_of_ours(tmp_path: Path) -> None:
-    import checkpoints
-
     (tmp_path / "step-x.ckpt").write_text("another's")
     for step in (9, 10, 100):
-        checkpoints.save(tmp_path, step, b"at %d" % step)
+        example.checkpoints.save(tmp_path, step, b"at %d" % step)
     names = sorted(path.name for path in tmp_path.iterdir())
     assert names == ["step-10.ckpt", "step-100.ckpt", "step-x.ckpt"]
     told: list[str] = []
-    stored = [content for _, content in checkpoints.newest_first(tmp_path, told.append)]
+    stored = [content for _, content in example.checkpoints.newest_first(tmp_path, told.append)]
     assert (stored, told) == ([b"at 100", b"at 10"], [])
 
 
@@ -132,32 +121,26 @@ def test_the_newest_two_checkpoints_are_kept_and_nothing_else_of_ours(tmp_path: 
 def test_a_damaged_checkpoint_is_told_of_and_the_one_before_it_used(
     tmp_path: Path, keep_bytes: int
 ) -> None:
-    import checkpoints
-
-    checkpoints.save(tmp_path, 1, b"older")
-    newest = checkpoints.save(tmp_path, 2, b"newer")
+    example.checkpoints.save(tmp_path, 1, b"older")
+    newest = example.checkpoints.save(tmp_path, 2, b"newer")
     newest.write_bytes(newest.read_bytes()[:keep_bytes])
     told: list[str] = []
-    stored = [content for _, content in checkpoints.newest_first(tmp_path, told.append)]
+    stored = [content for _, content in example.checkpoints.newest_first(tmp_path, told.append)]
     assert stored == [b"older"]
     assert told == [f"checkpoint {newest}: damaged: leaving it out"]
 
 
 def test_what_is_saved_is_kept_beside_damaged_ones_of_later_steps(tmp_path: Path) -> None:
-    import checkpoints
-
     for step in (180, 200):
         (tmp_path / f"step-{step}.ckpt").write_bytes(b"damaged")
-    saved = checkpoints.save(tmp_path, 160, b"whole")
-    stored = checkpoints.newest_first(tmp_path, lambda _: None)
+    saved = example.checkpoints.save(tmp_path, 160, b"whole")
+    stored = example.checkpoints.newest_first(tmp_path, lambda _: None)
     assert list(stored) == [(saved, b"whole")]
 
 
 def test_what_killed_containers_left_half_written_does_not_pile_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import checkpoints
-
     def killed(_: int) -> None:
         raise KeyboardInterrupt
 
@@ -165,23 +148,21 @@ def test_what_killed_containers_left_half_written_does_not_pile_up(
         patched.setattr("os.fsync", killed)
         for step in (1, 2, 3):
             with pytest.raises(KeyboardInterrupt):
-                checkpoints.save(tmp_path, step, b"half")
-    checkpoints.save(tmp_path, 4, b"whole")
+                example.checkpoints.save(tmp_path, step, b"half")
+    example.checkpoints.save(tmp_path, 4, b"whole")
     assert [path.name for path in tmp_path.iterdir()] == ["step-4.ckpt"]
 
 
 def test_a_save_that_fails_leaves_the_older_one_and_no_rest(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import checkpoints
-
     def full(_: int) -> None:
         raise OSError(28, "No space left on device")
 
-    checkpoints.save(tmp_path, 1, b"older")
+    example.checkpoints.save(tmp_path, 1, b"older")
     monkeypatch.setattr("os.fsync", full)
     with pytest.raises(OSError, match="No space left"):
-        checkpoints.save(tmp_path, 2, b"newer")
+        example.checkpoints.save(tmp_path, 2, b"newer")
     assert [path.name for path in tmp_path.iterdir()] == ["step-1.ckpt"]
 
 
@@ -249,9 +230,8 @@ def reported(folder: Path, name: str) -> list[dict[str, Any]]:
 
 def tensors(checkpoint: Path) -> dict[str, bytes]:
     """The tensors of a checkpoint (weights, optimiser, random numbers), as bytes by number."""
-    import checkpoints
 
-    content = checkpoint.read_bytes()[checkpoints.DIGEST_BYTES :]
+    content = checkpoint.read_bytes()[example.checkpoints.DIGEST_BYTES :]
     with zipfile.ZipFile(io.BytesIO(content)) as stored:
         found = {name: stored.read(name) for name in stored.namelist() if "/data/" in name}
     assert len(found) > 20
@@ -363,15 +343,13 @@ def test_a_training_that_is_to_be_moved_saves_itself_and_holds_until_that_is_ove
 def test_holding_ends_with_a_stop_with_the_wish_and_with_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    import train
-
     stop, asked = threading.Event(), []
-    train.hold(lambda: bool(asked.append(1)) or len(asked) < 3, stop)
+    example.train.hold(lambda: bool(asked.append(1)) or len(asked) < 3, stop)
     assert len(asked) == 3
     stop.set()
-    train.hold(lambda: True, stop)
-    monkeypatch.setattr(train, "HOLD_S", 0.1)
-    train.hold(lambda: True, threading.Event())
+    example.train.hold(lambda: True, stop)
+    monkeypatch.setattr(example.train, "HOLD_S", 0.1)
+    example.train.hold(lambda: True, threading.Event())
 
 
 @pytest.mark.engine

@@ -17,6 +17,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
+
 from tests.nvml.scenario import SCENARIO, Scenario, write
 from tools.environment import compiler_for_tests
 
@@ -103,3 +105,16 @@ def _unload() -> None:
             return
         _ctypes.dlclose(held._handle)
         _ctypes.dlclose(held._handle)
+
+
+@pytest.fixture
+def nvml_stub(tmp_path: Path) -> Stub:
+    """A compiled stub for children (`Stub.environment`); without a scenario there is no driver."""
+    return Stub(build(), tmp_path / "nvml-scenario")
+
+
+@pytest.fixture
+def nvml(nvml_stub: Stub) -> Iterator[Stub]:
+    """The stub loaded in this process: the true pynvml finds it until the test's end."""
+    with loaded(nvml_stub):
+        yield nvml_stub

@@ -109,17 +109,3 @@ def test_what_a_program_reports_is_what_dlsched_reads(python: Path, tmp_path: Pa
     assert sum(each.count for each in latencies) == 3
     assert sum(each.sum_s for each in latencies) == pytest.approx(0.75)
     assert sum(each.errors for each in latencies) == 1
-
-
-@pytest.mark.long
-def test_without_a_file_to_report_to_nothing_is_written(python: Path, tmp_path: Path) -> None:
-    text = "from dlsched.report import latency\nlatency.observe(0.1)"
-    ended = subprocess.run(
-        [str(python), "-c", text],
-        env={"PATH": os.defpath},
-        cwd=tmp_path,
-        capture_output=True,
-        check=False,
-    )
-    assert (ended.returncode, ended.stdout, ended.stderr) == (0, b"", b"")
-    assert list(tmp_path.iterdir()) == []

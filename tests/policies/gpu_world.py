@@ -29,17 +29,13 @@ from dlsched.model.facts import (
     NodeFact,
     Observation,
     Report,
-    Sample,
 )
-from dlsched.model.forecast import Forecast
 from dlsched.model.spec import (
-    AccuracyTarget,
     Bounds,
     ContainerSpec,
     JobSpec,
     LatencyTarget,
     Limits,
-    Target,
 )
 from dlsched.policies.registry import load
 from dlsched.simulation.clock import VirtualClock
@@ -52,18 +48,12 @@ SPUN_CORES = 2.0
 
 @dataclass(frozen=True)
 class Work:
-    """What one request or step takes."""
+    """What one request takes; the next comes when it is answered."""
 
     cpu_core_s: float = 0.0
     gpu_s: float = 0.0
     threads: float = 4.0
     noise: float = 0.1
-    arrivals_per_s: float = math.inf
-    """Requests that come; infinite: the next comes when the last is answered."""
-    spins: bool = True
-    """Whether it burns CPU while it waits for the GPU."""
-    scale_steps: float | None = None
-    """Of a training's learning curve; None: a service."""
 
 
 @dataclass
@@ -95,12 +85,9 @@ class GpuWorld:
         self,
         policy: str,
         jobs: dict[str, tuple[JobSpec, Work]],
-        cores: float = 4.0,
-        gpus: int = 1,
         seed: int = 0,
-        guards: GuardOptions | None = None,
     ) -> None:
-        self.node = NodeFact(cores, 2**36, gpus=tuple(gpu_fact(index) for index in range(gpus)))
+        self.node = NodeFact(4.0, 2**36, gpus=(gpu_fact(0),))
         self.works = {name: work for name, (_, work) in jobs.items()}
         self.boxes: dict[str, Box] = {}
         self.chance = random.Random(seed)
@@ -108,19 +95,18 @@ class GpuWorld:
         self.inbox = FakeInbox(*(spec for spec, _ in jobs.values()))
         self.reports: list[CycleReport] = []
         self.policy = policy
-        self.guards = guards or GuardOptions()
         self.controller = self.agent()
         self.most_given = 0.0
         """The most that was ever given of one GPU's time, also between two actions."""
         self._now_s = 0.0
 
-    def agent(self, memory: object = None) -> Controller:
-        """An agent that has just started, with what one before it remembered."""
+    def agent(self) -> Controller:
+        """An agent that has just started, and remembers nothing."""
         return Controller(
             Ports(self, self.clock, self.inbox, FakeRecords(), self.reports.append),
             Ledger(LedgerOptions()),
-            Decider(NamedPolicy(self.policy, load(self.policy)), memory),
-            self.guards,
+            Decider(NamedPolicy(self.policy, load(self.policy))),
+            GuardOptions(),
         )
 
     def run(self, seconds: float) -> None:
@@ -179,17 +165,13 @@ class GpuWorld:
         told = next(one.decision for one in reversed(self.reports) if one.decision is not None)
         return told.why[name]
 
-    def outlook(self, name: str) -> Forecast:
-        """What was last said of its first target."""
-        return self.reports[-1].outlooks[name][0]
-
     def latency_s(self, name: str) -> float:
         """What a request of it takes now, without noise."""
         return self.boxes[name].pace_s(self.cores_of(name))
 
     def _wants(self, box: Box) -> float:
         quota = math.inf if box.limits.cpu_cores is None else box.limits.cpu_cores
-        if box.work.gpu_s and box.work.spins:
+        if box.work.gpu_s:
             return min(quota, max(SPUN_CORES, min(box.work.threads, quota)))
         return min(quota, box.work.threads)
 
@@ -199,30 +181,20 @@ class GpuWorld:
         for name, box in self.boxes.items():
             cores = self.cores_of(name)
             pace_s = box.pace_s(cores)
-            count = min(elapsed_s / pace_s, box.work.arrivals_per_s * elapsed_s)
-            part = count * pace_s / elapsed_s
-            if box.work.spins:
-                box.used_core_s += cores * elapsed_s * part
-            else:
-                box.used_core_s += count * box.work.cpu_core_s
+            count = elapsed_s / pace_s
+            box.used_core_s += cores * elapsed_s
             box.gpu_busy = count * box.work.gpu_s / elapsed_s
             box.periods += round(PERIODS_PER_S * elapsed_s)
-            quota = box.limits.cpu_cores
-            binds = box.work.spins or box.work.cpu_core_s / cores >= 0.99 * pace_s
-            if quota is not None and cores > 0.99 * quota and part > 0.5 and binds:
+            if box.limits.cpu_cores is not None and cores > 0.99 * box.limits.cpu_cores:
                 box.throttled += round(PERIODS_PER_S * elapsed_s)
             before, box.done = box.done, box.done + count
-            at_s = self._now_s + elapsed_s
-            if box.work.scale_steps is not None:
-                value = 1.0 - math.exp(-box.done / box.work.scale_steps)
-                sample = Sample(at_s, round(box.done), (("accuracy", value), ("loss", 1 - value)))
-                box.reports.append(Report(at_s, sample=sample))
-            elif (answered := int(box.done) - int(before)) > 0:
+            if (answered := int(box.done) - int(before)) > 0:
                 drawn = [
                     pace_s * max(0.1, self.chance.gauss(1.0, box.work.noise))
                     for _ in range(min(answered, 200))
                 ]
-                box.reports.append(Report(at_s, latency=from_latencies(drawn), in_flight=0))
+                report = Report(self._now_s + elapsed_s, latency=from_latencies(drawn), in_flight=0)
+                box.reports.append(report)
 
     def _with_processes(self, uuid: str) -> GpuFact:
         gpu = next(one for one in self.node.gpus if one.uuid == uuid)
@@ -253,29 +225,13 @@ class GpuWorld:
         )
 
 
-def service(
-    name: str,
-    target_s: float | None,
-    *,
-    gpus: int = 1,
-    share: float = 0.1,
-    cpus: tuple[float, float | None] = (0.1, None),
-    weight: float = 1.0,
-    target: Target | None = None,
-) -> JobSpec:
-    """A job with a latency target, or another, on so many GPUs, with so much of them promised."""
-    bounds = Bounds(*cpus, floor_share=share if gpus else 1.0)
+def service(name: str, target_s: float, *, gpus: int = 1, share: float = 0.1) -> JobSpec:
+    """A job with that latency target on so many GPUs, with so much of them promised."""
     return JobSpec(
         name,
         ContainerSpec("model", gpus=gpus),
-        bounds=bounds,
-        weight=weight,
-        target=target or (None if target_s is None else LatencyTarget(target_s)),
+        bounds=Bounds(0.1, floor_share=share if gpus else 1.0),
+        target=LatencyTarget(target_s),
         digest=f"d:{name}",
         container_digest=f"c:{name}",
     )
-
-
-def training(name: str, deliver: float = 0.8, finish: float = 0.95) -> JobSpec:
-    """A job with two tiers of accuracy."""
-    return service(name, None, target=AccuracyTarget("accuracy", deliver, finish))

@@ -26,8 +26,15 @@ from dlsched.model.spec import Bounds, LatencyTarget, Limits
 from dlsched.model.state import GpuView, JobView, NodeView, Progress, Snapshot, Usage
 from dlsched.policies.adaptive.policy import AdaptiveMemory
 from dlsched.policies.adaptive.services.model import ServiceMemory
-from dlsched.policies.cpu_trials import MEASURED_EVERY_S, CpuTrials
-from dlsched.policies.gpu_node import Part, PerDevice, PerDeviceMemory, per_device, places
+from dlsched.policies.gpu_node import (
+    MEASURED_EVERY_S,
+    CpuTrials,
+    Part,
+    PerDevice,
+    PerDeviceMemory,
+    per_device,
+    places,
+)
 from dlsched.policies.gpu_time import GRAIN_SHARE
 from dlsched.policies.registry import load
 from dlsched.store.memory import memory_size_check, memory_text, recalled
@@ -177,7 +184,6 @@ def test_each_part_is_asked_when_it_is_due_and_keeps_its_word_until_then() -> No
     assert [is_gpu(one) for one in policy.seen] == [False, True, False]
     assert later.limits["a"] == Limits(2.0, 0.4)  # as desired: nothing was decided of it
     assert later.why["a"] == "even: 2.000 cores; 0.500 of GPU 0's time"
-    assert isinstance(later.memory, PerDeviceMemory)
     assert (later.memory.cores.memory, later.memory.gpus[0].memory) == (Noted(2), Noted(1))
     due = wrapped.decide(node(*jobs, now_s=130.0), later.memory)
     assert due.memory is not None
@@ -225,7 +231,6 @@ def test_the_memory_of_before_there_were_gpus_goes_on_and_comes_back() -> None:
     wrapped = PerDevice(policy)
     alone = wrapped.decide(node(view("a")), None)
     shared = wrapped.decide(node(view("a"), sharer("b")), alone.memory)
-    assert isinstance(shared.memory, PerDeviceMemory)
     assert shared.memory.cores.memory == Noted(2)
     assert wrapped.decide(node(view("a")), shared.memory).memory == Noted(3)
 
@@ -235,7 +240,6 @@ def test_a_paused_job_keeps_what_is_remembered_of_its_gpu() -> None:
     first = wrapped.decide(node(sharer("a")), None)
     paused = replace(sharer("a"), state=type(sharer("a").state).PAUSED)
     then = wrapped.decide(node(paused, now_s=140.0), first.memory)
-    assert isinstance(then.memory, PerDeviceMemory)
     assert then.memory.gpus[0].memory == Noted(2)
     assert then.limits == {}
 
@@ -248,8 +252,6 @@ def test_a_gpu_in_trouble_is_not_decided_about_and_not_forgotten() -> None:
     broken = replace(seen, now_s=200.0, node=replace(seen.node, gpus=(lost,)))
     then = wrapped.decide(broken, first.memory)
     assert then.limits["a"].gpu_share == 0.4
-    assert isinstance(then.memory, PerDeviceMemory)
-    assert isinstance(first.memory, PerDeviceMemory)
     assert then.memory.gpus == first.memory.gpus
 
 
@@ -362,7 +364,6 @@ def test_on_a_full_host_speed_is_of_the_cores_that_it_had(
     seen = node(job)
     seen = replace(seen, node=replace(seen.node, foreign_cores=foreign))
     memory = PerDevice(Scripted(even)).decide(seen, None).memory
-    assert isinstance(memory, PerDeviceMemory)
     assert [one.least.cores for one in memory.trials.responses] == [cores]
 
 
@@ -413,7 +414,6 @@ def test_memory_survives_the_journal_for_every_policy(
 def test_a_policy_that_no_longer_divides_gpus_has_its_own_memory_back() -> None:
     raw = Scripted(even)
     memory = per_device(raw).decide(node(sharer("a"), sharer("b")), None).memory
-    assert isinstance(memory, PerDeviceMemory)
     plain = json.loads(memory_text(memory))
     assert recalled(raw, plain) == (memory.cores.memory, None)
 
@@ -490,7 +490,6 @@ def test_shares_stay_within_promise_and_ceiling_and_sum_to_one_gpu_at_most(
         used = {ZERO.uuid: 0.0, ONE.uuid: 0.0}
         for job in one.running:
             share, bounds = limits[job.name].gpu_share, job.spec.bounds
-            assert share is not None
             assert bounds.floor_share <= share <= bounds.ceiling_share + 1e-9
             for uuid in job.gpus:
                 used[uuid] += share

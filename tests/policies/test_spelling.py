@@ -9,8 +9,7 @@ import pytest
 
 from dlsched.model.errors import PolicyError
 from dlsched.policies.fair import FairPolicy
-from dlsched.policies.registry import load, unused_options
-from dlsched.policies.spelling import split
+from dlsched.policies.registry import load, split, unused_options
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +79,42 @@ def test_what_the_policy_itself_refuses_names_it() -> None:
         load("tradl?patience_s=0")
     with pytest.raises(PolicyError, match="it has none"):
         load("fair?gain=1")
+
+
+@pytest.mark.parametrize(
+    ("policy", "options"),
+    [
+        ("dqoes", {"alpha": 1.0}),
+        ("dqoes", {"gain": 0.0}),
+        ("dqoes", {"noise_sigmas": -1.0}),
+        ("dqoes", {"step_ratio": 1.0}),
+        ("dqoes", {"interval_s": 0.0}),
+        ("dqoes", {"min_requests": 0}),
+        ("dqoes", {"retry_s": float("inf")}),
+        ("dqoes-published", {"alpha": 0.0}),
+        ("dqoes-published", {"beta": 1.0}),
+        ("dqoes-published", {"reading": "both"}),
+        ("dqoes-published", {"floor_ratio": 2.0}),
+        ("dqoes-published", {"interval_s": float("nan")}),
+        ("dqoes-published", {"backoff": 0}),
+        ("flowcon", {"alpha": 0.0}),
+        ("flowcon", {"alpha": float("nan")}),
+        ("flowcon", {"interval_s": 0.5}),
+        ("tradl", {"weights": "both"}),
+        ("tradl", {"interval_s": 0.0}),
+        ("tradl", {"window_s": float("inf")}),
+        ("tradl", {"least_ratio": 1.0}),
+        ("tradl", {"headroom_ratio": 1.0}),
+        ("tradl", {"patience_s": float("nan")}),
+        ("tradl", {"step_ratio": 0.0}),
+        ("tradl", {"backoff": 0}),
+    ],
+)
+def test_a_wrong_parameter_is_refused_in_one_line(policy: str, options: dict[str, object]) -> None:
+    with pytest.raises(PolicyError) as caught:
+        load(policy, options)
+    assert next(iter(options)) in str(caught.value)
+    assert "\n" not in str(caught.value)
 
 
 def test_options_of_another_policy_are_checked_and_not_used() -> None:

@@ -1,4 +1,5 @@
-"""The dashboard of config/grafana: its file, and every query of it asked of a real Prometheus.
+"""The dashboard of config/grafana: its file, and a real Prometheus that scrapes a real daemon, with
+the example and the rules as shipped, asked every query of it.
 
 No Grafana opens it here: what the panels look like is not shown.
 """
@@ -14,6 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
 
 from dlsched.api.metrics import METRICS
@@ -22,7 +24,7 @@ from docs.generate.metrics import markdown
 from tests.daemon.test_daemon import shows, spec
 from tests.nvml.library import Stub
 from tests.nvml.scenario import GIB, Gpu, Scenario
-from tests.prometheus.live import free_port, prometheus
+from tests.prometheus.conftest import free_port, prometheus
 from tools.environment import BUILD, ROOT
 from tools.session import Session, wait_for
 
@@ -80,28 +82,6 @@ def metrics_of(expression: str) -> list[Metric]:
         if metric.kind is Kind.HISTOGRAM:
             known |= {metric.full_name + end: metric for end in HISTOGRAM_ENDS}
     return [known[name] for name in re.findall(r"\bdlsched_\w+", expression)]
-
-
-def test_panels_have_ids_of_their_own_and_say_what_they_show() -> None:
-    every = dashboard()["panels"]
-    assert len({panel["id"] for panel in every}) == len(every)
-    assert len({panel["title"] for panel in every}) == len(every)
-    for panel in panels():
-        assert panel["description"].endswith("."), panel["title"]
-        letters = [target["refId"] for target in panel["targets"]]
-        assert len(set(letters)) == len(letters), panel["title"]
-
-
-def test_panels_do_not_overlap() -> None:
-    taken: set[tuple[int, int]] = set()
-    for panel in dashboard()["panels"]:
-        at = panel["gridPos"]
-        assert at["x"] + at["w"] <= 24, panel["title"]
-        cells = {
-            (at["x"] + column, at["y"] + row) for column in range(at["w"]) for row in range(at["h"])
-        }
-        assert not taken & cells, panel["title"]
-        taken |= cells
 
 
 def test_the_source_and_the_instances_are_variables() -> None:
@@ -168,7 +148,7 @@ def test_the_file_is_what_the_script_makes(tmp_path: Path) -> None:
 
 @pytest.mark.browser
 @pytest.mark.engine
-def test_a_real_prometheus_answers_every_query(
+def test_a_real_prometheus_scrapes_a_real_daemon_and_answers_every_query(
     programs: Path,
     node: Session,
     nvml_stub: Stub,
@@ -186,6 +166,11 @@ def test_a_real_prometheus_answers_every_query(
     shows(node, "alpha", lambda one: one.get("ratio"), "to have a ratio")
     shows(node, "train", lambda one: one.get("metric"), "to have a metric")
 
+    page = httpx2.get(f"http://{address}/metrics", timeout=60).text
+    check = [programs / "promtool", "check", "metrics"]
+    checked = subprocess.run(check, input=page.encode(), capture_output=True, check=False)
+    assert (checked.returncode, checked.stderr) == (0, b"")
+
     with prometheus(programs, tmp_path, address) as query:
 
         def results(expression: str) -> list[dict[str, Any]]:
@@ -202,5 +187,16 @@ def test_a_real_prometheus_answers_every_query(
 
         try:
             wait_for(lambda: not empty(), 60, "every query to have a result")
-        except RuntimeError as error:
+        except AssertionError as error:
             raise AssertionError(f"{error}: {empty()}") from error
+
+        def healths() -> set[str]:
+            return {
+                rule["health"] for group in query("/rules")[0]["groups"] for rule in group["rules"]
+            }
+
+        # Groups are evaluated one after the other; before that a rule's is `unknown`.
+        wait_for(lambda: healths() == {"ok"}, 60, "every rule to be evaluated")
+        node.stop()
+        down = 'ALERTS{alertname="DlschedDown",job="dlsched"}'
+        wait_for(lambda: query(down), 60, "the alert that the daemon is down")

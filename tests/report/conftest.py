@@ -1,17 +1,32 @@
-"""A writer without a thread, for the tests of what frameworks' callbacks tell."""
+"""A writer without a thread, for what frameworks' callbacks report, and jobs in containers."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import docker
 import pytest
+from docker.errors import APIError
 
 from dlsched.report import pacing
 from dlsched.report import writer as writing
 from dlsched.report.writer import Writer
+from dlsched.runtime.allotment import (
+    IN,
+    LIB,
+    OUT,
+    OUT_TMPFS_OPTIONS,
+    container_environment,
+    install_reporter,
+    job_dir,
+)
+from tests.conftest import INSTANCE_LABEL
 from tests.report.jobs import told
+
+Start = Callable[..., str]
 
 
 @pytest.fixture
@@ -47,3 +62,38 @@ def sections(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     monkeypatch.setattr(pacing, "pace", Noting())
     return calls
+
+
+@pytest.fixture
+def start(
+    docker_client: docker.APIClient, instance: str, cgroup_parent: str, tmp_path: Path
+) -> Iterator[Start]:
+    """Starts a Python program as a job of that name in a container of its own; returns its ID."""
+    lib = install_reporter(tmp_path)
+    made: list[str] = []
+
+    def started(job: str, image: str, program: str, user: str | None = None, **host: Any) -> str:
+        described = docker_client.inspect_image(image)["Config"]["Env"]
+        path = dict(each.split("=", 1) for each in described).get("PYTHONPATH")
+        container: str = docker_client.create_container(
+            image,
+            ["python", "-c", program],
+            user=user,
+            environment=container_environment(job, path, {}),
+            labels={INSTANCE_LABEL: instance},
+            host_config=docker_client.create_host_config(
+                binds=[f"{lib}:{LIB}:ro", f"{job_dir(tmp_path, job)}:{IN}:ro"],
+                tmpfs={OUT: OUT_TMPFS_OPTIONS},
+                network_mode="none",
+                cgroup_parent=cgroup_parent,
+                **host,
+            ),
+        )["Id"]
+        made.append(container)
+        docker_client.start(container)
+        return container
+
+    yield started
+    for container in made:
+        with suppress(APIError):
+            docker_client.remove_container(container, force=True, v=True)

@@ -13,14 +13,19 @@ import dlsched
 
 
 def run_job(
-    text: str, metrics: Path | None, *interpreter: str, lib: Path | None = None, **variables: str
-) -> subprocess.CompletedProcess[str]:
-    """Run a program with the reporter on its PYTHONPATH; the caller looks at how it ended."""
+    text: str,
+    metrics: Path | None = None,
+    *interpreter: str,
+    lib: Path | None = None,
+    **variables: str,
+) -> list[dict[str, Any]]:
+    """Run a program with the reporter on its PYTHONPATH: it ends without an error or a word on
+    stderr. Returns what it has reported."""
     environment = {"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/")}
     environment["PYTHONPATH"] = str(lib or Path(dlsched.__file__).parent.parent)
     if metrics is not None:
         environment["DLSCHED_METRICS_FILE"] = str(metrics)
-    return subprocess.run(
+    ended = subprocess.run(
         [*(interpreter or (sys.executable,)), "-c", text],
         env={**environment, **variables},
         capture_output=True,
@@ -28,6 +33,8 @@ def run_job(
         timeout=60,
         check=False,
     )
+    assert (ended.returncode, ended.stderr) == (0, "")
+    return told(metrics) if metrics is not None and metrics.is_file() else []
 
 
 def told(metrics: Path) -> list[dict[str, Any]]:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from dlsched.report.busy import Clocked, Timed, captures, cuda
+from dlsched.report.pacing import Clocked, Timed, captures, cuda
 
 
 class Marks:

@@ -10,7 +10,7 @@ import pytest
 
 from dlsched.report import entry_points
 from dlsched.runtime.allotment import install_reporter
-from tests.report.jobs import run_job, told
+from tests.report.jobs import run_job
 from tests.report.test_import import old_python
 
 # As Lightning does it, on old and new Pythons.
@@ -47,8 +47,6 @@ def packages(place: Path, **files: str) -> Path:
 @pytest.mark.parametrize("old", [False, True])
 def test_each_group_gives_one_callback_of_its_family(tmp_path: Path, old: bool) -> None:
     command = old_python() if old else [sys.executable]
-    if command is None:
-        pytest.skip("no python3.8 runs on this host: the reporter was not tried on it")
     image = packages(
         tmp_path / "image",
         **{"lightning.pytorch.__init__": LIGHTNING, "pytorch_lightning": LIGHTNING},
@@ -63,11 +61,9 @@ trainer = SimpleNamespace(callbacks=ours, global_rank=0, global_step=7, callback
 ours[0].setup(trainer, None, "fit")
 ours[0].on_train_batch_end(trainer)
 """
-    metrics = tmp_path / "metrics.jsonl"
-    lib = install_reporter(tmp_path)
-    ended = run_job(text, metrics, *command, "-W", "error", PYTHONPATH=f"{image}:{lib}")
-    assert (ended.returncode, ended.stderr) == (0, "")
-    assert [line["step"] for line in told(metrics)] == [7]
+    path = f"{image}:{install_reporter(tmp_path)}"
+    told = run_job(text, tmp_path / "metrics.jsonl", *command, "-W", "error", PYTHONPATH=path)
+    assert [line["step"] for line in told] == [7]
 
 
 @pytest.mark.process
@@ -89,10 +85,7 @@ def test_whatever_is_broken_the_trainer_gets_no_callback_and_no_error(
 ) -> None:
     image = packages(tmp_path / "image", **files)
     path = f"{image}:{install_reporter(tmp_path)}"
-    ended = run_job(
-        f"{TRAINER}\nassert ours == theirs == []", tmp_path / "metrics.jsonl", PYTHONPATH=path
-    )
-    assert (ended.returncode, ended.stderr) == (0, "")
+    run_job(f"{TRAINER}\nassert ours == theirs == []", tmp_path / "metrics.jsonl", PYTHONPATH=path)
 
 
 def test_what_is_loaded_unguarded_can_be_read_by_any_python_3() -> None:

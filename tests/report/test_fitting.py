@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
+from dlsched import report
 from dlsched.report import fitting, granted
 from dlsched.report.fitting import Fit, fit_to_allotment, threads_for
-from dlsched.runtime.allotment import Allotment, write_allotment
+from dlsched.runtime.allotment import Allotment, job_dir, write_allotment
 from tests.report.jobs import run_job
 
 GIB = 2**30
@@ -127,18 +128,6 @@ def test_torch_that_comes_later_is_fitted_then(
     assert torch.told == [2]
 
 
-def test_a_file_that_can_no_longer_be_read_leaves_the_last_grant(
-    torch: Torch, grant: Grant, tmp_path: Path
-) -> None:
-    grant(2.0)
-    fit_to_allotment()
-    (tmp_path / "allotment.json").write_text("{")
-    assert fit_to_allotment().cores == 2.0
-    (tmp_path / "allotment.json").unlink()
-    assert fit_to_allotment().cores == 2.0
-    assert torch.told == [2]
-
-
 class Cuda:
     """Two GPUs of 16 and 8 GiB, and what was set of them."""
 
@@ -212,7 +201,7 @@ def test_a_torch_that_refuses_is_not_the_jobs_trouble(torch: Torch, grant: Grant
 
 @pytest.mark.process
 def test_the_cpus_of_the_affinity_are_what_is_usable() -> None:
-    ended = run_job(
+    run_job(
         """
 import os
 os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
@@ -221,4 +210,62 @@ assert fit_to_allotment() == (1, 1.0, 0, None), fit_to_allotment()
 """,
         None,
     )
-    assert (ended.returncode, ended.stderr) == (0, "")
+
+
+def test_the_job_reads_what_the_agent_wrote(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = job_dir(tmp_path, "alpha")
+    monkeypatch.setenv("DLSCHED_ALLOTMENT_FILE", str(directory / "allotment.json"))
+    assert report.allotment() is None
+    told = (0.5, 0.25, ("GPU-1",), 1760000000.0, True, True, True, 2**33)
+    write_allotment(directory, Allotment(*told))
+    assert report.allotment() == told
+    write_allotment(directory, Allotment())
+    assert report.allotment() == report.Allotment()
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"cpu_cores":', "\udcff", "[" * 60000])
+def test_a_broken_file_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    path = tmp_path / "allotment.json"
+    path.write_text(text, errors="surrogateescape")
+    monkeypatch.setenv("DLSCHED_ALLOTMENT_FILE", str(path))
+    assert report.allotment() is None
+
+
+def test_a_value_of_the_wrong_kind_is_not_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "allotment.json"
+    path.write_text(
+        '{"cpu_cores": true, "gpu_share": NaN, "gpus": 3, "deadline": "soon", "x": 1,'
+        ' "gpu_memory_bytes": "8GiB"}'
+    )
+    monkeypatch.setenv("DLSCHED_ALLOTMENT_FILE", str(path))
+    assert report.allotment() == report.Allotment()
+
+
+def test_outside_of_dlsched_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("DLSCHED_ALLOTMENT_FILE", raising=False)
+    assert report.allotment() is None
+
+
+def test_a_grant_is_read_again_only_when_it_has_changed_and_outlasts_its_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = job_dir(tmp_path, "alpha")
+    path = directory / "allotment.json"
+    monkeypatch.setenv("DLSCHED_ALLOTMENT_FILE", str(path))
+    grant = granted.Grant()
+    assert grant.poll() is None
+    write_allotment(directory, Allotment(gpu_share=0.25))
+    first = grant.poll()
+    assert first.gpu_share == 0.25
+    assert grant.poll() is first
+    write_allotment(directory, Allotment(gpu_share=0.5))
+    second = grant.poll()
+    assert second.gpu_share == 0.5
+    path.write_text("{")
+    assert grant.poll() is second
+    path.unlink()
+    assert grant.poll() is second

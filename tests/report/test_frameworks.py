@@ -3,27 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import docker
 import pytest
-from docker.errors import APIError
 
-from dlsched.runtime.allotment import (
-    IN,
-    LIB,
-    OUT,
-    OUT_TMPFS_OPTIONS,
-    Allotment,
-    container_environment,
-    install_reporter,
-    job_dir,
-    write_allotment,
-)
-from tests.conftest import INSTANCE_LABEL
+from dlsched.runtime.allotment import Allotment, job_dir, write_allotment
+from tests.report.conftest import Start
 
 pytestmark = [pytest.mark.slow, pytest.mark.engine]
 
@@ -141,35 +129,13 @@ assert torch.randn(64, 64).mm(torch.randn(64, 64)).shape == (64, 64)
 
 @pytest.fixture
 def train(
-    docker_client: docker.APIClient,
-    instance: str,
-    cgroup_parent: str,
-    training_image: str,
-    tmp_path: Path,
-) -> Iterator[Trained]:
+    start: Start, docker_client: docker.APIClient, training_image: str, tmp_path: Path
+) -> Trained:
     """Run a training to its end as a job of 0.3 cores that paces itself; its last line, as JSON."""
-    lib = install_reporter(tmp_path)
-    inbound = job_dir(tmp_path, "training-test")
-    write_allotment(inbound, Allotment(cpu_cores=0.3, gpu_share=0.2))
-    described = docker_client.inspect_image(training_image)["Config"]["Env"]
-    image_path = dict(each.split("=", 1) for each in described).get("PYTHONPATH")
-    made: list[str] = []
+    write_allotment(job_dir(tmp_path, "train"), Allotment(cpu_cores=0.3, gpu_share=0.2))
 
     def trained(program: str) -> dict[str, Any]:
-        container: str = docker_client.create_container(
-            training_image,
-            ["python", "-c", program],
-            environment=container_environment("training-test", image_path, {}),
-            labels={INSTANCE_LABEL: instance},
-            host_config=docker_client.create_host_config(
-                binds=[f"{lib}:{LIB}:ro", f"{inbound}:{IN}:ro"],
-                tmpfs={OUT: OUT_TMPFS_OPTIONS},
-                network_mode="none",
-                cgroup_parent=cgroup_parent,
-            ),
-        )["Id"]
-        made.append(container)
-        docker_client.start(container)
+        container = start("train", training_image, program)
         ended = docker_client.wait(container, timeout=DEADLINE_S)
         logs = docker_client.logs(container).decode()
         assert ended["StatusCode"] == 0, logs
@@ -177,10 +143,7 @@ def train(
         answer: dict[str, Any] = json.loads(told)
         return answer
 
-    yield trained
-    for container in made:
-        with suppress(APIError):
-            docker_client.remove_container(container, force=True, v=True)
+    return trained
 
 
 def last(lines: list[dict[str, Any]], key: str) -> Any:

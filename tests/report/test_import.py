@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from dlsched.runtime.allotment import install_reporter
-from tests.report.jobs import run_job, told
+from tests.report.jobs import run_job
 
 pytestmark = pytest.mark.process
 
@@ -32,35 +32,28 @@ LatencyMiddleware(print)
 """
 
 
-def old_python() -> list[str] | None:
-    """A Python 3.8 that runs here, as a command."""
+def old_python() -> list[str]:
+    """A Python 3.8 that runs here, as a command; the test is left out where there is none."""
     for candidate in (["python3.8"], ["env", "PYENV_VERSION=3.8.18", "python3.8"]):
         if shutil.which(candidate[-1]) is None:
             continue
         asked = [*candidate, "-c", "import sys; sys.exit(sys.version_info[:2] != (3, 8))"]
         if not subprocess.run(asked, capture_output=True, check=False).returncode:
             return candidate
-    return None
+    pytest.skip("no python3.8 runs on this host: the reporter was not tried on it")
 
 
 def test_the_installed_copy_runs_on_python_3_8(tmp_path: Path) -> None:
-    command = old_python()
-    if command is None:
-        pytest.skip("no python3.8 runs on this host: the reporter was not tried on it")
-    metrics = tmp_path / "metrics.jsonl"
-    ended = run_job(JOB, metrics, *command, "-W", "error", lib=install_reporter(tmp_path))
-    assert (ended.returncode, ended.stderr) == (0, "")
-    lines = told(metrics)  # more than two where the job took longer than a second
+    metrics, lib = tmp_path / "metrics.jsonl", install_reporter(tmp_path)
+    # More than two lines where the job took longer than a second.
+    lines = run_job(JOB, metrics, *old_python(), "-W", "error", lib=lib)
     assert [(line["step"], line["loss"]) for line in lines if "step" in line] == [(5, 0.5)]
     latencies = [line["latency"] for line in lines if "latency" in line]
     assert sum(each["count"] for each in latencies) == 1
     assert sum(each.get("errors", 0) for each in latencies) == 1
 
 
-def test_every_module_of_the_copy_can_be_imported_by_python_3_8(tmp_path: Path) -> None:
-    command = old_python()
-    if command is None:
-        pytest.skip("no python3.8 runs on this host: the reporter was not tried on it")
+def test_every_module_of_the_copy_imports_on_python_3_8(tmp_path: Path) -> None:
     text = """
 import importlib, pkgutil, dlsched.report
 names = [each.name for each in pkgutil.iter_modules(dlsched.report.__path__)]
@@ -69,15 +62,13 @@ for name in names:
     importlib.import_module("dlsched.report." + name)
 import dlsched_report
 """
-    ended = run_job(text, None, *command, "-W", "error", lib=install_reporter(tmp_path))
-    assert (ended.returncode, ended.stderr) == (0, "")
+    run_job(text, None, *old_python(), "-W", "error", lib=install_reporter(tmp_path))
 
 
 @pytest.mark.parametrize("missing", ["threading", "fcntl", "json", "typing", "queue"])
 def test_an_import_that_fails_within_does_not_reach_the_job(missing: str) -> None:
     text = f"import sys\nsys.modules[{missing!r}] = None\n{JOB}\ndel sys.modules[{missing!r}]\n"
-    ended = run_job(text, None)
-    assert (ended.returncode, ended.stderr) == (0, "")
+    run_job(text)
 
 
 def test_the_copy_imports_the_standard_library_alone(tmp_path: Path) -> None:
@@ -90,18 +81,15 @@ assert new <= sys.stdlib_module_names, new - sys.stdlib_module_names
 assert not any(name.startswith("dlsched.") and not name.startswith("dlsched.report")
                for name in sys.modules)
 """
-    ended = run_job(text, None, sys.executable, "-S", lib=install_reporter(tmp_path))
-    assert (ended.returncode, ended.stderr) == (0, "")
+    run_job(text, None, sys.executable, "-S", lib=install_reporter(tmp_path))
 
 
 @pytest.mark.parametrize("place", ["/nowhere/metrics.jsonl", "/dev/full", "/proc/version", ""])
-def test_a_file_that_cannot_be_written_is_not_the_jobs_trouble(place: str) -> None:
-    ended = run_job(JOB, Path(place) if place else None)
-    assert (ended.returncode, ended.stderr) == (0, "")
+def test_a_metrics_file_that_cannot_be_written_does_not_fail_the_job(place: str) -> None:
+    run_job(JOB, DLSCHED_METRICS_FILE=place)
 
 
-def test_a_job_that_closes_all_its_descriptors_finds_nobody_in_its_files(tmp_path: Path) -> None:
-    metrics = tmp_path / "metrics.jsonl"
+def test_a_job_that_closes_all_descriptors_has_its_files_alone(tmp_path: Path) -> None:
     text = f"""
 import os
 from dlsched.report import latency
@@ -112,7 +100,5 @@ os.closerange(3, 64)
 mine = [os.open({str(tmp_path / "own")!r} + str(n), os.O_CREAT | os.O_WRONLY) for n in range(9)]
 latency.observe(0.2)
 """
-    ended = run_job(text, metrics)
-    assert (ended.returncode, ended.stderr) == (0, "")
-    assert len(told(metrics)) == 2
+    assert len(run_job(text, tmp_path / "metrics.jsonl")) == 2
     assert [(tmp_path / f"own{n}").stat().st_size for n in range(9)] == [0] * 9

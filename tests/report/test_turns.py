@@ -156,7 +156,6 @@ sys.stdin.read()
     with subprocess.Popen(
         [sys.executable, "-c", text], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:
-        assert process.stdout is not None
         assert process.stdout.readline() == "taken\n"
         turns = Turns(time.clock, watched=False)
         turns.take([path], time.pause)

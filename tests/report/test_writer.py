@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-import json
+import os
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from dlsched.report.writer import PERIOD_S, Writer
+from dlsched.report.writer import FILE_BYTES, PERIOD_S, OutFile, Writer
 from tests.report.jobs import run_job, told
 
 
-class Clock:
-    def __init__(self) -> None:
-        self.now_s = 100.0
-
-    def __call__(self) -> float:
-        return self.now_s
-
-
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
+def clock() -> SimpleNamespace:
+    return SimpleNamespace(now_s=100.0)
 
 
 @pytest.fixture
@@ -30,12 +23,14 @@ def path(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def writer(path: Path, clock: Clock) -> Writer:
-    return Writer(str(path), threaded=False, monotonic=clock, wall=lambda: 1760000000.0)
+def writer(path: Path, clock: SimpleNamespace) -> Writer:
+    return Writer(
+        str(path), threaded=False, monotonic=lambda: clock.now_s, wall=lambda: 1760000000.0
+    )
 
 
 def test_without_a_thread_the_caller_writes_once_a_second(
-    writer: Writer, path: Path, clock: Clock
+    writer: Writer, path: Path, clock: SimpleNamespace
 ) -> None:
     for _ in range(24):
         clock.now_s += PERIOD_S / 8
@@ -45,7 +40,7 @@ def test_without_a_thread_the_caller_writes_once_a_second(
     assert sum(counts) == 24
 
 
-def test_a_hung_request_shows(writer: Writer, path: Path, clock: Clock) -> None:
+def test_a_hung_request_shows(writer: Writer, path: Path, clock: SimpleNamespace) -> None:
     token = writer.request_begun()
     clock.now_s += 0.5
     writer.request_begun()
@@ -93,11 +88,6 @@ def test_metrics_that_do_not_fit_a_line_are_dropped_not_the_step(
     assert writer.dropped > 0
 
 
-def test_nothing_is_written_when_nothing_happened(writer: Writer, path: Path) -> None:
-    writer.flush()
-    assert not path.exists()
-
-
 def test_a_request_that_began_before_the_fork_is_not_the_childs(writer: Writer, path: Path) -> None:
     token = writer.request_begun()
     writer.observed(1.0)
@@ -110,10 +100,10 @@ def test_a_request_that_began_before_the_fork_is_not_the_childs(writer: Writer, 
 
 
 @pytest.mark.process
-def test_a_forked_child_is_a_writer_of_its_own(tmp_path: Path) -> None:
-    metrics = tmp_path / "metrics.jsonl"
+def test_a_forked_child_is_a_writer_of_its_own(path: Path) -> None:
     job = """
-import os, threading
+import os, threading, warnings
+warnings.simplefilter("ignore")  # a fork of a process with threads
 from dlsched.report import latency
 latency.observe(0.1)
 stop = threading.Event()
@@ -133,15 +123,12 @@ for _ in range(20):  # other threads hold the lock at some of these forks
 stop.set()
 thread.join()
 """
-    ended = run_job(job, metrics)
-    assert ended.returncode == 0, ended.stderr
-    children = [line for line in told(metrics) if line["latency"].get("sum") == 0.2]
+    children = [line for line in run_job(job, path) if line["latency"].get("sum") == 0.2]
     assert len(children) == len({line["w"] for line in children}) == 20
 
 
 @pytest.mark.process
-def test_a_signal_handler_may_report_in_the_middle_of_reporting(tmp_path: Path) -> None:
-    metrics = tmp_path / "metrics.jsonl"
+def test_a_signal_handler_may_report_in_the_middle_of_reporting(path: Path) -> None:
     job = """
 import signal
 from dlsched.report import Progress, latency
@@ -158,14 +145,11 @@ while len(fired) < 200:
         pass
 signal.setitimer(signal.ITIMER_REAL, 0)
 """
-    ended = run_job(job, metrics)
-    assert ended.returncode == 0, ended.stderr
-    assert any("checkpoint" in line for line in told(metrics))
+    assert any("checkpoint" in line for line in run_job(job, path))
 
 
 @pytest.mark.process
-def test_the_thread_keeps_telling_of_a_hung_request(tmp_path: Path) -> None:
-    metrics = tmp_path / "metrics.jsonl"
+def test_the_thread_keeps_reporting_a_hung_request(path: Path) -> None:
     job = """
 import os, time
 from dlsched.report import latency
@@ -176,14 +160,11 @@ with latency.measure():
         time.sleep(0.05)
     os._exit(0)  # no atexit: what is there, the thread wrote
 """
-    ended = run_job(job, metrics)
-    assert ended.returncode == 0, ended.stderr
-    assert told(metrics)[0]["latency"]["in_flight"] == 1
+    assert run_job(job, path)[0]["latency"]["in_flight"] == 1
 
 
 @pytest.mark.process
-def test_it_works_where_no_thread_can_be_had(tmp_path: Path) -> None:
-    metrics = tmp_path / "metrics.jsonl"
+def test_it_works_where_no_thread_can_be_had(path: Path) -> None:
     job = """
 import threading
 def refuse(self):
@@ -192,9 +173,7 @@ threading.Thread.start = refuse
 from dlsched.report import latency
 latency.observe(0.1)
 """
-    ended = run_job(job, metrics)
-    assert (ended.returncode, ended.stderr) == (0, "")
-    assert json.loads(metrics.read_text())["latency"]["count"] == 1
+    assert [line["latency"]["count"] for line in run_job(job, path)] == [1]
 
 
 def test_the_part_of_the_gpus_time_is_told_once_beside_the_rest(writer: Writer, path: Path) -> None:
@@ -209,3 +188,69 @@ def test_the_part_of_the_gpus_time_is_told_once_beside_the_rest(writer: Writer, 
         (None, {"busy_ratio": 0.4812}),
         (4, None),
     ]
+
+
+LINE = b"x" * 4095 + b"\n"
+
+
+def test_a_full_file_is_renamed_and_a_new_one_begun(tmp_path: Path) -> None:
+    out = OutFile(str(tmp_path / "metrics.jsonl"))
+    for _ in range(FILE_BYTES // len(LINE) + 1):
+        out.append(LINE)
+    assert (tmp_path / "metrics.jsonl").read_bytes() == LINE
+    assert (tmp_path / "metrics.jsonl.1").stat().st_size == FILE_BYTES
+    assert out.dropped == 0
+
+
+def test_a_second_writer_does_not_rename_the_new_file_away(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    path.write_bytes(b"y" * FILE_BYTES)
+    late = OutFile(str(path))
+    descriptor = late._open()
+    OutFile(str(path)).append(LINE)
+    assert late._turn(descriptor, 1), "the name is to be opened anew"
+    os.close(descriptor)
+    assert path.read_bytes() == LINE
+
+
+@pytest.mark.parametrize("obstacle", ["missing directory", "directory", "fifo"])
+def test_what_cannot_be_written_is_dropped_and_counted(tmp_path: Path, obstacle: str) -> None:
+    path = tmp_path / "metrics.jsonl"
+    if obstacle == "missing directory":
+        path = tmp_path / "gone" / "metrics.jsonl"
+    elif obstacle == "directory":
+        path.mkdir()
+    else:
+        os.mkfifo(path)
+    out = OutFile(str(path))
+    out.append(LINE)
+    assert out.dropped == 1
+
+
+@pytest.mark.skipif(not os.access("/dev/full", os.W_OK), reason="no /dev/full on this host")
+def test_a_full_disk_costs_the_line_and_nothing_else() -> None:
+    out = OutFile("/dev/full")
+    out.append(LINE)
+    assert out.dropped == 1
+
+
+def test_a_torn_line_does_not_spoil_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = OutFile(str(tmp_path / "metrics.jsonl"))
+    write = os.write
+    monkeypatch.setattr(os, "write", lambda fd, data: write(fd, data[:3]))
+    out.append(b'{"loss":1}\n')
+    monkeypatch.undo()
+    out.append(b'{"loss":2}\n')
+    assert (tmp_path / "metrics.jsonl").read_bytes() == b'{"l\n{"loss":2}\n'
+    assert out.dropped == 1
+
+
+def test_processes_of_other_users_may_report_too(tmp_path: Path) -> None:
+    before = os.umask(0o077)
+    try:
+        OutFile(str(tmp_path / "metrics.jsonl")).append(b"{}\n")
+    finally:
+        os.umask(before)
+    assert (tmp_path / "metrics.jsonl").stat().st_mode & 0o777 == 0o666

@@ -23,7 +23,6 @@ def test_what_cannot_be_read_is_none(tmp_path: Path) -> None:
 def test_the_node_has_the_cpus_that_we_may_use(tmp_path: Path) -> None:
     (tmp_path / "meminfo").write_text("MemTotal:       24629080 kB\nMemFree: 1 kB\n")
     found = node(0.01, tmp_path)
-    assert found is not None
     assert found.cores == len(os.sched_getaffinity(0))
     assert found.memory_bytes == 24_629_080 * 1024
 

@@ -51,10 +51,6 @@ def test_the_shortest_first() -> None:
     assert mean_s(wanted, one_node(2.0)) == pytest.approx((5 + 15 + 30) / 3)
 
 
-def test_a_shorter_one_that_comes_later_goes_before() -> None:
-    assert mean_s([Goal(0, 10, 1), Goal(2, 1, 1)], one_node(1.0)) == pytest.approx((11 + 1) / 2)
-
-
 def test_the_times_of_that_order_come_by_goal_and_from_its_arrival() -> None:
     assert times_s([Goal(0, 10, 1), Goal(2, 1, 1)], one_node(1.0)) == pytest.approx((11, 1))
     assert times_s([Goal(0, 30, 4), Goal(0, 10, 4)], one_node(2.0)) == pytest.approx((20, 5))

@@ -130,15 +130,3 @@ def test_whatever_a_job_reports_bounds_hold_and_floors_are_kept(
             replace(trace, jobs=jobs), NamedPolicy(policy, load(policy)), 1,
             guards=guards, publish=look,
         )  # fmt: skip
-
-
-def test_the_lies_are_of_every_kind() -> None:
-    """A test of lies that are all refused would show nothing."""
-    lines: list[dict[str, object]] = [
-        {"latency_s": [1e9]}, {"latency": {"count": 5, "sum": 1e9, "buckets": {"1500": 5}}},
-        {"step": 1, "accuracy": 1e300},
-    ]  # fmt: skip
-    reports = told(lines)
-    heard = [next(reports) for _ in lines]
-    assert any(one and one[0].latency for one in heard)
-    assert any(one and one[0].sample for one in heard)

@@ -93,19 +93,6 @@ def test_a_replay_of_the_policy_that_decided_agrees_exactly(
     assert len(again.jobs) >= 6
 
 
-@pytest.mark.long
-@pytest.mark.timed
-def test_other_guards_or_parameters_do_not_agree(record: Record) -> None:
-    path = record(named("tradl"), GuardOptions())
-    for policy, guards in (("tradl", STEADY), ("tradl?least_ratio=0.9", GuardOptions())):
-        again = Replay(named(policy), guards)
-        with JournalReader(path) as reader:
-            for report in reader.reports():
-                again.take(report)
-        assert 0.0 < again.all.agreed_ratio < 1.0
-        assert again.all.mean_apart_cores > 0.01
-
-
 # ---------------------------------------------------------------------- single cycles
 
 

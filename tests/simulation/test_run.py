@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import json
-import math
-import random
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
 from dlsched.control.decider import NamedPolicy
-from dlsched.model.cycle import CycleReport
 from dlsched.model.decision import Decision
 from dlsched.model.state import Snapshot
 from dlsched.policies.none import NoneParameters, NonePolicy
 from dlsched.policies.registry import load
 from dlsched.simulation.node.workloads import Trace
 from dlsched.simulation.run import compare, simulate
-from dlsched.simulation.scoring import RunResult, optima, rows
-from dlsched.simulation.trace import Recipe, generate, parse_trace
+from dlsched.simulation.scoring import RunResult, rows
+from dlsched.simulation.trace import parse_trace
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "traces"
 
@@ -54,73 +51,6 @@ def test_times_are_exact_whatever_the_cycle(cycle: str) -> None:
     assert lone.completion_s == pytest.approx(0.25 + 50.0)
     assert lone.tier1_s == pytest.approx(0.25 + 70 / 20)
     assert lone.tier2_s == pytest.approx(0.25 + 231 / 20)
-
-
-def test_it_ends_when_nothing_is_left_to_do() -> None:
-    result = run(parse_trace(LONE % "1s", "lone"))
-    assert result.ended_s == pytest.approx(3.5 + 0.25 + 50.0, abs=0.1)
-    assert result.metrics()["makespan_s"] == pytest.approx(50.25)
-
-
-@pytest.mark.parametrize("policy", ["none", "fair", "dqoes"])
-def test_the_same_seed_gives_the_same(policy: str) -> None:
-    trace = example("a-bad-day")
-    assert run(trace, policy) == run(trace, policy)
-
-
-def test_another_seed_gives_other_noise() -> None:
-    trace, seen = example("a-bad-day"), []
-    for seed in (1, 2):
-        reports: list[CycleReport] = []
-        simulate(trace, NamedPolicy("none", load("none")), seed, publish=reports.append)
-        seen.append([job.progress.recent for job in reports[20].snapshot.jobs])
-    assert seen[0] != seen[1]
-
-
-@pytest.mark.parametrize("policy", ["none", "fair", "dqoes"])
-def test_the_order_of_jobs_in_the_trace_does_not_matter(policy: str) -> None:
-    trace = generate(Recipe(jobs=8, duration_s=120.0, schedule="burst", seed=3))
-    shuffled = list(trace.jobs)
-    random.Random(1).shuffle(shuffled)
-    result = run(replace(trace, jobs=tuple(shuffled)), policy)
-    assert sorted(result.jobs, key=lambda job: job.name) == list(run(trace, policy).jobs)
-
-
-def test_a_policy_that_reserves_never_promises_more_than_there_is() -> None:
-    reports: list[CycleReport] = []
-    trace = generate(Recipe(jobs=10, duration_s=300.0, cores=4.0, seed=5))
-    simulate(trace, NamedPolicy("fair", load("fair")), 1, publish=reports.append)
-    assert len(reports) > 300
-    for report in reports:
-        ceilings = [job.actual.cpu_cores for job in report.snapshot.running]
-        assert math.fsum(one for one in ceilings if one is not None) <= 4.0 + 1e-6
-        assert None not in ceilings
-
-
-def test_every_training_ends_when_there_is_time() -> None:
-    trace = replace(
-        generate(Recipe(jobs=6, duration_s=300.0, kind="training", seed=2)), duration_s=3000.0
-    )
-    for policy in ("none", "fair"):
-        metrics = run(trace, policy).metrics()
-        assert metrics["jct_reached_ratio"] == 1.0
-        assert metrics["makespan_s"] >= optima(trace)["makespan_s"] * 0.999
-
-
-def test_plain_docker_is_no_better_than_a_clairvoyant() -> None:
-    trace = generate(Recipe(jobs=12, kind="training", schedule="burst", duration_s=600.0, seed=4))
-    trace = replace(trace, duration_s=6000.0)
-    best = {row.metric: row.of_optimum for row in rows(trace, [run(trace)])}
-    for metric in ("tier1_mean_s", "tier2_mean_s", "jct_mean_s", "makespan_s"):
-        assert 1.0 <= (best[metric] or 0.0) < 5.0
-
-
-def test_a_service_is_judged_by_the_truth_not_by_what_it_reports() -> None:
-    trace = example("a-bad-day")
-    honest = replace(trace, jobs=tuple(replace(job, faults=()) for job in trace.jobs))
-    for with_faults, without in zip(run(trace).jobs, run(honest).jobs, strict=True):
-        if with_faults.name == "recommender":  # silent for a while; alike for plain Docker
-            assert with_faults.met_ratio == pytest.approx(without.met_ratio, abs=0.05)
 
 
 class Broken(NonePolicy):

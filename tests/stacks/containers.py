@@ -10,14 +10,28 @@ from pathlib import Path
 import docker
 from docker.errors import APIError
 
-from tests.stacks.processes import PROGRAMS, SETTINGS, Log, ProgramFailed, tail
 from tests.stacks.stack import Stack
 from tools.base_image import BASE
 
+PROGRAMS = Path(__file__).parent / "programs"
+TAIL_BYTES = 2000
+Log = list[tuple[float, bytes]]
+"""What a program printed as it arrived, in seconds since its start."""
+SETTINGS = {"PYTHONUNBUFFERED": "1", "COLUMNS": "120", "OMP_NUM_THREADS": "2"}
+"""Environment of every program. COLUMNS: the width of progress bars."""
 PYTHON = "python3.11"
 SHM_BYTES = 512 << 20
 """Ray's object store and torch's workers want more than Docker's 64 MiB."""
 _PACKAGES, _PROGRAMS, _OUT = "/packages", "/programs", "/out"
+
+
+class ProgramFailed(Exception):
+    """A program has not done what it is for; what it printed last."""
+
+
+def tail(log: Log) -> str:
+    """The end of a log."""
+    return b"".join(chunk for _, chunk in log)[-TAIL_BYTES:].decode("utf-8", "replace")
 
 
 def printed(client: docker.APIClient, packages: Path, stack: Stack, out: Path) -> Log:

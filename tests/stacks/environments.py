@@ -55,11 +55,6 @@ def versions(environment: Path, packages: Sequence[str]) -> list[str]:
     return [line or f"{name} {_system_version(name)}" for name, line in named]
 
 
-def python_version(environment: Path) -> str:
-    said = _said([str(environment / "bin" / "python"), "--version"])
-    return said.split()[-1]
-
-
 def _system_version(program: str) -> str:
     # nginx tells its version on stderr, as "nginx version: nginx/1.22.1".
     return _said([f"/usr/sbin/{program}", "-v"]).split("/")[-1].split()[0]

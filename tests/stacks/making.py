@@ -2,7 +2,7 @@
 
     python -m tests.stacks.making [NAME...]        (all, if none is named)
 
-In containers of the engine that answers, or as processes where none does:
+In containers of the engine that answers:
 
     python -m tools.engine run -- python -m tests.stacks.making
 """
@@ -16,6 +16,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -23,12 +24,12 @@ import docker
 
 from dlsched.model.sources import LogPattern, MetricsEndpoint
 from dlsched.runtime.progress.exposition import Candidate
-from dlsched.runtime.progress.known import named
-from dlsched.runtime.progress.pattern import Pattern
+from dlsched.runtime.progress.log_lines import Pattern
+from dlsched.runtime.progress.scrape import named
 from dlsched.runtime.progress.sources import read_sources
-from tests.stacks import containers, environments, processes
+from tests.stacks import containers, environments
+from tests.stacks.containers import ProgramFailed, tail
 from tests.stacks.fixture import FOLDER, Extract, lines_of, written
-from tests.stacks.processes import ProgramFailed, tail
 from tests.stacks.reading import differences
 from tests.stacks.stack import Stack
 from tests.stacks.table import BY_NAME, RUN
@@ -45,25 +46,20 @@ _LOCAL = re.compile(rb"://|(?:^|[\s'\"(])/(?:[\w.-]+/)+")
 """Addresses and paths, which say more of the machine than of the program."""
 
 
-def run(stack: Stack, client: docker.APIClient | None = None) -> Extract:
-    """Run the program in a container of that engine, or as a process; all that it exported and
-    printed. Raises ProgramFailed."""
+def run(stack: Stack, client: docker.APIClient) -> Extract:
+    """Run the program in a container of that engine; all that it exported and printed. Raises
+    ProgramFailed."""
     environment = environments.folder(stack.environment)
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder)
-        if client is None:
-            log = processes.printed(environment, stack, out)
-            place = f"Python {environments.python_version(environment)}, as a process"
-        else:
-            log = containers.printed(client, environment, stack, out)
-            place = "Python 3.11, in a container"
+        log = containers.printed(client, environment, stack, out)
         truth = out / "truth.json"
         if not truth.is_file():
             raise ProgramFailed(f"{stack.name}: no truth: {tail(log)}")
         versions = environments.versions(environment, stack.packages)
         return Extract(
             stack=stack.name,
-            made=f"{', '.join(versions)}; {place}, {datetime.now(UTC).date()}",
+            made=f"{', '.join(versions)}; Python 3.11, in a container, {datetime.now(UTC).date()}",
             command=f"python {' '.join(stack.command)}",
             kept="everything",
             truth=json.loads(truth.read_text(encoding="utf-8")),
@@ -82,19 +78,11 @@ def shortened(stack: Stack, whole: Extract) -> Extract:
             names.update(filter(None, (metric.errors,)))
         kept = f"of each page the lines of {', '.join(sorted(names))}"
         pages = tuple(_lines_with(page, names) for page in whole.pages)
-        return _replaced(whole, kept, pages, ())
+        return replace(whole, kept=kept, pages=pages, log=())
     assert isinstance(source, LogPattern)
     lines = _near_matches(source.pattern, whole.log)
-    return _replaced(whole, f"{len(lines)} of {len(whole.log)} lines", (), lines)
-
-
-def _replaced(
-    whole: Extract,
-    kept: str,
-    pages: tuple[bytes, ...],
-    log: tuple[tuple[float, bytes], ...],
-) -> Extract:
-    return Extract(whole.stack, whole.made, whole.command, kept, whole.truth, pages, log)
+    kept = f"{len(lines)} of {len(whole.log)} lines"
+    return replace(whole, kept=kept, pages=(), log=lines)
 
 
 def _lines_with(page: bytes, names: set[str]) -> bytes:
@@ -128,7 +116,7 @@ def _matches(reader: Pattern, line: bytes) -> bool:
         return True
 
 
-def make(stack: Stack, folder: Path, client: docker.APIClient | None = None) -> list[str]:
+def make(stack: Stack, folder: Path, client: docker.APIClient) -> list[str]:
     """Run it, and keep its extract in that folder if it is read rightly, whole and shortened.
     Returns what is wrong. Raises ProgramFailed."""
     whole = run(stack, client)
@@ -145,12 +133,11 @@ def make(stack: Stack, folder: Path, client: docker.APIClient | None = None) -> 
 
 
 @contextmanager
-def engine() -> Iterator[docker.APIClient | None]:
-    """A client of the engine that answers; None where none does."""
+def engine() -> Iterator[docker.APIClient]:
+    """A client of the engine that answers. Raises SetupError where none does."""
     host = answering_host(os.environ)
     if host is None:
-        yield None
-        return
+        raise SetupError("real programs run in containers, and no engine answers")
     ensure_base(host)
     with closing(connect(host, ENGINE_TIMEOUT_S)) as client:
         yield client

@@ -6,8 +6,8 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
+from tests.stacks.containers import PROGRAMS
 from tests.stacks.environments import requirements
-from tests.stacks.processes import PROGRAMS
 from tests.stacks.stack import Stack
 from tools.environment import BUILD, ROOT, digest_of
 
@@ -22,7 +22,7 @@ READERS = (
     "dlsched/report/buckets.py",
 )
 """What reads, and what says how."""
-COMPARING = ("fixture.py", "making.py", "processes.py", "containers.py", "reading.py")
+COMPARING = ("fixture.py", "making.py", "containers.py", "reading.py")
 
 
 def digest(stack: Stack) -> str:
@@ -56,8 +56,5 @@ def keep(stack: Stack, file: Path = FILE) -> None:
 
 
 def _known(file: Path) -> dict[str, str]:
-    try:
-        known = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return known if isinstance(known, dict) else {}
+    known: dict[str, str] = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+    return known

@@ -12,8 +12,8 @@ from dlsched.model.facts import LatencySketch, Sample
 from dlsched.model.sources import LogPattern, MetricsEndpoint
 from dlsched.model.spec import AccuracyTarget, LatencyTarget, Target
 from dlsched.runtime.progress.exposition import Pages
-from dlsched.runtime.progress.known import named
 from dlsched.runtime.progress.log_lines import LogBatch, LogLines
+from dlsched.runtime.progress.scrape import named
 from dlsched.runtime.progress.sources import check_target, read_sources
 from tests.stacks.fixture import Extract
 from tests.stacks.stack import Stack

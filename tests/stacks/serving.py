@@ -37,20 +37,6 @@ SERVING = (
         problem="several processes answer in turn",
     ),
     _service(
-        "prometheus-multiprocess",
-        "Prometheus' own Python client, 4 processes, multi-process mode",
-        "",
-        LATENCY,
-        "prometheus_multiprocess.py",
-        labels={
-            "dlsched.metrics.port": "8000",
-            "dlsched.metrics.name": "inference_duration_seconds",
-        },
-        packages=("prometheus-client",),
-        note="`dlsched.metrics.port` and `dlsched.metrics.name`: your histogram; "
-        "PROMETHEUS_MULTIPROC_DIR names a folder",
-    ),
-    _service(
         "starlette",
         "Starlette with starlette_exporter",
         "starlette",

@@ -1,4 +1,4 @@
-"""What real programs exported and printed is read as they measured it themselves."""
+"""What real programs exported and printed is read rightly; what makes one run again."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from dlsched.config.metrics.loading import package_presets
-from tests.stacks.fixture import FOLDER, Extract, lines_of, load, path_of, written
+from tests.stacks import passed
+from tests.stacks.environments import requirements
+from tests.stacks.fixture import FOLDER, lines_of, load, path_of
 from tests.stacks.reading import differences
 from tests.stacks.stack import Stack, Tried
 from tests.stacks.table import BY_NAME, RUN, STACKS
@@ -22,25 +24,6 @@ def test_is_read_rightly(stack: Stack) -> None:
     extract = load(path_of(stack.name))
     assert extract.stack == stack.name
     assert differences(stack, extract) == []
-
-
-@pytest.mark.parametrize("stack", RUN, ids=lambda one: one.name)
-def test_another_truth_is_noticed(stack: Stack) -> None:
-    """The comparison can fail: for a mean 10 % off, a higher p95, a curve with another value."""
-    extract = load(path_of(stack.name))
-    for wrong in _wrong_truths(extract):
-        assert differences(replace(stack, problem=None), replace(extract, truth=wrong)) != []
-
-
-def _wrong_truths(extract: Extract) -> list[dict[str, object]]:
-    truth = extract.truth
-    if "curve" in truth:
-        (step, value), *rest = truth["curve"]
-        moved = [[[step + 1, value], *rest], [[step, value * 1.1 + 1], *rest], rest]
-        return [{**truth, "curve": curve} for curve in moved]
-    took_s = truth["latencies_s"]
-    slower, more = [1.1 * one for one in took_s], [*took_s, took_s[-1]]
-    return [{**truth, "latencies_s": wrong} for wrong in (slower, more)]
 
 
 def test_each_fixture_belongs_to_a_stack() -> None:
@@ -60,18 +43,6 @@ def test_lines_have_the_time_of_their_end() -> None:
     assert lines_of(chunks) == [(0.1, b"one\n"), *two, (0.5, b"three\x1b[K\n"), (0.9, b"four\n")]
 
 
-def test_an_extract_is_kept_as_it_was(tmp_path: Path) -> None:
-    log = ((0.5, b"two\r"), (0.5, b"\r"), (0.625, b"thr\xc3\xa9e\x1b[K\n"), (0.9, b"\n"))
-    pages = (b"a 1\n", b"a 2\nb 3\n")
-    for extract in (
-        Extract("one", "x 1", "python x.py", "all", {"latencies_s": [0.5]}, pages=pages),
-        Extract("two", "x 1", "python x.py", "all", {"curve": [[1, 0.5]]}, log=log),
-    ):
-        file = tmp_path / "extract.txt"
-        file.write_text(written(extract), encoding="utf-8")
-        assert load(file) == extract
-
-
 TESTS_OF_FORMATS = (
     "config/metrics/test_log_presets.py",
     "config/metrics/test_page_presets.py",
@@ -85,3 +56,34 @@ def test_each_preset_has_a_row_and_a_documented_one_has_a_test() -> None:
     tests = "".join((TESTS / name).read_text(encoding="utf-8") for name in TESTS_OF_FORMATS)
     documented = [one.preset for one in STACKS if one.tried is Tried.DOCUMENTED]
     assert [one for one in documented if f'"{one}"' not in tests] == []
+
+
+def test_a_stack_that_passed_runs_again_only_when_something_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "stacks" / "passed.json"
+    one, other = RUN[:2]
+    assert not passed.has_passed(one, file)
+    passed.keep(one, file)
+    assert passed.has_passed(one, file)
+    assert not passed.has_passed(other, file)
+    assert not passed.has_passed(replace(one, printed_to=1.0), file)
+    monkeypatch.setattr(passed, "READERS", passed.READERS[1:])
+    assert not passed.has_passed(one, file), "a reader less is a change"
+
+
+@pytest.mark.parametrize("stack", RUN, ids=lambda one: one.name)
+def test_an_extract_is_of_the_pinned_versions(stack: Stack) -> None:
+    lines = requirements(stack.environment).read_text(encoding="utf-8").splitlines()
+    pinned = dict(_plain(line).split("==") for line in lines if "==" in line)
+    made = load(path_of(stack.name)).made.partition(";")[0].split(", ")
+    ran = dict(_plain(one).split(" ") for one in made)
+    assert ran.keys() == set(map(_plain, stack.packages))
+    # nginx comes with the system; a version may name the build, as in 2.13.0+cpu.
+    versions = {name: one.partition("+")[0] for name, one in ran.items() if name != "nginx"}
+    assert versions == {name: pinned[name] for name in versions}
+
+
+def _plain(name: str) -> str:
+    """Index names count - and _ as one, and no capitals."""
+    return name.lower().replace("_", "-")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from tests.stacks import environments, passed
 from tests.stacks.making import engine, make
 from tests.stacks.stack import Stack
 from tests.stacks.table import RUN
+from tools.engine_probe import answering_host
 from tools.environment import BUILD
 
 EXTRACTS = BUILD / "stacks" / "extracts"
@@ -22,14 +24,16 @@ pytestmark = [pytest.mark.stacks, pytest.mark.timeout(TIMEOUT_S)]
 
 
 @pytest.fixture(scope="module")
-def client() -> Iterator[docker.APIClient | None]:
-    """The engine that answers, if one does: else the programs run as processes."""
+def client() -> Iterator[docker.APIClient]:
+    """Of the engine that answers."""
+    if answering_host(os.environ) is None:
+        pytest.skip("real programs run in containers, and no engine answers")
     with engine() as found:
         yield found
 
 
 @pytest.mark.parametrize("stack", RUN, ids=lambda one: one.name)
-def test_is_read_as_it_measures(stack: Stack, client: docker.APIClient | None) -> None:
+def test_is_read_as_it_measures(stack: Stack, client: docker.APIClient) -> None:
     if passed.has_passed(stack):
         pytest.skip(f"{stack.name}: read rightly before, and nothing changed since")
     missing = [one for one in stack.files if not Path(one).is_file()]

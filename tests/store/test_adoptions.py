@@ -12,8 +12,17 @@ FIRST, SECOND, THIRD = "a" * 64, "b" * 64, "c" * 64
 WEB = Adopted("web", FIRST, "Web", "shop/web", {"dlsched.weight": "2"})
 
 
-def test_an_adoption_is_found_by_id_under_any_name_also_after_a_restart(tmp_path: Path) -> None:
-    Adoptions(tmp_path).adopt(WEB)
+@pytest.fixture
+def adoptions(tmp_path: Path) -> Adoptions:
+    """With one that was adopted."""
+    made = Adoptions(tmp_path)
+    made.adopt(WEB)
+    return made
+
+
+def test_an_adoption_is_found_by_id_under_any_name_also_after_a_restart(
+    adoptions: Adoptions, tmp_path: Path
+) -> None:
     again = Adoptions(tmp_path)
     assert again.of(FIRST, "renamed", None, {FIRST}) == WEB
     assert again.job("web") == WEB
@@ -22,10 +31,8 @@ def test_an_adoption_is_found_by_id_under_any_name_also_after_a_restart(tmp_path
 
 @pytest.mark.parametrize(("name", "service"), [("Web", None), ("web-2", "shop/web")])
 def test_the_next_container_follows_once_the_adopted_one_is_gone(
-    tmp_path: Path, name: str, service: str | None
+    adoptions: Adoptions, tmp_path: Path, name: str, service: str | None
 ) -> None:
-    adoptions = Adoptions(tmp_path)
-    adoptions.adopt(WEB)
     assert adoptions.of(SECOND, name, service, {FIRST, SECOND}) is None
     asked = adoptions.of(SECOND, name, service, {SECOND, THIRD})
     assert asked == WEB
@@ -34,16 +41,12 @@ def test_the_next_container_follows_once_the_adopted_one_is_gone(
     assert Adoptions(tmp_path).of(SECOND, "any", None, {SECOND}) is not None
 
 
-def test_another_name_or_service_is_not_followed(tmp_path: Path) -> None:
-    adoptions = Adoptions(tmp_path)
-    adoptions.adopt(WEB)
+def test_another_name_or_service_is_not_followed(adoptions: Adoptions, tmp_path: Path) -> None:
     assert adoptions.of(SECOND, "web-2", "other/web", {SECOND}) is None
     assert not adoptions.asks(SECOND, ["web-2"], None)
 
 
-def test_a_drop_ends_the_adoption_until_the_next_one(tmp_path: Path) -> None:
-    adoptions = Adoptions(tmp_path)
-    adoptions.adopt(WEB)
+def test_a_drop_ends_the_adoption_until_the_next_one(adoptions: Adoptions, tmp_path: Path) -> None:
     adoptions.drop(FIRST, "web")
     again = Adoptions(tmp_path)
     assert again.is_dropped(FIRST)
@@ -61,9 +64,7 @@ def test_drops_of_containers_that_are_gone_are_forgotten(tmp_path: Path) -> None
     assert Adoptions(tmp_path).is_dropped(SECOND)
 
 
-def test_a_drop_that_was_cut_short_counts(tmp_path: Path) -> None:
-    adoptions = Adoptions(tmp_path)
-    adoptions.adopt(WEB)
+def test_a_drop_that_was_cut_short_counts(adoptions: Adoptions, tmp_path: Path) -> None:
     record = tmp_path / "adopted" / "web.json"
     text = record.read_text()
     adoptions.drop(FIRST, "web")

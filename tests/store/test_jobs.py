@@ -7,7 +7,7 @@ import signal
 import stat
 import subprocess
 import sys
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -19,29 +19,27 @@ from dlsched.model.facts import CheckpointAck
 from dlsched.model.spec import NAME
 from dlsched.model.state import Delivered, Ended, Reached, Tiers
 from dlsched.store.jobs import delivered_records, ended_records, lock_state_dir
+from dlsched.store.records import Records
 from tests.doubles import texts
 
 DONE = Ended("face-unlock", "d1", "finished", "exit 0", 0, "2026-01-01T00:00:00Z", 12.5)
 
 
-def test_a_new_state_directory_is_not_for_other_users(tmp_path: Path) -> None:
-    state_dir = tmp_path / "dlsched" / "controller"
-    lock_state_dir(state_dir, "default").release()
-    assert [one.stat().st_mode & 0o027 for one in (state_dir, state_dir.parent)] == [0, 0]
+@pytest.fixture
+def records(tmp_path: Path) -> Records[Ended]:
+    return ended_records(tmp_path)
 
 
-def test_a_record_outlasts_the_agent(tmp_path: Path) -> None:
-    ended_records(tmp_path).record(DONE)
+def test_a_record_outlasts_the_agent_until_it_is_replaced_or_lifted(
+    records: Records[Ended], tmp_path: Path
+) -> None:
+    records.record(DONE)
     again = ended_records(tmp_path)
     assert again.of("face-unlock") == DONE
     assert again.all() == {"face-unlock": DONE}
-    assert again.of("other") is None
-    assert again.alarms == ()
-
-
-def test_a_later_record_replaces_and_lift_forgets(tmp_path: Path) -> None:
-    records = ended_records(tmp_path)
-    records.record(DONE)
+    assert (again.of("other"), again.alarms) == (None, ())
+    path = tmp_path / "ended" / "face-unlock.json"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o640, "not for everybody"
     stopped = Ended("face-unlock", "d2", "stopped")
     records.record(stopped)
     assert ended_records(tmp_path).of("face-unlock") == stopped
@@ -101,13 +99,6 @@ def test_any_delivery_reads_back_the_same(
     assert ended_records(folder).all() == {}
 
 
-def test_a_broken_delivery_is_moved_aside_and_told_with_what_it_means(tmp_path: Path) -> None:
-    (tmp_path / "delivered").mkdir()
-    (tmp_path / "delivered" / "ab.json").write_text('{"name": "ab", "tiers": 3}')
-    (trouble,) = texts(delivered_records(tmp_path).alarms)
-    assert trouble.endswith("moved to ab.json.broken; the delivery may be reported once more")
-
-
 @pytest.mark.parametrize(
     "content",
     [b"", b"{", b"[]", b"\xff", b'{"name": "other", "digest": "", "kind": "finished"}',
@@ -119,7 +110,7 @@ def test_a_broken_record_is_moved_aside_and_told(tmp_path: Path, content: bytes)
     records = ended_records(tmp_path)
     assert records.all() == {"face-unlock": DONE}
     (trouble,) = texts(records.alarms)
-    assert "ab.json" in trouble
+    assert trouble.endswith("moved to ab.json.broken; the job may run once more")
     assert (tmp_path / "ended" / "ab.json.broken").read_bytes() == content
     assert ended_records(tmp_path).alarms == ()
 
@@ -132,35 +123,34 @@ def test_what_a_power_cut_left_half_written_is_cleared(tmp_path: Path) -> None:
     assert not half.exists()
 
 
-def test_a_disk_that_refuses_is_said_and_the_word_holds(tmp_path: Path) -> None:
-    records = ended_records(tmp_path)
-    (tmp_path / "ended").rmdir()
+@pytest.fixture
+def refusing(records: Records[Ended], tmp_path: Path) -> Path:
+    """The records' folder, gone as the disk that refuses them; make it for one that takes them."""
+    folder = tmp_path / "ended"
+    folder.rmdir()
     with pytest.raises(OSError, match="No such file"):
         records.record(DONE)
+    return folder
+
+
+def test_what_a_disk_refuses_counts_and_is_written_later(
+    records: Records[Ended], tmp_path: Path, refusing: Path
+) -> None:
     assert records.of("face-unlock") == DONE
     with pytest.raises(OSError, match="No such file"):
         records.write_again()
-    (tmp_path / "ended").mkdir()
+    with pytest.raises(OSError, match="No such file"):
+        records.secure(Ended("other", "d1", "stopped"))
+    assert records.of("other") is None, "on the disk or not at all"
+    refusing.mkdir()
     records.write_again()
     assert ended_records(tmp_path).of("face-unlock") == DONE
 
 
-def test_what_must_be_on_the_disk_or_not_at_all_is_not_kept_where_that_refuses(
-    tmp_path: Path,
+def test_a_refused_word_that_was_lifted_is_not_written_again(
+    records: Records[Ended], tmp_path: Path, refusing: Path
 ) -> None:
-    records = ended_records(tmp_path)
-    (tmp_path / "ended").rmdir()
-    with pytest.raises(OSError, match="No such file"):
-        records.secure(DONE)
-    assert records.of("face-unlock") is None
-
-
-def test_a_refused_word_that_was_lifted_is_not_written_again(tmp_path: Path) -> None:
-    records = ended_records(tmp_path)
-    (tmp_path / "ended").rmdir()
-    with pytest.raises(OSError, match="No such file"):
-        records.record(DONE)
-    (tmp_path / "ended").mkdir()
+    refusing.mkdir()
     records.lift("face-unlock")
     records.write_again()
     assert ended_records(tmp_path).all() == {}
@@ -181,33 +171,27 @@ def test_records_may_be_used_from_many_threads(tmp_path: Path) -> None:
             records.lift(f"job-{number}")
         records.record(Ended(f"job-{number}", "d", "finished"))
 
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(work, range(8)))
     assert ended_records(tmp_path).all() == records.all()
     assert len(records.all()) == 8
-
-
-def test_records_are_not_for_everybody(tmp_path: Path) -> None:
-    ended_records(tmp_path).record(DONE)
-    mode = (tmp_path / "ended" / "face-unlock.json").stat().st_mode
-    assert stat.S_IMODE(mode) == 0o640
 
 
 # ---------------------------------------------------------------------------------- the lock
 
 
 def test_a_second_agent_is_told_of_the_first(tmp_path: Path) -> None:
-    with lock_state_dir(tmp_path / "state", "default"):
+    state_dir = tmp_path / "dlsched" / "controller"
+    with lock_state_dir(state_dir, "default"):
         with pytest.raises(AlreadyRunning) as caught:
-            lock_state_dir(tmp_path / "state", "default")
+            lock_state_dir(state_dir, "default")
         assert str(caught.value) == (
             f"the agent of instance default (process {os.getpid()}) already uses the state "
-            f"directory {tmp_path / 'state'}"
+            f"directory {state_dir}"
         )
-    lock_state_dir(tmp_path / "state", "default").release()
+    lock_state_dir(state_dir, "default").release()
+    made = (state_dir / "lock", state_dir, state_dir.parent)
+    assert [one.stat().st_mode & 0o027 for one in made] == [0] * 3, "not for other users"
 
 
 def test_an_agent_that_has_not_said_who_it_is_still_holds(tmp_path: Path) -> None:

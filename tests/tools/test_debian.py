@@ -1,14 +1,20 @@
-"""Debian packages: installed by root, named for everybody else."""
+"""Debian packages, wheels and Compose: what is installed, by whom, and once."""
 
 from __future__ import annotations
 
+import shutil
+import subprocess
+import threading
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from tools import debian
+from tools import debian, wheels
+from tools.compose import PACKAGE, ensure_compose
 from tools.steps import SetupError
+from tools.wheels import debian_wheels
 
 
 def test_whoever_cannot_install_is_told_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -78,3 +84,116 @@ def test_where_no_package_can_be_unpacked_that_is_said(
     monkeypatch.setattr("shutil.which", lambda name: None)
     with pytest.raises(SetupError, match="the tests needs apt-get and dpkg"):
         debian.unpack("one", tmp_path / "one", "the tests")
+
+
+class Machine:
+    """What programs it has, and whether its docker knows `docker compose`."""
+
+    def __init__(self, *programs: str, plugin: bool = False) -> None:
+        self.programs, self.plugin = {*programs}, plugin
+        self.installed: list[str] = []
+
+    def which(self, program: str) -> str | None:
+        return f"/usr/bin/{program}" if program in self.programs else None
+
+    def run(self, words: Sequence[str], **_: object) -> subprocess.CompletedProcess[bytes]:
+        assert list(words) == ["docker", "compose", "version"]
+        return subprocess.CompletedProcess(words, 0 if self.plugin else 1)
+
+    def install(self, packages: Sequence[str], purpose: str) -> None:
+        if "apt-get" not in self.programs:
+            raise SetupError(f"{purpose} needs {packages}")
+        self.installed += packages
+        self.programs |= {*packages}
+
+
+def found(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    monkeypatch.setattr(shutil, "which", machine.which)
+    monkeypatch.setattr(subprocess, "run", machine.run)
+    monkeypatch.setattr(debian, "install", machine.install)
+    return ensure_compose()
+
+
+@pytest.mark.parametrize(
+    ("machine", "words", "installed"),
+    [
+        (Machine("docker", PACKAGE, plugin=True), ["docker", "compose"], []),
+        (Machine("docker", PACKAGE), ["/usr/bin/docker-compose"], []),
+        (Machine(PACKAGE), ["/usr/bin/docker-compose"], []),
+        (Machine("docker", "apt-get"), ["/usr/bin/docker-compose"], [PACKAGE]),
+    ],
+)
+def test_dockers_own_compose_comes_first_and_debians_is_installed_last(
+    machine: Machine, words: list[str], installed: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert found(machine, monkeypatch) == words
+    assert machine.installed == installed
+
+
+def test_they_are_checked_meant_for_debian_and_fetched_once_for_each_list(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commands: list[Sequence[str]] = []
+
+    def run_step(title: str, argv: Sequence[str]) -> None:
+        commands.append(argv)
+        (Path(argv[argv.index("--dest") + 1]) / "tinypack-1.0-py3-none-any.whl").touch()
+
+    requirements = tmp_path / "runtime.txt"
+    requirements.write_text("tinypack==1.0 --hash=sha256:00\n")
+    monkeypatch.setattr(wheels, "run_step", run_step)
+    monkeypatch.setattr(wheels, "WHEELS", tmp_path / "wheels")
+    monkeypatch.setattr(wheels, "REQUIREMENTS", (requirements,))
+    filled = debian_wheels("arm64")
+    assert [path.name for path in filled.iterdir()] == ["tinypack-1.0-py3-none-any.whl"]
+    assert debian_wheels("arm64") == filled
+    (command,) = commands
+    assert {"--require-hashes", "--no-deps", "--only-binary=:all:"} < set(command)
+    assert command[command.index("--python-version") + 1] == "3.11"
+    assert "manylinux_2_36_aarch64" in command
+
+    requirements.write_text("tinypack==1.1 --hash=sha256:00\n")
+    assert debian_wheels("arm64") != filled
+    assert not filled.exists()
+
+
+@pytest.mark.timed
+def test_two_that_ask_together_get_the_same_wheels_fetched_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    both = threading.Barrier(2, timeout=60)
+    commands: list[Sequence[str]] = []
+
+    def run_step(title: str, argv: Sequence[str]) -> None:
+        commands.append(argv)
+        both.wait()  # the other asks while these are on their way
+        (Path(argv[argv.index("--dest") + 1]) / "first.whl").touch()
+
+    def second() -> Path:
+        both.wait()
+        return debian_wheels("arm64")
+
+    monkeypatch.setattr(wheels, "run_step", run_step)
+    monkeypatch.setattr(wheels, "WHEELS", tmp_path / "wheels")
+    with ThreadPoolExecutor(2) as pool:
+        folders = [
+            asked.result(timeout=60)
+            for asked in (pool.submit(debian_wheels, "arm64"), pool.submit(second))
+        ]
+    assert folders[0] == folders[1]
+    assert [path.name for path in folders[0].iterdir()] == ["first.whl"]
+    assert len(commands) == 1
+
+
+def test_what_is_cut_off_is_not_taken_for_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run_step(title: str, argv: Sequence[str]) -> None:
+        (Path(argv[argv.index("--dest") + 1]) / "first.whl").touch()
+        raise SetupError("the index is gone")
+
+    monkeypatch.setattr(wheels, "run_step", run_step)
+    monkeypatch.setattr(wheels, "WHEELS", tmp_path / "wheels")
+    for _ in range(2):
+        with pytest.raises(SetupError, match="the index is gone"):
+            debian_wheels("amd64")

@@ -15,7 +15,7 @@ from tools import engine as engine_module
 from tools.engine import CGROUP_PARENT, MISSING, REQUIRE
 from tools.engine_probe import answers
 from tools.engine_slot import Slot
-from tools.private_engine import Engine, NoEngine
+from tools.private_engine import NoEngine
 
 
 @pytest.mark.slow
@@ -100,17 +100,6 @@ def test_clear_refuses_while_a_command_uses_its_engine(
     caller.terminate()
     caller.wait(timeout=WITHIN_S)
     assert engine_module.main(["--engines", str(engines), "clear"]) == 0
-
-
-@pytest.mark.engine
-def test_an_engine_that_answers_is_used_as_it_is(
-    docker_host: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setenv("DOCKER_HOST", docker_host)
-    with engine_module.engine(engines=tmp_path) as chosen:
-        assert chosen == Engine(docker_host)
-    assert list(tmp_path.iterdir()) == []
-    assert answers(docker_host)
 
 
 @pytest.fixture

@@ -1,7 +1,9 @@
-"""Example images: packages for the image's Python, and a build only when something changed."""
+"""Images: the base, a whole host with systemd, and the examples."""
 
 from __future__ import annotations
 
+import json
+import os
 import secrets
 import zipfile
 from collections.abc import Iterator
@@ -12,12 +14,72 @@ import docker
 import pytest
 from docker.errors import ImageNotFound
 
-from tools import images
-from tools.base_image import base_id
+from tools import images, systemd_image
+from tools.base_image import base_id, trim
 from tools.engine import MISSING
 from tools.engine_probe import connect
-from tools.images import digest_of_folder, ensure_image, fill_packages, platforms
+from tools.images import digest_of_folder, ensure_image, fill_packages
 from tools.steps import SetupError
+from tools.systemd_image import BUSYBOX, ensure_systemd, finish
+
+
+def test_trim_takes_documents_and_lists_and_leaves_the_rest(tmp_path: Path) -> None:
+    compiled = "usr/lib/python3.11/json/__pycache__/decoder.pyc"
+    kept = ["usr/lib/python3.11/json/__init__.py", compiled, "usr/share/zoneinfo/UTC", "var/log"]
+    surplus = [
+        "usr/share/doc/bash/README",
+        "usr/share/man/man1/ls.1.gz",
+        "var/log/dpkg.log",
+    ]
+    for name in [*kept[:3], *surplus]:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    (tmp_path / "usr" / "bin").mkdir()
+    trim(tmp_path)
+    assert [name for name in kept if not (tmp_path / name).exists()] == []
+    assert [name for name in surplus if (tmp_path / name).exists()] == []
+    assert (tmp_path / "usr" / "bin" / "python").readlink() == Path("python3")
+
+
+@pytest.mark.engine
+def test_the_base_image_has_python_3_11_by_both_names(
+    docker_client: docker.APIClient, base_image: str, instance: str
+) -> None:
+    look = "import json, sys; print(json.dumps(sys.version_info[:2]))"
+    for name in ("python", "python3"):
+        made = docker_client.create_container(
+            base_image,
+            [name, "-c", look],
+            labels={"dlsched.instance": instance},
+            host_config=docker_client.create_host_config(network_mode="none"),
+        )
+        docker_client.start(made["Id"])
+        assert docker_client.wait(made["Id"], timeout=60)["StatusCode"] == 0
+        assert json.loads(docker_client.logs(made["Id"])) == [3, 11]
+
+
+def test_the_tree_holds_an_engine_by_itself_and_a_small_image_for_it(tmp_path: Path) -> None:
+    for folder in ("etc/systemd/system", "sbin", "bin", "usr/bin", "usr/share/doc/bash"):
+        (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / "bin" / "busybox").write_bytes(b"ELF")
+    finish(tmp_path)
+    assert '"bridge": "none"' in (tmp_path / "etc/docker/daemon.json").read_text()
+    assert os.access(tmp_path / "sbin/first", os.X_OK)
+    assert (tmp_path / "etc/systemd/system/apt-daily.timer").readlink() == Path("/dev/null")
+    assert (tmp_path / BUSYBOX / "bin/sh").read_bytes() == b"ELF"
+    assert not (tmp_path / "usr/share/doc/bash").exists()
+
+
+@pytest.mark.engine
+def test_who_cannot_make_it_is_told(
+    docker_host: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(systemd_image, "BUILD", tmp_path)
+    monkeypatch.setattr(systemd_image, "REPOSITORY", "dlsched-tests/none-such")
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
+    with pytest.raises(SetupError, match="run as root"):
+        ensure_systemd(docker_host)
+
 
 DOCKERFILE = "ARG BASE\nFROM ${BASE}\nCOPY hello.txt /hello.txt\n"
 
@@ -55,38 +117,9 @@ def test_packages_are_those_of_the_image_and_not_of_the_host(
     assert fill_packages(requirements, "arm64") == filled
 
 
-@pytest.mark.long
-@pytest.mark.process
-def test_what_an_image_does_without_is_removed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(images, "PACKAGES", tmp_path / "packages")
-    source = tmp_path / "demo"
-    source.mkdir()
-    requirements = source / "requirements.txt"
-    requirements.write_text(f"{write_wheel(tmp_path)}\n", encoding="utf-8")
-    whole = fill_packages(requirements, "arm64")
-    surplus = source / "surplus.txt"
-    surplus.write_text("# a comment\ntinypack-*.dist-info/REC*\n", encoding="utf-8")
-    filled = fill_packages(requirements, "arm64")
-    assert filled != whole
-    left = {path.name for path in (filled / "tinypack-1.0.dist-info").iterdir()}
-    assert "METADATA" in left
-    assert "RECORD" not in left
-    surplus.write_text("tinypack/*.so\n", encoding="utf-8")
-    with pytest.raises(SetupError, match=r"surplus\.txt: tinypack/\*\.so: matches nothing"):
-        fill_packages(requirements, "arm64")
-
-
 def test_a_name_that_no_image_has_is_refused_before_the_engine_is_asked() -> None:
     with pytest.raises(SetupError, match="'trainign' is none of inference, training"):
         images.ensure_all("unix:///nowhere", ["trainign"])
-
-
-def test_platforms_name_the_architecture_and_every_older_glibc() -> None:
-    names = platforms("amd64")
-    assert names[0] == "manylinux_2_36_x86_64"
-    assert {"manylinux_2_28_x86_64", "manylinux_2_17_x86_64", "manylinux2014_x86_64"} < set(names)
 
 
 def test_a_folders_digest_knows_names_modes_and_contents(tmp_path: Path) -> None:
@@ -136,35 +169,9 @@ def test_an_image_is_built_once_and_again_after_a_change(
         assert image_id() != first
 
 
-@pytest.mark.slow
-@pytest.mark.engine
-def test_a_build_that_fails_says_why(docker_host: str, base_image: str, source: Path) -> None:
-    (source / "hello.txt").unlink()
-    with (
-        closing(connect(docker_host, 60)) as client,
-        pytest.raises(SetupError, match=r"image test-.*hello\.txt"),
-    ):
-        ensure_image(client, source, "base")
-
-
 def test_without_an_engine_the_command_runs_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     became: list[list[str]] = []
     monkeypatch.setenv(MISSING, "no engine")
     monkeypatch.setattr("os.execvp", lambda _file, argv: became.append(argv))
     assert images.main(["--", "pytest", "-q"]) == 0
     assert became == [["pytest", "-q"]]
-
-
-@pytest.mark.parametrize("user_id", [0, 1000])
-def test_the_host_with_systemd_comes_beside_all_examples_and_for_root_alone(
-    monkeypatch: pytest.MonkeyPatch, user_id: int
-) -> None:
-    made: list[object] = []
-    monkeypatch.delenv(MISSING, raising=False)
-    monkeypatch.setenv("DOCKER_HOST", "unix:///nowhere")
-    monkeypatch.setattr("os.geteuid", lambda: user_id)
-    monkeypatch.setattr(images, "ensure_all", lambda host, names: made.append((host, names)))
-    monkeypatch.setattr(images, "ensure_systemd", made.append)
-    assert images.main(["systemd"]) == 0
-    examples = ("unix:///nowhere", [])
-    assert made == ([examples, "unix:///nowhere"] if user_id == 0 else [examples])

@@ -59,32 +59,6 @@ def test_everything_lies_under_destdir_and_names_the_host(
     assert "/usr/local" not in unit
 
 
-def test_man_pages_are_installed_where_they_were_made_and_go_with_the_rest(
-    tmp_path: Path, quick: list[tuple[Path, Path]], capsys: pytest.CaptureFixture[str]
-) -> None:
-    root = tmp_path / "root"
-    pages = {"usr/local/share/man/man1/dlsched.1", "usr/local/share/man/man5/dlsched.yaml.5"}
-    assert install.main(["--destdir", str(root), "install"]) == 0
-    assert not pages & files(root)
-    assert "no man page dlsched.1: `make man` makes it" in capsys.readouterr().err
-    (tmp_path / "man").mkdir()
-    for name in ("dlsched.1", "dlsched.yaml.5"):
-        (tmp_path / "man" / name).write_text(name)
-    assert install.main(["--destdir", str(root), "install"]) == 0
-    assert pages <= files(root)
-    assert install.main(["--destdir", str(root), "uninstall"]) == 0
-    assert not pages & files(root)
-
-
-def test_a_prefix_that_systemd_does_not_look_into_has_its_unit_in_etc(
-    tmp_path: Path, quick: list[tuple[Path, Path]]
-) -> None:
-    assert install.main(["--prefix", "/opt/x", "--destdir", str(tmp_path), "install"]) == 0
-    assert "opt/x/bin/dlsched" in files(tmp_path)
-    unit = (tmp_path / "etc/systemd/system/dlsched.service").read_text()
-    assert "ExecStopPost=/opt/x/bin/dlsched release" in unit
-
-
 def test_settings_are_never_overwritten_and_the_rest_is_renewed(
     tmp_path: Path, quick: list[tuple[Path, Path]], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -221,16 +195,6 @@ def test_what_cannot_be_meant_is_one_line(
     assert line.startswith(said)
 
 
-def test_a_place_that_cannot_be_written_is_one_line(
-    tmp_path: Path, quick: list[tuple[Path, Path]], capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "usr").write_text("a file where a folder is needed")
-    assert install.main(["--destdir", str(tmp_path), "install"]) == 1
-    (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("error: install: ")
-    assert str(tmp_path / "usr") in line
-
-
 @pytest.mark.process
 def test_the_command_does_not_look_into_its_own_folder_nor_roots_packages(tmp_path: Path) -> None:
     launcher = tmp_path / "dlsched"
@@ -239,25 +203,3 @@ def test_the_command_does_not_look_into_its_own_folder_nor_roots_packages(tmp_pa
     (tmp_path / "dlsched.py").write_text("raise SystemExit('taken from the wrong place')")
     ran = subprocess.run([launcher], capture_output=True, text=True, check=False)
     assert "taken from the wrong place" not in ran.stderr
-
-
-@pytest.mark.process
-def test_make_hands_its_variables_on(tmp_path: Path) -> None:
-    said = subprocess.run(
-        [
-            "make",
-            "-n",
-            "--no-print-directory",
-            "install",
-            f"DESTDIR={tmp_path}",
-            "PREFIX=/usr",
-            "WHEELS=here",
-        ],
-        cwd=install.ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout.splitlines()[-1]
-    assert said == (
-        f'python3 -m tools.install --prefix "/usr" --destdir "{tmp_path}" install --wheels "here"'
-    )

@@ -57,20 +57,6 @@ def test_images_stay_for_the_next_run_and_containers_do_not(engines: Path) -> No
 
 
 @pytest.mark.slow
-@needs_dockerd
-@pytest.mark.engine
-def test_two_callers_have_two_engines_and_one_ending_leaves_the_other(engines: Path) -> None:
-    with private_engine(engines) as first:
-        load_sleep_image(first.host)
-        _, pid = start_sleep(first.host)
-        with private_engine(engines) as second:
-            assert second.host != first.host
-            assert second.cgroup_parent != first.cgroup_parent
-        assert answers(first.host)
-        assert Path(f"/proc/{pid}").exists()
-
-
-@pytest.mark.slow
 @pytest.mark.usefixtures("host_network_alone")
 @needs_dockerd
 @pytest.mark.engine

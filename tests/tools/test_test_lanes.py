@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -16,9 +15,9 @@ import pytest
 from tests.lanes import LANES, but_the_first_long
 from tests.tools.live import ROOT, WITHIN_S
 from tests.waiting import until
-from tools import test_durations, test_lanes
+from tools import test_lanes
 from tools.cpu_time import Reading, foreign_cores, read_clocks
-from tools.test_lanes import Part, Phase, Runner, Tally, lost, table
+from tools.test_lanes import Part, Runner, Tally, lost
 
 PASSES = "def test_it(): pass"
 FAILS = "def test_it(): assert False"
@@ -28,27 +27,6 @@ ENDS = "import os\n\ndef test_it(): os._exit(1)"
 def case(lane: str, outcome: str = "passed", **more: float) -> dict[str, Any]:
     times = {"begin_s": 10.0, "end_s": 75.0, "wall_s": 65.0, "own_s": 3.0, "children_s": 2.0}
     return {"lane": lane, "outcome": outcome, **times, **more}
-
-
-def test_the_table_has_a_row_a_lane_and_the_sum_of_all() -> None:
-    cases = {"a": case("unit"), "b": case("unit", "failed"), "c": case("engine", "skipped")}
-    tally = Tally([Phase(("unit", "engine", "quiet"), 66.0, 11.0, 90.0, 0.25)], cases)
-    unit, engine, everything, parts = table(tally)[2:]
-    assert unit.split() == [
-        "unit",
-        "2",
-        "1",
-        "1",
-        "0",
-        "1:05.0",
-        "0:10.0",
-        "0:04.0",
-        "0.25",
-        "cores",
-    ]
-    assert engine.split()[:5] == ["engine", "1", "0", "0", "1"]
-    assert everything == "all           3 cases, wall 1:06.0, CPU 1:41.0:"
-    assert parts.strip() == "processes of the tests 0:11.0, the engine 1:30.0"
 
 
 def test_a_collected_case_that_did_not_run_is_an_error() -> None:
@@ -90,18 +68,6 @@ def test_foreign_load_is_what_is_busy_beyond_our_own(tmp_path: Path) -> None:
     assert read_clocks(stat).busy_s == pytest.approx(200 / os.sysconf("SC_CLK_TCK"))
     assert foreign_cores(Reading(0.0, 0.0), Reading(10.0, 12.0), 7.0) == pytest.approx(0.5)
     assert foreign_cores(Reading(0.0, 0.0), Reading(10.0, 12.0), 12.5) == 0.0
-
-
-def test_the_kept_table_names_the_slowest_first(tmp_path: Path) -> None:
-    cases = {"tests/a/test_b.py::test_c": case("unit"), "tests/test_d.py::test_e": case("slow")}
-    cases["tests/a/test_b.py::test_f"] = case("unit", wall_s=99.0)
-    (tmp_path / "units.json").write_text(json.dumps({"cases": cases}), encoding="utf-8")
-    kept = tmp_path / "table"
-    assert test_durations.main([str(tmp_path), str(kept)]) == 0
-    told = json.loads(kept.read_text(encoding="utf-8"))
-    assert told["folders"]["tests/a"] == {"cases": 2, "wall_s": 164.0, "cpu_s": 10.0}
-    assert next(iter(told["slowest"])) == "tests/a/test_b.py::test_f"
-    assert test_durations.main([str(tmp_path / "nowhere"), str(kept)]) == 1
 
 
 def play(folder: Path, monkeypatch: pytest.MonkeyPatch, **files: str) -> int:

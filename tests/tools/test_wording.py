@@ -69,11 +69,6 @@ def test_a_name_that_is_only_used_is_reported_where_it_is_defined(
     assert errors_in(root, "a.py", "print(value.told, width(told=1))\n", capsys) == []
 
 
-def test_a_module_name_counts(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    [line] = errors_in(root, "folder_wish.py", "\n", capsys)
-    assert line.startswith("src/folder_wish.py:1: error: name 'folder_wish'")
-
-
 @pytest.mark.parametrize(
     ("source", "at"),
     [
@@ -112,14 +107,6 @@ def test_markdown_is_prose_outside_its_code(root: Path, capsys: pytest.CaptureFi
     text = "# Read\n\n```\nnobody\n```\nSay `nobody`, but no limit in force.\n"
     [line] = errors_in(root, "a.md", text, capsys)
     assert line.startswith("src/a.md:6: error: 'in force'")
-
-
-def test_suggestions_are_printed_when_asked_for_and_never_fail(
-    root: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert errors_in(root, "a.md", "Who looks at once?\n", capsys) == []
-    assert wording.main(["--suggest"]) == 0
-    assert capsys.readouterr().out.count(" suggestion: ") == 3
 
 
 def test_a_rule_file_of_another_kind_is_refused(root: Path) -> None:

@@ -69,10 +69,6 @@ def _arrive(world: World) -> bool:
     return wish(world, alpha=job("alpha"), beta=job("beta"))
 
 
-def _stop(world: World) -> bool:
-    return world.agent.ask(lambda client: client.stop("beta"))
-
-
 def _lift(world: World) -> bool:
     return world.agent.ask(lambda client: client.start("beta"))
 
@@ -85,10 +81,6 @@ def _deliver(world: World) -> bool:
     script = f"trap 'exit 0' TERM; n=1; while :; do {told}; done"
     text = job("learns", script=script, target="{metric: accuracy, deliver: 0.9, finish: 0.99}")
     return wish(world, learns=text)
-
-
-def _end_by_itself(world: World) -> bool:
-    return wish(world, once=job("once", secrets.token_hex(4), "exit 0", restart="on-failure"))
 
 
 def _web_and(*others: str) -> Callable[[World], bool]:
@@ -115,10 +107,6 @@ def _stranger(world: World) -> bool:
 
 def _adopt_by_command(world: World) -> bool:
     return world.agent.ask(lambda client: client.adopt(world.full("web"), {"dlsched.weight": "1"}))
-
-
-def _drop_by_command(world: World) -> bool:
-    return world.agent.ask(lambda client: client.drop(world.full("web")))
 
 
 def _alone(world: World) -> bool:
@@ -173,7 +161,7 @@ def acts() -> Sequence[Act]:
             "stop by command",
             before=both,
             set_up=lambda world: _both(world) and _lift(world),
-            play=_stop,
+            play=lambda world: world.agent.ask(lambda client: client.stop("beta")),
             after={"alpha": Runs(0.7), "beta": Ended("stopped", container=False)},
         ),
         Act(
@@ -196,7 +184,9 @@ def acts() -> Sequence[Act]:
             "job ends by itself",
             before={},
             set_up=lambda world: world.unadopt() or wish(world),
-            play=_end_by_itself,
+            play=lambda world: wish(
+                world, once=job("once", secrets.token_hex(4), "exit 0", restart="on-failure")
+            ),
             after={"once": Ended("finished", container=True, starts=1)},
         ),
         Act(
@@ -224,7 +214,7 @@ def acts() -> Sequence[Act]:
             "adopted container dropped by command",
             before=beside,
             set_up=lambda world: _stranger(world) and _adopt_by_command(world),
-            play=_drop_by_command,
+            play=lambda world: world.agent.ask(lambda client: client.drop(world.full("web"))),
             after={"alpha": Runs(0.7), "web": LeftAlone()},
         ),
         Act(

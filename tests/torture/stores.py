@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from dlsched.config.inbox.submit import submit
 from dlsched.daemon.give_back import Release
@@ -28,6 +29,7 @@ from dlsched.runtime.originals import Original, Originals
 from dlsched.simulation.clock import VirtualClock
 from dlsched.store.jobs import delivered_records, ended_records, lock_state_dir
 from dlsched.store.journal.schema import set_aside
+from dlsched.store.records import Records
 from tests.torture.points import Points
 from tests.torture.wrapping import Names, wrap_files
 
@@ -57,22 +59,22 @@ class Store:
     """What it must be once the change was made again."""
 
 
-def _ended(folder: Path) -> object:
-    records = ended_records(folder)
+def _known(records: Records[Any], name: str) -> object:
+    """The record of that name, where none is broken."""
     assert not records.alarms
-    return records.of("alpha")
+    return records.of(name)
+
+
+def _ended(folder: Path) -> object:
+    return _known(ended_records(folder), "alpha")
 
 
 def _original(folder: Path) -> object:
-    originals = Originals(folder)
-    assert not originals.alarms
-    return originals.of(CONTAINER)
+    return _known(Originals(folder), CONTAINER)
 
 
 def _delivered(folder: Path) -> object:
-    records = delivered_records(folder)
-    assert not records.alarms
-    return records.of("alpha")
+    return _known(delivered_records(folder), "alpha")
 
 
 def _allotted(folder: Path) -> object:

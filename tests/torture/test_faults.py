@@ -10,9 +10,9 @@ import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import psutil
 import pytest
 
+from tests.conftest import dockerd_of
 from tests.torture.acts import job, wish
 from tests.torture.ceilings import CAPACITY_CORES
 from tests.torture.kernel import lives
@@ -257,19 +257,11 @@ def beside() -> Iterator[list[subprocess.Popen[bytes]]]:
 
 @pytest.fixture
 def private(
-    docker_host: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    beside: list[subprocess.Popen[bytes]],
+    beside: list[subprocess.Popen[bytes]], own_engine: Engine
 ) -> Iterator[tuple[World, Engine]]:
-    """A world on an engine that nobody else uses."""
-    if os.geteuid() != 0:
-        pytest.skip("a private engine needs root")
-    with private_engine(tmp_path / "engines") as engine:
-        ensure_base(engine.host)
-        monkeypatch.setenv("DOCKER_HOST", engine.host)
-        with stage("fair") as world:
-            yield world, engine
+    """A world on an engine that nobody else uses; it ends before what is beside it."""
+    with stage("fair") as world:
+        yield world, own_engine
 
 
 @pytest.mark.gate
@@ -327,14 +319,3 @@ def test_containers_that_live_through_their_engines_restart_are_taken_up_as_they
     assert identities(world) == before
     assert world.agent.stop() == 0
     assert world.wrongs_at_rest(BOTH) == []
-
-
-def dockerd_of(engine: Engine) -> psutil.Process:
-    socket = engine.host.removeprefix("unix://")
-    # Others may end meanwhile: of those it knows neither name nor words.
-    return next(
-        process
-        for process in psutil.process_iter(["name", "cmdline"])
-        if process.info["name"] == "dockerd"
-        and any(socket in word for word in process.info["cmdline"] or ())
-    )

@@ -19,13 +19,14 @@ import stat
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
 import urllib3.connection
 
 from dlsched.runtime.docker.engine import Engine
-from tests.torture.points import REQUEST, Points, die
+from tests.torture.points import REQUEST, Phase, Points, die
 
 CHANGING = ("create", "start", "update", "kill", "unpause", "remove")
 """The engine's calls that change something."""
@@ -157,8 +158,7 @@ def _engine_call(
 ) -> Callable[..., Any]:
     def wrapped(self: Engine, container: str, *rest: Any) -> Any:
         if method == "create":
-            whose = names_of_new = container
-            names.learn(names_of_new, container)
+            names.learn(container, container)
         whose = names.container(container)
         with points.around(f"{REQUEST}{method}", whose, has_inside=True) as _local.phase:
             result = call(self, container, *rest)
@@ -181,61 +181,63 @@ def wrap_files(points: Points, names: Names) -> None:
 def _wrap_calls(points: Points, names: Names) -> None:
     """Calls that the kernel does whole or not at all."""
 
-    def on_path(verb: str, call: Callable[..., Any], idle: Callable[..., bool]) -> Any:
-        def wrapped(path: Any, *rest: Any, **more: Any) -> Any:
-            name = names.path(_absolute(path, more.get("dir_fd")))
-            if name is None or idle(path, *rest, **more):
-                return call(path, *rest, **more)
-            with points.around(f"{verb} {name[0]}", name[1]):
-                return call(path, *rest, **more)
+    def wrap(
+        verb: str,
+        call: Callable[..., Any],
+        place: Callable[..., str],
+        idle: Callable[..., bool] = lambda *_, **__: False,
+    ) -> Any:
+        """`place`: the path that such a call changes; `idle`: whether it changes nothing."""
+
+        def wrapped(*given: Any, **more: Any) -> Any:
+            at = (
+                nullcontext()
+                if idle(*given, **more)
+                else _at(points, names, verb, place(*given, **more))
+            )
+            with at:
+                return call(*given, **more)
 
         return wrapped
 
-    def on_descriptor(verb: str, call: Callable[..., Any]) -> Any:
-        def wrapped(descriptor: Any, *rest: Any) -> Any:
-            number = descriptor if isinstance(descriptor, int) else descriptor.fileno()
-            name = names.path(_path_of(number))
-            if name is None:
-                return call(descriptor, *rest)
-            with points.around(f"{verb} {name[0]}", name[1]):
-                return call(descriptor, *rest)
-
-        return wrapped
-
-    def on_target(verb: str, call: Callable[..., Any]) -> Any:
-        def wrapped(source: Any, target: Any, **more: Any) -> Any:
-            name = names.path(_absolute(target, None))
-            if name is None:
-                return call(source, target, **more)
-            with points.around(f"{verb} {name[0]}", name[1]):
-                return call(source, target, **more)
-
-        return wrapped
-
-    os.mkdir = on_path("make", os.mkdir, _makes_no_folder)
-    os.unlink = on_path("remove", os.unlink, _is_absent)
-    os.remove = on_path("remove", os.remove, _is_absent)
-    os.rmdir = on_path("remove", os.rmdir, _is_absent)
-    os.chmod = on_path("mode of", os.chmod, _has_mode)
-    os.chown = on_path("owner of", os.chown, lambda *_, **__: False)
-    os.open = on_path("make", os.open, _makes_nothing)
-    os.rename = on_target("put in place", os.rename)
-    os.replace = on_target("put in place", os.replace)
-    os.fsync = on_descriptor("to disk", os.fsync)
-    os.fchmod = on_descriptor("mode of", os.fchmod)
-    os.ftruncate = on_descriptor("empty", os.ftruncate)
-    os.pwrite = on_descriptor("write", os.pwrite)
-    os.write = on_descriptor("write", os.write)
-    fcntl.flock = on_descriptor("take", fcntl.flock)
+    os.mkdir = wrap("make", os.mkdir, _absolute, _makes_no_folder)
+    os.unlink = wrap("remove", os.unlink, _absolute, _is_absent)
+    os.remove = wrap("remove", os.remove, _absolute, _is_absent)
+    os.rmdir = wrap("remove", os.rmdir, _absolute, _is_absent)
+    os.chmod = wrap("mode of", os.chmod, _absolute, _has_mode)
+    os.chown = wrap("owner of", os.chown, _absolute)
+    os.open = wrap("make", os.open, _absolute, _makes_nothing)
+    os.rename = wrap("put in place", os.rename, _target)
+    os.replace = wrap("put in place", os.replace, _target)
+    os.fsync = wrap("to disk", os.fsync, _of_descriptor)
+    os.fchmod = wrap("mode of", os.fchmod, _of_descriptor)
+    os.ftruncate = wrap("empty", os.ftruncate, _of_descriptor)
+    os.pwrite = wrap("write", os.pwrite, _of_descriptor)
+    os.write = wrap("write", os.write, _of_descriptor)
+    fcntl.flock = wrap("take", fcntl.flock, _of_descriptor)
 
 
-def _absolute(path: Any, directory: int | None) -> str:
+def _at(points: Points, names: Names, verb: str, path: Any) -> AbstractContextManager[Phase | None]:
+    """A point around what is done to that file, if it is one that is watched."""
+    name = names.path(path) if isinstance(path, str) else None
+    return nullcontext() if name is None else points.around(f"{verb} {name[0]}", name[1])
+
+
+def _absolute(path: Any, *_: Any, dir_fd: int | None = None, **__: Any) -> str:
     if isinstance(path, int):
         return _path_of(path)
     text = os.fsdecode(path)
-    if directory is not None:
-        text = f"{_path_of(directory)}/{text}"
+    if dir_fd is not None:
+        text = f"{_path_of(dir_fd)}/{text}"
     return os.path.abspath(text)  # noqa: PTH100
+
+
+def _target(_source: Any, target: Any, **_: Any) -> str:
+    return _absolute(target)
+
+
+def _of_descriptor(descriptor: Any, *_: Any) -> str:
+    return _path_of(descriptor if isinstance(descriptor, int) else descriptor.fileno())
 
 
 def _path_of(descriptor: int) -> str:
@@ -251,7 +253,7 @@ def _makes_no_folder(path: Any, *_: Any, **__: Any) -> bool:
 
 
 def _is_absent(path: Any, *_: Any, dir_fd: int | None = None) -> bool:
-    return not os.path.lexists(_absolute(path, dir_fd))
+    return not os.path.lexists(_absolute(path, dir_fd=dir_fd))
 
 
 def _has_mode(path: Any, mode: int, **_: Any) -> bool:
@@ -287,15 +289,13 @@ def _wrap_writing(points: Points, names: Names) -> None:
     plain = io.open
 
     def opened(file: Any, mode: str = "r", *rest: Any, **more: Any) -> Any:
-        name = names.path(_absolute(file, None)) if set(mode) & set("wax+") else None
+        name = names.path(_absolute(file)) if set(mode) & set("wax+") else None
         if name is None:
             return plain(file, mode, *rest, **more)
         raw_mode = mode.replace("t", "").replace("b", "")
-        if isinstance(file, int) or os.path.lexists(file):
+        is_there = isinstance(file, int) or os.path.lexists(file)
+        with nullcontext() if is_there else points.around(f"make {name[0]}", name[1]):
             raw = _Halving(file, raw_mode, points, name)
-        else:
-            with points.around(f"make {name[0]}", name[1]):
-                raw = _Halving(file, raw_mode, points, name)
         buffered = io.BufferedRandom(raw) if "+" in mode else io.BufferedWriter(raw)
         if "b" in mode:
             return buffered
@@ -349,20 +349,11 @@ def _wrap_journal(points: Points) -> None:
 def _wrap_socket(points: Points, names: Names) -> None:
     class Binding(socket.socket):
         def bind(self, address: Any) -> None:
-            name = names.path(address) if isinstance(address, str) else None
-            if name is None:
-                super().bind(address)
-                return
-            with points.around(f"bind {name[0]}", name[1]):
+            with _at(points, names, "bind", address):
                 super().bind(address)
 
         def listen(self, *rest: Any) -> None:
-            address = self.getsockname()
-            name = names.path(address) if isinstance(address, str) else None
-            if name is None:
-                super().listen(*rest)
-                return
-            with points.around(f"listen {name[0]}", name[1]):
+            with _at(points, names, "listen", self.getsockname()):
                 super().listen(*rest)
 
     socket.socket = Binding  # type: ignore[misc]

@@ -18,8 +18,7 @@ import time
 from collections.abc import Sequence
 
 from tests.v2host.build import build
-from tests.v2host.machine import perform
-from tests.v2host.packages import needed
+from tests.v2host.machine import needed, perform
 from tools.environment import ROOT
 from tools.private_engine import unpacked_engine
 from tools.steps import SetupError, say

@@ -14,7 +14,7 @@ import docker
 import pytest
 
 from dlsched.model.spec import Limits
-from dlsched.runtime.docker.gpus.device_probe import probe
+from dlsched.runtime.docker.gpus.canary import probe
 from dlsched.runtime.docker.identity.labels import GPU_ACCESS
 from tests.runtime.docker.limits.test_writer_engine import Agent, Make
 from tests.runtime.docker.stand_ins import make_stand_ins, may_open

@@ -10,7 +10,7 @@ import docker
 import pytest
 
 from tests.systemd import held
-from tests.v2host.inside import group_of, limits_of, shell, until
+from tests.v2host.inside import limits_of, shell, until
 from tools.base_image import BASE
 from tools.environment import ROOT
 
@@ -132,11 +132,6 @@ def test_it_holds_a_job_in_a_slice_of_its_own_and_an_adopted_container(
         "alpha": "running",
         WEB: "running",
     }
-
-
-def test_what_somebody_writes_by_hand_is_mended(node: docker.APIClient) -> None:
-    (group_of(node, WEB) / "cpu.max").write_text("max 100000")
-    until(lambda: cpu_max(node, WEB) == HELD, "the limit to be mended")
 
 
 def test_release_gives_back_and_keeps_off_until_resumed(

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 from dlsched.model.spec import LatencyTarget
 from dlsched.simulation.node.played import PlayedService, mean_or_quantile
-from dlsched.simulation.node.starting import Computation
 from dlsched.simulation.node.workloads import Trace
+from dlsched.simulation.node.world import Computation
 
 SLOWER_RATIO, SLOWER_S = 1.1, 0.002
 """Slower than by this factor and so much more is harm; less is not felt."""
@@ -54,7 +54,6 @@ def pairs_of(
     for job in trace.jobs:
         before, after = plain[job.name], own.get(job.name)
         if isinstance(before, PlayedService) and isinstance(after, PlayedService):
-            assert isinstance(job.spec.target, LatencyTarget)
             found.append(Pair(job.name, job.spec.weight, job.spec.target, before, after))
     return found
 

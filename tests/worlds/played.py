@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from dlsched.control.decider import NamedPolicy
 from dlsched.policies.registry import load
-from dlsched.simulation.node.starting import Computation
 from dlsched.simulation.node.workloads import Trace
+from dlsched.simulation.node.world import Computation
 from dlsched.simulation.run import simulate
 from dlsched.simulation.scoring import PLAIN
 from tests.worlds.harm import busiest_ratio, harmed, pairs_of, served

@@ -10,13 +10,9 @@ import asyncio
 import json
 import logging
 import re
-import socket
 import threading
-from contextlib import suppress
 from logging.handlers import BufferingHandler
-from pathlib import Path
 from random import Random
-from zlib import crc32
 
 from uvicorn.server import ServerState
 
@@ -76,7 +72,6 @@ _ADDRESSES = (
     Caller("127.0.0.1:8000", "control.sock"),
 )
 _LOG_THREAD = "api-log"
-_ONE_IN_OVER_A_SOCKET = 100
 _ANSWER_S = 8.0
 _LOGGERS = ("uvicorn.error", "asyncio", "dlsched")
 _HEAD = re.compile(
@@ -147,8 +142,6 @@ class Reader(InFolder):
         self._loop = asyncio.new_event_loop()
         asyncio.set_event_loop(self._loop)
         self._source = FakeSource(example_report())
-        # Another source: what a server's threads do late is not this one's doing.
-        self._server = ApiServer(FakeSource(example_report()), self.folder)
         self._config = ApiServer(self._source, self.folder)._server.config
         self._config.load()
         self._said = BufferingHandler(10**9)
@@ -156,7 +149,6 @@ class Reader(InFolder):
         for name in _LOGGERS:
             logging.getLogger(name).addHandler(self._said)
             logging.getLogger(name).propagate = False
-        self._server.start()
         self._config.encoded_headers = []  # a date is no part of an answer that stays the same
 
     def answer(self, data: bytes) -> str:
@@ -175,18 +167,7 @@ class Reader(InFolder):
                 raise Broken(f"{caller.address} was let change: {what}")
             if what == "logs" and not caller.may_read_logs(None):
                 raise Broken(f"{caller.address} was let read logs")
-        if crc32(data) % _ONE_IN_OVER_A_SOCKET == 0:
-            self._over_a_socket(data[1:], changing=caller.may_change)
-            _await_log_readers()
         return "\n".join(_answers(written))
-
-    def _over_a_socket(self, data: bytes, *, changing: bool) -> None:
-        """The same to the server itself: it ends the connection, and goes on answering others."""
-        path = self._server.control_path if changing else self._server.status_path
-        _told_by(path, data)
-        about = _told_by(path, b"GET /v1/about HTTP/1.1\r\nHost: x\r\n\r\n", whole=True)
-        if not about.startswith(b"HTTP/1.1 200 "):
-            raise Broken(f"the next one is not answered: {about[:100]!r}")
 
     async def _asked(self, caller: Caller, data: bytes) -> bytes:
         state, connection = ServerState(), Connection()
@@ -207,7 +188,6 @@ class Reader(InFolder):
         return bytes(connection.written)
 
     def close(self) -> None:
-        self._server.stop()
         super().close()
         for name in _LOGGERS:
             logging.getLogger(name).removeHandler(self._said)
@@ -215,26 +195,6 @@ class Reader(InFolder):
         self._loop.run_until_complete(self._loop.shutdown_default_executor())
         self._loop.close()
         asyncio.set_event_loop(None)
-
-
-def _told_by(path: Path, data: bytes, *, whole: bool = False) -> bytes:
-    """What the server at that socket answers until the connection ends, or a first answer is whole.
-
-    Who asked goes away after the asking, unless a `whole` answer is wanted.
-    """
-    told = b""
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asking, suppress(ConnectionError):
-        asking.settimeout(_ANSWER_S)
-        asking.connect(str(path))
-        try:
-            asking.sendall(data)
-            if not whole:
-                asking.shutdown(socket.SHUT_WR)
-            while not (whole and told.endswith(b"}")) and (chunk := asking.recv(65_536)):
-                told += chunk
-        except TimeoutError:
-            raise Broken(f"a connection hangs after {told[:100]!r}") from None
-    return told
 
 
 def _await_log_readers() -> None:

@@ -18,7 +18,7 @@ from dlsched.config.metrics.resolving import Contradiction
 from dlsched.model.sources import Metric, MetricsEndpoint
 from dlsched.model.spec import LatencyTarget
 from dlsched.runtime.progress.exposition import PageDelta, Pages
-from dlsched.runtime.progress.known import named
+from dlsched.runtime.progress.scrape import named
 
 NAME = "pages"
 _NEXT = b"\x1e"

@@ -1,4 +1,6 @@
-"""What a container tells by other ways than the sidecar: Prometheus pages, and lines of its log.
+"""What a container tells by other ways than the sidecar: lines of its log by any pattern.
+
+Pages of the first inputs are still read (target `pages` makes them).
 
 Promised: reports of finite numbers, counts of what was refused, and patterns that are refused in
 one line or take bounded time.
@@ -16,35 +18,11 @@ from benchmarks.robustness.fuzzing.trial import Broken, check_latency, refusable
 from dlsched.model.sources import Metric, MetricsEndpoint
 from dlsched.report.lines import LINE_BYTES
 from dlsched.runtime.progress.exposition import Pages
-from dlsched.runtime.progress.known import named
-from dlsched.runtime.progress.lines import Lines
-from dlsched.runtime.progress.pattern import Pattern
+from dlsched.runtime.progress.log_lines import Pattern
+from dlsched.runtime.progress.scrape import named
+from dlsched.runtime.progress.sidecar import Lines
 
 NAME = "sources"
-_VLLM = b"""# HELP vllm:e2e_request_latency_seconds Histogram of e2e request latency in seconds.
-# TYPE vllm:e2e_request_latency_seconds histogram
-vllm:e2e_request_latency_seconds_bucket{le="0.3",model_name="m"} 0.0
-vllm:e2e_request_latency_seconds_bucket{le="1.0",model_name="m"} 3.0
-vllm:e2e_request_latency_seconds_bucket{le="+Inf",model_name="m"} 5.0
-vllm:e2e_request_latency_seconds_count{model_name="m"} 5.0
-vllm:e2e_request_latency_seconds_sum{model_name="m"} 5.25
-"""
-_TRITON = b"""nv_inference_request_success{model="r",version="1"} 12
-nv_inference_request_failure{model="r",version="1"} 1
-nv_inference_request_duration_us{model="r",version="1"} 345600
-nv_inference_request_summary_us{model="r",quantile="0.5"} 250
-nv_inference_request_summary_us{model="r",quantile="0.99"} NaN
-nv_inference_request_summary_us_count{model="r"} 12
-nv_inference_request_summary_us_sum{model="r"} 4000
-"""
-_GAUGE = b'loss 0.25\naccuracy{split="val"} 0.9 1760000000000\n'
-_PAGES = (_VLLM, _TRITON, _GAUGE, _VLLM + _TRITON)
-_PAGE_WORDS = (
-    b"# TYPE x counter\n", b"{", b"}", b'le="', b'quantile="1.1"', b"+Inf", b"-Inf", b"NaN",
-    b"1e308", b"_bucket", b"_sum", b"_count", b"\\n", b'\\"', b" # {trace=\"1\"} 0.5", b"# EOF\n",
-    b'le="+Inf"', b"vllm:e2e_request_latency_seconds_count 7\n",
-    b"nv_inference_request_failure 1e308\n",
-)  # fmt: skip
 _NAMES = (None, "loss", "accuracy", "vllm:e2e_request_latency_seconds", "request_ms")
 _PATTERNS = (
     rb"step=(?P<step>\d+) loss=(?P<loss>[0-9.]+)",
@@ -74,18 +52,6 @@ _NEXT = b"\x1e"
 
 
 def make(rng: Random) -> bytes:
-    if rng.random() < 0.6:
-        page = rng.choice(_PAGES)
-        pages = [page]
-        for _ in range(rng.randrange(1, 3)):
-            pages.append(mutated(rng, rng.choice(pages), _PAGES, _PAGE_WORDS))
-        if rng.random() < 0.002:
-            pages.append(page * rng.randrange(600))
-        if rng.random() < 0.3:
-            del pages[0]
-        return bytes([rng.randrange(len(_NAMES))]) + _NEXT.join(
-            one.replace(_NEXT, b"") for one in pages
-        )
     pattern, log = rng.choice(_PATTERNS), _LOG
     if rng.random() < 0.5:
         words = (*_PATTERN_WORDS, *(odd.encode() for odd in TEXTS))

@@ -176,24 +176,6 @@ def _tried(target: Target, data: bytes) -> tuple[str | None, Finding | None, flo
     return answer, finding, spent_s
 
 
-def reduced(target: Target, finding: Finding, tries: int = 2000) -> Finding:
-    """The same finding from as few bytes as so many tries find."""
-    best = finding
-    size = max(1, len(best.data) // 2)
-    while size and tries > 0:
-        at = 0
-        while at < len(best.data) and tries > 0:
-            shorter = best.data[:at] + best.data[at + size :]
-            tries -= 1
-            again = tried(target, shorter)[1]
-            if again is not None and again.what == best.what:
-                best = again
-            else:
-                at += size
-        size //= 2
-    return best
-
-
 def kept_inputs(target: str) -> list[Path]:
     """The inputs that once broke a promise of that target."""
     return sorted(FIXTURES.glob(f"{target}/*"))

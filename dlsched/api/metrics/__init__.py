@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from dlsched.api.metrics.cluster import CLUSTER_METRICS
-from dlsched.api.metrics.gpus import GPU_METRICS
 from dlsched.api.metrics.jobs import JOB_METRICS
 from dlsched.api.metrics.metric import Metric
-from dlsched.api.metrics.node import NODE_METRICS
+from dlsched.api.metrics.node import GPU_METRICS, NODE_METRICS
 
 METRICS: tuple[Metric, ...] = (
     *NODE_METRICS,

@@ -1,12 +1,13 @@
-"""Metrics of the node, the engine and the daemon itself."""
+"""Metrics of the node, its GPUs and MIG instances, the engine and the daemon itself."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from dlsched import __version__
-from dlsched.api.metrics.metric import JOBS_MAX, Kind, Metric, Scene, Series, alone
+from dlsched.api.metrics.metric import JOBS_MAX, Kind, Metric, Read, Scene, Series, alone
+from dlsched.api.schema import GpuStatus
 from dlsched.model.state import JobState
 from dlsched.store.journal.minutes import wall_s
 
@@ -18,10 +19,6 @@ def _build(scene: Scene) -> Iterable[Series]:
 def _states(scene: Scene) -> Iterable[Series]:
     found = Counter(job.state for job in scene.status.jobs)
     return (((state.value,), float(found[state.value])) for state in JobState)
-
-
-def _wall_s(scene: Scene) -> float | None:
-    return wall_s(scene.status.now)
 
 
 def _owner_cpu(scene: Scene) -> Iterable[Series]:
@@ -129,7 +126,7 @@ NODE_METRICS: tuple[Metric, ...] = (
         Kind.GAUGE,
         (),
         "Unix time at the end of the last complete cycle.",
-        alone(_wall_s),
+        alone(lambda scene: wall_s(scene.status.now)),
     ),
     Metric(
         "cycle_cpu_seconds_total",
@@ -208,5 +205,56 @@ NODE_METRICS: tuple[Metric, ...] = (
         (),
         f"Jobs past the bound of {JOBS_MAX}, which have no series of their own.",
         alone(lambda scene: len(scene.status.jobs) - len(scene.jobs)),
+    ),
+)
+
+
+def _by_gpu(value: Callable[[GpuStatus], float | None]) -> Read:
+    def read(scene: Scene) -> Iterable[Series]:
+        for gpu in scene.status.node.gpus:
+            known = value(gpu)
+            if known is not None:
+                yield (gpu.uuid,), known
+
+    return read
+
+
+GPU_METRICS: tuple[Metric, ...] = (
+    Metric(
+        "gpu_info",
+        Kind.INFO,
+        ("gpu", "uuid", "model"),
+        "A GPU, or one MIG instance: its position in the driver's order, UUID and product name.",
+        lambda scene: (
+            ((str(gpu.index), gpu.uuid, gpu.model), 1.0) for gpu in scene.status.node.gpus
+        ),
+    ),
+    Metric(
+        "gpu_up",
+        Kind.GAUGE,
+        ("uuid",),
+        "Whether the GPU can be used, 1 or 0; 0 for one that is lost.",
+        _by_gpu(lambda gpu: gpu.trouble is None),
+    ),
+    Metric(
+        "gpu_busy_ratio",
+        Kind.GAUGE,
+        ("uuid",),
+        "Fraction of the driver's last sampling period in which it computed; absent on MIG.",
+        _by_gpu(lambda gpu: gpu.busy_ratio),
+    ),
+    Metric(
+        "gpu_memory_used_bytes",
+        Kind.GAUGE,
+        ("uuid",),
+        "Used memory of the GPU.",
+        _by_gpu(lambda gpu: gpu.memory_used_bytes),
+    ),
+    Metric(
+        "gpu_memory_bytes",
+        Kind.GAUGE,
+        ("uuid",),
+        "Memory of the GPU.",
+        _by_gpu(lambda gpu: gpu.memory_bytes),
     ),
 )

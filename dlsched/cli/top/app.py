@@ -18,8 +18,7 @@ from textual.widgets import Footer, Input, Static
 from dlsched.cli.output import one_line
 from dlsched.cli.top.asked import Asked, Sheet
 from dlsched.cli.top.feed import Feed, View
-from dlsched.cli.top.order import ORDERS, ordered
-from dlsched.cli.top.table import JobTable
+from dlsched.cli.top.table import ORDERS, JobTable, ordered
 from dlsched.cli.top.texts import cluster_of, log_of, node_text, why_of
 from dlsched.model.units import counted
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import click
 
 from dlsched.cli import options
-from dlsched.cli.exits import INVALID
 from dlsched.cli.output import say
+from dlsched.cli.program import INVALID
 from dlsched.model.errors import DlschedError
 
 if TYPE_CHECKING:

@@ -5,6 +5,7 @@ one cycle to the next; the first set that fits is used."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from enum import IntEnum
 from typing import ClassVar, NamedTuple
 
 from rich.cells import cell_len, set_cell_size
@@ -18,11 +19,17 @@ from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
 from dlsched.api.schema import JobStatus
-from dlsched.cli.forecast_pages import FORECAST_COLUMNS, forecast_cell
 from dlsched.cli.layout import GAP, Cell, columns_of, cropped
-from dlsched.cli.pages import STATE_STYLE, cpu_and_limit, measured_against_target, result
+from dlsched.cli.pages import (
+    FORECAST_COLUMNS,
+    STATE_STYLE,
+    cpu_and_limit,
+    forecast_cell,
+    measured_against_target,
+    result,
+)
 from dlsched.cli.top.curves import BUCKETS, bar
-from dlsched.cli.top.order import BAND
+from dlsched.cli.top.feed import View
 from dlsched.model.units import render_bytes
 
 Part = tuple[str, str]
@@ -310,3 +317,50 @@ def _line(texts: Sequence[Sequence[Part]], columns: Sequence[Column]) -> list[Pa
             parts += [*cell, (padding, "")]
         parts.append((GAP, ""))
     return parts
+
+
+ORDERS = ("worst first", "by name", "by CPU")
+
+BAND = 1.1
+"""Up to 10 % above the target a latency is within its band."""
+
+_OVER = ("finished", "stopped", "stopping")
+
+
+def ordered(view: View, order: str, wanted: str) -> Sequence[JobStatus]:
+    """The jobs whose name or state has `wanted` in it."""
+    wanted = wanted.lower()
+    jobs = [job for job in view.status.jobs if wanted in job.name.lower() or wanted in job.state]
+    if order == "by name":
+        return sorted(jobs, key=lambda job: job.name)
+    if order == "by CPU":
+        return sorted(jobs, key=lambda job: -(job.cpu.usage_cores or 0.0))
+    return sorted(jobs, key=lambda job: _badness(job, view.means.get(job.name)))
+
+
+class _Rank(IntEnum):
+    """What comes first."""
+
+    FAILED = 0
+    MISSED = 1
+    UNKNOWN = 2
+    """Blind, or not running."""
+    IN_BAND = 3
+    OPEN = 4
+    """A training without a result yet, or a service with too few requests."""
+    MET = 5
+    OTHER = 6
+
+
+def _badness(job: JobStatus, mean: float | None) -> tuple[_Rank, float]:
+    """State of the target, then how far above it the job was in the last 30 s."""
+    if job.state == "failed" or job.diverged is not None:
+        return _Rank.FAILED, 0.0
+    if job.state in _OVER:
+        return _Rank.OTHER, 0.0
+    if mean is not None:
+        rank = _Rank.MISSED if mean > BAND else _Rank.IN_BAND if mean > 1 else _Rank.MET
+        return rank, -mean
+    if job.state != "running" or job.blind is not None:
+        return _Rank.UNKNOWN, 0.0
+    return (_Rank.OTHER if job.target is None else _Rank.OPEN), 0.0

@@ -12,8 +12,14 @@ from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from dlsched.cluster.agent.archives import Archives, differs
-from dlsched.cluster.agent.assignments import Assignment, Assignments, Course, followed
+from dlsched.cluster.agent.assignments import (
+    Archives,
+    Assignment,
+    Assignments,
+    Course,
+    differs,
+    followed,
+)
 from dlsched.cluster.agent.contact import Contact, Leases, cut_off
 from dlsched.cluster.agent.given_jobs import GivenJobs, check, parsed
 from dlsched.cluster.agent.ports import Checkpoints, NodeImages, NodeJobs, OrderRefused

@@ -23,11 +23,9 @@ class NodeJobs(Protocol):
     def keep_away(self, jobs: Mapping[str, Path], lost: Lost) -> None:
         """Before the first cycle: jobs whose containers stay set aside, with their archives; `lost`
         is asked about others that are found set aside."""
-        ...
 
     def is_aside(self, job: str) -> bool:
         """Whether a container of it stays set aside."""
-        ...
 
     def leave(
         self, job: str, checkpoint: Checkpoint, archive: Path, most_bytes: int, limits: Limits
@@ -35,46 +33,37 @@ class NodeJobs(Protocol):
         """Let a running job save a checkpoint under these limits, end it, set its container aside,
         pack what is below `checkpoint.path` into that file, unless that is shared. A second call
         changes nothing."""
-        ...
 
     def leaving(self, job: str) -> Leaving | None:
         """How far that is; None: it does not leave."""
-        ...
 
     def give_back(self, job: str) -> None:
         """Start the container that is set aside under its own name, or end the attempt to leave;
         where it does not leave, nothing."""
-        ...
 
     def clear(self, job: str, *, keeps: bool) -> None:
         """Remove the container that is set aside, its archive, and what volumes of its own earlier
         epochs left; where there is none, nothing. `keeps`: the volume with which it last came here
         stays, and its next container here gets it again."""
-        ...
 
     def has_volume(self, job: str) -> bool:
         """Whether it has the volume with which it came here, which is its next container's, too."""
-        ...
 
     def bring(self, job: str, epoch: int, archive: Path, source: str) -> None:
         """The job's next new container gets a volume of its own at its checkpoint's mount, for this
         epoch, filled from that archive before it starts; the same epoch again changes nothing.
         `source`: its file; a job of the node's own of that name has another. Raises OSError."""
-        ...
 
     def expect(self, job: str, epoch: int, file: str, size_bytes: int, source: str) -> None:
         """The job's next new container of this epoch starts only if it shows that file with that
         size, in storage that other nodes have, too; else as `bring`. Raises OSError."""
-        ...
 
     def ended_with_engine(self, job: str) -> bool:
         """Whether its container did not end by itself: the engine ended it, and was started
         again."""
-        ...
 
     def start_again(self, job: str) -> None:
         """Start its container again; a second call changes nothing for a while."""
-        ...
 
 
 class NodeImages(Protocol):
@@ -82,16 +71,13 @@ class NodeImages(Protocol):
 
     def names(self) -> frozenset[str]:
         """Those that are there, as known lately; empty: not known."""
-        ...
 
     def fetch(self, container: ContainerSpec) -> str | None:
         """Have the image of such a container here, as its `pull_policy` says. None: that is under
         way; else the empty text, or why it cannot be had."""
-        ...
 
     def progress(self, container: ContainerSpec) -> str:
         """How far that is, for people."""
-        ...
 
 
 class OrderRefused(DlschedError):
@@ -118,15 +104,12 @@ class NodeAgent(Protocol):
         own, by epoch; `nodes` are the cluster's present members; `heard_s`, by the node's clock:
         the last report that came to the manager, which is the sign that one is there.
         Raises NotNow."""
-        ...
 
     def follow(self, order: Order) -> None:
         """Take an order; what comes of it shows in later reports. Raises OrderRefused."""
-        ...
 
     def checkpoint(self, job: str, epoch: int, peer: str) -> Path | None:
         """The archive that it keeps for that node; None: none, or not for that node."""
-        ...
 
 
 class Checkpoints(Protocol):
@@ -134,17 +117,13 @@ class Checkpoints(Protocol):
 
     def begin(self, source: str, job: str, epoch: int, to: Path, most_bytes: int) -> None:
         """Begin to fetch into a file that must not exist; again: changes nothing."""
-        ...
 
     def end(self, job: str) -> None:
         """Give up what is being fetched of that job, if anything: once this returns, no file of it
         comes any more."""
-        ...
 
     def fetched(self, job: str, epoch: int) -> str | None:
         """None: under way; else the empty text, or why it failed, and then there is no file."""
-        ...
 
     def came_bytes(self, job: str, epoch: int) -> int | None:
         """How much of it has come; None: it is not being fetched."""
-        ...

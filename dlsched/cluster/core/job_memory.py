@@ -172,7 +172,6 @@ class JobMemory:
         most = spec.bounds.ceiling_cores
         return ClusterJob(
             name=spec.name,
-            owner="" if spec.owner is None else str(spec.owner),
             image=spec.container.image,
             arrived_s=desired.arrived_s,
             node=None if record is None else record.on,

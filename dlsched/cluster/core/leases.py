@@ -1,4 +1,5 @@
-"""How long a job may run on a node that no manager reaches, and when another node may have it.
+"""How long a job may run on a node that no manager reaches, when another node may have it, and
+whether anything of it may still run: until then it starts nowhere else.
 
 Both sides count for themselves, by clocks that never go back: the controller from the last report
 that came, the node's agent from the last one that came by what the next request says. So the agent
@@ -13,7 +14,9 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
-from dlsched.cluster.core.records import Record
+from dlsched.cluster.core.following import RUNNING
+from dlsched.cluster.core.records import Phase, Record, is_fenced
+from dlsched.cluster.core.transit import Held
 from dlsched.model.spec import JobSpec
 
 LEASE_S = 90.0
@@ -92,3 +95,30 @@ def absent_for(
     if record.failover and not paused:
         off = {**dict.fromkeys(over, "its node is down, and its lease has run out"), **off}
     return Absent(frozenset({*over, *forgotten}), off)
+
+
+RUNS = (*RUNNING, Phase.ARRIVING)
+"""Phases in which a node has, or makes, a container of the job that is not set aside."""
+
+
+def may_run(
+    record: Record, held: Held, members: Mapping[str, bool], gone: Collection[str]
+) -> str | None:
+    """Why a job whose record has ended may still run; None: it does not. `members`: whether their
+    engine is up; `gone`: nodes on which nothing of it runs any more, though they do not answer."""
+    for node, one in sorted(held.holdings.items()):
+        if one.phase in (*RUNS, Phase.FAILED):
+            return f"it is still being ended on {node}"
+    owner = record.on
+    if record.exit_code is not None or record.off or owner in gone:
+        return None
+    if owner in held.answered:
+        fenced = is_fenced(held.holdings.get(owner), record.epoch)
+        return None if fenced else f"it is still being ended on {owner}"
+    if members.get(owner):
+        return f"{owner} does not answer, and may still run it: is dlsched running there?"
+    what = "is down" if owner in members else "has left the swarm"
+    return (
+        f"{owner} {what}, and may still run it; if it is off: "
+        f"dlsched cluster forget {owner} --i-know-it-is-off"
+    )

@@ -99,7 +99,6 @@ class ClusterJob:
     """One job of the cluster, queued (`node` None), running, or moving."""
 
     name: str
-    owner: str = ""
     image: str = ""
     arrived_s: float = 0.0
     node: str | None = None
@@ -242,7 +241,6 @@ class ClusterPolicy(Protocol):
 
     def decide(self, snapshot: ClusterSnapshot, memory: ClusterMemory | None) -> ClusterDecision:
         """Placements of queued jobs, moves of running ones, and the reasons."""
-        ...
 
 
 def _tagged(image: str) -> str:

@@ -1,13 +1,13 @@
-"""First placement: the queue in order, each job on a node that a policy chooses among those with
-room."""
+"""Where jobs go that have no node, or whose node drains: a policy chooses among those with room."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
-from dlsched.cluster.core.model import ClusterJob, NodeState
+from dlsched.cluster.core.model import ClusterDecision, ClusterJob, ClusterMemory, Move, NodeState
 from dlsched.cluster.core.occupancy import Occupancy, lacks, summary
 from dlsched.control.admission import rank_s
 from dlsched.model.units import render_seconds
@@ -162,3 +162,68 @@ def _head(job: ClusterJob, occupancy: Occupancy) -> _Head | None:
 
 def _delays(head: _Head, job: ClusterJob, occupancy: Occupancy) -> bool:
     return starts_s(head.job, head.node, occupancy, (job,)) > head.starts_s + 1e-6
+
+
+class Evacuation(NamedTuple):
+    """Moves off draining nodes, and the reason for each of their jobs."""
+
+    moves: tuple[Move, ...]
+    why: dict[str, str]
+
+
+def moves_off(occupancy: Occupancy, choose: Choice) -> Evacuation:
+    """At most one move from each draining node, none while one is under way from it. The target is
+    added to the occupancy, so that no job of the queue takes that room."""
+    moves: list[Move] = []
+    why: dict[str, str] = {}
+    leaving = {transit.source for transit in occupancy.transits.values()}
+    arriving = {transit.target for transit in occupancy.transits.values()}
+    for node in occupancy.nodes.values():
+        if node.state is not NodeState.DRAINING:
+            continue
+        for job in list(occupancy.on[node.name]):
+            if job.name in occupancy.transits:
+                continue
+            if job.unmovable is not None:
+                why[job.name] = f"{node.name} drains, and it cannot be moved: {job.unmovable}"
+                continue
+            if node.name in leaving:
+                why[job.name] = f"{node.name} drains: its jobs move one by one"
+                continue
+            if occupancy.snapshot.now_s < job.rests_until_s:
+                why[job.name] = f"{node.name} drains; it rests after a move that failed"
+                continue
+            reasons = {name: occupancy.lacks(job, name) for name in occupancy.nodes}
+            reasons |= {
+                name: "a job is moving there" for name in arriving if reasons.get(name, "") is None
+            }
+            nodes = sorted(name for name, reason in reasons.items() if reason is None)
+            if not nodes:
+                why[job.name] = f"{node.name} drains, and no node has room: {summary(reasons)}"
+                continue
+            target, because = choose(job, nodes, occupancy)
+            moves.append(Move(job.name, target))
+            why[job.name] = f"{node.name} drains; {because}"
+            occupancy.add(job, target, job.pause_s)
+            leaving.add(node.name)
+            arriving.add(target)
+    return Evacuation(tuple(moves), why)
+
+
+ROUND_S = 10.0
+"""Between rounds, where a policy has no interval of its own."""
+
+
+def decision(
+    occupancy: Occupancy, choose: Choice, memory: ClusterMemory | None = None
+) -> ClusterDecision:
+    """A decision without moves but those off draining nodes."""
+    draining = moves_off(occupancy, choose)
+    found = place(occupancy, choose)
+    return ClusterDecision(
+        place=found.place,
+        moves=draining.moves,
+        why={**draining.why, **found.why},
+        memory=memory,
+        next_s=SOON_S if found.more else ROUND_S,
+    )

@@ -10,9 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from dlsched.cluster.core.ending import RUNS
 from dlsched.cluster.core.job_memory import DesiredJob
-from dlsched.cluster.core.leases import leased
+from dlsched.cluster.core.leases import RUNS, leased
 from dlsched.cluster.core.ledger import ClusterFacts
 from dlsched.cluster.core.records import Holding, Phase, Record, RecordState
 

@@ -23,6 +23,10 @@ _USER_BYTES_PER_S, _USER_FILE_BYTES = 64 * 1024, 8 * 1024
 """The same for each user's subfolder, by time, so that no user can slow the loop."""
 
 
+_QUIET_S, _GONE_S = 0.1, 0.5
+"""Time without a change until a file is read, and of absence until it counts as removed."""
+
+
 @dataclass(frozen=True, slots=True)
 class InboxScan:
     """The folder's desired state at one moment."""
@@ -38,7 +42,7 @@ class InboxScan:
     """Files that have just appeared, changed or vanished: not read yet."""
     settled: bool = False
     """Whether a job without a file of the operator's is truly not desired: the folder was readable
-    for `gone_s`, and no file directly in it is unsettled. See `rejected`, too."""
+    for half a second, and no file directly in it is unsettled. See `rejected`, too."""
     unsettled_users: frozenset[str] = frozenset()
     """Subfolders that are not settled."""
     closed: Mapping[str, str] = field(default_factory=dict)
@@ -88,9 +92,9 @@ class _User:
 class Inbox:
     """Turns listings of the folder into the desired state; one thread only.
 
-    A file is read once its stamp has not changed for `quiet_s`, and counts as removed once it was
-    missing from a readable folder for `gone_s`. An invalid file never ends the job of its earlier
-    content. The owner of a job name keeps it while its file asks for it.
+    A file is read once its stamp has not changed for a tenth of a second, and counts as removed
+    once it was missing from a readable folder for half a second. An invalid file never ends the job
+    of its earlier content. The owner of a job name keeps it while its file asks for it.
     """
 
     def __init__(
@@ -100,8 +104,6 @@ class Inbox:
         claims: Mapping[str, str] | None = None,
         presets: Presets | None = None,
         *,
-        quiet_s: float = 0.1,
-        gone_s: float = 0.5,
         wall_s: Callable[[], float] | None = None,
     ) -> None:
         """`claims`: file name by job name, as of this agent's predecessor's last scan.
@@ -110,9 +112,7 @@ class Inbox:
         self._folder = folder
         self._presets = presets
         self._tenants = tenants
-        self._quiet_s = quiet_s
         self._wall_s = wall_s
-        self._gone_s = gone_s
         self._before = {file: job for job, file in (claims or {}).items()}
         self._files: dict[str, _File] = {}
         self._readable_since_s: float | None = None
@@ -198,7 +198,7 @@ class Inbox:
                 known.missing_since_s = None
             elif known.missing_since_s is None:
                 known.missing_since_s = now_s
-            elif now_s >= known.missing_since_s + self._gone_s:
+            elif now_s >= known.missing_since_s + _GONE_S:
                 del self._files[name]
 
     def _unchanged_s(self, stamp: Stamp) -> float:
@@ -209,7 +209,7 @@ class Inbox:
         due = [
             (known.since_s, name)
             for name, known in self._files.items()
-            if now_s >= known.since_s + self._quiet_s
+            if now_s >= known.since_s + _QUIET_S
             and not known.settled
             and known.missing_since_s is None
         ]
@@ -318,9 +318,7 @@ class Inbox:
                     rejected.append(RejectedFile(name, held, (what,)))
         unsettled = tuple(sorted(name for name, known in self._files.items() if known.unsettled))
         restless = {_user(name) for name in unsettled}
-        restless |= {
-            name for name, user in self._users.items() if now_s < user.since_s + self._gone_s
-        }
+        restless |= {name for name, user in self._users.items() if now_s < user.since_s + _GONE_S}
         return InboxScan(
             specs=tuple(spec for spec, _ in applied),
             files={spec.name: name for spec, name in applied},
@@ -338,21 +336,21 @@ class Inbox:
 
     def _settled_since(self, now_s: float) -> bool:
         since_s = self._readable_since_s
-        return since_s is not None and now_s >= since_s + self._gone_s
+        return since_s is not None and now_s >= since_s + _GONE_S
 
     def _due(self, now_s: float) -> Iterator[float]:
         if self._readable_since_s is None:
             return
-        if now_s < self._readable_since_s + self._gone_s:
-            yield self._readable_since_s + self._gone_s
+        if now_s < self._readable_since_s + _GONE_S:
+            yield self._readable_since_s + _GONE_S
         for name, known in self._files.items():
             if _user(name):
                 # Once a cycle, so that no user makes the loop run faster.
                 continue
             if known.missing_since_s is not None:
-                yield known.missing_since_s + self._gone_s
+                yield known.missing_since_s + _GONE_S
             elif known.unsettled:
-                yield known.since_s + self._quiet_s
+                yield known.since_s + _QUIET_S
 
 
 def _name(spec: JobSpec | None) -> str | None:

@@ -11,7 +11,6 @@ from dataclasses import replace
 
 from dlsched.control.admission import admit
 from dlsched.control.gpus.assignments import Assignments, Member
-from dlsched.control.ledger.alarms import divergence_alarms, engine_alarms, file_alarms
 from dlsched.control.ledger.blindness import blindness
 from dlsched.control.ledger.cpu import divide_cpu
 from dlsched.control.ledger.desired import Desired
@@ -27,7 +26,12 @@ from dlsched.control.ledger.job_record import (
 )
 from dlsched.control.ledger.lifecycle import Lifecycle, adopted_status, status_of, untouched_status
 from dlsched.control.ledger.options import LedgerOptions
-from dlsched.control.ledger.ownership import claimants
+from dlsched.control.ledger.ownership import (
+    claimants,
+    divergence_alarms,
+    engine_alarms,
+    file_alarms,
+)
 from dlsched.control.ledger.state import Queued, State
 from dlsched.control.ledger.tiers import TierTracker
 from dlsched.estimate.finish import finish_forecast

@@ -1,6 +1,6 @@
 """Model of a service's latency over its CPU, learned while it runs.
 
-`update` learns it from reports, with `width`, `tail`, `change`, `lag` and `mean_noise`.
+`update` learns it from reports, with `lag`.
 
 **Law.** A request waits for `fixed_s` (a) at any ceiling, and computes `work_core_s` (w) on the
 cores that it gets, at most `widest_cores` (m, its parallelism). Under a ceiling of c cores the
@@ -30,7 +30,7 @@ density phi(z) / s: ln f += (fraction - (1 - q)) s / phi(z) x k / (n0 + n + k). 
 requests nothing of the log-normal is left.
 
 **Forgetting.** The speed of a host varies all the time, so older requests fade. As many are
-remembered as reduce the noise of the mean below a hundredth (`mean_noise`), no more. In a closed
+remembered as reduce the noise of the mean below a hundredth (`MeanNoise`), no more. In a closed
 loop that alternates within a quota's periods these are some dozens.
 
 **Lag.** Reports are up to a second behind the CPU time: `lag` corrects the error in the work when
@@ -52,12 +52,159 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import lru_cache
+from statistics import NormalDist
+from typing import NamedTuple
 
 from dlsched.estimate.latency.lag import Lag
-from dlsched.estimate.latency.mean_noise import MeanNoise
-from dlsched.estimate.latency.tail import normal_quantile
-from dlsched.estimate.latency.width import effective_cores
-from dlsched.estimate.tuning import FINE, FULL_RATIO, MOSTLY, ROOM_RATIO, SAMPLE_WEIGHT
+from dlsched.estimate.tuning import (
+    CLEARLY,
+    FINE,
+    FULL_RATIO,
+    LITTLE,
+    MOSTLY,
+    ROOM_RATIO,
+    SAMPLE_WEIGHT,
+    SAMPLES,
+    SIGMAS,
+)
+from dlsched.model.facts import LatencySketch
+from dlsched.report.buckets import GROWTH, UNIT_S
+
+
+class ServiceSample(NamedTuple):
+    """Observation of a service between two of its reports."""
+
+    sketch: LatencySketch
+    """At least one request."""
+    cpu_core_s: float | None
+    """CPU time of these requests; None: unread, or some reports of requests are missing."""
+    elapsed_s: float
+    ceiling_cores: float | None
+    """None: it had no ceiling."""
+    throttled: bool
+    """The ceiling was binding all the time."""
+    free: bool
+    """Neither the ceiling nor other jobs slowed it down at any time."""
+    one_ceiling: bool
+    """One ceiling applied all the time; other jobs may have slowed it down."""
+    in_flight: int
+    used_cores: float | None = None
+    """Mean use, also where the CPU time of exactly these requests is unknown."""
+
+
+LOG_GROWTH = math.log(GROWTH)
+
+
+def tail_step(
+    sketch: LatencySketch, predicted_s: float, spread: float, tail_log: float, quantile: float
+) -> float:
+    """The Robbins-Monro step of the quantile factor's logarithm, before the gain. Where only bounds
+    of latencies are known, the smallest step that they allow."""
+    z, density = normal_quantile(quantile)
+    log_s = math.log(predicted_s / UNIT_S) + z * spread - spread * spread / 2.0 + tail_log
+    edge = log_s / LOG_GROWTH
+    beyond = 0.0
+    for index, many in reversed(sketch.buckets):
+        if index <= edge:
+            break
+        beyond += many * min(1.0, index - edge)
+    edge_s, perhaps = UNIT_S * math.exp(log_s), beyond
+    for lowest_s, highest_s, many in sketch.spans:
+        beyond += many if lowest_s >= edge_s else 0
+        perhaps += many if highest_s > edge_s else 0
+    fraction = min(max(1.0 - quantile, beyond / sketch.count), perhaps / sketch.count, 1.0)
+    return (fraction - (1.0 - quantile)) * spread / density
+
+
+@lru_cache(maxsize=64)
+def normal_quantile(quantile: float) -> tuple[float, float]:
+    """The quantile of the standard normal, and the density there."""
+    normal = NormalDist()
+    z = normal.inv_cdf(min(max(quantile, 1e-4), 1.0 - 1e-4))
+    return z, normal.pdf(z)
+
+
+_LEAST_CORES, LEAST_CORE_S = 1e-4, 1e-9
+"""Lower bounds of ceilings and of the work of a request."""
+
+
+def effective_cores(ceiling: float | None, width: float | None) -> float | None:
+    if ceiling is None:
+        return width
+    least = max(ceiling, _LEAST_CORES)
+    return least if width is None or least < width else width
+
+
+def wait_and_width(
+    sample: ServiceSample,
+    mean_s: float,
+    law: float,
+    fixed: float,
+    settled: float,
+    prior: float,
+    width: float | None,
+    remembered: float,
+) -> tuple[float, float, float | None]:
+    """The wait, the requests it rests on, and the parallelism, by the formulas above: the wait
+    where the ceiling binds, the parallelism where it does not."""
+    count, ceiling = sample.sketch.count, sample.ceiling_cores
+    gain = count / (count + settled + prior)
+    held = effective_cores(ceiling, width)
+    if not sample.free and held is not None:
+        if sample.throttled and ceiling is not None:
+            if width is not None and ceiling >= (1.0 - FINE) * width:
+                width *= CLEARLY
+            held = max(ceiling, _LEAST_CORES)
+        fixed += gain * (mean_s - law / held - fixed)
+        return fixed, min(settled + count, remembered), width
+    # A busy service uses all that it can, and CPU time is less noisy than latency.
+    used = law / mean_s
+    if sample.in_flight == 1 and sample.cpu_core_s is not None and sample.elapsed_s > 0.0:
+        used = sample.cpu_core_s / sample.elapsed_s
+    now = max(used / max(1.0 - max(fixed, 0.0) * used / law, LITTLE), _LEAST_CORES)
+    return fixed, settled, now if width is None else width + gain * (now - width)
+
+
+@dataclass(frozen=True, slots=True)
+class MeanNoise:
+    """Estimate of the noise of a sample's mean latency, from the differences of successive samples.
+
+    Requests of a closed loop alternate within a quota's periods: some wait for the next period,
+    some do not, so single requests vary much more than their mean. Let s be the standard deviation
+    of the logarithm of a sample's mean, times the square root of its requests n. Then two
+    successive samples differ by s sqrt(1 / n + 1 / n') in root mean square; a slow change of the
+    law adds little to that. `square` is s squared.
+    """
+
+    square: float = 0.0
+    looks: float = 0.0
+    last_off: float = 0.0
+    """Logarithm of the previous mean over its prediction."""
+    last_count: int = 0
+    """Requests of the previous sample; 0: it cannot be compared with the next."""
+
+    def believed(self, variation: float) -> float:
+        """s; with few samples it is drawn to `variation`, that of independent requests."""
+        trust = min(SAMPLE_WEIGHT * self.looks, 1.0)
+        return math.sqrt(trust * self.square + (1.0 - trust) * variation * variation)
+
+    def after(self, off: float, count: int, believed: float) -> MeanNoise:
+        """The estimate after a sample of `count` requests whose logarithm is `off`."""
+        if not self.last_count:
+            return MeanNoise(self.square, self.looks, off, count)
+        # Outliers are cut off: a pause is no noise.
+        most = SIGMAS**2 * believed * believed
+        drawn = (off - self.last_off) ** 2 / (1.0 / count + 1.0 / self.last_count)
+        samples = min(self.looks, SAMPLES) + 1.0
+        return MeanNoise(
+            self.square + (min(drawn, most) - self.square) / samples, samples, off, count
+        )
+
+    def interrupted(self) -> MeanNoise:
+        """The estimate after a sample that is not comparable."""
+        return MeanNoise(self.square, self.looks) if self.last_count else self
+
 
 NO_NOISE, NO_LAG = MeanNoise(), Lag()
 _NOISE_KEPT = 0.008

@@ -6,23 +6,52 @@ import math
 from dataclasses import replace
 from typing import NamedTuple
 
-from dlsched.estimate.latency.change import PageTest
 from dlsched.estimate.latency.lag import EDGE, Lag
 from dlsched.estimate.latency.law import (
+    LEAST_CORE_S,
     LITTLE_OFF,
+    LOG_GROWTH,
     NO_LAG,
     REMEMBERED,
     TAIL_PRIOR,
     Clients,
     LatencyModel,
+    ServiceSample,
+    effective_cores,
     remembered_requests,
+    tail_step,
+    wait_and_width,
 )
-from dlsched.estimate.latency.observed import ServiceSample
-from dlsched.estimate.latency.tail import LOG_GROWTH, tail_step
-from dlsched.estimate.latency.width import LEAST_CORE_S, effective_cores, wait_and_width
 from dlsched.estimate.sketch import cv
 from dlsched.estimate.tuning import CLEARLY, FEW_REQUESTS, FINE, LITTLE, MOSTLY, SAMPLE_WEIGHT
 from dlsched.model.facts import LatencySketch
+
+_ALLOWANCE, _ALARM_BOUND = 0.6, 4.5
+"""In standard errors: about one false alarm in 2,000 samples."""
+
+
+class PageTest(NamedTuple):
+    """Page's test (CUSUM), which detects a change of a service's load: a cumulative sum with its
+    sign, and the amount and requests since it began to grow."""
+
+    drift: float
+    total: float
+    requests: float
+
+    @property
+    def alarms(self) -> bool:
+        return abs(self.drift) > _ALARM_BOUND
+
+    def after(self, off: float, amount: float, count: int) -> PageTest:
+        """The test after a sample that is `off` by so many standard errors and sums to `amount`."""
+        up = max(self.drift, 0.0) + off - _ALLOWANCE
+        drift = up if up > 0.0 else min(min(self.drift, 0.0) + off + _ALLOWANCE, 0.0)
+        if drift == 0.0:
+            return PageTest(0.0, 0.0, 0.0)
+        if drift * self.drift > 0.0:
+            return PageTest(drift, self.total + amount, self.requests + count)
+        return PageTest(drift, amount, float(count))
+
 
 _MOST_SPREAD = 3.0
 

@@ -8,13 +8,89 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from dlsched.estimate.latency.law import Clients
+from dlsched.estimate.sketch import against_target_s, cv
+from dlsched.estimate.tuning import MOSTLY
 from dlsched.model.decision import Decision, PolicyMemory
 from dlsched.model.spec import LatencyTarget, Limits
-from dlsched.model.state import JobView, Snapshot
-from dlsched.policies.dqoes.parameters import DqoesParameters
-from dlsched.policies.dqoes.reading import Reading, clients, is_saturated, read
+from dlsched.model.state import OFTEN_S, JobView, Snapshot
+from dlsched.model.units import render_seconds
 from dlsched.policies.fair_share import Claim, claim, fair_shares, water_fill
-from dlsched.policies.published.dqoes import QoeClass
+from dlsched.policies.published.dqoes import QoeClass, qoe_class
+
+
+@dataclass(frozen=True, slots=True)
+class DqoesParameters:
+    """The published band, and a parameter for each correction of the published rule."""
+
+    alpha: float = 0.10
+    """Half width of the satisfied band, as a ratio of the target: the paper's 10 %."""
+    aim_ratio: float = 1.0
+    """The aim as a ratio of the target: 1 is the middle of the band; about 0.9 where only "not
+    slower than" counts."""
+    inner_ratio: float = 0.05
+    """Dead band, as a ratio of the aim: inside the band, so that a job is corrected before noise
+    carries it over the border."""
+    gain: float = 0.7
+    """Exponent of (measured / target) in one step. Closed-loop latency is about work / limit, for
+    which 1 is exact; below 1 allows for queues, whose latency responds more steeply."""
+    starved_gain: float = 0.05
+    """Exponent by which the need of a job left out by triage may fall. A starved job shows the
+    least that it needs; to believe that would let it in and out for ever."""
+    step_ratio: float = 2.0
+    """Largest factor of one step, so that one bad window does not change a limit too far."""
+    noise_sigmas: float = 2.0
+    """Deviation that counts as noise, in standard errors of the measured mean."""
+    min_requests: int = 3
+    """Fewest requests under the present limit by which speed is judged."""
+    min_window_s: float = 1.0
+    """Shortest time under the present limit, in seconds: ten periods of a quota, 100 ms each."""
+    throttled_ratio: float = 0.1
+    """Fraction of throttled scheduling periods from which the quota is binding."""
+    binding_ratio: float = 0.6
+    """Fraction of its quota used while serving, from which the quota may be binding; queues alone
+    make it look like 0.6."""
+    squeeze_ratio: float = 0.05
+    """How far into the slow half of the band jobs are placed when not all fit, as a ratio."""
+    keep_ratio: float = 0.8
+    """Hysteresis of triage: factor on the price of a job that was satisfied last time, so that two
+    jobs of similar price do not alternate."""
+    floor_ratio: float = 0.05
+    """Lowest limit as a ratio of an equal share: enough to keep measuring."""
+    retry_s: float = 120.0
+    """Seconds until more CPU is tried again for a job that it did not help."""
+    interval_s: float = 2.0
+    """Seconds between decisions while any job is outside the band."""
+    backoff: int = 4
+    """Largest factor on the interval while all jobs are satisfied."""
+    saturated_ratio: float = 0.96
+    """Utilisation of the host from which ceilings that sum to capacity cannot all be used."""
+
+    def __post_init__(self) -> None:
+        for name in ("alpha", "inner_ratio", "squeeze_ratio"):
+            if not 0 < getattr(self, name) < 1:
+                raise ValueError(f"{name} is {getattr(self, name)}, must be between 0 and 1")
+        for name in (
+            "aim_ratio",
+            "gain",
+            "starved_gain",
+            "throttled_ratio",
+            "binding_ratio",
+            "keep_ratio",
+            "floor_ratio",
+            "saturated_ratio",
+        ):
+            if not 0 < getattr(self, name) <= 1:
+                raise ValueError(f"{name} is {getattr(self, name)}, must be above 0, at most 1")
+        for name in ("noise_sigmas", "min_window_s", "retry_s"):
+            if not 0 <= getattr(self, name) < math.inf:
+                raise ValueError(f"{name} is {getattr(self, name)}, must be finite, not negative")
+        if not 0 < self.interval_s < math.inf:
+            raise ValueError(f"interval_s is {self.interval_s}, must be above 0 and finite")
+        if not 1 < self.step_ratio < math.inf:
+            raise ValueError(f"step_ratio is {self.step_ratio}, must be above 1 and finite")
+        if self.min_requests < 1 or self.backoff < 1:
+            raise ValueError("min_requests and backoff must be at least 1")
+
 
 _LEAST_CORES = 1e-4
 """A need above 0 can always be multiplied."""
@@ -317,3 +393,100 @@ def _of_open_loop(want: DqoesJob, now_s: float) -> str:
 def _cores(job: JobView) -> str:
     limit = job.actual.cpu_cores
     return "no ceiling" if limit is None else f"{limit:.3f}"
+
+
+_QUANTILE_NOISE = 3.0
+"""Standard error of a quantile over that of the mean: 2.1 for p95 of a log-normal, more for ten
+requests. With 1.5 there were three times the updates, and one service in ten fewer in its band."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """One job's measurements relative to its target; by default there are none."""
+
+    text: str
+    qoe_class: QoeClass | None = None
+    base_cores: float = 0.0
+    """Cores behind the measured latency: the limit, or the usage where that is less."""
+    deviation: float = 0.0
+    """Logarithm of measured over aim: above 0 is slow."""
+    slack: float = 0.0
+    """Dead band of the deviation."""
+    binds: bool = False
+    requests: int = 0
+    in_service: float = 0.0
+
+    @property
+    def is_denied(self) -> bool:
+        """Whether the job is slower than its band, but not because of its limit."""
+        return self.qoe_class is QoeClass.WORSE and not self.binds
+
+
+def read(
+    job: JobView, target: LatencyTarget, snapshot: Snapshot, rule: DqoesParameters, *, full: bool
+) -> Reading:
+    """The reading from requests made entirely under the present limit, empty if they are too few.
+    `full`: the host has no idle CPU left."""
+    window = job.progress.window
+    aim_s = rule.aim_ratio * target.seconds
+    since = [at for at in (job.started_at_s, job.changed_at_s) if at is not None]
+    elapsed_s = snapshot.window_s
+    if since:
+        elapsed_s = min(max(snapshot.now_s - max(since), 0.0), snapshot.window_s)
+    p = against_target_s(window, target) or 0.0
+    # The oldest unanswered request counts as if it were answered now: a hung service is slow.
+    hung_s = min(job.progress.oldest_s, elapsed_s)
+    p = max(p, (window.sum_s + hung_s) / (window.count + 1), 1e-6)
+    needed = rule.min_requests
+    if target.quantile is not None:
+        needed = max(needed, math.ceil(0.5 / max(1 - target.quantile, 0.01)))
+    late = p > 2 * aim_s  # so far off that one request is enough
+    if elapsed_s < rule.min_window_s or (window.count < needed and not late):
+        return Reading(f"{window.count} requests in {elapsed_s:.0f} s, too few to judge")
+
+    limit, used = job.actual.cpu_cores, job.usage.window_cores
+    throttled = (job.usage.throttled_ratio or 0.0) > rule.throttled_ratio
+    # Cores while it serves, by Little's law: mean use over the fraction of time with a request.
+    in_service = (window.sum_s + p) / max(elapsed_s, 1e-9)
+    serving = None if used is None else used / min(max(in_service, 0.01), 1.0)
+    if serving is None:
+        serving = limit  # unread: assumed to use its whole limit
+    if serving is None:
+        return Reading("neither limit nor usage is known")
+    # On a full host a job that gets less than its limit has lost it to others.
+    bound = 0.9 if full else rule.binding_ratio
+    binds = limit is not None and (throttled or serving > bound * limit)
+    base = serving if limit is None else limit if binds else min(serving, limit)
+    noise = _QUANTILE_NOISE if target.quantile is not None else 1.0
+    noise *= rule.noise_sigmas * (cv(window) or 0.0) / math.sqrt(max(window.count, 1))
+    status = qoe_class(aim_s, aim_s - p, rule.alpha)
+    side = {"G": "under", "S": "near", "B": "over"}[status]
+    return Reading(
+        text=f"p {render_seconds(p)} {side} target {render_seconds(target.seconds)} "
+        f"({status}, {window.count} requests)",
+        qoe_class=status,
+        base_cores=base,
+        deviation=math.log(p / aim_s),
+        slack=max(rule.inner_ratio, noise),
+        binds=binds,
+        requests=window.count,
+        in_service=in_service,
+    )
+
+
+def clients(job: JobView, reading: Reading, before: Clients | None) -> Clients | None:
+    """The evidence on the job's clients after this reading; None: no reading yet."""
+    if reading.qoe_class is None:
+        return before
+    # Many reporters never report requests in flight: Little's law gives their number then.
+    in_flight = job.progress.in_flight or round(reading.in_service)
+    periods = job.usage.throttled_ratio
+    held = reading.binds if periods is None else periods > MOSTLY
+    known = before or Clients(float(in_flight == 1), float(held))
+    return known.after(in_flight, OFTEN_S, throttled=held, in_service=reading.in_service)
+
+
+def is_saturated(snapshot: Snapshot, rule: DqoesParameters) -> bool:
+    """Whether the host has no idle CPU left."""
+    used = math.fsum(job.usage.cpu_cores or 0.0 for job in snapshot.running)
+    return used + (snapshot.node.foreign_cores or 0.0) > rule.saturated_ratio * snapshot.node.cores

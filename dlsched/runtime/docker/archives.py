@@ -118,7 +118,7 @@ def _entries(source: _Source) -> Iterator[TarInfo]:
         except (tarfile.HeaderError, ValueError) as error:
             raise Unfit(f"one of its headers is not understood: {shown(str(error))}") from error
         if entry.size < 0:
-            raise Unfit(f"{_quoted(entry.name)} has a size below zero")
+            raise Unfit(f"{shown(entry.name)} has a size below zero")
         if (key := _LONG.get(entry.type)) is not None:
             text, nul, _ = _extra_of(source, entry).partition(b"\0")
             extra[key] = (text if nul else text[: entry.size]).decode(*_CODING)
@@ -167,9 +167,9 @@ def _apply(extra: dict[str, str], entry: TarInfo) -> None:
             continue
         whole, _, fraction = extra[key].lstrip("-" if key == "mtime" else "").partition(".")
         if not (whole.isascii() and whole.isdigit() and len(whole) <= 19):
-            raise Unfit(f"{_quoted(entry.name)} has the {key} {shown(extra[key])}")
+            raise Unfit(f"{shown(entry.name)} has the {key} {shown(extra[key])}")
         if fraction and key != "mtime":
-            raise Unfit(f"{_quoted(entry.name)} has the {key} {shown(extra[key])}")
+            raise Unfit(f"{shown(entry.name)} has the {key} {shown(extra[key])}")
         setattr(entry, key, 0 if extra[key].startswith("-") else int(whole))
 
 
@@ -201,7 +201,7 @@ class _Tree:
         elif entry.type in _FILES:
             self._files.add(name)
             if entry.mode & _RUNS_AS_OWNER:
-                raise Unfit(f"{_quoted(name)} would run with its owner's rights (setuid, setgid)")
+                raise Unfit(f"{shown(name)} would run with its owner's rights (setuid, setgid)")
             entry.mode &= 0o777
         elif entry.issym():
             self._links.add(name)
@@ -209,58 +209,58 @@ class _Tree:
         elif entry.islnk():
             entry.linkname = self._below(entry.linkname, folder=False)
             if entry.linkname not in self._files:
-                raise Unfit(f"the link {_quoted(name)} leads to no file before it")
+                raise Unfit(f"the link {shown(name)} leads to no file before it")
             self._links.add(name)
         else:
             kind = _KINDS.get(entry.type, "of an unknown kind")
-            raise Unfit(f"{_quoted(name)} is {kind}, which is not carried")
+            raise Unfit(f"{shown(name)} is {kind}, which is not carried")
         if entry.type not in _FILES and entry.size:
-            raise Unfit(f"{_quoted(name)} is no file, but has content")
+            raise Unfit(f"{shown(name)} is no file, but has content")
         if not (0 <= entry.uid <= MOST_ID and 0 <= entry.gid <= MOST_ID):
-            raise Unfit(f"{_quoted(name)} belongs to user {entry.uid}, group {entry.gid}")
+            raise Unfit(f"{shown(name)} belongs to user {entry.uid}, group {entry.gid}")
         entry.mtime = min(max(int(entry.mtime), 0), _MTIME_MAX)
         return name
 
     def _below(self, name: str, folder: bool) -> str:
         parts = [part for part in name.split("/") if part not in ("", ".")]
         if name.startswith("/"):
-            raise Unfit(f"{_quoted(name)} is an absolute name")
+            raise Unfit(f"{shown(name)} is an absolute name")
         if ".." in parts:
-            raise Unfit(f"{_quoted(name)} leads upwards")
+            raise Unfit(f"{shown(name)} leads upwards")
         if "\0" in name or not parts:
-            raise Unfit(f"{_quoted(name)} is no name")
+            raise Unfit(f"{shown(name)} is no name")
         if self._top is None:
             if not folder or len(parts) != 1:
-                raise Unfit(f"{_quoted(name)} comes first, where one folder should")
+                raise Unfit(f"{shown(name)} comes first, where one folder should")
             self._top = parts[0]
         if parts[0] != self._top:
-            raise Unfit(f"{_quoted(name)} is not below {_quoted(self._top)}")
+            raise Unfit(f"{shown(name)} is not below {shown(self._top)}")
         return "/".join(parts[1:]) or "."
 
     def _check_name(self, name: str, entry: TarInfo) -> None:
         names = [part.encode(*_CODING) for part in name.split("/")]
         if any(len(part) > MOST_PART_BYTES for part in names):
-            raise Unfit(f"{_quoted(name)} is longer than {MOST_PART_BYTES} bytes")
+            raise Unfit(f"{shown(name)} is longer than {MOST_PART_BYTES} bytes")
         length = sum(len(part) + 1 for part in names)
         linked = len(entry.linkname.encode(*_CODING))
         if max(length, linked) > MOST_NAME_BYTES:
-            raise Unfit(f"{_quoted(name)} is longer than {MOST_NAME_BYTES} bytes")
+            raise Unfit(f"{shown(name)} is longer than {MOST_NAME_BYTES} bytes")
         self._names_bytes += length
         if self._names_bytes > MOST_NAMES_BYTES:
             raise Unfit(f"its names are longer than {render_bytes(MOST_NAMES_BYTES)} together")
         if name in self._folders or name in self._files or name in self._links:
-            raise Unfit(f"{_quoted(name)} is in it twice")
+            raise Unfit(f"{shown(name)} is in it twice")
         if len(self._folders) + len(self._files) + len(self._links) >= MOST_ENTRIES:
             raise Unfit(f"it has more than {MOST_ENTRIES} entries")
         folder = posixpath.dirname(name) or "."
         if name != "." and folder not in self._folders:
-            raise Unfit(f"{_quoted(name)} comes before its folder")
+            raise Unfit(f"{shown(name)} comes before its folder")
 
     def _check_link(self, name: str, to: str) -> None:
         parts = [part for part in to.split("/") if part not in ("", ".")]
         up = next((count for count, part in enumerate(parts) if part != ".."), len(parts))
         if to.startswith("/") or ".." in parts[up:] or up > name.count("/") or not to or "\0" in to:
-            raise Unfit(f"the link {_quoted(name)} leads to {_quoted(to)}, which may be outside")
+            raise Unfit(f"the link {shown(name)} leads to {shown(to)}, which may be outside")
 
 
 def _header(entry: TarInfo, name: str, top: str) -> bytes:
@@ -272,7 +272,3 @@ def _header(entry: TarInfo, name: str, top: str) -> bytes:
     if entry.islnk():
         written.linkname = posixpath.normpath(posixpath.join(top, entry.linkname))
     return written.tobuf(tarfile.GNU_FORMAT, *_CODING)
-
-
-def _quoted(name: str) -> str:
-    return shown(name)

@@ -29,8 +29,8 @@ from dlsched.model.units import render_bytes
 from dlsched.runtime.docker.archives import TOP, Unfit, carried
 from dlsched.runtime.docker.engine import ARCHIVE_BYTES, Body, Engine, EngineRefused
 from dlsched.runtime.docker.identity.labels import INSTANCE, JOB, container_name
+from dlsched.runtime.docker.listing import Transfers
 from dlsched.runtime.docker.shared_files import NotShared, check_shown
-from dlsched.runtime.docker.transfers import Transfers
 from dlsched.store.atomic import sync_folder
 from dlsched.store.records import Records
 
@@ -162,16 +162,16 @@ class Arrivals:
 
     def bring(self, job: str, epoch: int, archive: Path, source: str = "") -> None:
         """Note it; the same or an earlier epoch changes nothing. Raises OSError, ValueError."""
-        before = self._records.of(job)
-        if before is None or before.epoch < epoch:
-            self._records.secure(Brought(job, epoch, str(archive), source=source))
+        self._note(Brought(job, epoch, str(archive), source=source))
 
     def expect(self, job: str, epoch: int, file: str, size_bytes: int, source: str = "") -> None:
         """Note that its checkpoint is that file in shared storage; else as `bring`."""
-        before = self._records.of(job)
-        if before is None or before.epoch < epoch:
-            self._checked.pop(job, None)
-            brought = Brought(job, epoch, "", file=file, size_bytes=size_bytes, source=source)
+        self._note(Brought(job, epoch, "", file=file, size_bytes=size_bytes, source=source))
+
+    def _note(self, brought: Brought) -> None:
+        before = self._records.of(brought.job)
+        if before is None or before.epoch < brought.epoch:
+            self._checked.pop(brought.job, None)
             self._records.secure(brought)
 
     def of(self, job: str, source: str = "") -> Brought | None:

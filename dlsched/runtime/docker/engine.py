@@ -10,22 +10,28 @@ from __future__ import annotations
 import base64
 import json
 import os
+import socket
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import docker
 from docker.errors import APIError, DockerException
+from docker.transport.unixconn import (
+    UnixHTTPAdapter,
+    UnixHTTPConnection,
+    UnixHTTPConnectionPool,
+)
 from docker.types.daemon import CancellableStream
 from docker.utils import kwargs_from_env
 from requests import Response
+from requests.adapters import BaseAdapter
 from requests.exceptions import RequestException
 from urllib3.exceptions import HTTPError
 
 from dlsched.config.setting_values import engine_address
 from dlsched.model.errors import DlschedError, EngineUnavailable
 from dlsched.model.units import plain_text
-from dlsched.runtime.docker.connections import Client
 
 Body = dict[str, Any]
 """A JSON object of the engine's API."""
@@ -103,8 +109,8 @@ class Engine:
     def update(self, container: str, body: Body) -> None:
         """Change resources or the restart policy of a container."""
         with self._calling() as client:
-            url = self._url(client, f"/containers/{container}/update")
-            client._raise_for_status(client._post_json(url, data=body))  # type: ignore[attr-defined]
+            path, limit = f"/containers/{container}/update", self._timeout_s
+            _answer(client, "POST", path, json=body, timeout=limit)
 
     def rename(self, container: str, name: str) -> None:
         with self._calling() as client:
@@ -136,27 +142,26 @@ class Engine:
     def archive(self, container: str, path: str) -> Generator[bytes]:
         """A tar archive of what is at that path in a container, running or not; to be closed. Until
         then the container cannot be inspected."""
-        with self._calling() as client:
-            response = client.get(
-                self._url(client, f"/containers/{container}/archive"),
+        with (
+            self._calling() as client,
+            _answer(
+                client,
+                "GET",
+                f"/containers/{container}/archive",
                 params={"path": path},
                 headers={"Accept-Encoding": "identity"},
                 stream=True,
                 timeout=(self._timeout_s, ARCHIVE_SILENCE_S),
-            )
-            client._raise_for_status(response)  # type: ignore[attr-defined]
-            with response:
-                yield from response.iter_content(ARCHIVE_BYTES)
+            ) as response,
+        ):
+            yield from response.iter_content(ARCHIVE_BYTES)
 
     def stat(self, container: str, path: str) -> PathStat:
         """What is at that path in a container, running or not; status 404: nothing is."""
         with self._calling() as client:
-            response = client.head(
-                self._url(client, f"/containers/{container}/archive"),
-                params={"path": path},
-                timeout=self._timeout_s,
-            )
-            client._raise_for_status(response)  # type: ignore[attr-defined]
+            asked, limit = {"path": path}, self._timeout_s
+            place = f"/containers/{container}/archive"
+            response = _answer(client, "HEAD", place, params=asked, timeout=limit)
             try:
                 found = json.loads(base64.b64decode(response.headers[PATH_STAT]))
                 return PathStat(int(found["size"]), int(found["mode"]), str(found["linkTarget"]))
@@ -168,14 +173,15 @@ class Engine:
         owners. What `archive` itself raises is raised, and then parts of it are there. The
         container cannot be inspected meanwhile."""
         with self._calling() as client:
-            response = client.put(
-                self._url(client, f"/containers/{container}/archive"),
+            _answer(
+                client,
+                "PUT",
+                f"/containers/{container}/archive",
                 params={"path": path},
                 headers={"Content-Type": "application/x-tar"},
                 data=archive,
                 timeout=(self._timeout_s, ARCHIVE_SILENCE_S),
             )
-            client._raise_for_status(response)  # type: ignore[attr-defined]
 
     def volumes(self, labels: Mapping[str, str]) -> list[Body]:
         """All volumes that carry these labels."""
@@ -214,20 +220,20 @@ class Engine:
         """Pull an image, yielding the engine's progress messages until it is there."""
         headers = {} if auth is None else {"X-Registry-Auth": auth.decode("ascii")}
         with self._calling() as client:
-            response = client.post(
-                self._url(client, "/images/create"),
+            response = _answer(
+                client,
+                "POST",
+                "/images/create",
                 params={"fromImage": repository, "tag": tag},
                 headers=headers,
                 stream=True,
                 timeout=(self._timeout_s, PULL_SILENCE_S),
             )
-            client._raise_for_status(response)  # type: ignore[attr-defined]
             yield from client._stream_helper(response, decode=True)  # type: ignore[attr-defined]
 
-    def events(self, labels: Mapping[str, str], kinds: Iterable[str]) -> CancellableStream[Body]:
-        """Open the stream of events of containers with these labels; closing it ends it."""
-        wanted = [f"{name}={value}" for name, value in labels.items()]
-        filters = {"type": ["container"], "label": wanted, "event": list(kinds)}
+    def events(self, kinds: Iterable[str]) -> CancellableStream[Body]:
+        """Open the stream of containers' events of these kinds; closing it ends it."""
+        filters = {"type": ["container"], "event": list(kinds)}
         with self._calling() as client:
             return client.events(decode=True, filters=filters)
 
@@ -255,13 +261,14 @@ class Engine:
         self, client: docker.APIClient, container: str, asked: Body, answer_s: float | None
     ) -> tuple[Response, Iterator[bytes]]:
         """The engine's answer, within `answer_s`, and the output in it; this has no time limit."""
-        response = client.get(
-            self._url(client, f"/containers/{container}/logs"),
+        response = _answer(
+            client,
+            "GET",
+            f"/containers/{container}/logs",
             params={"stdout": 1, "stderr": 1, **asked},
             stream=True,
             timeout=(self._timeout_s, answer_s),
         )
-        client._raise_for_status(response)  # type: ignore[attr-defined]
         if client._check_is_tty(container):  # type: ignore[attr-defined]
             return response, client._stream_raw_result(response, FOLLOW_BYTES, False)  # type: ignore[attr-defined]
         return response, client._multiplexed_response_stream_helper(response)  # type: ignore[attr-defined]
@@ -275,9 +282,8 @@ class Engine:
     ) -> Any:
         """The JSON answer to a call that has no method here; None: an empty answer."""
         with self._calling() as client:
-            url, limit = self._url(client, path), self._timeout_s
-            response = client.request(method, url, params=asked, json=body, timeout=limit)
-            client._raise_for_status(response)  # type: ignore[attr-defined]
+            limit = self._timeout_s
+            response = _answer(client, method, path, params=asked, json=body, timeout=limit)
             return response.json() if response.content else None
 
     def close(self) -> None:
@@ -318,12 +324,78 @@ class Engine:
     def _silent(self) -> str:
         return f"no answer from the Docker Engine at {self.host}"
 
-    # docker-py's own update() drops zero and -1, its pull() waits for ever, and its logs() take a
-    # terminal's output byte by byte: these use what it calls private, here and nowhere else.
 
-    @staticmethod
-    def _url(client: docker.APIClient, path: str) -> str:
-        return str(client._url(path))  # type: ignore[attr-defined]
+def _answer(client: docker.APIClient, method: str, path: str, **more: Any) -> Response:
+    """The answer to that call; raises APIError where it is no.
+
+    docker-py's own update() drops zero and -1, its pull() waits for ever, and its logs() take a
+    terminal's output byte by byte: this uses what it calls private.
+    """
+    response = client.request(method, client._url(path), **more)  # type: ignore[attr-defined]
+    client._raise_for_status(response)  # type: ignore[attr-defined]
+    return response
+
+
+KEPT_CONNECTIONS = 10
+"""So many idle connections are kept; more calls than that at a time make new ones."""
+
+
+class Client(docker.APIClient):
+    """docker-py's client, whose calls to a unix socket share a pool, and forget no connection.
+
+    docker-py keeps a pool for each URL, so an idle connection for each container that was ever
+    asked for, up to 25; and the socket of a refused connection is in a reference cycle with its
+    error, thus open until the cyclic garbage collector runs. While an engine is away that makes
+    hundreds.
+    """
+
+    def mount(self, prefix: str | bytes, adapter: BaseAdapter) -> None:
+        """The transport for addresses that begin like this; here a unix socket's is replaced."""
+        if isinstance(adapter, UnixHTTPAdapter):
+            adapter = _Adapter(
+                f"http+unix://{adapter.socket_path}",
+                adapter.timeout,
+                pool_connections=1,
+                max_pool_size=KEPT_CONNECTIONS,
+            )
+        super().mount(prefix, adapter)
+
+
+class _Adapter(UnixHTTPAdapter):
+    """Has one pool."""
+
+    def get_connection(self, url: str | bytes, proxies: object = None) -> _Pool:  # noqa: ARG002
+        """The pool, for whatever URL."""
+        with self.pools.lock:
+            pool: _Pool | None = self.pools.get(self.socket_path)
+            if pool is None:
+                pool = _Pool(self.socket_path, self.socket_path, self.timeout, self.max_pool_size)
+                self.pools[self.socket_path] = pool
+        return pool
+
+
+class _Pool(UnixHTTPConnectionPool):
+    """Makes connections that close what they cannot use."""
+
+    def _new_conn(self) -> _Connection:  # type: ignore[override]
+        # The stubs want whole seconds; docker-py hands it to the socket, which takes fractions.
+        limit: Any = self.timeout
+        return _Connection(self.base_url, self.socket_path, limit)
+
+
+class _Connection(UnixHTTPConnection):
+    """One connection."""
+
+    def connect(self) -> None:
+        """Connect; a socket that is refused is closed."""
+        opened = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            opened.settimeout(self.timeout)
+            opened.connect(self.unix_socket)
+        except BaseException:
+            opened.close()
+            raise
+        self.sock = opened
 
 
 def _until_left(chunks: Iterator[bytes], response: Response) -> Iterator[bytes]:

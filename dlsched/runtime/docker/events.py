@@ -71,7 +71,7 @@ class Events:
         while not self._ended.is_set():
             try:
                 # The engine's filters are ANDed: no label filter lets both own and adopted through.
-                self._stream = self._engine.events({}, KINDS)
+                self._stream = self._engine.events(KINDS)
                 self._want(None)
                 if lost:
                     self._wake("the Docker Engine answers again")

@@ -9,8 +9,9 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping, Set
+from collections.abc import Callable, Collection, Iterator, Mapping, Set
 from concurrent.futures import Future
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from dlsched.config.metrics.resolving import Presets
@@ -28,7 +29,6 @@ from dlsched.runtime.docker.identity.labels import (
     Inspected,
     set_aside_name,
 )
-from dlsched.runtime.docker.transfers import Transfers
 from dlsched.store.adoptions import Adoptions
 
 log = logging.getLogger(__name__)
@@ -38,6 +38,35 @@ EVERY_S = 5.0
 
 AGAIN_S = 1.0
 """After a listing that failed."""
+
+
+class Transfers:
+    """Containers out of which, or into which, files are being copied. Thread-safe.
+
+    The engine holds such a container's lock all the time: an inspection waits for the end of the
+    copy, which may take minutes.
+    """
+
+    def __init__(self, over: Callable[[str], None] = lambda _: None) -> None:
+        """`over` is called, from a thread, for a container that may be inspected again."""
+        self._over = over
+        self._lock = threading.Lock()
+        self._copied: frozenset[str] = frozenset()
+
+    def __contains__(self, container: str) -> bool:
+        return container in self._copied
+
+    @contextmanager
+    def of(self, container: str) -> Iterator[None]:
+        """A copy of that container's files."""
+        with self._lock:
+            self._copied |= {container}
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._copied -= {container}
+            self._over(container)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dlsched.model.facts import Operation
-from dlsched.runtime.docker.end.stops import Stops
 from dlsched.runtime.docker.identity.labels import Inspected
 from dlsched.runtime.docker.limits.resizes import Resizes
 from dlsched.runtime.docker.moves.moves import Moves
+from dlsched.runtime.docker.stops import Stops
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,12 +31,9 @@ class Operations:
             operation = self.moves.operation(described.job, now_s)
         return self.resizes.operation(described) if operation is None else operation
 
-    def bars(self, described: Inspected, now_s: float) -> str | None:
-        """Why a container cannot be asked to leave now; None: it can."""
-        return self.bars_resize(described.container_id, described.job, now_s)
-
-    def bars_resize(self, container: str, job: str, now_s: float) -> str | None:
-        """Why a container's limits cannot be changed now; None: they can."""
+    def bars(self, container: str, job: str, now_s: float) -> str | None:
+        """Why a container can now neither be given other limits nor be asked to leave; None: it
+        can."""
         if self.resizes.updating(container):
             return "operation under way: updating"
         operation = self.stops.operation(container, now_s)

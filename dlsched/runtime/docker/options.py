@@ -9,7 +9,7 @@ from pathlib import Path
 from dlsched.config.metrics.resolving import Presets
 from dlsched.model.spec import JobSpec
 from dlsched.runtime.confinement import Confinement
-from dlsched.runtime.docker.gpus.options import GpuOptions
+from dlsched.runtime.docker.gpus.injection import GpuOptions
 from dlsched.runtime.docker.identity.labels import DEFAULT_INSTANCE
 
 UNHURRIED_S = 120.0

@@ -25,17 +25,14 @@ from dlsched.runtime.cgroup.read import PROC
 from dlsched.runtime.docker.background import Patience, begin
 from dlsched.runtime.docker.carrying import Arrivals
 from dlsched.runtime.docker.create.creation import Creation
-from dlsched.runtime.docker.create.host_images import HostImages
-from dlsched.runtime.docker.create.restarts import Restarts
+from dlsched.runtime.docker.create.images import HostImages
 from dlsched.runtime.docker.create.starts import Starts
 from dlsched.runtime.docker.doctor.engine import require
-from dlsched.runtime.docker.end.stops import Stops
 from dlsched.runtime.docker.engine import Engine, EngineRefused
 from dlsched.runtime.docker.engine_facts import EngineFacts
 from dlsched.runtime.docker.events import Events
-from dlsched.runtime.docker.gpus.alarms import gpu_alarms
 from dlsched.runtime.docker.gpus.canary import Canary
-from dlsched.runtime.docker.gpus.enforcement import with_gpus
+from dlsched.runtime.docker.gpus.enforcement import gpu_alarms, with_gpus
 from dlsched.runtime.docker.gpus.injection import Injector
 from dlsched.runtime.docker.identity.commands import AdoptionCommands
 from dlsched.runtime.docker.identity.labels import Inspected
@@ -46,17 +43,17 @@ from dlsched.runtime.docker.limits.outcome import GivenBack
 from dlsched.runtime.docker.limits.resizes import Resizes
 from dlsched.runtime.docker.limits.writer import LimitWriter
 from dlsched.runtime.docker.listing import Listing, Listings
-from dlsched.runtime.docker.moves.departures import Departures
 from dlsched.runtime.docker.moves.leaving_jobs import LeavingJobs
 from dlsched.runtime.docker.moves.moves import Moves
 from dlsched.runtime.docker.moves.relocation import Relocation
-from dlsched.runtime.docker.node import NodeReader
+from dlsched.runtime.docker.moves.steps import Departures
 from dlsched.runtime.docker.operations import Operations
 from dlsched.runtime.docker.options import UNHURRIED_S, DockerOptions
 from dlsched.runtime.docker.reading import Outside
-from dlsched.runtime.docker.watch import Watch
-from dlsched.runtime.docker.watches import Watches
+from dlsched.runtime.docker.stops import Restarts, Stops
+from dlsched.runtime.docker.watch import Watch, Watches
 from dlsched.runtime.gpu import Inventory
+from dlsched.runtime.host import NodeReader
 from dlsched.runtime.originals import Originals
 from dlsched.store.adoptions import Adoptions
 
@@ -142,8 +139,8 @@ class DockerRuntime:
             state_dir,
             self._engine_facts.cgroup_driver,
             injector,
+            self._arrivals,
             options.confine,
-            arrivals=self._arrivals,
         )
         self.images = HostImages(self._unhurried, options.config_file, clock.now_s)
         self._starts = Starts(self.images.pulls, creation, gate, self._start_ended, clock.now_s)
@@ -188,7 +185,9 @@ class DockerRuntime:
             self._moves,
             self._arrivals,
             self._watches.of_job,
-            lambda one: self.held or self._operations.bars(one, clock.now_s()),
+            lambda one: (
+                self.held or self._operations.bars(one.container_id, one.job, clock.now_s())
+            ),
             clock.now_s,
             self._starts.forget,
             self._listings.ended_with_engine,
@@ -290,7 +289,7 @@ class DockerRuntime:
             if (watch := self._watches.get(container)) is None:
                 refusals[action.job] = _NOT_THERE
                 continue
-            if (why := self._operations.bars_resize(container, action.job, now_s)) is not None:
+            if (why := self._operations.bars(container, action.job, now_s)) is not None:
                 refusals[action.job] = why
                 continue
             watch.doubt()
@@ -381,7 +380,7 @@ class DockerRuntime:
         if self._resizes.held:
             return
         strays = (one.described for one in self._watches.all() if one.described.restart_strays)
-        bars = self._operations.bars_resize
+        bars = self._operations.bars
         idle = (one for one in strays if bars(one.container_id, one.job, now_s) is None)
         self._resizes.take(self._restarts.set_back(idle, now_s))
 

@@ -24,8 +24,7 @@ from dlsched.estimate.sketch import merge
 from dlsched.model.facts import LatencySketch
 from dlsched.model.sources import LabelFilter, Metric
 from dlsched.model.spec import LatencyTarget, Target
-from dlsched.runtime.progress.cumulative import Cumulative, series_of, sketch
-from dlsched.runtime.progress.growth import IN_TURN, PageGrowth
+from dlsched.runtime.progress.cumulative import IN_TURN, Cumulative, PageGrowth, series_of, sketch
 from dlsched.runtime.progress.page_lines import (
     Labels,
     Line,

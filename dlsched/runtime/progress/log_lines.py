@@ -1,21 +1,186 @@
-"""Turns a log's bytes into latencies and samples, and counts what the pattern found. Pure."""
+"""Turns a log's bytes into latencies and samples, and counts what the pattern found. Pure.
+
+Patterns run on RE2, whose time is linear in the line, and are bounded, so that neither a label nor
+a log can block the agent.
+
+Numbers are as programs print them: finite ones, `nan` and `inf`, and Go's durations.
+
+Groups: `latency_s`, `latency_ms` or `latency_us` is one request's latency, `latency` one with its
+unit (`1m2s`), `step` the training step, any other name a metric.
+"""
 
 from __future__ import annotations
 
+import math
+import re
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
+from typing import Any
 
-from dlsched.config.metrics.pattern import LATENCIES_S
+from dlsched.config.metrics.pattern import LATENCIES_S, STEP, check_use, pattern_of
 from dlsched.estimate.sketch import from_latencies
 from dlsched.model.facts import LogFact, Report, Sample
 from dlsched.model.sources import Step, When
 from dlsched.model.units import shown
-from dlsched.report.lines import LINE_BYTES
-from dlsched.runtime.progress.lines import Lines
-from dlsched.runtime.progress.pattern import check_pattern
+from dlsched.report.buckets import LONGEST_S
+from dlsched.report.lines import LAST_STEP, LINE_BYTES
 from dlsched.runtime.progress.samples import Samples
-from dlsched.runtime.progress.sidecar import READ_BYTES, READ_LINES
+from dlsched.runtime.progress.sidecar import READ_BYTES, READ_LINES, Lines
+
+NUMBER_CHARACTERS = 32
+"""A longer text is no number that a program prints."""
+
+_NOT_FINITE = re.compile(rb"(?<![A-Za-z0-9_])(?:nan|inf(?:inity)?)(?![A-Za-z0-9_])", re.IGNORECASE)
+_DURATION = re.compile(
+    r"(?:([0-9]+)h)?(?:([0-9]+)m(?!s))?(?:([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(ns|us|\xb5s|\u03bcs|ms|s))?"
+)
+_UNITS_S = {"ns": 1e-9, "us": 1e-6, "\xb5s": 1e-6, "\u03bcs": 1e-6, "ms": 1e-3, "s": 1.0}
+
+
+def number(text: bytes, *, finite: bool = False) -> float:
+    """The number in that text; without `finite` also `nan` or `inf` spelled out, as
+    a diverged training does. Raises ValueError, in one line, for any other text."""
+    value = math.nan
+    with suppress(ValueError):
+        if len(text) <= NUMBER_CHARACTERS and b"_" not in text:
+            value = float(text)
+            if math.isfinite(value) or (not finite and _NOT_FINITE.search(text)):
+                return value
+    raise ValueError(f"{shown(text.decode('latin-1'))}: not a finite number")
+
+
+_BEFORE = re.compile(rb"[0-9]['_.]?\Z|[0-9][eE][-+]?\Z|(?:^|[^\w.-])(?:-\.?|\.)\Z")
+"""What stands before the rest of a number, a minus too; a hyphen within a word is none."""
+_BEHIND = re.compile(rb"[0-9]|['_.][0-9]|[eE][-+]?[0-9]")
+_LONGER_UNITS = re.compile(rb"[0-9][hm]\Z")
+_BEFORE_COMMA = re.compile(rb"(?<![0-9.,])[0-9]+(?:[.,][0-9]{3})*,\Z")
+_BEHIND_COMMA = re.compile(
+    rb"[0-9]+(?![0-9]|[.,][0-9])|[0-9]{3}(?:,[0-9]{3})*(?:\.[0-9]+)?(?![0-9]|[.,][0-9])"
+)
+"""Decimals or thousands. Behind the comma of a list or of a table's row another one follows, or a
+decimal point."""
+
+
+def is_cut(
+    line: bytes, start: int, end: int, *, apart: Collection[int] = (), time: bool = False
+) -> bool:
+    """Whether the number at [start, end) of the line is a part of a longer one. `apart`: where
+    other numbers begin or end, so that a comma before or behind only separates. `time`: hours or
+    minutes before it belong to it."""
+    before, behind = line[max(0, start - 3) : start], line[end : end + NUMBER_CHARACTERS]
+    if _BEFORE.search(before) or _BEHIND.match(behind):
+        return True
+    if time and _LONGER_UNITS.search(before):
+        return True
+    cuts = [start - 1] if before.endswith(b",") else []
+    cuts += [end] if behind.startswith(b",") else []
+    return any(
+        not {at, at + 1} <= {start, end, *apart}
+        and _BEFORE_COMMA.search(line[max(0, at - NUMBER_CHARACTERS) : at + 1])
+        and _BEHIND_COMMA.match(line[at + 1 : at + 1 + NUMBER_CHARACTERS])
+        for at in cuts
+    )
+
+
+def duration_s(text: bytes) -> float:
+    """The seconds of a duration with units: `143ms`, `1m2s`, `1h2m3.5s`. Raises ValueError, in one
+    line, for any other text."""
+    written = text.decode("utf-8", "replace")
+    match = _DURATION.fullmatch(written) if 0 < len(text) <= NUMBER_CHARACTERS else None
+    if match is None:
+        written = shown(text.decode("latin-1"))
+        raise ValueError(f"{written}: not a duration with units, such as 143ms or 1m2s")
+    hours, minutes, rest, unit = match.groups()
+    below_s = float(rest) * _UNITS_S[unit] if rest else 0.0
+    return 3600.0 * float(hours or 0) + 60.0 * float(minutes or 0) + below_s
+
+
+def finite_doubles(line: bytes) -> tuple[bytes, ...]:
+    """The line with each `nan` and `inf` replaced by digits of the same length, as patterns for
+    numbers expect them: first with a decimal point, then without. Empty: it has neither."""
+    lower = line.lower()
+    # Nearly all lines have neither, and this costs a tenth of the expression.
+    if (b"nan" not in lower and b"inf" not in lower) or not _NOT_FINITE.search(line):
+        return ()
+    return (
+        _NOT_FINITE.sub(lambda found: b"0.0".ljust(len(found.group()), b"0"), line),
+        _NOT_FINITE.sub(lambda found: b"0" * len(found.group()), line),
+    )
+
+
+DURATION_GROUP = "latency"
+
+
+class Pattern:
+    """A valid pattern; raises ValueError, in one line, for any other."""
+
+    def __init__(self, text: str) -> None:
+        self._expression, self.groups = pattern_of(text)
+
+    def read(self, line: bytes) -> Mapping[str, float] | None:
+        """The numbers of the groups in that line; None where it does not match. Raises ValueError,
+        in one line, for a match that is no valid number.
+
+        A metric may be `nan` or `inf`, also where the pattern asks for digits.
+        """
+        refusal: ValueError | None = None
+        for spelled in (*finite_doubles(line), line):
+            match = self._expression.search(spelled)
+            if match is not None:
+                try:
+                    return self._numbers(line, match)
+                except ValueError as why:
+                    refusal = why
+        if refusal is not None:
+            raise refusal
+        return None
+
+    def _numbers(self, line: bytes, match: Any) -> Mapping[str, float]:
+        spans = {name: match.span(index) for name, index in self.groups.items()}
+        ends = {place for span in spans.values() for place in span}
+        numbers = {}
+        for name, (start, end) in spans.items():
+            if not end > start >= 0:
+                continue
+            numbers[name] = _number(name, line[start:end])
+            if is_cut(line, start, end, apart=ends, time=name in LATENCIES_S):
+                raise ValueError(_cut(name, line, start, end))
+        return numbers
+
+
+def check_pattern(text: str, step: Step | None = None, only: When | None = None) -> Pattern:
+    """The valid pattern. Raises ValueError, in one line, for an invalid one, or where it lacks what
+    `step` and `only` need."""
+    pattern = Pattern(text)
+    check_use(tuple(pattern.groups), step, only)
+    return pattern
+
+
+def _cut(name: str, line: bytes, start: int, end: int) -> str:
+    """Why a part of a number is not read, with the place in the line."""
+    read = shown(line[start:end].decode("latin-1"))
+    place = shown(line[max(0, start - 16) : end + 16].decode("latin-1"))
+    what = f"{read} is only a part of the number in {place}"
+    return f"{name}: {what}: take all of it, as [-+0-9.eE]+ does"
+
+
+def _number(name: str, text: bytes) -> float:
+    """The group's value: latencies in seconds."""
+    metric = name != STEP and name not in LATENCIES_S
+    try:
+        value = duration_s(text) if name == DURATION_GROUP else number(text, finite=not metric)
+    except ValueError as why:
+        raise ValueError(f"{name}: {why}") from None
+    if name == STEP and not (0 <= value <= LAST_STEP and value.is_integer()):
+        raise ValueError(f"{name}: {value:g}: an integer, 0 to {LAST_STEP}")
+    if name in LATENCIES_S:
+        value *= LATENCIES_S[name]
+        if not 0.0 <= value <= LONGEST_S:
+            raise ValueError(f"{name}: not a latency")
+    return value
+
 
 BLOCK_BYTES = 4096
 """Buffers of C's stdio and of Python hold this for a pipe, or twice as much."""
@@ -23,7 +188,7 @@ BLOCK_BYTES = 4096
 APART_S = 0.5
 """Silence that ends a burst. One write of a program arrives within a few milliseconds."""
 
-LONGEST_S = 1.0
+BURST_LONGEST_S = 1.0
 """What arrives for longer without silence is a constant flow, not a burst."""
 
 BURSTS = 3
@@ -73,7 +238,7 @@ class Bursts:
             return
         blocks = round(self._bytes / BLOCK_BYTES)
         off_bytes = abs(self._bytes - blocks * BLOCK_BYTES)
-        quick = self._last_s - self._began_s <= LONGEST_S
+        quick = self._last_s - self._began_s <= BURST_LONGEST_S
         fits = blocks > 0 and quick and off_bytes <= self._line_bytes
         self._full = self._full + 1 if fits else 0
 
@@ -130,7 +295,7 @@ class LogLines:
         has no such group, the number of evaluations. `names`: metrics by the groups that stand for
         them, if those have other names. Raises ValueError for an invalid pattern."""
         self._pattern = check_pattern(pattern, step, when)
-        if step is None and not self._pattern.has_step:
+        if step is None and STEP not in self._pattern.groups:
             step = "evaluations"
         self._samples = Samples(step, when)
         self._names = dict(names or {})

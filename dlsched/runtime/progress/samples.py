@@ -86,7 +86,9 @@ class Samples:
         metrics = {name: value for name, value in numbers.items() if name != STEP}
         match self._step_from:
             case "evaluations":
-                step, metrics = self._counted(self._fresh(metrics, at_s))
+                metrics = self._fresh(metrics, at_s)
+                self._evaluations += bool(metrics)
+                step = self._evaluations if metrics else None
             case "carried":
                 step = self._step = self._step if step is None else step
             case "follows":
@@ -103,11 +105,6 @@ class Samples:
     def missed(self) -> None:
         """Lines are lost: a step from before is not that of what comes."""
         self._step, self._waiting = None, {}
-
-    def _counted(self, metrics: dict[str, float]) -> tuple[int | None, dict[str, float]]:
-        if metrics:
-            self._evaluations += 1
-        return (self._evaluations if metrics else None), metrics
 
     def _fresh(self, metrics: Mapping[str, float], at_s: float) -> dict[str, float]:
         """The metrics without those that were printed just before."""

@@ -41,11 +41,9 @@ class Source(Protocol):
 
     def read(self, now_s: float) -> SourceReading:
         """What arrived since the previous read; never raises for a container, never blocks."""
-        ...
 
     def close(self) -> None:
         """Release all resources; no read follows."""
-        ...
 
 
 def is_metrics_label(label: str) -> bool:

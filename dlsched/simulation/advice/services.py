@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from dlsched.estimate.latency.tail import normal_quantile
+from dlsched.estimate.latency.law import normal_quantile
 from dlsched.model.spec import LatencyTarget
 from dlsched.model.units import CORES_MIN, render_cores, render_seconds
 from dlsched.simulation.advice.result import LEAST_REQUESTS, AdvisedLimits, MeasuredTarget

@@ -16,10 +16,36 @@ from dlsched.cluster.core.leases import LEASE_S, is_leased
 from dlsched.cluster.core.records import Holding, Order, Phase, Saved, Verb
 from dlsched.cluster.core.reports import JobReport, NodeReport, job_report
 from dlsched.model.state import JobState
-from dlsched.simulation.cluster.held import HeldJob, Kept
 from dlsched.simulation.cluster.node import SimulatedNode
 from dlsched.simulation.node.training import Training
 from dlsched.simulation.node.workloads import TrainingLoad
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A checkpoint with the computation that goes on from it."""
+
+    saved: Saved
+    training: Training
+
+
+@dataclass(slots=True)
+class HeldJob:
+    """One job's durable file."""
+
+    epoch: int
+    phase: Phase
+    since_s: float
+    due_s: float = math.inf
+    """When the present step of a move ends."""
+    source: str | None = None
+    saved: Saved | None = None
+    kept: Kept | None = None
+    confirmed: bool = True
+    began_step: int = 0
+    failed: bool = False
+    why: str = ""
+
 
 ACK_S = 1.0
 """From the end of the save until the agent has read its acknowledgement."""

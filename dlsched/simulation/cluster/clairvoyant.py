@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from dlsched.simulation import bounds
 from dlsched.simulation.bounds import Period, Supply
 from dlsched.simulation.cluster.scoring import ClusterScore
-from dlsched.simulation.node.cores import divide
 from dlsched.simulation.node.workloads import Trace, TraceNode
-from dlsched.simulation.node.world import DEFAULT_SHARES
+from dlsched.simulation.node.world import DEFAULT_SHARES, divide
 from dlsched.simulation.scoring import works_of
 
 CLAIRVOYANT = "clairvoyant"

@@ -14,14 +14,70 @@ I6  A job that is withdrawn ends, whatever move is under way, and is not started
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from dlsched.cluster.core.following import RUNNING
-from dlsched.cluster.core.records import Order, Phase, Record, RecordState, Verb
+from dlsched.cluster.core.records import Order, Phase, Record, RecordState, Saved, Verb
 from dlsched.cluster.store import Stored
-from dlsched.simulation.cluster.moment import Moment
-from dlsched.simulation.cluster.network import HeldState
+from dlsched.simulation.cluster.network import HeldState, SimulatedAgents
+from dlsched.simulation.node.training import Training
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    now_s: float
+    records: Mapping[str, Record]
+    """The store's, by job."""
+    running: Mapping[str, Sequence[str]] = field(default_factory=lambda: MappingProxyType({}))
+    """Nodes on which a container of it runs, by job."""
+    held: Mapping[str, Mapping[str, HeldState]] = field(
+        default_factory=lambda: MappingProxyType({})
+    )
+    """Epoch and phase of each job in the files of an agent, by node."""
+    cut_off: Collection[str] = ()
+    """Nodes that run, but that no message reaches."""
+    heard_s: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
+    """When the last answer of a node came to the controller."""
+    steps: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    """How far a training that runs is, by job; the least of several."""
+    stored: Mapping[str, Saved] = field(default_factory=lambda: MappingProxyType({}))
+    """Checkpoints in storage that every node has, by job."""
+    keeps: Callable[[str, str, int], Saved | None] = lambda *_: None
+    """Node, job, epoch: the checkpoint that the node has set aside."""
+
+
+def moment_of(records: Mapping[str, Record], cluster: SimulatedAgents) -> Moment:
+    running: dict[str, list[str]] = {}
+    steps: dict[str, int] = {}
+    for name, node in cluster.nodes.items():
+        for job, runs in node.runtime.present().items():
+            if runs:
+                running.setdefault(job, []).append(name)
+                load = node.loads[job]
+                if isinstance(load, Training):
+                    steps[job] = min(load.step, steps.get(job, load.step))
+
+    def keeps(node: str, job: str, epoch: int) -> Saved | None:
+        kept = cluster.agents[node].keeps(job, epoch)
+        return kept.saved if kept else None
+
+    return Moment(
+        cluster.now_s,
+        records,
+        running,
+        {
+            name: {job: (own.epoch, own.phase) for job, own in agent.held.items()}
+            for name, agent in cluster.agents.items()
+        },
+        [name for name in cluster.nodes if cluster.is_cut_off(name)],
+        dict(cluster.heard_s),
+        steps,
+        {job: kept.saved for job, kept in cluster.storage.items()},
+        keeps,
+    )
+
 
 STARTS_S = 60.0
 """How long a container of a withdrawn job may still start, from the first answer of its node after
@@ -51,11 +107,9 @@ class BrokenInvariant(AssertionError):
 
 
 class Invariants:
-    """Raises at the first violation, or collects all in `found`."""
+    """Raises BrokenInvariant at the first violation."""
 
-    def __init__(self, *, raises: bool = True) -> None:
-        self.found: list[Violation] = []
-        self._raises = raises
+    def __init__(self) -> None:
         self.begin_again()
 
     def begin_again(self) -> None:
@@ -224,10 +278,7 @@ class Invariants:
                     self._broken("I6", now.now_s, job, node, what)
 
     def _broken(self, rule: str, at_s: float, job: str, node: str, what: str) -> None:
-        violation = Violation(rule, at_s, job, node, what)
-        self.found.append(violation)
-        if self._raises:
-            raise BrokenInvariant(violation)
+        raise BrokenInvariant(Violation(rule, at_s, job, node, what))
 
 
 _NAMED = (*RUNNING, Phase.ARRIVING)

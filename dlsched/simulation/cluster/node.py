@@ -15,8 +15,8 @@ from dlsched.model.state import JobView
 from dlsched.policies.registry import load as load_policy
 from dlsched.simulation.clock import VirtualClock
 from dlsched.simulation.node import SimulatedRuntime
-from dlsched.simulation.node.starting import Computation
 from dlsched.simulation.node.workloads import SimulatedJob, Trace, TraceNode
+from dlsched.simulation.node.world import Computation
 from dlsched.simulation.run import LEAST_GAP_S, EndedInMemory, controller_of
 
 _IN_PARALLEL = ("none", "fair")

@@ -10,7 +10,6 @@ from importlib.metadata import EntryPoint
 from typing import ClassVar
 
 from dlsched.cluster.core.benefit import Forecasts
-from dlsched.cluster.core.least_added import LeastAdded
 from dlsched.cluster.core.model import (
     ClusterDecision,
     ClusterMemory,
@@ -19,10 +18,11 @@ from dlsched.cluster.core.model import (
     Move,
 )
 from dlsched.cluster.core.occupancy import Occupancy
-from dlsched.cluster.core.policies.placement_only import decision
+from dlsched.cluster.core.placing import decision
+from dlsched.cluster.core.policies.adaptive import LeastAdded
 from dlsched.cluster.core.policies.spread import fewest_jobs
 from dlsched.cluster.core.registry import CLUSTER, load
-from dlsched.policies.spelling import split
+from dlsched.policies.registry import split
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,8 +21,7 @@ from dlsched.cluster.core.records import Order, Record, RecordState
 from dlsched.cluster.round_report import RoundReport
 from dlsched.cluster.store import ClusterStore, Member, MemoryStore, Stored
 from dlsched.simulation.clock import VirtualClock
-from dlsched.simulation.cluster.invariants import Invariants
-from dlsched.simulation.cluster.moment import moment_of
+from dlsched.simulation.cluster.invariants import Invariants, moment_of
 from dlsched.simulation.cluster.network import HeldState, NetworkOptions, SimulatedAgents
 from dlsched.simulation.cluster.random_moves import simulated_policy
 from dlsched.simulation.node.workloads import SimulatedJob, Trace, TraceNode
@@ -59,23 +58,15 @@ class _Watched:
 
 
 class WithoutMoves:
-    """The same policy, whose moves of these jobs are not carried out; None: of all."""
+    """The same policy, whose moves are not carried out."""
 
     Parameters: ClassVar[type[Any]] = object
 
-    def __init__(self, policy: ClusterPolicy, jobs: Collection[str] | None = None) -> None:
+    def __init__(self, policy: ClusterPolicy) -> None:
         self._policy = policy
-        self._jobs = jobs
 
     def decide(self, snapshot: ClusterSnapshot, memory: ClusterMemory | None) -> ClusterDecision:
-        decision = self._policy.decide(snapshot, memory)
-        jobs = self._jobs
-        return replace(
-            decision,
-            moves=tuple(
-                move for move in decision.moves if jobs is not None and move.job not in jobs
-            ),
-        )
+        return replace(self._policy.decide(snapshot, memory), moves=())
 
 
 LEAST_STEP_S = 0.001
@@ -89,8 +80,6 @@ class ClusterRun:
     cluster: str
     policy: str
     seed: int
-    ended_s: float
-    rounds: int
     moves: int
     failed_moves: int
     writes: int
@@ -105,8 +94,6 @@ class ClusterOptions:
     policy: str = "none"
     """Of each node."""
     moves: bool = True
-    stay: frozenset[str] = frozenset()
-    """Jobs that are not moved, to see what their moves are good for."""
     network: NetworkOptions = field(default_factory=NetworkOptions)
     publish: Callable[[RoundReport], None] = lambda _: None
 
@@ -147,7 +134,7 @@ class SimulatedCluster:
         self.store = store or MemoryStore((), leader="manager")
         self.inbox = _Arrivals(trace.jobs)
         self.invariants = Invariants()
-        self.rounds = self.failed_moves = self.writes = 0
+        self.failed_moves = self.writes = 0
         self._alarms: dict[str, None] = {}
         self._round_s = 0.0
         self._membership()
@@ -156,8 +143,8 @@ class SimulatedCluster:
     def start_controller(self) -> None:
         """A controller that knows nothing yet."""
         policy = simulated_policy(self.cluster, self.seed)
-        if not self.options.moves or self.options.stay:
-            policy = WithoutMoves(policy, self.options.stay if self.options.moves else None)
+        if not self.options.moves:
+            policy = WithoutMoves(policy)
         self.controller = ClusterController(
             "manager",
             ClusterPorts(
@@ -211,25 +198,20 @@ class SimulatedCluster:
             self.cluster,
             self.options.policy,
             self.seed,
-            self.clock.now_s(),
-            self.rounds,
             sum(one.record.moves for one in records.values()),
             self.failed_moves,
             self.writes,
             tuple(
-                job_result(job, self.agents.nodes[on[job.name]].loads[job.name], self._end_s)
+                job_result(
+                    job, self.agents.nodes[on[job.name]].loads[job.name], self.trace.duration_s
+                )
                 for job in self.trace.jobs
             ),
             on,
             tuple(self._alarms),
         )
 
-    @property
-    def _end_s(self) -> float:
-        return self.trace.duration_s
-
     def _count(self, report: RoundReport) -> None:
-        self.rounds += 1
         self.writes += len(report.written)
         self.failed_moves += len(report.failed)
         self._alarms.update(dict.fromkeys(report.alarms))

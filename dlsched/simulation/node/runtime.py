@@ -22,10 +22,9 @@ from dlsched.model.spec import JobSpec, Limits
 from dlsched.report.buckets import GROWTH, LAST_BUCKET
 from dlsched.simulation.node.played import PERIOD_S, PlayedService
 from dlsched.simulation.node.service import Service
-from dlsched.simulation.node.starting import Computation, StartUp
 from dlsched.simulation.node.training import Training
 from dlsched.simulation.node.workloads import Fault, ServiceLoad, SimulatedJob, Trace
-from dlsched.simulation.node.world import Process, World
+from dlsched.simulation.node.world import Computation, Process, StartUp, World
 
 
 def falsified(line: Report, factor: float) -> Report:

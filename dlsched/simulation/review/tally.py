@@ -12,7 +12,7 @@ from dlsched.estimate.sketch import against_target_s, measured_s, merge
 from dlsched.model.cycle import CycleReport
 from dlsched.model.facts import LatencySketch
 from dlsched.model.spec import AccuracyTarget, LatencyTarget, Tier
-from dlsched.model.state import JobView, NodeView, Reached, Tiers
+from dlsched.model.state import JobView, NodeView
 from dlsched.policies.fair_share import fair_shares
 
 HOLD_S = 60.0
@@ -294,7 +294,8 @@ def _take_training(
     target = view.spec.target
     if not isinstance(target, AccuracyTarget):
         return
-    for tier, reached in _tiers(view.tiers):
+    tiers = view.tiers
+    for tier, reached in ((Tier.DELIVER, tiers.delivered), (Tier.FINISH, tiers.finished)):
         if reached is None or tier in job.reached or tier in job.reached_before:
             continue
         if first:
@@ -306,7 +307,3 @@ def _take_training(
         if found is not None:
             job.step, job.value = sample.step, found
             break
-
-
-def _tiers(tiers: Tiers) -> tuple[tuple[Tier, Reached | None], ...]:
-    return ((Tier.DELIVER, tiers.delivered), (Tier.FINISH, tiers.finished))

@@ -123,6 +123,10 @@ class Reported:
     diverged: bool = False
 
 
+_NOTHING = Reported(JobState.WAITING, Tiers())
+"""Of a job that is new."""
+
+
 def reported(
     job: JobView, node: NodeView, before: Reported | None, targets: TargetStates
 ) -> Reported:
@@ -182,8 +186,9 @@ def events(
     after: dict[str, Reported] = {}
     for name, job in now.items():
         was = before.get(name)
+        known = was or _NOTHING
         outlooks = report.outlooks.get(name, ()) if job.state.holds else ()
-        targets, turns = turned(outlooks, was.targets if was is not None else (), now_s)
+        targets, turns = turned(outlooks, known.targets, now_s)
         after[name] = reported(job, node, was, targets)
         if was is None:
             record(
@@ -191,23 +196,20 @@ def events(
             )
         elif was.state is not job.state:
             record(name, "state", job.reason, was.state, job.state)
-        blind = was.blind if was is not None else None
-        if job.blind is not None and blind is None:
+        if job.blind is not None and known.blind is None:
             record(name, "blind", job.blind)
-        elif job.blind is None and blind is not None and job.runs:
+        elif job.blind is None and known.blind is not None and job.runs:
             record(name, "sighted", None)
         problem = after[name].gpu_problem
-        earlier_problem = was.gpu_problem if was is not None else None
-        if problem is not None and problem != earlier_problem:
+        if problem is not None and problem != known.gpu_problem:
             record(name, "gpu-trouble", problem)
-        elif problem is None and earlier_problem is not None and job.gpus:
+        elif problem is None and known.gpu_problem is not None and job.gpus:
             record(name, "gpu-well", None)
-        diverged = was is not None and was.diverged
-        if job.diverged is not None and not diverged:
+        if job.diverged is not None and not known.diverged:
             record(name, "diverged", str(job.diverged))
-        elif job.diverged is None and diverged and job.runs:
+        elif job.diverged is None and known.diverged and job.runs:
             record(name, "finite", None)
-        for kind, reason in _reached(job, was.tiers if was is not None else Tiers()):
+        for kind, reason in _reached(job, known.tiers):
             record(name, kind, reason)
         for kind, outlook in turns:
             record(name, kind, f"{outlook.tier}: {in_full(outlook, now_s)}")

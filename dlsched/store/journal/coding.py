@@ -24,7 +24,7 @@ from dlsched.model.cycle import CycleReport
 from dlsched.model.facts import LatencySketch, LogFact, Sample
 from dlsched.model.forecast import Forecast
 from dlsched.model.spec import ContainerSpec, JobSpec
-from dlsched.model.state import Progress
+from dlsched.model.state import JobView, Progress, Tiers
 from dlsched.store.journal.frames import (
     Counts,
     Plain,
@@ -43,6 +43,26 @@ _UNCHANGING = frozenset({JobSpec, Forecast, Sample})
 _LEFT_OUT: Mapping[type, str] = {LogFact: "example", Progress: "refused"}
 """Fields that quote what a job printed, which may hold secrets."""
 _SKETCH_FIELDS = ("count", "sum_s", "errors", "spans", "buckets")
+
+_CYCLE = ("policy", "outcomes", "alarms", "engine_ok", "wall_time", "outlooks")
+_SNAPSHOT = ("cycle", "now_s", "window_s")
+_NODE = ("capacity_cores", "cores", "memory_bytes", "foreign_cores")
+_JOB = (
+    "state", "adopted", "blind", "container_id", "gpus", "actual", "cpu_shares", "cpu_idle",
+    "attained_core_s", "started_at_s", "changed_at_s", "starts", "tiers",
+)  # fmt: skip
+_PARTS: Mapping[str, tuple[str, ...]] = {
+    "progress": ("fresh", "oldest_s", "samples"),
+    "usage": ("cpu_cores", "throttled_ratio"),
+}
+
+_JOBS = TypeAdapter(JobView)
+_ADAPTERS: Mapping[str, TypeAdapter[Any]] = {
+    "spec": TypeAdapter(JobSpec),
+    "samples": TypeAdapter(tuple[Sample, ...]),
+    "tiers": TypeAdapter(Tiers),
+    "outlooks": TypeAdapter(dict[str, tuple[Forecast, ...]]),
+}
 
 
 class Encoder:
@@ -116,7 +136,7 @@ class Decoder:
             snapshot = now["snapshot"]
             jobs = snapshot["jobs"]
             rows = [jobs[name] for name in sorted(jobs)] if isinstance(jobs, dict) else jobs
-            now["snapshot"] = {**snapshot, "jobs": [sketches_parsed(row) for row in rows]}
+            now["snapshot"] = {**snapshot, "jobs": [_sketches_parsed(row) for row in rows]}
         except (LookupError, TypeError, AttributeError) as error:
             raise ValueError(f"not a report: {error!r}") from error
         return _REPORTS.validate_python(now)
@@ -132,7 +152,7 @@ class Decoder:
             if job not in jobs:
                 return None
             row = {"progress": {"fresh": jobs[job]["progress"]["fresh"]}}
-            sketch = _SKETCHES.validate_python(sketches_parsed(row)["progress"]["fresh"])
+            sketch = _SKETCHES.validate_python(_sketches_parsed(row)["progress"]["fresh"])
             return float(snapshot["now_s"]), sketch
         except (LookupError, TypeError, AttributeError) as error:
             raise ValueError(f"not a report: {error!r}") from error
@@ -157,6 +177,83 @@ class Decoder:
             jobs = {name: one for name, one in jobs.items() if name == job}
         parts = {"now_s": snapshot.get("now_s"), "jobs": jobs}
         return {"snapshot": {key: part for key, part in parts.items() if part is not None}}
+
+
+class OutlineDecoder(Decoder):
+    """Decodes of each cycle only what a review of hours and days reads, and leaves the rest at its
+    default: the windows of latencies, the policies' memories and the decisions take most of the
+    time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._parsed: dict[tuple[str, str], tuple[Plain, object]] = {}
+        """What seldom changes, by its job and kind: as plain values, and parsed."""
+
+    def report(self) -> CycleReport:
+        """Raises ValueError when this version cannot read it."""
+        now = self._now
+        try:
+            snapshot = now["snapshot"]
+            jobs = snapshot["jobs"]
+            rows = [jobs[name] for name in sorted(jobs)] if isinstance(jobs, dict) else jobs
+            plain = _kept(now, _CYCLE)
+            plain["snapshot"] = {
+                **_kept(snapshot, _SNAPSHOT),
+                "node": _kept(snapshot["node"], _NODE),
+                "jobs": [self._job_view(row) for row in rows],
+            }
+            plain["outlooks"] = self._once("", "outlooks", now.get("outlooks", {}))
+        except (LookupError, TypeError, AttributeError) as error:
+            raise ValueError(f"not a report: {error!r}") from error
+        return _REPORTS.validate_python(plain)
+
+    def _job_view(self, row: dict[str, Plain]) -> JobView:
+        name = row["spec"]["name"]
+        progress, kept = _kept(row["progress"], _PARTS["progress"]), _kept(row, _JOB)
+        progress["samples"] = self._once(name, "samples", progress["samples"])
+        kept["progress"] = progress
+        kept["usage"] = _kept(row["usage"], _PARTS["usage"])
+        kept["spec"] = self._once(name, "spec", row["spec"])
+        kept["tiers"] = self._once(name, "tiers", row["tiers"])
+        return _JOBS.validate_python(_sketches_parsed(kept))
+
+    def _once(self, job: str, kind: str, plain: Plain) -> object:
+        """It, parsed. What a row leaves as it was is still the same object."""
+        known = self._parsed.get((job, kind))
+        if known is None or known[0] is not plain:
+            known = (plain, _ADAPTERS[kind].validate_python(plain))
+            self._parsed[job, kind] = known
+        return known[1]
+
+    def _needed(self, delta: dict[str, Plain]) -> dict[str, Plain]:
+        snapshot, old = delta.get("snapshot"), self._now.get("snapshot")
+        found = _kept(delta, _CYCLE)
+        if not isinstance(snapshot, dict) or not isinstance(old, dict):
+            return found if snapshot is None else {**found, "snapshot": snapshot}
+        part = _kept(snapshot, (*_SNAPSHOT, "node"))
+        jobs = snapshot.get("jobs")
+        if isinstance(jobs, dict) and isinstance(old["jobs"], dict):
+            jobs = {name: _needed_of(one) for name, one in jobs.items()}
+        if jobs is not None:
+            part["jobs"] = jobs
+        return {**found, "snapshot": part}
+
+
+def _needed_of(delta: Any) -> Plain:
+    if not isinstance(delta, dict):  # it replaces the whole job
+        return delta
+    found = _kept(delta, ("spec", *_JOB))
+    for part, keys in _PARTS.items():
+        change = delta.get(part)
+        if isinstance(change, dict):
+            change = _kept(change, keys)
+        if change:
+            found[part] = change
+    return found
+
+
+def _kept(plain: Mapping[str, Plain], keys: tuple[str, ...]) -> dict[str, Plain]:
+    return {key: plain[key] for key in keys if key in plain}
 
 
 def shadow_name(policy: str) -> str:
@@ -299,7 +396,7 @@ def _decided(kept: Mapping[str, Plain]) -> dict[str, Plain]:
     return plain
 
 
-def sketches_parsed(job: Mapping[str, Plain]) -> dict[str, Plain]:
+def _sketches_parsed(job: Mapping[str, Plain]) -> dict[str, Plain]:
     progress = dict(job["progress"])
     for name, value in progress.items():
         if isinstance(value, dict) and isinstance(value.get("buckets"), str):

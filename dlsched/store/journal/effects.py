@@ -55,10 +55,24 @@ class Effects:
     def last(self, job: str, quantile: float | None, limit: int) -> dict[int, Effect]:
         """By cycle, those of the job's last changes of limits or weight. `quantile`: that of its
         latency target; None: the mean."""
+        found: dict[int, Effect] = {}
+        questions: list[_Question] = []
         with self._lock, JournalReader(self._path) as reader:
             if len(self._known) > _KNOWN_MAX:
                 self._known.clear()
-            return self._last(reader, job, quantile, min(limit, EFFECTS_MAX))
+            last_s = reader.last_now_s()
+            for change in reader.last_changes(job, min(limit, EFFECTS_MAX)):
+                if not _has_effect(change):
+                    continue
+                if (known := self._known.get((job, quantile, change.cycle))) is not None:
+                    found[change.cycle] = known
+                    continue
+                question = _question(reader, change)
+                if (unknown := not_judged(change.now_s, question.then, last_s)) is not None:
+                    found[change.cycle] = unknown
+                else:
+                    questions.append(question)
+            return found | self._answer(reader, job, quantile, questions)
 
     def some(
         self,
@@ -104,25 +118,6 @@ class Effects:
                 measured, quantile, one.at_s, earlier_s=one.earlier_s, others=one.others
             )
         return found
-
-    def _last(
-        self, reader: JournalReader, job: str, quantile: float | None, limit: int
-    ) -> dict[int, Effect]:
-        found: dict[int, Effect] = {}
-        questions: list[_Question] = []
-        last_s = reader.last_now_s()
-        for change in reader.last_changes(job, limit):
-            if not _has_effect(change):
-                continue
-            if (known := self._known.get((job, quantile, change.cycle))) is not None:
-                found[change.cycle] = known
-                continue
-            question = _question(reader, change)
-            if (unknown := not_judged(change.now_s, question.then, last_s)) is not None:
-                found[change.cycle] = unknown
-            else:
-                questions.append(question)
-        return found | self._answer(reader, job, quantile, questions)
 
 
 def _has_effect(change: Change) -> bool:

@@ -1,5 +1,6 @@
-"""A range of the journal as curves: the minutes' rows by step. In whatever thread asks, and
-cancelled from another."""
+"""A range of the journal, from the minutes' rows: as curves by step, and as the CPU-seconds asked
+for, given, used, lent and borrowed by owner and job. In whatever thread asks, and cancelled from
+another."""
 
 from __future__ import annotations
 
@@ -8,7 +9,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from operator import add
 from pathlib import Path
+from typing import ClassVar
 
+from dlsched.control.cpu_account import CpuAccount
 from dlsched.model.errors import DlschedError, NoJournal
 from dlsched.store.journal.changes import Change, Event
 from dlsched.store.journal.minutes import (
@@ -101,43 +104,51 @@ def _last(_before: float, value: float) -> float:
     return value
 
 
-_JOB_COLUMNS = (add, min, max, add, _last, add, add)
-"""How minutes are joined: ratio, its least and greatest, latency, metric, limit, usage."""
-_FIRST = JobMinute._fields.index("ratio")
+class _Steps:
+    """The curves of some fields of minutes' rows, by name of the field."""
 
-
-class JobSteps:
-    """One job's curves: fields of `JobMinute` from `ratio` to `usage_cores`."""
+    JOINS: ClassVar[Mapping[str, Callable[[float, float], float]]]
+    """How each field's minutes are joined."""
 
     def __init__(self, points: int) -> None:
-        self._columns = [_Column(points, join) for join in _JOB_COLUMNS]
+        self._columns = {name: _Column(points, join) for name, join in self.JOINS.items()}
 
-    def add(self, step: int, minute: JobMinute) -> None:
-        for column, value in zip(self._columns, minute[_FIRST:], strict=False):
-            column.add(step, value)
-
-    def curves(self) -> Mapping[str, Curve]:
-        """By name of the field."""
-        names = JobMinute._fields[_FIRST:]
-        return {name: one.curve() for name, one in zip(names, self._columns, strict=False)}
-
-
-class NodeSteps:
-    """The node's curves: fields of `NodeMinute` from `capacity_cores` to `memory_bytes`, and
-    `shadow_cores`."""
-
-    _NAMES = (*NodeMinute._fields[1:6], "shadow_cores")
-
-    def __init__(self, points: int) -> None:
-        self._columns = [_Column(points, add) for _ in self._NAMES]
-
-    def add(self, step: int, minute: NodeMinute) -> None:
-        for column, value in zip(self._columns, (*minute[1:6], minute.shadow_cores), strict=True):
-            column.add(step, value)
+    def add(self, step: int, minute: JobMinute | NodeMinute) -> None:
+        for name, column in self._columns.items():
+            column.add(step, getattr(minute, name))
 
     def curves(self) -> Mapping[str, Curve]:
-        """By name of the field."""
-        return {name: one.curve() for name, one in zip(self._NAMES, self._columns, strict=True)}
+        return {name: column.curve() for name, column in self._columns.items()}
+
+
+class JobSteps(_Steps):
+    """One job's curves."""
+
+    JOINS: ClassVar = {
+        "ratio": add,
+        "ratio_low": min,
+        "ratio_high": max,
+        "measured_s": add,
+        "metric": _last,
+        "limit_cores": add,
+        "usage_cores": add,
+    }
+
+
+class NodeSteps(_Steps):
+    """The node's curves."""
+
+    JOINS: ClassVar = dict.fromkeys(
+        (
+            "capacity_cores",
+            "given_cores",
+            "used_cores",
+            "foreign_cores",
+            "memory_bytes",
+            "shadow_cores",
+        ),
+        add,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,3 +231,53 @@ def read_minutes(
         if cancelled():
             raise Cancelled("the asker has gone")
         yield minute
+
+
+# ---------------------------------------------------------------------- use of the CPU
+
+Payer = tuple[int | None, str]
+"""uid of the owner (None: the job has no file), and the job."""
+
+
+@dataclass(frozen=True, slots=True)
+class CpuUsage:
+    """What a range of the journal holds, in CPU-seconds."""
+
+    accounts: Mapping[Payer, CpuAccount]
+    recorded_s: float
+    """Time of the range in which the daemon ran."""
+    capacity_core_s: float
+    """What the node had in that time."""
+    used_core_s: float
+    """What all jobs used, summed up apart from the accounts."""
+    notes: tuple[str, ...] = ()
+
+
+def read_usage(
+    path: Path, from_s: float, to_s: float, cancelled: Callable[[], bool] = lambda: False
+) -> CpuUsage:
+    """The minutes that begin in this range of unix seconds. Raises NoJournal, and Cancelled soon
+    after `cancelled` is true."""
+    accounts: dict[Payer, CpuAccount] = {}
+    recorded_s = capacity_core_s = used_core_s = 0.0
+    with open_journal(path) as reader:
+        for minute in read_minutes(reader, from_s, to_s, cancelled):
+            node = minute.node
+            seconds = node.seconds or 0.0  # null: it was not finite
+            recorded_s += seconds
+            capacity_core_s += (node.capacity_cores or 0.0) * seconds
+            used_core_s += node.used_core_s or 0.0
+            for name, job in minute.jobs.items():
+                payer = (job.owner, name)
+                known = accounts.get(payer)
+                accounts[payer] = job.account if known is None else known.plus(job.account)
+        notes = () if reader.problem is None else (reader.problem,)
+    return CpuUsage(accounts, recorded_s, capacity_core_s, used_core_s, notes)
+
+
+def by_owner(accounts: Mapping[Payer, CpuAccount]) -> dict[int | None, CpuAccount]:
+    """The sums over each owner's jobs."""
+    sums: dict[int | None, CpuAccount] = {}
+    for (owner, _), account in accounts.items():
+        sums[owner] = sums.get(owner, CpuAccount()).plus(account)
+    return sums

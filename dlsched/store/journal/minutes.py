@@ -48,14 +48,7 @@ class JobMinute(NamedTuple):
     @property
     def account(self) -> CpuAccount:
         """In CPU-seconds. A sum that was not finite is recorded as null, and counts as none."""
-        parts = (
-            self.asked_core_s,
-            self.given_core_s,
-            self.used_core_s,
-            self.lent_core_s,
-            self.borrowed_core_s,
-        )
-        return CpuAccount(*(part or 0.0 for part in parts))
+        return CpuAccount(*(part or 0.0 for part in self[-len(CpuAccount._fields) :]))
 
 
 _JOB_FIELDS = len(JobMinute._fields)

@@ -15,9 +15,8 @@ from typing import Any, TypeVar
 from dlsched.estimate.effect import CycleLatency
 from dlsched.model.cycle import CycleReport
 from dlsched.store.journal.changes import Change, Event
-from dlsched.store.journal.coding import Decoder
+from dlsched.store.journal.coding import Decoder, OutlineDecoder
 from dlsched.store.journal.minutes import Minute, unpacked
-from dlsched.store.journal.outline import OutlineDecoder
 from dlsched.store.journal.schema import foreign, newer, open_for_reading
 
 Result = TypeVar("Result")
@@ -78,18 +77,15 @@ class JournalReader(AbstractContextManager["JournalReader"]):
         return range(0) if first is None else range(first, last + 1)
 
     def last_cycle(self) -> int:
-        found = self._one("SELECT max(cycle) FROM frames")
-        return int(found[0]) if found and found[0] is not None else 0
+        return int(self._number("SELECT max(cycle) FROM frames"))
 
     def last_now_s(self) -> float:
         """Time of the last cycle kept; 0: none."""
-        found = self._one("SELECT now_s FROM frames ORDER BY cycle DESC LIMIT 1")
-        return float(found[0]) if found else 0.0
+        return self._number("SELECT now_s FROM frames ORDER BY cycle DESC LIMIT 1")
 
     def first_now_s(self) -> float:
         """Time of the first cycle kept; 0: none."""
-        found = self._one("SELECT now_s FROM frames ORDER BY cycle LIMIT 1")
-        return float(found[0]) if found else 0.0
+        return self._number("SELECT now_s FROM frames ORDER BY cycle LIMIT 1")
 
     def cycle(self, number: int) -> CycleReport | None:
         """That cycle, exactly as written; None when it is not kept or cannot be read."""
@@ -193,12 +189,10 @@ class JournalReader(AbstractContextManager["JournalReader"]):
 
     def last_changes(self, job: str | None, limit: int) -> tuple[Change, ...]:
         """The last changes of that job, or of all; newest first."""
-        known = len(fields(Change))  # fewer are in an older file, more in a newer one
-        return tuple(Change(*row[:known]) for row in self._newest("changes", job, limit))
+        return tuple(map(_change, self._newest("changes", job, limit)))
 
     def changes_between(self, first: int, last: int, limit: int) -> tuple[Change, ...]:
         """The changes in these cycles, in order; of more than `limit`, the last ones."""
-        known = len(fields(Change))
         rows = self._all(
             "SELECT * FROM (SELECT rowid AS row, * FROM changes WHERE cycle BETWEEN ? AND ?"
             " ORDER BY cycle DESC, row DESC LIMIT ?) ORDER BY cycle, row",
@@ -206,16 +200,16 @@ class JournalReader(AbstractContextManager["JournalReader"]):
             last,
             limit,
         )
-        return tuple(Change(*row[1 : known + 1]) for row in rows)
+        return tuple(_change(row[1:]) for row in rows)
 
     def count_changes(self, first: int, last: int) -> int:
-        found = self._one("SELECT count(*) FROM changes WHERE cycle BETWEEN ? AND ?", first, last)
-        return int(found[0]) if found else 0
+        query = "SELECT count(*) FROM changes WHERE cycle BETWEEN ? AND ?"
+        return int(self._number(query, first, last))
 
     def whole_at(self, moment_s: float) -> int:
         """The last full frame up to that time of the daemon's clock; the first, where none is."""
-        found = self._one("SELECT max(cycle) FROM frames WHERE whole = 1 AND now_s <= ?", moment_s)
-        return int(found[0]) if found and found[0] is not None else 0
+        query = "SELECT max(cycle) FROM frames WHERE whole = 1 AND now_s <= ?"
+        return int(self._number(query, moment_s))
 
     def carried_out(self, first: int, last: int) -> tuple[tuple[int, float, str, str], ...]:
         """Cycle, time, job and kind of the changes in these cycles that did not fail, in order."""
@@ -260,8 +254,7 @@ class JournalReader(AbstractContextManager["JournalReader"]):
     ) -> tuple[tuple[Change, ...], int]:
         """The last changes between two wall times, oldest first, and how many there are in all."""
         rows, count = self._within("changes", since, until, jobs, limit)
-        known = len(fields(Change))
-        return tuple(Change(*row[:known]) for row in rows), count
+        return tuple(map(_change, rows)), count
 
     def events_within(
         self, since: str, until: str, jobs: Collection[str] | None, limit: int
@@ -313,6 +306,11 @@ class JournalReader(AbstractContextManager["JournalReader"]):
         query = f"SELECT * FROM {table} WHERE job = ? ORDER BY rowid DESC LIMIT ?"
         return self._all(query, job, limit)
 
+    def _number(self, query: str, *values: object) -> float:
+        """The first value found; 0: none."""
+        found = self._one(query, *values)
+        return float((found and found[0]) or 0)
+
     def _one(self, query: str, *values: object) -> tuple[Any, ...] | None:
         rows = self._all(query, *values)
         return rows[0] if rows else None
@@ -329,3 +327,7 @@ class JournalReader(AbstractContextManager["JournalReader"]):
     def _note(self, problem: str) -> None:
         """Keep the first problem: later ones follow from it."""
         self.problem = self.problem or f"{self.path}: {problem}"
+
+
+def _change(row: tuple[Any, ...]) -> Change:
+    return Change(*row[: len(fields(Change))])  # an older file has fewer, a newer one more

@@ -23,10 +23,6 @@ def counted(*reports: CycleReport) -> Totals:
     return loop.last
 
 
-def test_before_the_first_cycle_there_is_nothing() -> None:
-    assert LoopTotals().last is None
-
-
 def test_cycles_decisions_guards_and_phases_add_up() -> None:
     timed = replace(example_report(), phase_s={"observe": 0.25, "decide": 0.5})
     unasked = replace(timed, decision=None)

@@ -1,16 +1,24 @@
-"""The GPU bench's figures: what is counted, and that nothing is called a GPU that is none."""
+"""The GPU benches' figures."""
 
 from __future__ import annotations
 
 import sys
-from pathlib import Path
+from dataclasses import replace
 
 import pytest
 
 from benchmarks.gpu import pacing
-from benchmarks.gpu.pacing import found_gpu, nvml_cost, summary
+from benchmarks.gpu import placement as bench
+from benchmarks.gpu.move import JOB, Moved, moves_in
+from benchmarks.gpu.pacing import nvml_cost, summary
+from dlsched.control.gpus.placement import PlacementOptions, place
+from dlsched.model.actions import Move, Outcome, Start
+from dlsched.model.cycle import CycleReport
+from dlsched.model.facts import CheckpointAck, Sample
+from dlsched.model.spec import Checkpoint, Limits
+from dlsched.model.state import JobState, JobView, NodeView, Progress, Snapshot
+from tests.doubles import job_spec
 from tests.nvml.library import Stub
-from tests.nvml.scenario import Gpu, Scenario
 
 
 def test_the_worst_of_all_cases_with_turns_is_what_is_told() -> None:
@@ -37,19 +45,72 @@ def test_the_simulated_device_is_shared_better_in_turns_than_without() -> None:
     assert "torch" not in sys.modules
 
 
-@pytest.mark.process
-def test_an_interpreter_without_torch_or_that_is_none_has_no_gpu(tmp_path: Path) -> None:
-    assert found_gpu(sys.executable) is None
-    assert found_gpu(str(tmp_path / "python")) is None
-
-
-@pytest.mark.process
-def test_reading_nvml_costs_what_looks_cost(nvml: Stub) -> None:
-    nvml.show(Scenario(gpus=(Gpu("GPU-1"),)))
-    cost = nvml_cost()
-    assert cost["looks"] == pacing.LOOKS
-    assert 0 < float(str(cost["median_ms"])) <= float(str(cost["worst_ms"]))
-
-
 def test_without_a_driver_it_is_said_that_nothing_was_measured(nvml: Stub) -> None:
     assert nvml_cost() == {"driver": "none: the cost of reading NVML was not measured"}
+
+
+AUTO = PlacementOptions()
+
+
+@pytest.mark.timed
+def test_a_whole_queue_is_placed_no_slower_than_by_first_fit():
+    on, queue = bench.node(bench.DEVICES, 1), bench.jobs(bench.QUEUED, 1)
+    ours = bench.least_ms(lambda: bench.place_all(queue, on, place))
+    naive = bench.least_ms(lambda: bench.place_all(queue, on, bench.first_fit))
+    assert ours < naive
+
+
+def test_who_got_worse_is_counted_against_first_fit_job_by_job():
+    begun = {
+        "a": bench.Begun(10.0, mixed=False, beside=0.5), "b": bench.Begun(0.0, True, None),
+        "c": bench.Begun(5.2, False, 0.1),
+    }  # fmt: skip
+    naive = {name: bench.Begun(5.0, False, 0.0) for name in begun}
+    figures = bench._figures(begun, naive)
+    assert (figures["wait longer"], figures["wait shorter"], figures["mixed"]) == (1, 1, 1)
+    assert figures["beside"] == pytest.approx(0.3)
+    rows = [
+        {"load": 1.0, "seed": 1, "rule": "first fit", **bench._figures(naive, naive)},
+        {"load": 1.0, "seed": 1, "rule": "ours", **figures},
+    ]
+    first, ours = bench.queue_table(rows)
+    told = "of first fit's (best, worst seed)"
+    assert (first[told], ours[told]) == ("1.00 (1.00, 1.00)", "1.01 (1.01, 1.01)")
+    assert (first["seeds worse"], ours["seeds worse"]) == ("0 of 1", "1 of 1")
+
+
+SPEC = job_spec(JOB)
+MOVE = Move("old", Start(SPEC, Limits(), 1024), Checkpoint("SIGUSR1", 9.0, "/ckpt"), "it wanders")
+
+
+def report(
+    now_s: float, container: str, started_s: float, *, step: int, told: float = 0.0, **more: object
+) -> CycleReport:
+    """A cycle whose job runs, and has acknowledged that step; told: when it reported again."""
+    samples = (Sample(9.0, 40, ()), Sample(11.5, 43, ()))
+    if told:
+        samples += (Sample(told, 43, ()),)
+    progress = Progress(samples=samples, checkpoint=CheckpointAck(step, "/ckpt"))
+    job = JobView(SPEC, JobState.RUNNING, container_id=container, started_at_s=started_s)
+    snapshot = Snapshot(1, now_s, NodeView(1, 1, 1), (replace(job, progress=progress),))
+    wall = f"2026-01-01T00:00:{now_s:06.3f}Z"
+    return CycleReport(snapshot, "wanders", wall_time=wall, **more)  # type: ignore[arg-type]
+
+
+BEGUN = (Outcome(MOVE, "begun"),)
+
+
+@pytest.mark.parametrize(("container", "back"), [("new", False), ("old", True)])
+def test_what_was_made_after_the_last_word_is_lost_and_the_pause_ends_with_a_report(
+    container: str, back: bool
+) -> None:
+    reports = [
+        report(10.0, "old", 1.0, step=30, outcomes=BEGUN),
+        report(12.0, "old", 1.0, step=42),
+        report(14.0, container, 13.5, step=42),
+        report(17.0, container, 13.5, step=42, told=16.5),
+    ]
+    (move,) = moves_in(reports)
+    assert move == Moved(10.0, back, 6.5, acknowledged=42, made=43, resumed=42)
+    assert (move.lost_acknowledged, move.lost_after) == (0, 1)
+    assert moves_in(reports[:-1]) == [], "it has not come to its end"

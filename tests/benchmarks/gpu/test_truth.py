@@ -1,55 +1,59 @@
-"""The script for a machine with a GPU: what it makes of answers, and what it may import."""
+"""The script for a machine with a GPU."""
 
 from __future__ import annotations
 
 import ast
 import json
+import os
+import select
+import signal
+import subprocess
 import sys
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from benchmarks.gpu.truth import __main__ as truth
-from benchmarks.gpu.truth import running
-from benchmarks.gpu.truth.driver import differences, process_differences
-from benchmarks.gpu.truth.running import Outcome, Part, Stop, judge
-from benchmarks.gpu.truth.sharing import of_shares, percentiles
-from benchmarks.gpu.truth.showing import flat, report, summary
+from benchmarks.gpu import truth
+from benchmarks.gpu.truth import (
+    ANSWER_BYTES,
+    ERRORS_BYTES,
+    Part,
+    differences,
+    flat,
+    judge,
+    outcome_of,
+    percentiles,
+    summary,
+    wrong_of,
+)
 from benchmarks.places import ROOT
-
-PART = Part("one", ("a", "b"), 1.0, ())
 
 
 @pytest.mark.parametrize(
     ("answer", "code", "cut", "state", "reason"),
     [
         (b'{"a": 1}\n{"b": [1.5]}\n', 0, "", "ran", ""),
-        (b'{"a": 1}\n', 0, "", "nonsense", "did not answer b"),
-        (b'{"a": 1, "b": 2}\nhello\n', 0, "", "nonsense", "line 2: "),
+        (b'{"a": 1}\nhello\n', 0, "", "nonsense", "line 2: "),
         (b'{"a": 1}\n{"b": NaN}', 0, "", "nonsense", "line 2: "),
         (b'{"a": 1}\n{"b": 1e999}', 0, "", "nonsense", "line 2: "),
-        (b'{"a": 1}\n{"c": 1}', 0, "", "nonsense", "line 2: unknown figure 'c'"),
-        (b'{"a": 1}\n[1]', 0, "", "nonsense", "line 2: no JSON object"),
+        (b'{"a": 1}\n[1]', 0, "", "nonsense", "line 2: "),
         (b'{"a": 1}\n' + b"[" * 100_000, 0, "", "nonsense", "line 2: "),
         (b'{"a": 1}\n\xff', 0, "", "nonsense", "line 2: "),
         (b'{"a": 1}\n{"not_run": "no GPU"}\n', 0, "", "not run", "no GPU"),
-        (b'{"a": 1}\n{"b"', -9, "", "killed", "ended by SIGKILL"),
+        (b'{"a": 1}\n{"b"', 128 + 9, "", "killed", "ended by SIGKILL"),
         (b'{"a": 1}\n{"b"', 1, "", "failed", "exit code 1"),
         (b'{"a": 1}\n{"b"', 0, "timed out", "timed out", "its time limit was reached"),
         (b'{"a": 1}\n{"b"', 0, "nonsense", "nonsense", "answered more than 1048576 bytes"),
-        (b'{"a": 1}\n', None, "", "killed", "its processes could not be ended"),
+        (b'{"a": 1}\n', -9, "", "killed", "its processes could not be ended"),
     ],
 )
 def test_an_answer_is_judged_and_its_sound_lines_are_kept(
-    answer: bytes, code: int | None, cut: str, state: str, reason: str
+    answer: bytes, code: int, cut: str, state: str, reason: str
 ) -> None:
-    outcome = judge(PART, answer, code, cut)
-    assert (outcome.state, outcome.reason[: len(reason)]) == (state, reason)
-    assert outcome.figures["a"] == 1
-    assert outcome.figures.get("b") == ([1.5] if state == "ran" else outcome.figures.get("b"))
-    json.dumps(outcome.figures, allow_nan=False)
+    outcome = judge(answer, code, cut)
+    assert (outcome["state"], outcome["reason"][: len(reason)]) == (state, reason)
+    assert outcome["figures"] == ({"a": 1, "b": [1.5]} if state == "ran" else {"a": 1})
 
 
 @pytest.mark.timed
@@ -58,47 +62,19 @@ def test_a_part_gets_what_is_left_of_the_time_and_none_begins_without(
 ) -> None:
     limits = []
 
-    def run(part: Part, limit_s: float) -> Outcome:
+    def run(command: object, limit_s: float) -> dict[str, Any]:
         limits.append(limit_s)
-        return Outcome("ran", figures={"a": 1})
+        return outcome_of("ran", "", {"a": 1})
 
-    monkeypatch.setattr(running, "run", run)
-    long = Part("long", ("a",), 1e6, ())
+    monkeypatch.setattr(truth, "run", run)
+    long = ("long", 1e6, ())
     result = truth.measure([long, long], tmp_path / "new" / "r.json", {}, deadline_s=50.0)
     assert [limit <= 50.0 for limit in limits] == [True, True]
     assert result["ended"]
     result = truth.measure([long], tmp_path / "r.json", {}, deadline_s=4.0)
     assert len(limits) == 2
-    assert result["parts"]["long"]["state"] == "not run"
-    assert result["parts"]["long"]["reason"] == "no time left: 4 s"
-
-
-@pytest.mark.timed
-def test_what_was_finished_before_a_request_to_end_is_written(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    def run(part: Part, limit_s: float) -> Outcome:
-        if part.name == "second":
-            raise Stop("asked")
-        return Outcome("ran", figures={"a": 1})
-
-    monkeypatch.setattr(running, "run", run)
-    parts = [Part(name, ("a",), 9.0, ()) for name in ("machine", "first", "second", "third")]
-    truth.measure(parts, tmp_path / "r.json", {"rehearsal": False})
-    result = json.loads((tmp_path / "r.json").read_text())
-    states = {name: (part["state"], part["reason"]) for name, part in result["parts"].items()}
-    assert states == {
-        "first": ("ran", ""),
-        "second": ("killed", "asked"),
-        "third": ("not run", "its turn did not come"),
-    }
-    assert (result["machine"], result["ended"]) == ({"a": 1}, False)
-
-
-def test_every_part_has_a_function() -> None:
-    assert len(truth.FIGURES) == 9, "the machine, and eight parts"
-    for part, (module, *_) in truth.FIGURES.items():
-        assert callable(getattr(import_module(f"benchmarks.gpu.truth.{module}"), part))
+    told = result["parts"]["long"]
+    assert (told["state"], told["reason"]) == ("not run", "no time left: 4 s")
 
 
 def imported(file: Path) -> list[tuple[str, bool]]:
@@ -115,7 +91,7 @@ def imported(file: Path) -> list[tuple[str, bool]]:
 
 
 def test_only_the_standard_library_torch_pynvml_and_the_reporter_are_imported() -> None:
-    files = [*(ROOT / "benchmarks/gpu/truth").glob("*.py"), ROOT / "benchmarks/gpu/job.py"]
+    files = [ROOT / "benchmarks/gpu/truth.py", ROOT / "benchmarks/gpu/job.py"]
     done: set[Path] = set()
     while files:
         file = files.pop()
@@ -146,34 +122,33 @@ GPU: dict[str, Any] = {
     [
         ({}, []),
         ({"memory_used_bytes": (1 << 30) + (1 << 20), "busy_ratio": 0.6}, []),
-        ({"mig": None}, ["GPU 0: mig Disabled, nvidia-smi None"]),
-        ({"uuid": "GPU-2"}, ["GPU 0: uuid GPU-1, nvidia-smi GPU-2"]),
-        ({"busy_ratio": 0.9}, ["GPU 0: busy_ratio 0.5, nvidia-smi 0.9"]),
+        ({"mig": None}, ["GPU-1: mig Disabled, nvidia-smi None"]),
+        ({"uuid": "GPU-2"}, ["GPU-1: listed by one of both alone"] * 2),
+        ({"busy_ratio": 0.9}, ["GPU-1: busy_ratio 0.5, nvidia-smi 0.9"]),
     ],
 )
 def test_nvml_and_nvidia_smi_are_compared(other: dict[str, Any], lines: list[str]) -> None:
-    assert differences([GPU], [GPU | other]) == lines
-    assert differences([GPU], []) == ["GPUs: 1, nvidia-smi 0"]
+    found = differences("uuid", [GPU], [GPU | other])
+    assert [line.replace("GPU-2", "GPU-1") for line in found] == lines
 
 
-def test_processes_are_compared_with_what_was_started() -> None:
-    mine = {7: {"memory_bytes": 3 << 30, "busy_ratio": 0.9}}
-    assert process_differences(7, 1 << 30, mine, {7: {"memory_bytes": 3 << 30}}) == []
-    assert process_differences(7, 4 << 30, mine, {7: {"memory_bytes": None}}) == [
-        "NVML: 3221225472 bytes, of which torch alone has reserved 4294967296",
-        "7: NVML 3221225472 bytes, nvidia-smi None",
-    ]
-    assert process_differences(8, 1, mine, {}) == [
-        "NVML lists 7, which was not started here",
-        "NVML does not list 8, which was started here",
-        "7: listed by one of both alone",
-    ]
+@pytest.mark.parametrize(
+    ("started", "reserved_bytes", "busy_ratio", "told"),
+    [
+        (7, 1 << 30, 0.9, []),
+        (8, 1 << 30, 0.9, ["NVML does not list 8, which was started here"]),
+        (7, 4 << 30, 0.9, ["NVML: 3221225472 bytes, of which torch alone has reserved 4294967296"]),
+        (7, 1 << 30, None, ["NVML: use of 7, which computes: None"]),
+    ],
+)
+def test_what_nvml_says_of_a_started_process_is_checked(
+    started: int, reserved_bytes: int, busy_ratio: float | None, told: list[str]
+) -> None:
+    ours = [{"pid": 7, "memory_bytes": 3 << 30, "busy_ratio": busy_ratio}]
+    assert wrong_of(started, reserved_bytes, ours) == told
 
 
-def test_shares_percentiles_and_lines() -> None:
-    found = of_shares([60.0, 30.0], 100.0, (0.7, 0.3))
-    assert found["error_points"] == pytest.approx([-10.0, 0.0])
-    assert found["sum_of_exclusive_ratio"] == pytest.approx(0.9)
+def test_figures_are_shown_by_their_whole_names() -> None:
     assert percentiles([float(n) for n in range(1, 101)]) == {
         "requests": 100, "p50_ms": 50.0, "p95_ms": 95.0, "p99_ms": 99.0,
     }  # fmt: skip
@@ -182,7 +157,144 @@ def test_shares_percentiles_and_lines() -> None:
     assert list(flat(figures)) == [
         ("a.b_s", "0.123"), ("a.c", "not known"), ("d.0.e", "yes"), ("f", "none"), ("g", "1; 2"),
     ]  # fmt: skip
-    part = {"state": "ran", "reason": "", "seconds": 1.0, "figures": {"a": 1}}
-    parts = {"one": part, "two": part | {"state": "failed", "reason": "why"}}
+    parts = {"one": outcome_of("ran", "", {}), "two": outcome_of("failed", "why", {})}
     assert summary(parts) == "1 of 2 parts ran; failed: two"
-    assert "two        failed: why (1.0 s)\n    a: 1\n" in report(parts)
+
+
+WELL = """echo '{"a": 1}'"""
+LONG_S = 60.0
+"""Never reached."""
+
+
+def shell(name: str, text: str, limit_s: float = LONG_S) -> Part:
+    return name, limit_s, ("sh", "-c", text)
+
+
+@pytest.mark.process
+@pytest.mark.long
+def test_bad_parts_cost_nothing_but_their_own_figures(tmp_path: Path) -> None:
+    parts = [
+        shell("killed", f"{WELL}; kill -9 $$"),
+        shell("hangs", "trap '' TERM; while :; do sleep 60; done", limit_s=0.3),
+        shell("text", f"{WELL}; echo hello"),
+        shell("infinite", """echo '{"a": Infinity}'"""),
+        shell("floods", "exec yes"),
+        shell("complains", "yes | head -c 1000000 >&2; exit 1"),
+        shell("fails", f"{WELL}; echo first >&2; echo why >&2; exit 3"),
+        ("absent", LONG_S, ("/no/such/program",)),
+        shell("well", WELL),
+    ]
+    truth.measure(parts, tmp_path / "r.json", {})
+    told = json.loads((tmp_path / "r.json").read_text())["parts"]
+    assert {name: part["state"] for name, part in told.items()} == {
+        "killed": "killed", "hangs": "timed out", "text": "nonsense",
+        "infinite": "nonsense", "floods": "nonsense", "complains": "failed",
+        "fails": "failed", "absent": "failed", "well": "ran",
+    }  # fmt: skip
+    assert told["fails"]["reason"] == "why"
+    assert told["killed"]["figures"] == told["well"]["figures"] == {"a": 1}
+    assert len(told["complains"]["errors"]) == ERRORS_BYTES
+    assert told["floods"]["reason"] == f"answered more than {ANSWER_BYTES} bytes"
+
+
+# Says the PIDs of itself and of a child that has left the session, then hangs.
+HANGS = """
+import os, subprocess, sys, time
+child = subprocess.Popen(["sleep", "600"], start_new_session=True)
+with open(sys.argv[1], "w") as pipe:
+    pipe.write(f"{os.getpid()} {child.pid}")
+time.sleep(600)
+"""
+SCRIPT = """
+import sys
+from pathlib import Path
+from benchmarks.gpu import truth
+hangs = (sys.executable, "-c", sys.argv[3], sys.argv[2])
+parts = [
+    ("machine", 60.0, ("echo", '{"b": 1}')),
+    ("well", 60.0, ("echo", '{"a": 1}')),
+    ("hangs", 600.0, hangs),
+    ("last", 60.0, ("echo", '{"a": 1}')),
+]
+truth.stop_on_signals()
+truth.measure(parts, Path(sys.argv[1]), {})
+"""
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_the_end_of_the_script_keeps_finished_parts_and_leaves_no_process(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    pipe, output = tmp_path / "pids", tmp_path / "r.json"
+    os.mkfifo(pipe)
+    words = [sys.executable, "-c", SCRIPT, str(output), str(pipe), HANGS]
+    with subprocess.Popen(words, cwd=ROOT, stdout=subprocess.DEVNULL) as script:
+        pids = [int(pid) for pid in pipe.read_text().split()]
+        handles = [os.pidfd_open(pid) for pid in pids]
+        script.send_signal(number)
+        script.wait(30)
+    for handle in handles:
+        assert select.select([handle], [], [], 30)[0], "a process is left"
+        os.close(handle)
+    result = json.loads(output.read_text())
+    told = result["parts"]
+    assert (result["machine"], result["ended"]) == ({"b": 1}, False)
+    assert (told["well"]["state"], told["well"]["figures"]) == ("ran", {"a": 1})
+    by_signal = "the script was asked to end"
+    reason = by_signal if number == signal.SIGTERM else "the script ended while it ran"
+    assert (told["hangs"]["state"], told["hangs"]["reason"]) == ("killed", reason)
+    assert told["last"]["reason"] == "its turn did not come"
+
+
+@pytest.mark.process
+def test_what_a_part_has_left_running_is_killed_with_it() -> None:
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as bystander:
+        left = shell("leaves", """setsid sleep 600 & echo "{\\"a\\": $!}" """)
+        pid = truth.run(left[2], LONG_S)["figures"]["a"]
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
+        assert bystander.poll() is None
+
+
+# Lets through what a bare machine has; without torch and pynvml.
+ONLY = """
+import sys
+finders = list(sys.meta_path)
+own = ("benchmarks.gpu", "benchmarks.options", "benchmarks.places", "dlsched.report")
+class Bare:
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        known = name.partition(".")[0] in sys.stdlib_module_names
+        if known or name in ("benchmarks", "dlsched") or name.startswith(own):
+            found = (finder.find_spec(name, path, target) for finder in finders)
+            return next(filter(None, found), None)
+sys.meta_path[:] = [Bare]
+"""
+
+
+@pytest.mark.process
+@pytest.mark.long
+def test_on_a_bare_machine_each_part_says_what_is_missing(tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(ONLY)
+    output = tmp_path / "r.json"
+    environment = {"PYTHONPATH": str(tmp_path), "PATH": str(tmp_path)}
+    words = [sys.executable, "-m", "benchmarks.gpu.truth", f"--output={output}", "--commit=abc"]
+    done = subprocess.run(
+        words, cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    told = json.loads(output.read_text())
+    assert {name: (part["state"], part["reason"]) for name, part in told["parts"].items()} == {
+        "inventory": ("not run", "pynvml is missing"),
+        "processes": ("not run", "pynvml is missing"),
+        "pacing": ("not run", "torch is missing"),
+        "inference": ("not run", "torch is missing"),
+        "memory": ("not run", "torch is missing"),
+        "mps": ("not run", "nvidia-cuda-mps-control is missing"),
+        "container": ("not run", "docker is missing"),
+        "suspend": ("not run", "libcuda.so.1 is missing"),
+    }
+    assert (told["machine"]["gpu"], told["machine"]["torch"]) == (None, None)
+    assert (told["rehearsal"], told["ended"], told["script"]["commit"]) == (False, True, "abc")
+    assert "0 of 8 parts ran; not run: inventory, processes, " in done.stdout

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from benchmarks.gpu.truth import asked, container, driver, sharing, suspending
-from benchmarks.gpu.truth.__main__ import FIGURES
-from benchmarks.gpu.truth.asked import Asked, NotRun
+from benchmarks.gpu import truth
+from benchmarks.gpu.jobs import NotRun
+from benchmarks.gpu.truth import Asked
 from tests.nvml.library import Stub
 from tests.nvml.scenario import GIB, Failure, Gpu, Process, Scenario
 from tools.environment import compiler_for_tests
@@ -31,10 +31,6 @@ class Told(dict[str, Any]):
 
     def __call__(self, **figures: Any) -> None:
         self.update(figures)
-
-    def all_of(self, part: str) -> bool:
-        """Whether these are exactly the figures of that part."""
-        return set(self) == set(FIGURES[part][2].split())
 
 
 @pytest.fixture
@@ -67,11 +63,9 @@ class Played:
     answer = line
 
 
-def play(monkeypatch: pytest.MonkeyPatch, module: Any, trainings: Iterator[Played]) -> None:
+def play(monkeypatch: pytest.MonkeyPatch, trainings: Iterator[Played]) -> None:
     """Put these in the place of real trainings."""
-
-    monkeypatch.setattr(module, "jobs_of", lambda *_: nullcontext(lambda *_: next(trainings)))
-    monkeypatch.setattr(Asked, "torch_or_not_run", lambda _: None)
+    monkeypatch.setattr(truth, "jobs_of", lambda *_: nullcontext(lambda *_: next(trainings)))
 
 
 SMI = """case "$1" in
@@ -84,13 +78,12 @@ def test_inventory_of_both_is_told_with_their_differences(nvml: Stub, programs: 
     program(programs, "nvidia-smi", SMI)
     nvml.show(Scenario((H100,)))
     told = Told()
-    driver.inventory(QUICK, told)
-    assert told.all_of("inventory")
+    truth.inventory(QUICK, told)
     assert told["differences"] == []
     assert (told["gpus"][0]["memory_bytes"], told["nvidia_smi"][0]["busy_ratio"]) == (80 * GIB, 0.4)
     nvml.show(Scenario((H100,), (Failure("nvmlDeviceGetMemoryInfo", 3),)))
-    driver.inventory(QUICK, told)
-    assert told["differences"][0] == f"GPU 0: memory_bytes None, nvidia-smi {80 * GIB}"
+    truth.inventory(QUICK, told)
+    assert told["differences"][0] == f"GPU-1: memory_bytes None, nvidia-smi {80 * GIB}"
 
 
 def test_inventory_without_nvidia_smi_keeps_what_nvml_says(
@@ -100,16 +93,16 @@ def test_inventory_without_nvidia_smi_keeps_what_nvml_says(
     monkeypatch.setenv("PATH", str(tmp_path))
     told = Told()
     with pytest.raises(NotRun, match="nvidia-smi is missing"):
-        driver.inventory(QUICK, told)
+        truth.inventory(QUICK, told)
     assert [gpu["uuid"] for gpu in told["gpus"]] == ["GPU-1"]
 
 
 def test_without_a_driver_or_a_gpu_nothing_is_compared(nvml: Stub) -> None:
     with pytest.raises(NotRun, match="NVML: "):
-        asked.opened_nvml()
+        truth.Nvml()
     nvml.show(Scenario())
     with pytest.raises(NotRun, match="lists no GPU"):
-        asked.opened_nvml()
+        truth.Nvml()
 
 
 def test_a_training_is_found_by_its_pid_until_it_ends(
@@ -124,10 +117,9 @@ def test_a_training_is_found_by_its_pid_until_it_ends(
             nvml.show(Scenario((Gpu("GPU-1"),)))
             return {}
 
-    play(monkeypatch, driver, iter([Ends()]))
+    play(monkeypatch, iter([Ends()]))
     told = Told()
-    driver.processes(QUICK, told)
-    assert told.all_of("processes")
+    truth.processes(QUICK, told)
     assert told["differences"] == []
     assert told["by_nvml"] == [{"pid": TRAINING, "memory_bytes": 3 * GIB, "busy_ratio": 0.9}]
     assert told["listed_after_end_s"] < 5
@@ -151,11 +143,9 @@ def test_mps_is_measured_by_a_daemon_that_is_ended(
         given.append(more)
         return [10.0 / len(given)] * len(shares)
 
-    monkeypatch.setattr(sharing, "rates", rates)
-    monkeypatch.setattr(Asked, "torch_or_not_run", lambda _: None)
+    monkeypatch.setattr(truth, "rates", rates)
     told = Told()
-    sharing.mps(QUICK, told)
-    assert told.all_of("mps")
+    truth.mps(QUICK, told)
     assert told["of_exclusive_ratio_by_percentage"]["100"] == 0.5
     assert told["servers"] == ["4712"]
     assert told["two_at_half"]["sum_of_exclusive_ratio"] == pytest.approx(0.4)
@@ -167,7 +157,7 @@ def test_mps_is_measured_by_a_daemon_that_is_ended(
         os.kill(int((programs / "pid").read_text()), 0)
     program(programs, "nvidia-cuda-mps-control", CONTROL % "echo no permission >&2; exit 1")
     with pytest.raises(NotRun, match="does not start: no permission"):
-        sharing.mps(QUICK, told)
+        truth.mps(QUICK, told)
 
 
 DOCKER = """cd "$TRUTH_FOLDER"; echo "$*" >>calls
@@ -187,10 +177,9 @@ def test_a_gpu_that_an_update_takes_away_is_seen(
     program(programs, "docker", DOCKER)
     monkeypatch.setenv("TRUTH_FOLDER", str(programs))
     node = str(tmp_path)
-    monkeypatch.setattr(container, "NODES", (node, "/no/such/node"))
+    monkeypatch.setattr(truth, "NODES", {"cuda": (node, "/no/such/node")})
     told = Told()
-    container.container(QUICK, told)
-    assert told.all_of("container")
+    truth.container(QUICK, told)
     assert told["engine_version"] == "20.10.24"
     unknown = {"reason": "docker: exit code 125: unknown device"}
     assert told["modes"] == {
@@ -211,9 +200,7 @@ def test_without_an_engine_or_its_packages_no_container_is_tried(
 ) -> None:
     program(programs, "docker", "echo 'Cannot connect' >&2; exit 1")
     with pytest.raises(NotRun, match="no engine answers: docker: exit code 1: Cannot connect"):
-        container.container(QUICK, Told())
-    with pytest.raises(NotRun, match="no Debian packages"):
-        container.container(Asked(debs=tmp_path), Told())
+        truth.container(QUICK, Told())
 
 
 @pytest.fixture(scope="module")
@@ -238,13 +225,12 @@ def test_a_training_is_suspended_by_the_four_calls(
     nvml: Stub, libcuda: Path, monkeypatch: pytest.MonkeyPatch, last: str
 ) -> None:
     nvml.show(Scenario((H100,)))
-    monkeypatch.setattr(suspending, "LIBRARY", str(libcuda))
-    play(monkeypatch, suspending, trainings("same", "same", last))
+    monkeypatch.setattr(truth, "LIBRARY", str(libcuda))
+    play(monkeypatch, trainings("same", "same", last))
     told = Told()
-    suspending.suspend(QUICK, told)
-    assert told.all_of("suspend")
-    assert told["results"] == dict.fromkeys(suspending.FUNCTIONS, "CUDA_SUCCESS")
-    assert set(told["call_s"]) == set(suspending.FUNCTIONS)
+    truth.suspend(QUICK, told)
+    assert told["results"] == dict.fromkeys(truth.FUNCTIONS, "CUDA_SUCCESS")
+    assert set(told["call_s"]) == set(truth.FUNCTIONS)
     assert told["used_bytes"] == dict.fromkeys(("before", "suspended", "after"), GIB)
     assert (told["plain_runs_equal"], told["state_equal"]) == (True, last == "same")
 
@@ -258,30 +244,28 @@ def test_a_call_that_fails_ends_the_part_with_its_name(
     nvml: Stub, libcuda: Path, monkeypatch: pytest.MonkeyPatch, fails: str, called: list[str]
 ) -> None:
     nvml.show(Scenario((H100,)))
-    monkeypatch.setattr(suspending, "LIBRARY", str(libcuda))
+    monkeypatch.setattr(truth, "LIBRARY", str(libcuda))
     monkeypatch.setenv("TRUTH_FAILS", f"cuCheckpointProcess{fails}")
-    play(monkeypatch, suspending, trainings("same", "same", "same"))
+    play(monkeypatch, trainings("same", "same", "same"))
     told = Told()
     with pytest.raises(RuntimeError, match=f"cuCheckpointProcess{fails}: CUDA error 801"):
-        suspending.suspend(QUICK, told)
+        truth.suspend(QUICK, told)
     assert list(told["results"]) == [f"cuCheckpointProcess{name}" for name in called]
     if called[-1] == "Unlock":
         assert told["results"]["cuCheckpointProcessUnlock"] == "CUDA_SUCCESS"
 
 
 def test_an_older_driver_has_no_such_functions(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(suspending, "LIBRARY", "libc.so.6")
+    monkeypatch.setattr(truth, "LIBRARY", "libc.so.6")
     with pytest.raises(NotRun, match="has no cuCheckpointProcessLock"):
-        suspending.Checkpoints()
+        truth.Checkpoints()
 
 
 def test_shares_are_measured_beside_one_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     answers = itertools.chain([[100.0], [50.0, 45.0], [70.0, 20.0], [60.0, 30.0], [100.0]])
-    monkeypatch.setattr(sharing, "rates", lambda *_: next(answers))
-    monkeypatch.setattr(Asked, "torch_or_not_run", lambda _: None)
+    monkeypatch.setattr(truth, "rates", lambda *_: next(answers))
     told = Told()
-    sharing.pacing(QUICK, told)
-    assert told.all_of("pacing")
+    truth.pacing(QUICK, told)
     assert told["paced_equal"]["error_points"] == pytest.approx([0.0, -5.0])
     assert told["paced_unequal"]["error_points"] == pytest.approx([0.0, -10.0])
     assert told["unpaced"]["sum_of_exclusive_ratio"] == pytest.approx(0.9)

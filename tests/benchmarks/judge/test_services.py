@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.judge.services import judge, requests_needed, rolling, satisfied, settle_s
+from benchmarks.judge.services import judge, requests_needed, satisfied
 from dlsched.estimate.sketch import from_latencies
 
 
@@ -31,15 +31,3 @@ def test_what_arrived_before_the_judged_window_does_not_count():
 def test_a_silent_job_is_not_satisfied():
     judged = judge("a", 1.0, [], 0.0)
     assert (judged.ratio, judged.band, judged.slo, judged.enough) == (None, False, False, False)
-
-
-def test_settled_means_from_then_on():
-    counts = [(10.0, 6), (11.0, 5), (12.0, 6), (13.0, 7)]
-    assert settle_s(counts, 6) == 12.0
-    assert settle_s(counts, 8) is None
-
-
-def test_rolling_counts_look_back_only_so_far():
-    series = {"a": [(float(t), from_latencies([3.0 if t < 10 else 1.0])) for t in range(30)]}
-    counts = dict(rolling({"a": 1.0}, series, 29.0, width_s=10.0))
-    assert (counts[10.0], counts[19.0], counts[20.0], counts[29.0]) == (0, 0, 1, 1)

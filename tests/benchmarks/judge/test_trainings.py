@@ -102,20 +102,6 @@ def test_evaluations_are_gathered_over_cycles_once_each():
     assert found.ended_s is None
 
 
-def test_a_job_ends_when_it_is_first_seen_finished():
-    found = courses(
-        [
-            report(11.0, view("a", core_s=1.0)),
-            report(12.5, view("a", core_s=2.5, over=True)),
-            report(13.5, view("a", core_s=2.5, over=True)),
-        ],
-        {"a": 10.0},
-        in_a_row=3,
-    )["a"]
-    assert found.ended_s == 12.5
-    assert found.attained[-1] == (12.5, 2.5)
-
-
 def test_work_is_read_between_two_cycles_in_proportion():
     course = Course("a", 0.0, (), ((1.0, 0.5), (2.0, 2.5)), None, (None, None))
     assert course.work_core_s(0.2) == 0.5
@@ -136,7 +122,7 @@ def test_times_count_from_the_drop_of_the_file():
     assert (second.arrived_s, second.tier1_s, second.completion_s) == (1.0, None, None)
     assert one.run.times("tier1") == {"a": 4.0, "b": 6.0}, "not reached: as long as it was watched"
     assert "makespan_s" not in one.run.metrics(), "a job that never ended has no makespan"
-    told = {"foreign_cores": 0.1, "settling_steps": 0.0, "work_core_s": 0.0, "alarms": 1}
+    told = {"foreign_cores": 0.1, "work_core_s": 0.0, "alarms": 1}
     assert one.extra == told
 
 
@@ -192,16 +178,6 @@ def test_rows_stand_beside_plain_docker_of_the_same_seed():
     assert found["tradl", 1, "tier1_worst_s"].of_plain == pytest.approx(1.2)
     assert {row.seed for row in found.values()} == {1, 2}
     assert all(row.n == 2 and row.scenario == "two" for row in found.values())
-
-
-def test_the_cpu_time_that_a_run_took_stands_beside_plain_dockers():
-    runs = [
-        run_of("none", 1, {"a": 10.0, "b": 10.0}, end=30.0),
-        run_of("tradl", 1, {"a": 10.0, "b": 10.0}, end=24.0),
-    ]
-    found = {(row.policy, row.metric): row for row in rows("two", 2.0, runs)}
-    assert found["none", "work_core_s"].value == pytest.approx(60.0)
-    assert found["tradl", "work_core_s"].of_plain == pytest.approx(0.8)
 
 
 def test_the_best_job_is_best_in_the_mean_over_seeds():

@@ -1,34 +1,15 @@
-"""Blocks of Markdown are what the result files give."""
+"""Blocks, tables and pictures are made of result files."""
 
 from __future__ import annotations
 
+from dataclasses import asdict, replace
+from pathlib import Path
+
 import pytest
 
-from benchmarks.judge.trainings import rows
-from benchmarks.publish import blocks, results
-from benchmarks.real.training import headlines, table_rows
-from tests.benchmarks.real.test_training import RUNS
-
-
-def test_trainings_are_told_by_mean_best_and_worst_beside_plain_and_the_optimum(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    found = rows("two", 2.0, RUNS)
-    saved = {
-        "table": [{"schedule": "two", **row} for row in table_rows(found, RUNS)],
-        "headlines": headlines("two", found, RUNS),
-        "host": {"cpu": "x", "cores": 2, "kernel": "6", "cgroup": "v1", "engine": "20"},
-        "seeds": [1, 2],
-    }
-    monkeypatch.setattr(results, "load", {"training-real": saved}.get)
-    told = blocks.BLOCKS["real-trainings"]()
-    assert "tier 1 after 10 s in the mean" in told
-    (own,) = [line for line in told.splitlines() if line.startswith("| `tradl`")]
-    cells = [cell.strip() for cell in own.strip("|").split("|")]
-    assert cells[:3] == ["`tradl`", "2", "0.85 (0.50, 1.20; 1)"]
-    assert cells[5:7] == ["1.15", "1.15"], "makespan and CPU time"
-    assert cells[7].split(", ")[1] == "-", "nobody reached tier 2"
-    assert "best job a -50.0%" in told
+from benchmarks.publish import blocks, pictures, results
+from benchmarks.simulated.cluster import CONTENDERS, ENDS, PLAIN
+from dlsched.simulation.cluster.scoring import ClusterScore, Contender
 
 
 @pytest.mark.parametrize("name", blocks.BLOCKS)
@@ -42,3 +23,33 @@ WITHOUT_HOST = {
     "sim-vs-real",
     "gpu-truth",
 }
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(results, "FOLDER", tmp_path)
+    return tmp_path
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_result_with_one_table_has_its_title():
+    results.save("one", {"cores": 2}, [1], [], title="One", table=[{"a": 1, "b": None}, {"a": 2}])
+    assert results.tables(["one", "absent"]) == [
+        "**One**\n\n| a | b |\n| --- | --- |\n| 1 | never |\n| 2 | - |",
+        "Host: cores 2.",
+    ]
+
+
+SCORE = ClusterScore("w", PLAIN.name, 1, 80.0, 70.0, 150.0, 300.0, 2, 0, 0.5, 0.75, 4, 1.5, "a")
+
+
+def saved(*scores: ClusterScore, **more: object) -> dict[str, object]:
+    rows = [{**asdict(one), **more} for one in scores]
+    return {"rows": rows, "seeds": [1, 2], "headlines": ["so far: reached"]}
+
+
+def test_the_picture_is_drawn_of_the_means(tmp_path: Path) -> None:
+    drawn = [*CONTENDERS, Contender("spread", ENDS)]
+    picture = tmp_path / "cluster.png"
+    pictures.draw_cluster(saved(*(replace(SCORE, contender=one.name) for one in drawn)), picture)
+    assert picture.read_bytes().startswith(b"\x89PNG")

@@ -1,6 +1,8 @@
-"""The table in README is what the result files give."""
+"""What README says of the result files, and of GPU hardware."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import pytest
 
@@ -10,12 +12,6 @@ from benchmarks.publish import hardware, readme, results
 def test_readme_says_what_the_result_files_say() -> None:
     text = readme.README.read_text()
     assert readme.filled(text) == text, "run: python -m benchmarks run readme"
-
-
-def test_the_table_has_four_rows() -> None:
-    table, _, cost = readme.measured().partition("\n\n")
-    assert len(table.splitlines()) == 2 + 4
-    assert cost.count("\n") == 0
 
 
 def test_what_is_between_the_markers_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -34,17 +30,54 @@ def test_a_missing_marker_is_said(monkeypatch: pytest.MonkeyPatch, text: str) ->
         readme.filled(text)
 
 
-def test_services_that_are_worse_off_stand_beside_those_that_gained(
-    monkeypatch: pytest.MonkeyPatch,
+def result(**changes: Any) -> dict[str, Any]:
+    part = {"state": "ran", "reason": "", "seconds": 61.2, "figures": {"p50_ms": 0.71}}
+    failed = part | {"state": "failed", "reason": "no <b>|", "figures": {}}
+    return {
+        "rehearsal": False,
+        "date": "2027-03-01",
+        "machine": {"gpu": "NVIDIA H100", "driver": "570.86", "cuda": "12.8", "torch": "2.9"},
+        "script": {"commit": None},
+        "seconds": 300.0,
+        "parts": {"inference": part, "pacing": failed},
+        **changes,
+    }
+
+
+def kept(monkeypatch: pytest.MonkeyPatch, found: dict[str, Any] | None) -> None:
+    monkeypatch.setattr(results, "load", {"gpu-truth": found}.get)
+
+
+@pytest.mark.parametrize("found", [None, result(machine={"gpu": None, "driver": None})])
+def test_without_a_gpu_readme_keeps_its_sentence(
+    monkeypatch: pytest.MonkeyPatch, found: dict[str, Any] | None
 ) -> None:
-    rows = [
-        {"demand": 1.4, "policy": policy, "jobs": 8, "satisfied_slo": met, "worse_slo": worse}
-        for policy, met, worse in (
-            ("none", 2, 0), ("none", 4, 0), ("adaptive?mode=slo", 6, 3),
-            ("adaptive?mode=slo", 7, 2), ("adaptive?mode=band", 0, 9),
-        )
-    ]  # fmt: skip
-    monkeypatch.setattr(results, "load", {"adaptive-real": {"rows": rows}}.get)
-    (row,) = readme._services()
-    assert (row["plain Docker"], row["dlsched"]) == ("3 of 8", "6.5 of 8")
-    assert row["the price"] == "5 of 16 miss by more than under plain Docker"
+    kept(monkeypatch, found)
+    assert hardware.for_readme() == (
+        "**GPU support has not run on hardware**: it is tested on stand-ins for the driver and "
+        "the devices."
+    )
+    assert hardware.for_how_to() == "**This has not run on GPU hardware yet.**"
+    assert hardware.block() == "Nothing on this page was measured on a GPU."
+
+
+def test_with_a_result_gpu_driver_day_and_parts_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept(monkeypatch, result())
+    facts = "one NVIDIA H100 with driver 570.86, on 2027-03-01: 1 of 2 parts ran; failed: pacing"
+    assert facts in hardware.for_readme()
+    assert facts in hardware.for_how_to()
+    monkeypatch.setattr(readme, "measured", lambda: "new")
+    assert facts in readme.filled(readme.README.read_text())
+    block = hardware.block()
+    assert block.startswith("1 of 2 parts ran; failed: pacing.")
+    assert "- p50_ms: 0.71" in block
+    assert r"| pacing | failed | no \<b\>\| | 61.2 |" in block
+    assert "CUDA 12.8, torch 2.9" in block
+
+
+@pytest.mark.parametrize("rehearsal", [True, None, "no"])
+def test_a_rehearsal_is_refused(monkeypatch: pytest.MonkeyPatch, rehearsal: object) -> None:
+    kept(monkeypatch, result(rehearsal=rehearsal))
+    for told in (hardware.for_readme, hardware.for_how_to, hardware.block):
+        with pytest.raises(ValueError, match="is a rehearsal without a GPU"):
+            told()

@@ -1,44 +1,111 @@
-"""How long the comparison takes, what it runs, and that whatever is kept is judged."""
+"""Real services under adaptive: what a clairvoyant can satisfy, and what is kept."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
+
 import pytest
 
-from benchmarks.real import adaptive_real
+from benchmarks.judge.services import Judged
 from benchmarks.real.adaptive_real import (
-    ADAPTIVE,
-    CHANGE_S,
     POLICIES,
-    SEEDS,
-    START_S,
-    planned_s,
-    timing,
+    Asked,
+    groups,
+    row_of,
+    table,
+    verdicts,
 )
+from benchmarks.real.kept import KeptServices
+from dlsched.estimate.sketch import from_latencies
+from dlsched.model.cycle import CycleReport
+from dlsched.model.state import JobState, JobView, NodeView, Progress, Snapshot
 from dlsched.policies.registry import load
-
-
-def test_everything_fits_into_half_an_hour():
-    assert planned_s(len(SEEDS), POLICIES) <= 30 * 60
-
-
-def test_the_plan_adds_up_starts_targets_and_policies():
-    one = timing("dqoes")
-    run_s = one.settle_s + one.judge_s + CHANGE_S
-    calibrate_s = adaptive_real.CALIBRATE_S
-    assert planned_s(1, {0.7: ("dqoes",)}) == START_S + calibrate_s + run_s
-    # Above capacity targets are measured in two groups.
-    assert planned_s(2, {1.4: ("dqoes",)}) == 2 * (START_S + 2 * calibrate_s + run_s)
-
-
-@pytest.mark.parametrize("policy", ADAPTIVE)
-def test_ours_is_judged_from_second_15_on(policy):
-    assert timing(policy).settle_s == 15.0
-
-
-def test_plain_docker_is_always_there_to_be_held_against_and_first():
-    assert {policies[0] for policies in POLICIES.values()} == {"none"}
+from tests.doubles import job_spec
 
 
 @pytest.mark.parametrize("policy", sorted({one for many in POLICIES.values() for one in many}))
 def test_every_policy_of_the_comparison_can_be_loaded(policy):
     assert callable(load(policy).decide)
+
+
+FOUR = {"a": 0.1, "b": 0.2, "c": 0.4, "d": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("capacity", "floor", "best"),
+    [
+        (1.2, 0.0, 4),  # all of it
+        (1.19, 0.0, 3),
+        (0.69, 0.0, 2),
+        (0.05, 0.0, 0),
+        # Who is left out keeps its floor, which somebody has to leave it.
+        (0.7, 0.05, 2),
+        (0.75, 0.05, 3),
+    ],
+)
+def test_a_clairvoyant_takes_the_cheapest_that_fit(capacity, floor, best):
+    assert Asked(capacity, FOUR, floor).best == best
+
+
+def test_targets_are_measured_in_groups_that_fit():
+    found = groups(FOUR, room_cores=0.7, floor_cores=0.02)
+    assert sorted(name for names in found for name in names) == sorted(FOUR)
+    assert len(found) == 2
+    for names in found:
+        at_once = sum(cores if job in names else 0.02 for job, cores in FOUR.items())
+        assert at_once <= 0.7 + 1e-9
+
+
+def rows(policy: str, demand: float, counts: Sequence[int], best: int) -> list[dict[str, object]]:
+    return [
+        {
+            "seed": seed, "demand": demand, "policy": policy, "jobs": 8, "satisfied_band": count,
+            "satisfied_slo": count, "best": best, "worse_slo": 1, "updates_per_min": 1.0,
+            "foreign_cores": 0.0,
+        }
+        for seed, count in enumerate(counts, start=1)
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("demand", "counts", "best", "told"),
+    [
+        (0.7, (8, 8, 6), 8, "median 1.00, asked for 1: reached"),
+        (0.7, (8, 7, 7), 8, "median 0.88, asked for 1: not reached"),
+        (1.4, (5, 6, 4), 6, "median 0.83, asked for 0.9: not reached"),
+    ],
+)
+def test_the_median_run_is_held_to_what_a_clairvoyant_satisfies(demand, counts, best, told):
+    found = rows("adaptive?mode=slo", demand, counts, best)
+    (line,) = verdicts([*rows("none", demand, counts, best), *found])
+    assert line.endswith(told)
+
+
+def test_the_table_has_the_median_the_worst_seed_and_all_that_got_worse():
+    (line,) = table(rows("adaptive?mode=slo", 0.7, (8, 7, 6), 8))
+    assert line["satisfied (worst set)"] == "7 (6) / 7 (6)"
+    assert line["slower than the target and than under plain Docker"] == 3
+    assert line["of the clairvoyant's"] == "0.88 / 0.88"
+
+
+class Kept(KeptServices):
+    """A run whose requests all took so long."""
+
+    def reports(self, first: int | None = None) -> list[CycleReport]:
+        latencies = from_latencies([self.targets["took"]] * 20)
+        view = JobView(job_spec("a"), JobState.RUNNING, progress=Progress(fresh=latencies))
+        return [
+            CycleReport(Snapshot(1, now_s, NodeView(1.0, 1.0, 1), (view,)), "x")
+            for now_s in (0.0, 60.0)
+        ]
+
+
+@pytest.mark.parametrize(
+    ("took_s", "before", "worse"), [(1.2, 1.1, 1), (1.2, 1.3, 0), (0.9, 0.8, 0)]
+)
+def test_worse_is_slower_than_the_target_and_than_before(took_s, before, worse):
+    kept = Kept(Path(), 1, "adaptive", 1, {"a": 1.0, "took": took_s}, 15.0)
+    plain = [Judged("a", 1.0, before, 100, 11)]
+    row = row_of(kept, 0.7, Asked(2.0, {"a": 0.5}, 0.0), plain)
+    assert (row["worse_slo"], row["satisfied_slo"]) == (worse, int(took_s <= 1.0))

@@ -1,17 +1,24 @@
-"""What the table and the headlines make of judged runs."""
+"""Real trainings: their job set, and what table and headlines make of judged runs."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
 
 from benchmarks.judge.trainings import rows
-from benchmarks.real import training, training_run
-from benchmarks.real.training import headlines, table_rows
-from benchmarks.real.training_set import SCHEDULES
+from benchmarks.publish import results
+from benchmarks.real import training
+from benchmarks.real.training import headlines
+from benchmarks.real.training_set import (
+    MODELS,
+    SCHEDULES,
+    Schedule,
+    command,
+    safe,
+)
+from dlsched.config.job import parse_spec
+from dlsched.model.spec import AccuracyTarget
 from tests.benchmarks.judge.test_trainings import run_of
 
 RUNS = [
@@ -31,37 +38,40 @@ def test_a_headline_has_best_mean_worst_makespan_and_what_it_cost() -> None:
     )
 
 
-def test_what_was_not_reached_is_said_of_both_sides() -> None:
-    plain, own = RUNS[0], RUNS[1]
-    first, second = own.run.jobs
-    missed = replace(own.run, jobs=(first, replace(second, tier1_s=None)))
-    runs = [plain, replace(own, run=missed)]
-    found = rows("two", 2.0, runs)
-    (line,) = headlines("two", found, runs)
-    assert line.endswith("; 1 not reached under tradl, counted with the time to the job's end")
-    # Tier 2 is in nobody's values.
-    assert [row["not reached"] for row in table_rows(found, runs)] == [2, 3]
-
-
-def tried(monkeypatch: pytest.MonkeyPatch, foreign_cores: Sequence[float]) -> list[object]:
-    """The runs voided, while others use so many cores in one run after the other."""
-    left, voided = list(foreign_cores), []
-    monkeypatch.setattr(training_run, "run", lambda *_: SimpleNamespace(number=len(left)))
-    monkeypatch.setattr(training_run, "void", voided.append)
+def test_a_run_that_others_disturbed_is_void(monkeypatch: pytest.MonkeyPatch) -> None:
+    voided: list[object] = []
+    monkeypatch.setattr(training, "run", lambda *_: "kept")
+    monkeypatch.setattr(training, "void", voided.append)
+    others_cores = iter((0.19, 0.21))
     monkeypatch.setattr(
         training,
         "measured",
-        lambda _: replace(RUNS[0], extra={"foreign_cores": left.pop(0)}),
+        lambda _: replace(RUNS[0], extra={"foreign_cores": next(others_cores)}),
     )
     training.undisturbed(SCHEDULES[0], "none", "none", 1, {})
-    return voided
+    assert voided == []
+    with pytest.raises(RuntimeError, match=r"others used 0\.21 cores"):
+        training.undisturbed(SCHEDULES[0], "none", "none", 1, {})
+    assert voided == ["kept"]
 
 
-def test_a_run_that_others_disturbed_is_void_and_made_again(monkeypatch: pytest.MonkeyPatch):
-    assert tried(monkeypatch, [0.19]) == []
-    assert len(tried(monkeypatch, [0.21, 0.5, 0.0])) == 2
+@pytest.mark.parametrize("schedule", SCHEDULES, ids=lambda schedule: schedule.name)
+def test_the_job_files_are_valid_and_differ_by_seed(schedule: Schedule):
+    for job in schedule.jobs:
+        spec = parse_spec(schedule.text(job, 1), "job.yaml")
+        one = job.model
+        assert spec.target == AccuracyTarget(one.metric, one.deliver, one.finish)
+        assert spec.name == job.name
+        assert spec.container.command == tuple(command(one, 1))
+        assert schedule.text(job, 1) != schedule.text(job, 2)
 
 
-def test_a_host_that_is_never_quiet_is_said(monkeypatch: pytest.MonkeyPatch):
-    with pytest.raises(RuntimeError, match="others use more"):
-        tried(monkeypatch, [0.3] * training.TRIES)
+def test_targets_are_what_the_saved_calibration_gives_by_its_rule():
+    saved = results.load("training-calibration")
+    assert saved is not None
+    assert {row["model"] for row in saved["rows"]} == set(MODELS)
+    for row in saved["rows"]:
+        model = MODELS[row["model"]]
+        lower = model.finish < model.deliver
+        assert model.deliver == safe(row["held from 1/3 on"], lower=lower)
+        assert model.finish == safe(row["held from 3/4 on"], lower=lower)

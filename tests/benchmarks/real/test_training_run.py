@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.publish import results
-from benchmarks.real import training, training_run, training_set
+from benchmarks.real import training, training_set
 from benchmarks.real.training_set import Model, Schedule, TrainingJob
 
 # Two threads' worth of CPU, and an accuracy that grows with the steps.
@@ -59,7 +59,7 @@ PAIR = Schedule(
 def home(docker_host: str, base_image: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Everything that a comparison writes goes into a folder of the test's own."""
     monkeypatch.setenv("DOCKER_HOST", docker_host)
-    monkeypatch.setattr(training_run, "KEPT", tmp_path / "kept")
+    monkeypatch.setattr(training, "KEPT", tmp_path / "kept")
     monkeypatch.setattr(results, "FOLDER", tmp_path / "results")
     monkeypatch.setattr(training_set, "SCHEDULES", (PAIR,))
     # Whoever tests may have other work on the host.
@@ -73,7 +73,7 @@ def home(docker_host: str, base_image: str, tmp_path: Path, monkeypatch: pytest.
 def test_runs_are_kept_judged_and_not_run_again(home: Path, capsys: pytest.CaptureFixture[str]):
     policies = {"none": "none", "tradl-often": "tradl?interval_s=2"}
     training.run_missing(policies, [1])
-    kept = training_run.load(training_run.folder_of("pair", "tradl-often", 1))
+    kept = training.load(training.folder_of("pair", "tradl-often", 1))
     assert kept is not None
     assert 0 < kept.daemon_core_ratio < 1
     run = training.measured(kept).run
@@ -101,5 +101,5 @@ def test_runs_are_kept_judged_and_not_run_again(home: Path, capsys: pytest.Captu
 def test_a_job_that_fails_ends_the_run_and_leaves_nothing(home: Path):
     alone = Schedule("alone", PAIR.jobs[:1], 240.0, lambda job, seed: text(job, seed, 3))
     with pytest.raises(RuntimeError, match="early failed"):
-        training_run.run(alone, "none", "none", 1, {})
-    assert training_run.load(training_run.folder_of("alone", "none", 1)) is None
+        training.run(alone, "none", "none", 1, {})
+    assert training.load(training.folder_of("alone", "none", 1)) is None

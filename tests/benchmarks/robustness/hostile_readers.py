@@ -4,20 +4,30 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
 from random import Random
 
 from benchmarks.robustness.fuzzing.trial import Broken, Target, told_line
 
-_kept: list[bytes] = []
-_descriptors: list[int] = []
+_kept: list[object] = []
 
 
-def _one_byte(rng: Random) -> bytes:
-    return rng.randbytes(1) * rng.randrange(1, 40)
+def _target(answer: Callable[[bytes], str], within_s: float = 1.0) -> Target:
+    def make(rng: Random) -> bytes:
+        return rng.randbytes(1) * rng.randrange(1, 40)
+
+    return Target("planted", make, answer, within_s)
 
 
-def _target(answer: object, within_s: float = 1.0) -> Target:
-    return Target("planted", _one_byte, answer, within_s)  # type: ignore[arg-type]
+def _at(hurt: Callable[[bytes], object], bytes_: int = 1, within_s: float = 1.0) -> Target:
+    """Does that at so many of 256 bytes, from A on."""
+
+    def answer(data: bytes) -> str:
+        if (data[0] - 0x41) % 256 < bytes_:
+            hurt(data)
+        return "read"
+
+    return _target(answer, within_s)
 
 
 def well_behaved() -> Target:
@@ -26,14 +36,8 @@ def well_behaved() -> Target:
 
 
 def raises() -> Target:
-    """Cannot read one byte in 256."""
-
-    def answer(data: bytes) -> str:
-        if 0x41 in data:
-            raise KeyError("A")
-        return "read"
-
-    return _target(answer)
+    """Cannot read one byte."""
+    return _at({}.__getitem__)
 
 
 def steers() -> Target:
@@ -42,57 +46,33 @@ def steers() -> Target:
 
 
 def dies() -> Target:
-    """Ends its whole process at one byte in 256."""
-
-    def answer(data: bytes) -> str:
-        if 0x41 in data:
-            os._exit(9)
-        return "read"
-
-    return _target(answer)
+    """Ends its whole process at one byte."""
+    return _at(lambda _: os._exit(9))
 
 
 def hangs() -> Target:
-    """Waits for ever, without spending any CPU, at one byte in 256."""
-
-    def answer(data: bytes) -> str:
-        if 0x41 in data:
-            time.sleep(3600)
-        return "read"
-
-    return _target(answer)
+    """Waits for ever, without spending any CPU, at one byte."""
+    return _at(lambda _: time.sleep(3600))
 
 
 def spins() -> Target:
-    """Thinks for ever at one byte in 256."""
+    """Thinks for ever at one byte."""
 
-    def answer(data: bytes) -> str:
-        while 0x41 in data:
+    def spin(_: bytes) -> None:
+        while True:
             pass
-        return "read"
 
-    return _target(answer, within_s=0.05)
+    return _at(spin, within_s=0.05)
 
 
 def grows() -> Target:
     """Keeps 64 KiB of every input."""
-
-    def answer(data: bytes) -> str:
-        _kept.append(data[:1] * 65_536)
-        return "read"
-
-    return _target(answer)
+    return _at(lambda data: _kept.append(data[:1] * 65_536), 256)
 
 
 def leaks() -> Target:
     """Leaves a descriptor open at one byte in 16."""
-
-    def answer(data: bytes) -> str:
-        if data[0] < 16:
-            _descriptors.append(os.open("/dev/null", os.O_RDONLY))
-        return "read"
-
-    return _target(answer)
+    return _at(lambda _: _kept.append(os.open("/dev/null", os.O_RDONLY)), 16)
 
 
 def forgets() -> Target:
@@ -103,7 +83,7 @@ def forgets() -> Target:
 def breaks() -> Target:
     """Says itself that a promise is broken."""
 
-    def answer(data: bytes) -> str:
+    def complain(_: bytes) -> None:
         raise Broken("as it was meant to be")
 
-    return _target(answer)
+    return _at(complain, 256)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
+import psutil
 import pytest
 
-from benchmarks.judge.flatness import judged
-from benchmarks.publish import results
-from benchmarks.robustness import soak, soak_simulated
+from benchmarks.robustness import soak
+from benchmarks.robustness.soak import ALLOWED, LEAST_SAMPLES, Sample, held, judged
 
 SHORT_S = 40.0
 
@@ -19,8 +20,8 @@ def grown(rows: object) -> list[str]:
 
 
 def test_days_follow_each_other_each_with_jobs_of_its_own():
-    trace = soak_simulated.trace_of(2)
-    assert len(trace.jobs) == 2 * soak_simulated.JOBS_A_DAY == len({job.name for job in trace.jobs})
+    trace = soak.trace_of(2)
+    assert len(trace.jobs) == 2 * soak.JOBS_A_DAY == len({job.name for job in trace.jobs})
     for job in trace.jobs:
         day = int(job.name[3:5])
         assert job.leaves_s is not None
@@ -31,33 +32,70 @@ def test_days_follow_each_other_each_with_jobs_of_its_own():
 @pytest.mark.long
 @pytest.mark.slow
 def test_a_simulated_day_leaves_nothing_behind():
-    samples, facts = soak_simulated.run(1, lambda _: None, jobs_a_day=12)
+    samples, facts = soak.simulated(1, lambda _: None, jobs_a_day=12)
     assert facts["jobs"] == 12
     assert facts["cycles"] > 2000
-    assert len(samples) >= soak_simulated.SAMPLES_A_DAY // 2
+    assert len(samples) >= soak.SAMPLES_A_DAY // 2
     assert grown(judged(samples)) == []
     assert samples[-1].values["journal MiB"] < 16
 
 
 @pytest.mark.slow
 @pytest.mark.engine
-def test_some_churn_with_an_engine_restart_leaves_nothing_behind(
-    docker_host: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-):
+def test_churn_with_an_engine_restart_leaves_nothing_behind(docker_host: str):
     if os.geteuid() != 0:
         pytest.skip("a private engine needs root")
-    saved: list[object] = []
-    monkeypatch.setattr(results, "save", lambda *args, **more: saved.append(args))
-    soak.main(["--only", "real", "--seconds", str(SHORT_S)])
-    told = capsys.readouterr().out
-    rows = {line.split("|")[1].strip(): line for line in told.splitlines() if line.startswith("| ")}
-    assert "1 engine restarts" in told
-    for measure in ("RSS MiB", "descriptors", "threads", "state files"):
-        assert "| yes |" in rows[measure], rows[measure]
-    assert saved == [], "a short run is not quoted"
+    samples, facts = soak.real(SHORT_S, lambda _: None)
+    assert facts["engine restarts"] == 1
+    assert grown(judged(samples)) == []
 
 
-def test_a_part_that_is_none_is_refused(capsys: pytest.CaptureFixture[str]):
-    with pytest.raises(SystemExit):
-        soak.main(["--only", "imagined"])
-    assert "no 'imagined'" in capsys.readouterr().err
+def samples(*values: float, measure: str = "RSS MiB") -> list[Sample]:
+    return [Sample(36.0 * index, {measure: value}) for index, value in enumerate(values)]
+
+
+def test_growth_in_the_warm_up_is_none():
+    (one,) = judged(samples(*range(20), *[20.0] * 80))
+    assert (one.first, one.last, one.slope_per_h, one.flat) == (20.0, 20.0, 0.0, True)
+
+
+def test_a_steady_leak_is_told_with_its_slope():
+    (one,) = judged(samples(*(0.5 * index for index in range(100))))
+    assert abs(one.slope_per_h - 50.0) < 1e-9
+    assert one.last - one.first > 30
+    assert not one.flat
+    assert one.row()["flat"] == "NO"
+
+
+@pytest.mark.parametrize(
+    ("measure", "values", "flat"),
+    [
+        pytest.param("RSS MiB", [*[10.0] * 99, 500.0], True, id="one high sample"),
+        pytest.param("RSS MiB", [100.0 - index for index in range(100)], True, id="it shrinks"),
+        # A round of the real soak ends two containers, so a leak has two more after each.
+        pytest.param("descriptors", [96.0 + 2 * n for n in range(LEAST_SAMPLES)], False, id="leak"),
+    ],
+)
+def test_what_is_flat_is_told_by_the_fewest_samples(
+    measure: str, values: list[float], flat: bool
+) -> None:
+    (one,) = judged(samples(*values, measure=measure))
+    assert one.flat is flat
+
+
+def test_a_process_and_its_state_are_measured(tmp_path: Path):
+    (tmp_path / "journal.db").write_bytes(b"x" * 2**20)
+    (tmp_path / "journal.db-wal").write_bytes(b"x" * 2**20)
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "allotment.json").write_bytes(b"{}")
+    before = held(psutil.Process(), tmp_path, 1.0)
+    descriptors = [os.open("/dev/null", os.O_RDONLY) for _ in range(50)]
+    after = held(psutil.Process(), tmp_path, 2.0)
+    for descriptor in descriptors:
+        os.close(descriptor)
+    assert before.values.keys() == ALLOWED.keys()
+    assert before.values["journal MiB"] == 2.0
+    assert before.values["state files"] == 3
+    opened = after.values["descriptors"] - before.values["descriptors"]
+    assert 40 <= opened <= 60, "beside a few of whatever ran in this process before"
+    assert after.values["RSS MiB"] > 5

@@ -65,7 +65,6 @@ def _played(trace: Trace, policy: str) -> tuple[float, float]:
     watch, updated_s = Watch(), list[float]()
 
     def publish(report: CycleReport) -> None:
-        watch.publish(report)
         updated_s.extend(
             report.snapshot.now_s
             for outcome in report.outcomes

@@ -3,22 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-from types import SimpleNamespace
 
 import pytest
 
-from benchmarks.judge.leftover import Left, left_of
-from benchmarks.judge.services import Judged
-from benchmarks.real import mixed_real
 from benchmarks.simulated import mixed
 from benchmarks.simulated.mixed import (
     POLICIES,
-    SCENARIOS,
+    Left,
     Row,
-    headlines,
-    services_of,
     table_of,
-    trace_of,
 )
 from dlsched.control.decider import NamedPolicy
 from dlsched.model.cycle import CycleReport
@@ -45,14 +38,6 @@ SERVES = view("serves", 1.0, LatencyTarget(0.05))
 LEARNS = view("learns", 1.5, AccuracyTarget("accuracy", 0.8, 0.9))
 
 
-@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
-def test_a_seed_draws_half_services_and_half_trainings(scenario: mixed.Scenario) -> None:
-    trace = trace_of(scenario, 10, 1)
-    assert trace == trace_of(scenario, 10, 1) != trace_of(scenario, 10, 2)
-    assert len(services_of(trace).jobs) == 5
-    assert all(job in trace.jobs for job in services_of(trace).jobs)
-
-
 def test_what_is_left_is_capacity_less_what_others_use() -> None:
     left = Left({"learns": 8.0})
     for now_s in (0.0, 1.0, 3.0):
@@ -63,19 +48,16 @@ def test_what_is_left_is_capacity_less_what_others_use() -> None:
 
 
 def test_a_training_is_asked_for_no_more_than_it_can_use() -> None:
-    left = left_of([report(0.0, SERVES, LEARNS), report(1.0, SERVES, LEARNS)], {"learns": 1.5}, 0)
-    assert left.ratio == 1.0
-
-
-def test_what_others_on_the_host_use_is_not_left() -> None:
-    left = Left({"learns": 8.0})
+    left = Left({"learns": 1.5})
     for now_s in (0.0, 1.0):
-        left.add(report(now_s, SERVES, LEARNS, foreign=1.5))
+        left.add(report(now_s, SERVES, LEARNS))
     assert left.ratio == 1.0
 
 
 def test_a_training_that_just_came_is_not_held_to_a_whole_cycle() -> None:
-    left = left_of([report(0.0, SERVES), report(1.0, SERVES, LEARNS)], {"learns": 8.0}, 0.0)
+    left = Left({"learns": 8.0})
+    left.add(report(0.0, SERVES))
+    left.add(report(1.0, SERVES, LEARNS))
     assert (left.left_core_s, left.ratio) == (0.0, 1.0)
 
 
@@ -91,40 +73,6 @@ def test_the_table_adds_up_who_was_missed_and_tells_the_worst_seed() -> None:
     assert adaptive["missed beside trainings, met alone"] == 1
     assert adaptive["worst seed's training use of what is left"] == 0.5
     assert adaptive["tier 1 of plain"] == 0.5
-
-
-def test_the_headline_tells_how_many_miss_of_how_many() -> None:
-    rows = [
-        dataclasses.replace(ROW, policy=f"adaptive?mode={mode}", seed=seed)
-        for mode in mixed.MODES
-        for seed in (1, 2)
-    ]
-    first, second = headlines(rows)
-    assert first.startswith("`adaptive` (slo): 2 of 10 services miss")
-    assert second.startswith("`adaptive` (band): 2 of 10")
-
-
-@pytest.mark.long
-def test_adaptive_keeps_targets_beside_trainings_on_a_small_node(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(mixed, "DURATION_S", 120.0)
-    monkeypatch.setattr(mixed, "HELD_RATIO", 0.8)
-    monkeypatch.setattr(mixed, "POLICIES", ("none", "adaptive?mode=slo"))
-    plain, ours = mixed.compare(SCENARIOS[0], 4, 1)
-    assert plain.policy == "none"
-    assert ours.missed_beside == 0
-    assert ours.training_use_ratio > 0.9
-
-
-def test_a_model_is_missed_if_it_met_its_target_alone_and_not_there() -> None:
-    def run(*ratios: float) -> SimpleNamespace:
-        judged = [
-            Judged(f"m{index}", 0.1, 0.1 * ratio, 99, 11) for index, ratio in enumerate(ratios)
-        ]
-        return SimpleNamespace(judged=judged)
-
-    assert mixed_real.missed(run(0.9, 0.9, 1.2), run(0.9, 1.1, 1.3)) == ["m1"]  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+from dataclasses import replace
 
 import pytest
 
-from benchmarks.real.training_run import Kept
+from benchmarks.real.training import Kept
 from benchmarks.simulated.sim_vs_real import (
     FROM_PLAIN,
     SAME,
     Pair,
-    rows_of,
     simulated_reports,
     table_of,
     training_pairs,
@@ -75,34 +74,3 @@ def test_a_time_that_was_reached_in_one_alone_is_never_within():
     (told,) = verdicts(pairs)
     assert "1 of 4 within 15%" in told
     assert "2 reached in one alone" in told
-
-
-def test_what_only_the_simulation_reached_is_a_pair_too():
-    class Unreached(KeptInMemory):
-        def reports(self) -> list[CycleReport]:
-            """Cut off before all is reached; plain Docker's run was whole."""
-            whole = super().reports()
-            return whole[: len(whole) // 3]
-
-    plain = kept("none")
-    cut = Unreached(**{field.name: getattr(kept("fair"), field.name) for field in fields(Kept)})
-    pairs, _ = training_pairs([plain, cut])
-    told = {(p.job, p.what): p for p in pairs if (p.policy, p.variant) == ("fair", FROM_PLAIN)}
-    assert len(told) == 9, "three jobs, three goals each"
-    assert told["training-2", "completion"].real is None
-    assert told["training-2", "completion"].simulated is not None
-
-
-def test_times_and_counts_are_told_apart():
-    assert [line.partition(":")[0] for line in verdicts([TIME, COUNT])] == [
-        "same run, times to tier 1 and 2",
-        "same run, satisfied counts (of all services)",
-    ]
-    assert verdicts([replace(TIME, what="completion")]) == []
-
-
-def test_rows_have_the_columns_of_all_result_files():
-    (row,) = rows_of([TIME])
-    assert {"scenario", "n", "policy", "seed", "metric", "value", "of_optimum", "of_plain"} <= set(
-        row
-    )

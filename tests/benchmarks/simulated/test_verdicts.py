@@ -8,24 +8,14 @@ import pytest
 
 from benchmarks.simulated.verdicts import (
     FAMILIES,
-    JUDGED,
-    KEPT_BACK,
-    LOOKED_AT,
-    SHOWN,
     STEPS,
     drawn,
     figures,
     judged,
     rows_of,
-    table_of,
 )
 from dlsched.model.spec import AccuracyTarget
 from dlsched.simulation.node.workloads import TrainingLoad
-
-
-def test_what_is_judged_was_not_looked_at() -> None:
-    assert not set(JUDGED) & set(LOOKED_AT)
-    assert not set(SHOWN) & set(KEPT_BACK)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -43,28 +33,12 @@ def test_some_targets_of_each_family_are_reached_and_some_never(family: str) -> 
 
 def test_a_curve_that_may_still_take_off_is_not_called_impossible() -> None:
     counts = sum((judged("sudden", "told", seed) for seed in range(1, 5)), Counter())
-    rows = [row for row in rows_of(counts) if row.kind == "impossible" and row.of == "tier"]
-    assert all(row.held == row.said and row.seen in ("up to 1", "ever") for row in rows)
-    late = [row for row in rows_of(counts) if row.seen == "up to 0.75"]
-    assert {"met", "unlikely"} <= {row.kind for row in late}
+    rows = [row for row in rows_of(counts) if row.kind == "impossible"]
+    assert all(row.held == row.said and row.late for row in rows)
+    assert {"met", "unlikely"} <= {row.kind for row in rows_of(counts) if not row.late}
 
 
-def test_one_false_verdict_in_fifty_is_told_as_a_figure_not_reached() -> None:
-    key = ("drop", "told", "tier", "impossible", "up to 1")
-    counts = Counter({(*key, "said"): 50, (*key, "held"): 49})
-    words = figures(rows_of(counts))
+def test_one_false_verdict_in_fifty_is_a_figure_not_reached() -> None:
+    key = ("drop", "told", True, "impossible")
+    words = figures(rows_of(Counter({(*key, "said"): 50, (*key, "held"): 49})))
     assert words[0].endswith("held 49 of 50 times (0.980), at least 0.99: not reached")
-    (line,) = table_of(rows_of(counts))
-    assert line["held"] == pytest.approx(0.98)
-    assert "in the 80 % interval" not in line
-
-
-@pytest.mark.long
-def test_eighty_percent_intervals_hold_about_as_often() -> None:
-    held: Counter[str] = Counter()
-    for family in ("power", "drop", "plateau"):
-        for seed in range(1, 9):
-            for (*_, counted), times in judged(family, "told", seed).items():
-                held[counted] += times
-    assert held["intervals"] > 400
-    assert 0.75 < held["inside"] / held["intervals"] < 0.92

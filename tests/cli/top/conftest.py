@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -21,6 +21,11 @@ from dlsched.model.cycle import CycleReport
 from tests.status_source import FakeSource
 
 Trends = Mapping[str, Sequence[float | None]]
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
 
 
 def view_of(
@@ -45,62 +50,65 @@ class GivenFeed(Feed):
             news(view)
 
 
-def screen_lines(app: Top) -> list[str]:
-    """What the terminal shows, line by line."""
-    return [strip.text.rstrip() for strip in app.screen._compositor.render_strips()]
+class Shown:
+    """Top, with a person before it."""
+
+    def __init__(self, app: Top, feed: GivenFeed, pilot: Pilot[None]) -> None:
+        self.app, self.feed, self._pilot = app, feed, pilot
+        self.press, self.pause = pilot.press, pilot.pause
+
+    @property
+    def lines(self) -> list[str]:
+        """What the terminal shows, line by line."""
+        return [strip.text.rstrip() for strip in self.app.screen._compositor.render_strips()]
+
+    @property
+    def names(self) -> list[str]:
+        """The first word of each row below the header; none before that is painted."""
+        header = next((at for at, one in enumerate(self.lines) if one.startswith("NAME")), 1000)
+        rows = self.lines[header + 1 : header + self.app.table.size.height]
+        return [line.split()[0] for line in rows if line.split()]
+
+    def give(self, view: View) -> None:
+        """News of the daemon."""
+        self.feed.give(view)
+
+    async def until(self, found: Callable[[], bool]) -> None:
+        """Wait for what a thread or a timer brings."""
+        async with asyncio.timeout(90):  # a loaded host
+            while not found():
+                await self._pilot.pause(0.02)
+
+    async def shows(self, text: str) -> None:
+        """Wait until the text is on the screen."""
+        await self.until(lambda: any(text in line for line in self.lines))
+
+    async def becomes(self, found: Callable[[], object], wanted: object) -> None:
+        """Wait until that is what is found: no pause says that all is painted."""
+        with suppress(TimeoutError):
+            await self.until(lambda: found() == wanted)
+        assert found() == wanted
+
+    async def keys_show(self, right: Callable[[str], bool]) -> None:
+        """Wait until the line of keys is right: it is composed after the rest, and again later."""
+        await self.becomes(lambda: right(next(reversed(self.lines), "")), True)
 
 
-async def until(pilot: Pilot[None], found: Callable[[], bool]) -> None:
-    """Wait for what a thread or a timer brings."""
-    async with asyncio.timeout(90):  # a loaded host
-        while not found():
-            await pilot.pause(0.02)
-
-
-async def shows(pilot: Pilot[None], text: str) -> None:
-    """Wait until the text is on the screen."""
-    app = pilot.app
-    assert isinstance(app, Top)
-    await until(pilot, lambda: any(text in line for line in screen_lines(app)))
-
-
-async def becomes(pilot: Pilot[None], found: Callable[[], object], wanted: object) -> None:
-    """Wait until that is what is found: no pause says that all is painted. Fails with what is."""
-    with suppress(TimeoutError):
-        await until(pilot, lambda: found() == wanted)
-    assert found() == wanted
-
-
-async def keys_show(pilot: Pilot[None], right: Callable[[str], bool]) -> None:
-    """Wait until the line of keys is right: it is composed after the rest, and again later."""
-    app = pilot.app
-    assert isinstance(app, Top)
-
-    def last() -> str:
-        return next(reversed(screen_lines(app)), "")
-
-    with suppress(TimeoutError):
-        await until(pilot, lambda: right(last()))
-    assert right(last()), last()
-
-
-Played = Callable[[Pilot[None], GivenFeed], Awaitable[None]]
-Play = Callable[..., None]
+Play = Callable[..., AbstractAsyncContextManager[Shown]]
 
 
 @pytest.fixture
 def play(daemon: FakeSource, folders: Path) -> Play:
-    """Runs top, shown these views, in a terminal of that size, and plays a person before it."""
+    """Runs top, shown these views, in a terminal of that size."""
 
-    def run(
-        person: Played, *views: View, size: tuple[int, int] = (110, 30), of_cluster: bool = False
-    ) -> None:
-        async def session() -> None:
-            feed = GivenFeed(folders / "run", *views)
-            async with Top(feed, of_cluster=of_cluster).run_test(size=size) as pilot:
-                await pilot.pause()
-                await person(pilot, feed)
-
-        asyncio.run(session())
+    @asynccontextmanager
+    async def run(
+        *views: View, size: tuple[int, int] = (110, 30), of_cluster: bool = False
+    ) -> AsyncIterator[Shown]:
+        feed = GivenFeed(folders / "run", *views)
+        app = Top(feed, of_cluster=of_cluster)
+        async with app.run_test(size=size) as pilot:
+            await pilot.pause()
+            yield Shown(app, feed, pilot)
 
     return run

@@ -13,28 +13,25 @@ from contextlib import suppress
 from pathlib import Path
 
 from textual.app import App
-from textual.pilot import Pilot
 
-from tests.cli.top.conftest import until
+from tests.cli.top.conftest import Shown
 
 LOOKS = Path(__file__).with_name("looks")
 
 
-async def looks(pilot: Pilot[None], name: str) -> None:
+async def looks(top: Shown, name: str) -> None:
     """Wait until the app's picture is that one: no pause says that all is painted."""
-    file = LOOKS / f"{name}.svg"
     if not os.environ.get("UPDATE_LOOKS"):
-        wanted = file.read_text()
+        wanted = (LOOKS / f"{name}.svg").read_text()
         with suppress(TimeoutError):
-            await until(pilot, lambda: pilot.app.export_screenshot(title=name) == wanted)
-    assert_looks(pilot.app, name)
+            await top.until(lambda: top.app.export_screenshot(title=name) == wanted)
+    assert_looks(top.app, name)
 
 
 def assert_looks(app: App[None], name: str) -> None:
     """Fail where the app's picture is not that of `looks/NAME.svg`, and keep it beside it."""
     file, found = LOOKS / f"{name}.svg", app.export_screenshot(title=name)
     if os.environ.get("UPDATE_LOOKS"):
-        file.parent.mkdir(exist_ok=True)
         file.write_text(found)
     wanted = file.read_text()
     if found == wanted:

@@ -126,14 +126,3 @@ def test_it_draws_and_gives_the_terminal_back(
     assert b"\x1b[?1049h" in terminal.drawn
     assert b"Traceback" not in terminal.drawn
     assert termios.tcgetattr(terminal.inner) == before
-
-
-@pytest.mark.process
-def test_no_other_command_imports_textual_or_the_server() -> None:
-    code = (
-        "import sys, dlsched.cli, dlsched.cli.asking, dlsched.cli.pages, dlsched.api.client,"
-        " dlsched.cli.web, dlsched.cli.top.command;"
-        "print([one for one in ('textual', 'rich', 'uvicorn', 'starlette') if one in sys.modules])"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "[]\n"

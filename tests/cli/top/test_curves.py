@@ -9,10 +9,10 @@ import pytest
 
 from dlsched.api.stream_schema import CyclePoint, JobPoint
 from dlsched.cli.top.curves import BARS, BUCKETS, Curves, bar
-from dlsched.cli.top.order import ordered
+from dlsched.cli.top.table import ordered
 from dlsched.model.state import JobState
 from tests.cli.top.conftest import view_of
-from tests.status_source import example_report, job
+from tests.status_source import example_report, job, report_of
 
 
 def point(now_s: float, ratios: Mapping[str, float | None]) -> CyclePoint:
@@ -23,55 +23,44 @@ def point(now_s: float, ratios: Mapping[str, float | None]) -> CyclePoint:
     return CyclePoint(1, int(now_s), "", now_s, 4.0, 1.0, 1.0, None, jobs, None)
 
 
-def test_a_column_is_the_mean_of_15_s_and_silence_is_a_gap() -> None:
+def of(*points: tuple[float, Mapping[str, float | None]], runs: str = "111") -> Curves:
+    """The curves of cycles at these times, with these ratios."""
     curves = Curves()
-    for second in range(30):
-        curves.add("run1", point(600.0 + second, {"a": 0.8 if second < 15 else 1.2}))
-    curves.add("run1", point(600.0 + 15 * 4, {"a": 2.0}))
+    for run, (now_s, ratios) in zip(runs.ljust(len(points), "1"), points, strict=False):
+        curves.add(run, point(now_s, ratios))
+    return curves
+
+
+def test_a_column_is_the_mean_of_15_s_and_silence_is_a_gap() -> None:
+    seconds = [(600.0 + at, {"a": 0.8 if at < 15 else 1.2}) for at in range(30)]
     expected = [None] * (BUCKETS - 5) + [0.8, 1.2, None, None, 2.0]
-    assert curves.trends()["a"] == [one if one is None else pytest.approx(one) for one in expected]
+    assert of(*seconds, (660.0, {"a": 2.0})).trends()["a"] == [
+        one if one is None else pytest.approx(one) for one in expected
+    ]
 
 
 def test_the_trend_ends_after_5_minutes() -> None:
-    curves = Curves()
-    curves.add("run1", point(600.0, {"a": 1.0}))
-    curves.add("run1", point(600.0 + 299, {"a": None}))
-    assert curves.trends()["a"][0] == 1.0
-    curves.add("run1", point(600.0 + 300, {"a": None}))
-    assert curves.trends() == {}
+    assert of((600.0, {"a": 1.0}), (899.0, {"a": None})).trends()["a"][0] == 1.0
+    assert of((600.0, {"a": 1.0}), (900.0, {"a": None})).trends() == {}
 
 
 def test_the_mean_is_that_of_30_s() -> None:
-    curves = Curves()
-    curves.add("run1", point(0.0, {"a": 9.0, "b": None}))
-    curves.add("run1", point(10.0, {"a": 1.0, "b": None}))
-    curves.add("run1", point(31.0, {"a": 2.0, "b": None}))
-    assert curves.means() == {"a": 1.5}
-    curves.add("run1", point(99.0, {"a": None, "b": None}))
-    assert curves.means() == {}
+    points = [(at, {"a": ratio, "b": None}) for at, ratio in ((0.0, 9.0), (10.0, 1.0), (31.0, 2.0))]
+    assert of(*points).means() == {"a": 1.5}
+    assert of(*points, (99.0, {"a": None, "b": None})).means() == {}
 
 
 def test_jobs_that_are_gone_are_forgotten() -> None:
-    curves = Curves()
-    curves.add("run1", point(0.0, {"a": 9.0}))
-    curves.add("run1", point(1.0, {"b": 1.0}))
-    curves.add("run1", point(2.0, {"a": 1.0}))
-    assert curves.means() == {"a": 1.0}
+    assert of((0.0, {"a": 9.0}), (1.0, {"b": 1.0}), (2.0, {"a": 1.0})).means() == {"a": 1.0}
 
 
 def test_a_daemon_started_again_goes_on_and_a_cycle_sent_twice_counts_once() -> None:
-    curves = Curves()
-    curves.add("run1", point(10.0, {"a": 2.0}))
-    curves.add("run1", point(10.0, {"a": 2.0}))
-    curves.add("run2", point(11.0, {"a": 1.0}))
-    assert curves.means() == {"a": 1.5}
+    points = ((10.0, {"a": 2.0}), (10.0, {"a": 2.0}), (11.0, {"a": 1.0}))
+    assert of(*points, runs="112").means() == {"a": 1.5}
 
 
 def test_a_host_started_again_begins_anew_as_its_clock_does() -> None:
-    curves = Curves()
-    curves.add("run1", point(1000.0, {"a": 2.0}))
-    curves.add("run2", point(3.0, {"a": 1.0}))
-    assert curves.means() == {"a": 1.0}
+    assert of((1000.0, {"a": 2.0}), (3.0, {"a": 1.0}), runs="12").means() == {"a": 1.0}
 
 
 @pytest.mark.parametrize(
@@ -83,15 +72,12 @@ def test_up_to_the_target_a_bar_is_in_the_lower_half(ratio: float, step: int) ->
 
 
 def test_the_worst_are_first_by_their_mean_and_equal_ones_stay() -> None:
-    report = example_report()
-    running = {name: job(name) for name in ("met", "met-too", "late", "later", "band", "no-mean")}
-    jobs = (
-        *running.values(),
+    report = report_of(
+        *map(job, ("met", "met-too", "late", "later", "band", "no-mean")),
         job("free", target=None),
         job("waits", state=JobState.WAITING),
         job("fails", state=JobState.FAILED),
     )
-    report = replace(report, snapshot=replace(report.snapshot, jobs=jobs))
     means = {"met": 0.5, "met-too": 0.5, "late": 1.2, "later": 3.0, "band": 1.05}
     assert [one.name for one in ordered(view_of(report, means), "worst first", "")] == [
         *("fails", "later", "late", "waits", "band", "no-mean", "met", "met-too", "free")

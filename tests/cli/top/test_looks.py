@@ -7,18 +7,16 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from textual.pilot import Pilot
 
 from dlsched.cli.top import app as app_module
-from dlsched.cli.top.app import Top
-from tests.cli.top.conftest import GivenFeed, Play, becomes, screen_lines, shows, view_of
+from tests.cli.top.conftest import Play, view_of
 from tests.cli.top.looks import assert_looks, looks
 from tests.cli.top.test_app import jobs_report
 from tests.cluster_status import example
 from tests.lanes import but_the_first_long
-from tests.status_source import FakeSource, example_report, foretold, gpu_report
+from tests.status_source import FakeSource, example_report, foretold, gpu_report, report_of
 
-pytestmark = pytest.mark.timed
+pytestmark = [pytest.mark.timed, pytest.mark.anyio]
 
 RATIOS = tuple(0.5 + n / 20 for n in range(20))
 VIEW = view_of(
@@ -38,79 +36,57 @@ def colours(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("NO_COLOR", raising=False)
 
 
-def test_jobs_with_trends_and_forecasts(play: Play, daemon: FakeSource) -> None:
+async def test_jobs_with_trends_and_forecasts(play: Play, daemon: FakeSource) -> None:
     daemon.report = foretold(example_report())
-
-    async def person(pilot: Pilot[None], feed: GivenFeed) -> None:
-        await pilot.press("down")
-        await shows(pilot, "helped: 90 -> 81.7 ms")
-        await looks(pilot, "jobs")
-
-    play(person, VIEW, size=(138, 40))
+    async with play(VIEW, size=(138, 40)) as top:
+        await top.press("down")
+        await top.shows("helped: 90 -> 81.7 ms")
+        await looks(top, "jobs")
+    assert ("changes", "digits-resnet", 10) in daemon.asked
 
 
-def test_gpus(play: Play) -> None:
-    async def person(pilot: Pilot[None], feed: GivenFeed) -> None:
-        await pilot.press("g")
-        await looks(pilot, "gpus")
-
-    play(person, view_of(gpu_report()), size=(120, 19))
+async def test_gpus(play: Play) -> None:
+    async with play(view_of(gpu_report()), size=(120, 19)) as top:
+        await top.press("g")
+        await looks(top, "gpus")
 
 
-def test_the_cluster(play: Play, daemon: FakeSource) -> None:
+async def test_the_cluster(play: Play, daemon: FakeSource) -> None:
     at = (datetime.now(UTC) - timedelta(days=3)).isoformat()  # 3 d old, however slow the host
     daemon.cluster_status = replace(example(), written_at=at)
-
-    async def person(pilot: Pilot[None], feed: GivenFeed) -> None:
-        await pilot.press("n")
-        await shows(pilot, "3 d old")
-        await looks(pilot, "cluster")
-
-    play(person, VIEW, size=(110, 24), of_cluster=True)
+    async with play(VIEW, size=(110, 24), of_cluster=True) as top:
+        await top.press("n")
+        await top.shows("3 d old")
+        await looks(top, "cluster")
 
 
-def test_no_news(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_no_news(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(app_module, "monotonic", lambda: 1012.0)
-
-    async def person(pilot: Pilot[None], feed: GivenFeed) -> None:
-        feed.give(replace(VIEW, heard_s=1000.0))
-        await shows(pilot, "no news for 12 s")
-        await looks(pilot, "no-news")
-
-    play(person, size=(80, 19))
+    async with play(size=(80, 19)) as top:
+        top.give(replace(VIEW, heard_s=1000.0))
+        await top.shows("no news for 12 s")
+        await looks(top, "no-news")
 
 
 @pytest.mark.parametrize("change", but_the_first_long(["text", "colour", "size"]))
-def test_a_changed_look_fails(play: Play, change: str) -> None:
-    report = gpu_report() if change != "text" else jobs_report("other")
-
-    async def person(pilot: Pilot[None], feed: GivenFeed) -> None:
+async def test_a_changed_look_fails(play: Play, change: str) -> None:
+    report = jobs_report("other") if change == "text" else gpu_report()
+    async with play(view_of(report), size=(121 if change == "size" else 120, 19)) as top:
         if change == "colour":
-            pilot.app.theme = "textual-light"
-        await pilot.press("g")
-        await pilot.pause()
+            top.app.theme = "textual-light"
+        await top.press("g")
+        await top.pause()
         with pytest.raises(AssertionError, match="looks otherwise"):
-            assert_looks(pilot.app, "gpus")
-
-    play(person, view_of(report), size=(121 if change == "size" else 120, 19))
+            assert_looks(top.app, "gpus")
 
 
-def test_the_documentation_shows_what_top_shows(play: Play, daemon: FakeSource) -> None:
+async def test_the_documentation_shows_what_top_shows(play: Play, daemon: FakeSource) -> None:
     page = Path(__file__).parents[3] / "docs" / "how-to" / "top.md"
     captured = page.read_text().split("```text\n")[1].split("\n```")[0]
-    report = foretold(example_report())
-    shown = ("digits-mobilenet", "digits-resnet", "digits-vgg", "lenet-train", "queued")
-    jobs = tuple(one for one in report.snapshot.jobs if one.name in shown)
-    report = replace(report, snapshot=replace(report.snapshot, jobs=jobs), alarms=(), rejected=())
-    daemon.report = report
-    view = view_of(report, VIEW.means, VIEW.trends)
-
-    async def person(pilot: Pilot[None], feed: GivenFeed) -> None:
-        await shows(pilot, "helped: 90 -> 81.7 ms")
-        await shows(pilot, "forecast latency")
-        app = pilot.app
-        assert isinstance(app, Top)
+    jobs = (one for one in example_report().snapshot.jobs if one.name[:2] in ("di", "le", "qu"))
+    daemon.report = foretold(report_of(*jobs, alarms=(), rejected=()))
+    async with play(view_of(daemon.report, VIEW.means, VIEW.trends), size=(118, 40)) as top:
+        await top.shows("helped: 90 -> 81.7 ms")
+        await top.shows("forecast latency")
         # Without the empty lines.
-        await becomes(pilot, lambda: "\n".join(filter(None, screen_lines(app))), captured)
-
-    play(person, view, size=(118, 40))
+        await top.becomes(lambda: "\n".join(filter(None, top.lines)), captured)

@@ -9,15 +9,10 @@ import pytest
 
 from dlsched.api import server as api_server
 from dlsched.cluster.agent.server import AgentServer
-from dlsched.cluster.certificates import MANAGER, Certificates
-from tests.cluster.agent.serving import REPORT, FakeAgent, asked, free_port, named, serving
+from dlsched.cluster.certificates import Certificates
+from tests.cluster.agent.serving import REPORT, FakeAgent, asked, named, serving
 from tests.cluster.agent.world import World
 from tests.cluster.authority import Authority
-
-
-@pytest.fixture(scope="module")
-def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    return Authority(tmp_path_factory.mktemp("authority")).make()
 
 
 @pytest.fixture(scope="module")
@@ -30,19 +25,9 @@ def worker(authority: Authority) -> Certificates:
     return authority.node("node-2")
 
 
-@pytest.fixture(scope="module")
-def manager(authority: Authority) -> Certificates:
-    return authority.node("boss", MANAGER)
-
-
 @pytest.fixture
 def agent() -> FakeAgent:
     return FakeAgent()
-
-
-@pytest.fixture
-def port() -> int:
-    return free_port()
 
 
 @pytest.fixture

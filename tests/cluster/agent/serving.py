@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import socket
 import ssl
+import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.client import HTTPResponse
 from pathlib import Path
@@ -78,6 +79,30 @@ def serving(
         yield server
     finally:
         server.stop()
+
+
+@contextmanager
+def stage(
+    port: int, own: Certificates, answer: Callable[[socket.socket], object]
+) -> Iterator[threading.Thread]:
+    """A node that answers one request in that way."""
+
+    def serve(listening: socket.socket) -> None:
+        with suppress(OSError):
+            plain = listening.accept()[0]
+            with own.server_context().wrap_socket(plain, server_side=True) as tls:
+                tls.settimeout(30.0)
+                tls.recv(1 << 16)
+                answer(tls)
+
+    with socket.create_server(("127.0.0.1", port)) as listening:
+        listening.settimeout(30.0)
+        thread = threading.Thread(target=serve, args=(listening,))
+        thread.start()
+        try:
+            yield thread
+        finally:
+            thread.join(30.0)
 
 
 def connected(

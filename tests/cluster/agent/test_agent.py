@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from dlsched.cluster.agent.ports import OrderRefused
 from dlsched.cluster.core.following import GRANTED_S, KEPT_S, RESERVED_S
-from dlsched.cluster.core.job_memory import DesiredJob
 from dlsched.cluster.core.leases import LEASE_S
 from dlsched.cluster.core.records import Order, Phase, RecordState, Saved, Verb
-from dlsched.config.job import parse_spec
+from dlsched.control.ledger.desired import Desired
 from tests.cluster.agent.played import FILE, PlayedNode
 from tests.cluster.agent.world import (
     JOB,
@@ -19,20 +18,13 @@ from tests.cluster.agent.world import (
     SHARED,
     TEXT,
     World,
+    arriving,
     phase,
 )
 
 
-def test_a_job_is_placed_and_runs(world: World) -> None:
-    world.seconds(4)
-    assert world.record.state is RecordState.PLACED
-    assert world.runs_on("a") and not world.runs_on("b")
-
-
 def test_a_job_moves_and_goes_on_from_its_checkpoint(world: World) -> None:
-    world.seconds(MOVABLE_S)
-    world.move("b")
-    world.seconds(20)
+    world.moves(20)
     assert (world.record.on, world.record.state) == ("b", RecordState.PLACED)
     assert world.runs_on("b") and JOB not in world.nodes["a"].engine.containers
     assert world.nodes["b"].engine.started_from == [world.nodes["a"].engine.acknowledged[JOB]]
@@ -42,9 +34,7 @@ def test_a_job_moves_and_goes_on_from_its_checkpoint(world: World) -> None:
 
 def test_a_job_moves_within_shared_storage_and_nothing_is_carried(tmp_path: Path) -> None:
     world = World(tmp_path, SHARED)
-    world.seconds(MOVABLE_S)
-    world.move("b")
-    world.until(lambda: world.record.state is RecordState.MOVING)
+    world.moves(until=lambda: world.record.state is RecordState.MOVING)
     step = world.nodes["a"].engine.acknowledged[JOB]
     assert world.record.saved == Saved(step, "", len(str(step)), FILE)
     world.seconds(20)
@@ -57,9 +47,7 @@ def test_a_job_moves_within_shared_storage_and_nothing_is_carried(tmp_path: Path
 def test_where_the_storage_is_another_one_the_job_returns(tmp_path: Path) -> None:
     world = World(tmp_path, SHARED)
     world.nodes["b"].engine.storage = {}
-    world.seconds(MOVABLE_S)
-    world.move("b")
-    world.seconds(30)
+    world.moves(30)
     assert (world.record.on, world.record.state) == ("a", RecordState.PLACED)
     assert world.runs_on("a")
     assert world.nodes["b"].engine.started_from == [], "it never ran there"
@@ -68,47 +56,17 @@ def test_where_the_storage_is_another_one_the_job_returns(tmp_path: Path) -> Non
 def test_an_agent_that_is_killed_on_arrival_still_checks_shared_storage(tmp_path: Path) -> None:
     world = World(tmp_path, SHARED)
     world.nodes["b"].engine.storage = {}
-    world.seconds(MOVABLE_S)
-    world.move("b")
-    world.until(lambda: phase(world, "b") is Phase.RUNNING)
+    world.moves(until=lambda: phase(world, "b") is Phase.RUNNING)
     world.nodes["b"].begin()
     assert world.nodes["b"].node.expected[JOB][1] == FILE
 
 
-def test_it_moves_back_again(world: World) -> None:
-    world.seconds(MOVABLE_S)
-    for target in ("b", "a", "b"):
-        world.controller = None  # type: ignore[assignment]
-        world.begin()  # a new controller knows of no rest after a move
-        world.move(target)
-        world.seconds(120)
-        assert world.record.on == target and world.runs_on(target)
-
-
 def test_a_job_that_saves_nothing_stays_and_can_be_asked_again(world: World) -> None:
     world.nodes["a"].engine.saves = False
-    world.seconds(MOVABLE_S)
-    world.move("b")
-    world.seconds(30)
+    world.moves(30)
     assert world.record.on == "a" and world.runs_on("a")
     world.seconds(120)
     assert phase(world, "a") is Phase.RUNNING
-
-
-def test_a_job_that_fails_on_the_target_returns(world: World) -> None:
-    world.nodes["b"].engine.breaks = True
-    world.seconds(MOVABLE_S)
-    world.move("b")
-    world.seconds(30)
-    assert (world.record.on, world.record.state) == ("a", RecordState.PLACED)
-    assert world.runs_on("a")
-
-
-def test_a_job_that_ends_is_not_started_again(world: World) -> None:
-    world.nodes["a"].engine.total_steps = 5
-    world.seconds(20)
-    assert (world.record.state, world.record.exit_code) == (RecordState.ENDED, 0)
-    assert len(world.nodes["a"].engine.started_from) == 1
 
 
 def test_a_job_that_ended_with_its_engine_goes_on_in_the_same_epoch(world: World) -> None:
@@ -121,9 +79,7 @@ def test_a_job_that_ended_with_its_engine_goes_on_in_the_same_epoch(world: World
 
 def test_an_arrival_that_ended_with_its_engine_keeps_its_lease(world: World) -> None:
     world.nodes["b"].engine.reports = False  # so that it is not confirmed
-    world.seconds(MOVABLE_S)
-    world.move("b")
-    world.seconds(20)
+    world.moves(20)
     assert world.runs_on("b")
     world.cut.add("b")
     world.nodes["b"].engine.fall()
@@ -149,9 +105,7 @@ def cleared(monkeypatch: pytest.MonkeyPatch) -> list[tuple[PlayedNode, bool]]:
 def test_what_a_moved_job_has_written_stays_when_its_file_is_removed(
     world: World, cleared: list[tuple[PlayedNode, bool]]
 ) -> None:
-    world.seconds(MOVABLE_S)
-    world.move("b")
-    world.seconds(20)
+    world.moves(20)
     source, target = world.nodes["a"], world.nodes["b"]
     assert cleared[1:] == [(source.node, False)], "the first one is of its start"
     target.engine.total_steps = target.engine.containers[JOB].step + 5
@@ -176,10 +130,8 @@ def test_what_a_move_that_failed_left_on_its_target_goes(
     world: World, cleared: list[tuple[PlayedNode, bool]]
 ) -> None:
     world.nodes["b"].engine.breaks = True
-    world.seconds(MOVABLE_S)
-    world.move("b")
-    world.seconds(30)
-    assert world.runs_on("a")
+    world.moves(30)
+    assert world.record.state is RecordState.PLACED and world.runs_on("a")
     assert cleared[1:] == [(world.nodes["b"].node, False)]
 
 
@@ -196,19 +148,14 @@ def test_what_an_earlier_run_wrote_is_kept_for_the_next_one_there(
     assert [keeps for _, keeps in cleared] == [True, True, True]
 
 
-def change(world: World) -> str:
-    """Change the job's file; returns the new digest."""
-    text = TEXT.replace("deliver: 0.8", "deliver: 0.7")
-    spec = replace(parse_spec(text, "x"), owner=0)
-    world.desired = {JOB: DesiredJob(spec, text=text)}
-    return spec.digest
+CHANGED = TEXT.replace("deliver: 0.8", "deliver: 0.7")
 
 
 def test_a_changed_file_changes_the_job_where_it_runs(
     world: World, cleared: list[tuple[PlayedNode, bool]]
 ) -> None:
     world.seconds(MOVABLE_S)
-    digest = change(world)
+    digest = world.change(CHANGED)
     world.seconds(3)
     assert (world.record.on, world.record.epoch, world.record.digest) == ("a", 2, digest)
     own = world.nodes["a"]
@@ -219,62 +166,15 @@ def test_a_changed_file_changes_the_job_where_it_runs(
     assert world.runs_on("b") and world.record.digest == digest
 
 
-def test_a_job_that_is_withdrawn_and_back_does_not_run_twice(world: World) -> None:
-    world.seconds(20)
-    world.cut = {"a"}
-    world.seconds(40)
-    before = dict(world.desired)
-    world.desired = {}
-    world.seconds(2)
-    world.desired = before
-    world.seconds(60)  # `check`: it runs once
-    assert world.runs_on("a") and not world.runs_on("b")
-    world.cut = set()
-    world.seconds(20)
-    assert world.runs_on(world.record.on) and world.record.epoch == 2
-
-
 def test_a_file_that_changes_while_an_arrival_is_cut_off_loses_no_step(world: World) -> None:
-    world.seconds(MOVABLE_S)
-    world.move("b")
-    world.until(lambda: world.record.state is RecordState.PLACED and world.record.on == "b")
+    world.moves(until=lambda: world.record.state is RecordState.PLACED and world.record.on == "b")
     world.cut = {"b"}
     world.seconds(60)
-    change(world)
+    world.change(CHANGED)
     world.seconds(int(LEASE_S) + 5)
     world.cut = set()
     world.seconds(30)  # `check`: it goes on from what was acknowledged
     assert world.runs_on("b") and 0 not in world.nodes["b"].engine.started_from
-
-
-def test_a_file_that_changes_during_a_move_is_followed_after_it(world: World) -> None:
-    world.seconds(MOVABLE_S)
-    world.move("b")
-    world.until(lambda: world.record.state is RecordState.MOVING)
-    digest = change(world)
-    world.seconds(20)
-    assert world.runs_on("b") and world.record.digest == digest
-    assert len(world.nodes["b"].engine.started_from) == 1
-    assert not list(world.nodes["b"].folder.glob("cluster/*/*.tar"))
-
-
-def test_a_job_that_is_no_longer_desired_is_removed(world: World) -> None:
-    world.seconds(5)
-    world.desired = {}
-    world.seconds(5)
-    assert world.nodes["a"].engine.containers == {}
-    assert phase(world, "a") is Phase.FENCED
-
-
-def test_an_order_of_a_lower_epoch_is_refused_with_the_present_one(world: World) -> None:
-    world.seconds(MOVABLE_S)
-    world.move("b")
-    world.seconds(20)
-    late = Order(Verb.ARRIVE, "b", JOB, 1, text=TEXT)
-    assert world.deliver(late) == f"{JOB}: epoch 2 was followed"
-    world.deliver(Order(Verb.ARRIVE, "a", JOB, 1, text=TEXT))
-    world.second()
-    assert not world.runs_on("a")
 
 
 @pytest.mark.parametrize(
@@ -315,9 +215,7 @@ def test_a_checkpoint_is_for_one_node_and_ten_minutes(world: World) -> None:
 
 def test_a_job_that_is_still_being_removed_is_not_reported_as_removed(world: World) -> None:
     world.nodes["b"].engine.reports = False
-    world.seconds(MOVABLE_S)
-    world.move("b")
-    world.until(lambda: world.runs_on("b"))
+    world.moves(until=lambda: world.runs_on("b"))
     world.nodes["b"].engine.removes = False
     world.deliver(Order(Verb.CLEAR, "b", JOB, 2))
     world.seconds(20)  # `check`: it does not run on the source meanwhile
@@ -326,45 +224,6 @@ def test_a_job_that_is_still_being_removed_is_not_reported_as_removed(world: Wor
     world.seconds(20)
     assert phase(world, "b") is Phase.FENCED
     assert world.record.on == "a" and world.runs_on("a")
-
-
-def test_the_epoch_of_a_removed_job_is_forgotten_at_last(world: World) -> None:
-    world.seconds(5)
-    world.desired = {}
-    world.seconds(5)
-    assert phase(world, "a") is Phase.FENCED
-    world.now += KEPT_S
-    world.cut = {"a", "b"}
-    world.second()
-    assert phase(world, "a") is None
-
-
-def test_saved_is_what_the_source_reported(world: World) -> None:
-    world.seconds(MOVABLE_S)
-    world.move("b")
-    world.until(lambda: world.record.saved is not None)
-    step = world.nodes["a"].engine.acknowledged[JOB]
-    assert isinstance(world.record.saved, Saved) and world.record.saved.step == step
-
-
-def test_a_late_order_gives_no_job_back_that_another_node_has(world: World) -> None:
-    world.seconds(MOVABLE_S)
-    world.move("b")
-    world.until(lambda: world.record.state is RecordState.MOVING)
-    world.deliver(Order(Verb.GIVE_BACK, "a", JOB, 1))  # of a controller that no longer leads
-    world.seconds(3)
-    assert world.runs_on("b")
-
-
-def test_a_job_that_left_for_nothing_starts_again_in_a_new_epoch(world: World) -> None:
-    world.seconds(MOVABLE_S)
-    world.deliver(Order(Verb.LEAVE, "a", JOB, 1, target="b"))
-    for _ in range(4):
-        world.nodes["a"].cycle()
-    assert phase(world, "a") is Phase.AWAY
-    world.seconds(4)
-    assert world.runs_on("a") and phase(world, "a") is Phase.RUNNING
-    assert (world.record.epoch, world.record.state) == (2, RecordState.PLACED)
 
 
 def test_what_is_still_to_be_removed_does_not_start_again(
@@ -395,3 +254,56 @@ def test_room_that_lapses_lets_no_earlier_order_in(world: World) -> None:
     world.deliver(Order(Verb.PREPARE, "b", JOB, 3, text=TEXT))
     world.second()
     assert phase(world, "b") is Phase.PREPARED
+
+
+def own_job(world: World) -> Desired:
+    """The node's own folder with a job of that name."""
+    return Desired({JOB: world.desired[JOB].spec}, {JOB: "own.yaml"}, claimed=(JOB,))
+
+
+def test_a_file_that_appears_once_an_order_was_taken_has_to_wait(world: World) -> None:
+    target = arriving(world)
+    target.own = own_job(world)
+    merged = target.agent.scan(world.now)
+    assert (merged.specs, merged.sources) == ({}, {})
+    (rejected,) = merged.rejected
+    assert rejected.file == "own.yaml"
+    assert rejected.problems == (f"{JOB}: the cluster has given this node a job of that name",)
+    target.fetches.slow = False
+    world.seconds(10)
+    assert world.record.on == "b" and world.record.state is RecordState.PLACED
+    assert world.nodes["b"].engine.started_from == [world.nodes["a"].engine.acknowledged[JOB]]
+
+
+def test_a_file_that_appears_while_the_job_is_away_does_not_start(world: World) -> None:
+    arriving(world)
+    source = world.nodes["a"]
+    source.own = own_job(world)
+    world.seconds(3)
+    assert phase(world, "a") is Phase.AWAY and source.engine.containers[JOB].aside
+    assert source.agent.scan(world.now).specs == {}
+    source.agent.follow(Order(Verb.CLEAR, "a", JOB, 1))
+    assert source.agent.scan(world.now).sources == {JOB: "own.yaml"}
+
+
+def test_an_order_is_not_taken_over_a_file_that_appeared_before_it(world: World) -> None:
+    node, world.cut = world.nodes["a"], {"a", "b"}
+    node.agent._locals = frozenset()
+    order = Order(Verb.ARRIVE, "a", JOB, 1, text=TEXT)
+    node.agent.follow(order)
+    node.agent._locals = frozenset({JOB})  # by a scan that had begun before
+    node.own = own_job(world)
+    node.cycle()
+    assert phase(world, "a") is Phase.FENCED, "another node may get it"
+    with pytest.raises(OrderRefused, match="a has a job of its own of that name"):
+        node.agent.follow(order)
+
+
+def test_room_is_not_kept_for_a_job_whose_name_the_node_uses(world: World) -> None:
+    world.desired, job = {}, own_job(world)
+    world.deliver(Order(Verb.PREPARE, "b", JOB, 3, text=TEXT))
+    world.second()
+    assert phase(world, "b") is Phase.PREPARED
+    world.nodes["b"].own = job
+    world.second()
+    assert phase(world, "b") is Phase.FENCED

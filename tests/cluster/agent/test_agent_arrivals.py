@@ -1,13 +1,18 @@
-"""Checkpoints that come to a node, and jobs that begin with them."""
+"""How a job begins on a node: with a checkpoint that comes to it, once its image is there, or not
+at all, and the next node that is tried."""
 
 from __future__ import annotations
 
 from concurrent.futures import Future
+from dataclasses import replace
 
 import pytest
 
+from dlsched.cluster.core.following import REFUSED_S
+from dlsched.cluster.core.job_memory import BARRED_S
 from dlsched.cluster.core.leases import LEASE_S
 from dlsched.cluster.core.records import Order, Phase, RecordState, Verb
+from dlsched.control.ledger.desired import Desired
 from dlsched.model.errors import EngineUnavailable
 from tests.cluster.agent.world import (
     JOB,
@@ -61,19 +66,8 @@ def test_a_fetch_ends_without_a_manager(world: World) -> None:
     assert phase(world, "b") is Phase.FAILED
 
 
-def test_an_arrival_that_no_manager_confirms_ends(world: World) -> None:
-    world.seconds(MOVABLE_S)
-    world.move("b")
-    world.until(lambda: world.runs_on("b"))
-    world.cut = {"b"}
-    world.seconds(int(LEASE_S) + 3)
-    assert not world.runs_on("b")
-
-
 def test_a_checkpoint_that_was_changed_on_the_way_is_not_used(world: World) -> None:
-    world.seconds(MOVABLE_S)
-    world.move("b")
-    world.until(lambda: world.record.state is RecordState.MOVING)
+    world.moves(until=lambda: world.record.state is RecordState.MOVING)
     for archive in world.nodes["a"].folder.glob("cluster/outgoing/*.tar"):
         archive.write_text("9")
     world.seconds(20)
@@ -82,9 +76,7 @@ def test_a_checkpoint_that_was_changed_on_the_way_is_not_used(world: World) -> N
 
 
 def test_an_arrival_whose_confirmation_was_lost_goes_on(world: World) -> None:
-    world.seconds(MOVABLE_S)
-    world.move("b")
-    world.until(lambda: world.record.on == "b" and world.record.state is RecordState.PLACED)
+    world.moves(until=lambda: world.record.on == "b" and world.record.state is RecordState.PLACED)
     world.cut = {"b"}  # its agent does not learn of it
     world.seconds(int(LEASE_S) + 3)
     assert not world.runs_on("b")
@@ -94,9 +86,7 @@ def test_an_arrival_whose_confirmation_was_lost_goes_on(world: World) -> None:
 
 
 def test_what_is_asked_to_leave_needs_no_more_confirmation(world: World) -> None:
-    world.seconds(MOVABLE_S)
-    world.move("b")
-    world.until(lambda: world.record.on == "b" and world.record.state is RecordState.PLACED)
+    world.moves(until=lambda: world.record.on == "b" and world.record.state is RecordState.PLACED)
     world.nodes["b"].engine.saves = False
     world.deliver(Order(Verb.LEAVE, "b", JOB, 2, target="a"))
     world.cut = {"b"}
@@ -136,3 +126,62 @@ def test_a_checkpoint_that_cannot_be_read_now_is_read_later(world: World) -> Non
     world.until(lambda: world.runs_on("b"))
     (held,) = target.report({}, frozenset()).holdings
     assert (held.phase, held.why) == (Phase.RUNNING, "")
+
+
+DENIED = "image training cannot be pulled: denied"
+
+
+def test_a_move_waits_until_its_target_has_the_image(world: World) -> None:
+    world.nodes["b"].images.pull = None
+    world.moves(120)
+    assert world.runs_on("a"), "it works while its image is pulled"
+    held = world.nodes["b"].agent.report({}, frozenset()).holdings[0]
+    assert (held.phase, held.why) == (Phase.PREPARED, "pulling its image: 40 % of 2 GiB")
+    world.nodes["b"].images.pull = ""
+    world.seconds(20)
+    assert (world.record.on, world.record.state) == ("b", RecordState.PLACED)
+
+
+def test_a_node_that_cannot_get_the_image_is_not_asked_again_for_a_while(world: World) -> None:
+    world.nodes["b"].images.pull = DENIED
+    world.moves(10)
+    assert phase(world, "b") is Phase.FAILED
+    world.seconds(int(REFUSED_S) + 40)
+    assert phase(world, "b") is None, "it keeps no room"
+    prepared = sum(order.node == "b" for order in world.sent)
+    world.seconds(int(BARRED_S) - 150)
+    assert world.runs_on("a") and sum(order.node == "b" for order in world.sent) == prepared
+
+
+def test_a_job_that_its_node_cannot_start_is_placed_on_another_one(world: World) -> None:
+    world.nodes["a"].engine.refuses = DENIED
+    world.seconds(15)
+    assert world.runs_on("b") and world.record.state is RecordState.PLACED
+    assert phase(world, "a") is Phase.FENCED
+
+
+def test_a_job_that_has_run_and_fails_is_tried_nowhere_else(world: World) -> None:
+    world.seconds(10)
+    world.nodes["a"].engine.breaks = True
+    world.seconds(10)
+    assert (world.record.state, world.record.exit_code) == (RecordState.ENDED, 1)
+    assert not world.runs_on("b")
+
+
+def test_an_agent_that_was_killed_knows_that_the_job_has_run(world: World) -> None:
+    world.seconds(10)
+    node = world.nodes["a"]
+    node.begin()
+    node.engine.refuses = DENIED
+    del node.engine.containers[JOB]  # somebody removes it, and it cannot be made again
+    world.seconds(10)
+    assert (world.record.state, world.record.exit_code) == (RecordState.ENDED, 1)
+    assert not world.runs_on("b"), "it would begin without what it has saved"
+
+
+def test_a_job_goes_past_a_node_that_has_one_of_its_name(world: World) -> None:
+    own = Desired({JOB: replace(world.spec, owner=None)}, sources={JOB: "/etc/dlsched/jobs.d/x"})
+    world.nodes["a"].own = own
+    world.nodes["a"].engine.refuses = "the node's own job needs no container here"
+    world.seconds(15)
+    assert world.record.on == "b" and world.nodes["b"].engine.started_from == [0]

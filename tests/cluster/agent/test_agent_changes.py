@@ -8,16 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from dlsched.cluster.core.job_memory import DesiredJob
 from dlsched.cluster.core.leases import LEASE_S
 from dlsched.cluster.core.records import Phase, RecordState, Request, Wanted
-from dlsched.config.job import parse_spec
 from tests.cluster.agent.world import FAILOVER, JOB, MOVABLE_S, SHARED, TEXT, World, phase
-
-
-def change(world: World, text: str) -> None:
-    spec = replace(parse_spec(text, "x"), owner=0)
-    world.desired = {JOB: DesiredJob(spec, text=text)}
 
 
 def move(world: World, target: str) -> None:
@@ -38,7 +31,7 @@ def moved_to_b(world: World) -> int:
 def test_a_lease_counts_only_once_its_node_has_the_file(tmp_path: Path, restarts: bool) -> None:
     world = World(tmp_path, SHARED)
     world.seconds(10)
-    change(world, FAILOVER)
+    world.change(FAILOVER)
     world.loses = set(range(len(world.sent) + 1, len(world.sent) + 100))
     world.second()
     world.cut = {"a"}
@@ -52,7 +45,7 @@ def test_a_lease_counts_only_once_its_node_has_the_file(tmp_path: Path, restarts
 def test_a_lease_that_is_withdrawn_counts_until_its_node_has_the_file(tmp_path: Path) -> None:
     world = World(tmp_path, FAILOVER)
     world.seconds(10)
-    change(world, SHARED)
+    world.change(SHARED)
     world.cut = {"a"}
     world.store.members["a"] = replace(world.store.members["a"], up=False)
     world.seconds(int(LEASE_S) + 200)
@@ -69,7 +62,7 @@ def test_only_what_both_files_allow_counts_until_its_node_has_said_which(
 ) -> None:
     world = World(tmp_path, FAILOVER)
     world.seconds(10)
-    change(world, text)
+    world.change(text)
     world.now += 1
     world.controller.round()  # the order is sent
     world.nodes["a"].cycle()  # and followed, but the node is cut off before it has said so
@@ -79,26 +72,11 @@ def test_only_what_both_files_allow_counts_until_its_node_has_said_which(
     assert world.record.on == "a", "it may run by the new file"
 
 
-def test_results_stay_where_the_next_run_begins_elsewhere(world: World) -> None:
-    moved_to_b(world)
-    node = world.nodes["b"]
-    node.engine.total_steps = node.engine.containers[JOB].step
-    world.seconds(5)
-    assert world.record.state is RecordState.ENDED
-    world.store.drain("b")
-    for one in world.nodes.values():
-        one.engine.acknowledged.clear()  # another run
-    change(world, TEXT.replace("deliver: 0.8", "deliver: 0.81"))
-    world.until(lambda: world.runs_on("a"))
-    world.seconds(10)
-    assert node.node.has_volume(JOB) and phase(world, "b") is Phase.FENCED
-
-
 def test_a_comment_does_not_start_a_job_again_that_ends_before_it_comes(world: World) -> None:
     world.seconds(10)
     node = world.nodes["a"]
     node.engine.total_steps = node.engine.containers[JOB].step
-    change(world, f"{TEXT}# of the vision group\n")
+    world.change(f"{TEXT}# of the vision group\n")
     world.loses = {len(world.sent) + 1}
     world.now += 1
     world.controller.round()
@@ -134,7 +112,7 @@ def test_a_change_that_crosses_a_move_that_is_given_up_keeps_its_volume(world: W
     for text in ("", TEXT.replace("deliver: 0.8", "deliver: 0.81")):
         world.now += 1
         if text:
-            change(world, text)
+            world.change(text)
         world.controller.round()
     for _ in range(4):
         world.now += 1
@@ -142,27 +120,6 @@ def test_a_change_that_crosses_a_move_that_is_given_up_keeps_its_volume(world: W
     world.cut = set()
     world.seconds(10)
     assert world.runs_on("b") and world.nodes["b"].engine.started_from[-1] > 0
-
-
-def test_a_withdrawn_job_waits_for_the_fence_of_the_node_that_may_start_it(world: World) -> None:
-    desired, world.desired = world.desired, {}
-    world.seconds(3)
-    world.now += 1
-    world.desired = desired
-    world.controller.round()
-    assert world.record.on == "a"
-    # Its order has come, but the loop there is busy: it is in no report yet.
-    world.now += 1
-    world.desired = {}
-    world.nodes["b"].cycle()
-    world.controller.round()
-    world.store.drain("a")
-    world.now += 1
-    world.desired = desired
-    world.nodes["b"].cycle()
-    assert world.controller.round().waits == {JOB: "it is still being ended on a"}
-    world.seconds(20)
-    assert world.runs_on("b") and phase(world, "a") is Phase.FENCED
 
 
 def test_a_job_does_not_move_where_results_of_an_earlier_run_are_kept(world: World) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,11 +13,10 @@ from dlsched.model.errors import NotNow
 from tests.cluster.agent.played import PlayedNode
 from tests.cluster.agent.world import (
     JOB,
-    MOVABLE_S,
     TEXT,
-    Killed,
     NodeUnderTest,
     World,
+    kill_at,
     phase,
 )
 from tests.lanes import but_the_first_long
@@ -42,24 +40,8 @@ def test_a_disk_that_takes_nothing_follows_nothing(
     assert world.runs_on("a") and agent.alarms() == ()
 
 
-def test_a_lost_file_leaves_the_container_alone(world: World) -> None:
-    world.seconds(5)
-    node = world.nodes["a"]
-    (node.folder / "cluster/jobs" / f"{JOB}.json").write_text("{")
-    world.cut = {"a"}
-    node.begin()
-    world.seconds(3)
-    assert world.runs_on("a")
-    world.cut = set()
-    world.seconds(3)  # the controller gives it to the node again
-    assert world.runs_on("a") and phase(world, "a") is Phase.RUNNING
-    assert len(node.engine.started_from) == 1
-
-
 def test_a_lost_file_starts_no_job_that_is_away(world: World) -> None:
-    world.seconds(MOVABLE_S)
-    world.move("b")
-    world.until(lambda: world.runs_on("b"))
+    world.moves(until=lambda: world.runs_on("b"))
     node = world.nodes["a"]
     (node.folder / "cluster/jobs" / f"{JOB}.json").write_text("{")
     for _ in range(2):  # the broken file is moved aside by the first
@@ -85,9 +67,7 @@ def test_a_job_whose_file_is_lost_while_it_moves_goes_on(
     world: World, state: RecordState, how: str
 ) -> None:
     world.nodes["b"].engine.breaks = True
-    world.seconds(MOVABLE_S)
-    world.move("b")
-    world.until(lambda: world.record.state is state)
+    world.moves(until=lambda: world.record.state is state)
     world.policy.wanted = ()
     lose(world.nodes["a"], how)
     world.seconds(40)  # `check`: from its checkpoint
@@ -98,9 +78,7 @@ def test_a_job_whose_file_is_lost_while_it_moves_goes_on(
 
 @LOST
 def test_a_job_that_has_moved_and_whose_file_is_lost_goes_on(world: World, how: str) -> None:
-    world.seconds(MOVABLE_S)
-    world.move("b")
-    world.until(lambda: world.record.on == "b" and world.record.state is RecordState.PLACED)
+    world.moves(until=lambda: world.record.on == "b" and world.record.state is RecordState.PLACED)
     world.seconds(3)
     starts = len(world.nodes["b"].engine.started_from)
     lose(world.nodes["b"], how)
@@ -115,9 +93,7 @@ def test_a_job_whose_file_and_container_are_lost_is_not_started_afresh(
     world: World, how: str
 ) -> None:
     world.nodes["b"].engine.breaks = True
-    world.seconds(MOVABLE_S)
-    world.move("b")
-    world.until(lambda: world.record.state is RecordState.RETURNING)
+    world.moves(until=lambda: world.record.state is RecordState.RETURNING)
     world.policy.wanted = ()
     node = world.nodes["a"]
     node.engine.containers.clear()
@@ -161,38 +137,16 @@ WRITES = 9
     "after", but_the_first_long([True, False]), ids=["once it is written", "before it is written"]
 )
 @pytest.mark.parametrize("write", range(1, WRITES + 1))
-def test_an_agent_that_is_killed_at_a_write_goes_on(
-    tmp_path: Path, write: int, after: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    world = World(tmp_path)
-    writes = 0
-
-    def killing(secure: Callable[[object], None]) -> Callable[[object], None]:
-        def killed(record: object) -> None:
-            nonlocal writes
-            writes += 1
-            if writes == write and not after:
-                raise Killed
-            secure(record)
-            if writes == write:
-                raise Killed
-
-        return killed
-
-    for node in world.nodes.values():
-        files = node.agent._held.files
-        monkeypatch.setattr(files, "secure", killing(files.secure))
-    world.seconds(MOVABLE_S)
-    world.move("b")
-    world.seconds(20)
-    for node in world.nodes.values():
-        if not node.alive:
-            node.begin()
-    assert writes >= write
+def test_an_agent_that_is_killed_at_a_write_goes_on(world: World, write: int, after: bool) -> None:
+    kill_at(write, *world.nodes.values(), after=after)
+    world.moves(20)
+    dead = [node for node in world.nodes.values() if not node.alive]
+    assert dead, "there are fewer writes"
+    for node in dead:
+        node.begin()
     world.seconds(300)
     assert world.record.state is RecordState.PLACED
-    assert world.runs_on(world.record.on)
-    assert sum(world.runs_on(name) for name in world.nodes) == 1
+    assert [name for name in world.nodes if world.runs_on(name)] == [world.record.on]
 
 
 def test_a_file_that_cannot_be_removed_ends_no_cycle(
@@ -201,9 +155,7 @@ def test_a_file_that_cannot_be_removed_ends_no_cycle(
     def stays(_path: Path, missing_ok: bool = False) -> None:
         raise OSError(5, "Input/output error")
 
-    world.seconds(MOVABLE_S)
-    world.move("b")
-    world.until(lambda: world.runs_on("b"))
+    world.moves(until=lambda: world.runs_on("b"))
     with monkeypatch.context() as patched:
         patched.setattr(Path, "unlink", stays)
         patched.setattr(PlayedNode, "clear", lambda *_, **__: None)

@@ -13,7 +13,6 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
-from dlsched.cluster.agent.assignments import Assignment
 from dlsched.cluster.core.leases import over_s
 from dlsched.cluster.core.records import Order, RecordState, Verb
 from tests.cluster.agent.world import (
@@ -21,9 +20,8 @@ from tests.cluster.agent.world import (
     JOB,
     MOVABLE_S,
     TEXT,
-    Killed,
-    NodeUnderTest,
     World,
+    kill_at,
 )
 from tests.properties import examples
 
@@ -98,7 +96,7 @@ class Troubles(RuleBasedStateMachine):
         elif move.trouble == "killed":
             self.world.nodes[move.node].alive = False
         elif move.trouble == "killed at a write":
-            _kill_at(self.world.nodes[move.node], 1, after=move.which % 2 == 0)
+            kill_at(1, self.world.nodes[move.node], after=move.which % 2 == 0)
         self.time_passes(move.more)
 
     @rule()
@@ -137,7 +135,7 @@ class Troubles(RuleBasedStateMachine):
 
     @rule(name=NODES, after=st.booleans(), write=st.integers(1, 3))
     def an_agent_is_killed_at_a_write(self, name: str, after: bool, write: int) -> None:
-        _kill_at(self.world.nodes[name], write, after)
+        kill_at(write, self.world.nodes[name], after=after)
 
     @rule(name=NODES)
     def an_agent_starts(self, name: str) -> None:
@@ -170,23 +168,6 @@ class Troubles(RuleBasedStateMachine):
 
     def _up(self, name: str, *, is_up: bool) -> None:
         self.world.store.members[name] = replace(self.world.store.nodes()[name], up=is_up)
-
-
-def _kill_at(node: NodeUnderTest, write: int, after: bool) -> None:
-    """Kill the present agent at its next writes but so many."""
-    held, secure = node.agent._held.files, node.agent._held.files.secure
-    left = write
-
-    def killed(own: Assignment) -> None:
-        nonlocal left
-        left -= 1
-        if left == 0 and not after:
-            raise Killed
-        secure(own)
-        if left == 0:
-            raise Killed
-
-    held.secure = killed  # type: ignore[method-assign]
 
 
 class Failovers(Troubles):

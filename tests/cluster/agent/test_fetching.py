@@ -16,40 +16,14 @@ import pytest
 from dlsched.cluster.agent import fetching
 from dlsched.cluster.agent.fetching import HttpsCheckpoints
 from dlsched.cluster.agent.server import AgentServer
-from dlsched.cluster.certificates import MANAGER, Certificates
-from tests.cluster.agent.serving import FakeAgent, asked, free_port, named, serving
-from tests.cluster.authority import Authority
+from dlsched.cluster.certificates import Certificates
+from tests.cluster.agent.serving import FakeAgent, asked, named, serving, stage
 from tests.waiting import until
 
 pytestmark = pytest.mark.process
 
 MOST = 64 << 20
 ARCHIVE = bytes(range(256)) * 4096 * 2
-
-
-@pytest.fixture(scope="module")
-def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    return Authority(tmp_path_factory.mktemp("authority")).make()
-
-
-@pytest.fixture(scope="module")
-def source(authority: Authority) -> Certificates:
-    return authority.node("node-1")
-
-
-@pytest.fixture(scope="module")
-def target(authority: Authority) -> Certificates:
-    return authority.node("node-2")
-
-
-@pytest.fixture(scope="module")
-def manager(authority: Authority) -> Certificates:
-    return authority.node("boss", MANAGER)
-
-
-@pytest.fixture
-def port() -> int:
-    return free_port()
 
 
 @pytest.fixture
@@ -61,9 +35,9 @@ def agent(tmp_path: Path) -> FakeAgent:
 
 @pytest.fixture
 def server(
-    agent: FakeAgent, source: Certificates, manager: Certificates, port: int
+    agent: FakeAgent, own: Certificates, manager: Certificates, port: int
 ) -> Iterator[AgentServer]:
-    with serving(agent, source, port) as made:
+    with serving(agent, own, port) as made:
         asked(manager, port, "POST /v1/cluster/report", named("node-1", "node-2"))
         yield made
 
@@ -91,8 +65,8 @@ def fetcher(
 
 
 @pytest.fixture
-def checkpoints(target: Certificates, port: int) -> Iterator[HttpsCheckpoints]:
-    with fetcher(target, port) as made:
+def checkpoints(worker: Certificates, port: int) -> Iterator[HttpsCheckpoints]:
+    with fetcher(worker, port) as made:
         yield made
 
 
@@ -102,6 +76,11 @@ def result(checkpoints: HttpsCheckpoints, job: str = "train", epoch: int = 8) ->
     assert found is not None
     assert found.isprintable()
     return found
+
+
+def fetched(checkpoints: HttpsCheckpoints, folder: Path) -> str:
+    checkpoints.begin("node-1", "train", 8, folder / "x", MOST)
+    return result(checkpoints)
 
 
 def test_an_archive_is_fetched_whole(
@@ -147,15 +126,6 @@ def test_the_rest_of_a_killed_run_is_in_nobodys_way_and_is_not_followed(
     assert victim.read_text() == "kept"
 
 
-def test_the_source_refuses_what_it_does_not_grant(
-    server: AgentServer, checkpoints: HttpsCheckpoints, folder: Path
-) -> None:
-    checkpoints.begin("node-1", "train", 9, folder / "x", MOST)
-    line = "node-1: refused (404): no checkpoint of 'train', epoch 9, is kept for node-2 here"
-    assert result(checkpoints, epoch=9) == line
-    assert list(folder.iterdir()) == []
-
-
 def test_one_that_is_too_long_is_not_begun(
     server: AgentServer, checkpoints: HttpsCheckpoints, folder: Path
 ) -> None:
@@ -167,14 +137,14 @@ def test_one_that_is_too_long_is_not_begun(
 @pytest.mark.parametrize(("free_bytes", "fits"), [(1.19, False), (1.21, True)])
 def test_the_disk_must_have_a_fifth_more(
     server: AgentServer,
-    target: Certificates,
+    worker: Certificates,
     port: int,
     folder: Path,
     free_bytes: float,
     fits: bool,
 ) -> None:
     free = int(free_bytes * len(ARCHIVE))
-    with fetcher(target, port, free_bytes=lambda _folder: free) as checkpoints:
+    with fetcher(worker, port, free_bytes=lambda _folder: free) as checkpoints:
         checkpoints.begin("node-1", "train", 8, folder / "x", MOST)
         line = f"{folder}/x: 2.4 MiB of free space are needed, there are 2.38 MiB"
         assert result(checkpoints) == ("" if fits else line)
@@ -183,30 +153,6 @@ def test_the_disk_must_have_a_fifth_more(
 
 def test_the_real_disk_is_asked(folder: Path) -> None:
     assert 0 < fetching._free_bytes(folder) < 1 << 60
-
-
-@contextlib.contextmanager
-def stage(
-    port: int, own: Certificates, answer: Callable[[socket.socket], object]
-) -> Iterator[threading.Thread]:
-    """A source that answers one request in that way."""
-
-    def serve(listening: socket.socket) -> None:
-        with contextlib.suppress(OSError):
-            plain = listening.accept()[0]
-            with own.server_context().wrap_socket(plain, server_side=True) as tls:
-                tls.settimeout(30.0)
-                tls.recv(1 << 16)
-                answer(tls)
-
-    with socket.create_server(("127.0.0.1", port)) as listening:
-        listening.settimeout(30.0)
-        thread = threading.Thread(target=serve, args=(listening,))
-        thread.start()
-        try:
-            yield thread
-        finally:
-            thread.join(30.0)
 
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n"
@@ -239,31 +185,29 @@ HEAD = b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n"
     ],
 )
 def test_what_is_cut_or_no_archive_leaves_no_file(
-    source: Certificates,
+    own: Certificates,
     checkpoints: HttpsCheckpoints,
     port: int,
     folder: Path,
     answer: bytes,
     line: str,
 ) -> None:
-    with stage(port, source, lambda tls: tls.sendall(answer)):
-        checkpoints.begin("node-1", "train", 8, folder / "x", MOST)
-        assert result(checkpoints).startswith(f"node-1: {line}")
+    with stage(port, own, lambda tls: tls.sendall(answer)):
+        assert fetched(checkpoints, folder).startswith(f"node-1: {line}")
     assert list(folder.iterdir()) == []
 
 
 def test_what_follows_the_whole_archive_is_not_read(
-    source: Certificates, checkpoints: HttpsCheckpoints, port: int, folder: Path
+    own: Certificates, checkpoints: HttpsCheckpoints, port: int, folder: Path
 ) -> None:
-    with stage(port, source, lambda tls: tls.sendall(HEAD + b"x" * 1001)):
-        checkpoints.begin("node-1", "train", 8, folder / "x", MOST)
-        assert result(checkpoints) == ""
+    with stage(port, own, lambda tls: tls.sendall(HEAD + b"x" * 1001)):
+        assert fetched(checkpoints, folder) == ""
     assert (folder / "x").read_bytes() == b"x" * 1000
 
 
 @pytest.mark.parametrize("sends", [b"", HEAD[:20], HEAD, HEAD + b"x" * 500])
 def test_a_silent_source_is_given_up(
-    source: Certificates,
+    own: Certificates,
     checkpoints: HttpsCheckpoints,
     port: int,
     folder: Path,
@@ -277,9 +221,8 @@ def test_a_silent_source_is_given_up(
             tls.sendall(sends)
         tls.recv(1)  # until it hangs up
 
-    with stage(port, source, answer):
-        checkpoints.begin("node-1", "train", 8, folder / "x", MOST)
-        assert result(checkpoints) == "node-1: silent for 400 ms, or slower than 64 KiB/s"
+    with stage(port, own, answer):
+        assert fetched(checkpoints, folder) == "node-1: silent for 400 ms, or slower than 64 KiB/s"
     assert list(folder.iterdir()) == []
 
 
@@ -291,21 +234,20 @@ def drip(tls: socket.socket) -> None:
 
 
 def test_a_source_that_is_slow_but_never_silent_is_given_up(
-    source: Certificates,
+    own: Certificates,
     checkpoints: HttpsCheckpoints,
     port: int,
     folder: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(fetching, "GRACE_S", 0.5)
-    with stage(port, source, drip):
-        checkpoints.begin("node-1", "train", 8, folder / "x", MOST)
-        assert result(checkpoints).endswith("slower than 64 KiB/s")
+    with stage(port, own, drip):
+        assert fetched(checkpoints, folder).endswith("slower than 64 KiB/s")
     assert list(folder.iterdir()) == []
 
 
 def test_a_slow_source_is_waited_for(
-    source: Certificates,
+    own: Certificates,
     checkpoints: HttpsCheckpoints,
     port: int,
     folder: Path,
@@ -326,29 +268,20 @@ def test_a_slow_source_is_waited_for(
             came = 100 * number
             until(lambda came=came: checkpoints.came_bytes("train", 8) == came, "so much")
 
-    with stage(port, source, answer):
-        checkpoints.begin("node-1", "train", 8, folder / "x", MOST)
-        assert result(checkpoints) == ""
+    with stage(port, own, answer):
+        assert fetched(checkpoints, folder) == ""
     assert (folder / "x").read_bytes() == b"x" * 1000
-
-
-def test_another_node_at_the_address_is_refused(
-    server: AgentServer, checkpoints: HttpsCheckpoints, folder: Path
-) -> None:
-    checkpoints.begin("node-3", "train", 8, folder / "x", MOST)
-    assert "its certificate is refused: Hostname mismatch" in result(checkpoints)
-    assert list(folder.iterdir()) == []
 
 
 def test_it_waits_until_the_address_is_known(
     server: AgentServer,
-    target: Certificates,
+    worker: Certificates,
     port: int,
     folder: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     known: dict[str, str] = {}
-    with fetcher(target, port, lambda node: known.get(node, "")) as checkpoints:
+    with fetcher(worker, port, lambda node: known.get(node, "")) as checkpoints:
         checkpoints.begin("node-1", "train", 8, folder / "x", MOST)
         time.sleep(0.3)
         assert checkpoints.fetched("train", 8) is None
@@ -360,37 +293,15 @@ def test_it_waits_until_the_address_is_known(
         assert result(checkpoints, "other") == line
 
 
-def test_how_much_has_come_is_known(
-    source: Certificates, checkpoints: HttpsCheckpoints, port: int, folder: Path
-) -> None:
-    half, whole = threading.Event(), threading.Event()
-
-    def answer(tls: socket.socket) -> None:
-        tls.sendall(HEAD + b"x" * 500)
-        half.wait(30.0)
-        tls.sendall(b"x" * 500)
-        whole.wait(30.0)
-
-    assert checkpoints.came_bytes("train", 8) is None
-    with stage(port, source, answer):
-        checkpoints.begin("node-1", "train", 8, folder / "x", MOST)
-        until(lambda: checkpoints.came_bytes("train", 8) == 500, "half has come")
-        assert checkpoints.came_bytes("train", 9) is None
-        half.set()
-        assert result(checkpoints) == ""
-        whole.set()
-    assert checkpoints.came_bytes("train", 8) == 1000
-
-
 def test_a_later_epoch_ends_the_earlier_fetch(
     server: AgentServer,
     agent: FakeAgent,
-    target: Certificates,
+    worker: Certificates,
     port: int,
     folder: Path,
 ) -> None:
     agent.archives["train", 10, "node-2"] = agent.archives["train", 8, "node-2"]
-    with fetcher(target, port, lambda node: "127.0.0.1" if node == "node-1" else "") as one:
+    with fetcher(worker, port, lambda node: "127.0.0.1" if node == "node-1" else "") as one:
         one.begin("unknown", "train", 8, folder / "e8", MOST)
         one.begin("node-1", "train", 10, folder / "e10", MOST)
         assert result(one, epoch=10) == ""
@@ -402,7 +313,7 @@ def test_a_later_epoch_ends_the_earlier_fetch(
 
 @pytest.mark.parametrize("late", [False, True], ids=["on its way", "about to be whole"])
 def test_what_is_given_up_leaves_no_file(
-    source: Certificates,
+    own: Certificates,
     checkpoints: HttpsCheckpoints,
     port: int,
     folder: Path,
@@ -418,7 +329,7 @@ def test_what_is_given_up_leaves_no_file(
 
     monkeypatch.setattr(fetching.os, "fsync", sync)
     answer = HEAD + b"x" * 1000 if late else b""
-    with stage(port, source, lambda tls: tls.sendall(answer) if late else drip(tls)) as serves:
+    with stage(port, own, lambda tls: tls.sendall(answer) if late else drip(tls)) as serves:
         checkpoints.begin("node-1", "train", 8, folder / "x", MOST)
         if late:
             assert synced.wait(30.0)
@@ -432,9 +343,9 @@ def test_what_is_given_up_leaves_no_file(
 
 
 def test_a_stop_leaves_no_part_of_a_file(
-    source: Certificates, target: Certificates, port: int, folder: Path
+    own: Certificates, worker: Certificates, port: int, folder: Path
 ) -> None:
-    with stage(port, source, drip), fetcher(target, port) as checkpoints:
+    with stage(port, own, drip), fetcher(worker, port) as checkpoints:
         checkpoints.begin("node-1", "train", 8, folder / "x", MOST)
         until(lambda: list(folder.iterdir()), "its folder has something")
     assert list(folder.iterdir()) == []
@@ -450,30 +361,7 @@ def test_a_disk_that_refuses_is_one_line(
         raise OSError(5, os.strerror(5))
 
     monkeypatch.setattr(fetching.os, "fsync", fails)
-    checkpoints.begin("node-1", "train", 8, folder / "x", MOST)
-    assert result(checkpoints) == f"{folder}/x: Input/output error"
+    assert fetched(checkpoints, folder) == f"{folder}/x: Input/output error"
     assert list(folder.iterdir()) == []
     checkpoints.begin("node-1", "other", 8, folder / "no" / "x", MOST)
     assert "refused (404)" in result(checkpoints, "other")
-
-
-@pytest.mark.long
-def test_a_large_archive_is_never_whole_in_memory(
-    server: AgentServer,
-    agent: FakeAgent,
-    checkpoints: HttpsCheckpoints,
-    folder: Path,
-) -> None:
-    with agent.archives["train", 8, "node-2"].open("wb") as stream:
-        stream.truncate(256 << 20)
-    before = peak_bytes()
-    checkpoints.begin("node-1", "train", 8, folder / "x", 1 << 30)
-    assert result(checkpoints) == ""
-    assert (folder / "x").stat().st_size == 256 << 20
-    assert peak_bytes() - before < 128 << 20
-
-
-def peak_bytes() -> int:
-    status = Path("/proc/self/status").read_text(encoding="ascii")
-    (line,) = [one for one in status.splitlines() if one.startswith("VmHWM:")]
-    return int(line.split()[1]) << 10

@@ -14,7 +14,7 @@ import pytest
 from dlsched.cluster.agent.ports import OrderRefused
 from dlsched.cluster.agent.server import AgentServer
 from dlsched.cluster.certificates import MANAGER, Certificates
-from dlsched.cluster.core.records import Order, Saved, Verb
+from dlsched.cluster.core.records import Order, Verb
 from dlsched.cluster.wire import order_bytes, read_report
 from tests.cluster.agent.serving import (
     CHECKPOINT,
@@ -252,29 +252,6 @@ def test_plain_http_is_refused(server: AgentServer, agent: FakeAgent, port: int)
 # ---------------------------------------------------------------------- over time
 
 
-def test_it_uses_new_certificates_while_it_serves(
-    agent: FakeAgent, port: int, tmp_path: Path
-) -> None:
-    authority = Authority(tmp_path).make()
-    own, manager = authority.node("node-1"), authority.node("boss", MANAGER)
-    with serving(agent, own, port):
-        assert asked(manager, port, REPORT, named("node-1"))[0] == 200
-        with connected(manager, port) as tls:
-            before = tls.getpeercert(binary_form=True)
-        authority.node("node-1")
-        with connected(manager, port) as tls:
-            assert tls.getpeercert(binary_form=True) != before
-        assert asked(manager, port, REPORT, named("node-1"))[0] == 200
-        # A whole new cluster: another authority under the same paths.
-        old = manager.client_context()
-        authority.make()
-        authority.node("node-1")
-        with pytest.raises(REFUSED):
-            asked(old, port, REPORT, named("node-1"))
-        new = authority.node("boss", MANAGER)
-        assert asked(new, port, REPORT, named("node-1"))[0] == 200
-
-
 def test_it_ends_within_seconds_and_its_address_is_free_again(
     own: Certificates, manager: Certificates, port: int
 ) -> None:
@@ -296,11 +273,3 @@ def test_an_agent_that_fails_is_an_error_of_one_line(
     agent.wait = fails
     line = "the agent failed to answer: RuntimeError"
     assert said(asked(manager, port, REPORT, named("node-1"))) == (500, line)
-
-
-def test_saved_reaches_the_agent(
-    server: AgentServer, agent: FakeAgent, port: int, manager: Certificates
-) -> None:
-    order = Order(Verb.ARRIVE, "node-1", "train", 8, "node-2", Saved(3, "ab" * 32, 9), text="a: b")
-    assert asked(manager, port, "POST /v1/cluster/jobs/train/arrive", order_bytes(order))[0] == 202
-    assert agent.orders == [order]

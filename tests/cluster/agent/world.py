@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from dlsched.cluster.agent.agent import AgentOptions, ClusterAgent
+from dlsched.cluster.agent.assignments import Assignment
 from dlsched.cluster.agent.contact import Contact
 from dlsched.cluster.agent.ports import OrderRefused
 from dlsched.cluster.controller import ClusterController, ClusterPorts
@@ -203,7 +204,7 @@ class World:
 
     def __init__(self, folder: Path, text: str = TEXT) -> None:
         self.now = 0.0
-        self.spec = replace(parse_spec(text, "x"), owner=0)
+        self.change(text)
         self.store = MemoryStore([Member("a"), Member("b")], leader="me")
         self.cut: set[str] = set()
         self.mute: set[str] = set()
@@ -211,12 +212,17 @@ class World:
         self.loses: set[int] = set()
         self.sent: list[Order] = []
         self.policy = Moves(SpreadParameters())
-        self.desired = {JOB: DesiredJob(self.spec, text=text)}
         self.nodes: dict[str, NodeUnderTest] = {}
         for name in ("a", "b"):
             self.nodes[name] = NodeUnderTest(self, name, folder / name)
             self.nodes[name].engine.storage = self.nodes["a"].engine.storage
         self.begin()
+
+    def change(self, text: str) -> str:
+        """That is the job's file from now on; its digest."""
+        self.spec = replace(parse_spec(text, "x"), owner=0)
+        self.desired = {JOB: DesiredJob(self.spec, text=text)}
+        return self.spec.digest
 
     def begin(self) -> None:
         """A new controller."""
@@ -266,17 +272,11 @@ class World:
     def now_s(self) -> float:
         return self.now
 
-    def wall_time(self) -> str:
-        return ""
-
     def sleep_until(self, until_s: float) -> bool:
         return False
 
     def wake(self) -> None:
         pass
-
-    def cpu_s(self) -> float:
-        return 0.0
 
     @property
     def record(self) -> Record:
@@ -305,6 +305,13 @@ class World:
         for _ in range(count):
             self.second()
 
+    def moves(self, count: int = 0, until: Callable[[], bool] = lambda: True) -> None:
+        """The job runs on a until it may move, and then moves to b for so long."""
+        self.seconds(MOVABLE_S)
+        self.move("b")
+        self.seconds(count)
+        self.until(until)
+
     def move(self, target: str) -> None:
         self.policy.wanted = (Move(JOB, target),)
 
@@ -332,13 +339,32 @@ def phase(world: World, node: str) -> Phase | None:
     return held[JOB].phase if JOB in held else None
 
 
+def kill_at(write: int, *nodes: NodeUnderTest, after: bool) -> None:
+    """Kill a present agent of these nodes at one of their next writes, before or after it."""
+    left = write
+
+    def killing(secure: Callable[[Assignment], None]) -> Callable[[Assignment], None]:
+        def killed(own: Assignment) -> None:
+            nonlocal left
+            left -= 1
+            if left == 0 and not after:
+                raise Killed
+            secure(own)
+            if left == 0:
+                raise Killed
+
+        return killed
+
+    for node in nodes:
+        files = node.agent._held.files
+        files.secure = killing(files.secure)  # type: ignore[method-assign]
+
+
 def arriving(world: World) -> NodeUnderTest:
     """The node that a checkpoint comes to, but never whole."""
     target = world.nodes["b"]
     target.fetches.ended.clear()
     target.fetches.slow = True
-    world.seconds(MOVABLE_S)
-    world.move("b")
-    world.until(lambda: bool(list(target.folder.glob("cluster/incoming/*"))))
+    world.moves(until=lambda: bool(list(target.folder.glob("cluster/incoming/*"))))
     target.fetches.ended.clear()
     return target

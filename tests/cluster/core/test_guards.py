@@ -7,7 +7,7 @@ import pytest
 
 from dlsched.cluster.core.guards import Approved, GuardMemory, Passed, guard
 from dlsched.cluster.core.model import ClusterDecision, Left, Move, NodeState, Transit
-from tests.cluster.core.plant import GIB, job, node, snapshot
+from tests.cluster.core.plant import job, node, snapshot
 
 NOW_S = 10_000.0
 PAIR = [node("a"), node("b")]
@@ -57,15 +57,10 @@ def test_each_rule_about_the_job(change: dict[str, Any], why: str) -> None:
     assert found.startswith(why.removesuffix(" 0 s"))
 
 
-def test_memory_and_state_of_the_nodes() -> None:
-    big = job("x", "a", memory_bytes=2 * GIB)
-    full = node("b", memory_free_bytes=GIB)
-    assert refusal(big, [node("a"), full]) == "needs 2 GiB of memory, 1 GiB free"
-    silent, drains = NodeState.SILENT, NodeState.DRAINING
-    assert refusal(big, [node("a"), node("b", state=silent)]) == "its agent does not report"
-    assert refusal(big, [node("a"), node("b", state=drains)]) == "it drains"
-    assert refusal(big, [node("a", state=silent), node("b")]) == "a does not report"
-    assert refusal(big, [node("a")]) == "there is no such node"
+def test_no_job_moves_from_a_silent_node_or_to_none() -> None:
+    silent = node("a", state=NodeState.SILENT)
+    assert refusal(job("x", "a"), [silent, node("b")]) == "a does not report"
+    assert refusal(job("x", "a"), [node("a")]) == "there is no such node"
 
 
 def test_a_job_that_does_not_run_is_not_moved() -> None:

@@ -1,14 +1,16 @@
-"""The snapshot that follows from records and reports, round by round."""
+"""The snapshot that follows from records and reports, round by round, and the speeds of nodes by
+the pace of jobs of the same image."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from dlsched.cluster.core.job_memory import BARRED_S, DesiredJob
-from dlsched.cluster.core.ledger import ClusterFacts, ClusterLedger
+from dlsched.cluster.core.ledger import ClusterFacts, ClusterLedger, Pace, speeds
 from dlsched.cluster.core.model import ClusterSnapshot, Evaluation, Left, NodeState, Transit
 from dlsched.cluster.core.records import Holding, Phase, Record, RecordState, Saved
 from dlsched.cluster.core.reports import JobReport, NodeReport
@@ -33,12 +35,17 @@ def update(
     reports: dict[str, list[JobReport]],
     jobs: dict[str, DesiredJob] | None = None,
     moves: dict[str, tuple[str, float]] | None = None,
+    held: dict[str, Holding] | None = None,
 ) -> ClusterSnapshot:
+    holdings = {node: (one,) for node, one in (held or {}).items()}
     facts = ClusterFacts(
         now_s,
         dict.fromkeys("abc", NodeState.READY),
         {one.job: one for one in records},
-        {node: NodeReport(node, 8.0, jobs=tuple(those)) for node, those in reports.items()},
+        {
+            node: NodeReport(node, 8.0, jobs=tuple(those), holdings=holdings.get(node, ()))
+            for node, those in reports.items()
+        },
         desired("job") if jobs is None else jobs,
     )
     return ledger.update(facts, moves or {})
@@ -46,6 +53,11 @@ def update(
 
 def report(**more: Any) -> JobReport:
     return JobReport("job", **more)
+
+
+@pytest.fixture
+def ledger() -> ClusterLedger:
+    return ClusterLedger()
 
 
 def test_a_job_without_a_record_waits_in_order_of_arrival() -> None:
@@ -85,9 +97,7 @@ def comes(
     ledger: ClusterLedger, at_s: float, record: Record, node: str, epoch: int, came: int | None
 ) -> None:
     holding = Holding("job", epoch, Phase.ARRIVING, came_bytes=came)
-    reports = {node: NodeReport(node, 8.0, holdings=(holding,))}
-    states = dict.fromkeys("abc", NodeState.READY)
-    ledger.update(ClusterFacts(at_s, states, {"job": record}, reports, desired("job")), {})
+    update(ledger, at_s, [record], {node: []}, held={node: holding})
 
 
 def test_bytes_that_came_before_are_no_progress() -> None:
@@ -101,8 +111,7 @@ def test_bytes_that_came_before_are_no_progress() -> None:
     assert ledger.waited_s("job", 50.0) == 0.0
 
 
-def test_a_node_is_silent_once_its_last_report_is_old() -> None:
-    ledger = ClusterLedger()
+def test_a_node_is_silent_once_its_last_report_is_old(ledger: ClusterLedger) -> None:
     update(ledger, 0.0, [], {"a": [], "b": []})
     found = update(ledger, 31.0, [], {"b": []})
     assert {node.name: node.state for node in found.nodes} == {
@@ -111,9 +120,10 @@ def test_a_node_is_silent_once_its_last_report_is_old() -> None:
     }
 
 
-def test_a_node_that_never_answered_is_unanswered_since_the_controller_began() -> None:
+def test_a_node_that_never_answered_is_unanswered_since_the_controller_began(
+    ledger: ClusterLedger,
+) -> None:
     """Its lease may have been renewed by an earlier controller until then."""
-    ledger = ClusterLedger()
     assert ledger.unanswered_s("b", 50.0) == 0.0
     update(ledger, 100.0, [], {"a": []})
     update(ledger, 110.0, [], {"a": []})
@@ -128,8 +138,7 @@ def test_only_the_owner_s_report_of_a_job_counts() -> None:
     assert found.jobs[0].done_core_s == 5.0
 
 
-def test_what_a_job_has_done_is_the_sum_over_its_nodes() -> None:
-    ledger = ClusterLedger()
+def test_what_a_job_has_done_is_the_sum_over_its_nodes(ledger: ClusterLedger) -> None:
     update(ledger, 0.0, [ON_A], {"a": [report(used_core_s=50.0)]})
     found = update(ledger, 10.0, [MOVING], {"a": [], "b": []})
     assert (found.jobs[0].done_core_s, found.jobs[0].node, found.jobs[0].reports) == (50.0, "b", 0)
@@ -137,8 +146,9 @@ def test_what_a_job_has_done_is_the_sum_over_its_nodes() -> None:
     assert found.jobs[0].done_core_s == 57.0
 
 
-def test_after_a_move_what_was_measured_before_is_better_than_the_first_reports() -> None:
-    ledger = ClusterLedger()
+def test_after_a_move_what_was_measured_before_is_better_than_the_first_reports(
+    ledger: ClusterLedger,
+) -> None:
     update(ledger, 0.0, [ON_A], {"a": [report(used_core_s=50.0, left=Left(90.0, 100.0, 110.0))]})
     assert update(ledger, 10.0, [MOVING], {"b": []}).jobs[0].left == (80.0, 100.0, 120.0)
     wild = report(used_core_s=10.0, left=Left(0.0, 900.0, 1800.0), reports=2)
@@ -149,8 +159,7 @@ def test_after_a_move_what_was_measured_before_is_better_than_the_first_reports(
     assert update(ledger, 30.0, [MOVING], {"b": [sure]}).jobs[0].left == sound
 
 
-def test_evaluations_are_those_since_the_last_round() -> None:
-    ledger = ClusterLedger()
+def test_evaluations_are_those_since_the_last_round(ledger: ClusterLedger) -> None:
     one, two, three = (Evaluation(at_s, 0.5) for at_s in (1.0, 2.0, 3.0))
     first = update(ledger, 2.0, [ON_A], {"a": [report(evaluations=(one, two))]})
     second = update(ledger, 4.0, [ON_A], {"a": [report(evaluations=(one, two, three))]})
@@ -158,8 +167,7 @@ def test_evaluations_are_those_since_the_last_round() -> None:
     assert second.jobs[0].evaluations == (three,)
 
 
-def test_a_job_that_has_not_reported_is_like_others_of_its_image() -> None:
-    ledger = ClusterLedger()
+def test_a_job_that_has_not_reported_is_like_others_of_its_image(ledger: ClusterLedger) -> None:
     left = Left(90.0, 100.0, 110.0)
     found = update(
         ledger, 0.0, [ON_A], {"a": [report(used_core_s=20.0, left=left)]}, desired("job", "new")
@@ -168,8 +176,9 @@ def test_a_job_that_has_not_reported_is_like_others_of_its_image() -> None:
     assert found.queue[0].left == pytest.approx((60.0, 120.0, 240.0))
 
 
-def test_the_work_of_ended_jobs_is_remembered_while_their_record_is_there() -> None:
-    ledger = ClusterLedger()
+def test_the_work_of_ended_jobs_is_remembered_while_their_record_is_there(
+    ledger: ClusterLedger,
+) -> None:
     ended = replace(ON_A, state=RecordState.ENDED, exit_code=0)
     update(ledger, 0.0, [ON_A], {"a": [report(used_core_s=80.0)]}, desired("job", "new"))
     found = update(ledger, 10.0, [ended], {"a": []}, desired("job", "new"))
@@ -178,8 +187,7 @@ def test_the_work_of_ended_jobs_is_remembered_while_their_record_is_there() -> N
     assert ledger.jobs == {}
 
 
-def test_moves_are_under_way_from_their_preparation_to_their_end() -> None:
-    ledger = ClusterLedger()
+def test_moves_are_under_way_from_their_preparation_to_their_end(ledger: ClusterLedger) -> None:
     there = {"a": [report(pause_s=8.0)], "b": []}
     update(ledger, 0.0, [ON_A], there)
     prepared = update(ledger, 5.0, [ON_A], there, moves={"job": ("b", 5.0)})
@@ -204,12 +212,9 @@ CANNOT = [
 
 @pytest.mark.parametrize(("held", "barred"), CANNOT)
 def test_a_node_that_could_not_start_a_job_is_not_asked_for_a_while(
-    held: Holding, barred: bool
+    ledger: ClusterLedger, held: Holding, barred: bool
 ) -> None:
-    ledger = ClusterLedger()
-    nodes = {"a": NodeReport("a", 8.0, holdings=(held,))}
-    states = dict.fromkeys("ab", NodeState.READY)
-    ledger.update(ClusterFacts(0.0, states, {"job": ON_A}, nodes, desired("job")), {})
+    update(ledger, 0.0, [ON_A], {"a": []}, held={"a": held})
     ended = replace(ON_A, state=RecordState.ENDED)
     for now_s, still in ((1.0, barred), (BARRED_S - 1, barred), (BARRED_S, False)):
         found = update(ledger, now_s, [ended], {"a": []})
@@ -218,18 +223,57 @@ def test_a_node_that_could_not_start_a_job_is_not_asked_for_a_while(
 
 def test_a_changed_file_is_tried_everywhere_again() -> None:
     ledger, jobs = ClusterLedger(), desired("job")
-    nodes = {"a": NodeReport("a", 8.0, holdings=(CANNOT[0][0],))}
-    ledger.update(ClusterFacts(0.0, {"a": NodeState.READY}, {"job": ON_A}, nodes, jobs), {})
+    update(ledger, 0.0, [ON_A], {"a": []}, jobs, held={"a": CANNOT[0][0]})
     ended = replace(ON_A, state=RecordState.ENDED)
     assert update(ledger, 1.0, [ended], {}, jobs).queue[0].barred == {"a": "denied"}
     mended = DesiredJob(replace(jobs["job"].spec, digest="another"))
     assert update(ledger, 2.0, [ended], {}, {"job": mended}).queue[0].barred == {}
 
 
-def test_a_target_that_cannot_get_the_image_is_not_asked_for_a_while() -> None:
-    ledger = ClusterLedger()
+def test_a_target_that_cannot_get_the_image_is_not_asked_for_a_while(ledger: ClusterLedger) -> None:
     there = Holding("job", 1, Phase.FAILED, why="denied")
-    nodes = {"b": NodeReport("b", 8.0, holdings=(there,))}
-    states = dict.fromkeys("ab", NodeState.READY)
-    found = ledger.update(ClusterFacts(0.0, states, {"job": ON_A}, nodes, desired("job")), {})
+    found = update(ledger, 0.0, [ON_A], {"b": []}, held={"b": there})
     assert found.jobs[0].barred == {"b": "denied"}
+
+
+def paces(**by_node: list[float]) -> list[Pace]:
+    """The pace of images 0, 1, ... on each node; 0: it has not run there."""
+    return [
+        Pace(f"image-{index}", node, pace)
+        for node, values in by_node.items()
+        for index, pace in enumerate(values)
+        if pace
+    ]
+
+
+def test_a_slow_node_is_found_by_two_images() -> None:
+    found = speeds(paces(a=[10.0, 2.0], b=[10.0, 2.0], c=[5.0, 1.0]))
+    assert found == {"a": 1.0, "b": 1.0, "c": pytest.approx(0.5)}
+
+
+def test_one_image_is_not_enough() -> None:
+    assert speeds(paces(a=[10.0], b=[10.0], c=[5.0])) == {}
+
+
+def test_an_image_on_one_node_alone_says_nothing() -> None:
+    assert speeds(paces(a=[10.0, 0, 3.0], b=[0, 2.0, 0])) == {}
+
+
+def test_noise_is_no_speed() -> None:
+    found = speeds(paces(a=[10.0, 2.0], b=[10.4, 1.95], c=[9.7, 2.05]))
+    assert set(found.values()) == {1.0}
+
+
+def test_two_nodes_are_both_measured_by_their_middle() -> None:
+    found = speeds(paces(a=[10.0, 2.0], b=[5.0, 1.0]))
+    assert found["a"] / found["b"] == pytest.approx(2.0)
+
+
+@pytest.mark.parametrize("pace", [math.nan, math.inf, 0.0, -1.0])
+def test_a_pace_that_is_none_counts_for_nothing(pace: float) -> None:
+    odd = [Pace("image-0", "c", pace), Pace("image-1", "c", pace)]
+    assert "c" not in speeds([*paces(a=[10.0, 2.0], b=[10.0, 2.0]), *odd])
+
+
+def test_a_speed_is_bounded() -> None:
+    assert speeds(paces(a=[1e9, 1e9], b=[1.0, 1.0], c=[1.0, 1.0]))["a"] == 10.0

@@ -238,6 +238,11 @@ def test_a_job_that_is_no_longer_desired_ends_in_any_state(record: Record) -> No
     assert [one.verb for one in next_acts(ended, held(told)).orders] == [Verb.CLEAR, Verb.CLEAR]
 
 
+def test_the_node_of_a_job_that_ended_by_itself_is_not_waited_for() -> None:
+    assert end_job(ENDED, "removed").off
+    assert not end_job(PLACED, "removed").off
+
+
 def test_a_job_that_comes_again_is_placed_in_a_new_epoch_and_starts_afresh() -> None:
     again = place_job("job", "a", "other", end_job(MOVED, "removed"))
     assert (again.epoch, again.first, again.digest, again.moves) == (9, 9, "other", 0)

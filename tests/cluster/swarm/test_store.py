@@ -9,10 +9,13 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from dlsched.cluster.core.records import Request, Wanted
+from dlsched.cluster.core.records import Record, RecordState, Request, Saved, Wanted
 from dlsched.cluster.store import Member, StaleRecord, StoreError
 from dlsched.cluster.swarm.calls import SwarmCalls
+from dlsched.cluster.swarm.labels import Names, read_record, record_labels
 from dlsched.cluster.swarm.store import NotStorable, SwarmStore
 from dlsched.model.errors import EngineUnavailable
 from dlsched.runtime.docker.engine import EngineRefused
@@ -47,17 +50,6 @@ class TestPlayed(StoreContract):
 
 
 # ---------------------------------------------------------------------- names
-
-
-@pytest.mark.parametrize(
-    "job", ["resnet", "a" * 63, "ends-", "dots.and_more-1", "two..dots", "sha256-resnet", "x."]
-)
-@pytest.mark.parametrize("instance", ["lab", "i" * 63, "a.job", "a-"])
-def test_every_name_has_a_config(swarm: PlayedSwarm, instance: str, job: str) -> None:
-    store = store_of(swarm, instance)
-    store.put(replace(RECORD, job=job), None)
-    store.submit(replace(SUBMISSION, job=job))
-    assert set(store.records()) == set(store.submissions()) == {job}
 
 
 def test_a_job_called_like_anothers_digest_has_a_config_of_its_own(
@@ -208,18 +200,6 @@ def test_a_job_whose_name_cannot_be_read_is_left_out_whole(
     assert (store.records(), store.submissions()) == ({}, {})
     (part,) = store.problems()
     assert part == name.rpartition(".")[2]
-
-
-def test_a_mended_record_is_read_again(swarm: PlayedSwarm, store: SwarmStore) -> None:
-    version = store.put(RECORD, None)
-    swarm.edited(RECORD_NAME, {"dlsched.epoch": "one"})
-    assert store.records() == {}
-    swarm.edited(RECORD_NAME, {"dlsched.epoch": "1"})
-    kept = store.records()["resnet"]
-    assert (kept.record, store.problems()) == (RECORD, {})
-    with pytest.raises(StaleRecord):
-        store.put(RECORD, version)
-    store.put(replace(RECORD, epoch=2), kept.version)
 
 
 def test_labels_of_others_stay(swarm: PlayedSwarm, store: SwarmStore) -> None:
@@ -398,17 +378,15 @@ def test_no_leader_and_no_manager_are_store_errors(swarm: PlayedSwarm, store: Sw
             store.own_id()
 
 
-def test_a_node_is_drained_and_back(swarm: PlayedSwarm, store: SwarmStore) -> None:
+def test_a_drain_is_one_label_that_is_written_once(swarm: PlayedSwarm, store: SwarmStore) -> None:
     swarm.add_node("node1")
     swarm.nodes["node1"]["Spec"]["Labels"]["rack"] = "7"
     store.drain("node1")
     store.drain("node1")
-    assert store.nodes()["node1"].draining
     assert swarm.nodes["node1"]["Spec"]["Labels"] == {"rack": "7", "dlsched.drain": "true"}
     assert swarm.nodes["node1"]["Spec"]["Availability"] == "active"
     store.undrain("node1")
     store.undrain("node1")
-    assert not store.nodes()["node1"].draining
     assert swarm.nodes["node1"]["Spec"]["Labels"] == {"rack": "7"}
     assert [call for call in swarm.calls if call.startswith("POST")] == [
         "POST /nodes/node1/update"
@@ -422,19 +400,43 @@ def test_what_swarm_drains_stays_drained_and_is_said(swarm: PlayedSwarm, store: 
     assert swarm.nodes["node1"]["Spec"]["Labels"] == {}
 
 
-def test_a_node_that_changed_meanwhile_is_not_overwritten(
-    swarm: PlayedSwarm, store: SwarmStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    swarm.add_node("node1")
-    read = SwarmCalls.nodes
+NODES = st.from_regex(r"[a-z0-9]{1,25}", fullmatch=True)
+JOBS = st.from_regex(r"[a-z0-9][a-z0-9_.-]{1,62}", fullmatch=True)
+DIGESTS = st.sampled_from(["", "0123456789abcdef" * 4])
+COUNTS = st.integers(0, 2**53)
+FILES = st.sampled_from(["", "/ckpt/7.pt", "/" + "c" * 1023])
 
-    def then_changed(calls: SwarmCalls) -> object:
-        found = read(calls)
-        swarm.nodes["node1"]["Version"]["Index"] += 1
-        return found
 
-    monkeypatch.setattr(SwarmCalls, "nodes", then_changed)
-    with pytest.raises(StaleRecord, match="node1: update out of sequence"):
-        store.drain("node1")
-    with pytest.raises(StoreError, match="node9: no node of the swarm"):
-        store.drain("node9")
+@st.composite
+def records(draw: st.DrawFn) -> Record:
+    state = draw(st.sampled_from(RecordState))
+    epoch = draw(st.integers(1, 2**53))
+    moved = state in (RecordState.MOVING, RecordState.UNDOING, RecordState.RETURNING)
+    return Record(
+        job=draw(JOBS),
+        state=state,
+        on=draw(NODES),
+        epoch=epoch,
+        digest=draw(DIGESTS),
+        first=draw(st.integers(1, epoch)),
+        target=draw(NODES) if state is RecordState.LEAVING else None,
+        source=draw(NODES) if moved else None,
+        saved=draw(st.none() | st.builds(Saved, COUNTS, DIGESTS, COUNTS, FILES)),
+        moves=draw(COUNTS),
+        exit_code=draw(st.none() | st.integers(-(2**31), 2**31)),
+        why=draw(st.from_regex(r"([a-z]{1,9} ){0,9}[a-z]", fullmatch=True)),
+    )
+
+
+@given(records())
+def test_a_record_is_read_as_it_was_written(record: Record) -> None:
+    assert read_record(record_labels(record, "lab"), "lab") == record
+
+
+@given(JOBS, JOBS, JOBS, JOBS)
+def test_names_fit_and_differ(instance: str, other: str, job: str, another: str) -> None:
+    names = Names(instance)
+    both = [names.record(job), names.submission(job)]
+    assert all(len(name) <= 64 and name[-1].isalnum() for name in both)
+    assert (names.record(job) == names.record(another)) is (job == another)
+    assert names.record(job).startswith(Names(other).prefix) is (instance == other)

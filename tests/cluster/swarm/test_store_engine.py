@@ -11,13 +11,12 @@ from typing import Any
 
 import pytest
 
-from dlsched.cluster.certificates import CertificateError, Peer, peer
 from dlsched.cluster.store import StaleRecord, StoreError
 from dlsched.cluster.swarm.calls import SwarmCalls
 from dlsched.cluster.swarm.membership import swarm_certificates
 from dlsched.cluster.swarm.store import SwarmStore
 from dlsched.runtime.docker.engine import Engine, EngineRefused
-from tests.cluster.handshake import meet
+from tests.cluster.authority import meet
 from tests.cluster.store_contract import RECORD, SUBMISSION, StoreContract, Stores
 from tests.tools.live import needs_dockerd
 from tests.waiting import until
@@ -97,74 +96,6 @@ def leading(engines: EngineNodes, store: SwarmStore) -> tuple[EngineNode, list[E
     managers = [node for node in engines.nodes if node.is_manager]
     (one,) = [node for node in managers if node.node_id == leader]
     return one, [node for node in managers if node is not one]
-
-
-def test_nodes_and_the_leader_are_named_as_in_their_certificates(
-    engines: EngineNodes, store_on: Make
-) -> None:
-    store = store_on(engines.nodes[1])
-    assert store.own_id() == engines.nodes[1].node_id
-    assert store.leader() in {node.node_id for node in engines.nodes if node.is_manager}
-    members = store.nodes()
-    assert {name: (one.host, one.address) for name, one in members.items()} == {
-        node.node_id: (node.name, node.address) for node in engines.nodes
-    }
-    assert not any(one.draining for one in members.values())
-    # One whose heart missed some beats on a busy host is down for a moment.
-    until_so(lambda: all(one.up for one in store.nodes().values()), "all nodes are up")
-    certificates = [swarm_certificates(node.engine.data_root) for node in engines.nodes]
-    names = [each.own() for each in certificates]
-    cluster = names[0].organisation
-    assert names == [Peer(node.node_id, cluster, node.is_manager) for node in engines.nodes]
-    for one, at_one in zip(engines.nodes, certificates, strict=True):
-        for other, at_other in zip(engines.nodes, certificates, strict=True):
-            served, calling = meet(at_one.server_context(), at_other.client_context(), one.node_id)
-            assert peer(served) == Peer(other.node_id, cluster, other.is_manager)
-            assert peer(calling) == Peer(one.node_id, cluster, one.is_manager)
-
-
-def test_a_worker_has_no_store(engines: EngineNodes, store_on: Make) -> None:
-    worker = store_on(engines.nodes[3])
-    for call in (worker.own_id, worker.nodes, worker.records, worker.leader):
-        with pytest.raises(StoreError, match="manager") as failed:
-            call()
-        assert "\n" not in str(failed.value)
-
-
-def test_a_node_is_drained_and_back(engines: EngineNodes, store_on: Make) -> None:
-    one, two = store_on(engines.nodes[0]), store_on(engines.nodes[1])
-    node = engines.nodes[3].node_id
-    one.drain(node)
-    assert [name for name, member in two.nodes().items() if member.draining] == [node]
-    two.undrain(node)
-    assert not any(member.draining for member in one.nodes().values())
-
-
-def edit(node: EngineNode, name: str, changes: dict[str, str]) -> None:
-    """Change labels of a config as a person would, with a client of its own."""
-    with closing(Engine(node.host, TIMEOUT_S)) as engine:
-        found = engine.exchange("GET", f"/configs/{name}")
-        spec = found["Spec"]
-        spec["Labels"] |= changes
-        asked = {"version": str(found["Version"]["Index"])}
-        engine.exchange("POST", f"/configs/{found['ID']}/update", asked, spec)
-
-
-def test_an_edited_record_is_left_alone(
-    engines: EngineNodes, store_on: Make, instance: str
-) -> None:
-    store = store_on(engines.nodes[0])
-    version = store.put(RECORD, None)
-    store.submit(SUBMISSION)
-    name = f"dlsched.{instance}.job.resnet"
-    edit(engines.nodes[1], name, {"dlsched.epoch": "seven"})
-    assert (store.records(), store.submissions()) == ({}, {})
-    assert "label dlsched.epoch: 'seven' is not" in store.problems()["resnet"]
-    for known in (None, version):
-        with pytest.raises(StaleRecord):
-            store.put(replace(RECORD, epoch=2), known)
-    edit(engines.nodes[1], name, {"dlsched.epoch": "1"})
-    assert store.records()["resnet"].record == RECORD
 
 
 def test_records_survive_the_death_of_the_leading_manager(
@@ -264,33 +195,3 @@ def test_a_rotated_authority_is_followed_by_running_servers(engines: EngineNodes
     until(is_rotated, "the next authority")
     meet(server, at_manager.client_context(), worker.node_id)
     assert at_manager.client_context() is not former
-
-
-def test_a_locked_key_is_refused_in_one_line(engines: EngineNodes) -> None:
-    one = engines.nodes[0]
-    files = swarm_certificates(one.engine.data_root)
-    key = one.engine.data_root / "swarm" / "certificates" / "swarm-node.key"
-
-    def lock(locked: bool) -> None:
-        def change(spec: dict[str, Any]) -> None:
-            spec["EncryptionConfig"]["AutoLockManagers"] = locked
-
-        change_swarm(one, change)
-        until(
-            lambda: ("ENCRYPTED" in key.read_text(encoding="ascii")) is locked, f"locked: {locked}"
-        )
-
-    lock(True)
-    try:
-        with pytest.raises(CertificateError, match=r"autolock.*cluster\.tls") as refused:
-            files.client_context()
-        assert "\n" not in str(refused.value)
-    finally:
-        lock(False)
-
-    def is_read() -> bool:
-        with suppress(CertificateError):  # Swarm renews both, one file after the other
-            return files.own().name == one.node_id
-        return False
-
-    until_so(is_read, "the unlocked key is read")

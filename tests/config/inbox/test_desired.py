@@ -54,39 +54,28 @@ def test_a_users_file_waits_for_a_container_that_is_not_from_their_folder(inbox:
     assert not yields(running("c", source="/jobs/bob/c.yaml"))
 
 
-def test_nothing_is_given_up_while_the_folder_cannot_be_listed(inbox: Scripted):
-    inbox.sees = InboxScan(problem="/jobs cannot be listed: gone", settled=False)
-    assert spared(inbox) == "/jobs cannot be listed: gone"
-
-
 def test_a_container_of_another_folder_is_left_alone(inbox: Scripted):
     assert spared(inbox, source="/elsewhere/a.yaml") == (
         "it was started from /elsewhere, not from /jobs"
     )
 
 
-@pytest.mark.parametrize(
-    "rejected",
-    [RejectedFile("a.yaml", None, ("bad",)), RejectedFile("renamed.yaml", "a", ("bad",))],
-)
-def test_a_rejected_file_is_not_a_removed_one(inbox: Scripted, rejected: RejectedFile):
-    inbox.sees = InboxScan(settled=True, rejected=(rejected,))
-    assert spared(inbox) == "its job file a.yaml is rejected"
+def rejected(name: str, job: str | None = None) -> InboxScan:
+    return InboxScan(settled=True, rejected=(RejectedFile(name, job, ("bad",)),))
 
 
-def test_a_file_still_being_written_is_not_a_removed_one(inbox: Scripted):
-    inbox.sees = InboxScan(unsettled=("a.yaml",))
-    assert spared(inbox) == "its job file a.yaml is still being read"
-
-
-def test_a_restarted_agent_waits_until_the_folder_is_read(inbox: Scripted):
-    inbox.sees = InboxScan(unsettled=("other.yaml",))
-    assert spared(inbox) == "the job files are still being read"
-
-
-def test_a_restarted_agent_spares_what_an_unreadable_file_may_be(inbox: Scripted):
-    inbox.sees = InboxScan(settled=True, rejected=(RejectedFile("x.yaml", None, ("bad",)),))
-    assert spared(inbox) == "its job file a.yaml is gone, but x.yaml is rejected and may be it"
+@pytest.mark.parametrize(("sees", "why"), [
+    (InboxScan(problem="/jobs cannot be listed: gone", settled=False),
+     "/jobs cannot be listed: gone"),
+    (rejected("a.yaml"), "its job file a.yaml is rejected"),
+    (rejected("renamed.yaml", "a"), "its job file a.yaml is rejected"),
+    (InboxScan(unsettled=("a.yaml",)), "its job file a.yaml is still being read"),
+    (InboxScan(unsettled=("other.yaml",)), "the job files are still being read"),
+    (rejected("x.yaml"), "its job file a.yaml is gone, but x.yaml is rejected and may be it"),
+])  # fmt: skip
+def test_what_is_not_surely_removed_is_spared(inbox: Scripted, sees: InboxScan, why: str):
+    inbox.sees = sees
+    assert spared(inbox) == why
 
 
 def test_a_file_that_was_in_force_is_removed_whatever_others_are_like(inbox: Scripted):
@@ -101,7 +90,7 @@ def test_a_file_that_was_in_force_is_removed_whatever_others_are_like(inbox: Scr
 
 def test_records_of_ended_jobs_are_lifted_only_when_every_file_is_understood(inbox: Scripted):
     assert DesiredFolder(cast(Inbox, inbox), FOLDER).scan(0.0).settled
-    inbox.sees = InboxScan(settled=True, rejected=(RejectedFile("x.yaml", None, ("bad",)),))
+    inbox.sees = rejected("x.yaml")
     assert not DesiredFolder(cast(Inbox, inbox), FOLDER).scan(0.0).settled
 
 
@@ -114,9 +103,9 @@ def test_records_of_ended_jobs_are_lifted_only_when_every_file_is_understood(inb
      "/jobs/alice cannot be listed", None),
     (InboxScan(settled=True, unsettled=("alice/x.yaml",), unsettled_users=frozenset({"alice"})),
      "the job files are still being read", None),
-    (InboxScan(settled=True, rejected=(RejectedFile("alice/x.yaml", None, ("bad",)),)),
+    (rejected("alice/x.yaml"),
      "its job file alice/a.yaml is gone, but alice/x.yaml is rejected and may be it", None),
-    (InboxScan(settled=True, rejected=(RejectedFile("alice/a.yaml", None, ("bad",)),)),
+    (rejected("alice/a.yaml"),
      "its job file alice/a.yaml is rejected", None),
     (InboxScan(settled=False), *["the job files are still being read"] * 2),
 ])  # fmt: skip

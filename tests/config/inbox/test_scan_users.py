@@ -125,33 +125,9 @@ def test_a_subfolder_of_the_operator_is_none(house: House) -> None:
 # ------------------------------------------------------------------------------ hostile files
 
 
-def _anothers(house: House) -> None:
-    house.write("alice/x.yaml", "job-x", uid=BOB)
-
-
-def _roots(house: House) -> None:
-    house.write("alice/x.yaml", "job-x", uid=0)
-
-
 def _hard_link(house: House) -> None:
     house.write("alice/x.yaml", "job-x")
     os.link(house.folder / "alice/x.yaml", house.folder / "alice/other")
-
-
-def _writable(house: House) -> None:
-    house.write("alice/x.yaml", "job-x").chmod(0o666)
-
-
-def _link(house: House) -> None:
-    (house.folder / "alice/x.yaml").symlink_to("/etc/shadow")
-
-
-def _fifo(house: House) -> None:
-    os.mkfifo(house.folder / "alice/x.yaml")
-
-
-def _device(house: House) -> None:
-    os.mknod(house.folder / "alice/x.yaml", 0o20666, os.makedev(1, 5))
 
 
 def _sparse(house: House) -> None:
@@ -160,13 +136,19 @@ def _sparse(house: House) -> None:
 
 
 @pytest.mark.parametrize(("make", "said"), [
-    (_anothers, f"belongs to uid {BOB}, in the folder of uid {ALICE}"),
-    (_roots, f"belongs to uid 0, in the folder of uid {ALICE}"),
+    (lambda house: house.write("alice/x.yaml", "job-x", uid=BOB),
+     f"belongs to uid {BOB}, in the folder of uid {ALICE}"),
+    (lambda house: house.write("alice/x.yaml", "job-x", uid=0),
+     f"belongs to uid 0, in the folder of uid {ALICE}"),
     (_hard_link, "has several names (hard links): copy it instead"),
-    (_writable, "may be written by everybody: chmod o-w it"),
-    (_link, "is a symbolic link: a job file is a regular file in the folder itself"),
-    (_fifo, "is no regular file: a job file is a regular file in the folder itself"),
-    (_device, "is no regular file: a job file is a regular file in the folder itself"),
+    (lambda house: house.write("alice/x.yaml", "job-x").chmod(0o666),
+     "may be written by everybody: chmod o-w it"),
+    (lambda house: (house.folder / "alice/x.yaml").symlink_to("/etc/shadow"),
+     "is a symbolic link: a job file is a regular file in the folder itself"),
+    (lambda house: os.mkfifo(house.folder / "alice/x.yaml"),
+     "is no regular file: a job file is a regular file in the folder itself"),
+    (lambda house: os.mknod(house.folder / "alice/x.yaml", 0o20666, os.makedev(1, 5)),
+     "is no regular file: a job file is a regular file in the folder itself"),
     (_sparse, "more than 256 KiB, the most that a job file may be"),
 ])  # fmt: skip
 def test_a_hostile_file_is_refused_and_blocks_nobody(
@@ -263,13 +245,10 @@ def _full(house: House) -> None:
         (house.folder / "alice" / f"{number}.yaml").touch()
 
 
-def _open_to_all(house: House) -> None:
-    (house.folder / "alice").chmod(0o777)
-
-
 @pytest.mark.parametrize(("close", "said"), [
     (_full, "/alice holds more than 100 entries: not read"),
-    (_open_to_all, "/alice may be changed by others than its owner (mode 0777): chmod 755 it"),
+    (lambda house: (house.folder / "alice").chmod(0o777),
+     "/alice may be changed by others than its owner (mode 0777): chmod 755 it"),
 ])  # fmt: skip
 def test_a_closed_folder_removes_nothing_and_blocks_nobody(
     house: House, close: Callable[[House], None], said: str

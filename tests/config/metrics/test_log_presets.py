@@ -6,7 +6,6 @@ import pytest
 
 from dlsched.config.metrics.keys import MetricsKeys
 from dlsched.config.metrics.loading import package_presets
-from dlsched.model.sources import LogPattern
 from dlsched.runtime.progress.log_lines import LogBatch, LogLines
 
 
@@ -57,7 +56,6 @@ def test_the_requests_and_nothing_else_are_read(
     preset: str, lines: str, latencies_s: list[float]
 ) -> None:
     (source,) = package_presets().sources(MetricsKeys(base=preset))
-    assert isinstance(source, LogPattern)
     log, batch = LogLines(source.pattern, source.step, source.when), LogBatch()
     log.take(lines.encode(), log.parsed(lines.encode()), 1.0, batch)
     assert batch.latencies_s == pytest.approx(latencies_s)

@@ -9,7 +9,6 @@ import pytest
 from dlsched.control.gpus.moves import moving
 from dlsched.control.gpus.placement import PlacementOptions
 from dlsched.control.ledger.state import State
-from dlsched.model.actions import Move
 from dlsched.model.decision import Decision
 from dlsched.model.facts import CheckpointAck, GpuFact
 from dlsched.model.spec import Bounds, Checkpoint, ContainerSpec, Limits
@@ -128,7 +127,6 @@ def test_a_move_takes_the_limits_in_force_and_the_job_is_not_resized_beside() ->
     wanted = {"train": Limits(3.0, 0.9)}
     moves = {"train": (("b",), "makes room")}
     (move,) = planned(snapshot(view), wanted, {}, moves=moves, sources={"train": "train.yaml"})
-    assert isinstance(move, Move)
     assert (move.container_id, move.why, move.job) == ("id-train", "makes room", "train")
     assert move.start.limits == Limits(1.5, 0.5)
     assert move.start.gpus == ("b",)
@@ -154,5 +152,4 @@ def test_only_one_that_lost_its_gpu_and_saved_itself_before_may_leave_without_an
     first = replace(first, fact=replace(first.fact, trouble=trouble))
     seen = replace(seen, node=replace(seen.node, gpus=(first, *others)))
     (move,) = planned(seen, {}, {}, moves={"train": (("b",), "it lost its GPU")})
-    assert isinstance(move, Move)
     assert move.saved_before is saved_before

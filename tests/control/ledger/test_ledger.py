@@ -30,6 +30,11 @@ SPEC = job_spec("a")
 WISH = Desired(specs={"a": SPEC})
 
 
+@pytest.fixture
+def ledger() -> Ledger:
+    return Ledger(LedgerOptions())
+
+
 def update(ledger: Ledger, now_s: float, **fact: object) -> Snapshot:
     seen = Observation(
         now_s=now_s,
@@ -49,8 +54,7 @@ def resized(ledger: Ledger, now_s: float, cores: float) -> None:
     ledger.applied([Outcome(action, "done")], Answer(), now_s)
 
 
-def test_a_change_empties_the_window_but_not_the_recent_view():
-    ledger = Ledger(LedgerOptions())
+def test_a_change_empties_the_window_but_not_the_recent_view(ledger: Ledger):
     update(ledger, 10.0)
     update(ledger, 20.0, reports=(line(20.0, 0.1, 0.1),))
     resized(ledger, 20.0, 0.5)
@@ -59,8 +63,7 @@ def test_a_change_empties_the_window_but_not_the_recent_view():
     assert job.progress.recent.count == 2
 
 
-def test_a_line_whose_requests_began_before_the_change_does_not_count():
-    ledger = Ledger(LedgerOptions())
+def test_a_line_whose_requests_began_before_the_change_does_not_count(ledger: Ledger):
     update(ledger, 10.0)
     resized(ledger, 20.0, 0.5)
     early = line(20.9, 0.1)
@@ -71,8 +74,7 @@ def test_a_line_whose_requests_began_before_the_change_does_not_count():
     assert job.progress.fresh.count == 4
 
 
-def test_a_line_of_a_rare_reporter_tells_of_all_the_time_since_the_last():
-    ledger = Ledger(LedgerOptions())
+def test_a_line_of_a_rare_reporter_tells_of_all_the_time_since_the_last(ledger: Ledger):
     for now_s in (10.0, 20.0, 30.0):
         update(ledger, now_s, reports=(line(now_s, 0.1),))
     resized(ledger, 35.0, 0.5)
@@ -83,15 +85,13 @@ def test_a_line_of_a_rare_reporter_tells_of_all_the_time_since_the_last():
     assert late.progress.window.count == 1
 
 
-def test_a_silence_or_a_burst_of_lines_is_not_the_usual_gap():
-    ledger = Ledger(LedgerOptions())
+def test_a_silence_or_a_burst_of_lines_is_not_the_usual_gap(ledger: Ledger):
     times = (1.0, 2.0, 3.0, 4.0, 60.0, 61.0, 61.1, 62.0)
     told = [update(ledger, at_s, reports=(line(at_s, 0.1),)).jobs[0].progress for at_s in times]
     assert [one.every_s for one in told] == [1.0] * len(times)
 
 
-def test_lines_without_requests_are_no_reports_of_requests():
-    ledger = Ledger(LedgerOptions())
+def test_lines_without_requests_are_no_reports_of_requests(ledger: Ledger):
     update(ledger, 10.0, reports=(line(10.0, 0.1),))
     for now_s in range(11, 20):
         update(ledger, float(now_s), reports=(Report(float(now_s), in_flight=1, oldest_s=1.0),))
@@ -99,8 +99,9 @@ def test_lines_without_requests_are_no_reports_of_requests():
 
 
 @pytest.mark.parametrize(("every_s", "vouches"), [(1.0, False), (10.0, True)])
-def test_a_writer_vouches_for_its_requests_until_it_is_late(every_s: float, vouches: bool):
-    ledger = Ledger(LedgerOptions())
+def test_a_writer_vouches_for_its_requests_until_it_is_late(
+    ledger: Ledger, every_s: float, vouches: bool
+):
     for look in range(4):
         now_s = 100.0 + look * every_s
         told = (line(now_s, 0.1, in_flight=2, oldest_s=0.1),)
@@ -109,8 +110,9 @@ def test_a_writer_vouches_for_its_requests_until_it_is_late(every_s: float, vouc
     assert (job.progress.in_flight == 2) is vouches
 
 
-def test_a_changed_target_keeps_the_window_that_was_measured_under_the_present_limit():
-    ledger = Ledger(LedgerOptions())
+def test_a_changed_target_keeps_the_window_that_was_measured_under_the_present_limit(
+    ledger: Ledger,
+):
     update(ledger, 10.0)
     update(ledger, 20.0, reports=(line(20.0, 9.0),))
     resized(ledger, 20.0, 0.5)
@@ -131,8 +133,7 @@ def test_a_changed_target_keeps_the_window_that_was_measured_under_the_present_l
         ({"weight": 3.0}, "weight"),
     ],
 )
-def test_what_a_changed_file_asks_for_wakes_the_policy(change, word):
-    ledger = Ledger(LedgerOptions())
+def test_what_a_changed_file_asks_for_wakes_the_policy(ledger: Ledger, change, word):
     update(ledger, 10.0)
     ledger.decided({})
     seen = Observation(11.0, engine_ok=True, containers=(running("a"),), node=NodeFact(4.0, 2**33))
@@ -140,8 +141,7 @@ def test_what_a_changed_file_asks_for_wakes_the_policy(change, word):
     assert ledger.update(seen, wish, {}).snapshot.wakes == (f"a: its {word} changed",)
 
 
-def test_other_settings_hold_from_the_next_fold_on():
-    ledger = Ledger(LedgerOptions())
+def test_other_settings_hold_from_the_next_fold_on(ledger: Ledger):
     assert update(ledger, 10.0).node.capacity_cores == 4.0
     ledger.adopt(LedgerOptions(capacity_cores=1.5))
     assert update(ledger, 11.0).node.capacity_cores == 1.5
@@ -171,8 +171,7 @@ def test_a_setting_holds_for_a_job_at_rest_too():
     assert not update(ledger, 102.0, cpu_idle=True).jobs[0].can_idle
 
 
-def test_a_change_that_somebody_else_made_is_noticed():
-    ledger = Ledger(LedgerOptions())
+def test_a_change_that_somebody_else_made_is_noticed(ledger: Ledger):
     update(ledger, 10.0, actual=Limits(1.0))
     update(ledger, 20.0, actual=Limits(1.0), reports=(line(20.0, 0.1),))
     job = update(ledger, 21.0, actual=Limits(0.4)).jobs[0]
@@ -189,8 +188,7 @@ def test_the_windows_reach_back_only_so_far():
     assert job.progress.window.mean_s == pytest.approx(0.2)
 
 
-def test_rates_come_from_counters():
-    ledger = Ledger(LedgerOptions())
+def test_rates_come_from_counters(ledger: Ledger):
     update(ledger, 10.0, usage_core_s=5.0, periods=100, throttled_periods=10)
     job = update(ledger, 12.0, usage_core_s=6.0, periods=120, throttled_periods=15).jobs[0]
     assert job.usage.cpu_cores == pytest.approx(0.5)
@@ -198,8 +196,7 @@ def test_rates_come_from_counters():
     assert job.attained_core_s == pytest.approx(6.0)
 
 
-def test_usage_is_also_told_over_the_window_since_the_change():
-    ledger = Ledger(LedgerOptions())
+def test_usage_is_also_told_over_the_window_since_the_change(ledger: Ledger):
     update(ledger, 10.0, usage_core_s=0.0)
     update(ledger, 20.0, usage_core_s=10.0)
     resized(ledger, 20.0, 0.5)
@@ -208,24 +205,21 @@ def test_usage_is_also_told_over_the_window_since_the_change():
     assert job.usage.window_cores == pytest.approx(0.5)
 
 
-def test_a_restart_of_the_container_starts_its_counters_again():
-    ledger = Ledger(LedgerOptions())
+def test_a_restart_of_the_container_starts_its_counters_again(ledger: Ledger):
     update(ledger, 10.0, usage_core_s=50.0)
     job = update(ledger, 11.0, usage_core_s=0.5, starts=2, started_at_s=10.5).jobs[0]
     assert job.usage.cpu_cores is None
     assert job.attained_core_s == pytest.approx(50.5)
 
 
-def test_unread_is_not_zero():
-    ledger = Ledger(LedgerOptions())
+def test_unread_is_not_zero(ledger: Ledger):
     update(ledger, 10.0)
     job = update(ledger, 11.0).jobs[0]
     assert job.usage.cpu_cores is None
     assert job.usage.memory_bytes is None
 
 
-def test_a_hung_service_grows_old_between_its_lines():
-    ledger = Ledger(LedgerOptions())
+def test_a_hung_service_grows_old_between_its_lines(ledger: Ledger):
     hung = Report(received_s=10.0, latency=sketch(), in_flight=2, oldest_s=1.5, writer="w")
     update(ledger, 10.0, reports=(hung,))
     job = update(ledger, 13.0).jobs[0]
@@ -233,15 +227,13 @@ def test_a_hung_service_grows_old_between_its_lines():
     assert job.progress.oldest_s == pytest.approx(4.5)
 
 
-def test_a_silent_writer_no_longer_vouches_for_its_requests():
-    ledger = Ledger(LedgerOptions())
+def test_a_silent_writer_no_longer_vouches_for_its_requests(ledger: Ledger):
     hung = Report(received_s=10.0, latency=sketch(), in_flight=2, oldest_s=1.5, writer="w")
     update(ledger, 10.0, reports=(hung,))
     assert update(ledger, 25.0).jobs[0].progress.in_flight == 0
 
 
-def test_training_samples_are_kept_in_order_and_bounded():
-    ledger = Ledger(LedgerOptions())
+def test_training_samples_are_kept_in_order_and_bounded(ledger: Ledger):
     reports = tuple(
         Report(10.0, sample=Sample(10.0, step, (("loss", 1.0),))) for step in range(300)
     )
@@ -249,16 +241,14 @@ def test_training_samples_are_kept_in_order_and_bounded():
     assert [sample.step for sample in samples] == list(range(44, 300))
 
 
-def test_a_new_container_reports_from_the_beginning_again():
-    ledger = Ledger(LedgerOptions())
+def test_a_new_container_reports_from_the_beginning_again(ledger: Ledger):
     sample = Report(10.0, sample=Sample(10.0, 7, (("loss", 1.0),)))
     update(ledger, 10.0, reports=(sample,))
     assert len(update(ledger, 11.0, starts=2).jobs[0].progress.samples) == 1  # may resume
     assert update(ledger, 12.0, container_id="id-new").jobs[0].progress.samples == ()
 
 
-def test_foreign_load_is_what_is_not_ours():
-    ledger = Ledger(LedgerOptions())
+def test_foreign_load_is_what_is_not_ours(ledger: Ledger):
 
     def seen(now_s: float, host: float, ours: float) -> Observation:
         return Observation(
@@ -283,8 +273,7 @@ def test_the_reserve_is_not_divided():
     assert node.memory_bytes == 7 * 2**30
 
 
-def test_jobs_are_sorted_by_name():
-    ledger = Ledger(LedgerOptions())
+def test_jobs_are_sorted_by_name(ledger: Ledger):
     runtime = FakeRuntime()
     for name in ("zeta", "alpha", "mid"):
         runtime.containers[name] = running(name)
@@ -293,8 +282,7 @@ def test_jobs_are_sorted_by_name():
     assert [job.name for job in state.snapshot.jobs] == ["alpha", "mid", "zeta"]
 
 
-def test_a_second_container_of_a_job_is_left_alone_and_takes_no_place():
-    ledger = Ledger(LedgerOptions())
+def test_a_second_container_of_a_job_is_left_alone_and_takes_no_place(ledger: Ledger):
     update(ledger, 1.0)
     copy = replace(running("a"), container_id="id-Z")  # before `id-a` in order
     seen = Observation(2.0, engine_ok=True, containers=(copy, running("a")), node=NodeFact(4.0, 1))
@@ -304,8 +292,7 @@ def test_a_second_container_of_a_job_is_left_alone_and_takes_no_place():
     assert texts(state.alarms) == ("a: left alone: id-Z carries the labels of its container",)
 
 
-def test_a_flood_of_lines_is_kept_as_one_and_nothing_of_it_is_lost():
-    ledger = Ledger(LedgerOptions())
+def test_a_flood_of_lines_is_kept_as_one_and_nothing_of_it_is_lost(ledger: Ledger):
     update(ledger, 10.0)
     flood = tuple(line(11.0, 0.1 if n % 2 else 0.3) for n in range(2000))
     progress = update(ledger, 11.0, reports=flood).jobs[0].progress
@@ -316,8 +303,7 @@ def test_a_flood_of_lines_is_kept_as_one_and_nothing_of_it_is_lost():
     assert update(ledger, 41.5).jobs[0].progress.recent.count == 0
 
 
-def test_ten_thousand_writers_are_not_all_remembered():
-    ledger = Ledger(LedgerOptions())
+def test_ten_thousand_writers_are_not_all_remembered(ledger: Ledger):
     update(ledger, 10.0)
     claims = tuple(
         Report(received_s=11.0, writer=str(n), in_flight=1, oldest_s=1.0) for n in range(10_000)
@@ -343,8 +329,7 @@ def climbs(ledger: Ledger, now_s: float, *values: float, **fact: object):
     return ledger.update(seen, Desired(specs={"a": AIMED}), {})
 
 
-def test_a_tier_is_seen_whatever_the_policy_and_however_many_reports_come():
-    ledger = Ledger(LedgerOptions())
+def test_a_tier_is_seen_whatever_the_policy_and_however_many_reports_come(ledger: Ledger):
     assert climbs(ledger, 10.0, 0.95, 0.95).delivered == ()
     state = climbs(ledger, 11.0, 0.95, *(0.1,) * 1000)
     (word,) = state.delivered
@@ -402,8 +387,7 @@ def adopting(
     return ledger.update(seen, wish or Desired(), {})
 
 
-def test_an_adopted_container_is_a_job_by_its_labels_from_its_start_to_its_removal():
-    ledger = Ledger(LedgerOptions())
+def test_an_adopted_container_is_a_job_by_its_labels_from_its_start_to_its_removal(ledger: Ledger):
     state = adopting(ledger, web(actual=Limits(2.0)))
     (job,) = state.snapshot.jobs
     assert (job.state, job.adopted, job.spec.bounds) == (JobState.RUNNING, True, Bounds(0.5, 2.0))
@@ -424,8 +408,7 @@ def test_nothing_that_the_wish_spares_or_removes_concerns_an_adopted_one():
     assert texts(state.alarms) == ()
 
 
-def test_a_job_files_job_comes_before_a_container_of_its_name():
-    ledger = Ledger(LedgerOptions())
+def test_a_job_files_job_comes_before_a_container_of_its_name(ledger: Ledger):
     assert adopting(ledger, web()).snapshot.jobs[0].adopted
     filed = Desired(specs={"web": job_spec("web")})
     state = adopting(ledger, web(), now_s=11.0, wish=filed)
@@ -546,8 +529,7 @@ def test_an_adopted_one_with_a_target_and_no_source_is_blind_at_once():
     assert state.snapshot.jobs[0].blind == "no source of progress is given"
 
 
-def test_a_job_is_told_with_what_it_uses_of_its_gpus():
-    ledger = Ledger(LedgerOptions())
+def test_a_job_is_told_with_what_it_uses_of_its_gpus(ledger: Ledger):
     process = GpuProcess(7, "id-a", 5 << 30, 0.4)
     gpu = replace(gpu_fact(0), busy_ratio=0.5, processes=(process,))
 

@@ -13,8 +13,14 @@ from dlsched.model.spec import Limits
 from tests.doubles import running, sketch
 
 
-def test_what_may_have_begun_before_a_change_of_limits_is_recent_and_not_measured() -> None:
-    measures = Measures()
+@pytest.fixture
+def measures() -> Measures:
+    return Measures()
+
+
+def test_what_may_have_begun_before_a_change_of_limits_is_recent_and_not_measured(
+    measures: Measures,
+) -> None:
     measures.update(running("a", actual=Limits(1.0)), 0.0, 30.0)
     changed = running("a", actual=Limits(2.0))
     measures.update(changed, 10.0, 30.0)
@@ -25,8 +31,7 @@ def test_what_may_have_begun_before_a_change_of_limits_is_recent_and_not_measure
     assert (told.window.count, told.recent.count) == (1, 2)
 
 
-def test_a_flood_of_reports_spans_as_much_as_the_longest() -> None:
-    measures = Measures()
+def test_a_flood_of_reports_spans_as_much_as_the_longest(measures: Measures) -> None:
     measures.update(running("a", actual=Limits(1.0)), 0.0, 30.0)
     changed = running("a", actual=Limits(2.0))
     measures.update(changed, 10.0, 30.0)
@@ -36,8 +41,7 @@ def test_a_flood_of_reports_spans_as_much_as_the_longest() -> None:
     assert (told.window.count, told.recent.count) == (0, 100)
 
 
-def test_the_gpu_time_that_a_job_tells_of_is_this_starts_last_word() -> None:
-    measures = Measures()
+def test_the_gpu_time_that_a_job_tells_of_is_this_starts_last_word(measures: Measures) -> None:
     job = running("a")
     assert measures.progress(job, 0.0).gpu_ratio is None
     told = replace(job, reports=(Report(1.0, gpu_ratio=0.3), Report(2.0, gpu_ratio=0.48)))
@@ -51,8 +55,9 @@ def test_the_gpu_time_that_a_job_tells_of_is_this_starts_last_word() -> None:
     assert measures.progress(again, 4.0).gpu_ratio is None
 
 
-def test_a_checkpoint_is_dated_by_when_it_was_received_until_another_container() -> None:
-    measures = Measures()
+def test_a_checkpoint_is_dated_by_when_it_was_received_until_another_container(
+    measures: Measures,
+) -> None:
     job = running("a")
     ack = CheckpointAck(1200, "/ckpt/1200")
     told = replace(job, reports=(Report(7.0, checkpoint=ack), Report(8.0)))
@@ -66,8 +71,7 @@ def test_a_checkpoint_is_dated_by_when_it_was_received_until_another_container()
     assert (progress.checkpoint, progress.checkpoint_at_s) == (None, None)
 
 
-def test_a_moved_jobs_samples_and_service_go_on_in_its_new_container() -> None:
-    measures = Measures()
+def test_a_moved_jobs_samples_and_service_go_on_in_its_new_container(measures: Measures) -> None:
     sampled = Report(7.0, sample=Sample(7.0, 100, (("accuracy", 0.5),)))
     measures.update(running("a", reports=(sampled,), usage_core_s=5.0), 8.0, 30.0)
     new = running("a", container_id="id-new", origin="id-a", usage_core_s=2.0)
@@ -98,8 +102,7 @@ def test_how_soon_it_reports_is_measured_from_starts_that_were_seen_alone() -> N
 GPUS = ("GPU-0",)
 
 
-def test_gpu_use_is_the_drivers_word_and_else_the_jobs_own() -> None:
-    measures = Measures()
+def test_gpu_use_is_the_drivers_word_and_else_the_jobs_own(measures: Measures) -> None:
     told = running("a", gpus=GPUS, reports=(Report(1.0, gpu_ratio=0.4),))
     measures.update(told, 1.0, 30.0, GpuUse(0.3, 5 << 30))
     assert (measures.usage.gpu_ratio, measures.usage.gpu_memory_bytes) == (0.3, 5 << 30)
@@ -108,16 +111,14 @@ def test_gpu_use_is_the_drivers_word_and_else_the_jobs_own() -> None:
     assert measures.usage.gpu_window_ratio == 0.4
 
 
-def test_unread_gpu_use_is_not_zero_and_a_job_without_gpus_has_none() -> None:
-    measures = Measures()
+def test_unread_gpu_use_is_not_zero_and_a_job_without_gpus_has_none(measures: Measures) -> None:
     measures.update(running("a", gpus=GPUS), 1.0, 30.0, GpuUse())
     assert (measures.usage.gpu_ratio, measures.usage.gpu_window_ratio) == (None, None)
     measures.update(running("a"), 2.0, 30.0)
     assert (measures.usage.gpu_ratio, measures.usage.gpu_memory_bytes) == (None, None)
 
 
-def test_the_window_of_gpu_use_is_its_mean_since_the_share_changed() -> None:
-    measures = Measures()
+def test_the_window_of_gpu_use_is_its_mean_since_the_share_changed(measures: Measures) -> None:
     before = running("a", gpus=GPUS, actual=Limits(1.0, 0.5))
     for second, ratio in enumerate((0.5, 0.5, 0.3)):
         measures.update(before, float(second), 30.0, GpuUse(ratio, 0))
@@ -130,8 +131,7 @@ def test_the_window_of_gpu_use_is_its_mean_since_the_share_changed() -> None:
     assert measures.usage.gpu_window_ratio == pytest.approx(0.8)
 
 
-def test_another_share_begins_another_measuring_window() -> None:
-    measures = Measures()
+def test_another_share_begins_another_measuring_window(measures: Measures) -> None:
     measures.update(running("a", actual=Limits(1.0, 0.5)), 0.0, 30.0)
     assert not measures.limited(Limits(1.0, 0.5), 5.0)
     assert measures.limited(Limits(1.0, 0.6), 10.0)
@@ -153,8 +153,9 @@ def test_a_job_that_does_nothing_rests_and_its_rate_is_of_the_time_since() -> No
     assert still.usage.window_cores == pytest.approx(0.5 / 30)
 
 
-def test_a_job_that_has_just_become_still_is_folded_until_its_window_shows_it() -> None:
-    measures = Measures()
+def test_a_job_that_has_just_become_still_is_folded_until_its_window_shows_it(
+    measures: Measures,
+) -> None:
     measures.update(running("a", usage_core_s=1.0), 1.0, 30.0)
     idle = running("a", usage_core_s=4.0)
     measures.update(idle, 2.0, 30.0)

@@ -117,7 +117,6 @@ def test_it_says_what_looking_at_all_of_them_at_once_would(
             first = ends[0]
             assert reached == Reached(first.received_s, first.metrics[0][1], first.step)
     if got.finished is not None:
-        assert got.delivered is not None
         assert got.delivered.at_s <= got.finished.at_s
 
 

@@ -9,8 +9,7 @@ from dataclasses import replace
 import pytest
 
 from dlsched.estimate.latency.lag import Lag
-from dlsched.estimate.latency.law import Clients, LatencyModel, remembered_requests
-from dlsched.estimate.latency.observed import ServiceSample
+from dlsched.estimate.latency.law import Clients, LatencyModel, ServiceSample, remembered_requests
 from dlsched.estimate.latency.update import first, updated
 from dlsched.estimate.sketch import from_latencies
 from dlsched.model.facts import LatencySketch
@@ -57,9 +56,15 @@ def known(**changes: object) -> LatencyModel:
     return replace(model, **changes)  # type: ignore[arg-type]
 
 
+def after(model: LatencyModel, seen: ServiceSample, *, times: int) -> LatencyModel:
+    """The model after so many seconds alike."""
+    for _ in range(times):
+        model = updated(model, seen, None)
+    return model
+
+
 def test_the_first_look_tells_work_by_cpu_accounting_and_nothing_of_the_law() -> None:
     model = first(look(20, 0.05, 0.4))
-    assert model is not None
     assert model.work_core_s == pytest.approx(0.02)
     assert model.fixed_s == 0.0
     assert model.widest_cores is None
@@ -111,9 +116,7 @@ def test_a_wait_is_believed_in_sooner_where_means_vary_little() -> None:
 
 
 def test_the_wait_follows_measurements_without_end() -> None:
-    model = known()
-    for _ in range(2000):
-        model = updated(model, look(20, 0.044, 0.4), None)
+    model = after(known(), look(20, 0.044, 0.4), times=2000)
     assert model.fixed_s == pytest.approx(0.004, rel=0.01)
     assert model.settled < 2000
 
@@ -121,11 +124,8 @@ def test_the_wait_follows_measurements_without_end() -> None:
 def test_others_make_a_service_slower_never_faster() -> None:
     slower = look(20, 0.08, 0.4, throttled=False)
     assert updated(known(), slower, None).fixed_s == 0.0
-    wrong = known(fixed_s=0.03)
     faster = look(20, 0.04, 0.4, throttled=False)
-    model = wrong
-    for _ in range(3):
-        model = updated(model, faster, None)
+    model = after(known(fixed_s=0.03), faster, times=3)
     assert model.fixed_s == pytest.approx(0.0, abs=0.002)
 
 
@@ -184,9 +184,7 @@ def test_noise_is_no_change() -> None:
 
 def test_one_at_a_time_cannot_take_half_of_the_time() -> None:
     # 25 requests a second, one after the other, take 40 ms each; it claims 20 ms.
-    model = known()
-    for _ in range(30):
-        model = updated(model, look(25, 0.02, 0.5), None)
+    model = after(known(), look(25, 0.02, 0.5), times=30)
     assert model.claim_ratio == pytest.approx(0.5, rel=0.02)
     assert model.measured_s == pytest.approx(0.04, rel=0.02)
     assert model.fixed_s == pytest.approx(0.0, abs=0.002)
@@ -240,13 +238,11 @@ def test_the_error_shrinks_with_what_is_known() -> None:
 def test_the_first_line_was_perhaps_begun_late() -> None:
     # .4 core-s in a second, of which ten requests of 50 ms tell one half.
     model = first(look(10, 0.05, 0.4))
-    assert model is not None
     assert model.work_core_s == pytest.approx(0.02)
     assert model.in_service == pytest.approx(1.0)
     # Who has none in flight waited for requests; and a tenth is no late beginning.
     for seen in (look(10, 0.05, 0.4, in_flight=0), look(2, 0.05, 0.08)):
         model = first(seen)
-        assert model is not None
         assert model.work_core_s == pytest.approx(0.04)
 
 
@@ -282,12 +278,10 @@ def test_a_line_that_comes_late_is_no_other_load(requests: int, elapsed_s: float
 
 def test_a_host_that_becomes_faster_is_followed_within_some_dozens_of_requests() -> None:
     model = known(spread=1.0)  # as under a quota's periods
-    for _ in range(30):
-        model = updated(model, look(25, 0.04, 0.5), None)
+    model = after(model, look(25, 0.04, 0.5), times=30)
     assert model.noise == 0.02
     assert remembered_requests(model.noise) == 40.0
-    for _ in range(10):
-        model = updated(model, look(27, 0.037, 0.5), None)
+    model = after(model, look(27, 0.037, 0.5), times=10)
     assert model.mean_s(0.5) == pytest.approx(0.037, rel=0.01)
 
 
@@ -302,9 +296,7 @@ def test_where_means_vary_much_much_is_remembered() -> None:
 
 
 def test_requests_side_by_side_tell_nothing_of_what_means_vary_by() -> None:
-    model = known(clients=Clients())
-    for _ in range(30):
-        model = updated(model, look(12, 0.04, 0.24, in_flight=4), None)
+    model = after(known(clients=Clients()), look(12, 0.04, 0.24, in_flight=4), times=30)
     assert model.noise == model.cv
 
 
@@ -321,7 +313,6 @@ def test_of_answers_of_about_a_second_none_counts_as_a_line_amiss(latency_s: flo
             count, latency_s, 0.5 * (now_s - looked_s), elapsed_s=now_s - looked_s, ceiling=0.5
         )
         model, looked_s = first(seen) if model is None else updated(model, seen, None), now_s
-    assert model is not None
     assert model.work_core_s == pytest.approx(0.5 * latency_s, rel=0.05)
 
 
@@ -350,10 +341,7 @@ def test_a_closed_loop_stays_one_through_a_report_between_two_requests() -> None
 
 def test_a_camera_whose_frame_comes_with_each_report_is_no_closed_loop() -> None:
     seen = look(30, 0.005, 0.15, ceiling=None, throttled=False, free=True)
-    model = first(seen)
-    assert model is not None
-    for _ in range(20):
-        model = updated(model, seen, None)
+    model = after(first(seen), seen, times=20)
     assert model.clients.always_one > 0.97
     assert not model.is_one_client
     assert model.claim_ratio == 1.0

@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from dlsched.estimate.latency.mean_noise import MeanNoise
+from dlsched.estimate.latency.law import MeanNoise
 
 
 def after(offs: list[float], count: int = 10, variation: float = 0.3) -> MeanNoise:

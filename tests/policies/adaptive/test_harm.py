@@ -12,13 +12,10 @@ from hypothesis import strategies as st
 from dlsched.model.facts import NodeFact
 from dlsched.model.spec import LatencyTarget
 from dlsched.simulation.node.loops import Loop
-from dlsched.simulation.node.played import PlayedService
-from dlsched.simulation.node.training import Training
 from dlsched.simulation.node.workloads import ServiceLoad, Trace
-from tests.policies.adaptive.test_room import CORES, neighbours
 from tests.properties import examples, profile
-from tests.worlds.harm import FULL_RATIO, Served, harmed, served
-from tests.worlds.harm_worlds import KINDS, World
+from tests.worlds.harm import FULL_RATIO, Served, harmed
+from tests.worlds.harm_worlds import CORES, KINDS, World, training
 from tests.worlds.open_worlds import simulated_job
 from tests.worlds.played import play, row_of
 
@@ -78,30 +75,14 @@ def test_no_service_is_harmed_where_the_services_fit(world: World) -> None:
     assert row.busiest_ratio > FULL_RATIO or not row.harmed
 
 
-def test_a_burst_beside_trainings_is_answered_sooner_than_under_plain_docker() -> None:
-    loop = Loop("poisson", 30.0, burst_factor=3.0, burst_every_s=30.0)
-    jobs = [
-        simulated_job(f"service-{index}", LatencyTarget(0.05), ServiceLoad(0.005, loop=loop))
-        for index in range(4)
-    ]
-    trace = Trace(NodeFact(CORES, 1 << 34), (*jobs, *neighbours("two trainings")), 90.0)
-    plain, own = (play(trace, policy, 1)[0] for policy in ("none", "adaptive"))
-    for job in jobs:
-        before, after = plain[job.name], own[job.name]
-        assert isinstance(before, PlayedService) and isinstance(after, PlayedService)
-        assert served(after).mean_s < 0.9 * served(before).mean_s
-
-
 def test_beside_services_that_do_not_fit_a_training_keeps_a_tenth_of_an_even_share() -> None:
     loop = Loop("poisson", 10.0)
     jobs = [
         simulated_job(f"service-{index}", LatencyTarget(0.2), ServiceLoad(0.05, loop=loop))
         for index in range(5)
     ]
-    (training, _) = neighbours("two trainings")
-    trace = Trace(NodeFact(CORES, 1 << 34), (*jobs, training), 120.0)
-    own = play(trace, "adaptive", 1)[0][training.name]
-    assert isinstance(own, Training)
+    trace = Trace(NodeFact(CORES, 1 << 34), (*jobs, training(1)), 120.0)
+    own = play(trace, "adaptive", 1)[0]["training-1"]
     assert own.usage_core_s >= 0.1 * CORES / 6 * 118.0
 
 

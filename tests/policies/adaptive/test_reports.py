@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dlsched.control.decider import NamedPolicy
-from dlsched.model.cycle import CycleReport
 from dlsched.model.decision import Decision
 from dlsched.model.facts import LatencySketch, NodeFact
 from dlsched.model.spec import LatencyTarget
@@ -19,132 +18,44 @@ from dlsched.model.state import JobView, Progress, Usage
 from dlsched.policies.adaptive.parameters import AdaptiveParameters
 from dlsched.policies.adaptive.policy import AdaptivePolicy
 from dlsched.policies.registry import load
-from dlsched.simulation.node.loops import Loop
-from dlsched.simulation.node.workloads import Fault, ServiceLoad, SimulatedJob, Trace
+from dlsched.simulation.node.workloads import Fault, ServiceLoad, Trace
 from dlsched.simulation.run import simulate
-from dlsched.simulation.scoring import RunResult
-from dlsched.simulation.trace import Recipe, generate
-from tests.lanes import but_the_first_long
 from tests.policies import plant
-from tests.policies.adaptive.test_room import CORES, neighbours
 from tests.properties import examples
+from tests.worlds.harm_worlds import CORES
 from tests.worlds.open_worlds import simulated_job
 
-LINES = 40
-LOOPS = 5
-KEPT_RATIO = {5.0: 0.95, 10.0: 0.9, 30.0: 0.8}
-"""Of the services at target with a report a second, by seconds between reports."""
 SILENT_S = 190.0
 """After so long without a report nothing is believed of a service: 60 s until it is called blind,
 and two minutes of the policy's."""
 
 
-def played(trace: Trace, policy: str, seed: int) -> tuple[RunResult, list[Decision]]:
-    decisions: list[Decision] = []
-
-    def publish(report: CycleReport) -> None:
-        if report.decision is not None:
-            decisions.append(report.decision)
-
-    named = NamedPolicy(policy, load(policy))
-    return simulate(trace, named, seed, publish=publish), decisions
-
-
-def reporting(trace: Trace, every_s: float, seed: int) -> Trace:
-    """The same services, each with phases of its own and so many seconds between two reports."""
-    chance = random.Random(seed)
-    jobs = []
-    for job in trace.jobs:
-        assert isinstance(job.load, ServiceLoad)
-        load_, start_up_s = replace(job.load, report_s=every_s), 1.0 + chance.random() * every_s
-        jobs.append(replace(job, load=load_, start_up_s=start_up_s))
-    return replace(trace, jobs=tuple(jobs))
-
-
-def at_target(result: RunResult, mode: str) -> float:
-    """Services at their target, mean over the time."""
-    key = "satisfied_ratio" if mode == "band" else "met_ratio"
-    return sum(getattr(job, key) or 0.0 for job in result.jobs)
-
-
 @pytest.mark.parametrize(
-    ("mode", "demand", "every_s"),
-    but_the_first_long(
-        [("band", 0.7, 5.0), ("band", 1.4, 10.0), ("slo", 1.4, 10.0), ("band", 1.4, 30.0)],
-        spread=True,
-    ),
+    "more",
+    [
+        {"start_up_work_core_s": 600.0},
+        {"faults": (Fault("silent", 20.0),)},
+        {"load": ServiceLoad(0.02, arrivals_per_s=1e-9)},
+    ],
+    ids=["loads for ten minutes", "works while silent", "asked for nothing"],
 )
-def test_rare_reports_are_enough_for_closed_loops(mode: str, demand: float, every_s: float) -> None:
-    recipe = Recipe(
-        jobs=LOOPS,
-        kind="inference",
-        schedule="burst",
-        duration_s=LINES * every_s,
-        demand=demand,
-        seed=7,
-    )
-    trace, policy = generate(recipe), f"adaptive?mode={mode}"
-    often, rare = (
-        at_target(played(reporting(trace, one_s, 7), policy, 7)[0], mode)
-        for one_s in (1.0, every_s)
-    )
-    assert rare >= KEPT_RATIO[every_s] * often > 0.0
-
-
-@pytest.mark.long
-def test_rare_reports_of_open_loops_bring_no_ceilings_where_they_fit() -> None:
-    load_ = ServiceLoad(0.02, loop=Loop("poisson", 10.0), report_s=30.0)
-    jobs = [simulated_job(f"service-{n}", LatencyTarget(0.2), load_) for n in range(4)]
-    trace = Trace(NodeFact(CORES, 1 << 34), (*jobs, *neighbours("two trainings")), 300.0)
-    _, decisions = played(trace, "adaptive", 1)
-    for job in jobs:
-        assert {one.limits[job.name].cpu_cores for one in decisions if job.name in one.limits} == {
-            None
-        }
-        # It is known, and said, what they are at.
-        assert "too few requests" not in decisions[-1].why[job.name]
-
-
-# ---------------------------------------------------------------------- silence
-
-
-def crowd(mode: str) -> list[SimulatedJob]:
-    """Closed loops that need more than there is."""
-    loop = ServiceLoad(0.02)
-    return [simulated_job(f"loop-{n}", LatencyTarget(0.04), loop) for n in range(6)]
-
-
-SILENT: Mapping[str, Callable[[], SimulatedJob]] = {
-    "loads for ten minutes": lambda: simulated_job(
-        "silent", LatencyTarget(0.1), ServiceLoad(0.02), start_up_work_core_s=600.0
-    ),
-    "works while silent": lambda: simulated_job(
-        "silent", LatencyTarget(0.1), ServiceLoad(0.02), faults=(Fault("silent", 20.0),)
-    ),
-    "asked for nothing": lambda: simulated_job(
-        "silent", LatencyTarget(0.1), ServiceLoad(0.02, arrivals_per_s=1e-9)
-    ),
-}
-
-
-@pytest.mark.parametrize("kind", SILENT)
 @pytest.mark.parametrize("mode", ["slo", "band"])
-def test_a_silent_service_has_no_ceiling_and_its_usual_weight(kind: str, mode: str) -> None:
-    jobs = tuple(sorted([SILENT[kind](), *crowd(mode)], key=lambda job: job.name))
-    trace = Trace(NodeFact(CORES, 1 << 34), jobs, SILENT_S + 30.0)
-    _, decisions = played(trace, f"adaptive?mode={mode}", 1)
-    last = decisions[-1]
+def test_a_silent_service_has_no_ceiling_and_its_usual_weight(
+    more: dict[str, Any], mode: str
+) -> None:
+    # Beside closed loops that need more than there is.
+    loops = [simulated_job(f"loop-{n}", LatencyTarget(0.04), ServiceLoad(0.02)) for n in range(6)]
+    silent = replace(simulated_job("silent", LatencyTarget(0.1), ServiceLoad(0.02)), **more)
+    trace = Trace(NodeFact(CORES, 1 << 34), (*loops, silent), SILENT_S + 30.0)
+    decisions: list[Decision | None] = []
+    policy = f"adaptive?mode={mode}"
+    simulate(
+        trace, NamedPolicy(policy, load(policy)), publish=lambda one: decisions.append(one.decision)
+    )
+    last = next(one for one in reversed(decisions) if one is not None)
     assert last.limits["silent"].cpu_cores is None
     assert last.weights["silent"] >= min(last.weights[f"loop-{n}"] for n in range(6))
     assert last.why["silent"].endswith("it has no ceiling")
-
-
-def test_a_silent_service_has_no_ceiling_where_there_is_room() -> None:
-    for make in SILENT.values():
-        job = make()
-        trace = Trace(NodeFact(CORES, 1 << 34), (job,), SILENT_S + 30.0)
-        _, decisions = played(trace, "adaptive", 1)
-        assert {one.limits["silent"].cpu_cores for one in decisions if one.limits} == {None}
 
 
 # ---------------------------------------------------------------------- nonsense

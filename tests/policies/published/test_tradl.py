@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 
 import pytest
@@ -9,9 +8,7 @@ from dlsched.model.decision import Decision
 from dlsched.model.errors import PolicyError
 from dlsched.model.spec import AccuracyTarget, Bounds
 from dlsched.model.state import JobView, Snapshot
-from dlsched.policies.published.tradl.policy import TradlMemory
 from dlsched.policies.registry import load
-from dlsched.store.memory import load_memory, memory_size_check, memory_text
 from tests.policies.plant import job, snapshot
 from tests.policies.training import TARGET, cores, trainer
 
@@ -40,7 +37,6 @@ def decide(seen: Snapshot, memory: object = None, **options: object) -> Decision
 
 
 def known(decision: Decision, name: str = "a") -> object:
-    assert isinstance(decision.memory, TradlMemory)
     return next(one for one in decision.memory.jobs if one.name == name)
 
 
@@ -242,29 +238,3 @@ def test_waiting_at_a_small_limit_is_not_held_against_a_job_but_hanging_is() -> 
 
 
 # --------------------------------------------------------------------- memory, parameters
-
-
-def test_memory_is_plain_small_and_survives_the_journal() -> None:
-    memory = decide(at(100, reached("a" * 60), climbing("b", 0.4, 0.5), plateau())).memory
-    memory_size_check(memory, 1)
-    assert load_memory(json.loads(memory_text(memory)), TradlMemory) == (memory, None)
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"weights": "both"},
-        {"interval_s": 0.0},
-        {"window_s": float("inf")},
-        {"least_ratio": 1.0},
-        {"headroom_ratio": 1.0},
-        {"patience_s": float("nan")},
-        {"step_ratio": 0.0},
-        {"backoff": 0},
-    ],
-)
-def test_a_wrong_parameter_is_refused_in_one_line(options: dict[str, object]) -> None:
-    with pytest.raises(PolicyError) as caught:
-        load("tradl", options)
-    assert next(iter(options)) in str(caught.value)
-    assert "\n" not in str(caught.value)

@@ -4,13 +4,23 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
 from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
 
-from dlsched.runtime.cgroup.read import CgroupReader, CgroupReading, Hierarchy, hierarchies
+from dlsched.runtime.cgroup.read import (
+    CgroupReader,
+    CgroupReading,
+    Hierarchy,
+    RunQueueWait,
+    hierarchies,
+)
+from tests.waiting import until
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "cgroup"
 PID = 4242
@@ -90,7 +100,6 @@ def test_version_2_under_the_cgroupfs_driver_and_a_kernel_without_burst_and_pres
 ) -> None:
     with closing(CgroupReader(PID, tree("v2-cgroupfs", tmp_path))) as reader:
         assert reader.v2
-        assert reader.cpu_folder is not None
         assert reader.cpu_folder.parent.name == "dlsched-default"
         assert reader.read() == CgroupReading(
             usage_core_s=2.5,
@@ -105,7 +114,6 @@ def test_version_2_under_the_cgroupfs_driver_and_a_kernel_without_burst_and_pres
 
 def test_no_quota_reads_as_minus_one_on_both(proc: Path) -> None:
     with closing(CgroupReader(PID, proc)) as reader:
-        assert reader.cpu_folder is not None
         if reader.v2:
             (reader.cpu_folder / "cpu.max").write_text("max 100000\n")
         else:
@@ -117,7 +125,6 @@ def test_the_files_are_read_anew_through_the_same_descriptors(proc: Path) -> Non
     with closing(CgroupReader(PID, proc)) as reader:
         descriptors = open_descriptors()
         before = reader.read().usage_core_s
-        assert reader.cpu_folder is not None
         if reader.v2:
             (reader.cpu_folder / "cpu.stat").write_text("usage_usec 2000000\n")
         else:
@@ -169,7 +176,6 @@ def test_the_version_2_mount_of_a_hybrid_host_is_not_taken_for_the_cpu_controlle
     proc = tree("v1", tmp_path)
     assert [h.mount.name for h in hierarchies(proc) if not h.controllers] == ["unified"]
     with closing(CgroupReader(PID, proc)) as reader:
-        assert reader.cpu_folder is not None
         assert "cpu,cpuacct" in reader.cpu_folder.parts
 
 
@@ -201,7 +207,6 @@ def test_where_no_cpu_time_was_used_the_last_reading_holds(proc: Path) -> None:
     with closing(CgroupReader(PID, proc)) as reader:
         first = reader.read()
         assert reader.reread(first) is first
-        assert reader.cpu_folder is not None
         quota = "cpu.max" if reader.v2 else "cpu.cfs_quota_us"
         (reader.cpu_folder / quota).write_text("max 50000\n" if reader.v2 else "-1\n")
         assert reader.reread(first) is first
@@ -224,3 +229,94 @@ def test_a_group_that_cannot_be_read_any_more_has_no_limits_either(proc: Path) -
     reader.close()
     assert not first.gone
     assert reader.reread(first).gone
+
+
+S = 1_000_000_000
+"""In nanoseconds."""
+
+
+def threads(proc: Path, **waited_ns: int | str) -> None:
+    """A group whose threads have waited so long since they began."""
+    names = [name.removeprefix("t") for name in waited_ns]
+    (proc / "tasks").write_text("".join(f"{name}\n" for name in names))
+    for name, ns in zip(names, waited_ns.values(), strict=True):
+        (proc / name).mkdir(exist_ok=True)
+        (proc / name / "schedstat").write_text(f"5 {ns} 7\n")
+
+
+def test_the_waits_of_all_threads_between_two_looks(tmp_path: Path) -> None:
+    waiting = RunQueueWait(tmp_path, tmp_path)
+    threads(tmp_path, t1=3 * S, t2=S)
+    waiting.sample(10.0)
+    assert waiting.ratio is None
+    threads(tmp_path, t1=3 * S + S // 10, t2=S + S // 10)
+    waiting.sample(12.0)
+    assert waiting.ratio == pytest.approx(0.1)
+    threads(tmp_path, t1=60 * S, t2=S)
+    waiting.sample(112.0)
+    assert waiting.ratio == pytest.approx(0.569, abs=1e-3)
+    threads(tmp_path, t1=90 * S, t2=90 * S)
+    waiting.sample(1112.0)
+    assert waiting.ratio == pytest.approx(0.119, abs=1e-3)
+
+
+def test_more_threads_than_time_count_as_always(tmp_path: Path) -> None:
+    waiting = RunQueueWait(tmp_path, tmp_path)
+    threads(tmp_path, t1=0, t2=0)
+    waiting.sample(0.0)
+    threads(tmp_path, t1=10 * S, t2=10 * S)
+    waiting.sample(10.0)
+    assert waiting.ratio == 1.0
+
+
+def test_a_thread_that_is_new_or_another_of_that_number(tmp_path: Path) -> None:
+    waiting = RunQueueWait(tmp_path, tmp_path)
+    threads(tmp_path, t1=50 * S, t2=0)
+    waiting.sample(0.0)
+    threads(tmp_path, t1=S, t2=0, t3=S)
+    waiting.sample(10.0)
+    assert waiting.ratio == pytest.approx(0.1)
+
+
+@pytest.mark.parametrize("told", ["", "5", "5 x 7", "5 -3 7"])
+def test_what_cannot_be_read_is_not_known(tmp_path: Path, told: str) -> None:
+    waiting = RunQueueWait(tmp_path, tmp_path)
+    threads(tmp_path, t1=0)
+    (tmp_path / "1" / "schedstat").write_text(told)
+    waiting.sample(0.0)
+    waiting.sample(1.0)
+    assert waiting.ratio is None
+    (tmp_path / "tasks").unlink()
+    waiting.sample(2.0)
+    assert waiting.ratio is None
+
+
+def test_of_very_many_threads_the_first_tell(tmp_path: Path) -> None:
+    (tmp_path / "tasks").write_text("".join(f"{n}\n" for n in range(10_000, 12_000)))
+    for n in range(10_000, 12_000):
+        (tmp_path / str(n)).mkdir()
+        (tmp_path / str(n) / "schedstat").write_text("0 0 0\n")
+    waiting = RunQueueWait(tmp_path, tmp_path)
+    waiting.sample(0.0)
+    waiting.sample(1.0)
+    assert waiting.ratio == 0.0
+
+
+@pytest.mark.process
+def test_two_that_share_a_core_wait_for_half_of_the_time(tmp_path: Path) -> None:
+    core = min(os.sched_getaffinity(0))
+    loop = f"import os; os.sched_setaffinity(0, [{core}])\nwhile True: pass"
+    busy = [subprocess.Popen([sys.executable, "-c", loop]) for _ in range(2)]
+    try:
+        (tmp_path / "tasks").write_text(f"{busy[0].pid}\n")
+        waiting = RunQueueWait(tmp_path)
+
+        def waits() -> bool:
+            waiting.sample(time.monotonic())
+            return (waiting.ratio or 0.0) >= 0.3
+
+        until(waits, "a share of 0.3", every_s=0.1, shown=lambda: waiting.ratio)
+    finally:
+        for one in busy:
+            one.kill()
+            one.wait()

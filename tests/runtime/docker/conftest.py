@@ -6,6 +6,7 @@ import secrets
 from collections.abc import Iterator
 from pathlib import Path
 
+import docker
 import pytest
 
 from tests.runtime.docker.rig import Rig, options_for
@@ -26,3 +27,12 @@ def rig(docker_host: str, base_image: str, tmp_path: Path) -> Iterator[Rig]:
 def dev(tmp_path: Path) -> Path:
     """A folder with stand-ins for GPUs."""
     return make_stand_ins(tmp_path / "dev")
+
+
+@pytest.fixture
+def network(docker_client: docker.APIClient, changes_host_network: None) -> Iterator[str]:
+    """A network in which containers have addresses; the engine may have no default one."""
+    name = f"dlsched-test-{secrets.token_hex(4)}"
+    docker_client.create_network(name)
+    yield name
+    docker_client.remove_network(name)

@@ -6,9 +6,13 @@ nothing, and the kernel refuses a quota below the burst and a weight in the idle
 
 from __future__ import annotations
 
+import errno
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 from dlsched.runtime.docker.engine import Body, EngineRefused
 
@@ -43,6 +47,14 @@ def newer_weight(shares: int) -> int:
     """runc from 1.3.2 on."""
     doublings = math.log2(shares)
     return math.ceil(10 ** ((doublings**2 + 125 * doublings) / 612 - 7 / 34))
+
+
+@contextmanager
+def full_disk() -> Iterator[None]:
+    """No record can be written."""
+    error = OSError(errno.ENOSPC, "No space left on device")
+    with patch("dlsched.store.records.write_whole", side_effect=error):
+        yield
 
 
 class FakeHost:

@@ -75,12 +75,25 @@ class Rig:
         assert self.apply(Start(spec, Limits(cores), shares)).status == "begun"
         return self.until_state(spec.name, ContainerState.RUNNING)
 
-    def until_state(self, job: str, state: ContainerState, within_s: float = 60.0) -> ContainerFact:
-        def reached(seen: Observation) -> bool:
-            found = fact(seen, job)
-            return found is not None and found.state is state
+    def until_fact(
+        self, job: str, so: Callable[[ContainerFact], object], within_s: float = 60.0
+    ) -> ContainerFact:
+        """Observe until that is so of the job's container, and return it."""
+        found = until(
+            lambda: fact(self.observe(), job),
+            f"the container of {job}",
+            within_s,
+            so=lambda one: one is not None and so(one),
+        )
+        assert found is not None
+        return found
 
-        found = fact(self.until(reached, within_s), job)
+    def until_state(self, job: str, state: ContainerState, within_s: float = 60.0) -> ContainerFact:
+        return self.until_fact(job, lambda found: found.state is state, within_s)
+
+    def fact(self, job: str) -> ContainerFact:
+        """The job's container, observed once."""
+        found = fact(self.observe(), job)
         assert found is not None
         return found
 

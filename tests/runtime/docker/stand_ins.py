@@ -16,7 +16,7 @@ import pytest
 from dlsched.model.facts import GpuFact
 from dlsched.model.spec import Bounds, JobSpec
 from dlsched.runtime.cgroup.read import group_folders
-from dlsched.runtime.docker.gpus.device_probe import Probe, probe
+from dlsched.runtime.docker.gpus.canary import probe
 from dlsched.runtime.gpu import GpuSnapshot
 
 STAND_INS = {"nvidia0": (1, 11), "nvidia1": (195, 1), "nvidiactl": (195, 255)}
@@ -49,15 +49,12 @@ class Seen:
     def close(self) -> None: ...
 
 
-def may_open(client: docker.APIClient, container: str, dev: Path, *names: str) -> list[str]:
+def may_open(client: docker.APIClient, container: str, dev: Path) -> list[str]:
     """Which of the stand-ins a container may open."""
-    seen = _probe(client, container, [str(dev / name) for name in names or STAND_INS])
-    return sorted(Path(node).name for node in seen.allowed)
-
-
-def _probe(client: docker.APIClient, container: str, nodes: list[str]) -> Probe:
     described = client.inspect_container(container)
-    return probe(described["State"]["Pid"], described["Id"], nodes)
+    nodes = [str(dev / name) for name in STAND_INS]
+    seen = probe(described["State"]["Pid"], described["Id"], nodes)
+    return sorted(Path(node).name for node in seen.allowed)
 
 
 def with_ceiling(spec: JobSpec, cores: float) -> JobSpec:

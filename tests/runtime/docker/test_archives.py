@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import io
 import os
+import re
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -56,11 +57,16 @@ def through(whole: bytes, top: str = "checkpoint", most_bytes: int = MOST) -> li
         return found
 
 
-def refused(*entries: Any, form: int = tarfile.PAX_FORMAT) -> str:
+def why(whole: bytes, most_bytes: int = MOST) -> str:
+    """One line on why it is refused."""
     with pytest.raises(Unfit) as caught:
-        through(packed(*entries, form=form))
+        through(whole, most_bytes=most_bytes)
     assert "\n" not in str(caught.value)
     return str(caught.value)
+
+
+def refused(*entries: Any) -> str:
+    return why(packed(*entries, form=tarfile.PAX_FORMAT))
 
 
 @pytest.mark.parametrize("form", FORMATS)
@@ -141,14 +147,14 @@ HOSTILE = {
     "pax size": (entry("ckpt/x", pax_headers={"size": "-1"}), "has the size '-1'"),
     "pax owner": (entry("ckpt/x", pax_headers={"uid": "1e9"}), "has the uid '1e9'"),
     "large attributes": (entry("ckpt/x", pax_headers={"a": "x" * 70_000}), "longer than 65536"),
+    "a nul": (entry("ckpt/x", pax_headers={"path": "ckpt/x\0y"}), "is no name"),
     "global": (entry("ckpt/x", tarfile.XGLTYPE), "of an unknown kind"),
 }
 
 
-@pytest.mark.parametrize("name", HOSTILE)
-def test_what_is_hostile_is_refused_in_one_line(name: str) -> None:
-    bad, why = HOSTILE[name]
-    assert why in refused(TOP, bad)
+@pytest.mark.parametrize(("bad", "problem"), HOSTILE.values(), ids=HOSTILE)
+def test_what_is_hostile_is_refused_in_one_line(bad: Any, problem: str) -> None:
+    assert problem in refused(TOP, bad)
 
 
 def test_nothing_lies_behind_a_link() -> None:
@@ -168,16 +174,10 @@ def test_a_folder_comes_first(first: Any) -> None:
     assert "comes first, where one folder should" in refused(first)
 
 
-def test_a_name_with_a_nul() -> None:
-    attributes = entry("ckpt/x", pax_headers={"path": "ckpt/x\0y"})
-    assert "is no name" in refused(TOP, attributes)
-
-
 def test_a_sparse_file_of_gnu() -> None:
     whole = bytearray(packed(TOP, entry("ckpt/x")))
     whole[512 + 156] = ord("S")
-    with pytest.raises(Unfit, match="a sparse file"):
-        through(signed(whole, 512))
+    assert "a sparse file" in why(signed(whole, 512))
 
 
 def signed(whole: bytearray, at: int) -> bytes:
@@ -192,34 +192,41 @@ def signed(whole: bytearray, at: int) -> bytes:
 def test_sizes_that_no_file_has(size: bytes) -> None:
     whole = bytearray(packed(TOP, entry("ckpt/x")))
     whole[512 + 124 : 512 + 136] = size
-    with pytest.raises(Unfit, match=r"below zero|larger than"):
-        through(signed(whole, 512))
+    assert re.search("below zero|larger than", why(signed(whole, 512)))
 
 
 def test_long_names_are_bounded_before_they_are_read() -> None:
     whole = bytearray(packed(TOP, entry("ckpt/" + "x" * 200)))
     whole[512 + 124 : 512 + 136] = b"%011o\0" % (1 << 30)
-    with pytest.raises(Unfit, match="longer than 65536"):
-        through(signed(whole, 512))
+    assert "longer than 65536" in why(signed(whole, 512))
 
 
 @pytest.mark.parametrize("text", [b"9 a=b\n", b"x a=b\n", b"6 a b\n", b"6 a=bc", b"0 a=b\n", b"-6"])
 def test_attributes_that_are_malformed(text: bytes) -> None:
-    with pytest.raises(Unfit, match="attributes are not understood"):
-        through(packed(TOP, entry("x", tarfile.XHDTYPE, text), entry("ckpt/x")))
+    assert "attributes are not understood" in why(
+        packed(TOP, entry("x", tarfile.XHDTYPE, text), entry("ckpt/x"))
+    )
 
 
-def test_it_must_be_whole() -> None:
-    whole = packed(TOP, entry("ckpt/a", text=b"\0" * 3000))
-    for size in (0, 100, 512, 600, 1024, 1500, 4000, 4096, 4608):
-        with pytest.raises(Unfit, match="ends in the middle"):
-            through(whole[:size])
-    with pytest.raises(Unfit, match="nothing in it"):
-        through(b"\0" * 1024)
-    with pytest.raises(Unfit, match="no proper end"):
-        through(whole[:512] + b"\0" * 512 + whole[512:])
-    with pytest.raises(Unfit, match="not understood"):
-        through(b"x" * 1024)
+WHOLE = packed(TOP, entry("ckpt/a", text=b"\0" * 3000))
+
+
+@pytest.mark.parametrize("size", [0, 100, 512, 600, 1024, 1500, 4000, 4096, 4608])
+def test_cut_archive_is_refused(size: int) -> None:
+    assert "ends in the middle" in why(WHOLE[:size])
+
+
+@pytest.mark.parametrize(
+    ("whole", "problem"),
+    [
+        (b"\0" * 1024, "nothing in it"),
+        (WHOLE[:512] + b"\0" * 512 + WHOLE[512:], "no proper end"),
+        (b"x" * 1024, "not understood"),
+    ],
+    ids=["empty", "two ends", "noise"],
+)
+def test_odd_archive_is_refused(whole: bytes, problem: str) -> None:
+    assert problem in why(whole)
 
 
 def test_sizes_and_numbers_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -227,24 +234,20 @@ def test_sizes_and_numbers_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = packed(TOP, *files)
     exactly = 512 + 5 * 3 * 512
     assert len(through(whole, most_bytes=exactly)) == 6
-    with pytest.raises(Unfit, match="it is larger than 8 KiB"):
-        through(whole, most_bytes=exactly - 1)
+    assert "it is larger than 8 KiB" in why(whole, most_bytes=exactly - 1)
     monkeypatch.setattr(archives, "MOST_ENTRIES", 6)
     assert len(through(whole)) == 6
     monkeypatch.setattr(archives, "MOST_ENTRIES", 5)
-    with pytest.raises(Unfit, match="more than 5 entries"):
-        through(whole)
+    assert "more than 5 entries" in why(whole)
     monkeypatch.setattr(archives, "MOST_ENTRIES", 100)
     monkeypatch.setattr(archives, "MOST_NAMES_BYTES", 10)
-    with pytest.raises(Unfit, match="its names are longer"):
-        through(whole)
+    assert "its names are longer" in why(whole)
 
 
 def test_a_chain_of_names_before_no_entry_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(archives, "MOST_ENTRIES", 5)
     names = [entry("x", tarfile.GNUTYPE_LONGNAME, b"ckpt/y\0") for _ in range(50)]
-    with pytest.raises(Unfit, match="more than 5 entries"):
-        through(packed(TOP, *names))
+    assert "more than 5 entries" in why(packed(TOP, *names))
 
 
 PARTS = st.sampled_from(["ckpt", "a", "b", "..", ".", "", "etc"])
@@ -274,8 +277,7 @@ def test_whatever_is_let_through_stays_below_its_folder(
         found = through(packed(TOP, *entries, form=form), "top")
     except Unfit:
         return
-    folder = tmp_path_factory.mktemp("root").resolve()
-    stays_below(found, folder)
+    stays_below(found, tmp_path_factory.mktemp("root").resolve())
 
 
 def stays_below(found: list[Any], folder: Path) -> None:

@@ -46,8 +46,7 @@ def test_what_waits_at_the_gate_can_be_cancelled() -> None:
     gate = threading.Lock()
     ran = threading.Event()
     with gate:
-        call = begin(ran.set, "test", gate)
-        assert call.cancel()
+        assert begin(ran.set, "test", gate).cancel()
     after = begin(lambda: None, "test", gate)
     after.result(60)
     assert not ran.is_set()

@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -29,8 +30,8 @@ from dlsched.runtime.docker.carrying import (
 )
 from dlsched.runtime.docker.create.containers import create_body
 from dlsched.runtime.docker.engine import EngineRefused, PathStat
+from dlsched.runtime.docker.listing import Transfers
 from dlsched.runtime.docker.shared_files import NotShared, size_of
-from dlsched.runtime.docker.transfers import Transfers
 from tests.doubles import job_spec
 from tests.runtime.docker.create.test_containers import AROUND
 from tests.runtime.docker.test_archives import TOP, cut, entry, packed
@@ -139,8 +140,28 @@ def engine() -> Any:
 
 
 @pytest.fixture
-def arrivals(engine: Any, tmp_path: Path) -> Arrivals:
-    return Arrivals(engine, "i", tmp_path, Transfers())
+def copied() -> list[str]:
+    """Containers whose files were copied, and which may be inspected again."""
+    return []
+
+
+@pytest.fixture
+def arrivals(engine: Any, tmp_path: Path, copied: list[str]) -> Arrivals:
+    return Arrivals(engine, "i", tmp_path, Transfers(copied.append))
+
+
+MINE = {"dlsched.instance": "i", "dlsched.job": "job"}
+
+
+def bring(arrivals: Arrivals, archive: Path, epoch: int = 2) -> Brought:
+    arrivals.bring("job", epoch, archive)
+    return arrived(arrivals)
+
+
+def arrived(arrivals: Arrivals) -> Brought:
+    brought = arrivals.of("job")
+    assert brought is not None
+    return brought
 
 
 def job(*volumes: str, path: str = "/data/ckpt", **more: Any) -> JobSpec:
@@ -182,16 +203,14 @@ def test_the_volume_takes_the_place_of_the_spec_s(arrivals: Arrivals) -> None:
     labelled = [one["Source"] for one in body["HostConfig"]["Mounts"] if "Labels" in str(one)]
     assert labelled == ["dlsched-i-job-e2"]
     (mount,) = [one for one in body["HostConfig"]["Mounts"] if one["Target"] == "/data"]
-    labels = {"dlsched.instance": "i", "dlsched.job": "job"}
-    assert mount["VolumeOptions"] == {"NoCopy": True, "Labels": labels}
+    assert mount["VolumeOptions"] == {"NoCopy": True, "Labels": MINE}
 
 
 def test_a_checkpoint_in_no_volume(arrivals: Arrivals) -> None:
     with pytest.raises(ValueError, match="path /tmp is in none of its writable volumes"):
         arrivals.adapted(job(path="/tmp"), Brought("job", 2, "a"))
-    changed = job(path="/tmp")
     came = Brought("job", 2, "a", filled=True)
-    assert arrivals.adapted(changed, came) == changed, "its file has changed since"
+    assert arrivals.adapted(job(path="/tmp"), came) == job(path="/tmp"), "its file has changed"
 
 
 @pytest.mark.parametrize(
@@ -226,12 +245,10 @@ def test_a_volume_that_somebody_has_removed_is_forgotten(
 ) -> None:
     monkeypatch.setattr(carrying, "SWEEPS_S", (0.0,))
     pack(cut(WHOLE), archive, MOST)
-    arrivals.bring("job", 2, archive)
+    bring(arrivals, archive)
     arrivals.sweep("job")
-    brought = arrivals.of("job")
-    assert brought is not None, "it is not made yet"
-    arrivals.fill("container", job(), brought)
-    engine.there = {"dlsched-i-job-e2": {"dlsched.instance": "i", "dlsched.job": "job"}}
+    arrivals.fill("container", job(), arrived(arrivals))
+    engine.there = {"dlsched-i-job-e2": MINE}
     arrivals.sweep("job")
     assert arrivals.of("job") is not None
     engine.there = {}
@@ -252,15 +269,19 @@ def test_a_volume_that_somebody_has_removed_is_forgotten(
     ],
 )
 def test_the_place_where_it_is_unpacked(
-    engine: Any, arrivals: Arrivals, archive: Path, spec: JobSpec, path: str, top: str
+    engine: Any,
+    arrivals: Arrivals,
+    copied: list[str],
+    archive: Path,
+    spec: JobSpec,
+    path: str,
+    top: str,
 ) -> None:
     pack(cut(WHOLE), archive, MOST)
-    arrivals.bring("job", 2, archive)
-    brought = arrivals.of("job")
-    assert brought is not None
+    brought = bring(arrivals, archive)
     arrivals.fill("container", spec, brought)
     ((container, place, content),) = engine.unpacked
-    assert (container, place) == ("container", path)
+    assert (container, place, copied) == ("container", path, ["container"])
     with tarfile.open(fileobj=io.BytesIO(content)) as tar:
         assert [os.path.normpath(name) for name in tar.getnames()] == [
             top,
@@ -278,8 +299,7 @@ def test_one_that_is_not_filled_stays_so(
 ) -> None:
     if content is not None:
         (tmp_path / "a").write_bytes(content)
-    brought = Brought("job", 2, str(tmp_path / "a"))
-    arrivals.bring("job", 2, tmp_path / "a")
+    brought = bring(arrivals, tmp_path / "a")
     with pytest.raises((OSError, Unfit)):
         arrivals.fill("container", job(), brought)
     assert arrivals.of("job") == brought
@@ -290,10 +310,9 @@ def test_volumes_of_earlier_epochs_are_removed_and_no_others(
     engine: Any, arrivals: Arrivals, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(carrying, "SWEEPS_S", (0.0,))
-    mine = {"dlsched.instance": "i", "dlsched.job": "job"}
-    others = {"dlsched.instance": "j", "dlsched.job": "job"}
     names = [f"dlsched-i-job-e{epoch}" for epoch in range(4)]
-    engine.there = {**dict.fromkeys(names, mine), "dlsched-j-job-e1": others, "data": {}}
+    others = {**MINE, "dlsched.instance": "j"}
+    engine.there = {**dict.fromkeys(names, MINE), "dlsched-j-job-e1": others, "data": {}}
     engine.used = {names[1]}
     arrivals.bring("job", 3, Path("a"))
     arrivals.sweep("job")
@@ -308,25 +327,11 @@ def test_volumes_of_earlier_epochs_are_removed_and_no_others(
 def test_a_volume_goes_once_its_container_is_removed(
     engine: Any, arrivals: Arrivals, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(carrying, "SWEEPS_S", (0.0, 0.0))
-    name = "dlsched-i-job-e1"
-    engine.there = {name: {"dlsched.instance": "i", "dlsched.job": "job"}}
-    engine.used = {name}
-    removals = 0
-    remove = engine.remove_volume
-
-    def remove_volume(volume: str) -> None:
-        nonlocal removals
-        removals += 1
-        try:
-            remove(volume)
-        finally:
-            engine.used = set()
-
-    engine.remove_volume = remove_volume
+    monkeypatch.setattr(carrying, "SWEEPS_S", (0.0, 0.0, 0.0))
+    engine.there = {"dlsched-i-job-e1": MINE}
+    engine.remove_volume = Mock(side_effect=[EngineRefused(409, "in use"), None])
     arrivals.sweep("job")
-    assert engine.there == {}
-    assert removals == 2
+    assert engine.remove_volume.call_count == 2
 
 
 def test_a_broken_record_is_an_alarm(engine: Any, tmp_path: Path) -> None:
@@ -354,23 +359,25 @@ def test_an_archive_that_another_host_changed_is_checked_again(
 ) -> None:
     archive.parent.mkdir()
     archive.write_bytes(packed(TOP, entry("ckpt/dev", tarfile.BLKTYPE)))
-    arrivals.bring("job", 2, archive)
+    brought = bring(arrivals, archive)
     with pytest.raises(Unfit, match="is a device"):
-        arrivals.fill("container", job(), Brought("job", 2, str(archive)))
+        arrivals.fill("container", job(), brought)
     assert engine.unpacked == []
 
 
 FOLDER, LINK = 1 << 31, 1 << 27
 
 
-def test_a_shared_checkpoint_is_only_checked_once(engine: Any, arrivals: Arrivals) -> None:
+def test_shared_checkpoint_is_only_checked_once(
+    engine: Any, arrivals: Arrivals, copied: list[str]
+) -> None:
     arrivals.expect("job", 2, "/ckpt/7.pt", 4096)
-    brought = arrivals.of("job")
+    brought = arrived(arrivals)
     assert brought == Brought("job", 2, "", file="/ckpt/7.pt", size_bytes=4096)
     assert arrivals.adapted(job(), brought) == job()
     engine.shown["/ckpt/7.pt"] = PathStat(4096, 0o644, "")
     arrivals.fill("container", job(), brought)
-    assert engine.unpacked == []
+    assert (engine.unpacked, copied) == ([], ["container"])
     assert arrivals.of("job") == replace(brought, filled=True)
     arrivals.expect("job", 2, "/ckpt/7.pt", 4096)
     assert arrivals.of("job") == replace(brought, filled=True)
@@ -392,8 +399,7 @@ def test_one_that_the_storage_here_does_not_show(
     engine.shown = shown
     for epoch in (2, 4):
         arrivals.expect("job", epoch, "/ckpt/7.pt", 4096)
-        brought = arrivals.of("job")
-        assert brought is not None
+        brought = arrived(arrivals)
         passing = []
         for _ in range(CHECKS):
             with pytest.raises(NotShared, match=why) as caught:

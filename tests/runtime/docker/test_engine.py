@@ -4,21 +4,34 @@ from __future__ import annotations
 
 import base64
 import gc
+import grp
 import json
+import os
 import secrets
 import socket
 import socketserver
 import threading
+from collections.abc import Iterator
 from contextlib import closing
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
+from typing import Any
 
 import pytest
 from requests.exceptions import ConnectionError as RequestsConnectionError
 
 from dlsched.model.errors import EngineUnavailable
-from dlsched.runtime.docker.engine import Engine, EngineRefused, PathStat, one_line, root_cause
-from dlsched.runtime.docker.remedy import remedy
+from dlsched.runtime.docker.doctor.engine import require
+from dlsched.runtime.docker.engine import (
+    Body,
+    Engine,
+    EngineRefused,
+    PathStat,
+    one_line,
+    root_cause,
+)
+from dlsched.runtime.docker.engine_facts import EngineFacts
+from dlsched.runtime.docker.remedy import out_of_reach, remedy
 
 
 def open_descriptors() -> int:
@@ -115,47 +128,39 @@ class _Server(socketserver.ThreadingUnixStreamServer):
         return super().get_request()
 
 
-@pytest.mark.timed
-def test_calls_one_after_another_share_a_connection(tmp_path: Path) -> None:
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[tuple[Engine, _Server]]:
+    """An engine's client and the server that answers it."""
     path = str(tmp_path / "engine.sock")
-    with _Server(path) as server:
+    with _Server(path) as server, closing(Engine(f"unix://{path}", 60.0)) as engine:
         threading.Thread(target=server.serve_forever, args=(0.01,)).start()
-        try:
-            with closing(Engine(f"unix://{path}", 60.0)) as engine:
-                for number in range(12):
-                    assert engine.inspect(f"container-{number}")["ApiVersion"] == "1.44"
-                assert server.accepted == 1
-        finally:
-            server.shutdown()
+        yield engine, server
+        server.shutdown()
 
 
 @pytest.mark.timed
-def test_what_is_at_a_path_of_a_container(tmp_path: Path) -> None:
-    path = str(tmp_path / "engine.sock")
-    with _Server(path) as server:
-        threading.Thread(target=server.serve_forever, args=(0.01,)).start()
-        try:
-            with closing(Engine(f"unix://{path}", 60.0)) as engine:
-                assert engine.stat("c", "/ckpt/7.pt") == PathStat(700, 0o644, "")
-                with pytest.raises(EngineRefused) as caught:
-                    engine.stat("c", "/ckpt/8.pt")
-                assert caught.value.status == 404
-        finally:
-            server.shutdown()
+def test_calls_one_after_another_share_a_connection(served: tuple[Engine, _Server]) -> None:
+    engine, server = served
+    for at in range(12):
+        assert engine.inspect(f"container-{at}")["ApiVersion"] == "1.44"
+    assert server.accepted == 1
 
 
 @pytest.mark.timed
-def test_a_terminals_output_is_not_read_byte_by_byte(tmp_path: Path) -> None:
-    path = str(tmp_path / "engine.sock")
-    with _Server(path) as server:
-        threading.Thread(target=server.serve_forever, args=(0.01,)).start()
-        try:
-            with closing(Engine(f"unix://{path}", 60.0)) as engine:
-                chunks = list(engine.logs("container", 40_000, follow=False, until_s=1e9))
-                assert b"".join(chunks) == b"a line\r\n" * 40_000
-                assert len(chunks) < 200
-        finally:
-            server.shutdown()
+def test_what_is_at_a_path_of_a_container(served: tuple[Engine, _Server]) -> None:
+    engine, _ = served
+    assert engine.stat("c", "/ckpt/7.pt") == PathStat(700, 0o644, "")
+    with pytest.raises(EngineRefused) as caught:
+        engine.stat("c", "/ckpt/8.pt")
+    assert caught.value.status == 404
+
+
+@pytest.mark.timed
+def test_a_terminals_output_is_not_read_byte_by_byte(served: tuple[Engine, _Server]) -> None:
+    engine, _ = served
+    chunks = list(engine.logs("container", 40_000, follow=False, until_s=1e9))
+    assert b"".join(chunks) == b"a line\r\n" * 40_000
+    assert len(chunks) < 200
 
 
 def test_the_root_of_a_chain_is_told() -> None:
@@ -223,3 +228,137 @@ def test_an_update_that_is_refused_changes_nothing(
             assert engine.inspect(container)["HostConfig"] == before
         finally:
             engine.discard(container)
+
+
+class FakeEngine:
+    """Counts what it is asked."""
+
+    def __init__(self, version: str = "1.1.5+ds1", **info: Any) -> None:
+        self.told: Body = {"NCPU": 4, "ID": "one", "CgroupVersion": "2", **info}
+        self.runc = version
+        self.asked = 0
+        self.away = False
+
+    def info(self) -> Body:
+        self.asked += 1
+        if self.away:
+            raise EngineUnavailable("away")
+        return self.told
+
+    def version(self) -> Body:
+        self.asked += 1
+        return {"Components": [{"Name": "Engine"}, {"Name": "runc", "Version": self.runc}]}
+
+
+def facts(engine: FakeEngine) -> EngineFacts:
+    anything: Any = engine
+    return EngineFacts(anything)
+
+
+@pytest.mark.parametrize(
+    ("version", "cgroup", "newer", "shares"),
+    [("1.1.5+ds1", "2", False, 2598), ("1.3.2", "2", True, 1024), ("1.1.5", "1", False, 1024)],
+)
+def test_default_shares_are_on_the_scale_of_its_runc(
+    version: str, cgroup: str, newer: bool, shares: int
+) -> None:
+    found = facts(FakeEngine(version, CgroupVersion=cgroup))
+    assert (found.has_newer_runc(), found.default_shares()) == (newer, shares)
+
+
+def test_it_is_asked_once() -> None:
+    engine = FakeEngine()
+    found = facts(engine)
+    for _ in range(3):
+        assert (found.cores(), found.identity(), found.has_newer_runc()) == (4, "one", False)
+    assert engine.asked == 3
+
+
+def test_who_it_is_can_be_asked_anew_and_may_not_be_known() -> None:
+    engine = FakeEngine()
+    found = facts(engine)
+    assert found.identity() == "one"
+    engine.told["ID"] = "two"
+    assert (found.identity(), found.identity(fresh=True), found.identity()) == ("one", "two", "two")
+    engine.away = True
+    assert found.identity(fresh=True) == ""
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Iterator[Path]:
+    """A socket's file where nobody listens."""
+    with socket.socket(socket.AF_UNIX) as one:
+        one.bind(str(tmp_path / "d.sock"))
+        yield tmp_path / "d.sock"
+
+
+@pytest.fixture
+def barred(path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """One that this user may not open."""
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    return path
+
+
+def owned(path: Path, gid: int, mode: int, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Its host, when the file seems to have that group and mode."""
+    facts = list(path.stat())
+    facts[0], facts[5] = 0o140000 | mode, gid
+    monkeypatch.setattr(Path, "stat", lambda *_, **__: os.stat_result(facts))
+    return f"unix://{path}"
+
+
+def test_without_a_socket_docker_is_to_be_installed_or_started(tmp_path: Path) -> None:
+    text = remedy(f"unix://{tmp_path}/no.sock")
+    assert text.startswith("install or start Docker (systemctl start docker), or name another")
+
+
+@pytest.mark.timed
+def test_where_nobody_listens_it_is_to_be_started(path: Path) -> None:
+    assert out_of_reach(f"unix://{path}") is None
+    assert remedy(f"unix://{path}").startswith("start it (systemctl start docker)")
+    assert remedy("tcp://10.0.0.1:2375").startswith("start it ")
+
+
+@pytest.mark.timed
+def test_the_group_of_the_socket_is_named(barred: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    group = next(one for one in grp.getgrall() if one.gr_gid != 0)
+    host = owned(barred, group.gr_gid, 0o660, monkeypatch)
+    name = group.gr_name
+    assert remedy(host) == (
+        f"run as root, or join group {name} (sudo usermod -aG {name} USER) and log in again"
+    )
+
+
+@pytest.mark.timed
+def test_a_group_without_a_name_is_told_by_its_number(
+    barred: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host = owned(barred, 4_000_000, 0o660, monkeypatch)
+    assert remedy(host) == "run as root, or as a member of its socket's group (gid 4000000)"
+
+
+@pytest.mark.parametrize(("gid", "mode"), [(0, 0o660), (1, 0o600)])
+@pytest.mark.timed
+def test_nobody_is_sent_into_a_group_that_does_not_help(
+    barred: Path, gid: int, mode: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = remedy(owned(barred, gid, mode, monkeypatch))
+    assert text == "run as root: its socket is open to root alone"
+
+
+def test_a_closed_folder_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def closed(*_: object, **__: object) -> os.stat_result:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "stat", closed)
+    assert remedy("unix:///run/x/d.sock") == "run as root: this user may not look into /run/x"
+
+
+@pytest.mark.timed
+def test_a_start_without_an_engine_says_what_to_do_in_one_line(tmp_path: Path) -> None:
+    host = f"unix://{tmp_path}/no.sock"
+    with pytest.raises(EngineUnavailable) as caught:
+        require(Engine(host, 1.0))
+    assert str(caught.value) == (
+        f"no answer from the Docker Engine at {host}: No such file or directory; {remedy(host)}"
+    )

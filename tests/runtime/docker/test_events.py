@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -34,10 +34,10 @@ class Stream:
 class FakeEngine:
     def __init__(self, stream: Stream) -> None:
         self._stream = stream
-        self.asked: list[tuple[Mapping[str, str], tuple[str, ...]]] = []
+        self.asked: list[tuple[str, ...]] = []
 
-    def events(self, labels: Mapping[str, str], kinds: tuple[str, ...]) -> Stream:
-        self.asked.append((labels, kinds))
+    def events(self, kinds: tuple[str, ...]) -> Stream:
+        self.asked.append(kinds)
         return self._stream
 
 
@@ -79,14 +79,14 @@ def test_only_what_may_be_ours_wakes(instance: str, wanted: dict[str, str]) -> N
     listening.start()
     assert stream.drained.wait(60)
     listening.close()
-    assert engine.asked[0] == ({}, KINDS)
+    assert engine.asked[0] == KINDS
     assert asked == [None, *wanted], "a connection stands for an event of every container"
     assert wakes == list(wanted.values())
 
 
-def test_each_loss_of_the_engine_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_loss_and_return_of_the_engine_wakes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(events, "FIRST_RETRY_S", 0.01)
-    losses, twice = [], threading.Event()
+    losses, wakes, twice = [], list[str](), threading.Event()
 
     def lost() -> None:
         losses.append(1)
@@ -99,10 +99,11 @@ def test_each_loss_of_the_engine_is_told(monkeypatch: pytest.MonkeyPatch) -> Non
         FakeEngine(stream),  # type: ignore[arg-type]
         "lab",
         lambda _: None,
-        lambda _: None,
+        wakes.append,
         NONE_ADOPTED,
         lost,
     )
     listening.start()
     assert twice.wait(60)
     listening.close()
+    assert wakes[:2] == ["the Docker Engine's events ended", "the Docker Engine answers again"]

@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import time
 from contextlib import closing, suppress
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from dlsched.model.actions import Start
-from dlsched.model.facts import ContainerState, OperationKind
-from dlsched.model.spec import Bounds, Limits, Restart
+from dlsched.model.facts import ContainerFact, ContainerState
+from dlsched.model.spec import Limits
 from dlsched.runtime.allotment import job_dir, read_allotment
-from dlsched.runtime.cgroup.read import CgroupReader
-from dlsched.runtime.docker.doctor.engine import EngineUnworkable, examine
-from dlsched.runtime.docker.end.release import release_all
-from dlsched.runtime.docker.engine import Engine
-from tests.runtime.docker.rig import SPIN, Rig, cpu_files, fact, job_spec, options_for
+from dlsched.runtime.docker import listing
+from tests.runtime.docker.rig import Rig, cpu_files, fact, job_spec, options_for
 from tests.waiting import until
-from tools.base_image import BASE
 
 pytestmark = pytest.mark.engine
 
@@ -42,62 +35,16 @@ def test_a_start_sets_the_quota_in_the_kernel_and_the_fact_reads_it_back(rig: Ri
     assert body["Config"]["Labels"]["dlsched.instance"] == rig.options.instance
 
 
-@pytest.mark.gate
-def test_a_resize_goes_down_up_and_to_no_limit(rig: Rig) -> None:
-    found = rig.start(job_spec("resized"), cores=1.0)
-    for cores in (0.25, 1.5, None, 0.5):
-        assert rig.resized(found, cores, shares=2048).engine_s > 0
-        now = fact(rig.observe(), "resized")
-        assert now is not None
-        assert now.actual == Limits(cores)
-        assert now.cpu_shares in (2048, None)
-    allotment = rig.options.state_dir / "in" / "resized" / "allotment.json"
-    assert json.loads(allotment.read_text())["cpu_cores"] == 0.5
-
-
-def test_a_job_that_cannot_name_a_directory_is_a_failed_resize(rig: Rig) -> None:
-    found = replace(rig.start(job_spec("named")), job="../named")
-    outcome = rig.answered(found, 0.25)
-    assert (outcome.status, outcome.detail) == ("failed", "'../named' cannot name a directory")
-
-
-def test_a_running_container_is_counted(rig: Rig) -> None:
-    rig.start(job_spec("busy", SPIN), cores=0.05)
-    seen = rig.until(lambda s: bool((f := fact(s, "busy")) and f.throttled_periods))
-    found = fact(seen, "busy")
-    assert found is not None
-    assert found.periods is not None and found.periods > 0
-    assert found.usage_core_s is not None and found.usage_core_s > 0
-    assert found.memory_bytes is not None and found.memory_bytes > 0
-    assert seen.host_busy_core_s is not None
-    assert seen.node is not None and seen.node.cores >= 1
-
-
-def test_a_stop_with_long_grace_blocks_nothing(rig: Rig) -> None:
-    deaf = "import signal,time; signal.signal(15, signal.SIG_IGN); print('deaf', flush=True)\n"
-    spec = job_spec("deaf", ("python", "-c", deaf + "while True: time.sleep(1)"))
-    found = rig.start(spec)
+def deaf(rig: Rig, name: str) -> ContainerFact:
+    """A job that does not end when it is asked to."""
+    ignores = "import signal,time; signal.signal(15, signal.SIG_IGN); print('deaf', flush=True)\n"
+    found = rig.start(job_spec(name, ("python", "-c", ignores + "while True: time.sleep(1)")))
     rig.until(lambda _: b"deaf" in rig.client.logs(found.container_id))
-    began_s = time.monotonic()
-    assert rig.remove(found, grace_s=60, lift=Limits(1.5)).status == "begun"
-    assert time.monotonic() - began_s < 10  # of 60 s of grace
-    seen = rig.until(lambda s: (f := fact(s, "deaf")) is not None and f.actual == Limits(1.5))
-    now = fact(seen, "deaf")
-    assert now is not None and now.operation is not None
-    assert now.operation.kind is OperationKind.STOPPING
-    assert "of grace left" in now.operation.text
-    began_s = time.monotonic()
-    assert rig.remove(found, grace_s=60).status == "begun"
-    rig.observe()
-    assert time.monotonic() - began_s < 10
-    assert rig.answered(found, 0.2).detail.startswith("operation under way: stopping")
+    return found
 
 
 def test_a_job_that_ends_is_told_its_last_limits_and_not_those_it_had(rig: Rig) -> None:
-    deaf = "import signal,time; signal.signal(15, signal.SIG_IGN); print('deaf', flush=True)\n"
-    spec = job_spec("told", ("python", "-c", deaf + "while True: time.sleep(1)"))
-    found = rig.start(spec, cores=0.5)
-    rig.until(lambda _: b"deaf" in rig.client.logs(found.container_id))
+    found = deaf(rig, "told")
     rig.reopen()  # an agent that has not looked at the allotment yet
     now_s = rig.clock.now_s()
     while fact(rig.runtime.observe(now_s), "told") is None:
@@ -121,36 +68,6 @@ def test_a_container_past_its_grace_is_killed_and_removed(rig: Rig) -> None:
     assert seen.engine_ok
 
 
-def test_a_start_of_the_same_digest_is_adopted(rig: Rig) -> None:
-    spec = job_spec("again")
-    first = rig.start(spec)
-    rig.reopen()
-    assert rig.apply(Start(spec, Limits(0.7), 1024)).status == "begun"
-    rig.until(lambda s: (f := fact(s, "again")) is not None and f.actual == Limits(0.7))
-    now = fact(rig.until(lambda s: not s.begun), "again")
-    assert now is not None
-    assert now.container_id == first.container_id
-    assert now.state is ContainerState.RUNNING
-
-
-@pytest.mark.gate
-def test_release_gives_ceilings_and_default_shares_back(rig: Rig) -> None:
-    bounded = rig.start(job_spec("bounded"), cores=0.1, shares=99)
-    free = rig.start(job_spec("free"), cores=0.1, shares=99)
-    backs = rig.runtime.release({"bounded": 1.5})
-    assert [(back.job, back.failure) for back in backs] == [("bounded", None), ("free", None)]
-    for found, cores in ((bounded, 1.5), (free, None)):
-        now = fact(rig.observe(), found.job)
-        assert now is not None
-        assert now.actual == Limits(cores)
-        assert now.state is ContainerState.RUNNING
-        allotment = rig.options.state_dir / "in" / found.job / "allotment.json"
-        assert json.loads(allotment.read_text())["cpu_cores"] == cores
-        files = cpu_files(rig.client, found.container_id)
-        assert files.get("cpu.shares", "1024") == "1024"
-        assert files.get("cpu.weight", "100") == "100"
-
-
 @pytest.mark.gate
 def test_a_burst_is_set_with_the_limit_lost_with_a_restart_and_set_again(rig: Rig) -> None:
     found = rig.start(job_spec("bursts"), cores=0.5)
@@ -159,53 +76,20 @@ def test_a_burst_is_set_with_the_limit_lost_with_a_restart_and_set_again(rig: Ri
     assert found.burst_cores == 0.0
     for cores, burst in ((0.5, 0.15), (0.1, 0.03), (1.0, 0.3), (0.2, 0.06)):
         rig.resized(found, cores, burst_cores=burst)
-        now = fact(rig.observe(), "bursts")
-        assert now is not None
+        now = rig.fact("bursts")
         assert (now.actual, now.burst_cores) == (Limits(cores), burst)
     rig.client.restart(found.container_id, timeout=0)
-    seen = rig.until(
-        lambda s: (
-            (f := fact(s, "bursts")) is not None
-            and f.state is ContainerState.RUNNING
-            and f.burst_cores == 0.0
-        )
+    now = rig.until_fact(
+        "bursts", lambda one: one.state is ContainerState.RUNNING and one.burst_cores == 0.0
     )
-    now = fact(seen, "bursts")
-    assert now is not None and now.actual == Limits(0.2)
+    assert now.actual == Limits(0.2)
     rig.resized(now, 0.2, burst_cores=0.06)
-    now = fact(rig.observe(), "bursts")
-    assert now is not None and now.burst_cores == 0.06
+    now = rig.fact("bursts")
+    assert now.burst_cores == 0.06
     (back,) = rig.runtime.release({"bursts": 1.0})
     assert back.failure is None
-    now = fact(rig.observe(), "bursts")
-    assert now is not None and (now.actual, now.burst_cores) == (Limits(1.0), 0.0)
-
-
-def test_a_change_touches_neither_memory_nor_the_restart_policy(rig: Rig) -> None:
-    spec = job_spec("whole", memory_bytes=1 << 27, restart=Restart("on-failure", 3))
-    found = rig.start(spec)
-    before = rig.client.inspect_container(found.container_id)["HostConfig"]
-    for cores in (0.1, None, 0.7):
-        rig.resized(found, cores, shares=300, burst_cores=0.03)
-    rig.runtime.release({})
-    after = rig.client.inspect_container(found.container_id)["HostConfig"]
-    changed = {name for name in before if before[name] != after[name]}
-    assert changed <= {"CpuQuota", "CpuPeriod", "CpuShares"}
-    assert after["RestartPolicy"] == {"Name": "on-failure", "MaximumRetryCount": 3}
-
-
-@pytest.mark.gate
-def test_what_was_left_by_an_agent_that_was_killed_is_released_from_the_records(rig: Rig) -> None:
-    spec = replace(job_spec("left"), bounds=Bounds(0.1, 1.5))
-    found = rig.start(spec, cores=0.1, shares=99)
-    (back,) = release_all(rig.options)
-    assert (back.job, back.failure) == ("left", None)
-    assert back.now.startswith("1.5 cores (period 100000 us), ")
-    # It uses no CPU: what somebody else set is seen once the engine tells, or after 5 s.
-    seen = rig.until(lambda s: (one := fact(s, "left")) is not None and one.actual == Limits(1.5))
-    now = fact(seen, "left")
-    assert now is not None and now.container_id == found.container_id
-    assert release_all(rig.options) == ()
+    now = rig.fact("bursts")
+    assert (now.actual, now.burst_cores) == (Limits(1.0), 0.0)
 
 
 def test_logs(rig: Rig) -> None:
@@ -224,6 +108,17 @@ def test_logs(rig: Rig) -> None:
         next(rig.runtime.logs("nobody", 1, False))
 
 
+@pytest.mark.contract
+def test_an_exit_is_seen_at_once(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    rig.until(lambda _: rig.runtime._events._stream is not None)  # events are listened to
+    found = rig.start(job_spec("dies"))
+    rig.wakes.clear()
+    monkeypatch.setattr(listing, "EVERY_S", 3600.0)  # only the event has it listed
+    rig.client.kill(found.container_id)
+    until(lambda: any("die" in wake for wake in rig.wakes), "the event", every_s=0.005)
+    assert rig.until_state("dies", ContainerState.EXITED).exit_code == 137
+
+
 @pytest.mark.gate
 @pytest.mark.contract
 def test_another_instances_containers_are_not_seen_nor_touched(
@@ -236,81 +131,8 @@ def test_another_instances_containers_are_not_seen_nor_touched(
         assert other.until(lambda s: s.engine_ok).containers == ()
         assert other.remove(mine).status == "done"
         assert other.resize(mine, 0.1).status == "failed"
-    now = fact(rig.observe(), "mine")
-    assert now is not None
+    now = rig.fact("mine")
     assert (now.state, now.actual) == (ContainerState.RUNNING, Limits(0.5))
-
-
-@pytest.mark.gate
-def test_the_parent_group_has_its_weight_and_goes_with_the_last_container(
-    rig: Rig, docker_host: str, tmp_path: Path
-) -> None:
-    options = options_for(docker_host, f"{rig.options.instance}w", tmp_path, group_weight=4.0)
-    weighty = Rig(options, docker_host)
-    try:
-        found = weighty.start(job_spec("heavy"))
-        pid = weighty.client.inspect_container(found.container_id)["State"]["Pid"]
-        reader = CgroupReader(pid)
-        reader.close()
-        assert reader.cpu_folder is not None
-        group = reader.cpu_folder.parent
-        assert options.instance in group.name
-        file, wanted = ("cpu.weight", "400") if reader.v2 else ("cpu.shares", "4096")
-        weighty.until(lambda _: (group / file).read_text().strip() == wanted)
-    finally:
-        weighty.close()
-    assert not group.exists()
-
-
-@pytest.mark.gate
-def test_beside_adopted_containers_the_group_weighs_no_more_than_what_is_in_it(
-    rig: Rig, docker_host: str, tmp_path: Path
-) -> None:
-    options = options_for(docker_host, f"{rig.options.instance}b", tmp_path, group_weight=4.0)
-    light = Rig(options, docker_host)
-    labels = {
-        "dlsched.enable": "true",
-        "dlsched.instance": options.instance,
-        "dlsched.target.latency": "50ms",
-    }
-    stranger = ""
-    try:
-        found = light.start(job_spec("light"), shares=256)
-        reader = CgroupReader(light.client.inspect_container(found.container_id)["State"]["Pid"])
-        reader.close()
-        assert reader.cpu_folder is not None
-        name, alone = ("cpu.weight", "400") if reader.v2 else ("cpu.shares", "4096")
-        file, inside = reader.cpu_folder.parent / name, (reader.cpu_folder / name).read_text()
-        assert reader.v2 or inside == "256\n"
-        light.until(lambda _: file.read_text().strip() == alone)
-        host = light.client.create_host_config(network_mode="none", init=True)
-        made = light.client.create_container(
-            BASE, ["sleep", "600"], labels=labels, host_config=host
-        )
-        stranger = made["Id"]
-        light.client.start(stranger)
-        light.until(lambda _: file.read_text() == inside)
-    finally:
-        if stranger:
-            light.client.remove_container(stranger, force=True)
-        light.close()
-
-
-def test_the_doctor_has_nothing_to_complain_of_here(rig: Rig) -> None:
-    rig.runtime.check_engine()
-    with closing(Engine(rig.options.host, 10.0)) as engine:
-        findings = list(examine(engine))
-    assert [one.what for one in findings][:2] == ["engine", "cgroup"]
-    assert all(one.state == "ok" for one in findings)
-
-
-def test_an_engine_that_cannot_limit_is_refused_at_the_start(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    info = Engine.info
-    monkeypatch.setattr(Engine, "info", lambda one: {**info(one), "CgroupDriver": "none"})
-    with pytest.raises(EngineUnworkable, match=r"cannot set CPU quotas.*dlsched doctor"):
-        rig.runtime.check_engine()
 
 
 def test_descriptors_are_closed_with_their_container(rig: Rig) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -12,31 +11,25 @@ import pytest
 from dlsched.model.facts import GpuFact, NodeFact, Observation
 from dlsched.runtime.clock import SystemClock
 from dlsched.runtime.docker import DockerOptions, DockerRuntime
-from dlsched.runtime.docker.gpus.options import GpuOptions
-from dlsched.runtime.gpu.inventory import Inventory
+from dlsched.runtime.docker.gpus.injection import GpuOptions
 from tests.doubles import texts
 from tests.nvml.library import Stub
-from tests.nvml.scenario import GIB, GPU_IS_LOST, VERSION_MISMATCH, Failure, Gpu, Process, Scenario
-from tests.runtime.docker.rig import Rig, fact, job_spec
+from tests.nvml.scenario import GIB, GPU_IS_LOST, VERSION_MISMATCH, Failure, Gpu, Scenario
 from tests.waiting import until
 
 pytestmark = pytest.mark.timed
 
 
-def runtime_of(tmp_path: Path, inventory: Inventory | None = None) -> DockerRuntime:
-    """Without an engine: GPUs can be told all the same."""
+@pytest.fixture
+def runtime(tmp_path: Path) -> Iterator[DockerRuntime]:
+    """Without an engine: GPUs are reported all the same."""
     options = DockerOptions(
         state_dir=tmp_path / "state",
         host=f"unix://{tmp_path}/absent.sock",
         call_wait_s=0.01,
         gpus=GpuOptions(device_folder=tmp_path / "dev"),
     )
-    return DockerRuntime(options, SystemClock(), lambda _: None, inventory)
-
-
-@pytest.fixture
-def runtime(tmp_path: Path) -> Iterator[DockerRuntime]:
-    with closing(runtime_of(tmp_path)) as made:
+    with closing(DockerRuntime(options, SystemClock(), lambda _: None)) as made:
         yield made
 
 
@@ -100,35 +93,8 @@ def test_a_lost_gpu_is_an_alarm_of_its_own(runtime: DockerRuntime, nvml: Stub) -
     assert len(texts(runtime.alarms())) == 1
 
 
-def test_a_driver_that_hangs_holds_up_no_observation(tmp_path: Path, nvml: Stub) -> None:
-    nvml.show(Scenario((Gpu("GPU-a"),), hangs=("*",)))
-    inventory = Inventory(tmp_path / "dev", wait_s=0.5, first_wait_s=0.5)
-    with closing(runtime_of(tmp_path, inventory)) as runtime:
-        began_s = time.monotonic()
-        for now_s in range(50):
-            seen = runtime.observe(float(now_s))
-        assert time.monotonic() - began_s < 12  # and not fifty waits of 0.5 s
-    assert seen.node is not None
-    assert seen.node.gpu_trouble == "the GPU driver has not answered yet"
-
-
 def test_the_gpus_of_a_job_that_is_away_are_observed(
     runtime: DockerRuntime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(runtime._moves, "gpus_away", lambda: {"train": ("GPU-0",)})
     assert runtime.observe(1.0).gpus_away == {"train": ("GPU-0",)}
-
-
-@pytest.mark.engine
-def test_a_process_on_a_gpu_is_told_with_its_container(rig: Rig, nvml: Stub) -> None:
-    found = rig.start(job_spec("on-gpu"))
-    pid = rig.client.inspect_container(found.container_id)["State"]["Pid"]
-    nvml.show(Scenario((Gpu("GPU-a", processes=(Process(pid, GIB, 40), Process(1, GIB))),)))
-    rig.reopen()  # an agent that did not look for a driver yet
-
-    def seen_on_gpu(seen: Observation) -> bool:
-        return bool(gpus_of(seen)) and fact(seen, "on-gpu") is not None
-
-    init, ours = gpus_of(rig.until(seen_on_gpu))[0].processes
-    assert (init.pid, init.container_id) == (1, None)
-    assert (ours.pid, ours.container_id, ours.busy_ratio) == (pid, found.container_id, 0.4)

@@ -1,54 +1,29 @@
-"""Progress of containers that somebody else started: a Prometheus endpoint, and printed lines."""
+"""What containers that somebody else started print, by the engine's own log drivers."""
 
 from __future__ import annotations
 
 import math
 import secrets
-import socket
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import docker
 import pytest
 from docker.errors import APIError
 
-from dlsched.control.ledger.tiers import TierProgress, advanced
-from dlsched.model.facts import ContainerFact, LogFact, Report
-from dlsched.model.spec import AccuracyTarget
+from dlsched.model.facts import ContainerFact, Report
 from dlsched.runtime.docker.identity.labels import ENABLE, INSTANCE
-from dlsched.runtime.progress.listening import NO_ADDRESS
 from dlsched.runtime.progress.sources import METRICS
 from tests.runtime.docker.rig import Rig, fact
 from tests.waiting import until
 
-PORT, HTTP_PATH, NAME = f"{METRICS}.port", f"{METRICS}.http_path", f"{METRICS}.name"
-PATTERN, STEP = f"{METRICS}.pattern", f"{METRICS}.step"
+PATTERN = f"{METRICS}.pattern"
 
 pytestmark = pytest.mark.engine
 
 DEADLINE_S = 60.0
-
-SERVER = """
-import http.server, itertools
-asked = itertools.count(1)
-class Page(http.server.BaseHTTPRequestHandler):
-    def do_GET(self):
-        n = next(asked)
-        lines = [f'app_latency_seconds_bucket{{le="0.1"}} {3 * n}',
-                 f'app_latency_seconds_bucket{{le="+Inf"}} {4 * n}',
-                 f'app_latency_seconds_count {4 * n}', f'app_latency_seconds_sum {n}',
-                 f'vllm:e2e_request_latency_seconds_count {2 * n}',
-                 f'vllm:e2e_request_latency_seconds_sum {n}', f'val_acc {n / 100}', '']
-        body = '\\n'.join(lines).encode()
-        self.send_response(200 if self.path == '/custom' else 404)
-        self.send_header('Content-Length', str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-http.server.HTTPServer(('', 8000), Page).serve_forever()
-"""
 
 PRINTER = """
 import signal, sys, time
@@ -76,61 +51,17 @@ for step in itertools.count():
     sys.stderr.write(f"step {step}: loss 1\\n")
 """
 
-
-RANKS = """
-import os, signal, time
-asked = []
-signal.signal(signal.SIGTERM, lambda *_: asked.append("to train"))
-print("accuracy of nothing", flush=True)
-while not asked:
-    time.sleep(0.02)
-for epoch, text in enumerate(("0.91", "0.92", "nan", "0.93"), 1):
-    print(f"Epoch {epoch}/4", flush=True)
-    for rank in range(4):
-        if not os.fork():
-            print(f"[default{rank}]: val_accuracy: {text}", flush=True)
-            os._exit(0)
-    for rank in range(4):
-        os.wait()
-    for _ in range(3):
-        print(f"100%|###| val_accuracy: {text}", end="\\r", flush=True)
-print()
-time.sleep(600)
-"""
-
-BUFFERED = """
-import time
-for step in range(100000):
-    print(f"step {step}: loss {1 / (1 + step):.6f} and what else there is to say")
-    time.sleep(0.01)
-"""
-
 LOSS = {
     "dlsched.target.latency": "",
     "dlsched.target.metric": "loss",
     "dlsched.target.deliver": "0.3",
     "dlsched.target.finish": "0.1",
 }
-ACCURACY = {
-    "dlsched.target.latency": "",
-    "dlsched.target.metric": "accuracy",
-    "dlsched.target.deliver": "0.9",
-    "dlsched.target.finish": "0.99",
-}
-
-
-@pytest.fixture
-def network(docker_client: docker.APIClient, changes_host_network: None) -> Iterator[str]:
-    """A network in which containers have addresses; the engine may have no default one."""
-    name = f"dlsched-test-{secrets.token_hex(4)}"
-    docker_client.create_network(name)
-    yield name
-    docker_client.remove_network(name)
 
 
 @pytest.fixture
 def foreign(
-    rig: Rig, docker_client: docker.APIClient, cgroup_parent: str, base_image: str, network: str
+    rig: Rig, docker_client: docker.APIClient, cgroup_parent: str, base_image: str
 ) -> Iterator[Callable[..., str]]:
     """Run a Python program as somebody else would, while the agent looks on; its name."""
     made: list[str] = []
@@ -139,7 +70,6 @@ def foreign(
     def start(
         program: str,
         labels: Mapping[str, str],
-        network_mode: str = network,
         tty: bool = False,
         command: Sequence[str] = ("python", "-c"),
         **more: Any,
@@ -147,7 +77,7 @@ def foreign(
         name = f"foreign-{secrets.token_hex(4)}"
         asks = {ENABLE: "true", INSTANCE: rig.options.instance, "dlsched.target.latency": "50ms"}
         asks = {key: value for key, value in {**asks, **labels}.items() if value}
-        host = {"network_mode": network_mode, "cgroup_parent": cgroup_parent, **more}
+        host = {"network_mode": "none", "cgroup_parent": cgroup_parent, **more}
         container = docker_client.create_container(
             base_image,
             [*command, program],
@@ -189,97 +119,6 @@ def reports_until(
 
 def requests(reports: list[Report]) -> int:
     return sum(report.latency.count for report in reports if report.latency)
-
-
-@pytest.mark.gate
-def test_a_histogram_of_the_containers_own_endpoint(rig: Rig, foreign: Callable[..., str]) -> None:
-    labels = {PORT: "8000", HTTP_PATH: "/custom", NAME: "app_latency_seconds"}
-    job = foreign(SERVER, labels)
-    reports, found = reports_until(rig, job, lambda all_: requests(all_) >= 8)
-    told = [report.latency for report in reports if report.latency and report.latency.count]
-    assert told[0].mean_s == pytest.approx(0.25)
-    assert (found.sidecar_problem, found.bad_lines) == (None, 0)
-
-
-def test_a_known_server_needs_no_name(rig: Rig, foreign: Callable[..., str]) -> None:
-    job = foreign(SERVER, {PORT: "8000", HTTP_PATH: "/custom"})
-    reports, _ = reports_until(rig, job, requests)
-    told = [report.latency for report in reports if report.latency and report.latency.count]
-    assert told[0].mean_s == pytest.approx(0.5)
-
-
-def test_a_gauge_is_the_metric_of_the_target(rig: Rig, foreign: Callable[..., str]) -> None:
-    target = {
-        "dlsched.target.latency": "",
-        "dlsched.target.metric": "accuracy",
-        "dlsched.target.deliver": "0.9",
-        "dlsched.target.finish": "0.97",
-    }
-    job = foreign(SERVER, {PORT: "8000", HTTP_PATH: "/custom", NAME: "val_acc", **target})
-    reports, _ = reports_until(rig, job, lambda all_: len(all_) >= 2)
-    first = reports[0].sample
-    assert first is not None and first.metrics[0][0] == "accuracy"
-
-
-def test_in_the_hosts_network_only_its_own_socket_is_asked(
-    rig: Rig, foreign: Callable[..., str]
-) -> None:
-    with socket.create_server(("", 0)) as other, socket.create_server(("", 0)) as free:
-        taken, port = other.getsockname()[1], free.getsockname()[1]
-        free.close()
-        labels = {HTTP_PATH: "/custom", NAME: "app_latency_seconds"}
-        server = SERVER.replace("8000", str(port))
-        own = foreign(server, {PORT: str(port), **labels}, network_mode="host")
-        _, found = reports_until(rig, own, lambda all_: requests(all_) >= 8)
-        assert found.sidecar_problem is None
-        not_its = foreign(PRINTER, {PORT: str(taken), **labels}, network_mode="host")
-        problem = f"container:{taken}/custom: the socket that listens there is not the container's"
-        rig.until(lambda seen: problem in str(getattr(fact(seen, not_its), "sidecar_problem", "")))
-
-
-PROXY = """
-import http.server, itertools
-asked = itertools.count(1)
-class Page(http.server.BaseHTTPRequestHandler):
-    def do_GET(self):
-        n = next(asked)
-        name = 'traefik_service_request_duration_seconds'
-        lines = [f'{name}_{kind}{{service="{service}@docker"}} {n * factor}'
-                 for service, each in (('SERVED', 0.25), ('other', 9.0))
-                 for kind, factor in (('count', 4), ('sum', 4 * each))]
-        body = '\\n'.join([*lines, '']).encode()
-        self.send_response(200)
-        self.send_header('Content-Length', str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-http.server.HTTPServer(('', 8080), Page).serve_forever()
-"""
-
-
-def test_a_service_without_metrics_is_read_at_its_proxy(
-    rig: Rig, foreign: Callable[..., str], docker_client: docker.APIClient
-) -> None:
-    proxy = f"proxy-{secrets.token_hex(4)}"
-    served = foreign(PRINTER, {METRICS: "traefik", f"{METRICS}.via": proxy})
-    reports_until(rig, served, lambda _: True)
-    edge = foreign(PROXY.replace("SERVED", served), {ENABLE: ""})
-    docker_client.rename(edge, proxy)
-    reports, _ = reports_until(rig, served, lambda all_: requests(all_) >= 8)
-    found = [report.latency for report in reports if report.latency and report.latency.count]
-    assert found[-1].mean_s == pytest.approx(0.25)
-
-
-def test_another_status_and_no_address_are_said(rig: Rig, foreign: Callable[..., str]) -> None:
-    wrong = foreign(SERVER, {PORT: "8000"})
-    without = foreign(SERVER, {PORT: "8000"}, network_mode="none")
-
-    def said(seen: Any) -> bool:
-        one, other = fact(seen, wrong), fact(seen, without)
-        if one is None or other is None or NO_ADDRESS not in (other.sidecar_problem or ""):
-            return False
-        return str(one.sidecar_problem).endswith(":8000/metrics: answers with status 404")
-
-    rig.until(said)
 
 
 @pytest.mark.parametrize("tty", [False, True])
@@ -340,48 +179,6 @@ def test_what_it_prints_last_is_seen_after_its_end(rig: Rig, foreign: Callable[.
     assert [step for step in steps_of(reports) if (step or 0) >= 2000] == [2000, 2001]
 
 
-def test_an_evaluation_of_four_ranks_and_a_progress_bar_is_one(
-    rig: Rig, foreign: Callable[..., str]
-) -> None:
-    pattern = r"^Epoch (?P<step>[0-9]+)/|val_accuracy: (?P<accuracy>[0-9.]+)"
-    job = foreign(RANKS, {**ACCURACY, PATTERN: pattern, STEP: "carried"})
-
-    def waits(seen: Any) -> bool:
-        found = fact(seen, job)
-        return found is not None and found.log == LogFact(1, 0, "'accuracy of nothing'")
-
-    rig.until(waits)
-    rig.client.kill(job, "SIGTERM")
-    reports, found = reports_until(rig, job, lambda all_: 4 in steps_of(evaluated(all_)))
-    samples = [report.sample for report in evaluated(reports) if report.sample]
-    values = [(one.step, *one.metrics, *one.diverged) for one in samples]
-    assert values == [
-        (1, ("accuracy", 0.91)),
-        (2, ("accuracy", 0.92)),
-        (3, ("accuracy", "nan")),
-        (4, ("accuracy", 0.93)),
-    ]
-    assert (found.bad_lines, found.refused) == (0, None)
-    progress = TierProgress(found.life, AccuracyTarget("accuracy", 0.9, 0.99))
-    for one in samples:
-        progress = advanced(progress, one, 3)
-    assert progress.tiers.delivered is None, "never three in a row: it diverged in between"
-
-
-def evaluated(reports: list[Report]) -> list[Report]:
-    return [one for one in reports if one.sample and (one.sample.metrics or one.sample.diverged)]
-
-
-def test_block_buffered_output_is_noticed(rig: Rig, foreign: Callable[..., str]) -> None:
-    job = foreign(BUFFERED, {**LOSS, PATTERN: r"step (?P<step>\d+): loss (?P<loss>\S+)"})
-
-    def noticed(seen: Any) -> bool:
-        found = fact(seen, job)
-        return found is not None and found.log is not None and found.log.buffered
-
-    rig.until(noticed, 120.0)  # three bursts, none of which was held up
-
-
 def steps_of(reports: list[Report]) -> list[int | None]:
     return [report.sample.step for report in reports if report.sample]
 
@@ -396,31 +193,3 @@ def test_a_log_driver_that_cannot_be_read_is_said(rig: Rig, foreign: Callable[..
         return why.startswith("its log cannot be read: configured logging driver")
 
     rig.until(said)
-
-
-@pytest.mark.parametrize("tty", [False, True])
-def test_a_flood_of_lines_costs_bounded_cpu_and_no_descriptors(
-    rig: Rig, foreign: Callable[..., str], tty: bool
-) -> None:
-    program = "while True: print('latency 10 ms ' * 20)"
-    job = foreign(program, {PATTERN: r"latency (?P<latency_ms>\d+) ms"}, tty=tty)
-    reports_until(rig, job, requests)
-    opened, bad_lines, shares = _open_files(), 0, list[float]()
-    deadline_s = time.monotonic() + DEADLINE_S
-    while len(shares) < 10 or bad_lines < 5:
-        assert time.monotonic() < deadline_s, bad_lines
-        began_s, cpu_s = time.monotonic(), time.process_time()
-        time.sleep(0.3)
-        found = fact(rig.observe(), job)
-        assert found is not None
-        assert requests(list(found.reports)) <= 512
-        bad_lines = found.bad_lines
-        shares.append((time.process_time() - cpu_s) / (time.monotonic() - began_s))
-    # Half of the looks: a collection of garbage may fall into one.
-    assert sorted(shares)[len(shares) // 2] < 0.25, shares
-    # What stays open stays open; a question to the engine that is under way does not.
-    rig.until(lambda _: _open_files() <= opened + 3)
-
-
-def _open_files() -> int:
-    return len(list(Path("/proc/self/fd").iterdir()))

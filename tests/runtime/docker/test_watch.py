@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import itertools
-import queue
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from dlsched.model.errors import EngineUnavailable
 from dlsched.model.facts import ContainerState, LogFact
 from dlsched.model.sources import (
+    LabelFilter,
     LogPattern,
+    Metric,
     MetricsEndpoint,
     MetricsFile,
     ProgressSource,
@@ -22,16 +26,27 @@ from dlsched.model.sources import (
 from dlsched.model.spec import AccuracyTarget, JobSpec, LatencyTarget, Limits, Target
 from dlsched.runtime.cgroup.limits import older_shares
 from dlsched.runtime.cgroup.read import belongs
+from dlsched.runtime.docker import reading
+from dlsched.runtime.docker.engine import EngineRefused
 from dlsched.runtime.docker.identity.labels import Inspected, inspected
 from dlsched.runtime.docker.listing import Listing
-from dlsched.runtime.docker.reading import LOGGED_WITHIN_S, Outside, printed_from_s, wall_s
-from dlsched.runtime.docker.watch import READ_ALL_S, Watch
-from dlsched.runtime.docker.watches import Watches
+from dlsched.runtime.docker.reading import (
+    LOGGED_WITHIN_S,
+    Outside,
+    _names,
+    _Proxy,
+    named_in,
+    printed_from_s,
+    wall_s,
+)
+from dlsched.runtime.docker.watch import READ_ALL_S, Watch, Watches
 from dlsched.runtime.progress import log_pattern
+from dlsched.runtime.progress.http_page import Unanswered
 from dlsched.runtime.progress.listening import NO_ADDRESS
 from dlsched.runtime.progress.log_pattern import HISTORY_LINES, LogStream
 from tests.doubles import doing, job_spec
 from tests.runtime.cgroup.test_read import tree
+from tests.runtime.progress.fake_log import FakeLog
 from tests.waiting import until
 
 
@@ -41,30 +56,6 @@ def test_a_process_belongs_to_the_container_whose_group_it_is_in(tmp_path: Path)
     assert belongs(7, "a" * 64, tmp_path)
     assert not belongs(7, "b" * 64, tmp_path)
     assert not belongs(8, "a" * 64, tmp_path)
-
-
-class FakeLog:
-    """A log that the test writes, and where it was opened from."""
-
-    def __init__(self) -> None:
-        self.chunks: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
-        self.since_s: list[float | None] = []
-        self.closed = False
-        self.taken_up = threading.Event()
-        """A chunk was asked for after another one."""
-
-    def follow(self, container: str, since_s: float | None) -> LogStream:
-        self.since_s.append(since_s)
-        return self
-
-    def __iter__(self) -> Iterator[bytes]:
-        while (chunk := self.chunks.get()) is not None:
-            yield chunk
-            self.taken_up.set()
-
-    def close(self) -> None:
-        self.closed = True
-        self.chunks.put(None)
 
 
 NO_PROCESS = 2**22 + 1
@@ -101,12 +92,46 @@ def ended(one: Inspected) -> Inspected:
 
 LOSS = LogPattern(r"loss (?P<loss>\S+)")
 DEADLINE_S = 30.0
+FIXTURE_PID = 4242
+WHOLE = "64bd9f9a085b98cf075f8c3f0e06e683f54872ca781678ae691d2bc59d3116ea"
+Begin = Callable[..., Watch]
+
+
+@pytest.fixture
+def begin() -> Iterator[Begin]:
+    """Begins to watch a container; all watches are closed at the end of the case."""
+    with ExitStack() as open_ones:
+
+        def begin(one: Inspected, outside: Outside, *, from_end: bool = False) -> Watch:
+            return open_ones.enter_context(closing(Watch(one, 1.0, outside, from_end=from_end)))
+
+        yield begin
+
+
+@pytest.fixture(params=["v1"])
+def group(
+    begin: Begin, tmp_path: Path, request: pytest.FixtureRequest
+) -> Callable[..., tuple[Watch, Path]]:
+    """Watches a container of the fixture tree; returns the folder of its group, too."""
+    proc = tree(request.param, tmp_path)
+
+    def watched(*sources: ProgressSource, **changes: Any) -> tuple[Watch, Path]:
+        one = replace(described(*sources), pid=FIXTURE_PID, container_id=WHOLE, **changes)
+        watch = begin(one, Outside(FakeLog().follow, proc=proc))
+        assert watch.reader is not None and watch.reader.cpu_folder is not None
+        return watch, watch.reader.cpu_folder
+
+    return watched
+
+
+Group = Callable[..., tuple[Watch, Path]]
+ON_V2 = pytest.mark.parametrize("group", ["v2"], indirect=True)
 
 
 @pytest.mark.timed
-def test_what_a_container_printed_last_is_taken_up_after_its_end() -> None:
+def test_what_a_container_printed_last_is_read_after_its_end(begin: Begin) -> None:
     log, one = FakeLog(), described(LOSS)
-    watch = Watch(one, 1.0, Outside(log.follow, running_still), from_end=False)
+    watch = begin(one, Outside(log.follow, running_still))
     watch.fact(1.0, None)
     watch.take(ended(one), 2.0)
     watch.fact(2.0, None)
@@ -120,8 +145,8 @@ def test_what_a_container_printed_last_is_taken_up_after_its_end() -> None:
 
 
 @pytest.mark.timed
-def test_a_lost_log_is_followed_again_for_as_long_as_this_start_runs(
-    monkeypatch: pytest.MonkeyPatch,
+def test_a_lost_log_is_followed_again_while_this_start_runs(
+    begin: Begin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(log_pattern, "FIRST_RETRY_S", 0.001)
     monkeypatch.setattr(log_pattern, "LAST_RETRY_S", 0.001)
@@ -133,17 +158,16 @@ def test_a_lost_log_is_followed_again_for_as_long_as_this_start_runs(
         asked.release()
         return running(pid[0])
 
-    watch = Watch(one, 1.0, Outside(log.follow, inspect), from_end=False)
+    watch = begin(one, Outside(log.follow, inspect))
     watch.fact(1.0, None)
     log.close()
     for _ in range(3):
         assert asked.acquire(timeout=DEADLINE_S)
-    assert len(log.since_s) == 1
+    assert len(log.opened) == 1
     pid[0] = one.pid
     log.chunks.put(b"loss 0.25\n")
     assert log.taken_up.wait(DEADLINE_S)
-    assert set(log.since_s[1:]) == {None}
-    watch.close()
+    assert set(log.opened[1:]) == {None}
 
 
 @pytest.mark.parametrize(
@@ -159,35 +183,31 @@ def test_a_lost_log_is_followed_again_for_as_long_as_this_start_runs(
 def test_output_is_of_this_start_not_of_the_one_before(ended_at: str, before_s: float) -> None:
     one = replace(described(), ended_at=ended_at)
     started_at_s = wall_s(one.started_at)
-    assert started_at_s is not None
     assert printed_from_s(one) == pytest.approx(started_at_s - before_s, abs=1e-5)
     assert printed_from_s(replace(one, started_at="")) is None
 
 
 @pytest.mark.timed
-def test_a_log_is_opened_from_the_containers_start_where_that_was_seen() -> None:
-    for from_end, since_s in ((False, 1795280766.146758 - LOGGED_WITHIN_S), (True, None)):
-        log = FakeLog()
-        watch = Watch(described(LOSS), 1.0, Outside(log.follow, running_still), from_end=from_end)
-        watch.fact(1.0, None)
-        until(lambda since_s=log.since_s: since_s, "the log is followed", every_s=0.001)
-        assert log.since_s == [pytest.approx(since_s, abs=1e-5)]
-        watch.close()
-        assert log.closed
+@pytest.mark.parametrize(
+    ("from_end", "since_s"), [(False, 1795280766.146758 - LOGGED_WITHIN_S), (True, None)]
+)
+def test_a_log_is_opened_from_the_start_where_that_was_seen(
+    begin: Begin, from_end: bool, since_s: float | None
+) -> None:
+    log = FakeLog()
+    watch = begin(described(LOSS), Outside(log.follow, running_still), from_end=from_end)
+    watch.fact(1.0, None)
+    until(lambda: log.opened, "the log is followed", every_s=0.001)
+    assert log.opened == [pytest.approx(since_s, abs=1e-5)]
+    watch.close()
+    assert log.closed
 
 
 @pytest.mark.timed
-def test_several_sources_are_read_and_the_first_trouble_is_told() -> None:
-    target = AccuracyTarget("accuracy", 0.9, 0.97)
-    adopted = job_spec("web", target=target)
-    log = FakeLog()
-    sources = (MetricsEndpoint((8000,)), LOSS, MetricsFile("/m.jsonl"))
-    watch = Watch(
-        described(*sources, adopted=adopted),
-        1.0,
-        Outside(log.follow, running_still),
-        from_end=False,
-    )
+def test_the_first_problem_of_several_sources_is_reported(begin: Begin) -> None:
+    adopted = job_spec("web", target=AccuracyTarget("accuracy", 0.9, 0.97))
+    one = described(MetricsEndpoint((8000,)), LOSS, MetricsFile("/m.jsonl"), adopted=adopted)
+    watch = begin(one, Outside(FakeLog().follow, running_still))
     cycles = itertools.count(1)
     fact = until(
         lambda: watch.fact(float(next(cycles)), None)[0],
@@ -196,13 +216,12 @@ def test_several_sources_are_read_and_the_first_trouble_is_told() -> None:
         so=lambda fact: NO_ADDRESS in str(fact.sidecar_problem),
     )
     assert fact.has_source
-    watch.close()
 
 
 @pytest.mark.timed
-def test_what_its_log_says_is_in_the_fact_until_a_new_start() -> None:
+def test_what_its_log_says_is_in_the_fact_until_a_new_start(begin: Begin) -> None:
     log = FakeLog()
-    watch = Watch(described(LOSS), 1.0, Outside(log.follow, running_still), from_end=False)
+    watch = begin(described(LOSS), Outside(log.follow, running_still))
     log.chunks.put(b"hello\n")
     log.chunks.put(b"x" * 5000 + b"\n")
     fact = until(
@@ -218,41 +237,28 @@ def test_what_its_log_says_is_in_the_fact_until_a_new_start() -> None:
     watch.take(again, 4.0)
     fact, _ = watch.fact(4.0, None)
     assert (fact.log, fact.refused) == (LogFact(), None)
-    watch.close()
 
 
-def test_without_a_source_there_is_nothing_to_read() -> None:
-    watch = Watch(described(), 1.0, Outside(FakeLog().follow), from_end=False)
+def test_without_a_source_there_is_nothing_to_read(begin: Begin) -> None:
+    watch = begin(described(), Outside(FakeLog().follow))
     fact, _ = watch.fact(1.0, None)
     assert (fact.sidecar_problem, fact.has_source, fact.reports) == (None, False, ())
 
 
-FIXTURE_PID = 4242
-WHOLE = "64bd9f9a085b98cf075f8c3f0e06e683f54872ca781678ae691d2bc59d3116ea"
-
-
-def watched(into: Path, *sources: ProgressSource) -> tuple[Watch, Path]:
-    """A container of the fixture tree, and the folder of its group."""
-    proc = tree("v1", into)
-    one = replace(described(*sources), pid=FIXTURE_PID, container_id=WHOLE)
-    watch = Watch(one, 0.0, Outside(FakeLog().follow, proc=proc), from_end=False)
-    assert watch.reader is not None and watch.reader.cpu_folder is not None
-    return watch, watch.reader.cpu_folder
-
-
-def test_where_nothing_changed_the_fact_is_the_same_object(tmp_path: Path) -> None:
-    watch, folder = watched(tmp_path)
+def test_where_nothing_changed_the_fact_is_the_same_object(group: Group) -> None:
+    watch, folder = group()
     first, _ = watch.fact(1.0, None)
     assert watch.fact(2.0, None)[0] is first
     assert watch.fact(3.0, doing("stopping"))[0].operation == doing("stopping")
     assert watch.fact(4.0, None)[0] == first
     (folder / "cpuacct.usage").write_text("9000000000\n")
     assert watch.fact(5.0, None)[0].usage_core_s == 9.0
-    watch.close()
 
 
-def test_on_version_1_a_service_that_reports_tells_how_long_it_waits(tmp_path: Path) -> None:
-    watch, folder = watched(tmp_path, MetricsFile("/m.jsonl"))
+def test_on_version_1_a_reporting_services_waiting_is_measured(
+    group: Group, tmp_path: Path
+) -> None:
+    watch, folder = group(MetricsFile("/m.jsonl"))
     proc = tmp_path / "v1" / "proc"
     (folder / "tasks").write_text("7\n")
     (proc / "7").mkdir()
@@ -268,48 +274,34 @@ def test_on_version_1_a_service_that_reports_tells_how_long_it_waits(tmp_path: P
         told = watch.fact(at_s, None)[0]
         assert bool(told.reports) is (at_s < 3.0)
     assert told.cpu_wait_ratio == pytest.approx(0.3)
-    watch.close()
 
 
-def test_limits_are_read_again_at_once_after_a_change_of_ours_alone(tmp_path: Path) -> None:
-    watch, folder = watched(tmp_path)
-    watch.fact(1.0, None)
-    (folder / "cpu.cfs_quota_us").write_text("50000\n")
-    (folder / "cpuacct.usage").write_text("9000000000\n")
-    told = watch.fact(2.0, None)[0]
-    assert (told.usage_core_s, told.actual) == (9.0, Limits(0.37))
-    watch.doubt()
-    assert watch.fact(3.0, None)[0].actual == Limits(0.5)
-    watch.close()
-
-
-def test_the_idle_class_is_told_of_own_containers_where_there_is_one(tmp_path: Path) -> None:
-    watch, folder = watched(tmp_path)
-    assert watch.fact(1.0, None)[0].cpu_idle is None
-    watch.close()
-    for adopted, idles, kernel, told in (
+@pytest.mark.parametrize(
+    ("adopted", "idles", "kernel", "idle"),
+    [
+        (None, True, None, None),
         (None, True, 1, True),
         (None, True, 0, False),
         (None, False, 1, True),  # it has to come back
         (None, False, 0, None),
         (job_spec("theirs"), True, 0, None),
-    ):
+    ],
+)
+def test_own_containers_are_idle_where_there_is_an_idle_class(
+    group: Group, adopted: JobSpec | None, idles: bool, kernel: int | None, idle: bool | None
+) -> None:
+    _, folder = group()
+    if kernel is not None:
         (folder / "cpu.idle").write_text(f"{kernel}\n")
-        one = replace(described(adopted=adopted), pid=FIXTURE_PID, container_id=WHOLE)
-        again = Watch(
-            one, 0.0, Outside(FakeLog().follow, proc=tmp_path / "v1" / "proc"), from_end=False
-        )
-        fact = again.fact(1.0, None, idles=idles)[0]
-        assert (fact.cpu_idle, fact.cpu_shares) == (told, None if kernel else 512)
-        again.close()
+    again, _ = group(adopted=adopted)
+    fact = again.fact(1.0, None, idles=idles)[0]
+    assert (fact.cpu_idle, fact.cpu_shares) == (idle, None if kernel else 512)
 
 
-def test_a_weight_is_told_as_the_shares_that_it_was_given_for(tmp_path: Path) -> None:
-    proc = tree("v2", tmp_path)
-    one = replace(described(), pid=FIXTURE_PID, container_id=WHOLE, shares=512)
-    watch = Watch(one, 0.0, Outside(FakeLog().follow, proc=proc), from_end=False)
-    assert watch.reader is not None and watch.reader.cpu_folder is not None
-    weight = watch.reader.cpu_folder / "cpu.weight"
+@ON_V2
+def test_a_weight_is_reported_as_the_shares_it_was_given_for(group: Group) -> None:
+    watch, folder = group(shares=512)
+    weight = folder / "cpu.weight"
     assert watch.fact(1.0, None)[0].cpu_shares == 512  # weight 20, as the engine said
     for given, of_kernel in ((2000, 77), (3000, 3)):  # however a runtime makes weights of shares
         watch.doubt()
@@ -319,20 +311,13 @@ def test_a_weight_is_told_as_the_shares_that_it_was_given_for(tmp_path: Path) ->
     watch.doubt()
     weight.write_text("5\n")  # somebody else's
     assert watch.fact(3.0, None)[0].cpu_shares == 107
-    watch.close()
 
 
-def test_shares_given_before_the_idle_class_say_nothing_of_the_weight_after_it(
-    tmp_path: Path,
-) -> None:
-    proc = tree("v2", tmp_path)
-    one = replace(described(), pid=FIXTURE_PID, container_id=WHOLE, shares=512)
-    first = Watch(one, 0.0, Outside(FakeLog().follow, proc=proc), from_end=False)
-    assert first.reader is not None and first.reader.cpu_folder is not None
-    folder = first.reader.cpu_folder
-    first.close()
+@ON_V2
+def test_shares_from_before_the_idle_class_do_not_explain_later_weights(group: Group) -> None:
+    _, folder = group(shares=512)
     (folder / "cpu.idle").write_text("0\n")
-    watch = Watch(one, 0.0, Outside(FakeLog().follow, proc=proc), from_end=False)
+    watch, _ = group(shares=512)
     for idle, weight, shares in ((1, 0, None), (0, 100, older_shares(100))):
         watch.doubt()
         if idle:
@@ -340,20 +325,24 @@ def test_shares_given_before_the_idle_class_say_nothing_of_the_weight_after_it(
         (folder / "cpu.idle").write_text(f"{idle}\n")
         (folder / "cpu.weight").write_text(f"{weight}\n")
         assert watch.fact(2.0, None)[0].cpu_shares == shares
-    watch.close()
 
 
-def test_limits_that_somebody_else_changed_are_seen_though_it_used_no_cpu(tmp_path: Path) -> None:
-    watch, folder = watched(tmp_path)
+def test_limits_that_somebody_else_changed_are_seen_later(group: Group) -> None:
+    watch, folder = group()
     assert watch.fact(1.0, None)[0].actual == Limits(0.37)
     (folder / "cpu.cfs_quota_us").write_text("50000\n")
-    assert watch.fact(2.0, None)[0].actual == Limits(0.37)
+    assert watch.fact(2.0, None)[0].actual == Limits(0.37), "though it used no CPU"
+    (folder / "cpuacct.usage").write_text("9000000000\n")
+    fact = watch.fact(3.0, None)[0]
+    assert (fact.usage_core_s, fact.actual) == (9.0, Limits(0.37))
     assert watch.fact(1.0 + READ_ALL_S, None)[0].actual == Limits(0.5)
-    watch.close()
+    (folder / "cpu.cfs_quota_us").write_text("60000\n")
+    watch.take(replace(watch.described, quota_us=60_000), 6.5)
+    assert watch.fact(6.5, None)[0].actual == Limits(0.6), "the engine said so"
 
 
-def test_limits_that_we_change_are_seen_at_once(tmp_path: Path) -> None:
-    watch, folder = watched(tmp_path)
+def test_limits_that_we_change_are_seen_at_once(group: Group) -> None:
+    watch, folder = group()
     watch.fact(1.0, None)
     (folder / "cpu.cfs_quota_us").write_text("50000\n")
     watch.doubt()
@@ -362,23 +351,12 @@ def test_limits_that_we_change_are_seen_at_once(tmp_path: Path) -> None:
     assert watch.fact(3.0, doing("updating"))[0].actual == Limits(0.6)
     (folder / "cpu.cfs_quota_us").write_text("70000\n")
     assert watch.fact(4.0, None)[0].actual == Limits(0.7), "the operation is over: look once more"
-    watch.close()
 
 
-def test_a_burst_that_cannot_be_set_is_not_told(tmp_path: Path) -> None:
-    watch, _ = watched(tmp_path)
+def test_a_burst_that_cannot_be_set_is_not_reported(group: Group) -> None:
+    watch, _ = group()
     assert watch.fact(1.0, None)[0].burst_cores == 0.111
     assert watch.fact(2.0, None, bursts=False)[0].burst_cores is None
-    watch.close()
-
-
-def test_limits_that_somebody_else_changed_are_seen_once_the_engine_tells(tmp_path: Path) -> None:
-    watch, folder = watched(tmp_path)
-    watch.fact(1.0, None)
-    (folder / "cpu.cfs_quota_us").write_text("50000\n")
-    watch.take(replace(watch.described, quota_us=50_000), 2.0)
-    assert watch.fact(2.0, None)[0].actual == Limits(0.5)
-    watch.close()
 
 
 def reports_of(watch: Watch, steps: int) -> list[int | None]:
@@ -394,9 +372,9 @@ def reports_of(watch: Watch, steps: int) -> list[int | None]:
 
 
 @pytest.mark.timed
-def test_a_job_file_says_where_its_progress_is_read() -> None:
+def test_a_job_file_says_where_its_progress_is_read(begin: Begin) -> None:
     log = FakeLog()
-    watch = Watch(described(), 1.0, Outside(log.follow, running_still), from_end=False)
+    watch = begin(described(), Outside(log.follow, running_still))
     assert not watch.fact(1.0, None)[0].has_source
     pattern = LogPattern(r"epoch (?P<step>\d+) acc (?P<acc>\S+)", metric="acc")
     spec = job_spec("web", target=AccuracyTarget("accuracy", 0.9, 0.97), sources=(pattern,))
@@ -405,18 +383,16 @@ def test_a_job_file_says_where_its_progress_is_read() -> None:
     assert reports_of(watch, 1) == [1]
     assert watch.fact(2.0, None)[0].has_source
     watch.read_from(spec)
-    assert len(log.since_s) == 1, "the same sources go on"
+    assert len(log.opened) == 1, "the same sources go on"
     watch.read_from(replace(spec, sources=()))
     assert log.closed and not watch.fact(3.0, None)[0].has_source
-    watch.close()
 
 
-def test_an_adopted_containers_own_sources_stay() -> None:
+def test_an_adopted_containers_own_sources_stay(begin: Begin) -> None:
     adopted = job_spec("web")
-    watch = Watch(described(LOSS, adopted=adopted), 1.0, Outside(FakeLog().follow), from_end=False)
+    watch = begin(described(LOSS, adopted=adopted), Outside(FakeLog().follow))
     watch.read_from(replace(adopted, sources=(MetricsFile("/m.jsonl"),)))
     assert watch._asked == ((), None)
-    watch.close()
 
 
 @pytest.mark.parametrize(
@@ -435,7 +411,6 @@ def test_the_history_of_an_adopted_training_is_read_apart_and_a_services_not_at_
 
     def logs(container: str, tail: int, follow: bool, until_s: float | None) -> list[bytes]:
         assert (container, tail, follow) == ("c" * 64, HISTORY_LINES, False)
-        assert until_s is not None
         assert began_s <= until_s + LOGGED_WITHIN_S <= time.time(), "what is stamped is there"
         found.append(("history", until_s))
         return [b"loss 0.5\n"] * 600
@@ -460,3 +435,83 @@ def test_the_history_of_an_adopted_training_is_read_apart_and_a_services_not_at_
     if len(found) > 1:
         assert found[0][1] == found[1][1], "not a line is lost or read twice"
     watches.close()
+
+
+FOLLOW: Any = None
+"""No log is followed here."""
+
+
+def container(number: int) -> dict[str, Any]:
+    """A running proxy with that address, as the engine describes it."""
+    networks = {"net": {"IPAddress": f"10.0.0.{number}"}} if number else {}
+    return {
+        "Id": "e" * 64,
+        "Name": "/edge",
+        "State": {"Status": "running", "Pid": 7, "StartedAt": "2026-01-01T00:00:00Z"},
+        "Config": {"Labels": {}, "Image": "proxy"},
+        "HostConfig": {},
+        "NetworkSettings": {"Networks": networks},
+    }
+
+
+def test_a_proxy_is_inspected_again_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    now_s, asked = [100.0], []
+    monkeypatch.setattr(reading.time, "monotonic", lambda: now_s[0])
+
+    def inspect(name: str) -> dict[str, Any]:
+        asked.append(name)
+        return container(len(asked))
+
+    proxy = _Proxy("edge", Outside(FOLLOW, inspect))
+    assert [proxy.locate(80), proxy.locate(80)] == ["10.0.0.1", "10.0.0.1"]
+    now_s[0] += reading.PROXY_KEPT_S
+    assert (proxy.locate(80), asked) == ("10.0.0.2", ["edge", "edge"])
+
+
+@pytest.mark.timed
+def test_a_proxy_in_the_hosts_network_is_asked_where_it_listens_itself(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked = []
+
+    def loopback_of(pid: int, container: str, port: int, *_: object) -> str:
+        asked.append((pid, container, port))
+        return "127.0.0.1"
+
+    monkeypatch.setattr(reading, "loopback_of", loopback_of)
+    proxy = _Proxy("edge", Outside(FOLLOW, lambda _: container(0)))
+    assert [proxy.locate(80), proxy.locate(80)] == ["127.0.0.1"] * 2
+    assert asked == [(7, "e" * 64, 80)] * 2, "each time"
+
+
+@pytest.mark.parametrize(
+    ("error", "why"),
+    [
+        (EngineRefused(404, "No such container: edge"), "there is no such container"),
+        (EngineUnavailable("does not answer"), "does not answer"),
+        (None, "its description is not understood"),
+    ],
+)
+@pytest.mark.timed
+def test_a_proxy_that_is_not_found_is_said(error: Exception | None, why: str) -> None:
+    def inspect(_: str) -> dict[str, Any]:
+        if error is not None:
+            raise error
+        return {"Id": 5}
+
+    with pytest.raises(Unanswered, match=why):
+        _Proxy("edge", Outside(FOLLOW, inspect)).locate(80)
+
+
+def test_the_containers_name_stands_in_the_filter_as_proxies_write_it() -> None:
+    metric = Metric(name="m", where=(LabelFilter("service", "${container}@docker"),))
+    named = named_in(MetricsEndpoint((80,), metrics=(metric,)), "my_app.1")
+    (one,) = named.metrics[0].where
+    assert one.pattern == r"(?:my_app\.1|my\-app\-1)@docker"
+
+
+def test_the_presets_group_takes_the_name_of_the_targets_metric() -> None:
+    source = LogPattern("(?P<map50>.) (?P<map>.)", metric="map")
+    assert _names(source, AccuracyTarget("quality", 0.5, 0.6)) == {"map": "quality"}
+    assert _names(source, AccuracyTarget("map50", 0.5, 0.6)) == {}
+    assert _names(source, None) == {}

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import queue
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
 
 import pytest
 
 from dlsched.model.errors import EngineUnavailable
 from dlsched.runtime.progress import log_pattern
+from dlsched.runtime.progress.log_lines import Pattern
 from dlsched.runtime.progress.log_pattern import HISTORY_BYTES, LogReader
-from dlsched.runtime.progress.pattern import Pattern
 from dlsched.runtime.progress.sidecar import READ_BYTES, READ_LINES, SourceReading
+from tests.runtime.progress.fake_log import FakeLog
 from tests.waiting import until
 
 pytestmark = pytest.mark.timed
@@ -23,35 +24,21 @@ LATENCY = r"took (?P<latency_ms>\S+) ms"
 TRAINING = r"step (?P<step>\d+) loss (?P<loss>\S+)(?: acc (?P<accuracy>\S+))?"
 
 
-class FakeLog:
-    """A log that the test writes; each opening is told by whether it was from the start."""
-
-    def __init__(self) -> None:
-        self.opened: list[bool] = []
-        self.chunks: queue.SimpleQueue[bytes | Exception | None] = queue.SimpleQueue()
-        self.refuses: Exception | None = None
-        self.taken = 0
-
-    def __call__(self, from_start: bool) -> FakeLog:
-        self.opened.append(from_start)
-        if self.refuses is not None:
-            raise self.refuses
-        return self
-
-    def __iter__(self) -> Iterator[bytes]:
-        while (chunk := self.chunks.get()) is not None:
-            if isinstance(chunk, Exception):
-                raise chunk
-            self.taken += 1
-            yield chunk
-
-    def close(self) -> None:
-        self.chunks.put(None)
-
-
 @pytest.fixture
 def log() -> FakeLog:
     return FakeLog()
+
+
+@pytest.fixture
+def follow(log: FakeLog) -> Iterator[Callable[..., LogReader]]:
+    """Begins to read the log; the reader is closed at the end of the case."""
+    with ExitStack() as readers:
+        yield lambda pattern, **more: readers.enter_context(
+            closing(LogReader(log, pattern, **more))
+        )
+
+
+Follow = Callable[..., LogReader]
 
 
 @pytest.fixture(autouse=True)
@@ -74,27 +61,24 @@ def read_until(reader: LogReader, enough: int, now_s: float = 5.0) -> SourceRead
     return SourceReading(reports, bad, seen[-1].problem, refused)
 
 
-def test_latencies_are_counted_together(log: FakeLog) -> None:
+def test_latencies_are_counted_together(log: FakeLog, follow: Follow) -> None:
     log.chunks.put(b"started\nGET / took 20 ms\nGET / to")
     log.chunks.put(b"ok 40 ms\n")
-    reader = LogReader(log, LATENCY)
+    reader = follow(LATENCY)
     told = [report.latency for report in read_until(reader, 1).reports]
     while sum(one.count for one in told if one) < 2:
         told += [report.latency for report in read_until(reader, 1).reports]
     assert sum(one.sum_s for one in told if one) == pytest.approx(0.06)
     assert log.opened == [True]
-    reader.close()
 
 
-def test_training_lines_are_samples(log: FakeLog) -> None:
+def test_training_lines_are_samples(log: FakeLog, follow: Follow) -> None:
     log.chunks.put(b"step 10 loss 0.5\rstep 20 loss 0.25 acc 0.9\r\n")
-    reader = LogReader(log, TRAINING, from_end=True)
+    reader = follow(TRAINING, from_end=True)
     first, second = (report.sample for report in read_until(reader, 2, now_s=7.0).reports)
-    assert first is not None and second is not None
     assert (first.received_s, first.step, first.metrics) == (7.0, 10, (("loss", 0.5),))
     assert (second.step, second.metrics) == (20, (("loss", 0.25), ("accuracy", 0.9)))
     assert log.opened == [False]
-    reader.close()
 
 
 @pytest.mark.parametrize(
@@ -111,13 +95,14 @@ def test_training_lines_are_samples(log: FakeLog) -> None:
         (b"x" * 5000, "a line of more than 4096 bytes"),
     ],
 )
-def test_what_makes_no_sense_is_a_bad_line(log: FakeLog, line: bytes, why: str) -> None:
+def test_what_makes_no_sense_is_a_bad_line(
+    log: FakeLog, follow: Follow, line: bytes, why: str
+) -> None:
     log.chunks.put(line + b"\n")
-    reader = LogReader(log, LATENCY)
+    reader = follow(LATENCY)
     reading = read_until(reader, 1)
     assert (reading.reports, reading.bad_lines) == ((), 1)
     assert reading.refused is not None and reading.refused.startswith(why)
-    reader.close()
 
 
 @pytest.mark.parametrize(
@@ -162,10 +147,10 @@ def test_the_worst_pattern_on_the_worst_log_costs_bounded_cpu() -> None:
     assert any(cost_s() < 1.0 for _ in range(5)), "others may disturb a try"
 
 
-def test_a_flood_is_read_up_to_the_bound_and_then_left(log: FakeLog) -> None:
+def test_a_flood_is_read_up_to_the_bound_and_then_left(log: FakeLog, follow: Follow) -> None:
     for _ in range(100):
         log.chunks.put(b"took 20 ms\n" * 1000)
-    reader = LogReader(log, LATENCY)
+    reader = follow(LATENCY)
     seen: list[SourceReading] = []
 
     def bad_lines() -> int:
@@ -178,10 +163,11 @@ def test_a_flood_is_read_up_to_the_bound_and_then_left(log: FakeLog) -> None:
     assert {one.count for one in sketches} == {READ_LINES}
     refused = next(one.refused for one in seen if one.refused)
     assert refused == "more than 64 KiB or 512 lines in one cycle: the rest is not read"
-    reader.close()
 
 
-def test_what_was_printed_before_is_history_up_to_its_bound_and_never_bad(log: FakeLog) -> None:
+def test_what_was_printed_before_is_history_up_to_its_bound_and_never_bad(
+    log: FakeLog, follow: Follow
+) -> None:
     printed = b"".join(
         b"step %d loss 0.5\nnoise %s\n" % (step, b"x" * 5000 if step == 1990 else b"")
         for step in range(2000)
@@ -195,7 +181,7 @@ def test_what_was_printed_before_is_history_up_to_its_bound_and_never_bad(log: F
             raise EngineUnavailable("not now")
         return chunks
 
-    reader = LogReader(log, TRAINING, history=history)
+    reader = follow(TRAINING, history=history)
     log.chunks.put(b"ss 0.25\nstep 2001 loss fast\n")  # it begins amid the line of the history
     chunks.append(b"step 2000 lo")
     reading = read_until(reader, READ_LINES + 2)
@@ -205,45 +191,41 @@ def test_what_was_printed_before_is_history_up_to_its_bound_and_never_bad(log: F
     assert samples[-1].metrics == (("loss", 0.25),)
     assert (reading.bad_lines, reading.refused) == (1, "loss: 'fast': not a finite number")
     assert log.opened == [True], "from where the history ends"
-    reader.close()
 
 
-def test_a_history_of_megabytes_is_cut_to_its_last_lines(log: FakeLog) -> None:
+def test_a_history_of_megabytes_is_cut_to_its_last_lines(log: FakeLog, follow: Follow) -> None:
     last = b"step 7 loss 0.5\n"
     chunks = [b"step 9 loss 0.1 " + b"y" * 1000 + b"\n"] * (3 * HISTORY_BYTES // 1000) + [last]
-    reader = LogReader(log, TRAINING, history=lambda: chunks)
+    reader = follow(TRAINING, history=lambda: chunks)
     reports = read_until(reader, 2).reports
     assert [one.sample.step for one in reports if one.sample] == [9, 7]
     reading = reader.read(6.0)
     assert reading.log is not None and reading.log.lines <= HISTORY_BYTES // 1000 + 1
-    reader.close()
 
 
-def test_latencies_of_the_history_are_not_present(log: FakeLog) -> None:
-    reader = LogReader(log, LATENCY, history=lambda: [b"took 900 ms\n"] * 600)
+def test_latencies_of_the_history_are_not_present(log: FakeLog, follow: Follow) -> None:
+    reader = follow(LATENCY, history=lambda: [b"took 900 ms\n"] * 600)
     log.chunks.put(b"took 20 ms\n")
     reading = read_until(reader, 1)
     (latency,) = (one.latency for one in reading.reports)
     assert latency is not None and (latency.count, reading.bad_lines) == (1, 0)
-    reader.close()
 
 
-def test_a_log_that_cannot_be_read_is_said_and_tried_again(log: FakeLog) -> None:
+def test_a_log_that_cannot_be_read_is_said_and_tried_again(log: FakeLog, follow: Follow) -> None:
     log.refuses = EngineUnavailable("configured logging driver does not support reading")
-    reader = LogReader(log, LATENCY)
+    reader = follow(LATENCY)
     problem = until(lambda: reader.read(1.0).problem, "a problem")
     assert problem == "its log cannot be read: configured logging driver does not support reading"
     log.refuses = None
     log.chunks.put(b"took 1 ms\n")
     assert read_until(reader, 1).problem is None
     assert set(log.opened) == {True}, "what was printed before the first connection counts"
-    reader.close()
 
 
-def test_a_broken_stream_is_opened_again_from_then_on(log: FakeLog) -> None:
+def test_a_broken_stream_is_opened_again_from_then_on(log: FakeLog, follow: Follow) -> None:
     log.chunks.put(b"took 1 ms\n")
     log.chunks.put(ConnectionResetError("broken"))
-    reader = LogReader(log, LATENCY)
+    reader = follow(LATENCY)
     read_until(reader, 1)
 
     def opened_again() -> bool:
@@ -252,7 +234,6 @@ def test_a_broken_stream_is_opened_again_from_then_on(log: FakeLog) -> None:
 
     until(opened_again, "another reading of the log", every_s=0.002)
     assert log.opened[:2] == [True, False]
-    reader.close()
 
 
 def thread_since(before: set[threading.Thread]) -> threading.Thread:
@@ -295,15 +276,14 @@ def test_closing_amid_a_flood_ends_the_thread_too(
 
 
 def test_without_a_thread_it_is_said_and_tried_again(
-    log: FakeLog, monkeypatch: pytest.MonkeyPatch
+    log: FakeLog, follow: Follow, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(_: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 
-    reader = LogReader(log, LATENCY)
+    reader = follow(LATENCY)
     with monkeypatch.context() as patched:
         patched.setattr(threading.Thread, "start", refuse)
         assert reader.read(1.0).problem == "its log is not followed: can't start new thread"
     log.chunks.put(b"took 1 ms\n")
     assert read_until(reader, 1).problem is None
-    reader.close()

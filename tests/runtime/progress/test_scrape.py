@@ -95,7 +95,6 @@ def test_what_happened_in_between_is_told_with_the_time_of_asking(server: Server
     server.serve = answer(b"m_sum 1.5\nm_count 15\n")
     reading = answered(reader, 104.0)
     (told,) = reading.reports
-    assert told.latency is not None
     assert (told.latency.count, told.latency.sum_s) == (5, 0.5)
     assert (told.received_s, told.span_s) == (104.0, 4.0)
     assert (reading.bad_lines, reading.problem) == (0, None)
@@ -243,16 +242,6 @@ def test_reading_waits_for_nothing(server: Server, monkeypatch: pytest.MonkeyPat
     assert reader.read(100.0).reports == ()
 
 
-def test_nobody_there() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as gone:
-        port = gone.getsockname()[1]
-    reading = answered(
-        ScrapeReader(lambda _: "127.0.0.1", MetricsEndpoint((port,), metrics=(Metric(name="m"),))),
-        1.0,
-    )
-    assert reading.problem == f"http://127.0.0.1:{port}/metrics: Connection refused"
-
-
 def test_a_fault_of_our_own_is_said_and_ends_nothing(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -292,7 +281,9 @@ def test_the_port_that_has_the_metric_is_found(server: Server) -> None:
     server.serve = answer(b"m_sum 1\nm_count 10\n")
     endpoint = MetricsEndpoint((unused, server.port), metrics=(Metric(name="m"),))
     reader = ScrapeReader(lambda _: "127.0.0.1", endpoint)
-    assert answered(reader, 1.0).reports == ()
+    first = answered(reader, 1.0)
+    refused = f"http://127.0.0.1:{unused}/metrics: Connection refused"
+    assert (first.reports, first.problem) == ((), refused)
     assert answered(reader, 2.0).problem is None
     assert answered(reader, 3.0).problem is None
 
@@ -307,13 +298,6 @@ def test_what_the_program_needs_is_said_where_it_does_not_answer(server: Server)
     assert str(answered(reader, 2.0).problem).endswith("its metrics; it needs --enable-metrics")
     server.serve = answer(b"m_sum 1\nm_count 10\n")
     assert answered(reader, 3.0).problem is None
-
-
-def test_a_large_page_is_filtered_while_it_arrives(server: Server) -> None:
-    rest = b'other_metric{a="b",c="d"} 12345.678\n' * 60_000
-    server.serve = answer(rest + b"m_sum 1\nm_count 10\n" + rest)
-    (told,) = answered(reader_of(server), 1.0).reports
-    assert len(rest) > 2 << 20 and told.latency is not None and told.latency.count == 10
 
 
 def test_a_page_that_costs_much_is_asked_for_less_often(

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from dlsched.report.outfile import FILE_BYTES, OutFile
+from dlsched.report.writer import FILE_BYTES, OutFile
 from dlsched.runtime.progress.sidecar import (
     NAME_CHECK_S,
     READ_BYTES,
     READ_LINES,
+    Lines,
     SidecarReader,
     same_process,
 )
@@ -36,11 +40,24 @@ def metrics(out: Path) -> Path:
     return out / "metrics.jsonl"
 
 
+Open = Callable[..., SidecarReader]
+
+
 @pytest.fixture
-def reader(tmp_path: Path, out: Path) -> Iterator[SidecarReader]:
-    reader = SidecarReader(PID, proc_root=tmp_path / "proc", expect=lambda: True)
-    yield reader
-    reader.close()
+def open_reader(tmp_path: Path, out: Path) -> Iterator[Open]:
+    """Begins to read the container; all readers are closed at the end of the case."""
+    with ExitStack() as readers:
+
+        def begun(expect: Callable[[], bool] = lambda: True, **more: Any) -> SidecarReader:
+            reader = SidecarReader(PID, proc_root=tmp_path / "proc", expect=expect, **more)
+            return readers.enter_context(closing(reader))
+
+        yield begun
+
+
+@pytest.fixture
+def reader(open_reader: Open) -> SidecarReader:
+    return open_reader()
 
 
 def append(metrics: Path, *lines: str) -> None:
@@ -108,7 +125,6 @@ def test_a_rename_that_left_no_trace_is_seen_in_the_end(
     append(metrics, '{"step": 1}')
     steps(reader)
     followed = reader._file
-    assert followed is not None
     metrics.rename(metrics.with_suffix(".1"))
     followed._changed_ns = metrics.with_suffix(".1").stat().st_ctime_ns  # within a clock tick
     append(metrics, '{"step": 2}')
@@ -149,25 +165,21 @@ def test_the_last_lines_stay_readable_after_the_exit(
     assert steps(reader) == [1]
 
 
-def test_from_the_end_leaves_out_what_nobody_stamped(tmp_path: Path, metrics: Path) -> None:
+def test_from_the_end_earlier_lines_are_left_out(open_reader: Open, metrics: Path) -> None:
     append(metrics, '{"step": 1}')
-    reader = SidecarReader(PID, proc_root=tmp_path / "proc", expect=lambda: True, from_end=True)
+    reader = open_reader(from_end=True)
     assert steps(reader) == []
     append(metrics, '{"step": 2}')
     assert steps(reader) == [2]
     metrics.rename(metrics.with_suffix(".1"))
     append(metrics, '{"step": 3}')
     assert steps(reader) == [3]
-    reader.close()
 
 
-def test_an_idle_file_costs_one_fstat(
-    reader: SidecarReader, metrics: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    append(metrics, '{"step": 1}')
-    steps(reader)
+def watched(monkeypatch: pytest.MonkeyPatch, *names: str) -> list[str]:
+    """The calls of these functions of `os` from now on."""
     calls: list[str] = []
-    for name in ("open", "fstat", "stat", "pread", "close"):
+    for name in names:
         real = getattr(os, name)
 
         def counted(*args: Any, name: str = name, real: Any = real, **kw: Any) -> Any:
@@ -175,13 +187,23 @@ def test_an_idle_file_costs_one_fstat(
             return real(*args, **kw)
 
         monkeypatch.setattr(os, name, counted)
-    reader.read(1.0)
-    assert calls == ["fstat"]
+    return calls
 
 
-def test_closing_lets_go_of_every_descriptor(tmp_path: Path, metrics: Path) -> None:
+def test_an_idle_file_costs_one_fstat(
+    reader: SidecarReader, metrics: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    append(metrics, '{"step": 1}')
+    steps(reader)
+    calls = watched(monkeypatch, "open", "fstat", "stat", "pread", "close")
+    for now_s in (1.0, 2.0, 3.0, 4.0):
+        assert reader.read(now_s).reports == ()
+    assert calls == ["fstat"] * 4
+
+
+def test_closing_lets_go_of_every_descriptor(open_reader: Open, metrics: Path) -> None:
     before = descriptors()
-    reader = SidecarReader(PID, proc_root=tmp_path / "proc", expect=lambda: True)
+    reader = open_reader()
     append(metrics, '{"step": 1}')
     reader.read(0.0)
     metrics.rename(metrics.with_suffix(".1"))
@@ -195,39 +217,33 @@ def test_closing_lets_go_of_every_descriptor(tmp_path: Path, metrics: Path) -> N
 # ------------------------------------------------------------------------------ the hostile job
 
 
-def place(metrics: Path, what: str) -> None:
-    if what == "symlink":
-        metrics.symlink_to("/etc/shadow")
-    elif what == "relative symlink":
-        (metrics.parent / "other").write_text('{"step": 666}\n')
-        metrics.symlink_to("other")
-    elif what == "fifo":
-        os.mkfifo(metrics)
-    elif what == "directory":
-        metrics.mkdir()
-    elif what == "device":
-        if os.geteuid():
-            pytest.skip("only root makes device nodes")
-        os.mknod(metrics, 0o020666, os.makedev(1, 9))  # /dev/urandom: endless
+def link_beside(metrics: Path) -> None:
+    append(metrics.with_name("other"), '{"step": 666}')
+    metrics.symlink_to("other")
 
 
 @pytest.mark.parametrize(
-    ("what", "said"),
+    ("place", "said"),
     [
-        ("symlink", "a symbolic link"),
-        ("relative symlink", "a symbolic link"),
-        ("fifo", "a FIFO"),
-        ("directory", "a directory"),
-        ("device", "a device"),
+        (lambda metrics: metrics.symlink_to("/etc/shadow"), "a symbolic link"),
+        (link_beside, "a symbolic link"),
+        (os.mkfifo, "a FIFO"),
+        (Path.mkdir, "a directory"),
+        pytest.param(
+            lambda metrics: os.mknod(metrics, 0o020666, os.makedev(1, 9)),  # endless
+            "a device",
+            marks=pytest.mark.skipif(os.geteuid() != 0, reason="only root makes device nodes"),
+        ),
     ],
+    ids=["link", "link beside it", "fifo", "directory", "device"],
 )
 def test_only_a_regular_file_is_opened(
-    reader: SidecarReader, metrics: Path, what: str, said: str
+    reader: SidecarReader, metrics: Path, place: Callable[[Path], None], said: str
 ) -> None:
     append(metrics, '{"step": 1}')
     assert steps(reader) == [1]
     metrics.unlink()
-    place(metrics, what)
+    place(metrics)
     before = descriptors()
     for now_s in range(3):
         reading = reader.read(float(now_s))
@@ -236,7 +252,7 @@ def test_only_a_regular_file_is_opened(
             f"/run/dlsched/out/metrics.jsonl is {said}, not a regular file: not read"
         )
     assert descriptors() == before, "each try lets go of what it opened"
-    metrics.rmdir() if what == "directory" else metrics.unlink()
+    metrics.rmdir() if metrics.is_dir() else metrics.unlink()
     append(metrics, '{"step": 2}')
     assert steps(reader) == [2]
     assert reader.read(9.0).problem is None
@@ -244,7 +260,7 @@ def test_only_a_regular_file_is_opened(
 
 @pytest.mark.parametrize("target", ["/etc", "../dlsched-real/out"])
 def test_no_component_of_the_path_may_be_a_symbolic_link(
-    tmp_path: Path, out: Path, target: str
+    reader: SidecarReader, out: Path, target: str
 ) -> None:
     real = out.parent.with_name("dlsched-real")
     out.parent.rename(real)
@@ -252,30 +268,27 @@ def test_no_component_of_the_path_may_be_a_symbolic_link(
     out.parent.mkdir()
     out.symlink_to(target)
     before = descriptors()
-    reader = SidecarReader(PID, proc_root=tmp_path / "proc", expect=lambda: True)
     reading = reader.read(0.0)
     assert reading.reports == ()
     assert reading.problem == "/run/dlsched/out is a symbolic link, not a directory: not followed"
     assert descriptors() == before
-    reader.close()
 
 
 @pytest.mark.parametrize(
     "path", ["metrics.jsonl", "/run/../etc/metrics.jsonl", "/", "run/dlsched/out/metrics.jsonl"]
 )
-def test_a_path_that_leads_out_is_not_walked(tmp_path: Path, out: Path, path: str) -> None:
-    reader = SidecarReader(PID, path, tmp_path / "proc", expect=lambda: True)
-    assert "is wanted" in (reader.read(0.0).problem or "")
+def test_a_path_that_leads_out_is_not_walked(open_reader: Open, path: str) -> None:
+    assert "is wanted" in open_reader(container_path=path).read(0.0).problem
 
 
-def test_a_missing_directory_is_said_and_looked_for_again(tmp_path: Path, out: Path) -> None:
+def test_a_missing_directory_is_reported_and_looked_for_again(
+    reader: SidecarReader, out: Path
+) -> None:
     out.rename(out.with_name("later"))
-    reader = SidecarReader(PID, proc_root=tmp_path / "proc", expect=lambda: True)
     assert reader.read(0.0).problem == "/run/dlsched/out: no such directory in the container"
     out.with_name("later").rename(out)
     append(out / "metrics.jsonl", '{"step": 1}')
     assert steps(reader) == [1]
-    reader.close()
 
 
 def test_a_truncated_file_is_begun_again(reader: SidecarReader, metrics: Path) -> None:
@@ -341,9 +354,9 @@ def test_very_many_lines_cost_no_more_than_many(reader: SidecarReader, metrics: 
     assert reading.refused == f"more than {READ_LINES} lines in one read"
 
 
-def test_what_was_written_before_is_history_and_never_bad(tmp_path: Path, metrics: Path) -> None:
+def test_what_was_written_before_is_history_and_never_bad(open_reader: Open, metrics: Path) -> None:
     append(metrics, *["nonsense"] * 100_000, *(f'{{"step": {step}}}' for step in range(2000)))
-    reader = SidecarReader(PID, proc_root=tmp_path / "proc", expect=lambda: True, history=True)
+    reader = open_reader(history=True)
     reading = reader.read(0.0)
     found = [one.sample.step for one in reading.reports if one.sample]
     assert found == list(range(2000 - READ_LINES, 2000))
@@ -352,7 +365,6 @@ def test_what_was_written_before_is_history_and_never_bad(tmp_path: Path, metric
     reading = reader.read(1.0)
     assert [one.sample.step for one in reading.reports if one.sample] == [2000]
     assert reading.bad_lines == 1
-    reader.close()
 
 
 # ------------------------------------------------------------------------------ whose process
@@ -360,12 +372,11 @@ def test_what_was_written_before_is_history_and_never_bad(tmp_path: Path, metric
 
 @pytest.mark.parametrize("answers", [[False], [True, False]])
 def test_a_pid_that_is_another_process_is_not_read(
-    tmp_path: Path, metrics: Path, answers: list[bool]
+    open_reader: Open, metrics: Path, answers: list[bool]
 ) -> None:
     append(metrics, '{"step": 666}')
     before = descriptors()
-    reader = SidecarReader(PID, proc_root=tmp_path / "proc", expect=lambda: answers.pop(0))
-    reading = reader.read(0.0)
+    reading = open_reader(lambda: answers.pop(0)).read(0.0)
     assert (reading.reports, reading.problem) == ((), "the container's process is gone")
     assert descriptors() == before
 
@@ -384,31 +395,7 @@ def test_a_process_is_the_same_by_its_start_time(tmp_path: Path) -> None:
     facts.unlink()
     assert not check()
     assert not same_process(PID, tmp_path)(), "a process that was never there is no other's"
-
-
-def test_the_checks_hold_for_this_very_process() -> None:
     assert same_process(os.getpid())()
-
-
-def test_a_quiet_file_is_looked_at_once_a_read_and_never_opened_again(
-    reader: SidecarReader, metrics: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    append(metrics, '{"step": 1}')
-    assert steps(reader, 0.0) == [1]
-    reader.read(0.5)
-    opened: list[Any] = []
-    real = os.open
-
-    def noted(*words: Any, **more: Any) -> int:
-        opened.append(words)
-        return real(*words, **more)
-
-    monkeypatch.setattr(os, "open", noted)
-    for now_s in (1.0, 2.0, 3.0, 4.0):
-        assert reader.read(now_s).reports == ()
-    assert opened == []
-    append(metrics, '{"step": 2}')
-    assert steps(reader, 4.5) == [2]
 
 
 def test_where_no_file_is_there_only_a_changed_directory_is_searched_again(
@@ -416,14 +403,7 @@ def test_where_no_file_is_there_only_a_changed_directory_is_searched_again(
 ) -> None:
     for now_s in (0.0, 0.1, 0.2):
         reader.read(now_s)
-    searched: list[Any] = []
-    real = os.open
-
-    def noted(*words: Any, **more: Any) -> int:
-        searched.append(words)
-        return real(*words, **more)
-
-    monkeypatch.setattr(os, "open", noted)
+    searched = watched(monkeypatch, "open")
     for now_s in (1.0, 2.0, 3.0):
         reader.read(now_s)
     assert searched == []
@@ -446,3 +426,29 @@ def test_a_file_that_rests_where_its_disk_is_lost_is_a_trouble_and_no_exception(
         patched.setattr(os, "fstat", lost)
         assert os.strerror(errno.ESTALE) in (reader.read(1.0).problem or "")
     assert reader.read(2.0).problem is None
+
+
+def cut(chunks: list[bytes], most_bytes: int, *, amid: bool = False) -> list[bytes | None]:
+    lines = Lines(most_bytes, amid=amid)
+    return [line for chunk in chunks for line in lines.cut(chunk)]
+
+
+def test_a_line_may_come_in_pieces() -> None:
+    assert cut([b"a", b"b\nc\n", b"", b"d"], 10) == [b"ab", b"c"]
+
+
+def test_a_line_that_is_too_long_is_left_out_once_and_no_more() -> None:
+    assert cut([b"12345", b"67890", b"x\nnext\n"], 6) == [None, b"next"]
+    assert cut([b"123456\nnext\n"], 6) == [None, b"next"]
+
+
+def test_what_a_stream_begins_amid_is_left_out() -> None:
+    assert cut([b"ail", b"\nwhole\n"], 10, amid=True) == [b"whole"]
+
+
+@given(st.lists(st.binary(max_size=8)))
+def test_how_it_is_cut_does_not_matter_and_nothing_grows(chunks: list[bytes]) -> None:
+    whole = b"".join(chunks).split(b"\n")[:-1]
+    assert [line for line in cut(chunks, 5) if line is not None] == [
+        line for line in whole if len(line) < 5
+    ]

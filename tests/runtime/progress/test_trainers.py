@@ -3,28 +3,18 @@
 from __future__ import annotations
 
 import re
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from dlsched.config.metrics.keys import MetricsKeys
 from dlsched.config.metrics.loading import package_presets
-from dlsched.control.ledger.desired import Desired
-from dlsched.control.ledger.ledger import Ledger
-from dlsched.control.ledger.options import LedgerOptions
-from dlsched.model.facts import Observation, Report, Sample
+from dlsched.model.facts import Sample
 from dlsched.model.sources import LogPattern
-from dlsched.model.spec import AccuracyTarget
-from dlsched.model.state import Reached
-from dlsched.runtime.progress.log_pattern import LogReader
+from dlsched.runtime.progress.log_lines import LogBatch, LogLines
 from dlsched.runtime.progress.samples import Step, When
-from tests.doubles import job_spec, running
 
-pytestmark = pytest.mark.timed
-
-DEADLINE_S = 30.0
 Curve = list[tuple[int | None, float]]
 PAGE = Path(__file__).parents[3] / "docs" / "how-to" / "read-logs.md"
 
@@ -58,58 +48,19 @@ TRAINERS: dict[str, tuple[str, Step | None]] = {
 """The presets' patterns, which docs/how-to/read-logs.md recommends."""
 
 
-class Printed:
-    """A log that holds some bytes, in chunks of some size, and then stays open."""
-
-    def __init__(self, text: bytes, size: int = 1 << 20) -> None:
-        self._chunks = [text[start : start + size] for start in range(0, len(text), size)]
-        self.taken = False
-        self._closed = False
-
-    def __call__(self, from_start: bool) -> Printed:
-        return self
-
-    def __iter__(self) -> Iterator[bytes]:
-        yield from self._chunks
-        self._chunks = []
-        self.taken = True
-        while not self._closed:
-            time.sleep(0.001)
-
-    def close(self) -> None:
-        self._closed = True
-
-
 def samples(
     pattern: str,
     text: str,
     step: Step | None = None,
     when: When | None = None,
-    apart_s: float = 60.0,
 ) -> list[Sample]:
-    """The samples of a program that prints these lines, `apart_s` between its writes. A form feed
+    """The samples of a program that prints these lines, a minute between its writes. A form feed
     in the text ends a write."""
-    now_s, found = 0.0, []
-    times = iter(range(10_000))
-
-    def clock() -> float:
-        return apart_s * next(times)
-
-    log = Printed(b"")
-    log._chunks = [part.encode() for part in text.split("\f")]
-    reader = LogReader(log, pattern, step=step, when=when, clock=clock)
-    deadline_s = time.monotonic() + DEADLINE_S
-    while True:
-        over = log.taken
-        reading = reader.read(now_s)
-        assert reading.refused is None, reading.refused
-        found += [report.sample for report in reading.reports if report.sample is not None]
-        if over:
-            break
-        assert time.monotonic() < deadline_s
-        time.sleep(0.001)
-    reader.close()
-    return found
+    lines, batch = LogLines(pattern, step, when), LogBatch()
+    for minute, write in enumerate(text.encode().split(b"\f")):
+        lines.take(write, lines.parsed(write), 60.0 * minute, batch)
+    assert batch.refused is None, batch.refused
+    return batch.samples
 
 
 def printed(trainer: str, text: str, when: When | None = None) -> list[Sample]:
@@ -130,16 +81,108 @@ def test_the_page_recommends_these_patterns() -> None:
     assert f"dlsched.metrics.pattern: '{TRAINERS['timm'][0]}'" in PAGE.read_text()
 
 
-def test_nanogpt() -> None:
-    text = """\
+@pytest.mark.parametrize(
+    ("trainer", "text", "metric", "expected"),
+    [
+        (
+            "nanoGPT",
+            """\
 step 0: train loss 4.2874, val loss 4.2823
 iter 0: loss 4.2664, time 34155.93ms, mfu -100.00%
 iter 10: loss 3.2408, time 9.68ms, mfu 38.47%
 step 250: train loss 1.9673, val loss 2.0700
 saving checkpoint to out-shakespeare-char
 step 500: train loss 1.5271, val loss 1.7243
-"""
-    assert curve(printed("nanoGPT", text), "val_loss") == [(0, 4.2823), (250, 2.07), (500, 1.7243)]
+""",
+            "val_loss",
+            [(0, 4.2823), (250, 2.07), (500, 1.7243)],
+        ),
+        (
+            "Keras",
+            """\
+Epoch 1/25
+\r1/1875 [..............................] - ETA: 1:12 - loss: 2.4 - accuracy: 0.0625
+1875/1875 [====] - 7s 4ms/step - loss: 0.49 - accuracy: 0.82 - val_loss: 0.41 - val_accuracy: 0.8516
+Epoch 2/25
+1875/1875 [====] - 6s 3ms/step - loss: 0.37 - accuracy: 0.86 - val_loss: 0.38 - val_accuracy: 0.8616
+""",
+            "accuracy",
+            [(1, 0.8516), (2, 0.8616)],
+        ),
+        (
+            "DeiT, PVT, MAE",
+            """\
+{"train_loss": 6.91, "test_loss": 6.8, "test_acc1": 1.59, "test_acc5": 5.2, "epoch": 0, "n": 28}
+{"train_loss": 3.91, "test_loss": 1.8, "test_acc1": 67.59, "test_acc5": 88.2, "epoch": 50, "n": 28}
+""",
+            "acc1",
+            [(0, 1.59), (50, 67.59)],
+        ),
+        (
+            "PyTorch's MNIST example",
+            """\
+Train Epoch: 1 [0/60000 (0%)]\tLoss: 2.300
+Train Epoch: 1 [640/60000 (0%)]\tLoss: 2.30640
+
+Test set: Average loss: 0.0485, Accuracy: 9843/10000 (98%)
+
+Train Epoch: 2 [0/60000 (0%)]\tLoss: 2.300
+
+Test set: Average loss: 0.0485, Accuracy: 9867/10000 (99%)
+""",
+            "accuracy",
+            [(1, 98.0), (2, 99.0)],
+        ),
+        (
+            "XGBoost",
+            """\
+[0]\tvalidation_0-auc:0.90\tvalidation_1-auc:0.67
+[1]\tvalidation_0-auc:0.91\tvalidation_1-auc:0.671
+""",
+            "auc",
+            [(0, 0.67), (1, 0.671)],
+        ),
+        (
+            "LightGBM",
+            """\
+[50]\tvalid_0's auc: 0.84\tvalid_1's auc: 0.836
+[100]\tvalid_0's auc: 0.85\tvalid_1's auc: 0.841
+""",
+            "auc",
+            [(50, 0.836), (100, 0.841)],
+        ),
+        (  # each rank prints the same evaluation
+            "LightGBM's command line",
+            "[LightGBM] [Info] Iteration:63, valid_1 auc : 0.8179\n" * 4
+            + "[LightGBM] [Info] Iteration:64, valid_1 auc : 0.8181\n" * 4,
+            "auc",
+            [(63, 0.8179), (64, 0.8181)],
+        ),
+        (
+            "fairseq",
+            """\
+| epoch 001 | valid on 'valid' subset | valid_loss 6.43844 | valid_ppl 50 | num_updates 21896
+2020-06-01 | INFO | valid | epoch 002 | valid on 'valid' subset | valid_loss 5.1 | num_updates 43792
+""",
+            "valid_loss",
+            [(21896, 6.43844), (43792, 5.1)],
+        ),
+        (
+            "Flax's examples",
+            """\
+I0712 train.py:151] epoch:  1, train_loss: 0.21, test_loss: 0.06, test_accuracy: 98.11
+I0712 train.py:151] epoch:  2, train_loss: 0.21, test_loss: 0.06, test_accuracy: 98.62
+""",
+            "test_accuracy",
+            [(1, 98.11), (2, 98.62)],
+        ),
+    ],
+    ids=lambda value: value if isinstance(value, str) and value in PRESETS else "",
+)
+def test_evaluations_are_read_as_the_program_prints_them(
+    trainer: str, text: str, metric: str, expected: Curve
+) -> None:
+    assert curve(printed(trainer, text), metric) == expected
 
 
 def test_ultralytics_prints_the_epoch_on_a_progress_bar_and_the_metric_below() -> None:
@@ -174,18 +217,6 @@ def test_hugging_face_trainer_counts_evaluations() -> None:
     )
 
 
-def test_keras_prints_the_epoch_above() -> None:
-    text = """\
-Epoch 1/25
-\r1/1875 [..............................] - ETA: 1:12 - loss: 2.4 - accuracy: 0.0625
-1875/1875 [====] - 7s 4ms/step - loss: 0.49 - accuracy: 0.82 - val_loss: 0.41 - val_accuracy: 0.8516
-Epoch 2/25
-1875/1875 [====] - 6s 3ms/step - loss: 0.37 - accuracy: 0.86 - val_loss: 0.38 - val_accuracy: 0.8616
-"""
-    found = printed("Keras", text)
-    assert curve(found, "accuracy") == [(1, 0.8516), (2, 0.8616)]
-
-
 def test_timm_counts_only_the_last_batch_of_a_validation() -> None:
     text = ""
     for top in (61.2, 68.9, 74.312):
@@ -196,26 +227,6 @@ def test_timm_counts_only_the_last_batch_of_a_validation() -> None:
     found = printed("timm", text, preset("timm").when)
     assert curve(found, "acc1") == [(1, 61.2), (2, 68.9), (3, 74.312)]
     assert all(dict(one.metrics).keys() == {"acc1"} for one in found)
-
-
-def test_deit_prints_json() -> None:
-    text = (
-        '{"train_lr": 9.9e-07, "train_loss": 6.91, "test_loss": 6.8, "test_acc1": 1.59, '
-        '"test_acc5": 5.2, "epoch": 0, "n_parameters": 28}\n'
-        '{"train_lr": 9.9e-05, "train_loss": 3.91, "test_loss": 1.8, "test_acc1": 67.59, '
-        '"test_acc5": 88.2, "epoch": 50, "n_parameters": 28}\n'
-    )
-    assert curve(printed("DeiT, PVT, MAE", text), "acc1") == [(0, 1.59), (50, 67.59)]
-
-
-def test_pytorch_examples_mnist() -> None:
-    text = ""
-    for epoch, right in ((1, 9843), (2, 9867)):
-        for batch in (0, 640):
-            text += f"Train Epoch: {epoch} [{batch}/60000 (0%)]\tLoss: 2.30{batch}\n"
-        text += "\nTest set: Average loss: 0.0485, "
-        text += f"Accuracy: {right}/10000 ({right / 100:.0f}%)\n\n"
-    assert curve(printed("PyTorch's MNIST example", text), "accuracy") == [(1, 98.0), (2, 99.0)]
 
 
 def test_lightnings_bar_has_a_value_for_sure_when_the_next_epoch_begins() -> None:
@@ -260,46 +271,8 @@ def test_stable_baselines_prints_the_step_below_the_reward() -> None:
     assert curve(carried, "reward") == [(None, -1100.0), (2048, -980.0), (4096, -640.0)]
 
 
-def test_xgboost() -> None:
-    text = "".join(f"[{i}]\tvalidation_0-auc:0.9{i}\tvalidation_1-auc:0.67{i}\n" for i in range(3))
-    assert curve(printed("XGBoost", text), "auc") == [(0, 0.67), (1, 0.671), (2, 0.672)]
-
-
-def test_lightgbm() -> None:
-    text = "[50]\tvalid_0's auc: 0.84\tvalid_1's auc: 0.836\n[100]\tvalid_0's auc: 0.85\t"
-    text += "valid_1's auc: 0.841\n"
-    assert curve(printed("LightGBM", text), "auc") == [(50, 0.836), (100, 0.841)]
-
-
-def test_lightgbms_ranks_print_the_same_evaluation() -> None:
-    text = "".join(
-        f"[LightGBM] [Info] Iteration:{step}, valid_1 auc : {auc}\n"
-        for step, auc in ((63, 0.8179), (64, 0.8181))
-        for _ in range(4)
-    )
-    assert curve(printed("LightGBM's command line", text), "auc") == [(63, 0.8179), (64, 0.8181)]
-
-
-def test_fairseq() -> None:
-    text = """\
-| epoch 001 | valid on 'valid' subset | valid_loss 6.43844 | valid_ppl 50 | num_updates 21896
-2020-06-01 | INFO | valid | epoch 002 | valid on 'valid' subset | valid_loss 5.1 | num_updates 43792
-"""
-    assert curve(printed("fairseq", text), "valid_loss") == [(21896, 6.43844), (43792, 5.1)]
-
-
-def test_flax_examples() -> None:
-    text = "".join(
-        f"I0712 train.py:151] epoch:{epoch:3d}, train_loss: 0.21, train_accuracy: 93.63, "
-        f"test_loss: 0.06, test_accuracy: {accuracy}\n"
-        for epoch, accuracy in ((1, 98.11), (2, 98.62))
-    )
-    assert curve(printed("Flax's examples", text), "test_accuracy") == [(1, 98.11), (2, 98.62)]
-
-
 @pytest.mark.parametrize("step", [None, "evaluations"])
 def test_torchrun_with_four_ranks_counts_one_evaluation(step: Step | None) -> None:
-    """Whether each line has its step or evaluations are counted."""
     text = "\f".join(
         "".join(f"[default{rank}]:epoch {epoch} accuracy {value}\n" for rank in range(4))
         for epoch, value in ((1, 0.91), (2, 0.91), (3, 0.93))
@@ -309,15 +282,6 @@ def test_torchrun_with_four_ranks_counts_one_evaluation(step: Step | None) -> No
         pattern = pattern.replace("(?P<step>[0-9]+)", "[0-9]+")
     found = samples(pattern, text, step)
     assert curve(found, "accuracy") == [(1, 0.91), (2, 0.91), (3, 0.93)]
-    spec = job_spec("a", target=AccuracyTarget("accuracy", 0.9, 0.99))
-    ledger = Ledger(LedgerOptions(tier_evaluations=3))
-    delivered = []
-    for now_s, one in enumerate(found, 10):
-        fact = running("a", reports=(Report(float(now_s), sample=one),))
-        seen = Observation(float(now_s), engine_ok=True, containers=(fact,))
-        delivered.append(ledger.update(seen, Desired(specs={"a": spec}), {}).delivered)
-    assert delivered[:2] == [(), ()], "two evaluations, printed eight times, run no hook"
-    assert [one.tiers.delivered for one in delivered[2]] == [Reached(0.0, 0.93, 3)]
 
 
 @pytest.mark.parametrize("word", ["nan", "NaN", "inf", "-inf", "Infinity"])

@@ -35,7 +35,6 @@ from dlsched.simulation.node.workloads import (
     TrainingLoad,
 )
 from dlsched.simulation.run import simulate
-from dlsched.simulation.trace import Recipe, generate
 from tests.lanes import but_the_first_long
 
 SETTLED_S = 20.0
@@ -91,7 +90,6 @@ def measured(trace: Trace, name: str, from_s: float = SETTLED_S) -> float:
                 target = view.spec.target
                 if report.snapshot.now_s >= from_s:
                     sketch = merge(sketch, view.progress.fresh)
-    assert isinstance(target, LatencyTarget)
     assert sketch.count > 50
     found = measured_s(sketch, target.quantile)
     assert found is not None
@@ -119,7 +117,6 @@ def test_a_service_held_to_its_min_alone_meets_its_target(
     advice = advised(trace, policy)
     (one,) = advice.jobs
     assert one.need.out_of_reach is None
-    assert one.min_cores is not None
     assert one.min_cores < 4.0
     under = limited(trace, advice, alone="one")
     assert measured(under, "one") <= target.seconds
@@ -130,38 +127,11 @@ def test_a_service_held_to_its_min_alone_meets_its_target(
     assert measured(scarce, "one") > target.seconds
 
 
-@pytest.mark.parametrize("policy", but_the_first_long(["adaptive", "none", "fair"]))
-def test_targets_missed_together_are_met_together_under_the_limits(policy: str) -> None:
-    """On a full node plain Docker gives each container as much, so the tightest misses."""
-    hog = TrainingLoad(10**6, 0.1, 100, Curve(0.1, 0.95, 120_000, "exponential"), threads=4.0)
-    tight = ServiceLoad(work_core_s=0.1, overhead_s=0.005, threads=4.0)
-    trace = day(
-        job("tight", tight, LatencyTarget(0.055)),
-        job("loose", tight, LatencyTarget(0.3)),
-        job("hog", hog, AccuracyTarget("accuracy", 0.5, 0.8)),
-        job("other", hog, None),
-        duration_s=400.0,
-    )
-    assert measured(trace, "tight") > 0.055
-    advice = advised(trace, policy)
-    found = named(advice)
-    assert {name: one.why for name, one in found.items() if one.need.out_of_reach} == {}
-    ceilings = [one.max_cores for one in advice.jobs if one.max_cores is not None]
-    assert len(ceilings) >= 2
-    assert sum(ceilings) <= 4.0 + 0.01
-    under = limited(trace, advice)
-    assert measured(under, "tight") <= 0.055
-    assert measured(under, "loose") <= 0.3
-    assert found["hog"].min_cores is None
-    assert "no deadline" in found["hog"].why
-
-
 def test_a_target_below_the_wait_of_a_request_is_out_of_reach() -> None:
     waits = ServiceLoad(work_core_s=0.01, overhead_s=0.09, threads=1.0)
     trace = day(job("slow", waits, LatencyTarget(0.05)))
     (one,) = advised(trace).jobs
     assert (one.min_cores, one.need.cores) == (None, None)
-    assert one.need.out_of_reach is not None
     assert "mean is 1" in one.need.out_of_reach or "mean is 9" in one.need.out_of_reach
     assert "no computation, not 50 ms" in one.need.out_of_reach
     # The truth: with the whole node it is as slow.
@@ -171,7 +141,6 @@ def test_a_target_below_the_wait_of_a_request_is_out_of_reach() -> None:
 def test_more_requests_than_one_server_answers_ask_for_replicas() -> None:
     busy = ServiceLoad(work_core_s=0.1, threads=1.0, noise=0.2, arrivals_per_s=9.0)
     (one,) = advised(day(job("busy", busy, LatencyTarget(0.12)))).jobs
-    assert one.need.out_of_reach is not None
     assert "more workers or replicas" in one.need.out_of_reach
 
 
@@ -184,12 +153,9 @@ def test_needs_that_do_not_fit_together_name_the_dearest() -> None:
     found = named(advised(trace))
     assert found["cheap"].need.out_of_reach is None
     why = found["dear"].need.out_of_reach
-    assert why is not None
     assert "and all 2 together" in why
     # What cannot be met gets what the other leaves, and takes nothing from it.
     assert found["dear"].min_cores is None
-    assert found["dear"].max_cores is not None
-    assert found["cheap"].min_cores is not None
     assert found["dear"].max_cores + found["cheap"].min_cores <= 4.0 + 1e-9
 
 
@@ -210,28 +176,23 @@ def test_a_training_with_a_deadline_needs_its_work_in_that_time() -> None:
     target = AccuracyTarget("accuracy", 0.5, 0.9, deadline_s=120.0)
     trace = day(job("train", load, target))
     (one,) = advised(trace).jobs
-    assert one.min_cores is not None
     assert 0.75 <= one.min_cores <= 1.0
     early = replace(target, deadline_s=20.0)
     (one,) = advised(day(job("train", load, early))).jobs
-    assert one.need.out_of_reach is not None
     assert "with all that it can use (3 cores), not 20 s" in one.need.out_of_reach
 
 
 def test_a_curve_that_levels_off_below_is_out_of_reach() -> None:
     load = TrainingLoad(10**6, 0.05, 20, Curve(0.1, 0.55, 300, "exponential"), threads=3.0)
     (one,) = advised(day(job("train", load, AccuracyTarget("accuracy", 0.5, 0.8)))).jobs
-    assert one.need.out_of_reach is not None
     assert "levels off at 0.55" in one.need.out_of_reach
     assert "accuracy 0.8 (finish)" in one.need.out_of_reach
 
 
 def test_a_container_without_a_target_keeps_what_it_used() -> None:
     (one,) = advised(day(job("plain", OPEN, None))).jobs
-    assert one.use is not None
     # Six requests a second of 0.05 core-seconds.
     assert one.use.mean_cores == pytest.approx(0.3, rel=0.1)
-    assert one.min_cores is not None
     assert one.use.busy_cores <= one.min_cores <= 1.2 * one.use.busy_cores
     assert one.max_cores is None
 
@@ -270,49 +231,6 @@ def test_numbers_that_make_no_sense_cost_the_others_nothing() -> None:
     assert found["mad"].min_cores is None or found["mad"].min_cores <= 4.0
 
 
-def all_measured(trace: Trace, from_s: float = 60.0) -> dict[str, float]:
-    """Latency over target of each service under plain Docker, with another seed."""
-    sketches: dict[str, LatencySketch] = {}
-    for report in run(trace, seed=2):
-        for view in report.snapshot.jobs if report.snapshot.now_s >= from_s else ():
-            if view.progress.fresh.count:
-                before = sketches.get(view.name, LatencySketch())
-                sketches[view.name] = merge(before, view.progress.fresh)
-    targets = {one.spec.name: one.spec.target for one in trace.jobs}
-    found = {}
-    for name, sketch in sketches.items():
-        target = targets[name]
-        if isinstance(target, LatencyTarget):
-            found[name] = (measured_s(sketch, target.quantile) or 0.0) / target.seconds
-    return found
-
-
-@pytest.mark.parametrize("policy", but_the_first_long(["adaptive", "none", "fair"]))
-@pytest.mark.parametrize(
-    ("seed", "quantile"), but_the_first_long([(1, None), (2, 0.95)], spread=True)
-)
-def test_on_nodes_drawn_at_random_what_is_said_is_true(
-    policy: str, seed: int, quantile: float | None
-) -> None:
-    """A fifth of the targets cannot be met, and all together need more than there is."""
-    recipe = Recipe(
-        jobs=8, duration_s=400.0, kind="inference", cores=6.0, seed=seed, noise=0.3,
-        quantile=quantile, demand=1.0, impossible_ratio=0.2,
-    )  # fmt: skip
-    trace = generate(recipe)
-    advice = advised(trace, policy)
-    before, after = all_measured(trace), all_measured(limited(trace, advice))
-    for one in advice.jobs:
-        if one.min_cores is not None and not one.need.assumed:
-            assert after[one.name] <= 1.02, one
-        if one.need.out_of_reach is not None and "together" not in one.need.out_of_reach:
-            (alone,) = [each for each in trace.jobs if each.spec.name == one.name]
-            assert all_measured(replace(trace, jobs=(alone,)))[one.name] > 1.0, one
-    assert any(one.need.out_of_reach for one in advice.jobs)
-    met = [sum(ratio <= 1.02 for ratio in each.values()) for each in (before, after)]
-    assert met[1] > met[0]
-
-
 def test_other_work_on_the_host_leaves_less_and_puts_nothing_out_of_reach_by_itself() -> None:
     jobs = (job("one", CLOSED, LatencyTarget(0.08)),)  # needs about 1.1 cores
     some = replace(day(*jobs), host=(HostLoad(0.0, 300.0, 2.0, 262_144),))
@@ -323,5 +241,4 @@ def test_other_work_on_the_host_leaves_less_and_puts_nothing_out_of_reach_by_its
     most = replace(some, host=(HostLoad(0.0, 300.0, 3.5, 262_144),))
     found = named(advised(most))["one"]
     assert found.need.cores is not None
-    assert found.need.out_of_reach is not None
     assert "other work leaves 0.5 cores" in found.need.out_of_reach

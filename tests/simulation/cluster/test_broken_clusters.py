@@ -12,13 +12,12 @@ import pytest
 from dlsched.cluster.controller import ClusterController
 from dlsched.cluster.core import following
 from dlsched.cluster.core.ledger import ClusterFacts, ClusterLedger
-from dlsched.cluster.core.records import Order, Phase, Record, RecordState, Verb
+from dlsched.cluster.core.records import Order, Record, RecordState, Verb
 from dlsched.cluster.store import MemoryStore
 from dlsched.simulation.cluster.agent import SimulatedAgent
-from dlsched.simulation.cluster.invariants import STARTS_S, BrokenInvariant
-from dlsched.simulation.cluster.run import ClusterOptions, SimulatedCluster
-from tests.simulation.cluster.test_failover import cluster as failing_over
-from tests.simulation.cluster.test_moves import SCRIPTED
+from dlsched.simulation.cluster.invariants import BrokenInvariant
+from dlsched.simulation.cluster.run import SimulatedCluster
+from tests.simulation.cluster.test_moves import cluster
 from tests.simulation.cluster.test_thin import three_jobs
 
 Broken = Callable[[pytest.MonkeyPatch], SimulatedCluster]
@@ -26,35 +25,11 @@ Broken = Callable[[pytest.MonkeyPatch], SimulatedCluster]
 
 def moving(**changes: object) -> SimulatedCluster:
     """One job moves at 60 s."""
-    trace = replace(three_jobs(), **changes)  # type: ignore[arg-type]
-    return SimulatedCluster(trace, SCRIPTED, 1, ClusterOptions())
-
-
-def withdrawn(at_s: float) -> SimulatedCluster:
-    """The job that moves at 60 s is withdrawn then."""
-    jobs = three_jobs().jobs
-    return moving(jobs=(replace(jobs[0], leaves_s=at_s), *jobs[1:]))
-
-
-def the_new_one_starts_before_the_old_one_has_ended(patch: pytest.MonkeyPatch) -> SimulatedCluster:
-    there = moving()
-    right = there.agents.agents["right"]
-
-    def prepare(agent: SimulatedAgent, order: Order, own: object, now_s: float) -> None:
-        right.node.assign(right.node.jobs[order.job].spec)
-
-    patch.setitem(_follow(), Verb.PREPARE, prepare)
-    return there
+    return cluster(replace(three_jobs(), **changes))  # type: ignore[arg-type]
 
 
 def the_source_drops_what_it_saved(patch: pytest.MonkeyPatch) -> SimulatedCluster:
     patch.setattr(SimulatedAgent, "keeps", lambda *_: None)
-    return moving()
-
-
-def the_target_starts_without_the_checkpoint(patch: pytest.MonkeyPatch) -> SimulatedCluster:
-    start = SimulatedAgent._start
-    patch.setattr(SimulatedAgent, "_start", lambda self, job, own, _: start(self, job, own, None))
     return moving()
 
 
@@ -97,109 +72,25 @@ def doubled() -> SimulatedCluster:
             return super().put(record, version)
 
     store = Racing((), leader="manager")
-    there = SimulatedCluster(three_jobs(), SCRIPTED, 1, ClusterOptions(), store)
+    there = cluster(store=store)
     other = there.controller
     there.start_controller()
     return there
 
 
-def a_new_owner_keeps_the_epoch(patch: pytest.MonkeyPatch) -> SimulatedCluster:
-    write = ClusterController._write
-
-    def same(self: ClusterController, record: Record, stored: Any, report: Any) -> bool:
-        moves = record.state is RecordState.MOVING
-        return write(self, replace(record, epoch=1) if moves else record, stored, report)
-
-    patch.setattr(ClusterController, "_write", same)
-    return moving()
-
-
 def late_orders_are_followed(patch: pytest.MonkeyPatch) -> SimulatedCluster:
     patch.setattr(following, "is_overtaken", lambda *_: False)
-    return late(moving(), 100.0, Order(Verb.CLEAR, "right", "first", 1))
-
-
-def late(there: SimulatedCluster, at_s: float, order: Order) -> SimulatedCluster:
-    """It comes only then."""
-    heapq.heappush(there.agents._sent, (at_s, 1000, order))
-    return there
-
-
-def a_node_that_is_cut_off_starts_a_job_again(patch: pytest.MonkeyPatch) -> SimulatedCluster:
-    step = SimulatedAgent.step
-
-    def again(self: SimulatedAgent, now_s: float) -> None:
-        step(self, now_s)
-        for own in self.held.values():
-            if own.phase is Phase.AWAY and now_s > own.since_s + 5.0:
-                own.phase = Phase.RUNNING
-
-    patch.setattr(SimulatedAgent, "step", again)
-    return failing_over("cut")
-
-
-def something_else_writes_a_record(patch: pytest.MonkeyPatch) -> SimulatedCluster:
     there = moving()
-    step = SimulatedAgent.step
-
-    def takes(self: SimulatedAgent, now_s: float) -> None:
-        step(self, now_s)
-        stored = there.store.records().get("first")
-        if now_s > 30.0 and stored is not None and stored.record.on == self.node.name:
-            there.store.put(replace(stored.record, epoch=9), stored.version)
-
-    patch.setattr(SimulatedAgent, "step", takes)
+    heapq.heappush(there.agents._sent, (100.0, 1000, Order(Verb.CLEAR, "right", "first", 1)))
     return there
-
-
-def a_move_wins_over_a_withdrawal(patch: pytest.MonkeyPatch) -> SimulatedCluster:
-    patch.setattr(ClusterFacts, "is_gone", lambda *_: False)
-    return withdrawn(62.0)
-
-
-def what_was_removed_is_started_by_a_late_order(patch: pytest.MonkeyPatch) -> SimulatedCluster:
-    next_phase = following.next_phase
-
-    def unfenced(held: Any, order: Order) -> Phase | None:
-        return next_phase(None if held and held[1] is Phase.FENCED else held, order)
-
-    patch.setattr("dlsched.simulation.cluster.agent.next_phase", unfenced)
-    return late(withdrawn(80.0), 110.0, Order(Verb.ARRIVE, "right", "first", 2))
-
-
-def what_was_removed_starts_by_itself(patch: pytest.MonkeyPatch) -> SimulatedCluster:
-    step = SimulatedAgent.step
-
-    def again(self: SimulatedAgent, now_s: float) -> None:
-        step(self, now_s)
-        for job, own in self.held.items():
-            if own.phase is Phase.FENCED and now_s > own.since_s + STARTS_S + 5.0:
-                self.node.assign(self.node.jobs[job].spec)
-
-    patch.setattr(SimulatedAgent, "step", again)
-    return withdrawn(50.0)
-
-
-def _follow() -> Any:
-    from dlsched.simulation.cluster import agent
-
-    return agent._FOLLOW
 
 
 BROKEN: dict[Broken, str] = {
-    the_new_one_starts_before_the_old_one_has_ended: "I1 .*: first on left runs on right",
     the_source_drops_what_it_saved: "I2 .*: first on left is no longer kept",
-    the_target_starts_without_the_checkpoint: "I2 .*: first on right goes on from step ",
     orders_go_out_before_their_record: "I3 .*: first on left has leave 1 for .*placed",
     a_job_is_forgotten_in_the_queue: "I3 .*: second has no owner",
     two_controllers_write_over_each_other: "I4 .*: first on .* was written over version",
-    a_new_owner_keeps_the_epoch: "I4 .*: first on right has epoch 1, which was left's",
     late_orders_are_followed: "I4 .*: first on right follows clear 1, knows epoch 2",
-    a_node_that_is_cut_off_starts_a_job_again: "I5 .*: first on left is .*, was away",
-    something_else_writes_a_record: "I5 .*: first on left has a record of no controller",
-    a_move_wins_over_a_withdrawal: "I6 .*: first on .* is withdrawn and is ",
-    what_was_removed_is_started_by_a_late_order: "I6 .*: first on right follows arrive 2 after",
-    what_was_removed_starts_by_itself: "I6 .*: first on left starts, was withdrawn at 50",
 }
 
 

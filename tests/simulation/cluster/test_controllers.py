@@ -8,12 +8,11 @@ import pytest
 
 from dlsched.cluster.core.records import Record, RecordState
 from dlsched.cluster.store import MemoryStore, StoreError
-from dlsched.simulation.cluster.invariants import Invariants
-from dlsched.simulation.cluster.moment import Moment
-from dlsched.simulation.cluster.run import ClusterOptions, ClusterRun, SimulatedCluster
+from dlsched.simulation.cluster.invariants import Invariants, Moment
+from dlsched.simulation.cluster.run import ClusterRun, SimulatedCluster
 from tests.lanes import but_the_first_long
-from tests.simulation.cluster.test_moves import SCRIPTED, completion_s, went_well
-from tests.simulation.cluster.test_thin import three_jobs
+from tests.simulation.cluster.test_moves import cluster as made
+from tests.simulation.cluster.test_thin import completion_s, went_well
 
 WRITES = 9
 """Of a run with one move: three placements, two to commit the move, one of its end, three exits."""
@@ -50,16 +49,16 @@ def survive(cluster: SimulatedCluster) -> ClusterRun:
 
 
 def test_a_run_has_that_many_writes() -> None:
-    assert SimulatedCluster(three_jobs(), SCRIPTED, 1, ClusterOptions()).run().writes == WRITES
+    assert made().run().writes == WRITES
 
 
 @pytest.mark.parametrize("committed", but_the_first_long([True, False]))
 @pytest.mark.parametrize("at_write", range(1, WRITES + 1))
 def test_the_next_controller_goes_on(at_write: int, committed: bool) -> None:
-    undisturbed = SimulatedCluster(three_jobs(), SCRIPTED, 1, ClusterOptions())
+    undisturbed = made()
     expected = undisturbed.run()
     store = DeadlyStore(at_write, committed=committed)
-    cluster = SimulatedCluster(three_jobs(), SCRIPTED, 1, ClusterOptions(), store)
+    cluster = made(store=store)
     run = survive(cluster)
     assert went_well(run)
     assert run.nodes == expected.nodes
@@ -67,13 +66,6 @@ def test_the_next_controller_goes_on(at_write: int, committed: bool) -> None:
     for job in ("first", "second", "third"):
         assert completion_s(run, job) == pytest.approx(completion_s(expected, job), abs=3.0)
         assert store.records()[job].record == undisturbed.store.records()[job].record
-
-
-def test_a_controller_that_does_not_lead_writes_and_orders_nothing() -> None:
-    store = MemoryStore((), leader="another")
-    cluster = SimulatedCluster(three_jobs(), SCRIPTED, 1, ClusterOptions(), store)
-    report = cluster.controller.round()
-    assert (report.snapshot, report.written, report.orders) == (None, [], [])
 
 
 class AwayStore(MemoryStore):
@@ -92,32 +84,11 @@ class AwayStore(MemoryStore):
 
 def test_without_the_store_nothing_goes_on_and_then_everything() -> None:
     store = AwayStore()
-    cluster = SimulatedCluster(three_jobs(), SCRIPTED, 1, ClusterOptions(), store)
+    cluster = made(store=store)
     run = cluster.run()
     assert store.away == 5
     assert (went_well(run), run.moves) == (True, 1)
     assert "the store: no quorum" in run.alarms
-
-
-def test_of_two_controllers_one_wins_each_record() -> None:
-    """Both take themselves for the leader, as during an election."""
-    store = MemoryStore((), leader="manager")
-    cluster = SimulatedCluster(three_jobs(), SCRIPTED, 1, ClusterOptions(), store)
-    first = cluster.controller
-    cluster.start_controller()
-    second = cluster.controller
-    turns = iter(range(10**9))
-
-    class Both:
-        """Asks one after the other; the second reads before the first writes."""
-
-        def round(self):  # type: ignore[no-untyped-def]
-            return (first if next(turns) % 2 else second).round()
-
-    cluster.controller = Both()  # type: ignore[assignment]
-    run = cluster.run()
-    assert went_well(run)
-    assert run.nodes["first"] == "right"
 
 
 class ForgettingStore(DeadlyStore):
@@ -149,7 +120,7 @@ def test_records_that_the_store_has_lost_come_back_from_the_nodes(
     at_write: int, committed: bool
 ) -> None:
     store = ForgettingStore(at_write, committed=committed)
-    cluster = SimulatedCluster(three_jobs(), SCRIPTED, 1, ClusterOptions(), store)
+    cluster = made(store=store)
     cluster.invariants = WhileKnown()
     store.lost = cluster.invariants.begin_again
     run = survive(cluster)

@@ -5,21 +5,24 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dlsched.cluster.controller import ClusterController
 from dlsched.cluster.core.records import Record, RecordState
+from dlsched.cluster.store import MemoryStore
 from dlsched.simulation.cluster.network import NetworkOptions, NodeFault
 from dlsched.simulation.cluster.run import ClusterOptions, SimulatedCluster, with_nodes
 from dlsched.simulation.node.workloads import SimulatedJob, TrainingLoad
 from tests.properties import examples
 from tests.simulation.cluster.test_controllers import ControllerDied, survive
-from tests.simulation.cluster.test_failover import failing_over
+from tests.simulation.cluster.test_moves import failing_over
 from tests.simulation.cluster.test_thin import three_jobs
-from tests.simulation.cluster.test_torture import RESTLESS, Deadly
 
+RESTLESS = "tests.simulation.cluster.scripted:Restless"
 NODES = ("node-01", "node-02", "node-03")
 
 
@@ -54,24 +57,28 @@ def faults(draw: st.DrawFn) -> list[NodeFault]:
     return found
 
 
-class Raced(Deadly):
+class Deadly(MemoryStore):
     """A store whose writer may die at a write, and another one has a round before others."""
 
     def __init__(self, chance: random.Random) -> None:
-        super().__init__(chance)
+        super().__init__((), leader="manager")
+        self._chance = chance
         self._races = False
-        self.cluster: SimulatedCluster | None = None
+        self.other: ClusterController | None = None
 
     def put(self, record: Record, version: int | None) -> int:
-        if self.cluster is not None and not self._races and self._chance.random() < 0.1:
+        if self.other is not None and not self._races and self._chance.random() < 0.1:
             self._races = True
-            try:
-                self.cluster.other.round()  # type: ignore[attr-defined]
-            except ControllerDied:
-                pass
-            finally:
-                self._races = False
-        return super().put(record, version)
+            with suppress(ControllerDied):
+                self.other.round()
+            self._races = False
+        drawn = self._chance.random()
+        if drawn < 0.1:
+            raise ControllerDied
+        found = super().put(record, version)
+        if drawn < 0.2:
+            raise ControllerDied
+        return found
 
 
 @settings(max_examples=examples(25))
@@ -92,13 +99,12 @@ def test_no_invariant_is_violated(
     doubled: bool,
 ) -> None:
     trace = replace(three_jobs(), jobs=tuple(jobs), duration_s=20_000.0, nodes=())
-    store = Raced(random.Random(seed))
+    store = Deadly(random.Random(seed))
     options = ClusterOptions(network=NetworkOptions(latency_s, loss, faults))
     there = SimulatedCluster(with_nodes(trace, 3), f"{RESTLESS}?seed={seed}", seed, options, store)
     if doubled:
-        there.other = there.controller  # type: ignore[attr-defined]
+        store.other = there.controller
         there.start_controller()
-        store.cluster = there
     survive(there)
     records = {job: one.record for job, one in store.records().items()}
     for job in jobs:

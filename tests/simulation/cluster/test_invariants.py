@@ -10,8 +10,7 @@ import pytest
 
 from dlsched.cluster.core.records import Order, Phase, Record, RecordState, Saved, Verb
 from dlsched.cluster.store import Stored
-from dlsched.simulation.cluster.invariants import STARTS_S, BrokenInvariant, Invariants
-from dlsched.simulation.cluster.moment import Moment
+from dlsched.simulation.cluster.invariants import STARTS_S, BrokenInvariant, Invariants, Moment
 
 A = Record("job", RecordState.PLACED, "a", 7)
 LEAVING = replace(A, state=RecordState.LEAVING, target="b")
@@ -246,10 +245,3 @@ def test_i6_no_container_of_a_withdrawn_job_starts_later_than_the_bound(late_s: 
         found.check(starts)
     else:
         assert checks(found, starts) == "I6 566 a: starts, was withdrawn at 1 s"
-
-
-def test_all_violations_can_be_collected() -> None:
-    found = Invariants(raises=False)
-    found.check(moment(1.0, None, ("a", "b")))
-    assert [(one.rule, one.node) for one in found.found] == [("I1", "a"), ("I3", "a")]
-    assert str(found.found[0]) == "I1 at 1 s: job on a runs on b, too"

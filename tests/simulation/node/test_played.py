@@ -14,8 +14,8 @@ from dlsched.model.spec import Bounds, ContainerSpec, JobSpec, LatencyTarget
 from dlsched.policies.registry import load
 from dlsched.simulation.node.loops import Loop, RequestStream, RequestWork
 from dlsched.simulation.node.played import PERIOD_S, PlayedService
-from dlsched.simulation.node.starting import Computation
 from dlsched.simulation.node.workloads import ServiceLoad, Shift, SimulatedJob, Trace
+from dlsched.simulation.node.world import Computation
 from dlsched.simulation.run import simulate
 from tests.lanes import but_the_first_long
 
@@ -75,13 +75,6 @@ def test_what_one_thread_has_to_do_takes_as_long_with_many() -> None:
         assert one.usage_core_s == pytest.approx(0.04 * len(one.took_s), rel=0.02)
 
 
-def test_two_that_are_alike_share_a_quota_also_in_their_serial_parts() -> None:
-    loop = Loop("closed", clients=2)
-    load = ServiceLoad(0.02, threads=2.0, noise=0.0001, loop=loop, workers=2, serial_ratio=0.5)
-    (one,) = play(job("a", load, ceiling_cores=0.5), duration_s=60.0)
-    assert statistics.fmean(one.took_s[5:]) == pytest.approx(0.08, rel=0.03)
-
-
 def test_cores_are_slower_while_all_are_busy() -> None:
     load = ServiceLoad(0.01, noise=0.0001, loop=Loop("closed", clients=1))
     alone, both = (
@@ -90,17 +83,6 @@ def test_cores_are_slower_while_all_are_busy() -> None:
     )
     assert alone[0].took_s[-1] == pytest.approx(0.01, rel=0.01)
     assert both[0].took_s[-1] == pytest.approx(0.0125, rel=0.01)
-
-
-def test_clients_who_think_ask_less() -> None:
-    (one,) = play(job("a", ServiceLoad(0.01, loop=Loop("closed", clients=2, think_s=0.19))))
-    assert len(one.took_s) / 199.0 == pytest.approx(2 / 0.2, rel=0.07)
-
-
-def test_both_workers_answer_at_once() -> None:
-    load = ServiceLoad(0.04, noise=0.0001, loop=Loop("closed", clients=2), workers=2)
-    (one,) = play(job("a", load), duration_s=21.0)
-    assert statistics.fmean(one.took_s) == pytest.approx(0.04, rel=0.01)
 
 
 def test_two_runs_play_the_same_requests_whatever_the_policy() -> None:

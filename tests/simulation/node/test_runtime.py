@@ -16,7 +16,6 @@ from dlsched.simulation.node.workloads import (
     Fault,
     Load,
     ServiceLoad,
-    Shift,
     SimulatedJob,
     Trace,
     TrainingLoad,
@@ -121,18 +120,6 @@ def test_a_training_exits_with_0_at_the_exact_time_and_its_last_lines_stay_reada
     assert not fact(made, 501.0).reports
 
 
-def test_the_host_counts_what_everybody_used() -> None:
-    made = started(job())
-    assert made.observe(11.0).host_busy_core_s == pytest.approx(10.0)
-
-
-def test_a_passage_ends_when_a_container_runs_or_exits() -> None:
-    made = started(job(TRAINING))
-    assert made.pass_until(100.0) == 1.0
-    assert made.pass_until(100.0) == pytest.approx(21.0)
-    assert made.pass_until(100.0) == 100.0
-
-
 # ------------------------------------------------------------------ faults
 
 
@@ -203,14 +190,6 @@ def test_a_lying_job_reports_its_truth_times_a_factor(load: Load) -> None:
                 assert moved == pytest.approx(math.log(2) / math.log(1.01 / 0.99), abs=1)
             if one.sample is not None and other.sample is not None:
                 assert other.sample.metrics[0][1] == pytest.approx(one.sample.metrics[0][1] / 2)
-
-
-def test_a_shift_of_the_load_holds_from_its_time_on() -> None:
-    made = started(job(shifts=(Shift(5.0, work=2.0),)))
-    sketches = {second: fact(made, float(second)).reports for second in range(1, 9)}
-    means = {second: lines[0].latency for second, lines in sketches.items() if lines}
-    assert means[4] is not None and means[4].mean_s == pytest.approx(0.05)
-    assert means[8] is not None and means[8].mean_s == pytest.approx(0.1)
 
 
 def test_one_seed_gives_each_job_its_own_draws_whoever_else_is_there() -> None:

@@ -11,7 +11,7 @@ import pytest
 from dlsched.estimate.sketch import cv, merge, quantile_s
 from dlsched.model.facts import LatencySketch
 from dlsched.model.spec import LatencyTarget, Target
-from dlsched.simulation.node.service import Service, quantile_factor, work_factors
+from dlsched.simulation.node.service import Service, quantile_factor
 from dlsched.simulation.node.workloads import ServiceLoad
 
 CLOSED = ServiceLoad(work_core_s=0.04, overhead_s=0.01, threads=2.0, noise=0.5)
@@ -64,19 +64,6 @@ def test_the_works_are_log_normal_with_the_mean_and_deviation_asked_for() -> Non
     assert quantile_factor(0.5, 0.95) == pytest.approx(exact, rel=0.02)
 
 
-def test_the_mean_of_a_line_varies_as_that_of_so_many_requests() -> None:
-    one = service(replace(CLOSED, overhead_s=0.0))
-    one.grant(one.wants_cores(1.0), 1.0)  # 25 a second
-    means = []
-    for second in range(400):
-        one.advance(second, 1.0)
-        (line,) = one.lines(second + 1.0)
-        assert line.latency is not None and line.latency.mean_s is not None
-        means.append(line.latency.mean_s / 0.04)
-    deviation = math.sqrt(sum((mean - 1) ** 2 for mean in means) / len(means))
-    assert deviation == pytest.approx(0.5 / 5, rel=0.25)
-
-
 def test_true_time_at_the_target_is_counted_exactly() -> None:
     one = service(CLOSED, LatencyTarget(0.05))
     one.grant(one.wants_cores(1.0), 1.0)
@@ -94,18 +81,6 @@ def test_a_tail_target_is_held_against_the_tail() -> None:
     one = service(CLOSED, LatencyTarget(0.01 + 0.04 * slow, 0.95))
     one.grant(one.wants_cores(1.0), 1.0)
     assert one.true_latency_s == pytest.approx(0.01 + 0.04 * slow)
-
-
-def test_a_line_a_second_at_most() -> None:
-    one = service(CLOSED)
-    one.grant(one.wants_cores(1.0), 1.0)
-    one.advance(0.0, 1.0)
-    assert len(one.lines(1.0)) == 1
-    one.advance(1.0, 0.4)
-    assert not one.lines(1.4)
-    one.advance(1.4, 0.6)
-    (line,) = one.lines(2.0)
-    assert line.latency is not None and line.latency.count == 20
 
 
 def test_lines_come_as_seldom_as_asked_and_tell_of_all_between() -> None:
@@ -173,7 +148,3 @@ def test_a_shift_changes_work_and_arrivals() -> None:
     one = service(OPEN)
     one.shift(work=0.5, arrivals=3.0)
     assert one.wants_cores(8.0) == pytest.approx(0.75)
-
-
-def test_without_noise_all_works_are_alike() -> None:
-    assert set(work_factors(0.0)) == {1.0}

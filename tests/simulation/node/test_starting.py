@@ -61,9 +61,3 @@ def test_each_start_begins_anew() -> None:
     assert report_times_s(seen) == pytest.approx([6.0])
     made.observe(7.0)
     assert fact(made, 10.0).usage_core_s == pytest.approx(2.0)
-
-
-def test_its_whole_work_is_on_its_account() -> None:
-    made = started(job(WIDE, start_up_s=1.0, start_up_work_core_s=2.0), Limits(0.7))
-    seen = fact(made, 1000.0)
-    assert (seen.state, seen.usage_core_s) == (ContainerState.EXITED, pytest.approx(22.0))

@@ -59,15 +59,6 @@ def test_throttled_is_who_meets_the_quota_before_threads_or_neighbours() -> None
         assert one.throttled is throttled
 
 
-def test_without_cores_it_stands_still() -> None:
-    one = training()
-    one.grant(0.0, 8.0)
-    one.advance(0.0, 100.0)
-    assert one.ends_in_s() == float("inf")
-    assert one.usage_core_s == 0.0
-    assert not one.lines(100.0)
-
-
 def test_a_crash_goes_back_to_the_checkpoint_but_a_tier_once_reached_stays() -> None:
     one = training()
     one.grant(2.0, 8.0)
@@ -107,13 +98,3 @@ def test_a_small_validation_set_counts_whole_examples() -> None:
     )
     true = [LOAD.curve.value(step) for step in range(10, 101, 10)]
     assert values != pytest.approx(true, abs=0.01)
-
-
-def test_noise_is_the_same_for_the_same_draws_whoever_gives_the_cores() -> None:
-    def told(cores: float) -> list[float]:
-        one = training(replace(LOAD, noise=0.05))
-        one.grant(cores, 8.0)
-        one.advance(0.0, 50.0 / cores)
-        return [line.sample.metrics[0][1] for line in one.lines(0) if line.sample]
-
-    assert told(2.0) == told(0.7)

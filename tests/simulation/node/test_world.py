@@ -12,7 +12,7 @@ from dlsched.simulation.node.curves import Curve
 from dlsched.simulation.node.service import Service
 from dlsched.simulation.node.training import Training
 from dlsched.simulation.node.workloads import HostLoad, ServiceLoad, TrainingLoad
-from dlsched.simulation.node.world import Process, World
+from dlsched.simulation.node.world import Process, World, divide
 from tests.properties import examples
 
 CURVE = Curve(0.0, 1.0, 20, "exponential")
@@ -21,32 +21,6 @@ CURVE = Curve(0.0, 1.0, 20, "exponential")
 def training(name: str, work_core_s: float, threads: float = 8.0) -> Process:
     load = TrainingLoad(100, work_core_s / 100, 10, CURVE, threads)
     return Process(name, Training(load, None, random.Random(name)), lambda: None)
-
-
-def test_two_alike_halve_the_node_and_the_rest_goes_to_the_longer() -> None:
-    world = World(2.0)
-    short, long = training("short", 10), training("long", 30)
-    for one in (short, long):
-        world.begin(one)
-    world.advance(100.0)
-    assert isinstance(short.load, Training) and isinstance(long.load, Training)
-    assert short.load.completed_s == pytest.approx(10.0)
-    assert long.load.completed_s == pytest.approx(20.0)
-    assert world.busy_core_s == pytest.approx(40.0)
-
-
-def test_weights_and_quotas_hold() -> None:
-    world = World(4.0)
-    light, heavy, capped = (training(name, 1e6) for name in ("light", "heavy", "capped"))
-    heavy.cpu_shares = 2048
-    capped.quota_cores = 0.1
-    for one in (light, heavy, capped):
-        world.begin(one)
-    world.advance(10.0)
-    assert light.load.usage_core_s == pytest.approx(13.0)
-    assert heavy.load.usage_core_s == pytest.approx(26.0)
-    assert capped.load.usage_core_s == pytest.approx(1.0)
-    assert (capped.throttled_s, light.throttled_s) == (pytest.approx(10.0), 0.0)
 
 
 def test_the_idle_class_has_what_the_others_leave_in_equal_parts() -> None:
@@ -143,3 +117,36 @@ def test_use_stays_within_the_cores_and_the_quotas_and_nothing_wanted_stays_idle
         wanted = sum(one.load.wants_cores(one.quota_cores) for one in running)
         world.changed()
         assert world.used_cores == pytest.approx(min(cores, wanted))
+
+
+# ------------------------------------------------------------------ the division of cores
+
+CLAIMS = st.lists(st.tuples(st.floats(2, 262_144), st.floats(0.001, 64)), min_size=1, max_size=30)
+
+
+def test_by_weight_where_all_want_more() -> None:
+    assert divide(4, [(1024, 8), (3072, 8)]) == pytest.approx([1, 3])
+
+
+def test_who_wants_less_leaves_the_rest_to_the_others_by_weight() -> None:
+    assert divide(4, [(1024, 0.4), (1024, 8), (2048, 8)]) == pytest.approx([0.4, 1.2, 2.4])
+
+
+@given(st.floats(0.1, 64), CLAIMS)
+def test_nothing_that_is_wanted_stays_idle_and_nobody_gets_more(
+    cores: float, claims: list[tuple[float, float]]
+) -> None:
+    given_cores = divide(cores, claims)
+    assert sum(given_cores) == pytest.approx(min(cores, sum(wanted for _, wanted in claims)))
+    for got, (_, wanted) in zip(given_cores, claims, strict=True):
+        assert 0 <= got <= wanted
+
+
+@given(st.floats(0.1, 64), CLAIMS)
+def test_who_is_left_short_has_as_much_by_weight_as_anybody(
+    cores: float, claims: list[tuple[float, float]]
+) -> None:
+    pairs = list(zip(divide(cores, claims), claims, strict=True))
+    level = max(got / weight for got, (weight, _) in pairs)
+    for got, (weight, wanted) in pairs:
+        assert got == wanted or got / weight == pytest.approx(level)

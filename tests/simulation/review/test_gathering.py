@@ -59,21 +59,6 @@ def test_the_whole_record_and_a_part_of_it(journal: Path) -> None:
     assert {one.plain_docker.why_not for one in whole.jobs} == {"none was asked for"}
 
 
-@pytest.mark.long
-def test_tiers_have_their_times(journal: Path) -> None:
-    with JournalReader(journal) as reader:
-        found = review(reader, 86_400.0, estimates=False)
-        views = {view.name: view for one in reader.reports() for view in one.snapshot.jobs}
-    for one in found.jobs[:3]:
-        delivered = views[one.name].tiers.delivered
-        assert one.trained is not None and delivered is not None
-        deliver = one.trained.tiers[0]
-        assert deliver.reached_s is not None
-        # Counted from the cycle in which it ran first.
-        assert deliver.reached_s == pytest.approx(delivered.at_s, abs=3.0)
-        assert one.trained.outlook
-
-
 def test_effects_are_those_that_why_shows(journal: Path) -> None:
     """For each service: the verdicts of all changes are those of the journal's own effects."""
     with JournalReader(journal) as reader:

@@ -125,7 +125,6 @@ def test_two_ceilings_give_overhead_and_threads() -> None:
         ],
         cores=8.0,
     )
-    assert law is not None
     assert (law.threads, law.clients, law.known) == (2.0, 1.0, True)
     assert law.overhead_s == pytest.approx(0.005, abs=1e-4)
     (phase,) = law.phases
@@ -135,7 +134,6 @@ def test_two_ceilings_give_overhead_and_threads() -> None:
 def test_a_queue_is_taken_out_of_an_open_loops_latency() -> None:
     """w = 50 ms at one core, 10 a second: half loaded, and without noise 25 ms of wait."""
     law = service_law([window(10.0 * n, 0.05, 0.075, 10.0) for n in range(5)], cores=4.0)
-    assert law is not None
     assert law.clients is None
     assert (law.threads, law.overhead_s) == (1.0, pytest.approx(0.0, abs=1e-3))
     assert law.phases[0].rate_per_s == pytest.approx(10.0)
@@ -159,7 +157,6 @@ def test_what_a_full_node_slowed_down_does_not_count_where_there_is_better() -> 
     alone = [window(10.0 * n, 0.03, 0.035) for n in range(4)]
     crowded = [window(40.0 + 10.0 * n, 0.03, 0.3, contended_s=10.0) for n in range(4)]
     law = service_law([*alone, *crowded], cores=4.0)
-    assert law is not None
     assert (law.threads, law.overhead_s) == (1.0, pytest.approx(0.005, abs=1e-3))
 
 
@@ -183,7 +180,6 @@ def test_a_load_that_comes_and_goes_all_day_is_cut_only_so_often() -> None:
         window(10.0 * at, 0.005, 0.006, rate=40.0 if at // 7 % 2 else 10.0) for at in range(8640)
     ]
     law = service_law(day, 4.0)
-    assert law is not None
     assert len(law.phases) == SHIFTS_MAX + 1
 
 

@@ -35,7 +35,6 @@ def documented() -> Trace:
     """The example in the package's own words."""
     words = dlsched.simulation.trace.__doc__ or ""
     block = re.search(r"::\n\n((?: {4}.*\n|\n)+)", words)
-    assert block is not None
     return parse_trace(re.sub(r"^ {4}", "", block[1], flags=re.M), "docstring")
 
 
@@ -232,7 +231,6 @@ MEASURED = "{family: points, points: [[5, 0.5], [9, 0.25], [20, 1]]}}"
 def test_a_measured_curve_rises_as_its_target_does(target: str, rises: bool) -> None:
     trace = parse_trace(f"{HEAD}  - {{name: one, {TRAINING}{MEASURED}{target}}}\n", "day.yaml")
     load = trace.jobs[0].load
-    assert isinstance(load, TrainingLoad)
     assert load.curve == Measured(((5, 0.5), (9, 0.25), (20, 1.0)), rises)
     assert parse_trace(render_trace(trace), "again") == trace
 

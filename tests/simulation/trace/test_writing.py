@@ -14,12 +14,6 @@ from tests.simulation.trace.test_reading import documented
 EXAMPLES = Path(__file__).parents[3] / "examples" / "traces"
 
 
-@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.yaml")), ids=lambda path: path.stem)
-def test_an_example_comes_back_the_same(path: Path) -> None:
-    trace = parse_trace(path.read_text(), path.name)
-    assert parse_trace(render_trace(trace), "again") == trace
-
-
 def test_every_key_comes_back_the_same() -> None:
     assert parse_trace(render_trace(documented()), "again") == documented()
 
@@ -34,12 +28,6 @@ def test_what_has_its_default_is_left_out() -> None:
     text = render_trace(parse_trace((EXAMPLES / "three-jobs.yaml").read_text(), "file"))
     assert "weight" not in text and "faults" not in text and "0s" not in text.split("jobs:")[0][:20]
     assert "node: {cores: 4.0, memory: 64GiB}" in text
-
-
-@pytest.mark.long
-def test_a_thousand_jobs_come_back_the_same() -> None:
-    trace = generate(Recipe(jobs=1000, duration_s=86_400.0, stay_s=3600.0))
-    assert parse_trace(render_trace(trace), "again") == trace
 
 
 @pytest.mark.parametrize(

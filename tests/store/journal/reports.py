@@ -1,8 +1,12 @@
-"""Cycle reports for tests: hypothesis strategies of every field, and a plain run of cycles."""
+"""Cycle reports for tests: hypothesis strategies of every field, and a plain run of cycles; and
+queries of a journal's file."""
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
 from dataclasses import dataclass, fields, replace
+from pathlib import Path
 from typing import Any
 
 from hypothesis import strategies as st
@@ -218,3 +222,9 @@ def resized(report: CycleReport, status: str = "done", detail: str = "") -> Cycl
     action = Resize("alpha", "id", Limits(0.5), Limits(0.75), 768, "late: 60 ms of 50 ms")
     outcome = Outcome(action, status, detail)  # type: ignore[arg-type]
     return replace(report, outcomes=(outcome,), guarded={"alpha": "step cut to 0.25"})
+
+
+def execute(path: Path, query: str) -> list[tuple[Any, ...]]:
+    """What that query finds in the journal's file, or changes there."""
+    with closing(sqlite3.connect(path)) as connection, connection:
+        return connection.execute(query).fetchall()

@@ -20,8 +20,7 @@ from dlsched.model.facts import LogFact, Sample
 from dlsched.model.forecast import Forecast, ForecastKind
 from dlsched.model.spec import Limits, Stop
 from dlsched.model.state import Progress
-from dlsched.store.journal.coding import Decoder, Encoder
-from dlsched.store.journal.outline import OutlineDecoder
+from dlsched.store.journal.coding import Decoder, Encoder, OutlineDecoder
 from dlsched.store.memory import load_memory, memory_size_check, memory_text
 from tests.properties import examples
 from tests.store.journal.reports import GPU, REPORTS, Remembered, job, report
@@ -37,6 +36,18 @@ def restored(reports: list[CycleReport], whole: set[int]) -> list[CycleReport]:
         decoder.take(encoder.row(item, full=full), full=full)
         back.append(decoder.report())
     return back
+
+
+def texts(reports: list[CycleReport]) -> list[bytes]:
+    """The rows' text, the first one's whole."""
+    encoder, stream = Encoder(), zlib.decompressobj(wbits=-zlib.MAX_WBITS)
+    return [stream.decompress(encoder.row(one, full=False)) for one in reports]
+
+
+def row_of(plain: object) -> bytes:
+    """A whole row with that text."""
+    deflate = zlib.compressobj(wbits=-zlib.MAX_WBITS)
+    return deflate.compress(json.dumps(plain).encode()) + deflate.flush(zlib.Z_SYNC_FLUSH)
 
 
 # A report has hundreds of fields: many drawn runs are larger than Hypothesis keeps, and left out.
@@ -62,19 +73,47 @@ def test_one_jobs_requests_are_read_without_the_rest(
         assert decoder.fresh("b") == (fresh[0] if fresh else None)
 
 
-def test_objects_that_stay_the_same_come_back_beside_those_that_change() -> None:
-    first, second = job("a"), job("b")
-    changed = replace(second, attained_core_s=9.0)
-    runs = [
-        report(1, first, second),
-        report(2, first, second),
-        report(3, first, changed),
-        report(4, first),
-        report(5, first, changed),
-    ]
-    # The same report twice, too: nothing that is kept of one row may be changed by the next.
-    assert restored([*runs, runs[-1]], set()) == [*runs, runs[-1]]
-    assert restored(runs, {2, 4}) == runs
+LOOKS = {
+    "alpha": (
+        Forecast(ForecastKind.EXPECTED, "deliver", 90.5, 80.0, 120.0, why="0.9 at step 1800"),
+        Forecast(ForecastKind.CROWDED, "finish", needs_cores=2.0, lacks=(("beta", 0.5),)),
+    )
+}
+DECIDED = Decision({"alpha": Limits(0.5)}, {"alpha": "on target"})
+BETA = replace(job("beta"), attained_core_s=9.0)
+BOTH = (job("alpha"), job("beta"))
+ACTIONS = (
+    Start(job().spec, Limits(1.0), 1024, "a.yaml"),
+    Remove("alpha", "id", Stop(), None, "its file was removed"),
+)
+
+
+@pytest.mark.parametrize(
+    "reports",
+    [
+        # The same report twice, too: nothing that is kept of one row may be changed by the next.
+        [
+            report(1, *BOTH),
+            report(2, *BOTH),
+            report(3, job("alpha"), BETA),
+            report(4, job("alpha")),
+            *[report(5, job("alpha"), BETA)] * 2,
+        ],
+        [replace(report(1), outcomes=tuple(Outcome(action, "begun") for action in ACTIONS))],
+        [replace(report(1), alarms=("\ud800 from a hostile container",))],
+        [report(1, decision=DECIDED), report(2), report(3, decision=DECIDED), report(4)],
+        [
+            report(1, decision=DECIDED),
+            report(2, decision=DECIDED),
+            replace(report(3, decision=Decision(outlooks=LOOKS)), outlooks=LOOKS),
+            replace(report(4, decision=Decision(outlooks=LOOKS)), outlooks=LOOKS),
+        ],
+    ],
+    ids=["same objects", "actions", "no unicode", "no decision", "same decision"],
+)
+def test_these_reports_come_back_whatever_rows_are_full(reports: list[CycleReport]) -> None:
+    assert restored(reports, set()) == reports
+    assert restored(reports, {1, 3}) == reports
 
 
 def test_gpus_cost_nothing_in_a_cycle_in_which_they_did_nothing_new() -> None:
@@ -116,17 +155,6 @@ def test_nothing_that_a_job_printed_is_kept() -> None:
     assert back.snapshot.jobs[0].progress == Progress(log=LogFact(lines=7))
 
 
-def test_every_kind_of_action_comes_back() -> None:
-    spec = job().spec
-    actions = (
-        Start(spec, Limits(1.0), 1024, "a.yaml"),
-        Remove("alpha", "id", Stop(), None, "its file was removed"),
-    )
-    told = replace(report(1), outcomes=tuple(Outcome(action, "begun") for action in actions))
-
-    assert restored([told], set()) == [told]
-
-
 def test_samples_that_slide_come_back_and_cost_only_the_new_one() -> None:
     samples = [Sample(float(i), i, (("loss", 1 / (i + 1)),)) for i in range(300)]
     reports = [
@@ -142,22 +170,8 @@ def test_samples_that_slide_come_back_and_cost_only_the_new_one() -> None:
 
     encoder = Encoder()
     sizes = [len(encoder.row(item, full=False)) for item in reports]
-
     assert restored(reports, set()) == reports
     assert max(sizes[1:]) < 150 < sizes[0] / 10
-
-
-def test_text_that_is_no_unicode_comes_back() -> None:
-    told = replace(report(1), alarms=("\ud800 from a hostile container",))
-
-    assert restored([told], set()) == [told]
-
-
-def test_a_cycle_without_a_decision_stays_without_one() -> None:
-    decided = Decision({"alpha": Limits(0.5)}, {"alpha": "on target"})
-    reports = [report(1, decision=decided), report(2), report(3, decision=decided), report(4)]
-
-    assert restored(reports, {3}) == reports
 
 
 def test_a_shadows_decision_comes_back_and_is_kept_for_the_next_to_differ_from() -> None:
@@ -170,17 +184,7 @@ def test_a_shadows_decision_comes_back_and_is_kept_for_the_next_to_differ_from()
     ]
 
     assert restored(reports, {3}) == reports
-    encoder, stream = Encoder(), zlib.decompressobj(wbits=-zlib.MAX_WBITS)
-    told = [stream.decompress(encoder.row(item, full=False)) for item in reports[:5]]
-    assert [b"on target" in text for text in told] == [False, True, False, False, False]
-
-
-LOOKS = {
-    "alpha": (
-        Forecast(ForecastKind.EXPECTED, "deliver", 90.5, 80.0, 120.0, why="0.9 at step 1800"),
-        Forecast(ForecastKind.CROWDED, "finish", needs_cores=2.0, lacks=(("beta", 0.5),)),
-    )
-}
+    assert [b"on target" in text for text in texts(reports[:5])] == [False, True, *[False] * 3]
 
 
 def test_outlooks_come_back_and_are_told_once_beside_the_decision_that_made_them() -> None:
@@ -196,8 +200,7 @@ def test_outlooks_come_back_and_are_told_once_beside_the_decision_that_made_them
     ]
     assert restored(reports, set()) == reports
     assert restored(reports, {2, 4}) == reports
-    encoder, stream = Encoder(), zlib.decompressobj(wbits=-zlib.MAX_WBITS)
-    told = [stream.decompress(encoder.row(item, full=False)) for item in reports[:4]]
+    told = texts(reports[:4])
     assert [text.count(b"step 1800") for text in told] == [0, 1, 0, 1]
     assert b"beta" not in told[3], "the other tier's is as it was"
 
@@ -212,50 +215,22 @@ def test_a_row_in_which_nothing_changed_is_read(decoder: Decoder) -> None:
     assert known[0] == report(1).snapshot.now_s
 
 
-def test_a_policy_may_answer_with_the_very_same_decision_again() -> None:
-    bare, looking = Decision({"alpha": Limits(0.5)}), Decision(outlooks=LOOKS)
-    reports = [
-        report(1, decision=bare),
-        report(2, decision=bare),
-        replace(report(3, decision=looking), outlooks=LOOKS),
-        replace(report(4, decision=looking), outlooks=LOOKS),
-    ]
-    assert restored(reports, set()) == reports
-    assert restored(reports, {1, 3}) == reports
-
-
 @pytest.mark.parametrize("told", [[], {}, {"policy": "dqoes", "decided": True, "decision": {}}])
 def test_a_row_of_another_shape_tells_no_memory(told: object) -> None:
-    deflate = zlib.compressobj(wbits=-zlib.MAX_WBITS)
-    body = deflate.compress(json.dumps(told).encode()) + deflate.flush(zlib.Z_SYNC_FLUSH)
     decoder = Decoder()
-    decoder.take(body, full=True)
+    decoder.take(row_of(told), full=True)
     with pytest.raises(ValueError, match="not a report"):
         decoder.memories()
 
 
 def test_a_row_from_before_there_were_outlooks_is_read() -> None:
     decided = Decision({"alpha": Limits(0.5)})
-    plain = json.loads(
-        zlib.decompressobj(wbits=-zlib.MAX_WBITS).decompress(
-            Encoder().row(report(1, decision=decided), full=True)
-        )
-    )
+    plain = json.loads(texts([report(1, decision=decided)])[0])
     assert plain.pop("outlooks", "absent") == {}
     del plain["decision"]["weights"]
-    old = zlib.compressobj(wbits=-zlib.MAX_WBITS)
-    body = old.compress(json.dumps(plain).encode()) + old.flush(zlib.Z_SYNC_FLUSH)
-
     decoder = Decoder()
-    decoder.take(body, full=True)
+    decoder.take(row_of(plain), full=True)
     assert decoder.report() == report(1, decision=decided)
-
-
-def test_a_second_of_a_busy_job_is_small() -> None:
-    encoder = Encoder()
-    encoder.row(report(1), full=True)
-
-    assert len(encoder.row(report(2), full=False)) < 200
 
 
 @pytest.mark.parametrize("body", [b"", b"no deflate stream", b"\x02\x00\x00\x00\xff\xff"])
@@ -275,14 +250,10 @@ def test_a_row_without_its_frame_is_a_value_error() -> None:
 
 def test_memory_loads_as_it_was() -> None:
     memory = Remembered((("alpha", 0.1), ("beta", 1 / 3)), 2.5)
-    told = report(1, decision=Decision(memory=memory))
-
-    [back] = restored([told], set())
-
+    [back] = restored([report(1, decision=Decision(memory=memory))], set())
     assert back.decision is not None
-    plain = back.decision.memory
-    assert plain == {"wants": [["alpha", 0.1], ["beta", 1 / 3]], "interval_s": 2.5}
-    assert load_memory(plain, Remembered) == (memory, None)
+    assert load_memory(back.decision.memory, Remembered) == (memory, None)
+    assert load_memory(None, Remembered) == (None, None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,15 +264,11 @@ class Other:
 def test_what_a_policy_changes_inside_its_memory_is_told() -> None:
     wants = {"alpha": 0.5}
     encoder, decoder = Encoder(), Decoder()
-    told = []
     for cycle, cores in enumerate((0.5, 0.75), 1):
         wants["alpha"] = cores
         item = report(cycle, decision=Decision(memory=Other(wants)))
         decoder.take(encoder.row(item, full=cycle == 1), full=cycle == 1)
-        decision = decoder.report().decision
-        assert decision is not None
-        told.append(decision.memory)
-    assert told == [{"wants": {"alpha": 0.5}}, {"wants": {"alpha": 0.75}}]
+        assert decoder.memories() == {"dqoes": {"wants": {"alpha": cores}}}
 
 
 @pytest.mark.parametrize("memory", [Other({True: 1.0}), Remembered(({"a"},))])  # type: ignore[dict-item, arg-type]
@@ -331,10 +298,6 @@ def test_memory_of_another_shape_is_refused_with_the_reason(
     assert load_memory(plain, kind) == (None, reason)
 
 
-def test_no_memory_is_no_trouble() -> None:
-    assert load_memory(None, Remembered) == (None, None)
-
-
 @dataclass(frozen=True)
 class Noted:
     name: str
@@ -362,15 +325,6 @@ def test_what_a_memory_does_not_compare_or_declare_is_told_all_the_same(
     assert told.memory == json.loads(memory_text(second))
 
 
-class Colour(Enum):
-    RED = 1
-
-
-def test_a_value_that_is_not_plain_is_named() -> None:
-    with pytest.raises(TypeError, match="Colour is not a plain value"):
-        memory_text({"colour": Colour.RED})
-
-
 def test_memory_is_bounded_by_the_job() -> None:
     memory = Remembered(tuple((f"{n:04}", 0.25) for n in range(400)))
     assert 4096 < len(memory_text(memory)) < 8192
@@ -380,12 +334,16 @@ def test_memory_is_bounded_by_the_job() -> None:
         memory_size_check(memory, 1)
 
 
+class Colour(Enum):
+    RED = 1
+
+
 @dataclass(frozen=True, slots=True)
 class Odd:
     seen: object
 
 
-@pytest.mark.parametrize("value", [{1, 2}, b"x", {(1, 2): 3}, object()])
+@pytest.mark.parametrize("value", [{1, 2}, b"x", {(1, 2): 3}, object(), Colour.RED])
 def test_memory_must_be_plain(value: object) -> None:
     with pytest.raises(PolicyError, match=r"its memory cannot be kept: \w+ is not a plain"):
         memory_size_check(Odd(value), 1)

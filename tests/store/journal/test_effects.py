@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,8 +15,8 @@ from dlsched.model.spec import Limits
 from dlsched.model.state import Progress
 from dlsched.store.journal.effects import EFFECTS_MAX, Effects
 from dlsched.store.journal.reader import JournalReader
-from dlsched.store.journal.writer import Journal
-from tests.store.journal.reports import job, report
+from tests.store.journal.hours import write
+from tests.store.journal.reports import execute, job, report
 
 pytestmark = pytest.mark.timed
 
@@ -39,18 +37,8 @@ def cycle(number: int, slow_until: int, *changed: str, status: str = "done") -> 
     return replace(one, snapshot=replace(one.snapshot, jobs=jobs), outcomes=outcomes)
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "journal.db"
-
-
 def written(path: Path, *reports: CycleReport, frame_s: float = 25.0) -> None:
-    journal = Journal(path, frame_s=frame_s, queue_reports=len(reports))
-    for one in reports:
-        journal.write(one)
-    journal.flush()  # however long it takes: closing waits ten seconds
-    journal.close()
-    assert journal.problem() is None
+    write(path, reports, frame_s)
 
 
 def told(path: Path, name: str = "alpha", limit: int = 10) -> dict[int, Effect]:
@@ -127,8 +115,7 @@ def test_what_is_known_is_not_read_again(path: Path, monkeypatch: pytest.MonkeyP
 def test_a_journal_that_cannot_be_read_tells_nothing(path: Path) -> None:
     assert told(path) == {}
     written(path, *(cycle(n, 100, *("alpha",) * (n == 100)) for n in range(1, 200)))
-    with closing(sqlite3.connect(path)) as connection, connection:
-        connection.execute("UPDATE frames SET body = x'00ff' WHERE cycle > 60")
+    execute(path, "UPDATE frames SET body = x'00ff' WHERE cycle > 60")
     assert str(told(path)[100]) == "too few requests (0 after it)"
 
 

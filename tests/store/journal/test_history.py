@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -31,11 +32,6 @@ from dlsched.store.journal.minutes import JobMinute
 from dlsched.store.journal.reader import JournalReader
 from dlsched.store.journal.writer import Journal
 from tests.store.journal.hours import BEGIN_S, cycle, view, write
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "journal.db"
 
 
 def curves(path: Path, asked: Range) -> Curves:
@@ -72,15 +68,6 @@ def test_the_sum_of_the_shadow_policy_is_a_curve_of_the_node(path: Path) -> None
 
 
 @pytest.mark.timed
-def test_a_time_without_a_record_is_null(path: Path) -> None:
-    write(path, (cycle(number, view("alpha")) for number in (*range(1, 60), *range(180, 240))))
-    found = curves(path, Range(BEGIN_S - 60, BEGIN_S + 300, 60.0))
-    limits = found.jobs["alpha"].curves()["limit_cores"]
-    assert limits == (None, 1.0, None, None, 1.0, None)
-    assert found.node.curves()["capacity_cores"] == (None, 4.0, None, None, 4.0, None)
-
-
-@pytest.mark.timed
 def test_only_the_jobs_asked_for_are_answered_and_all_are_known(path: Path) -> None:
     write(path, (cycle(n, view("alpha"), view("beta"), changed=["beta"]) for n in range(1, 61)))
     found = curves(path, Range(BEGIN_S, BEGIN_S + 60, 60.0, ("alpha", "ghost")))
@@ -103,26 +90,41 @@ def test_changes_are_those_of_the_range_the_last_ones_oldest_first(path: Path) -
     assert (found.events, found.events_left_out) == ((), 0)
 
 
-@pytest.mark.timed
-def test_a_clock_that_was_set_back_is_told_and_its_minutes_join(path: Path) -> None:
-    reports = [cycle(n, view("alpha", limit_cores=1.0)) for n in range(1, 120)]
-    reports += [
-        cycle(n, view("alpha", limit_cores=3.0), at_s=BEGIN_S + n - 120) for n in range(120, 240)
-    ]
-    write(path, reports)
-    found = curves(path, Range(BEGIN_S, BEGIN_S + 240, 60.0))
-    assert found.jobs["alpha"].curves()["limit_cores"] == (2.0, 2.0, None, None)
-    assert found.notes == ("the clock was set back by 60 s in this range",)
+def cycles(
+    first: int, end: int, limit_cores: float = 1.0, set_by_s: float = 0.0
+) -> Iterator[CycleReport]:
+    """`set_by_s`: how far the clock was set before them."""
+    for number in range(first, end):
+        at_s = BEGIN_S + number + set_by_s
+        yield cycle(number, view("alpha", limit_cores=limit_cores), at_s=at_s)
 
 
 @pytest.mark.timed
-def test_a_clock_that_was_set_forward_leaves_a_gap(path: Path) -> None:
-    reports = [cycle(n, view("alpha")) for n in range(1, 60)]
-    reports += [cycle(n, view("alpha"), at_s=BEGIN_S + n + 120) for n in range(60, 120)]
+@pytest.mark.parametrize(
+    ("reports", "limits", "notes"),
+    [
+        ((*cycles(1, 60), *cycles(180, 240)), (1.0, None, None, 1.0), ()),
+        (
+            (*cycles(1, 120), *cycles(120, 240, 3.0, -120.0)),
+            (2.0, 2.0, None, None),
+            ("the clock was set back by 60 s in this range",),
+        ),
+        ((*cycles(1, 60), *cycles(60, 120, 1.0, 120.0)), (1.0, None, None, 1.0), ()),
+    ],
+    ids=["no record", "clock set back", "clock set forward"],
+)
+def test_each_minute_is_where_its_clock_was(
+    path: Path,
+    reports: tuple[CycleReport, ...],
+    limits: tuple[float | None, ...],
+    notes: tuple[str, ...],
+) -> None:
     write(path, reports)
     found = curves(path, Range(BEGIN_S, BEGIN_S + 240, 60.0))
-    assert found.jobs["alpha"].curves()["limit_cores"] == (1.0, None, None, 1.0)
-    assert found.notes == ()
+    assert found.jobs["alpha"].curves()["limit_cores"] == limits
+    capacity = found.node.curves()["capacity_cores"]
+    assert capacity == tuple(None if cores is None else 4.0 for cores in limits)
+    assert found.notes == notes
 
 
 @pytest.mark.timed
@@ -144,16 +146,13 @@ def test_a_journal_that_is_not_there_is_one_line(path: Path) -> None:
         curves(path, Range(BEGIN_S, BEGIN_S + 60, 60.0))
 
 
-@pytest.mark.parametrize("content", [b"", b"no database at all " * 100])
-def test_what_is_no_journal_has_nothing_or_is_one_line(path: Path, content: bytes) -> None:
-    path.write_bytes(content)
-    if content:
-        with pytest.raises(NoJournal) as caught:
-            curves(path, Range(BEGIN_S, BEGIN_S + 60, 60.0))
-        assert str(path) in str(caught.value)
-        assert "\n" not in str(caught.value)
-    else:
-        assert curves(path, Range(BEGIN_S, BEGIN_S + 60, 60.0)).jobs == {}
+def test_what_is_no_journal_has_nothing_or_is_one_line(path: Path) -> None:
+    path.write_bytes(b"")
+    assert curves(path, Range(BEGIN_S, BEGIN_S + 60, 60.0)).jobs == {}
+    path.write_bytes(b"no database at all " * 100)
+    with pytest.raises(NoJournal) as caught:
+        curves(path, Range(BEGIN_S, BEGIN_S + 60, 60.0))
+    assert str(caught.value) == f"{path}: file is not a database"
 
 
 @pytest.mark.timed
@@ -246,8 +245,3 @@ def test_a_step_is_the_mean_the_bounds_and_the_last_of_what_is_known(
         else:
             assert [found[key][step] for key in found if key != "metric"] == [None] * 6
         assert found["metric"][step] == (pytest.approx(metrics[-1], rel=1e-4) if metrics else None)
-
-
-def test_reports_of_hours_are_as_the_daemon_writes_them() -> None:
-    one: CycleReport = cycle(7, view("alpha"))
-    assert one.wall_time == "2025-11-21T09:40:07.000Z"

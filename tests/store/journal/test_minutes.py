@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-import sqlite3
 import zlib
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,10 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dlsched.control.cpu_account import CpuAccount
-from dlsched.model.cycle import Shadow
+from dlsched.model.cycle import CycleReport, Shadow
 from dlsched.model.facts import Sample
 from dlsched.model.spec import AccuracyTarget, Limits
 from dlsched.model.state import JobState, JobView, Progress
+from dlsched.store.journal.history import by_owner, read_usage
 from dlsched.store.journal.minutes import (
     JobMinute,
     Minute,
@@ -30,15 +29,19 @@ from dlsched.store.journal.minutes import (
     wall_text,
 )
 from dlsched.store.journal.reader import JournalReader
-from dlsched.store.journal.usage import by_owner, read_usage
 from dlsched.store.journal.writer import Journal
 from tests.properties import examples
 from tests.store.journal.hours import BEGIN_S, cycle, view, write
+from tests.store.journal.reports import execute
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "journal.db"
+def minute_of(*reports: CycleReport) -> Minute:
+    """What is recorded of these cycles, which are of one minute."""
+    minutes = Minutes()
+    assert [one for one in map(minutes.take, reports) if one is not None] == []
+    found = minutes.current()
+    assert found is not None
+    return found
 
 
 def rows(path: Path) -> list[Minute]:
@@ -49,25 +52,23 @@ def rows(path: Path) -> list[Minute]:
 
 
 def test_a_minute_has_means_bounds_and_the_last_metric() -> None:
-    minutes = Minutes()
     target = AccuracyTarget("accuracy", 0.9, 0.97)
-    for number, (ratio, accuracy) in enumerate([(1.0, 0.5), (3.0, 0.6), (None, None)]):
-        trained = view("trained")
+
+    def trained(accuracy: float | None) -> JobView:
+        one = view("trained")
         samples = () if accuracy is None else (Sample(1.0, 1, (("accuracy", accuracy),)),)
-        trained = replace(
-            trained,
-            spec=replace(trained.spec, target=target),
-            progress=Progress(samples=samples),
-        )
-        limit_cores = None if number == 0 else float(number)
-        minutes.take(cycle(number, view("served", ratio=ratio, limit_cores=limit_cores), trained))
-    found = minutes.current()
-    assert found is not None
+        spec = replace(one.spec, target=target)
+        return replace(one, spec=spec, progress=Progress(samples=samples))
+
+    found = minute_of(
+        cycle(0, view("served", ratio=1.0, limit_cores=None), trained(0.5)),
+        cycle(1, view("served", ratio=3.0, limit_cores=1.0), trained(0.6)),
+        cycle(2, view("served", ratio=None, limit_cores=2.0), trained(None)),
+    )
     served, trained_row = found.jobs["served"], found.jobs["trained"]
     assert served.cycles == 3
-    assert served.ratio == pytest.approx(2.0, rel=0.02)
-    assert served.ratio_low == pytest.approx(1.0, rel=0.02)
-    assert served.ratio_high == pytest.approx(3.0, rel=0.02)
+    ratios = served.ratio, served.ratio_low, served.ratio_high
+    assert ratios == pytest.approx((2.0, 1.0, 3.0), rel=0.02)
     assert served.limit_cores == 1.5
     assert (trained_row.ratio, trained_row.metric) == (None, 0.6)
     assert (found.first_cycle, found.last_cycle, found.at_s) == (0, 2, BEGIN_S)
@@ -149,24 +150,14 @@ def test_a_later_version_may_add_fields() -> None:
 
 
 def test_a_minute_has_the_mean_sum_of_what_the_shadow_policy_would_set() -> None:
-    minutes = Minutes()
     jobs = (view("alpha"), view("beta"), view("waiting", state=JobState.WAITING))
     limits = {"alpha": Limits(0.75), "beta": Limits()}  # beta would use 0.5 as now
     shadow = Shadow("fair", limits=limits)
     failing = replace(shadow, limits={"alpha": Limits(), "beta": Limits()}, trouble="boom")
-    for number, one in enumerate([None, shadow, replace(shadow, limits={}), failing]):
-        minutes.take(replace(cycle(number, *jobs), shadow=one))
-    minute = minutes.current()
-    assert minute is not None
+    shadows = [None, shadow, replace(shadow, limits={}), failing]
+    minute = minute_of(*(replace(cycle(n, *jobs), shadow=one) for n, one in enumerate(shadows)))
     assert minute.node.shadow_cores == (1.25 + 0.0) / 2
-
-
-def test_a_minute_without_a_shadow_policy_has_none() -> None:
-    minutes = Minutes()
-    minutes.take(cycle(1, view("alpha")))
-    minute = minutes.current()
-    assert minute is not None
-    assert minute.node.shadow_cores is None
+    assert minute_of(cycle(1, view("alpha"))).node.shadow_cores is None
 
 
 @pytest.mark.parametrize(
@@ -249,11 +240,11 @@ def test_senseless_numbers_cost_the_row_and_not_the_journal(path: Path) -> None:
 def refuse(path: Path, first_cycle: int) -> None:
     """Make the file refuse the row of this minute, as it would a bad value."""
     Journal(path).close()
-    with closing(sqlite3.connect(path)) as connection:
-        connection.execute(
-            f"CREATE TRIGGER refusal BEFORE INSERT ON minutes WHEN NEW.first_cycle = {first_cycle}"
-            " BEGIN SELECT RAISE(ABORT, 'a bad value'); END"
-        )
+    execute(
+        path,
+        f"CREATE TRIGGER refusal BEFORE INSERT ON minutes WHEN NEW.first_cycle = {first_cycle}"
+        " BEGIN SELECT RAISE(ABORT, 'a bad value'); END",
+    )
 
 
 @pytest.mark.timed
@@ -285,7 +276,7 @@ JOBS = st.lists(
     ),
     max_size=3,
     unique_by=lambda one: one.name,
-)
+).map(lambda jobs: sorted(jobs, key=lambda one: one.name))
 
 
 @settings(max_examples=examples(60))
@@ -295,11 +286,7 @@ def test_users_and_jobs_add_up_to_the_nodes_total(
     tmp_path_factory: pytest.TempPathFactory, drawn: list[list[JobView]]
 ) -> None:
     path = tmp_path_factory.mktemp("sum") / "journal.db"
-    reports = [
-        cycle(7 * number, *sorted(jobs, key=lambda one: one.name))
-        for number, jobs in enumerate(drawn, start=1)
-    ]
-    write(path, reports)
+    write(path, (cycle(7 * number, *jobs) for number, jobs in enumerate(drawn, start=1)))
     found = read_usage(path, 0.0, 1e11)
     expected = math.fsum(7.0 * (job.usage.cpu_cores or 0.0) for jobs in drawn[1:] for job in jobs)
     users = by_owner(found.accounts)
@@ -316,13 +303,7 @@ def test_users_and_jobs_add_up_to_the_nodes_total(
 
 @pytest.mark.timed
 def test_one_job_name_of_two_owners_is_two_accounts(path: Path) -> None:
-    write(
-        path,
-        (
-            cycle(number, view("alpha", owner=1000 if number < 60 else 1001))
-            for number in range(1, 121)
-        ),
-    )
+    write(path, (cycle(n, view("alpha", owner=1000 if n < 60 else 1001)) for n in range(1, 121)))
     found = read_usage(path, 0.0, 1e11).accounts
     assert set(found) == {(1000, "alpha"), (1001, "alpha")}
     assert found[1000, "alpha"].used == pytest.approx(0.5 * 58)
@@ -331,12 +312,9 @@ def test_one_job_name_of_two_owners_is_two_accounts(path: Path) -> None:
 @pytest.mark.timed
 def test_a_damaged_row_is_left_out_and_named(path: Path) -> None:
     write(path, (cycle(number, view("alpha")) for number in range(1, 151)))
-    with closing(sqlite3.connect(path)) as connection:
-        connection.execute("UPDATE minutes SET body = x'00' WHERE first_cycle = 60")
-        connection.commit()
+    execute(path, "UPDATE minutes SET body = x'00' WHERE first_cycle = 60")
     found = read_usage(path, 0.0, 1e11)
     assert found.recorded_s == pytest.approx(58 + 31)
     (note,) = found.notes
-    assert "the minute from cycle 60 on cannot be read" in note
-    assert str(path) in note
+    assert note.startswith(f"{path}: the minute from cycle 60 on cannot be read: ")
     assert "\n" not in note

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,9 +13,9 @@ from dlsched.model.facts import Sample
 from dlsched.model.state import JobView, NodeView, Progress, Usage
 from dlsched.simulation.trace import record
 from dlsched.store.journal.reader import JournalReader
-from dlsched.store.journal.writer import Journal
 from tests.simulation.review.worlds import busy_node, written
-from tests.store.journal.reports import job, report
+from tests.store.journal.hours import write
+from tests.store.journal.reports import execute, job, report
 
 pytestmark = pytest.mark.timed
 
@@ -69,13 +67,13 @@ def expected(one: CycleReport) -> CycleReport:
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return written(tmp_path / "journal.db", busy_node(150.0))
+def busy(path: Path) -> Path:
+    return written(path, busy_node(150.0))
 
 
 @pytest.mark.long
-def test_an_outline_is_the_report_without_the_rest(path: Path) -> None:
-    with JournalReader(path) as reader:
+def test_an_outline_is_the_report_without_the_rest(busy: Path) -> None:
+    with JournalReader(busy) as reader:
         whole, outlines = list(reader.reports()), list(reader.outlines())
         assert reader.problem is None
         assert list(reader.outlines(40, 60)) == outlines[39:60]
@@ -84,8 +82,7 @@ def test_an_outline_is_the_report_without_the_rest(path: Path) -> None:
     assert record(outlines) == record(whole)
 
 
-def test_jobs_that_come_go_and_change_are_as_in_the_report(tmp_path: Path) -> None:
-    path = tmp_path / "journal.db"
+def test_jobs_that_come_go_and_change_are_as_in_the_report(path: Path) -> None:
     sample = Sample(1.0, 5, (("loss", 0.5),))
     reports = []
     for number in range(1, 41):
@@ -104,19 +101,14 @@ def test_jobs_that_come_go_and_change_are_as_in_the_report(tmp_path: Path) -> No
             for view in one.snapshot.jobs
         )
         reports.append(replace(one, snapshot=replace(one.snapshot, jobs=jobs)))
-    journal = Journal(path, frame_s=13.0, queue_reports=50)
-    for one in reports:
-        journal.write(one)
-    journal.flush()  # however long it takes: closing waits ten seconds
-    journal.close()
+    write(path, reports, 13.0)
     with JournalReader(path) as reader:
         assert list(reader.outlines()) == [expected(one) for one in reader.reports()]
 
 
-def test_a_damaged_row_ends_its_group_only(path: Path) -> None:
-    with closing(sqlite3.connect(path)) as connection, connection:
-        connection.execute("UPDATE frames SET body = x'00' WHERE cycle = 30")
-    with JournalReader(path) as reader:
+def test_a_damaged_row_ends_its_group_only(busy: Path) -> None:
+    execute(busy, "UPDATE frames SET body = x'00' WHERE cycle = 30")
+    with JournalReader(busy) as reader:
         cycles = [one.snapshot.cycle for one in reader.outlines()]
         assert reader.problem is not None and "cycle 30 cannot be read" in reader.problem
     assert cycles[:29] == list(range(1, 30))

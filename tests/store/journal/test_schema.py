@@ -22,11 +22,7 @@ from dlsched.store.journal.schema import (
     open_for_writing,
     set_aside,
 )
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "journal.db"
+from tests.store.journal.reports import execute
 
 
 def pragma(connection: sqlite3.Connection, name: str) -> object:
@@ -71,27 +67,21 @@ def test_opening_again_keeps_what_is_there(path: Path) -> None:
 
 
 def test_a_file_of_an_earlier_version_is_read_as_it_is_and_brought_up_to_date(path: Path) -> None:
-    old = ("alpha", "resize", 0.5, 0.75, "late", "", "done", "")
     with closing(sqlite3.connect(path)) as connection:
-        connection.executescript(f"{MIGRATIONS[0]}; PRAGMA user_version = 1;")
-        marks = ", ".join("?" * 11)
-        connection.execute(f"INSERT INTO changes VALUES ({marks})", (3, 4.0, "then", *old))
-        connection.commit()
-    expected = Change(3, 4.0, "then", *old)
-    with JournalReader(path) as reader:
-        assert reader.last_changes("alpha", 9) == (expected,)
-
-    open_for_writing(path).close()
-
-    with JournalReader(path) as reader:
-        assert reader.last_changes("alpha", 9) == (expected,)
-        assert (expected.before_share, expected.after_share, expected.gpus) == (None, None, "")
-        assert expected.expected_s is None
+        connection.executescript(
+            f"{MIGRATIONS[0]}; PRAGMA user_version = 1;"
+            "INSERT INTO changes VALUES"
+            " (3, 4.0, 'then', 'alpha', 'resize', 0.5, 0.75, 'late', '', 'done', '')"
+        )
+    old = Change(3, 4.0, "then", "alpha", "resize", 0.5, 0.75, "late", "", "done", "")
+    for _ in range(2):
+        with JournalReader(path) as reader:
+            assert reader.last_changes("alpha", 9) == (old,)
+        open_for_writing(path).close()
 
 
 def test_a_newer_file_is_not_written_to_and_is_read_with_a_word(path: Path) -> None:
-    with closing(sqlite3.connect(path)) as connection:
-        connection.execute(f"PRAGMA user_version = {VERSION + 1}")
+    execute(path, f"PRAGMA user_version = {VERSION + 1}")
 
     with pytest.raises(OtherVersion, match=f"version {VERSION + 1}"):
         open_for_writing(path)

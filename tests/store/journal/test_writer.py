@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import resource
-import sqlite3
 import threading
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ from dlsched.model.state import JobState
 from dlsched.store.journal.coding import shadow_name
 from dlsched.store.journal.reader import Growth, JournalReader
 from dlsched.store.journal.writer import Journal
-from tests.store.journal.reports import Remembered, job, report
+from tests.store.journal.reports import Remembered, execute, job, report
 
 pytestmark = pytest.mark.timed
 
@@ -47,8 +46,7 @@ def put(journal: Journal, *reports: CycleReport) -> None:
 
 def kept(path: Path) -> list[int]:
     with JournalReader(path) as reader:
-        numbers = reader.cycles()
-        return [item.snapshot.cycle for item in reader.reports(numbers.start, numbers.stop)]
+        return [item.snapshot.cycle for item in reader.reports()]
 
 
 def cycle(path: Path, number: int) -> CycleReport | None:
@@ -61,9 +59,19 @@ def growth(path: Path, bound_bytes: int) -> Growth:
         return reader.growth(bound_bytes)
 
 
+def remembering(cycle: int, interval_s: float, policy: str = "dqoes") -> CycleReport:
+    """A cycle in which the policy decided, and remembers that."""
+    decision = Decision(memory=Remembered(interval_s=interval_s))
+    return replace(report(cycle, decision=decision), policy=policy)
+
+
+def plain(interval_s: float) -> dict[str, object]:
+    """That memory as the journal has it."""
+    return {"wants": [], "interval_s": interval_s}
+
+
 def whole_frames(path: Path) -> list[int]:
-    with closing(sqlite3.connect(path)) as connection:
-        rows = connection.execute("SELECT cycle FROM frames WHERE whole ORDER BY cycle").fetchall()
+    rows = execute(path, "SELECT cycle FROM frames WHERE whole ORDER BY cycle")
     return [cycle for (cycle,) in rows]
 
 
@@ -116,11 +124,10 @@ def test_another_run_goes_on_where_the_last_one_ended(path: Path) -> None:
 
 def test_a_policys_last_memory_outlives_the_run(path: Path) -> None:
     with opened(path) as journal:
-        put(journal, report(1, decision=Decision(memory=Remembered(interval_s=5.0))))
-        put(journal, report(2, decision=Decision(memory=Remembered(interval_s=10.0))), report(3))
+        put(journal, remembering(1, 5.0), remembering(2, 10.0), report(3))
 
     with opened(path) as journal:
-        assert journal.last_memory("dqoes") == {"wants": [], "interval_s": 10.0}
+        assert journal.last_memory("dqoes") == plain(10.0)
         assert journal.last_memory("fair") is None
         put(journal, report(4, decision=Decision()))
         assert journal.last_memory("dqoes") is None
@@ -128,36 +135,37 @@ def test_a_policys_last_memory_outlives_the_run(path: Path) -> None:
 
 def test_a_memory_outlives_a_run_that_decided_nothing(path: Path) -> None:
     with opened(path) as journal:
-        put(journal, report(1, decision=Decision(memory=Remembered(interval_s=5.0))), report(2))
-        put(journal, report(3, decision=Decision(memory=Remembered(interval_s=6.0))), report(4))
+        put(journal, remembering(1, 5.0), report(2), remembering(3, 6.0), report(4))
     with opened(path) as journal:
         put(journal, report(5))
     with opened(path) as journal:
         put(journal, replace(report(6), policy="fair"))
-        assert journal.last_memory("dqoes") == {"wants": [], "interval_s": 6.0}
+        assert journal.last_memory("dqoes") == plain(6.0)
         assert journal.last_memory("fair") is None
 
 
 def test_each_policys_memory_is_kept_while_another_is_asked(path: Path) -> None:
-    def asked(n: int, policy: str, interval_s: float | None) -> CycleReport:
-        decision = (
-            None if interval_s is None else Decision(memory=Remembered(interval_s=interval_s))
-        )
-        return replace(report(n, decision=decision), policy=policy)
-
     with opened(path) as journal:
-        put(journal, asked(1, "dqoes", 5.0), asked(2, "dqoes", 6.0))
-        put(journal, asked(3, "tradl", None))
+        put(journal, remembering(1, 5.0), remembering(2, 6.0))
+        put(journal, replace(report(3), policy="tradl"))
         assert journal.last_memory("tradl") is None
-        put(journal, asked(4, "tradl", 7.0), asked(5, "dqoes", None))
-        for policy, interval_s in (("dqoes", 6.0), ("tradl", 7.0)):
-            assert journal.last_memory(policy) == {"wants": [], "interval_s": interval_s}
-        assert [one.decision for one in _kept(path)][2::2] == [None, None]
+        put(journal, remembering(4, 7.0, "tradl"), report(5))
+        assert [journal.last_memory(name) for name in ("dqoes", "tradl")] == [
+            plain(6.0),
+            plain(7.0),
+        ]
+        with JournalReader(path) as reader:
+            assert [one.decision for one in reader.reports()][2::2] == [None, None]
 
 
-def _kept(path: Path) -> list[CycleReport]:
-    with JournalReader(path) as reader:
-        return list(reader.reports())
+def test_a_shadows_memory_is_not_that_of_the_same_policy_acting(path: Path) -> None:
+    shadow = Shadow("dqoes", Decision(memory=Remembered(interval_s=5.0)))
+    with opened(path) as journal:
+        put(journal, replace(remembering(1, 7.0), shadow=shadow))
+        put(journal, replace(report(2), shadow=Shadow("dqoes")))
+        assert journal.last_memory("dqoes") == plain(7.0)
+        assert journal.last_memory(shadow_name("dqoes")) == plain(5.0)
+        assert journal.last_memory(shadow_name("fair")) is None
 
 
 @contextmanager
@@ -176,25 +184,10 @@ def stalled(journal: Journal) -> Iterator[None]:
         go_on.set()
 
 
-def test_a_shadows_memory_is_not_that_of_the_same_policy_acting(path: Path) -> None:
-    own, acting = Remembered(interval_s=5.0), Remembered(interval_s=7.0)
-    asked = report(1, decision=Decision(memory=acting))
-    with opened(path) as journal:
-        put(
-            journal,
-            replace(asked, shadow=Shadow("dqoes", Decision(memory=own))),
-            replace(report(2), shadow=Shadow("dqoes")),
-        )
-        assert journal.last_memory("dqoes") == {"wants": [], "interval_s": 7.0}
-        assert journal.last_memory(shadow_name("dqoes")) == {"wants": [], "interval_s": 5.0}
-        assert journal.last_memory(shadow_name("fair")) is None
-
-
 def test_a_memory_that_is_garbled_is_none(path: Path) -> None:
     with opened(path) as journal:
         put(journal, report(1))
-    with closing(sqlite3.connect(path)) as connection, connection:
-        connection.execute("INSERT INTO memories VALUES ('dqoes', '{{{')")
+    execute(path, "INSERT INTO memories VALUES ('dqoes', '{{{')")
     with opened(path) as journal:
         assert journal.last_memory("dqoes") is None
 
@@ -250,16 +243,29 @@ def test_a_directory_that_cannot_be_made_is_told_and_tried_again(tmp_path: Path)
         assert cycle(blocked / "journal.db", 2) == report(2)
 
 
-def test_what_is_no_database_is_moved_aside_and_told(path: Path) -> None:
-    path.parent.mkdir()
+def no_database(path: Path) -> None:
     path.write_bytes(b"no database at all " * 100)
 
+
+def newer_version(path: Path) -> None:
+    execute(path, "PRAGMA user_version = 99")
+
+
+@pytest.mark.parametrize(
+    ("made", "aside"),
+    [(no_database, "journal.db.corrupt-1"), (newer_version, "journal.db.version-99-1")],
+)
+def test_a_file_of_no_use_is_moved_aside_whole(
+    path: Path, made: Callable[[Path], None], aside: str
+) -> None:
+    path.parent.mkdir()
+    made(path)
+    before = path.read_bytes()
     with opened(path) as journal:
         put(journal, report(1))
-        assert "moved to journal.db.corrupt-1, a new one begun" in (journal.problem() or "")
+        assert f"moved to {aside}, a new one begun" in (journal.problem() or "")
         assert cycle(path, 1) == report(1)
-
-    assert path.with_name("journal.db.corrupt-1").read_bytes().startswith(b"no database")
+    assert path.with_name(aside).read_bytes() == before
 
 
 def test_a_file_that_breaks_while_in_use_is_moved_aside(path: Path) -> None:
@@ -285,17 +291,6 @@ def test_a_file_deleted_while_in_use_is_made_anew_and_told(path: Path) -> None:
         assert kept(path) == [3]
         assert whole_frames(path) == [3]
         assert journal.problem() == "journal was deleted: a new one begun"
-
-
-def test_a_newer_versions_file_is_kept_aside(path: Path) -> None:
-    path.parent.mkdir()
-    with closing(sqlite3.connect(path)) as connection:
-        connection.execute("PRAGMA user_version = 99")
-
-    with opened(path) as journal:
-        assert "has version 99" in (journal.problem() or "")
-
-    assert path.with_name("journal.db.version-99-1").exists()
 
 
 def test_a_report_that_cannot_be_told_is_lost_alone(path: Path) -> None:
@@ -366,16 +361,3 @@ def test_growth_tells_how_long_the_bound_lasts(path: Path) -> None:
     assert grown.bytes_per_day is not None
     assert grown.lasts_s == pytest.approx(10_000_000 / grown.bytes_per_day * 86_400)
     assert 50 * 86_400 < grown.bytes_per_day < 500 * 86_400
-
-
-def test_what_the_journal_holds_is_the_reports_not_their_memory(path: Path) -> None:
-    told = report(1, decision=Decision(memory=Remembered((("alpha", 0.5),), 2.0)))
-
-    with opened(path) as journal:
-        put(journal, told)
-        back = cycle(path, 1)
-
-    assert back is not None
-    assert back.decision is not None
-    assert replace(back, decision=None) == replace(told, decision=None)
-    assert back.decision.memory == {"wants": [["alpha", 0.5]], "interval_s": 2.0}

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from dlsched.cluster.core.model import ClusterDecision, ClusterJob, ClusterMemory, ClusterSnapshot
 from dlsched.cluster.core.occupancy import Occupancy, positive
-from dlsched.cluster.core.policies.placement_only import decision
+from dlsched.cluster.core.placing import decision
 from dlsched.model.units import CORES_MIN, render_seconds
 
 

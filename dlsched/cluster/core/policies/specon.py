@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from dlsched.cluster.core.draining import moves_off
 from dlsched.cluster.core.model import (
     ClusterDecision,
     ClusterJob,
@@ -18,7 +17,7 @@ from dlsched.cluster.core.model import (
     NodeState,
 )
 from dlsched.cluster.core.occupancy import Occupancy
-from dlsched.cluster.core.placing import SOON_S, place
+from dlsched.cluster.core.placing import SOON_S, moves_off, place
 from dlsched.cluster.core.policies.spread import fewest_jobs
 
 _OLDEST_S = 3600.0

@@ -13,7 +13,7 @@ from dlsched.cluster.core.model import (
     ClusterSnapshot,
 )
 from dlsched.cluster.core.occupancy import Occupancy
-from dlsched.cluster.core.policies.placement_only import decision
+from dlsched.cluster.core.placing import decision
 from dlsched.model.units import counted
 
 

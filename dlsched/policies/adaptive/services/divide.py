@@ -39,12 +39,12 @@ from dlsched.policies.adaptive.services.give import (
 from dlsched.policies.adaptive.services.model import (
     ServiceMemory,
     Want,
+    begun_trial,
     distrust,
     learned,
     urged,
 )
 from dlsched.policies.adaptive.services.select import Need, Triage, triaged
-from dlsched.policies.adaptive.services.trial import begun_trial
 
 __all__ = ["ServiceMemory", "place"]
 

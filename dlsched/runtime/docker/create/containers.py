@@ -101,7 +101,7 @@ def _host_config(
             "MemorySwap": container.memory_bytes,
             "Mounts": mounts,
             "Binds": binds or None,
-            "Tmpfs": {**_tmpfs(container.tmpfs), **around.tmpfs},
+            "Tmpfs": {**dict(one.partition(":")[::2] for one in container.tmpfs), **around.tmpfs},
             "RestartPolicy": restart_policy(container.restart),
             "PortBindings": ports or None,
             "NetworkMode": container.network,
@@ -185,10 +185,6 @@ def _volume(volume: str) -> tuple[str, str, frozenset[str]]:
 
 def _bind(source: str, target: str, *, read_only: bool) -> Body:
     return {"Type": "bind", "Source": source, "Target": target, "ReadOnly": read_only}
-
-
-def _tmpfs(entries: tuple[str, ...]) -> dict[str, str]:
-    return dict(entry.partition(":")[::2] for entry in entries)
 
 
 def _ports(ports: tuple[str, ...]) -> dict[str, Any]:

@@ -77,13 +77,13 @@ class Creation:
         state_dir: Path,
         driver: Callable[[], str],
         injector: Injector,
+        arrivals: Arrivals,
         confine: Callable[[JobSpec], Confinement | None] = lambda _: None,
         mps_pipes: Callable[[], Path | None] = lambda: running_pipes(os.environ),
-        arrivals: Arrivals | None = None,
     ) -> None:
-        """`driver` asks the engine for its cgroup driver; `confine` returns a user's restrictions,
-        `mps_pipes` where clients find MPS (None: it does not run); `arrivals` are jobs that came
-        with a checkpoint."""
+        """`driver` asks the engine for its cgroup driver; `arrivals` are jobs that came with a
+        checkpoint; `confine` returns a user's restrictions, `mps_pipes` where clients find MPS
+        (None: it does not run)."""
         self._engine = engine
         self._group = group
         self._writer = writer
@@ -105,7 +105,7 @@ class Creation:
         name = container_name(self._instance, action.job)
         if len(action.gpus) != action.spec.container.gpus:
             raise StartFailed("its GPUs are not chosen yet", retryable=True)
-        brought = None if self._arrivals is None else self._arrivals.of(action.job, action.source)
+        brought = self._arrivals.of(action.job, action.source)
         try:
             inside = job_dir(self._state_dir, action.job)
             around = self._surroundings(action, image, inside)
@@ -115,7 +115,12 @@ class Creation:
             # The engine must not update it later: it gets its ceiling at creation.
             limits = Limits(action.spec.bounds.ceiling_cores) if by_file else action.limits
             shares = None if by_file else action.cpu_shares
-            body = self._body(action.spec, limits, shares, around, brought)
+            spec = action.spec
+            if brought is not None:
+                spec = self._arrivals.adapted(spec, brought)
+            body = create_body(spec, limits, shares, around)
+            if brought is not None:
+                self._arrivals.label(body, brought)
         except ValueError as error:
             raise StartFailed(one_line(error), retryable=False) from error
         except NotInjectable as error:
@@ -124,13 +129,15 @@ class Creation:
             heritage.give(body)
         made = True
         try:
-            self._make_room(brought)
+            if brought is not None and not brought.filled:
+                # Refused with 409 where the attempt that left it half full is still there.
+                self._arrivals.make_room(brought)
             container = self._engine.create(name, body)
         except EngineRefused as error:
             if error.status != 409 or heritage is not None:
                 raise StartFailed(error.reason, retryable=False) from error
             container, made = self._found(name, action, limits, shares, brought), False
-        if made:
+        if made and brought is not None and not brought.filled:
             self._fill(container, action.spec, brought)
         try:
             # Before it runs: its ceiling can be restored whatever happens to the agent.
@@ -151,31 +158,9 @@ class Creation:
             raise StartFailed(str(error), retryable=passing) from error
         return container
 
-    def _body(
-        self,
-        spec: JobSpec,
-        limits: Limits,
-        shares: int | None,
-        around: Surroundings,
-        brought: Brought | None,
-    ) -> Body:
-        if self._arrivals is None or brought is None:
-            return create_body(spec, limits, shares, around)
-        body = create_body(self._arrivals.adapted(spec, brought), limits, shares, around)
-        self._arrivals.label(body, brought)
-        return body
-
-    def _make_room(self, brought: Brought | None) -> None:
-        """Remove a volume that an attempt before left half full. Raises EngineRefused, status 409:
-        that attempt's container is there, too."""
-        if self._arrivals is not None and brought is not None and not brought.filled:
-            self._arrivals.make_room(brought)
-
-    def _fill(self, container: str, spec: JobSpec, brought: Brought | None) -> None:
+    def _fill(self, container: str, spec: JobSpec, brought: Brought) -> None:
         """Give a new container the checkpoint that its job came with; raises StartFailed,
         EngineUnavailable, after removing it with its volume."""
-        if self._arrivals is None or brought is None or brought.filled:
-            return
         try:
             self._arrivals.fill(container, spec, brought)
         except (DlschedError, OSError, ValueError) as error:

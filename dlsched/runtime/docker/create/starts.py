@@ -13,7 +13,7 @@ from dlsched.model.errors import EngineUnavailable
 from dlsched.model.facts import Begun
 from dlsched.runtime.docker.background import begin
 from dlsched.runtime.docker.create.creation import Creation, StartFailed
-from dlsched.runtime.docker.create.pulls import ImageMissing, Images
+from dlsched.runtime.docker.create.images import ImageMissing, Images
 from dlsched.runtime.docker.engine import one_line
 from dlsched.runtime.docker.listing import Listing
 

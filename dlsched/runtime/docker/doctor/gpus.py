@@ -15,12 +15,12 @@ from dlsched.runtime.docker.engine import Body
 from dlsched.runtime.docker.gpus.canary import ALARM_FILE, Canary
 from dlsched.runtime.docker.gpus.injection import (
     NVIDIA_CONFIG,
+    GpuOptions,
     Injector,
     NotInjectable,
     nvidia_mode,
 )
 from dlsched.runtime.docker.gpus.mps import running_pipes
-from dlsched.runtime.docker.gpus.options import GpuOptions
 from dlsched.runtime.doctor.finding import Finding
 from dlsched.runtime.gpu import GpuSnapshot, Inventory, remedy
 from dlsched.runtime.gpu.inventory import EVERY_S

@@ -1,19 +1,22 @@
-"""A container's GPUs, the bounds of their use, and what enforces these. The rest is advisory."""
+"""A container's GPUs, the bounds of their use, what enforces these, and the alarms of what is
+wrong with them. The rest is advisory."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
+from dlsched.model.alarms import Alarm, AlarmKey
 from dlsched.model.facts import ContainerFact, GpuAccess, GpuFact
 from dlsched.model.units import render_bytes
 from dlsched.runtime.allotment import job_path, read_allotment
-from dlsched.runtime.docker.gpus.canary import Canary
+from dlsched.runtime.docker.gpus.canary import REMEDY, Canary
 from dlsched.runtime.docker.gpus.injection import uuids_of
 from dlsched.runtime.docker.gpus.mps import share_of
 from dlsched.runtime.docker.identity.labels import Inspected
+from dlsched.runtime.gpu import remedy
 
 _DEVICES = {
     GpuAccess.CDI: "CDI",
@@ -73,3 +76,28 @@ def _enforced(
     if memory_bytes is not None:
         yield "memory", f"MPS, {render_bytes(memory_bytes)} on each at start"
     yield "cpu", "control group file, set again when lost" if by_file else "the engine"
+
+
+def gpu_alarms(
+    gpus: Sequence[GpuFact], problem: str | None, containers: Iterable[Inspected], canary: Canary
+) -> tuple[Alarm, ...]:
+    """`problem`: why GPUs cannot be read; `canary` knows which containers lost theirs."""
+    alarms = []
+    if problem is not None:
+        alarms.append(Alarm("gpus", AlarmKey.GPU_DRIVER, f"gpu: {problem}"))
+    alarms += [
+        Alarm(gpu.uuid, AlarmKey.GPU_LOST, f"gpu: {_what_is_wrong(gpu)}")
+        for gpu in gpus
+        if gpu.trouble is not None
+    ]
+    for one in containers:
+        why = canary.lost(one.container_id, one.pid) if one.gpu_access is not None else None
+        if why is not None:
+            alarms.append(Alarm(one.job, AlarmKey.GPU_TAKEN, f"gpu: {one.job}: {why}: {REMEDY}"))
+    return tuple(alarms)
+
+
+def _what_is_wrong(gpu: GpuFact) -> str:
+    what = remedy(gpu)
+    cure = f" ({what})" if what else ""
+    return f"GPU {gpu.index} ({gpu.uuid[:12]}): {gpu.trouble}{cure}"

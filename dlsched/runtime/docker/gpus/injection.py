@@ -13,13 +13,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from dlsched.config.yaml import load_document
 from dlsched.model.errors import DlschedError
 from dlsched.model.facts import GpuAccess, GpuFact
 from dlsched.runtime.docker.engine import Body
-from dlsched.runtime.docker.gpus.options import GpuOptions
 
 NVIDIA_CONFIG = Path("/etc/nvidia-container-runtime/config.toml")
 CONTROL_NODES = ("nvidiactl", "nvidia-uvm", "nvidia-uvm-tools")
@@ -56,6 +55,15 @@ class Injection:
     host: Body = field(default_factory=dict)
     """Keys for its HostConfig."""
     environment: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class GpuOptions:
+    """The way in, and where the host's GPUs are."""
+
+    injection: Literal["auto", "cdi", "request", "nodes"] = "auto"
+    device_folder: Path = Path("/dev")
+    """Where the host has their device nodes."""
 
 
 NO_GPUS = Injection()

@@ -117,7 +117,9 @@ def _read(labels: Mapping[str, str]) -> AdoptionKeys:
     # Finding a suggestion takes time, and only the first problem is reported.
     wrong = [_unknown(label) for label in unknown[:1]] + unknown[1:]
     wrong += [
-        _too_long(label, asked.pop(label)) for label in tuple(asked) if _is_long(asked[label])
+        _too_long(label, asked.pop(label))
+        for label in tuple(asked)
+        if len(asked[label]) > VALUE_CHARACTERS
     ]
     document = _document({_KNOWN[label]: asked[label] for label in asked if label in _KNOWN})
     keys: AdoptionKeys | None = None
@@ -153,10 +155,6 @@ def _value(written: str) -> Value:
         return read_plain(written)
     except ValueError:
         return written
-
-
-def _is_long(written: str) -> bool:
-    return len(written) > VALUE_CHARACTERS
 
 
 def _too_long(label: str, written: str) -> str:

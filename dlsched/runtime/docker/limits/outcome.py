@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dlsched.model.errors import DlschedError
-from dlsched.runtime.docker.engine_facts import EngineFacts
-from dlsched.runtime.originals import Originals
 
 ELSEWHERE = "another dlsched instance on this host has it"
 
@@ -40,16 +38,3 @@ class GivenBack:
     """A short text on what it has now."""
     failure: str | None = None
     """Why it does not have its original limits; None: it has."""
-
-
-def elsewhere(container: str, originals: Originals, facts: EngineFacts) -> str | None:
-    """Why an unknown container may belong to another engine (DOCKER_HOST in a shell suffices), so
-    that its record must be kept; None: it is gone."""
-    kept = originals.of(container)
-    if kept is None or kept.engine in ("", facts.identity(fresh=True)):
-        return None
-    return (
-        "not known to the engine that answers, which is not the one that has it (see "
-        f"engine.host and DOCKER_HOST); if that is gone for good, remove "
-        f"{originals.path(container)}"
-    )

@@ -11,7 +11,7 @@ from __future__ import annotations
 import threading
 from collections import defaultdict
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, closing, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -20,25 +20,28 @@ from dlsched.model.errors import DlschedError
 from dlsched.model.spec import Limits
 from dlsched.runtime.allotment import change_allotment, job_dir
 from dlsched.runtime.cgroup.exclusive import ExclusiveClaims
-from dlsched.runtime.cgroup.group_limits import LimitFiles
+from dlsched.runtime.cgroup.group_limits import GroupLimits, LimitFiles
 from dlsched.runtime.cgroup.limits import (
     DEFAULT_SHARES,
     DEFAULT_WEIGHT,
     PERIOD_US,
     UNLIMITED_US,
+    bounded_shares,
     search_shares,
+    weight_of,
 )
 from dlsched.runtime.cgroup.read import PROC
+from dlsched.runtime.clock import SystemClock
 from dlsched.runtime.docker.engine import Body, Engine, EngineRefused, one_line
 from dlsched.runtime.docker.engine_facts import EngineFacts
 from dlsched.runtime.docker.gpus.canary import Canary, GpuContainer, Unproven, Unsafe
-from dlsched.runtime.docker.gpus.injection import Injector
+from dlsched.runtime.docker.gpus.injection import GpuOptions, Injector
 from dlsched.runtime.docker.gpus.mps import paced
-from dlsched.runtime.docker.gpus.options import GpuOptions
 from dlsched.runtime.docker.identity.labels import Inspected
 from dlsched.runtime.docker.limits.dialect import (
     ceiling_update,
     describe,
+    in_kernel,
     is_applied,
     original_update,
     quota_after,
@@ -49,9 +52,7 @@ from dlsched.runtime.docker.limits.outcome import (
     NotGivenBack,
     Own,
     Untouchable,
-    elsewhere,
 )
-from dlsched.runtime.docker.limits.past_engine import PastEngine, Unwritable
 from dlsched.runtime.docker.limits.reading import (
     ContainerLimits,
     as_listed,
@@ -60,7 +61,62 @@ from dlsched.runtime.docker.limits.reading import (
     refusal,
     unrestored,
 )
+from dlsched.runtime.docker.options import DockerOptions
 from dlsched.runtime.originals import Original, Originals
+
+
+class PastEngine:
+    """Writes limits to control group files for containers whose GPUs an engine update could take.
+    Each cycle writes again what a restart or a rewrite of the group has undone. Thread-safe, one
+    thread for each container."""
+
+    def __init__(self, canary: Canary, newer_runc: Callable[[], bool]) -> None:
+        """`canary` checks GPUs that may have been taken; `newer_runc` returns which conversion of
+        shares to weights the engine uses, on cgroup v2."""
+        self._canary = canary
+        self._newer_runc = newer_runc
+        self._written: dict[str, tuple[int, int, int]] = {}
+        """Process, quota and period."""
+
+    def has(self, files: LimitFiles | None, limits: GroupLimits, update: Body) -> bool:
+        """Whether the kernel, which has `limits`, has the update's limits already."""
+        weight = None if files is None else self._weight(files, update)
+        return weight in (None, limits.shares, limits.weight) and in_kernel(update, limits)
+
+    def write(self, held: GpuContainer, files: LimitFiles | None, update: Body, why: str) -> None:
+        """Write the update's limits to the kernel, for that reason. Raises Untouchable."""
+        unwritable = "left as it is: its control group cannot be written"
+        if files is None or not files.writable:
+            raise Untouchable(f"{unwritable}, and {why}")
+        self._check_gpus(held, files.read())
+        ceiling = (quota_after(update), int(update.get("CpuPeriod", PERIOD_US)))
+        try:
+            files.write_ceiling(*ceiling)
+            if (weight := self._weight(files, update)) is not None:
+                files.write_weight(weight)
+        except OSError as error:
+            raise Untouchable(f"{unwritable}: {error.strerror}, and {why}") from error
+        self._written[held.container] = (held.pid, *ceiling)
+
+    def forget(self, container: str) -> None:
+        """Forget a container that is gone."""
+        self._written.pop(container, None)
+
+    def _check_gpus(self, held: GpuContainer, now: GroupLimits) -> None:
+        written = self._written.get(held.container)
+        if written is None:
+            self._canary.check(held)  # unknown what happened before this agent's first write
+        elif written[0] == held.pid and written[1:] != (now.quota_us, now.period_us):
+            # The whole group was rewritten, as systemd does, including the list of devices.
+            self._canary.check(held)
+
+    def _weight(self, files: LimitFiles, update: Body) -> int | None:
+        """The kernel's weight for the shares in that update; None: it has none."""
+        if (shares := update.get("CpuShares")) is None:
+            return None
+        if not files.v2:
+            return bounded_shares(int(shares))
+        return weight_of(int(shares), newer=self._newer_runc())
 
 
 class LimitWriter:
@@ -267,9 +323,16 @@ class LimitWriter:
             ) from error
 
     def _forget_unless_elsewhere(self, container: str) -> str | None:
-        """Drop all that is known of a container unknown to the engine; returns why not."""
-        if (why := elsewhere(container, self._originals, self._facts)) is not None:
-            return why
+        """Drop all that is known of a container unknown to the engine; returns why not, where its
+        record must be kept, since it may belong to another engine."""
+        kept = self._originals.of(container)
+        if kept is not None and kept.engine not in ("", self._facts.identity(fresh=True)):
+            # A DOCKER_HOST in a shell suffices.
+            return (
+                "not known to the engine that answers, which is not the one that has it (see "
+                f"engine.host and DOCKER_HOST); if that is gone for good, remove "
+                f"{self._originals.path(container)}"
+            )
         with suppress(OSError):
             self._originals.lift(container)
             self._originals.broken(container).unlink(missing_ok=True)
@@ -310,20 +373,13 @@ class LimitWriter:
                 self.canary.check(held)  # started meanwhile
             return
         if found.barred is not None:
-            self._write(found, found.held, body, found.barred)
+            self._past.write(found.held, found.files, body, found.barred)
             return
         try:
             update = partial(self._engine.update, found.container, body)
             self.canary.update(found.held, update, wait=wait)
         except (Unproven, Unsafe) as error:
-            self._write(found, found.held, body, str(error))
-
-    def _write(self, found: ContainerLimits, held: GpuContainer, body: Body, why: str) -> None:
-        """Write past the engine, for that reason."""
-        try:
-            self._past.write(held, found.files, body)
-        except Unwritable as error:
-            raise Untouchable(f"left as it is: {error}, and {why}") from error
+            self._past.write(found.held, found.files, body, str(error))
 
     def _give_burst(self, found: ContainerLimits, burst: int) -> None:
         """Write the burst past the engine, which does not support it, after the quota."""
@@ -395,3 +451,24 @@ class LimitWriter:
         if original.adopted:
             return original_update(original.told)
         return self._ceiling(found, original.ceiling_cores)
+
+
+def release_all(options: DockerOptions) -> tuple[GivenBack, ...]:
+    """Give every container its original limits back, one after the other, as recorded, where no
+    agent runs: the caller holds the lock on the state directory. Raises EngineUnavailable or
+    OSError."""
+    with closing(Engine(options.host, options.timeout_s)) as engine, ExitStack() as ending:
+        engine.info()
+        originals = Originals(options.state_dir)
+        writer = LimitWriter(
+            engine,
+            originals,
+            options.state_dir,
+            SystemClock().wall_time,
+            injector=Injector(options.gpus, tuple),
+            canary=Canary(state_dir=options.state_dir),
+        )
+        ending.callback(writer.claims.close)
+        backs = [writer.give_back(original) for original in originals.changed()]
+        lost = [writer.give_up(container) for container in originals.all_lost()]
+        return (*backs, *(back for back in lost if back is not None))

@@ -32,9 +32,9 @@ class LeavingJobs:
         container: Callable[[str], Inspected | None],
         bars: Callable[[Inspected], str | None],
         now_s: Callable[[], float],
-        forget_start: Callable[[str], None] = lambda _: None,
-        ended_with_engine: Callable[[Inspected], bool] = lambda _: False,
-        start: Callable[[str], None] = lambda _: None,
+        forget_start: Callable[[str], None],
+        ended_with_engine: Callable[[Inspected], bool],
+        start: Callable[[str], None],
     ) -> None:
         """`container` returns a job's present container, `bars` why nothing can be done to it now,
         moves apart. `forget_start` is called for a job whose failed start no longer counts;

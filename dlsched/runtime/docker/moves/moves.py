@@ -21,11 +21,9 @@ from dlsched.model.alarms import Alarm, AlarmKey
 from dlsched.model.facts import ContainerFact, ContainerState, Operation, OperationKind
 from dlsched.model.leaving import LeavingPhase
 from dlsched.runtime.docker.background import begin
-from dlsched.runtime.docker.carrying import Packed
 from dlsched.runtime.docker.engine import one_line
 from dlsched.runtime.docker.identity.labels import RUNS, Inspected, set_aside_name
 from dlsched.runtime.docker.listing import Listing
-from dlsched.runtime.docker.moves.departures import Departures
 from dlsched.runtime.docker.moves.relocation import Relocation
 from dlsched.runtime.docker.moves.steps import (
     AGAIN_S,
@@ -38,6 +36,7 @@ from dlsched.runtime.docker.moves.steps import (
     RETURNS,
     STAYS_UP_S,
     Departure,
+    Departures,
     JobMove,
     Reason,
     Step,
@@ -64,8 +63,8 @@ class Moves:
         ended: Callable[[str | None, str], None],
         wake: Wake,
         now_s: Callable[[], float],
-        gpu_names: Callable[[tuple[str, ...]], str] = ", ".join,
-        departures: Departures | None = None,
+        gpu_names: Callable[[tuple[str, ...]], str],
+        departures: Departures,
     ) -> None:
         """`ended` is called from a thread at the end of a call, and wakes the loop; `gpu_names`
         returns readable names of UUIDs."""
@@ -76,7 +75,7 @@ class Moves:
         self._wake = wake
         self._now_s = now_s
         self._gpu_names = gpu_names
-        self.departures = departures or Departures()
+        self.departures = departures
         self._moves: dict[str, JobMove] = {}
         self._given_up: dict[str, tuple[float, str]] = {}
         """By job: the time of the next attempt, and why the last one failed."""
@@ -171,29 +170,41 @@ class Moves:
 
         self._do(move, end)
 
-    def _pack(self, move: JobMove, departure: Departure) -> None:
+    def _pack(self, move: JobMove, departure: Departure, now_s: float) -> None:
+        self._enter(move, Step.PACKING, now_s)
         assert departure.checkpoint is not None
-        path, archive = departure.checkpoint.path, departure.archive
-        bound = departure.most_bytes
-        old, saved = move.old, departure.file
         if departure.checkpoint.shared:
-            self._do(move, lambda: self._acts.find(old, saved))
+            self._do(move, partial(self._acts.find, move.old, departure.file))
             return
-
-        def pack() -> Packed:
-            return self._acts.pack(
-                old, path, archive, bound, lambda: self._cut_short(move) is not None
-            )
-
+        pack = partial(
+            self._acts.pack,
+            move.old,
+            departure.checkpoint.path,
+            departure.archive,
+            departure.most_bytes,
+            lambda: self._cut_short(move) is not None,
+        )
         self._do(move, pack, nullcontext())  # it may take long, and forks nothing
 
     def _return(self, move: JobMove) -> None:
         move.returns += 1
         self._do(move, partial(self._acts.bring_back, move.old, move.before))
 
+    def _go_back(self, move: JobMove, now_s: float, failure: Reason | None) -> None:
+        self._enter(move, Step.RETURNING, now_s, failure)
+        self._return(move)
+
+    def _kill_old(self, move: JobMove) -> None:
+        self._do(move, partial(self._acts.kill, move.old.container_id))
+
     def _clear(self, move: JobMove) -> None:
         act = self._acts.kill if move.old.state in RUNS else self._acts.remove
         self._do(move, partial(act, move.old.container_id))
+
+    def _finish(self, move: JobMove, now_s: float) -> None:
+        """Remove the old container: it is not needed any more."""
+        self._enter(move, Step.CLEARING, now_s)
+        self._clear(move)
 
     def _give_up(
         self,
@@ -357,8 +368,7 @@ class Moves:
                 self._undoing(move, heir, now_s)
             case Step.RETURNING if heir is not None:
                 # Its creation was abandoned, but succeeded later.
-                self._enter(move, Step.UNDOING, now_s, failure=move.failure)
-                self._undoing(move, heir, now_s)
+                self._undo(move, heir, now_s, move.failure)
             case Step.RETURNING:
                 self._returning(move)
 
@@ -375,8 +385,7 @@ class Moves:
             self._enter(move, Step.ENDING, now_s, failure=CUT_SHORT)
             self._end_old_container(move, now_s)
         else:
-            self._enter(move, Step.RETURNING, now_s, failure=CUT_SHORT)
-            self._return(move)
+            self._go_back(move, now_s, CUT_SHORT)
 
     def _asked(self, move: JobMove, fact: ContainerFact | None, now_s: float) -> None:
         checkpoint = move.checkpoint
@@ -413,19 +422,15 @@ class Moves:
         self._end_old_container(move, now_s)
 
     def _ending(self, move: JobMove, now_s: float) -> None:
-        departure = move.departure
-        cut = self._cut_short(move)
+        departure, cut = move.departure, self._cut_short(move)
         move.failure = move.failure or cut
         if move.old.state not in RUNS:
             if departure is not None and departure.cleared:
-                self._enter(move, Step.CLEARING, now_s)
-                self._clear(move)
+                self._finish(move, now_s)
             elif departure is not None and move.failure is None:
-                self._enter(move, Step.PACKING, now_s)
-                self._pack(move, departure)
+                self._pack(move, departure, now_s)
             elif move.action is None or move.failure is not None:
-                self._enter(move, Step.RETURNING, now_s, failure=move.failure)
-                self._return(move)
+                self._go_back(move, now_s, move.failure)
             else:
                 old, start = move.old, move.action.start
                 self._enter(move, Step.MAKING, now_s)
@@ -438,7 +443,7 @@ class Moves:
         elif cut is not None or now_s >= (move.kill_at_s or 0.0):
             # The acknowledged checkpoint is safe, whatever it is doing now.
             move.kill_at_s = now_s + REST_S
-            self._do(move, partial(self._acts.kill, move.old.container_id))
+            self._kill_old(move)
 
     def _packing(self, move: JobMove, departure: Departure, now_s: float) -> None:
         failure = self._cut_short(move)
@@ -447,11 +452,9 @@ class Moves:
         if failure is None and (why := move.failed()) is not None:
             failure = Reason(f"its checkpoint cannot be handed over: {why}")
         if departure.cleared:
-            self._enter(move, Step.CLEARING, now_s)
-            self._clear(move)
+            self._finish(move, now_s)
         elif failure is not None:
-            self._enter(move, Step.RETURNING, now_s, failure=failure)
-            self._return(move)
+            self._go_back(move, now_s, failure)
         else:
             self._enter(move, Step.AWAY, now_s)
             self.departures.left(departure, move.call.result())
@@ -460,21 +463,18 @@ class Moves:
         self, move: JobMove, departure: Departure, heir: Inspected | None, now_s: float
     ) -> None:
         if departure.cleared or (departure.withdrawn and heir is not None):
-            self._enter(move, Step.CLEARING, now_s)
-            self._clear(move)
+            self._finish(move, now_s)
         elif departure.withdrawn:
-            self._enter(move, Step.RETURNING, now_s, failure=GIVEN_BACK)
-            self._return(move)
+            self._go_back(move, now_s, GIVEN_BACK)
         elif move.old.state in RUNS:  # another node may run it by now
-            self._do(move, partial(self._acts.kill, move.old.container_id))
+            self._kill_old(move)
 
     def _making(self, move: JobMove, heir: Inspected | None, now_s: float) -> None:
         if (why := move.failed()) is None:
             self._enter(move, Step.WATCHED, now_s)
         else:
             failure = Reason(f"its new container cannot be started: {why}")
-            self._enter(move, Step.UNDOING, now_s, failure=failure)
-            self._undoing(move, heir, now_s)
+            self._undo(move, heir, now_s, failure)
 
     def _watched(
         self, move: JobMove, heir: Inspected | None, fact: ContainerFact | None, now_s: float
@@ -484,26 +484,28 @@ class Moves:
         if heir is None:
             failure = "its new container is gone"
         elif heir.state is ContainerState.EXITED and heir.exit_code == 0:
-            self._enter(move, Step.CLEARING, now_s)  # the job has finished there
-            self._clear(move)
+            self._finish(move, now_s)  # the job has finished there
         elif heir.state not in RUNS or heir.restarts > 0:
             failure = f"its new container {end_of(heir)}"
         elif has_reported(fact, heir) or (up_s >= STAYS_UP_S and not target):
-            self._enter(move, Step.CLEARING, now_s)
-            self._clear(move)
+            self._finish(move, now_s)
         elif up_s >= REPORT_WITHIN_S:
             failure = f"its new container reported nothing within {REPORT_WITHIN_S:g} s"
         elif move.old.state in RUNS:  # started by another program: there must not be two
-            self._do(move, partial(self._acts.kill, move.old.container_id))
+            self._kill_old(move)
         if failure is not None:
-            self._enter(move, Step.UNDOING, now_s, failure=Reason(failure))
-            self._undoing(move, heir, now_s)
+            self._undo(move, heir, now_s, Reason(failure))
+
+    def _undo(
+        self, move: JobMove, heir: Inspected | None, now_s: float, failure: Reason | None
+    ) -> None:
+        self._enter(move, Step.UNDOING, now_s, failure)
+        self._undoing(move, heir, now_s)
 
     def _undoing(self, move: JobMove, heir: Inspected | None, now_s: float) -> None:
         if heir is None:
-            self._enter(move, Step.RETURNING, now_s, failure=move.failure)
             move.returns = 0
-            self._return(move)
+            self._go_back(move, now_s, move.failure)
         elif heir.state not in RUNS:
             self._do(move, partial(self._acts.remove, heir.container_id))
         elif move.kill_at_s is None:

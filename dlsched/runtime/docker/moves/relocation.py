@@ -32,8 +32,8 @@ from dlsched.runtime.docker.create.creation import Creation
 from dlsched.runtime.docker.engine import Engine, EngineRefused
 from dlsched.runtime.docker.identity.heritage import heritage_of
 from dlsched.runtime.docker.identity.labels import Inspected, container_name, set_aside_name
+from dlsched.runtime.docker.listing import Transfers
 from dlsched.runtime.docker.shared_files import size_of
-from dlsched.runtime.docker.transfers import Transfers
 
 
 class Relocation:

@@ -17,7 +17,7 @@ from dlsched.runtime.docker.probe.probed import NO_REQUEST, Probed
 from dlsched.runtime.docker.probe.recognition import Stack, latency_reading, options_of, read_by
 from dlsched.runtime.docker.reading import CONTAINER, named_in
 from dlsched.runtime.progress.exposition import Pages
-from dlsched.runtime.progress.known import named
+from dlsched.runtime.progress.scrape import named
 
 _FILLER = "proxy"
 """Name of the proxy's container while it is open: it does not change what is read."""

@@ -29,8 +29,8 @@ from dlsched.runtime.docker.probe.recognition import PageExtract
 from dlsched.runtime.docker.reading import wall_s
 from dlsched.runtime.progress.exposition import PageDelta, Pages
 from dlsched.runtime.progress.http_page import Unanswered, fetch
-from dlsched.runtime.progress.known import named
 from dlsched.runtime.progress.listening import loopback_of
+from dlsched.runtime.progress.scrape import named
 from dlsched.runtime.progress.sidecar import READ_BYTES
 
 HTTP_S = 2.0

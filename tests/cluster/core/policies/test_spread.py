@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from dlsched.cluster.core.model import Move, NodeState, Transit
 from dlsched.cluster.core.policies.spread import SpreadParameters, SpreadPolicy
+from dlsched.cluster.core.registry import load
 from tests.cluster.core.plant import job, node, snapshot
 
 POLICY = SpreadPolicy(SpreadParameters())
@@ -14,13 +15,6 @@ def test_fewest_jobs_then_name() -> None:
     assert dict(decision.place) == {"q0": "b", "q1": "c", "q2": "a"}
     assert decision.why["q0"] == "b has the fewest jobs: 0 jobs"
     assert decision.moves == ()
-
-
-def test_a_job_under_way_counts_at_its_target() -> None:
-    nodes = [node("a"), node("b")]
-    moving = (Transit("r", "a", "b", 0, 10),)
-    decision = POLICY.decide(snapshot(nodes, [job("r", "a"), job("q")], moving=moving), None)
-    assert dict(decision.place) == {"q": "a"}
 
 
 def test_a_draining_node_is_emptied_one_by_one() -> None:
@@ -49,3 +43,14 @@ def test_no_queued_job_takes_the_room_of_one_that_comes_from_a_draining_node() -
     found = POLICY.decide(snapshot(nodes, [job("x", "a", gpus=1), job("q", gpus=1)]), None)
     assert found.moves == (Move("x", "b"),)
     assert dict(found.place) == {}
+
+
+def test_least_work_left_per_core() -> None:
+    nodes = [node("a"), node("b", cores=2), node("c", speed=0.5)]
+    # Work left for all cores: 100 s, 200 s, 150 s.
+    running = [job("r", "a", 800.0), job("s", "b", 400.0), job("t", "c", 600.0)]
+    queue = [job("q0", None, 480.0), job("q1", arrived_s=1.0)]
+    found = load("least-work").decide(snapshot(nodes, [*running, *queue]), None)
+    assert dict(found.place) == {"q0": "a", "q1": "c"}
+    assert found.why["q0"] == "a has the least work left: 1 min 40 s on all its cores"
+    assert found.moves == ()

@@ -16,8 +16,7 @@ from dlsched.policies.adaptive.parameters import AdaptiveParameters
 from dlsched.policies.adaptive.placed import Placed
 from dlsched.policies.adaptive.services.divide import place
 from dlsched.policies.adaptive.services.forecast import impossible_outlook, met_outlook
-from dlsched.policies.adaptive.services.model import ServiceMemory, Want, learned
-from dlsched.policies.adaptive.services.trial import Trial
+from dlsched.policies.adaptive.services.model import ServiceMemory, Trial, Want, learned
 from tests.policies import plant
 
 BAND = AdaptiveParameters(mode="band")
@@ -158,7 +157,6 @@ def test_squeezed_services_stay_within_the_band() -> None:
     got = placed(dict.fromkeys("abcde", 0.02), BAND, capacity=1.9, cores=1.0)
     assert sum(got.uses.values()) == pytest.approx(1.9, rel=1e-3)
     for limit in got.limits.values():
-        assert limit is not None
         assert 0.99 * 0.05 < 0.02 / limit < 1.09 * 0.05
 
 
@@ -380,7 +378,6 @@ def test_a_much_larger_ceiling_begins_a_trial() -> None:
     job = service("a", target_s=0.05, cores=0.2, count=20, mean_s=0.1, changed_at_s=99.5)
     got = place([job], seen([job]), [known("a", measured_s=0.1)], 2.0, BAND)
     trial = got.memory[0].trial
-    assert trial is not None
     assert trial.from_cores == 0.2
     assert trial.before_s == pytest.approx(0.1)
     assert trial.expected_s == pytest.approx(0.0475, rel=0.01)
@@ -416,7 +413,6 @@ def learned_of(job: JobView, one: ServiceMemory) -> ServiceMemory:
 def test_latencies_that_say_too_little_make_no_service_use_more_than_its_ceiling_gives() -> None:
     # A wait of -2 s: what a service seems to have that tells of latencies of nothing.
     one = learned_of(service("a"), known("a", fixed_s=-2.0))
-    assert one.least is not None
     assert 0 < one.least.use_cores <= 1.5 * one.least.ceiling_cores
 
 
@@ -425,7 +421,6 @@ def test_what_was_tried_in_vain_is_not_held_against_the_next_start() -> None:
     again = replace(service("a"), starts=2)
     target = LatencyTarget(0.05, None)
     begun = learned(again, target, tried, seen([again]), SLO, saturated=False)
-    assert begun.model is not None
     assert begun.model.widest_cores is None
     assert not begun.hopeless
 

@@ -81,6 +81,14 @@ def decided(
     return place(jobs, Snapshot(1, now_s, node, seen), tuple(known), cores, rule)
 
 
+def settled(jobs: Sequence[JobView], *times_s: float) -> Placed[TrainingMemory]:
+    """The last decision of one at 100 s and at each of these times."""
+    placed = decided(jobs)
+    for now_s in times_s:
+        placed = decided(jobs, placed.memory, now_s=now_s)
+    return placed
+
+
 def first(placed: Placed[TrainingMemory]) -> str:
     return max(placed.weights, key=placed.weights.__getitem__)
 
@@ -147,9 +155,7 @@ def test_by_wish_whoever_has_its_first_tier_behind_it_gives_way_to_who_has_not()
 
 def test_all_that_the_first_cannot_use_goes_to_the_next() -> None:
     jobs = [training("a", used=2.0), training("b", step_core_s=2.0, used=6.0)]
-    placed = decided(jobs)
-    for at_s in (101.0, 102.0, 103.0):
-        placed = decided(jobs, placed.memory, now_s=at_s)
+    placed = settled(jobs, 101.0, 102.0, 103.0)
     assert placed.uses["a"] == pytest.approx(2.0)
     assert placed.uses["b"] == pytest.approx(CORES - 2.0)
     assert math.fsum(placed.uses.values()) <= CORES + 1e-9
@@ -166,18 +172,14 @@ def test_who_uses_more_than_was_known_is_believed_able_to() -> None:
 
 def test_waiting_for_others_is_not_taken_for_being_narrow() -> None:
     jobs = [training("a", used=8.0), training("b", step_core_s=2.0, used=0.01)]
-    placed = decided(jobs)
-    for at_s in (101.0, 102.0):
-        placed = decided(jobs, placed.memory, now_s=at_s)
+    placed = settled(jobs, 101.0, 102.0)
     known = {one.name: one for one in placed.memory}
     assert known["b"].usable_cores is None
 
 
 def test_what_the_last_in_the_order_uses_of_its_floor_is_not_all_that_it_can() -> None:
     jobs = [training("a", used=8.0), training("b", step_core_s=2.0, used=0.5 * FLOOR)]
-    placed = decided(jobs)
-    for at_s in (101.0, 102.0):
-        placed = decided(jobs, placed.memory, now_s=at_s)
+    placed = settled(jobs, 101.0, 102.0)
     assert placed.uses["b"] == pytest.approx(FLOOR)
     known = {one.name: one for one in placed.memory}
     assert known["b"].usable_cores is None
@@ -196,9 +198,7 @@ def test_what_a_training_uses_while_it_starts_is_not_all_that_it_can() -> None:
 
 def test_whoever_is_first_may_show_what_it_can_use() -> None:
     jobs = [training("a", used=2.0), training("b", step_core_s=2.0, used=6.0)]
-    placed = decided(jobs)
-    for at_s in (101.0, 102.0):
-        placed = decided(jobs, placed.memory, now_s=at_s)
+    placed = settled(jobs, 101.0, 102.0)
     assert placed.uses["b"] > placed.uses["a"]
     assert placed.weights["a"] > 0.7 * math.fsum(placed.weights.values())
 
@@ -206,9 +206,7 @@ def test_whoever_is_first_may_show_what_it_can_use() -> None:
 def test_who_is_worth_nearly_as_much_as_the_first_is_not_put_far_behind_it() -> None:
     def second(step_core_s: float) -> float:
         jobs = [training("a", used=6.0), training("b", step_core_s=step_core_s, used=6.0)]
-        placed = decided(jobs)
-        for at_s in (101.0, 102.0):
-            placed = decided(jobs, placed.memory, now_s=at_s)
+        placed = settled(jobs, 101.0, 102.0)
         assert first(placed) == "a"
         return placed.weights["b"] / placed.weights["a"]
 
@@ -270,7 +268,6 @@ def test_what_is_usual_is_what_first_tiers_took_and_will_take() -> None:
     jobs.append(training("new", 50, told=None))
     known = {one.name: one for one in decided(jobs).memory}
     reached = jobs[0].tiers.delivered
-    assert reached is not None
     assert reached.step == 500, "three evaluations tell"
     typical = TypicalWork.of(jobs, known, RULE)
     assert typical.beside("new") == pytest.approx(650.0, rel=0.05)
@@ -443,7 +440,6 @@ def test_who_hovers_at_a_tier_is_not_for_ever_as_good_as_there() -> None:
     assert job.tiers.delivered is None
     (known,) = decided([job]).memory
     left_core_s = marginal_value(job, known, 100.0, RULE).tiers_core_s[0]
-    assert left_core_s is not None
     assert left_core_s > 150.0
 
 
@@ -455,13 +451,9 @@ def test_a_tier_that_was_reached_no_longer_counts() -> None:
 
 def test_when_a_tier_is_reached_is_told_with_its_interval() -> None:
     alone = training("alone", 600, used=2.0)
-    placed = decided([alone])
-    for at_s in (101.0, 102.0, 110.0):
-        placed = decided([alone], placed.memory, now_s=at_s)
+    placed = settled([alone], 101.0, 102.0, 110.0)
     finish = placed.outlooks["alone"][1]
     assert finish.kind is ForecastKind.EXPECTED
-    assert finish.at_s is not None and finish.earliest_s is not None
-    assert finish.latest_s is not None
     assert finish.at_s == pytest.approx(110.0 + 333.0 / 2.0, rel=0.1)
     assert finish.earliest_s < finish.at_s < finish.latest_s
 

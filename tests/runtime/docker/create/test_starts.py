@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import errno
-import secrets
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from pathlib import Path
 from queue import Queue
@@ -16,17 +14,18 @@ import pytest
 from dlsched.model.actions import Outcome, Start
 from dlsched.model.facts import Begun, ContainerFact, ContainerState
 from dlsched.model.spec import Limits, Restart
+from dlsched.runtime.docker.carrying import Arrivals
 from dlsched.runtime.docker.create import starts
 from dlsched.runtime.docker.create.creation import Creation
-from dlsched.runtime.docker.create.pulls import Images
+from dlsched.runtime.docker.create.images import Images
 from dlsched.runtime.docker.create.starts import Starts
 from dlsched.runtime.docker.engine import Body, EngineRefused
-from dlsched.runtime.docker.gpus.injection import Injector
-from dlsched.runtime.docker.gpus.options import GpuOptions
+from dlsched.runtime.docker.gpus.injection import GpuOptions, Injector
 from dlsched.runtime.docker.limits.group import ParentGroup
 from dlsched.runtime.docker.limits.writer import LimitWriter
-from dlsched.runtime.docker.listing import Listing
+from dlsched.runtime.docker.listing import Listing, Transfers
 from dlsched.runtime.originals import Originals
+from tests.runtime.docker.fake_host import full_disk
 from tests.runtime.docker.rig import SLEEP, Rig, fact, job_spec
 from tests.waiting import until
 from tools.base_image import BASE
@@ -42,10 +41,20 @@ def begin(rig: Rig, name: str, command: tuple[str, ...] = SLEEP, **container: ob
 
 
 @on_engine
-def test_a_command_that_does_not_exist_fails_and_leaves_nothing(rig: Rig) -> None:
-    begin(rig, "nosuch", ("no-such-program",))
+@pytest.mark.parametrize(
+    ("command", "volumes", "reason"),
+    [
+        (("no-such-program",), (), "no-such-program"),
+        (SLEEP, ("/no/such/folder:/there",), "/no/such/folder"),
+    ],
+    ids=["command", "volume"],
+)
+def test_start_that_the_engine_refuses_leaves_nothing(
+    rig: Rig, command: tuple[str, ...], volumes: tuple[str, ...], reason: str
+) -> None:
+    begin(rig, "nosuch", command, volumes=volumes)
     failed = rig.until_failed("nosuch")
-    assert "no-such-program" in failed.detail and "\n" not in failed.detail
+    assert reason in failed.detail and "\n" not in failed.detail
     assert not failed.retryable
     rig.until(lambda seen: fact(seen, "nosuch") is None)
 
@@ -71,41 +80,6 @@ def test_an_older_container_in_the_way_is_worth_trying_again(rig: Rig) -> None:
     failed = rig.until_failed("older")
     assert "older spec" in failed.detail
     assert failed.retryable
-
-
-@on_engine
-def test_an_image_that_may_not_be_pulled(rig: Rig) -> None:
-    image = f"dlsched-test/{secrets.token_hex(4)}:1"
-    begin(rig, "never", image=image, pull_policy="never")
-    failed = rig.until_failed("never")
-    assert failed.detail == f"image {image} is not on this host, and pull_policy is never"
-    assert not failed.retryable
-
-
-@on_engine
-def test_an_image_whose_registry_does_not_answer(rig: Rig) -> None:
-    image = f"127.0.0.1:9/{secrets.token_hex(4)}:1"
-    begin(rig, "noregistry", image=image)
-    failed = rig.until_failed("noregistry")
-    assert failed.detail.startswith(f"image {image} cannot be pulled: ")
-    assert "\n" not in failed.detail
-    assert failed.retryable
-
-
-@on_engine
-@pytest.mark.parametrize(
-    ("volume", "reason"),
-    [
-        ("./here:/there", "is neither an absolute path nor the name of a volume"),
-        ("/no/such/folder:/there", "/no/such/folder"),
-        ("/tmp:there", "is not an absolute path"),
-    ],
-)
-def test_a_volume_that_cannot_be(rig: Rig, volume: str, reason: str) -> None:
-    begin(rig, "volume", volumes=(volume,))
-    failed = rig.until_failed("volume")
-    assert reason in failed.detail
-    assert not failed.retryable
 
 
 @on_engine
@@ -155,26 +129,21 @@ def test_exit_code_and_last_lines(rig: Rig) -> None:
         "raise SystemExit(7)"
     )
     rig.apply(Start(job_spec("tells", ("python", "-c", tell)), Limits(None), 1024))
-    steps: list[int | None] = []
-    told: list[str] = []
-    bad_lines = 0
+    seen: list[ContainerFact] = []
 
-    def ended(seen: object) -> bool:
-        nonlocal bad_lines
-        found = fact(seen, "tells")  # type: ignore[arg-type]
-        if found is None:
-            return False
-        steps.extend(report.sample.step for report in found.reports if report.sample)
-        if steps == [1] and not told:
-            told.append("to end: its first report is read")
-            rig.client.kill(found.container_id, "SIGTERM")
-        bad_lines = max(bad_lines, found.bad_lines)
-        return found.state is ContainerState.EXITED
+    def noted(so: Callable[[ContainerFact], object]) -> None:
+        def note(one: ContainerFact) -> object:
+            seen.append(one)
+            return so(one)
 
-    found = fact(rig.until(ended), "tells")
-    assert found is not None and found.exit_code == 7
-    assert steps == [1, 2]
-    assert bad_lines == 1
+        rig.until_fact("tells", note)
+
+    noted(steps_of)
+    rig.client.kill(seen[-1].container_id, "SIGTERM")
+    noted(lambda one: one.state is ContainerState.EXITED)
+    assert seen[-1].exit_code == 7
+    assert [step for one in seen for step in steps_of(one)] == [1, 2]
+    assert max(one.bad_lines for one in seen) == 1
 
 
 @on_engine
@@ -189,21 +158,6 @@ def test_an_out_of_memory_kill_is_told(rig: Rig) -> None:
 
 
 @on_engine
-def test_docker_gives_up_a_crash_loop(rig: Rig) -> None:
-    spec = job_spec("crashes", ("sh", "-c", "exit 3"), restart=Restart("on-failure", 2))
-    rig.apply(Start(spec, Limits(None), 1024))
-    seen = rig.until(
-        lambda s: (
-            (f := fact(s, "crashes")) is not None
-            and f.state is ContainerState.EXITED
-            and f.starts == 3
-        )
-    )
-    found = fact(seen, "crashes")
-    assert found is not None and found.exit_code == 3
-
-
-@on_engine
 def test_removing_ends_a_crash_loop(rig: Rig) -> None:
     spec = job_spec("loops", ("sh", "-c", "exit 3"), restart=Restart("always"))
     rig.apply(Start(spec, Limits(None), 1024))
@@ -211,19 +165,6 @@ def test_removing_ends_a_crash_loop(rig: Rig) -> None:
     assert found.exit_code == 3
     rig.remove(found, grace_s=5)
     rig.until(lambda seen: fact(seen, "loops") is None)
-
-
-@on_engine
-@pytest.mark.gate
-def test_a_paused_container_can_be_removed(rig: Rig) -> None:
-    trap = "trap 'exit 0' TERM; echo obeys; while :; do sleep 0.1; done"
-    found = rig.start(job_spec("paused", ("sh", "-c", trap)))
-    rig.until(lambda _: b"obeys" in rig.client.logs(found.container_id))
-    rig.client.pause(found.container_id)
-    paused = rig.until_state("paused", ContainerState.PAUSED)
-    assert paused.actual == Limits(0.5)
-    rig.remove(paused, grace_s=600)
-    rig.until(lambda seen: fact(seen, "paused") is None)
 
 
 @on_engine
@@ -297,6 +238,7 @@ class Bench:
             state_dir,
             lambda: "cgroupfs",
             Injector(GpuOptions(), tuple),
+            Arrivals(self.engine, "i", state_dir, Transfers()),
         )
         self.starts = Starts(
             Images(self.engine, None),
@@ -322,7 +264,7 @@ def bench(tmp_path: Path) -> Bench:
     return Bench(tmp_path)
 
 
-def test_a_start_under_way_is_not_begun_twice(bench: Bench) -> None:
+def test_start_under_way_is_not_begun_twice(bench: Bench) -> None:
     assert bench.begin("a").status == "begun"
     bench.until_stage("pulling")
     assert bench.begin("a").detail == "pulling already"
@@ -331,6 +273,7 @@ def test_a_start_under_way_is_not_begun_twice(bench: Bench) -> None:
     bench.engine.creates.clear()
     assert bench.begin("a").detail == ""
     assert bench.begin("a").detail == "starting already"
+    assert bench.begin("b").status == "failed", "a newer spec does not overtake a creation"
     bench.engine.creates.set()
     assert bench.ended.get(timeout=60) == "job: start done"
     assert bench.engine.created == [job_spec("job", ("a",)).digest]
@@ -351,16 +294,6 @@ def test_a_pull_for_an_older_spec_makes_no_container(bench: Bench) -> None:
     assert bench.engine.created == [job_spec("job", ("b",)).digest]
 
 
-def test_a_creation_is_not_overtaken_by_a_newer_spec(bench: Bench) -> None:
-    bench.engine.pulled.set()
-    bench.engine.creates.clear()
-    bench.begin("a")
-    assert bench.begin("b").status == "failed"
-    bench.engine.creates.set()
-    bench.ended.get(timeout=60)
-    assert bench.engine.created == [job_spec("job", ("a",)).digest]
-
-
 @pytest.mark.parametrize(
     ("reason", "retryable"),
     [
@@ -371,7 +304,7 @@ def test_a_creation_is_not_overtaken_by_a_newer_spec(bench: Bench) -> None:
     ],
 )
 def test_a_container_that_does_not_start_is_taken_away(
-    bench: Bench, reason: str, retryable: bool
+    bench: Bench, tmp_path: Path, reason: str, retryable: bool
 ) -> None:
     bench.engine.pulled.set()
     bench.engine.refusal = EngineRefused(500, reason)
@@ -379,30 +312,16 @@ def test_a_container_that_does_not_start_is_taken_away(
     word = bench.until_stage("failed")
     assert (word.detail, word.retryable) == (reason, retryable)
     assert bench.engine.created == []
-
-
-def test_before_it_starts_it_is_written_down_what_it_goes_back_to(
-    bench: Bench, tmp_path: Path
-) -> None:
-    bench.engine.pulled.set()
-    bench.engine.refusal = EngineRefused(500, "killed here")
-    bench.begin("a")
-    bench.until_stage("failed")
     record = Originals(tmp_path).of("c" * 64)
-    assert record is not None
+    assert record is not None, "recorded before its start"
     assert (record.job, record.adopted, record.given_back) == ("job", False, False)
 
 
-def test_what_cannot_be_written_down_does_not_start(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(*_: object) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr("dlsched.store.records.write_whole", full)
+def test_job_without_a_record_does_not_start(bench: Bench) -> None:
     bench.engine.pulled.set()
-    bench.begin("a")
-    word = bench.until_stage("failed")
+    with full_disk():
+        bench.begin("a")
+        word = bench.until_stage("failed")
     assert word.detail.endswith("cannot be recorded: No space left on device")
     assert word.retryable
     assert (bench.engine.created, bench.engine.started) == ([], [])

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
 
 from dlsched.model.errors import EngineUnavailable
-from dlsched.runtime.docker.doctor.engine import examine, unworkable
+from dlsched.runtime.docker.doctor.engine import EngineUnworkable, examine, require, unworkable
 from dlsched.runtime.docker.engine import Body
 from dlsched.runtime.doctor.finding import Finding
 
@@ -72,10 +73,12 @@ def test_an_engine_that_cannot_limit_fails_and_no_agent_starts_on_it(
     assert found["engine"].state == "fail" and why in found["engine"].line
     assert found["engine"].remedy
     assert list(found) == ["engine"], "nothing is half done"
+    engine: Any = FakeEngine(info, version)
+    with pytest.raises(EngineUnworkable, match=f"{re.escape(why)}.*dlsched doctor"):
+        require(engine)
 
 
 def test_unusual_engines_are_told_what_works() -> None:
     rootless = findings({**INFO, **ROOTLESS})["security"]
     assert rootless.state == "warn" and "metrics endpoints" in rootless.line
-    userns = findings({**INFO, "SecurityOptions": ["name=userns"]})["security"]
-    assert userns.state == "ok"
+    assert findings({**INFO, "SecurityOptions": ["name=userns"]})["security"].state == "ok"

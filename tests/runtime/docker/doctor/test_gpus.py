@@ -13,7 +13,7 @@ from dlsched.model.facts import ComputeMode, GpuFact, GpuProcess
 from dlsched.runtime.docker.doctor import gpus as gpu_doctor
 from dlsched.runtime.docker.engine import Body
 from dlsched.runtime.docker.gpus.canary import ALARM_FILE
-from dlsched.runtime.docker.gpus.options import GpuOptions
+from dlsched.runtime.docker.gpus.injection import GpuOptions
 from dlsched.runtime.doctor.finding import Finding
 from dlsched.runtime.gpu import GpuSnapshot
 from dlsched.runtime.gpu.nvml import NO_INSTANCE

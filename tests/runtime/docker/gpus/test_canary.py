@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -13,11 +14,12 @@ from dlsched.runtime.docker.gpus.canary import (
     ALARM_FILE,
     Canary,
     GpuContainer,
+    Probe,
+    ProbeFailed,
     Unproven,
     Unsafe,
     Waits,
 )
-from dlsched.runtime.docker.gpus.device_probe import Probe, ProbeFailed
 
 NODE = "/dev/nvidia0"
 HAS, HAS_NOT = Probe(frozenset({NODE}), frozenset()), Probe(frozenset(), frozenset({NODE}))
@@ -42,25 +44,17 @@ class Eyes:
         return sight
 
 
-class Updates:
-    def __init__(self) -> None:
-        self.made = 0
-
-    def __call__(self) -> None:
-        self.made += 1
-
-
 def test_only_the_first_of_each_way_is_looked_at() -> None:
-    eyes, update = Eyes(HAS), Updates()
+    eyes, update = Eyes(HAS), Mock()
     canary = Canary(eyes)
     for access in (GpuAccess.CDI, GpuAccess.NODES):
         for name in ("one", "two", "three"):
             canary.update(held(name, access), update)
-    assert (update.made, eyes.looks, canary.alarm) == (6, 4, None)
+    assert (update.call_count, eyes.looks, canary.alarm) == (6, 4, None)
 
 
 def test_after_a_loss_no_container_with_gpus_is_updated_any_more() -> None:
-    update = Updates()
+    update = Mock()
     canary = Canary(Eyes(HAS, HAS_NOT))
     with pytest.raises(Unsafe, match="one: a CPU update took its GPU away: it may not open /dev/"):
         canary.update(held(), update)
@@ -68,7 +62,7 @@ def test_after_a_loss_no_container_with_gpus_is_updated_any_more() -> None:
         assert canary.bar(access) == canary.alarm
         with pytest.raises(Unsafe, match=r"nvidia-container-runtime\.mode=cdi"):
             canary.update(held("two", access), update)
-    assert update.made == 1
+    assert update.call_count == 1
     assert "took its GPU away" in (canary.lost("id-one", 7) or "")
     assert canary.lost("id-one", 8) is None  # started anew, it has them again
     assert canary.lost("id-two", 7) is None
@@ -91,43 +85,43 @@ def test_a_loss_is_seen_also_where_the_call_failed() -> None:
 
 
 def test_the_legacy_way_is_never_tried() -> None:
-    eyes, update = Eyes(HAS), Updates()
+    eyes, update = Eyes(HAS), Mock()
     canary = Canary(eyes)
     assert canary.bar(GpuAccess.LEGACY) is not None
     assert canary.bar(GpuAccess.CDI) is None
     with pytest.raises(Unsafe, match="legacy hook"):
         canary.update(held(access=GpuAccess.LEGACY), update)
-    assert (update.made, eyes.looks) == (0, 0)
+    assert (update.call_count, eyes.looks) == (0, 0)
 
 
 def test_where_nobody_can_look_nothing_is_tried() -> None:
-    update = Updates()
+    update = Mock()
     canary = Canary(Eyes(ProbeFailed("none of its device nodes can be seen from here"), HAS))
     with pytest.raises(Unproven, match="none of its device nodes can be seen"):
         canary.update(held(), update)
-    assert update.made == 0
+    assert update.call_count == 0
     canary.update(held("two"), update)  # another one can be looked at
-    assert update.made == 1
+    assert update.call_count == 1
 
 
 def test_one_without_its_gpus_before_is_no_canary_and_is_told() -> None:
-    update = Updates()
+    update = Mock()
     canary = Canary(Eyes(HAS_NOT, HAS))
     with pytest.raises(Unproven, match="may not open /dev/nvidia0"):
         canary.update(held(), update)
     assert canary.lost("id-one", 7) == "it may not open /dev/nvidia0"
     assert canary.alarm is None
     canary.update(held("two"), update)
-    assert update.made == 1
+    assert update.call_count == 1
 
 
 def test_one_that_ends_meanwhile_proves_nothing() -> None:
-    eyes, update = Eyes(HAS, ProbeFailed("gone"), HAS), Updates()
+    eyes, update = Eyes(HAS, ProbeFailed("gone"), HAS), Mock()
     canary = Canary(eyes)
     canary.update(held(), update)
     canary.update(held("two"), update)
     canary.update(held("three"), update)
-    assert (update.made, eyes.looks) == (3, 4)
+    assert (update.call_count, eyes.looks) == (3, 4)
 
 
 @pytest.mark.timed
@@ -138,7 +132,7 @@ def test_the_others_wait_until_the_canary_is_over() -> None:
         began.set()
         assert go_on.wait(60)
 
-    canary, update = Canary(Eyes(HAS)), Updates()
+    canary, update = Canary(Eyes(HAS)), Mock()
     first = threading.Thread(target=lambda: canary.update(held(), slow))
     first.start()
     assert began.wait(60)
@@ -147,14 +141,14 @@ def test_the_others_wait_until_the_canary_is_over() -> None:
             canary.update(held("two", access), update)
     patient = threading.Thread(target=lambda: canary.update(held("three"), update, wait=True))
     patient.start()
-    assert update.made == 0
+    assert update.call_count == 0
     go_on.set()
     for thread in (first, patient):
         thread.join(60)
         assert not thread.is_alive()
-    assert update.made == 1
+    assert update.call_count == 1
     canary.update(held("two"), update)
-    assert update.made == 2
+    assert update.call_count == 2
 
 
 def test_a_look_at_what_something_else_may_have_done() -> None:
@@ -166,17 +160,17 @@ def test_a_look_at_what_something_else_may_have_done() -> None:
 
 
 def test_an_alarm_outlives_the_agent_until_somebody_has_seen_to_it(tmp_path: Path) -> None:
-    update = Updates()
+    update = Mock()
     with pytest.raises(Unsafe, match=r"mode=cdi.*remove .*/gpu-alarm and restart dlsched"):
         Canary(Eyes(HAS, HAS_NOT), tmp_path).update(held(), update)
     later = Canary(Eyes(HAS), tmp_path)
     assert "one: a CPU update took its GPU away" in (later.bar(GpuAccess.NODES) or "")
     with pytest.raises(Unsafe):
         later.update(held("two"), update)
-    assert update.made == 1
+    assert update.call_count == 1
     (tmp_path / ALARM_FILE).unlink()
     Canary(Eyes(HAS), tmp_path).update(held("two"), update)
-    assert update.made == 2
+    assert update.call_count == 2
 
 
 @pytest.mark.parametrize("after", [HAS, ProbeFailed("gone")])

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from dlsched.runtime.cgroup.read import hierarchies
-from dlsched.runtime.docker.gpus import device_probe
-from dlsched.runtime.docker.gpus.device_probe import Probe, ProbeFailed, probe
+from dlsched.runtime.docker.gpus import canary
+from dlsched.runtime.docker.gpus.canary import Probe, ProbeFailed, probe
 from tests.runtime.docker.fake_host import CONTAINER, PID, FakeHost
 from tests.waiting import until
 
@@ -74,7 +74,7 @@ def test_it_ends_by_itself_where_nobody_is_left_to_kill_it(tmp_path: Path) -> No
         "-I",
         "-S",
         "-c",
-        device_probe._CHILD,
+        canary._CHILD,
         "0.5",
         str(group),
         "/dev/null",

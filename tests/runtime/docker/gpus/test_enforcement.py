@@ -8,10 +8,9 @@ from pathlib import Path
 from dlsched.model.facts import ContainerFact, GpuAccess, GpuFact
 from dlsched.model.spec import JobSpec, Limits
 from dlsched.runtime.allotment import Allotment, job_dir, write_allotment
-from dlsched.runtime.docker.gpus.canary import Canary, GpuContainer
-from dlsched.runtime.docker.gpus.device_probe import Probe
+from dlsched.runtime.docker.gpus.canary import Canary, GpuContainer, Probe
 from dlsched.runtime.docker.gpus.enforcement import with_gpus
-from tests.runtime.docker.end.test_stops import RUNNING
+from tests.runtime.docker.test_stops import RUNNING
 
 DEVICES = (GpuFact("GPU-a", 0, "Model", 1 << 34), GpuFact("GPU-b", 1, "Model", 1 << 34))
 OWN = replace(RUNNING, job="job", gpus=("GPU-b",), gpu_access=GpuAccess.CDI)

@@ -11,6 +11,7 @@ import pytest
 from dlsched.model.facts import GpuAccess, GpuFact
 from dlsched.runtime.docker.engine import Body
 from dlsched.runtime.docker.gpus.injection import (
+    GpuOptions,
     Injector,
     NotInjectable,
     access_of,
@@ -18,7 +19,6 @@ from dlsched.runtime.docker.gpus.injection import (
     named_nodes,
     uuids_of,
 )
-from dlsched.runtime.docker.gpus.options import GpuOptions
 
 ONE, TWO = "GPU-11111111-aaaa", "GPU-22222222-bbbb"
 WITH_RUNTIME: Body = {"Runtimes": {"runc": {}, "nvidia": {}}, "DefaultRuntime": "nvidia"}
@@ -105,8 +105,7 @@ def test_which_gpus_a_container_was_told_to_get() -> None:
     ]
     for body, uuids in cases:
         assert uuids_of(gpu_names(body), devices) == uuids, body
-    many = {"HostConfig": {"DeviceRequests": [{"Count": 1 << 60}]}}
-    assert len(gpu_names(many)) == 64
+    assert len(gpu_names({"HostConfig": {"DeviceRequests": [{"Count": 1 << 60}]}})) == 64
 
 
 def test_the_nodes_that_tell_whether_it_has_them(tmp_path: Path) -> None:
@@ -196,8 +195,7 @@ def test_a_specification_that_is_none_hides_no_other(tmp_path: Path, text: str) 
     with_cdi(tmp_path, spec_of((ONE, "/dev/nvidia0")))
     info = with_cdi(tmp_path, spec_of((ONE, "/dev/x"), kind="other.com/gpu"), "other.yaml")
     (tmp_path / "cdi/broken.yaml").write_text(text, errors="surrogateescape")
-    way = injector(tmp_path, injection="cdi").of((ONE,), info)
-    assert way.access is GpuAccess.CDI
+    assert injector(tmp_path, injection="cdi").of((ONE,), info).access is GpuAccess.CDI
 
 
 def test_what_is_no_file_is_not_waited_for(tmp_path: Path) -> None:

@@ -20,11 +20,10 @@ from dlsched.model.facts import ContainerFact, GpuAccess
 from dlsched.model.spec import Limits
 from dlsched.runtime.allotment import job_dir, read_allotment
 from dlsched.runtime.cgroup.limits import PERIOD_US
-from dlsched.runtime.docker.gpus.options import GpuOptions
-from dlsched.runtime.docker.identity.labels import ENABLE, INSTANCE
+from dlsched.runtime.docker.gpus.injection import GpuOptions
 from tests.runtime.docker.rig import Rig, cpu_files, fact, job_spec, options_for
 from tests.runtime.docker.stand_ins import Seen, devices_folder, may_open, with_ceiling
-from tools.base_image import BASE, ensure_base
+from tools.base_image import ensure_base
 from tools.private_engine import private_engine
 
 pytestmark = [pytest.mark.engine]
@@ -99,11 +98,9 @@ def rig(
 def test_a_job_of_ours_keeps_its_gpu_through_all_that_is_done_to_it(rig: Hooked, dev: Path) -> None:
     rig.observe()
     spec = with_ceiling(job_spec("job", gpus=1), 1.0)
-    start = Start(spec, Limits(0.25), 512, gpus=("GPU-0",))
-    assert rig.apply(start).status == "begun"
+    assert rig.apply(Start(spec, Limits(0.25), 512, gpus=("GPU-0",))).status == "begun"
     rig.until(lambda seen: seen.containers != () and _cores(fact(seen, "job")) == 0.25)
     found = fact(rig.observe(), "job")
-    assert found is not None
     devices_folder(rig.client, found.container_id)  # or the test ends here
     assert rig.asked == ["GPU-0"]
     assert (found.gpus, found.gpu_access) == (("GPU-0",), GpuAccess.LEGACY)
@@ -130,40 +127,6 @@ def test_a_job_of_ours_keeps_its_gpu_through_all_that_is_done_to_it(rig: Hooked,
     assert (told.cpu_cores, told.gpus) == (1.0, ("GPU-0",))
     rig.remove(again)
     rig.until(lambda seen: seen.containers == ())
-
-
-def test_one_that_somebody_else_made_is_changed_and_brought_back_with_its_gpu(
-    rig: Hooked, dev: Path
-) -> None:
-    labels = {ENABLE: "true", INSTANCE: rig.options.instance, "dlsched.cpus.max": "1"}
-    config = {
-        "Image": BASE,
-        "Cmd": ["sleep", "600"],
-        "Labels": labels,
-        "HostConfig": {
-            "NetworkMode": "none",
-            "CpuShares": 512,
-            "NanoCpus": 500_000_000,
-            "DeviceRequests": [{"Count": -1, "Capabilities": [["gpu"]]}],
-        },
-    }
-    made = rig.client.create_container_from_config(config, "theirs")  # type: ignore[no-untyped-call]
-    rig.client.start(made["Id"])
-    try:
-        devices_folder(rig.client, made["Id"])
-        found = fact(rig.until(lambda seen: fact(seen, "theirs") is not None), "theirs")
-        assert found is not None and found.adopted is not None
-        assert (found.gpus, found.gpu_access) == (("GPU-0", "GPU-1"), GpuAccess.LEGACY)
-        before, words = cpu_files(rig.client, made["Id"]), rig.told(found)
-        rig.resized(found, 0.2, shares=100, burst_cores=0.05)
-        assert rig.quota(found) == "20000"
-        (back,) = rig.runtime.release({})
-        assert back.failure is None
-        assert cpu_files(rig.client, made["Id"]) == before
-        assert rig.told(found) == words
-        assert may_open(rig.client, made["Id"], dev) == ["nvidia0"]
-    finally:
-        rig.client.remove_container(made["Id"], force=True)
 
 
 def _cores(found: ContainerFact | None) -> float | None:

@@ -84,7 +84,6 @@ def test_other_folders_are_none(pipes: Path) -> None:
 
 def test_a_job_that_shares_is_held_to_its_ceiling_and_its_memory(pipes: Path) -> None:
     client = client_of(job((0.25, 0.5), 8 * GIB), pipes, [gpu("a")])
-    assert client is not None
     assert (client.threads_percent, client.memory_bytes) == (50, 8 * GIB)
     assert client.environment == {
         "CUDA_MPS_PIPE_DIRECTORY": str(pipes),
@@ -95,7 +94,6 @@ def test_a_job_that_shares_is_held_to_its_ceiling_and_its_memory(pipes: Path) ->
 
 def test_memory_that_is_not_asked_for_is_its_part_of_the_smallest_gpu(pipes: Path) -> None:
     client = client_of(job((0.25, 1.0), gpus=2), pipes, [gpu("a"), gpu("b", 8 * GIB)])
-    assert client is not None
     assert client.threads_percent is None  # it may have all of the time: nothing to enforce
     assert client.environment == {
         "CUDA_MPS_PIPE_DIRECTORY": str(pipes),
@@ -121,6 +119,5 @@ def test_who_is_alone_or_on_an_instance_is_no_client(pipes: Path) -> None:
 
 def test_the_percentage_of_threads_is_never_below_the_share(pipes: Path) -> None:
     client = client_of(job((0.125, 0.125)), pipes, [gpu("a")])
-    assert client is not None
     assert client.threads_percent == 13
     assert paced(0.125, client.threads_percent) == 0.125 * 100 / 13

@@ -249,6 +249,5 @@ def test_hostile_labels_give_a_spec_within_bounds_or_one_printable_line(
             assert line.isprintable()
             assert 0 < len(line) <= LINE_CHARACTERS
         else:
-            ceiling = spec.bounds.ceiling_cores
-            assert 0.01 <= spec.bounds.floor_cores <= (ceiling or 4096.0)
+            assert 0.01 <= spec.bounds.floor_cores <= (spec.bounds.ceiling_cores or 4096.0)
             assert 0 < spec.weight <= 1000

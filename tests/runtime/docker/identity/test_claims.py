@@ -20,21 +20,21 @@ from dlsched.runtime.docker.identity.claims import REASONS_MOST
 from dlsched.runtime.docker.identity.labels import labels_of
 from dlsched.runtime.docker.listing import EVERY_S, Listings
 from dlsched.simulation.clock import VirtualClock
-from tests.doubles import NONE_ADOPTED, texts
+from tests.doubles import NONE_ADOPTED
 from tests.runtime.docker.rig import SLEEP, Rig, fact, job_spec
-from tests.runtime.docker.test_listing import FakeEngine, listings_of, refreshed, seen
+from tests.runtime.docker.test_listing import (
+    FakeEngine,
+    clock,
+    engine,
+    left_alone,
+    listings_of,
+    refreshed,
+    seen,
+)
+
+__all__ = ["clock", "engine"]
 
 pytestmark = pytest.mark.timed
-
-
-@pytest.fixture
-def engine() -> FakeEngine:
-    return FakeEngine()
-
-
-@pytest.fixture
-def clock() -> VirtualClock:
-    return VirtualClock(100.0)
 
 
 def labels(spec: JobSpec) -> Mapping[str, Any]:
@@ -80,7 +80,6 @@ def test_other_presets_are_applied_to_containers_that_are_adopted_already(
         (tmp_path / "own.yaml").write_text(f"asr: {{port: {port}}}")
         listings.use(load_presets(tmp_path))
         assert seen(listings) == {"web"}
-        assert listings.last is not None
         (source,) = listings.last.containers["web"].sources
         assert isinstance(source, MetricsEndpoint) and source.ports == (port,)
 
@@ -147,16 +146,14 @@ def test_a_labelled_container_is_listed_beside_ours_and_called_as_it_is_called(
     stranger(engine, "other", {"team": "vision"})
     listings = listings_of(engine, clock)
     assert seen(listings) == {"a", "web"}
-    assert listings.last is not None
     web = listings.last.containers["web"]
     assert (web.job, web.instance, web.digest, web.restart) == ("web", "i", "", None)
-    assert web.adopted is not None
     assert web.adopted.target == LatencyTarget(0.02)
     assert web.adopted.bounds.ceiling_cores == 1.5
     assert web.adopted.container.memory_bytes == 1 << 30
     assert web.sources == (MetricsFile("/tmp/m"),)
     assert listings.last.containers["a"].adopted is None
-    assert texts(listings.last.left_alone) == ()
+    assert left_alone(listings) == ()
 
 
 @pytest.mark.parametrize(
@@ -184,8 +181,7 @@ def test_a_pattern_that_cannot_read_the_target_is_refused(
     stranger(engine, "both", {**ENABLE, **asked, **pattern, "dlsched.metrics.path": "/data/m"})
     listings = listings_of(engine, clock)
     assert seen(listings) == {"both"}, "another source may have it"
-    assert listings.last is not None
-    (text,) = texts(listings.last.left_alone)
+    (text,) = left_alone(listings)
     assert text.endswith(why)
 
 
@@ -203,10 +199,7 @@ def test_the_ceiling_is_what_it_came_with_whatever_its_limit_is_now(
         came_with=lambda one: 10 * (one.limit_cores or 0.0),
     )
     assert seen(listings) == {"web"}
-    assert listings.last is not None
-    adopted = listings.last.containers["web"].adopted
-    assert adopted is not None
-    assert adopted.bounds.ceiling_cores == 2.0
+    assert listings.last.containers["web"].adopted.bounds.ceiling_cores == 2.0
 
 
 @pytest.mark.parametrize(
@@ -244,12 +237,10 @@ def test_of_labels_that_came_with_the_image_none_counts(
     del engine.images["image-of-lost"]
     listings = listings_of(engine, clock)
     assert seen(listings) == {"mine"}
-    assert listings.last is not None
     adopted = listings.last.containers["mine"].adopted
-    assert adopted is not None
     assert (adopted.weight, adopted.bounds.ceiling_cores) == (1.0, 1.0)
     why = "its image is gone, so the labels that came with it are unknown"
-    assert texts(listings.last.left_alone) == (f"container lost (lost) is left alone: {why}",)
+    assert left_alone(listings) == (f"container lost (lost) is left alone: {why}",)
     assert caplog.messages == [f"container lost is left alone: {why}"]
 
 
@@ -261,7 +252,6 @@ def test_one_from_a_jobs_committed_container_can_be_adopted(
     engine.images["image-of-copy"] = image(committed)
     listings = listings_of(engine, clock, instance="default")
     assert seen(listings) == {"copy"}, "the instance, too, came with the image"
-    assert listings.last is not None
     assert listings.last.containers["copy"].job == "copy"
 
 
@@ -273,8 +263,7 @@ def test_wrong_labels_are_told_in_every_listing_and_read_once_until_something_ha
     listings = listings_of(engine, clock)
     for _ in range(2):
         assert seen(listings) == set()
-        assert listings.last is not None
-        loud, web = sorted(texts(listings.last.left_alone))
+        loud, web = sorted(left_alone(listings))
         assert loud.startswith("container _loud (_loud) is left alone: its name '_loud' is none")
         why = r"label dlsched.cpus.max: 'lots\x1b[2J' is not a number"
         assert web == f"container web (web) is left alone: {why}"
@@ -295,7 +284,6 @@ def test_one_that_is_renamed_is_a_job_of_another_name_without_any_event(
     engine.names["web"] = "/front"
     clock.advance(EVERY_S)
     assert seen(listings) == {"web"}
-    assert listings.last is not None
     assert listings.last.containers["web"].job == "front"
 
 
@@ -306,18 +294,10 @@ def test_under_the_name_of_a_job_of_ours_none_is_adopted(
     stranger(engine, "job-a", ENABLE)
     listings = listings_of(engine, clock)
     assert seen(listings) == {"a"}
-    assert listings.last is not None
     line = "container job-a (job-a) is left alone: a job has its name"
-    assert texts(listings.last.left_alone) == (line,)
+    assert left_alone(listings) == (line,)
     del engine.states["a"]
     assert seen(refreshed(listings)) == {"job-a"}
-
-
-def test_the_agents_own_container_is_never_adopted(engine: FakeEngine, clock: VirtualClock) -> None:
-    stranger(engine, "agent", ENABLE)
-    listings = listings_of(engine, clock)
-    assert seen(listings) == set()
-    assert engine.inspected == []
 
 
 def test_of_many_that_are_left_alone_only_the_number_is_told(
@@ -327,9 +307,8 @@ def test_of_many_that_are_left_alone_only_the_number_is_told(
         stranger(engine, f"web{number}", {**ENABLE, "dlsched.weight": "-1"})
     listings = listings_of(engine, clock)
     assert seen(listings) == set()
-    assert listings.last is not None
     assert len(listings.last.left_alone) == REASONS_MOST + 1
-    assert texts(listings.last.left_alone)[-1] == "3 more containers are left alone"
+    assert left_alone(listings)[-1] == "3 more containers are left alone"
 
 
 @pytest.mark.engine
@@ -385,9 +364,8 @@ def test_one_that_is_set_aside_is_kept_apart_once_another_has_taken_its_place(
     assert seen(listings) == {"old"}, "alone, it stands for its job"
     engine.states["new"] = "running"
     assert seen(refreshed(listings)) == {"new"}
-    assert listings.last is not None
     assert listings.last.set_aside.keys() == {"old"}
-    assert texts(listings.last.left_alone) == ()
+    assert left_alone(listings) == ()
 
 
 def test_a_name_of_ours_that_changes_is_looked_at_anew(
@@ -399,5 +377,4 @@ def test_a_name_of_ours_that_changes_is_looked_at_anew(
     engine.names = {"a": "/dlsched-i-job-a.BEFORE-MOVE"}
     clock.advance(EVERY_S)
     assert seen(listings) == {"a"}
-    assert listings.last is not None
     assert listings.last.containers["a"].name == "dlsched-i-job-a.BEFORE-MOVE"

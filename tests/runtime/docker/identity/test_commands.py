@@ -66,7 +66,6 @@ class Node:
         """The listed containers' jobs by id, after an event of that one, or of any."""
         self.listings.want(changed)
         seen(self.listings)
-        assert self.listings.last is not None
         return {container: one.job for container, one in self.listings.last.containers.items()}
 
 

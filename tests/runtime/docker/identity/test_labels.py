@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,6 +12,7 @@ from dlsched.model.spec import ContainerSpec, JobSpec, Restart, Stop
 from dlsched.runtime.docker.engine import Body
 from dlsched.runtime.docker.gpus.injection import GPUS_MAX
 from dlsched.runtime.docker.gpus.mps import MpsClient
+from dlsched.runtime.docker.identity.heritage import Heritage, heritage_of
 from dlsched.runtime.docker.identity.labels import (
     container_name,
     gpu_labels,
@@ -18,6 +20,7 @@ from dlsched.runtime.docker.identity.labels import (
     inspected,
     labels_of,
 )
+from dlsched.runtime.docker.identity.own import own_containers
 
 SPEC = JobSpec(
     "job",
@@ -182,3 +185,89 @@ def test_a_containers_address_is_its_own_or_none(
 ) -> None:
     body = {**description({}), "NetworkSettings": {"Networks": networks}}
     assert inspected(body).address == address
+
+
+MINE, OTHER = "a" * 64, "b" * 64
+
+
+@pytest.mark.parametrize(
+    ("cgroup", "mountinfo", "found"),
+    [
+        (f"0::/system.slice/docker-{MINE}.scope\n", "", {MINE}),
+        (
+            "0::/\n",
+            f"9 1 8:1 /docker/containers/{MINE}/hostname /etc/hostname rw - ext4 /dev/sda rw\n",
+            {MINE},
+        ),
+        (
+            "0::/user.slice\n",
+            f"9 1 0:9 / /var/lib/docker/containers/{OTHER}/mounts/shm rw - tmpfs shm rw\n",
+            set(),
+        ),
+    ],
+)
+def test_the_agents_own_container(
+    tmp_path: Path, cgroup: str, mountinfo: str, found: set[str]
+) -> None:
+    (tmp_path / "self").mkdir()
+    (tmp_path / "self" / "cgroup").write_text(cgroup)
+    (tmp_path / "self" / "mountinfo").write_text(mountinfo)
+    assert own_containers(tmp_path) == found
+
+
+def test_where_nothing_can_be_read_nothing_is_found(tmp_path: Path) -> None:
+    assert own_containers(tmp_path) == frozenset()
+
+
+BODY = {
+    "Id": "first",
+    "Image": "sha256:1234",
+    "Config": {"Hostname": "first", "Labels": {}},
+    "HostConfig": {"NetworkMode": "default"},
+    "Mounts": [
+        {"Type": "bind", "Source": "/data", "Destination": "/data"},
+        {"Type": "volume", "Name": "models", "Destination": "/models"},
+        {"Type": "volume", "Name": "f00d", "Destination": "/scratch"},
+    ],
+}
+
+
+def with_(**changes: Any) -> dict[str, Any]:
+    return {**BODY, **changes}
+
+
+def create_body(*mounts: dict[str, Any], **host: Any) -> dict[str, Any]:
+    return {"HostConfig": {"Mounts": list(mounts), "Tmpfs": {}, **host}}
+
+
+def test_the_origin_is_the_first_container_however_often_it_was_moved() -> None:
+    assert heritage_of(BODY).origin == "first"
+    third = with_(Id="third", Config={"Hostname": "x", "Labels": {"dlsched.origin": "first"}})
+    assert heritage_of(third).origin == "first"
+
+
+@pytest.mark.parametrize(
+    ("mode", "name"),
+    [("default", "first"), ("none", "first"), ("host", None), ("container:abc", None)],
+)
+def test_the_host_name_goes_over_where_it_is_its_own(mode: str, name: str | None) -> None:
+    body = create_body()
+    heritage_of(with_(HostConfig={"NetworkMode": mode})).give(body)
+    assert body.get("Hostname") == name
+
+
+def test_volumes_that_have_no_name_in_the_spec_go_over() -> None:
+    by_name = {"Type": "volume", "Source": "other", "Target": "/models", "ReadOnly": True}
+    nameless = {"Type": "volume", "Source": "", "Target": "/scratch"}
+    body = create_body(by_name, nameless)
+    heritage_of(BODY).give(body)
+    taken_over = {"Type": "volume", "Source": "f00d", "Target": "/scratch"}
+    assert body["HostConfig"]["Mounts"] == [by_name, taken_over]
+
+
+def test_what_the_spec_mounts_there_comes_first() -> None:
+    heritage = Heritage("first", "image", None, {"/a": "one", "/b": "two", "/c": "three"})
+    bind = {"Type": "bind", "Source": "/host", "Target": "/a"}
+    body = create_body(bind, Binds=["/host:/b:z"], Tmpfs={"/c": ""})
+    heritage.give(body)
+    assert body["HostConfig"]["Mounts"] == [bind]

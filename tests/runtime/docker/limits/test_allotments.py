@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from dlsched.model.alarms import AlarmKey
 from dlsched.model.facts import ContainerFact, ContainerState
-from dlsched.model.spec import JobSpec, Limits
+from dlsched.model.spec import Limits
 from dlsched.runtime.allotment import Allotment, job_dir, read_allotment, write_allotment
 from dlsched.runtime.docker.limits.allotments import Allotments
 from tests.doubles import doing, job_spec
@@ -52,24 +54,26 @@ def test_a_file_is_read_once_as_long_as_nothing_changes(tmp_path: Path):
     assert told(tmp_path).cpu_cores == 0.3, "it was away in between"
 
 
-def test_what_is_being_changed_what_rests_and_what_is_adopted_is_left(tmp_path: Path):
-    write_allotment(job_dir(tmp_path, "alpha"), Allotment(cpu_cores=0.7))
-    spec: JobSpec = job_spec("alpha")
-    for fact in (
+@pytest.mark.parametrize(
+    "fact",
+    [
         replace(FACT, operation=doing("updating")),
         replace(FACT, state=ContainerState.EXITED),
-        replace(FACT, adopted=spec),
+        replace(FACT, adopted=job_spec("alpha")),
         replace(FACT, cpu_idle=True),
-    ):
-        Allotments(tmp_path).follow([fact])
-        assert told(tmp_path).cpu_cores == 0.7
+    ],
+    ids=["changing", "ended", "adopted", "idle"],
+)
+def test_allotment_of_these_containers_is_left(tmp_path: Path, fact: ContainerFact):
+    write_allotment(job_dir(tmp_path, "alpha"), Allotment(cpu_cores=0.7))
+    Allotments(tmp_path).follow([fact])
+    assert told(tmp_path).cpu_cores == 0.7
 
 
 def test_a_job_that_cannot_be_told_is_said_and_told_later(tmp_path: Path):
     allotments = Allotments(tmp_path)
     (tmp_path / "in").write_text("no folder")
-    alarms = allotments.follow([FACT])
-    (alarm,) = alarms
+    (alarm,) = allotments.follow([FACT])
     assert (alarm.source, alarm.key) == ("alpha", AlarmKey.JOB_NOT_NOTIFIED)
     assert alarm.text.startswith("alpha: its allotment cannot be updated: ")
     (tmp_path / "in").unlink()

@@ -6,6 +6,7 @@ import subprocess
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
+from unittest.mock import Mock
 
 import pytest
 
@@ -81,29 +82,22 @@ def test_beside_adopted_containers_it_weighs_no_more_than_what_is_in_it(
 
 
 def test_systemd_is_asked_only_where_the_weight_differs(tmp_path: Path) -> None:
-    calls: list[list[str]] = []
-
-    def run(command: list[str], **_: object) -> None:
-        calls.append(command)
-
+    run = Mock()
     container = group_folder(tmp_path, "dlsched_x.slice", "cpu.weight", "100")
     parent = ParentGroup("x", "", run)
+    assert parent.weigh(container, 100, v2=True) is None
+    run.assert_not_called()
     assert parent.weigh(container, 400, v2=True) is None
-    assert calls == [["systemctl", "set-property", "--runtime", "dlsched_x.slice", "CPUWeight=400"]]
-    (tmp_path / "dlsched_x.slice" / "cpu.weight").write_text("400\n")
-    parent.weigh(container, 400, v2=True)
-    assert len(calls) == 1
+    asked = ["systemctl", "set-property", "--runtime", "dlsched_x.slice", "CPUWeight=400"]
+    assert run.call_args.args == (asked,)
+    run.side_effect = subprocess.CalledProcessError(1, asked)
+    refused = parent.weigh(container, 200, v2=True) or ""
+    assert "exit status 1" in refused and "\n" not in refused
 
 
-def test_what_goes_wrong_is_one_line(tmp_path: Path) -> None:
-    def run(command: list[str], **_: object) -> None:
-        raise subprocess.CalledProcessError(1, command)
-
+def test_group_that_cannot_be_read_is_one_line(tmp_path: Path) -> None:
     missing = ParentGroup("x", "").weigh(tmp_path / "dlsched-x" / "c", 2048, v2=False)
-    assert missing is not None and "No such file" in missing
-    container = group_folder(tmp_path, "dlsched_x.slice", "cpu.weight", "100")
-    refused = ParentGroup("x", "", run).weigh(container, 200, v2=True)
-    assert refused is not None and "exit status 1" in refused and "\n" not in refused
+    assert "No such file" in (missing or "")
 
 
 def test_only_an_empty_group_of_ours_is_removed(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
@@ -10,19 +9,19 @@ from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
 from dlsched.model.actions import Outcome, Resize
 from dlsched.model.errors import EngineUnavailable
 from dlsched.model.facts import ContainerState, GpuAccess
-from dlsched.model.spec import JobSpec, Limits, Stop
+from dlsched.model.spec import JobSpec, Limits
 from dlsched.runtime.allotment import job_dir, read_allotment
 from dlsched.runtime.cgroup.exclusive import ExclusiveClaims
 from dlsched.runtime.docker.background import Patience
 from dlsched.runtime.docker.engine import EngineRefused
-from dlsched.runtime.docker.gpus.canary import GpuContainer
-from dlsched.runtime.docker.gpus.device_probe import Probe
+from dlsched.runtime.docker.gpus.canary import GpuContainer, Probe
 from dlsched.runtime.docker.identity.labels import Inspected
 from dlsched.runtime.docker.limits.resizes import (
     AGAIN_S,
@@ -35,7 +34,8 @@ from dlsched.runtime.docker.limits.writer import LimitWriter
 from dlsched.runtime.docker.listing import Listing
 from dlsched.runtime.originals import Originals
 from tests.doubles import job_spec, texts
-from tests.runtime.docker.fake_host import CONTAINER, PID, FakeHost
+from tests.runtime.docker.fake_host import CONTAINER, PID, FakeHost, full_disk
+from tests.runtime.docker.test_stops import RUNNING as STOPS_RUNNING
 from tests.waiting import until
 
 pytestmark = pytest.mark.timed
@@ -44,29 +44,8 @@ THEIRS: JobSpec = job_spec("theirs")
 
 
 def described(adopted: JobSpec | None = THEIRS, **changes: Any) -> Inspected:
-    one = Inspected(
-        container_id=CONTAINER,
-        name="theirs",
-        image="image",
-        instance="default",
-        job="theirs",
-        digest="",
-        container_digest="",
-        source="",
-        stop=Stop(),
-        state=ContainerState.RUNNING,
-        pid=PID,
-        started_at="then",
-        exit_code=None,
-        oom_killed=False,
-        error=None,
-        restarts=0,
-        quota_us=0,
-        period_us=0,
-        shares=0,
-        adopted=adopted,
-    )
-    return replace(one, **changes)
+    one = replace(STOPS_RUNNING, container_id=CONTAINER, name="theirs", job="theirs", pid=PID)
+    return replace(one, adopted=adopted, **changes)
 
 
 def resize(cores: float = 0.25, ceiling: float | None = 1.0) -> Resize:
@@ -116,6 +95,24 @@ class Bench:
     def begin(self, action: Resize, one: Inspected) -> Outcome:
         return self.resizes.begin_all([(action, one)])[0]
 
+    def hold(self) -> threading.Event:
+        """The engine answers no update until that is set."""
+        held, real = threading.Event(), self.host.update
+        self.host.update = lambda *words: (held.wait(60), real(*words))[1]  # type: ignore[method-assign]
+        return held
+
+    def until_over(self) -> None:
+        until(lambda: not self.resizes.updating(CONTAINER), "the change ends")
+
+    def until_free(self) -> None:
+        """Time passes until it is no longer left alone."""
+
+        def free() -> bool:
+            self.now_s += AGAIN_S + 1
+            return self.resizes.operation(described()) is None
+
+        until(free, "its refusal is over")
+
     def sweep(self, *listed: Inspected) -> None:
         """One observation, whose listing began at this moment; waits for what it begins."""
         listing = Listing(self.now_s, {one.container_id: one for one in listed})
@@ -137,18 +134,14 @@ def other(bench: Bench) -> Iterator[ExclusiveClaims]:
         yield claims
 
 
-def test_an_adopted_one_is_changed_and_recorded_as_it_was(bench: Bench) -> None:
-    assert bench.begin(resize(), described()).status == "done"
+@pytest.mark.parametrize(("adopted", "cores"), [(THEIRS, None), (None, 1.0)])
+def test_container_is_changed_once_its_original_is_recorded(
+    bench: Bench, adopted: JobSpec | None, cores: float | None
+) -> None:
+    assert bench.begin(resize(), described(adopted)).status == "done"
     assert bench.host.words["CpuQuota"] == 25_000
-    record = bench.originals.of(CONTAINER)
-    assert record is not None and record.adopted and record.files["cpu.cfs_quota_us"] == "-1"
-
-
-def test_an_own_one_is_recorded_with_its_ceiling(bench: Bench) -> None:
-    assert bench.begin(resize(), described(adopted=None)).status == "done"
-    record = bench.originals.of(CONTAINER)
-    assert record is not None and not record.adopted
-    assert record.cpu_cores == 1.0
+    record = bench.originals.all()[CONTAINER]
+    assert (record.adopted, record.cpu_cores) == (adopted is THEIRS, cores)
 
 
 def test_what_only_the_job_has_to_know_is_told_without_the_engine(bench: Bench) -> None:
@@ -160,6 +153,9 @@ def test_what_only_the_job_has_to_know_is_told_without_the_engine(bench: Bench) 
     assert (told.cpu_cores, told.gpu_share) == (0.25, 0.4)
     assert bench.host.updates == []
     assert bench.begin(action, described()).status == "failed"
+    bench.host.gone = False
+    outcomes = bench.resizes.begin_all([(replace(action, job="a"), own), (resize(), own)])
+    assert [(one.action.job, one.status) for one in outcomes] == [("a", "done"), ("theirs", "done")]
 
 
 def test_while_another_is_tried_first_it_is_withheld_and_not_refused(bench: Bench) -> None:
@@ -186,15 +182,13 @@ def test_while_another_is_tried_first_it_is_withheld_and_not_refused(bench: Benc
 
 def test_a_slow_engine_is_not_waited_for(tmp_path: Path) -> None:
     bench = Bench(tmp_path, Hurried())
-    held = threading.Event()
-    real = bench.host.update
-    bench.host.update = lambda *words: (held.wait(60), real(*words))[1]  # type: ignore[method-assign]
+    held = bench.hold()
     assert bench.begin(resize(), described()).status == "begun"
     assert str(bench.resizes.operation(described())) == "updating"
     assert bench.wanted == [CONTAINER]
     assert bench.begin(resize(), described()).detail.endswith("is not answering")
     held.set()
-    until(lambda: not bench.resizes.updating(CONTAINER), "it ends")
+    bench.until_over()
     assert bench.host.words["CpuQuota"] == 25_000
 
 
@@ -222,28 +216,17 @@ def test_a_refused_one_shows_its_reason_until_it_is_cured(bench: Bench) -> None:
         assert texts(bench.resizes.alarms) == (f"theirs: {outcome.detail}",)
         bench.now_s += AGAIN_S + 1
     bench.host.write("cpu.shares", "1024")
-
-    def cured() -> bool:
-        bench.now_s += AGAIN_S + 1
-        return bench.resizes.operation(described()) is None
-
-    until(cured, "it is mended")
+    bench.until_free()
     assert texts(bench.resizes.alarms) == ()
     assert bench.begin(resize(), described()).status == "done"
 
 
-def test_an_own_one_that_could_not_be_recorded_is_tried_again_later(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(*_: object) -> None:
-        raise OSError(errno.ENOSPC, "full")
-
+def test_own_container_without_a_record_is_tried_again_later(bench: Bench) -> None:
     own = described(adopted=None)
-    monkeypatch.setattr("dlsched.store.records.write_whole", full)
-    outcome = bench.begin(resize(), own)
-    assert outcome.detail.endswith("cannot be recorded: full")
+    with full_disk():
+        outcome = bench.begin(resize(), own)
+    assert outcome.detail.endswith("cannot be recorded: No space left on device")
     assert str(bench.resizes.operation(own)) == outcome.detail
-    monkeypatch.undo()
     bench.now_s += AGAIN_S + 1
     assert bench.resizes.operation(own) is None
     assert bench.begin(resize(), own).status == "done"
@@ -277,12 +260,7 @@ def test_what_another_instance_has_is_left_alone_until_that_lets_it_go(
     assert bench.host.words["CpuQuota"] == 25_000
     assert texts(bench.resizes.alarms) == (f"theirs: {outcome.detail}",)
     other.release(CONTAINER)
-
-    def free() -> bool:
-        bench.now_s += AGAIN_S + 1
-        return bench.resizes.operation(described()) is None
-
-    until(free, "its claim is gone")
+    bench.until_free()
     assert bench.begin(resize(0.5), described()).status == "done"
 
 
@@ -393,7 +371,7 @@ def test_a_changed_ceiling_is_written_down_before_any_change_needs_it(bench: Ben
     own = {"theirs": CONTAINER}
     for ceiling in (0.5, 0.5, 1.5):
         bench.resizes.keep_true({"theirs": ceiling, "another": 1.0}, own)
-        until(lambda: not bench.resizes.updating(CONTAINER), "it ends")
+        bench.until_over()
         record = bench.originals.of(CONTAINER)
         assert record is not None and record.cpu_cores == ceiling
     assert bench.host.updates == []
@@ -412,9 +390,7 @@ def test_release_goes_to_the_ceilings_of_now(bench: Bench) -> None:
 
 def test_release_does_not_wait_for_ever(bench: Bench) -> None:
     bench.begin(resize(), described())
-    held = threading.Event()
-    real = bench.host.update
-    bench.host.update = lambda *words: (held.wait(60), real(*words))[1]  # type: ignore[method-assign]
+    held = bench.hold()
     (back,) = bench.resizes.release({}, {}, bench.now_s)
     assert (back.job, back.failure) == ("theirs", "the engine does not answer")
     held.set()
@@ -473,10 +449,10 @@ def test_what_cannot_be_given_back_is_an_alarm_and_asked_of_the_engine_only_afte
     assert (bench.resizes.alarms, bench.resizes.idle) == ((), True)
 
 
-def test_what_was_given_back_by_another_way_is_no_alarm_any_more(
+def test_alarm_ends_with_what_was_given_back_otherwise(
     bench: Bench, other: ExclusiveClaims
 ) -> None:
-    assert bench.begin(resize(), described()).status == "done"
+    bench.begin(resize(), described())
     bench.hands.claims.release(CONTAINER)
     assert other.take(CONTAINER)
     assert bench.begin(replace(resize(), gives_back=True), described()).status == "failed"
@@ -486,30 +462,15 @@ def test_what_was_given_back_by_another_way_is_no_alarm_any_more(
     assert bench.resizes.alarms == ()
 
 
-def test_what_only_one_job_has_to_know_does_not_change_the_order_of_outcomes(bench: Bench) -> None:
-    told = replace(resize(), job="a", before=Limits(0.25, 0.7), limits=Limits(0.25, 0.4))
-    outcomes = bench.resizes.begin_all(
-        [(told, described(adopted=None)), (resize(), described(adopted=None))]
-    )
-    assert [(one.action.job, one.status) for one in outcomes] == [("a", "done"), ("theirs", "done")]
-
-
-def test_of_an_own_one_that_is_listed_the_engine_is_asked_nothing(bench: Bench) -> None:
-    asked: list[str] = []
-    real = bench.host.inspect
-
-    def inspect(container: str) -> Any:
-        asked.append(container)
-        return real(container)
-
-    bench.host.inspect = inspect  # type: ignore[method-assign]
-    assert bench.begin(resize(), described(adopted=None)).status == "done"
-    assert (asked, bench.host.words["CpuQuota"]) == ([], 25_000)
-    started_anew = described(adopted=None, pid=PID + 1)
-    assert bench.begin(resize(0.3), started_anew).status == "done"
-    assert (asked, bench.host.words["CpuQuota"]) == ([CONTAINER], 30_000)
-    assert bench.begin(resize(0.4), described(gpu_access=GpuAccess.CDI)).status == "done"
-    assert len(asked) > 1
+def test_listed_own_container_is_not_inspected(bench: Bench) -> None:
+    with patch.object(bench.host, "inspect", wraps=bench.host.inspect) as inspect:
+        assert bench.begin(resize(), described(adopted=None)).status == "done"
+        assert (inspect.call_count, bench.host.words["CpuQuota"]) == (0, 25_000)
+        started_again = described(adopted=None, pid=PID + 1)
+        assert bench.begin(resize(0.3), started_again).status == "done"
+        assert (inspect.call_count, bench.host.words["CpuQuota"]) == (1, 30_000)
+        assert bench.begin(resize(0.4), described(gpu_access=GpuAccess.CDI)).status == "done"
+        assert inspect.call_count > 1
 
 
 def test_a_change_that_outlasts_its_container_is_forgotten_once_it_is_over(tmp_path: Path) -> None:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import errno
-import json
-import os
 import shutil
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from hypothesis import given, settings
@@ -18,17 +16,17 @@ from hypothesis import strategies as st
 from dlsched.model.errors import EngineUnavailable
 from dlsched.model.spec import Limits
 from dlsched.runtime import originals as originals_module
-from dlsched.runtime.allotment import IN_FOLDER, job_dir, read_allotment
+from dlsched.runtime.allotment import IN_FOLDER
 from dlsched.runtime.cgroup.exclusive import ExclusiveClaims
 from dlsched.runtime.cgroup.group_limits import LimitFiles
 from dlsched.runtime.docker.engine import EngineRefused
 from dlsched.runtime.docker.limits.outcome import NotGivenBack, Own, Untouchable
 from dlsched.runtime.docker.limits.writer import LimitWriter
-from dlsched.runtime.originals import Original, Originals
+from dlsched.runtime.originals import Originals
+from dlsched.store import records
 from tests.properties import examples
-from tests.runtime.docker.fake_host import CONTAINER, PID, FakeHost, newer_weight, older_weight
-
-Make = Callable[..., "Bench"]
+from tests.runtime.docker.fake_host import CONTAINER, PID, FakeHost, full_disk
+from tests.runtime.docker.limits.bench import KERNELS, OWN, Bench, unwritable
 
 MADE: dict[str, dict[str, int]] = {
     "no limit": {},
@@ -42,11 +40,6 @@ MADE: dict[str, dict[str, int]] = {
     "least shares": {"CpuShares": 2},
     "memory": {"Memory": 100_000_001, "MemorySwap": 200_000_000},
 }
-KERNELS: dict[str, dict[str, Any]] = {
-    "v1": {},
-    "v2 older": {"v2": True, "weigh": older_weight},
-    "v2 newer": {"v2": True, "weigh": newer_weight},
-}
 CHANGES = (
     (0.25, 512, None),
     (0.01, 2, None),
@@ -58,34 +51,9 @@ CHANGES = (
 EQUAL = {("CpuQuota", 0): -1}
 
 
-class Bench:
-    """A LimitWriter on a fake host, with their records."""
-
-    def __init__(self, root: Path, **host: Any) -> None:
-        self.root = root
-        self.host = FakeHost(root, **host)
-        self.reopen()
-
-    def reopen(self) -> None:
-        """Another agent, with the same records."""
-        self.originals = Originals(self.root / "state")
-        engine: Any = self.host
-        self.hands = LimitWriter(
-            engine, self.originals, self.root / "state", lambda: "now", self.host.proc
-        )
-
-    def set(self, cores: float | None, shares: int | None = 1024, **more: Any) -> None:
-        self.hands.set(CONTAINER, Limits(cores), shares, **more)
-
-    @property
-    def record(self) -> Original:
-        found = self.originals.of(CONTAINER)
-        assert found is not None
-        return found
-
-    def change(self) -> None:
-        for cores, shares, burst in CHANGES:
-            self.set(cores, shares, burst_cores=burst)
+def change(bench: Bench) -> None:
+    for cores, shares, burst in CHANGES:
+        bench.set(cores, shares, burst_cores=burst)
 
 
 @pytest.fixture(params=KERNELS)
@@ -98,7 +66,7 @@ def test_what_it_was_made_with_comes_back_word_for_word(bench: Bench, made: str)
     host = bench.host.run(**MADE[made])
     files, words = host.files(), dict(host.words)
     assert bench.hands.refusal(CONTAINER) is None
-    bench.change()
+    change(bench)
     assert host.files() != files
     bench.reopen()
     back = bench.hands.give_back(bench.record)
@@ -128,11 +96,10 @@ def test_any_quota_period_shares_and_burst_come_back(
 ) -> None:
     bench = Bench(tmp_path_factory.mktemp("host"), **KERNELS[kernel])
     host = bench.host.run(CpuQuota=quota, CpuPeriod=period, CpuShares=shares)
-    burst = "cpu.max.burst" if host.v2 else "cpu.cfs_burst_us"
-    host.write(burst, str(int(quota * burst_ratio)))
+    host.write(bench.burst_file, str(int(quota * burst_ratio)))
     files = host.files()
-    bench.change()
-    assert bench.hands.give_back(bench.record).failure is None
+    change(bench)
+    assert bench.give_back() is None
     assert host.files() == files
 
 
@@ -140,161 +107,107 @@ def test_a_burst_written_by_hand_is_kept_as_far_as_the_quota_allows_and_comes_ba
     bench: Bench,
 ) -> None:
     host = bench.host.run(CpuQuota=50_000)
-    burst = "cpu.max.burst" if host.v2 else "cpu.cfs_burst_us"
-    host.write(burst, "20000")
+    host.write(bench.burst_file, "20000")
     for cores, left in ((0.1, "10000"), (0.4, "20000"), (None, "20000"), (0.05, "5000")):
         bench.set(cores)
-        assert host.files()[burst] == left
-    assert bench.hands.give_back(bench.record).failure is None
-    assert host.files()[burst] == "20000"
+        assert bench.burst == left
+    assert bench.give_back() is None
+    assert bench.burst == "20000"
 
 
 def test_a_burst_is_set_again_after_a_restart_and_given_back(bench: Bench) -> None:
     host = bench.host.run()
-    burst = "cpu.max.burst" if host.v2 else "cpu.cfs_burst_us"
     bench.set(0.5, burst_cores=0.15)
-    assert host.files()[burst] == "15000"
+    assert bench.burst == "15000"
     host.restart()
-    assert host.files()[burst] == "0"
+    assert bench.burst == "0"
     updates = len(host.updates)
     bench.set(0.5, burst_cores=0.15)
-    assert host.files()[burst] == "15000"
+    assert bench.burst == "15000"
     assert len(host.updates) == updates  # the engine has the rest already
-    assert bench.hands.give_back(bench.record).failure is None
-    assert host.files()[burst] == "0"
+    assert bench.give_back() is None
+    assert bench.burst == "0"
 
 
-def test_where_the_burst_cannot_be_written_everything_else_is_done_and_it_is_said(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(self: LimitFiles, burst_us: int) -> None:
-        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
-
-    bench.host.run()
-    monkeypatch.setattr(LimitFiles, "write_burst", refuse)
-    bench.set(0.5, burst_cores=0.15)
-    assert bench.host.words["CpuQuota"] == 50_000
-    assert (bench.hands.burst_problem or "").startswith("burst: Read-only file system: /")
-    assert bench.hands.give_back(bench.record).failure is None
-
-
-def test_an_older_kernel_has_no_burst(bench: Bench) -> None:
-    burst = "cpu.max.burst" if bench.host.v2 else "cpu.cfs_burst_us"
-    (bench.host.cpu / burst).unlink()
-    bench.set(0.5, burst_cores=0.15)
-    assert bench.hands.burst_problem is None
-    assert burst not in bench.host.files()
-    assert bench.hands.give_back(bench.record).failure is None
+@pytest.mark.parametrize(
+    ("what", "problem"),
+    [
+        ("burst", "burst: Read-only file system: /"),
+        ("idle", "idle class: Read-only file system: cpu.idle"),
+    ],
+)
+def test_what_the_kernel_refuses_stops_nothing_else(bench: Bench, what: str, problem: str) -> None:
+    with unwritable(f"write_{what}"):
+        bench.set(0.5, 6, burst_cores=0.15, idle=True, own=OWN)
+        assert (bench.quota, bench.host.words["CpuShares"]) == ("50000", 6)
+        assert getattr(bench.hands, f"{what}_problem").startswith(problem)
+        assert bench.give_back() is None
+    bench.set(0.5, 6, burst_cores=0.15, idle=True, own=OWN)
+    assert (bench.hands.burst_problem, bench.hands.idle_problem) == (None, None)
 
 
-OWN = Own("job", 1.0)
+@pytest.mark.parametrize("what", ["burst", "idle"])
+def test_an_older_kernel_lacks_burst_or_idle_class(bench: Bench, what: str) -> None:
+    file = bench.burst_file if what == "burst" else "cpu.idle"
+    (bench.host.cpu / file).unlink()
+    bench.set(0.5, 6, burst_cores=0.15, idle=True, own=OWN)
+    assert (bench.hands.burst_problem, bench.hands.idle_problem) == (None, None)
+    assert file not in bench.host.files()
+    assert bench.give_back() is None
 
 
-def test_an_own_container_goes_to_the_idle_class_and_comes_back(bench: Bench) -> None:
-    host = bench.host.run()
+def test_own_container_enters_and_leaves_the_idle_class(bench: Bench) -> None:
+    host = bench.host
     bench.set(None, 6, idle=True, own=OWN)
     assert (host.files()["cpu.idle"], host.words["CpuShares"]) == ("1", 6)
     bench.set(0.5, 6, idle=True, own=OWN)  # a ceiling is given on the way out and in
-    assert (host.files()["cpu.idle"], host.words["CpuQuota"]) == ("1", 50_000)
-    updates = len(host.updates)
+    assert (host.files()["cpu.idle"], bench.quota) == ("1", "50000")
     bench.set(0.5, 6, own=OWN)
-    assert host.files()["cpu.idle"] == "0"
-    allotment = job_dir(bench.root / "state", "job")
-    assert read_allotment(allotment).cpu_cores == 0.5
+    assert (host.files()["cpu.idle"], bench.allotment.cpu_cores) == ("0", 0.5)
     bench.set(0.01, 6, idle=True, own=OWN)
     # What it is held to now is not what it may fit its threads to for good.
-    assert read_allotment(allotment).cpu_cores == OWN.ceiling_cores
+    assert bench.allotment.cpu_cores == OWN.ceiling_cores
     bench.set(0.5, 6, own=OWN)
-    updates = len(host.updates) - 1
     # Out of that class it has the kernel's default weight, whatever was read in it.
-    assert host.updates[updates:] == [{"CpuQuota": 50_000, "CpuShares": 6}]
+    assert host.updates[-1] == {"CpuQuota": 50_000, "CpuShares": 6}
 
 
-def test_in_the_idle_class_it_is_given_back(bench: Bench) -> None:
-    host = bench.host.run()
+def test_container_in_the_idle_class_is_given_back(bench: Bench) -> None:
     bench.set(0.5, 6, idle=True, own=OWN)
     bench.reopen()
-    back = bench.hands.give_back(bench.record)
-    assert back.failure is None, back
-    assert (host.files()["cpu.idle"], host.words["CpuQuota"]) == ("0", 100_000)
+    assert bench.give_back() is None
+    assert (bench.host.files()["cpu.idle"], bench.quota) == ("0", "100000")
 
 
-def test_one_that_is_about_to_end_leaves_the_idle_class(bench: Bench) -> None:
-    host = bench.host.run()
+@pytest.mark.parametrize(
+    ("limits", "quota", "cores"), [(None, "50000", 1.0), (Limits(1.5), "150000", 1.5)]
+)
+def test_container_about_to_end_leaves_the_idle_class(
+    bench: Bench, limits: Limits | None, quota: str, cores: float
+) -> None:
     bench.set(0.5, 6, idle=True, own=OWN)
-    bench.hands.lift(CONTAINER, None)
-    assert (host.files()["cpu.idle"], host.words["CpuQuota"]) == ("0", 50_000)
-    bench.set(0.5, 6, idle=True, own=OWN)
-    bench.hands.lift(CONTAINER, Limits(None))
-    assert (host.files()["cpu.idle"], host.words["CpuQuota"]) == ("0", -1)
+    bench.hands.lift(CONTAINER, limits)
+    assert (bench.host.files()["cpu.idle"], bench.quota) == ("0", quota)
+    assert bench.allotment.cpu_cores == cores
 
 
-def test_one_that_is_about_to_end_is_told_what_it_may_use_until_then(bench: Bench) -> None:
-    bench.host.run()
-    bench.set(0.5, own=OWN)
-    allotment = job_dir(bench.root / "state", OWN.job)
-    bench.hands.lift(CONTAINER, Limits(1.5))
-    assert read_allotment(allotment).cpu_cores == 1.5
-    bench.hands.lift(CONTAINER, None)
-    assert read_allotment(allotment).cpu_cores == 1.5, "it keeps its limits"
-
-
-def test_one_that_is_about_to_end_ends_though_it_cannot_be_told(bench: Bench) -> None:
-    host = bench.host.run()
+def test_container_about_to_end_is_lifted_without_its_allotment(bench: Bench) -> None:
     bench.set(0.5, own=OWN)
     shutil.rmtree(bench.root / "state" / IN_FOLDER)
     (bench.root / "state" / IN_FOLDER).write_text("no folder")
     bench.hands.lift(CONTAINER, Limits(1.5))
-    assert host.words["CpuQuota"] == 150_000
+    assert bench.quota == "150000"
 
 
-def test_one_that_ended_meanwhile_says_nothing_of_the_idle_class(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def gone(self: LimitFiles, idle: bool) -> None:
-        (bench.host.proc / str(PID) / "cgroup").unlink()
-        raise OSError(errno.ENODEV, os.strerror(errno.ENODEV))
-
-    bench.host.run()
-    monkeypatch.setattr(LimitFiles, "write_idle", gone)
-    bench.set(0.5, 6, idle=True, own=OWN)
+def test_ended_container_says_nothing_of_the_idle_class(bench: Bench) -> None:
+    with unwritable("write_idle"), patch.object(LimitFiles, "hold", return_value=False):
+        bench.set(0.5, 6, idle=True, own=OWN)
     assert bench.hands.idle_problem is None
 
 
-def test_what_somebody_else_made_never_goes_to_the_idle_class(bench: Bench) -> None:
-    bench.host.run()
+def test_adopted_container_never_enters_the_idle_class(bench: Bench) -> None:
     bench.set(0.5, 6, idle=True)
     assert bench.host.files()["cpu.idle"] == "0"
-
-
-def test_what_its_owner_put_into_the_idle_class_is_not_touched(bench: Bench) -> None:
-    bench.host.run(CpuShares=3)
-    bench.host.write("cpu.idle", "1")
-    assert "cpu.idle was written past the engine" in (bench.hands.refusal(CONTAINER) or "")
-
-
-def test_where_the_idle_class_cannot_be_had_everything_else_is_done_and_it_is_said(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(self: LimitFiles, idle: bool) -> None:
-        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
-
-    bench.host.run()
-    monkeypatch.setattr(LimitFiles, "write_idle", refuse)
-    bench.set(0.5, 6, idle=True, own=OWN)
-    assert (bench.host.words["CpuQuota"], bench.host.words["CpuShares"]) == (50_000, 6)
-    assert bench.hands.idle_problem == "idle class: Read-only file system: cpu.idle"
-    monkeypatch.undo()
-    bench.set(0.5, 6, idle=True, own=OWN)
-    assert bench.hands.idle_problem is None
-
-
-def test_an_older_kernel_has_no_idle_class(bench: Bench) -> None:
-    (bench.host.cpu / "cpu.idle").unlink()
-    bench.set(0.5, 6, idle=True, own=OWN)
-    assert bench.hands.idle_problem is None
-    assert "cpu.idle" not in bench.host.files()
-    assert bench.hands.give_back(bench.record).failure is None
 
 
 def test_a_container_with_cpus_is_spoken_to_in_its_dialect_and_never_above_the_host(
@@ -323,19 +236,11 @@ def test_the_record_is_on_the_disk_before_the_first_change(bench: Bench) -> None
     assert (bench.record.adopted, bench.record.job, bench.record.cpu_cores) == (True, "theirs", 0.3)
 
 
-def test_what_cannot_be_written_down_is_not_touched(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(*_: object) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    bench.host.run()
-    monkeypatch.setattr("dlsched.store.records.write_whole", full)
-    for own in (None, Own("job", 1.0)):
-        with pytest.raises(Untouchable, match="cannot be recorded: No space left on device"):
+def test_container_without_a_record_is_not_touched(bench: Bench) -> None:
+    for own in (None, OWN):
+        with full_disk(), pytest.raises(Untouchable, match="cannot be recorded: No space left"):
             bench.set(0.5, own=own)
     assert bench.host.updates == []
-    monkeypatch.undo()
     bench.set(0.5)
     assert len(bench.host.updates) == 1
 
@@ -371,6 +276,11 @@ def _group_away(bench: Bench) -> None:
         path.unlink()
 
 
+def _group_of_another(bench: Bench) -> None:
+    groups = "1:cpu:/docker/another\n0::/docker/another\n"
+    (bench.host.proc / str(PID) / "cgroup").write_text(groups)
+
+
 def _both_dialects(bench: Bench) -> None:
     bench.host.words.update(NanoCpus=500_000_000, CpuQuota=-1)
 
@@ -389,7 +299,9 @@ V2_REFUSALS: list[tuple[Callable[[Bench], None], str]] = [
 ]
 ANY_REFUSALS: list[tuple[Callable[[Bench], None], str]] = [
     (_both_dialects, "both --cpus and --cpu-quota"),
+    (_by_hand("cpu.idle", "1"), "cpu.idle was written past the engine"),
     (_group_away, "its control group cannot be read"),
+    (_group_of_another, "its control group cannot be read"),
     (lambda bench: bench.host.stop(), "it does not run"),
     (_broken_record, "the record of its original limits cannot be read: "),
 ]
@@ -429,37 +341,24 @@ def test_a_burst_that_could_not_be_lowered_is_a_refusal(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bench.host.run(CpuQuota=50_000)
-    bench.host.write("cpu.max.burst" if bench.host.v2 else "cpu.cfs_burst_us", "20000")
+    bench.host.write(bench.burst_file, "20000")
     monkeypatch.setattr(LimitFiles, "burst_writable", property(lambda _: False))
     assert "has a burst" in (bench.hands.refusal(CONTAINER) or "")
-
-
-def test_a_process_of_another_container_is_not_taken_for_it(bench: Bench) -> None:
-    (bench.host.proc / "4242" / "cgroup").write_text("1:cpu:/docker/another\n0::/docker/another\n")
-    assert bench.hands.refusal(CONTAINER) == "its control group cannot be read"
 
 
 # ---------------------------------------------------------------------- own jobs
 
 
-def test_an_own_job_goes_to_its_ceiling_as_it_is_now(bench: Bench) -> None:
-    host = bench.host.run(CpuQuota=10_000, CpuPeriod=100_000, CpuShares=99)
-    bench.hands.remember(CONTAINER, Own("job", 0.5))
+def test_own_job_goes_back_to_its_present_ceiling(bench: Bench) -> None:
+    bench.host.run(CpuQuota=10_000, CpuPeriod=100_000, CpuShares=99)
     bench.set(0.1, 300, burst_cores=0.03, own=Own("job", 0.5))
     bench.set(0.2, 300, own=Own("job", 1.5))
-    assert bench.record.cpu_cores == 1.5
     bench.reopen()
     back = bench.hands.give_back(bench.record)
     assert (back.failure, back.job, back.adopted) == (None, "job", False)
-    files = host.files()
-    if host.v2:
-        assert files["cpu.max"] == "150000 100000"
-        assert (files["cpu.weight"], files["cpu.max.burst"]) == ("100", "0")
-    else:
-        assert (files["cpu.cfs_quota_us"], files["cpu.cfs_period_us"]) == ("150000", "100000")
-        assert (files["cpu.shares"], files["cpu.cfs_burst_us"]) == ("1024", "0")
-    allotment = bench.root / "state" / "in" / "job" / "allotment.json"
-    assert json.loads(allotment.read_text())["cpu_cores"] == 1.5
+    weight = "100" if bench.host.v2 else "1024"
+    assert (bench.quota, bench.weight, bench.burst) == ("150000", weight, "0")
+    assert bench.allotment.cpu_cores == 1.5
 
 
 def test_an_own_job_without_a_ceiling_has_no_limit_afterwards(bench: Bench) -> None:
@@ -468,22 +367,14 @@ def test_an_own_job_without_a_ceiling_has_no_limit_afterwards(bench: Bench) -> N
     assert bench.hands.give_back(bench.record).now.startswith("no CPU limit (period 100000 us)")
 
 
-def test_a_record_is_written_only_where_it_changes(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    written: list[Path] = []
-    from dlsched.store import records
-
-    real = records.write_whole
-    monkeypatch.setattr(
-        records, "write_whole", lambda path, text: (written.append(path), real(path, text))
-    )
-    for ceiling in (0.5, 0.5, 1.0, 1.0):
-        bench.set(0.1, own=Own("job", ceiling))
-    assert len(written) == 2
-    bench.hands.give_back(bench.record)
-    bench.set(0.1, own=Own("job", 1.0))
-    assert len(written) == 4
+def test_record_is_written_only_where_it_changes(bench: Bench) -> None:
+    with patch.object(records, "write_whole", wraps=records.write_whole) as written:
+        for ceiling in (0.5, 0.5, 1.0, 1.0):
+            bench.set(0.1, own=Own("job", ceiling))
+        assert written.call_count == 2
+        bench.give_back()
+        bench.set(0.1, own=Own("job", 1.0))
+    assert written.call_count == 4
     assert not bench.record.given_back
 
 
@@ -493,7 +384,7 @@ def test_a_record_is_written_only_where_it_changes(
 def test_one_that_ended_is_given_back_for_its_next_start(bench: Bench) -> None:
     host = bench.host.run(CpuQuota=30_000)
     files = host.files()
-    bench.change()
+    change(bench)
     host.stop()
     back = bench.hands.give_back(bench.record)
     assert (back.failure, back.now) == (None, "0.3 cores")
@@ -506,19 +397,15 @@ def test_one_that_ends_in_the_middle_is_given_back_all_the_same(bench: Bench) ->
     host = bench.host.run(CpuQuota=30_000)
     bench.set(0.1)
 
-    class Dies(EngineRefused):
-        def __init__(self) -> None:
-            host.stop()
-            super().__init__(500, "no such process")
-
     real = host.update
 
-    def update(container: str, body: dict[str, Any]) -> None:
+    def dies(container: str, body: dict[str, Any]) -> None:
         host.update = real  # type: ignore[method-assign]
-        raise Dies
+        host.stop()
+        raise EngineRefused(500, "no such process")
 
-    host.update = update  # type: ignore[method-assign]
-    assert bench.hands.give_back(bench.record).failure is None
+    host.update = dies  # type: ignore[method-assign]
+    assert bench.give_back() is None
     assert host.words["CpuQuota"] == 30_000
 
 
@@ -549,10 +436,10 @@ def test_a_failure_is_told_with_what_it_has_and_is_tried_again(
     assert back.failure == told
     assert back.now.startswith("0.1 cores (period 100000 us)")
     assert not bench.record.given_back
-    assert bench.hands.give_back(bench.record).failure is None
+    assert bench.give_back() is None
 
 
-def test_what_reads_back_otherwise_is_a_failure(bench: Bench) -> None:
+def test_other_limits_than_the_original_are_a_failure(bench: Bench) -> None:
     bench.host.run(CpuQuota=30_000)
     bench.set(0.1)
     real = bench.host._to_kernel
@@ -563,8 +450,7 @@ def test_what_reads_back_otherwise_is_a_failure(bench: Bench) -> None:
         bench.host.write(name, bench.host.files()[name].replace("30000", "29000"))
 
     bench.host._to_kernel = meddle  # type: ignore[method-assign]
-    failure = bench.hands.give_back(bench.record).failure
-    assert failure is not None
+    failure = bench.give_back() or ""
     assert "is 29000" in failure and "must be 30000" in failure
     assert not bench.record.given_back
 
@@ -573,25 +459,19 @@ def test_a_memory_limit_that_its_owner_changed_meanwhile_is_no_failure(bench: Be
     host = bench.host.run(Memory=1 << 20)
     bench.set(0.1)
     host._set({"Memory": 2 << 20})
-    assert bench.hands.give_back(bench.record).failure is None
+    assert bench.give_back() is None
     host._set({"Memory": 1 << 20})
     bench.set(0.1)
     host.write("memory.max" if host.v2 else "memory.limit_in_bytes", "4096")
-    assert "must be 1048576" in (bench.hands.give_back(bench.record).failure or "")
+    assert "must be 1048576" in (bench.give_back() or "")
 
 
-def test_with_a_full_disk_it_is_given_back_once_more_later(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(*_: object) -> None:
-        raise OSError(errno.ENOSPC, "full")
-
-    host = bench.host.run(CpuQuota=30_000)
-    files = host.files()
+def test_full_disk_lets_it_be_given_back_again_later(bench: Bench) -> None:
+    bench.host.run(CpuQuota=30_000)
     bench.set(0.1)
-    monkeypatch.setattr("dlsched.store.records.write_whole", full)
-    assert bench.hands.give_back(bench.record).failure is None
-    assert host.files() == files
+    with full_disk():
+        assert bench.give_back() is None
+    assert bench.quota == "30000"
     assert not bench.record.given_back
 
 
@@ -606,27 +486,24 @@ def test_a_lost_record_is_told_until_its_container_is_gone(bench: Bench) -> None
     assert bench.originals.all_lost() == ()
 
 
-def test_a_record_is_not_forgotten_on_the_word_of_another_engine(
+def test_another_engine_does_not_make_a_record_forgotten(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    one = bench
-    one.host.run(CpuQuota=30_000)
-    info = one.host.info
-    monkeypatch.setattr(one.host, "info", lambda: {**info(), "ID": "first"})
-    one.set(0.2)
-    assert one.record.engine == "first"
-    one.host.gone = True
-    monkeypatch.setattr(one.host, "info", lambda: {**info(), "ID": "second"})
-    one.reopen()
-    failure = one.hands.give_back(one.record).failure or ""
+    info = bench.host.info()
+    monkeypatch.setattr(bench.host, "info", lambda: {**info, "ID": "first"})
+    bench.set(0.2)
+    assert bench.record.engine == "first"
+    bench.host.gone = True
+    monkeypatch.setattr(bench.host, "info", lambda: {**info, "ID": "second"})
+    bench.reopen()
+    failure = bench.give_back() or ""
     assert "is not the one that has it" in failure
     assert f"originals/{CONTAINER}.json" in failure
     with pytest.raises(NotGivenBack, match="is not the one that has it"):
-        one.hands.forget_if_gone(CONTAINER)
-    assert one.record.told.quota_us == 30_000
-    monkeypatch.setattr(one.host, "info", lambda: {**info(), "ID": "first"})
-    assert one.hands.give_back(one.record).now == "gone"
-    assert one.originals.of(CONTAINER) is None
+        bench.hands.forget_if_gone(CONTAINER)
+    monkeypatch.setattr(bench.host, "info", lambda: {**info, "ID": "first"})
+    assert bench.hands.give_back(bench.record).now == "gone"
+    assert bench.originals.of(CONTAINER) is None
 
 
 def test_a_dry_run_neither_claims_nor_heeds_claims(tmp_path: Path) -> None:

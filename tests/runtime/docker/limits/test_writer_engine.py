@@ -232,18 +232,6 @@ def test_its_owner_can_change_it_afterwards_in_either_dialect(agent: Agent, make
         assert files.get("cpu.cfs_quota_us", files.get("cpu.max", "")).split()[0] == "40000"
 
 
-@pytest.mark.parametrize("words", [{"CpuQuota": 50_000}, {"CpuQuota": 30_000, "CpuPeriod": 50_000}])
-def test_a_burst_written_by_hand_is_as_it_was(
-    agent: Agent, make: Make, words: dict[str, int]
-) -> None:
-    theirs = make(**words)
-    theirs.write_burst(20_000)
-    files = theirs.files()
-    agent.change(theirs)
-    assert agent.give_back(theirs) is None
-    assert theirs.files() == files
-
-
 def test_paused_stopped_and_started_again_in_between(agent: Agent, make: Make) -> None:
     theirs = make(CpuQuota=30_000, CpuShares=512)
     files = theirs.files()
@@ -290,31 +278,6 @@ def test_one_that_restarts_all_the_time_is_given_back(agent: Agent, make: Make) 
         assert_equivalent(words, theirs.host_config())
 
 
-def test_what_was_written_past_the_engine_is_left_as_it_is(agent: Agent, make: Make) -> None:
-    for file, text in _by_hand(make().folders()):
-        theirs = make()
-        (next(folder for folder in theirs.folders() if (folder / file).exists()) / file).write_text(
-            text
-        )
-        files = theirs.files()
-        with pytest.raises(Untouchable, match="was written past the engine"):
-            agent.hands.set(theirs.id, Limits(0.5), 1024)
-        assert theirs.files() == files
-        assert agent.originals.of(theirs.id) is None
-
-
-def _by_hand(folders: Sequence[Path]) -> list[tuple[str, str]]:
-    wanted = [
-        ("cpu.cfs_quota_us", "20000"),
-        ("cpu.shares", "3"),
-        ("memory.limit_in_bytes", str(1 << 26)),
-        ("cpu.max", "20000 100000"),
-        ("cpu.weight", "50"),
-        ("memory.max", str(1 << 26)),
-    ]
-    return [one for one in wanted if any((folder / one[0]).exists() for folder in folders)]
-
-
 def test_another_agent_leaves_it_alone_until_it_is_given_back(
     agent: Agent, make: Make, docker_host: str, tmp_path: Path
 ) -> None:
@@ -334,20 +297,4 @@ def test_another_agent_leaves_it_alone_until_it_is_given_back(
         second.change(theirs)
         assert agent.hands.refusal(theirs.id) == ELSEWHERE
         assert second.give_back(theirs) is None
-    assert theirs.files() == before
-
-
-def test_what_a_killed_agent_changed_is_not_given_back_under_another(
-    agent: Agent, make: Make, docker_host: str, tmp_path: Path
-) -> None:
-    theirs = make(CpuQuota=70_000)
-    before = theirs.files()
-    agent.change(theirs)
-    agent.hands.claims.close()  # as its end does
-    with closing(Agent(docker_host, tmp_path / "second")) as second:
-        second.change(theirs)
-        agent.reopen()
-        assert agent.give_back(theirs) == f"{ELSEWHERE}: give it back there first"
-        assert second.give_back(theirs) is None
-    assert agent.give_back(theirs) is None
     assert theirs.files() == before

@@ -1,15 +1,13 @@
 """Containers with GPUs: no update takes them away, and limits hold and come back all the same.
 
-On trees of both cgroup versions; on a real engine it is shown by `test_gpus_engine`.
+On trees of both cgroup versions; on a real engine it is shown by `tests/daemon/test_gpus.py`.
 """
 
 from __future__ import annotations
 
-import errno
-import json
-import os
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
@@ -17,86 +15,11 @@ from dlsched.model.facts import GpuAccess
 from dlsched.model.spec import Limits
 from dlsched.runtime.cgroup.group_limits import LimitFiles
 from dlsched.runtime.docker.engine import Body
-from dlsched.runtime.docker.gpus.canary import Canary, GpuContainer, Waits
-from dlsched.runtime.docker.gpus.device_probe import Probe, ProbeFailed
+from dlsched.runtime.docker.gpus.canary import Canary, GpuContainer, Probe
 from dlsched.runtime.docker.limits.outcome import Own, Untouchable
-from dlsched.runtime.docker.limits.writer import LimitWriter
-from dlsched.runtime.originals import Original, Originals
-from tests.runtime.docker.fake_host import CONTAINER, FakeHost, newer_weight, older_weight
-
-KERNELS: dict[str, dict[str, Any]] = {
-    "v1": {},
-    "v2 older": {"v2": True, "weigh": older_weight},
-    "v2 newer": {"v2": True, "weigh": newer_weight},
-}
-WAYS: dict[GpuAccess, dict[str, Any]] = {
-    GpuAccess.LEGACY: {"DeviceRequests": [{"Driver": "nvidia", "Count": -1}]},
-    GpuAccess.CDI: {"DeviceRequests": [{"Driver": "cdi", "DeviceIDs": ["nvidia.com/gpu=0"]}]},
-    GpuAccess.NODES: {"Devices": [{"PathOnHost": "/dev/nvidia0"}]},
-}
-NODE = "/dev/nvidia0"
-
-
-class Bench:
-    """A LimitWriter on a fake host with one container with GPUs, and a probe of its nodes."""
-
-    def __init__(self, root: Path, access: GpuAccess, **host: Any) -> None:
-        self.root = root
-        self.host = FakeHost(root, **host)
-        self.host.words.update(WAYS[access])
-        self.taken = False
-        self.sees = True
-        self.reopen()
-
-    def reopen(self) -> None:
-        """Another agent, with the same records."""
-        self.originals = Originals(self.root / "state")
-        self.canary = Canary(self._look, self.root / "state")
-        engine: Any = self.host
-        self.hands = LimitWriter(
-            engine,
-            self.originals,
-            self.root / "state",
-            lambda: "now",
-            self.host.proc,
-            canary=self.canary,
-        )
-
-    def loses_at_update(self) -> None:
-        """The engine's next update takes the GPUs away."""
-        real = self.host.update
-
-        def update(container: str, body: Body) -> None:
-            real(container, body)
-            self.taken = True
-
-        self.host.update = update  # type: ignore[method-assign]
-
-    def set(self, cores: float | None, shares: int | None = 1024, **more: Any) -> None:
-        self.hands.set(CONTAINER, Limits(cores), shares, **more)
-
-    @property
-    def record(self) -> Original:
-        found = self.originals.of(CONTAINER)
-        assert found is not None
-        return found
-
-    def has(self, cores: float | None, shares: int) -> bool:
-        files, host = self.host.files(), self.host
-        quota = -1 if cores is None else round(cores * 100_000)
-        if host.v2:
-            ceiling = "max" if quota < 0 else str(quota)
-            return (files["cpu.max"], files["cpu.weight"]) == (
-                f"{ceiling} 100000",
-                str(host.weigh(shares)),
-            )
-        return (files["cpu.cfs_quota_us"], files["cpu.shares"]) == (str(quota), str(shares))
-
-    def _look(self, _: GpuContainer) -> Probe:
-        if not self.sees:
-            raise ProbeFailed("none of its device nodes can be seen from here")
-        nodes = frozenset({NODE})
-        return Probe(frozenset(), nodes) if self.taken else Probe(nodes, frozenset())
+from dlsched.runtime.docker.limits.writer import PastEngine
+from tests.runtime.docker.fake_host import CONTAINER, PID, FakeHost, newer_weight, older_weight
+from tests.runtime.docker.limits.bench import KERNELS, NODE, OWN, Bench
 
 
 @pytest.fixture(params=KERNELS)
@@ -173,88 +96,55 @@ def test_who_wrote_the_group_anew_may_have_taken_the_gpus(legacy: Bench) -> None
     assert legacy.canary.lost(CONTAINER, host.pid) is None
 
 
-def test_the_burst_is_lowered_before_the_ceiling(legacy: Bench) -> None:
-    legacy.host.run()
-    legacy.set(0.5, burst_cores=0.4)
-    legacy.set(0.1, burst_cores=0.05)
-    assert legacy.host.files()["cpu.max.burst" if legacy.host.v2 else "cpu.cfs_burst_us"] == "5000"
-
-
-def test_where_its_group_cannot_be_written_it_is_left_as_it_is(
-    legacy: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    host = legacy.host.run()
-    files = host.files()
-    monkeypatch.setattr(LimitFiles, "writable", property(lambda _: False))
+def test_container_with_an_unwritable_group_is_left_as_it_is(legacy: Bench) -> None:
+    files = legacy.host.files()
     why = "its control group cannot be written, and its GPUs came by the legacy hook"
-    assert why in (legacy.hands.refusal(CONTAINER) or "")
-    for own in (None, Own("job", 1.0)):
-        with pytest.raises(Untouchable, match="control group cannot be written, and its GPUs"):
-            legacy.set(0.5, own=own)
-    assert (host.files(), host.updates) == (files, [])
+    with patch.object(LimitFiles, "writable", new=False):
+        assert why in (legacy.hands.refusal(CONTAINER) or "")
+        for own in (None, OWN):
+            with pytest.raises(Untouchable, match="control group cannot be written, and its GPUs"):
+                legacy.set(0.5, own=own)
+    assert (legacy.host.files(), legacy.host.updates) == (files, [])
 
 
-def test_the_record_is_on_the_disk_before_the_first_write(
-    legacy: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def killed(*_: object) -> None:
-        raise OSError(errno.EIO, os.strerror(errno.EIO))
-
-    host = legacy.host.run(CpuQuota=30_000)
-    files = host.files()
-    monkeypatch.setattr(LimitFiles, "write_ceiling", killed)
-    with pytest.raises(Untouchable, match="Input/output error"):
-        legacy.set(0.1)
-    monkeypatch.undo()
+def test_own_job_goes_back_to_the_ceiling_that_the_engine_knows(legacy: Bench) -> None:
+    legacy.host.run(CpuQuota=150_000, CpuPeriod=100_000)
+    legacy.set(0.1, 300, burst_cores=0.03, own=Own("job", 1.5))
     legacy.reopen()
-    assert legacy.record.files == files
-    assert not legacy.record.given_back
-
-
-def test_an_own_job_goes_to_its_ceiling_which_is_all_that_the_engine_knows(legacy: Bench) -> None:
-    host = legacy.host.run(CpuQuota=150_000, CpuPeriod=100_000)
-    own = Own("job", 1.5)
-    legacy.set(0.1, 300, burst_cores=0.03, own=own)
-    legacy.reopen()
-    back = legacy.hands.give_back(legacy.record)
-    assert (back.failure, host.updates) == (None, [])
-    files = host.files()
-    if host.v2:
-        assert (files["cpu.max"], files["cpu.weight"]) == ("150000 100000", "100")
-    else:
-        assert (files["cpu.cfs_quota_us"], files["cpu.shares"]) == ("150000", "1024")
-    host.restart()
-    assert host.files()["cpu.max" if host.v2 else "cpu.cfs_quota_us"].startswith("150000")
+    assert (legacy.give_back(), legacy.host.updates) == (None, [])
+    weight = "100" if legacy.host.v2 else "1024"
+    assert (legacy.quota, legacy.weight) == ("150000", weight)
 
 
 def test_a_ceiling_that_the_engine_was_not_told_is_a_failure_until_it_is(legacy: Bench) -> None:
     host = legacy.host.run(CpuQuota=150_000, CpuPeriod=100_000)
     legacy.set(0.1, 300, own=Own("job", 1.0))
-    failure = legacy.hands.give_back(legacy.record).failure
-    assert failure is not None and failure.startswith("for its next start the engine has 1.5 cores")
+    assert (legacy.give_back() or "").startswith("for its next start the engine has 1.5 cores")
     assert host.updates == []
     host.stop()  # to one that does not run the engine can say anything
-    assert legacy.hands.give_back(legacy.record).failure is None
+    assert legacy.give_back() is None
     assert host.words["CpuQuota"] == 100_000
 
 
 def test_a_ceiling_of_many_digits_is_as_it_was_told(legacy: Bench) -> None:
     legacy.host.run(CpuQuota=33_333, CpuPeriod=100_000)
     legacy.set(0.1, 300, own=Own("job", 1 / 3))
-    assert legacy.hands.give_back(legacy.record).failure is None
-
-
-def test_the_last_limit_before_its_end_is_given_past_the_engine(legacy: Bench) -> None:
-    legacy.host.run(CpuQuota=10_000, CpuPeriod=100_000)
-    legacy.hands.lift(CONTAINER, Limits(None))
-    assert legacy.host.files()["cpu.max" if legacy.host.v2 else "cpu.cfs_quota_us"].split()[0] in (
-        "max",
-        "-1",
-    )
-    assert legacy.host.updates == []
+    assert legacy.give_back() is None
 
 
 # ------------------------------------------------------------------------- the canary
+
+
+@pytest.mark.parametrize(
+    ("access", "node", "by_file"),
+    [(GpuAccess.NODES, NODE, False), (GpuAccess.LEGACY, "/dev/nvidiactl", True)],
+)
+def test_gpus_decide_whether_the_engine_is_asked(
+    tmp_path: Path, access: GpuAccess, node: str, by_file: bool
+) -> None:
+    found = Bench(tmp_path, access).hands._read(CONTAINER)
+    assert found.held is not None and found.held.nodes == (node,)
+    assert (found.access, found.by_file) == (access, by_file)
 
 
 def test_where_updates_are_harmless_the_engine_is_asked(nodes: Bench) -> None:
@@ -263,7 +153,7 @@ def test_where_updates_are_harmless_the_engine_is_asked(nodes: Bench) -> None:
     assert nodes.has(0.5, 300)
     assert len(nodes.host.updates) == 1
     nodes.reopen()
-    assert nodes.hands.give_back(nodes.record).failure is None
+    assert nodes.give_back() is None
     assert nodes.host.files() == files
 
 
@@ -283,15 +173,12 @@ def test_after_a_loss_limits_are_set_past_the_engine(
     assert len(host.updates) == 1
 
 
-def test_after_a_loss_nothing_else_is_touched_where_its_group_cannot_be_written(
-    nodes: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(LimitFiles, "writable", property(lambda _: False))
-    nodes.host.run(CpuQuota=30_000)
+def test_after_a_loss_an_unwritable_group_is_not_touched(nodes: Bench) -> None:
     nodes.loses_at_update()
-    for cores in (0.5, 0.6, 0.7):
-        with pytest.raises(Untouchable, match="a CPU update took its GPU away"):
-            nodes.set(cores, 300)
+    with patch.object(LimitFiles, "writable", new=False):
+        for cores in (0.5, 0.6, 0.7):
+            with pytest.raises(Untouchable, match="a CPU update took its GPU away"):
+                nodes.set(cores, 300)
     assert len(nodes.host.updates) == 1
 
 
@@ -302,11 +189,10 @@ def test_what_was_told_the_engine_before_the_loss_is_a_failure_until_it_is_taken
     files = host.files()
     nodes.loses_at_update()
     nodes.set(0.5, 300)
-    failure = nodes.hands.give_back(nodes.record).failure
-    assert failure is not None and "for its next start the engine has 0.5 cores" in failure
+    assert "for its next start the engine has 0.5 cores" in (nodes.give_back() or "")
     assert host.files() == files  # the kernel has it
     host.stop()
-    assert nodes.hands.give_back(nodes.record).failure is None
+    assert nodes.give_back() is None
     assert host.words["CpuQuota"] == 30_000
 
 
@@ -315,7 +201,7 @@ def test_where_nobody_can_look_it_is_changed_past_the_engine(nodes: Bench) -> No
     nodes.sees = False
     nodes.set(0.5, 300)
     assert nodes.has(0.5, 300)
-    assert nodes.hands.give_back(nodes.record).failure is None
+    assert nodes.give_back() is None
     assert (nodes.host.files(), nodes.host.updates) == (files, [])
 
 
@@ -324,32 +210,22 @@ def test_one_that_does_not_run_has_no_gpus_to_lose(nodes: Bench) -> None:
     nodes.hands.remember(CONTAINER, Own("job", 0.5))
     nodes.host.stop()
     nodes.sees = False
-    assert nodes.hands.give_back(nodes.record).failure is None
+    assert nodes.give_back() is None
     assert len(nodes.host.updates) == 1
 
 
-def test_another_waits_and_is_not_taken_for_refused(
-    nodes: Bench, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("access", [GpuAccess.LEGACY, GpuAccess.NODES])
+def test_container_about_to_save_itself_is_no_canary(
+    tmp_path: Path, kernel: dict[str, Any], access: GpuAccess
 ) -> None:
-    nodes.host.run()
-
-    def busy(*_: object, wait: bool = False) -> None:
-        assert not wait
-        raise Waits("waits for the canary")
-
-    monkeypatch.setattr(nodes.canary, "update", busy)
-    with pytest.raises(Waits):
-        nodes.set(0.5)
-
-
-def test_one_that_is_about_to_save_itself_is_no_canary(nodes: Bench) -> None:
-    host = nodes.host.run(CpuQuota=30_000, CpuPeriod=100_000)
-    nodes.loses_at_update()
-    nodes.hands.lift(CONTAINER, Limits(1.5))
-    ceiling = host.files()["cpu.max" if host.v2 else "cpu.cfs_quota_us"]
-    assert (ceiling.partition(" ")[0], host.updates, nodes.taken) == ("150000", [], False)
-    nodes.hands.set(CONTAINER, Limits(0.5), None, own=Own("job", 1.0))
-    assert len(host.updates) == 1, "wanted again, it is changed as any other"
+    bench = Bench(tmp_path, access, **kernel)
+    bench.host.run(CpuQuota=30_000, CpuPeriod=100_000)
+    bench.loses_at_update()
+    bench.hands.lift(CONTAINER, Limits(1.5))
+    assert (bench.quota, bench.host.updates) == ("150000", [])
+    bench.set(0.5, None, own=OWN)
+    updates = 1 if access is GpuAccess.NODES else 0
+    assert len(bench.host.updates) == updates, "wanted again, it is changed as any other"
 
 
 def test_a_loss_before_this_agent_is_noticed_and_the_alarm_kept(nodes: Bench) -> None:
@@ -385,20 +261,79 @@ def test_one_that_is_started_in_the_middle_is_looked_at(legacy: Bench) -> None:
 # ------------------------------------------------------------------------- the job is told
 
 
-def test_a_job_is_told_its_share_with_its_ceiling_and_none_when_all_is_given_back(
-    nodes: Bench,
-) -> None:
+def test_job_is_told_its_share_until_all_is_given_back(nodes: Bench) -> None:
     nodes.host.run(CpuQuota=50_000, CpuPeriod=100_000)
     own = Own("job", 0.5)
-    place = nodes.root / "state/in/job/allotment.json"
     nodes.hands.set(CONTAINER, Limits(0.4, 0.3), 1024, own=own)
-    assert json.loads(place.read_text())["gpu_share"] == 0.3
+    assert nodes.allotment.gpu_share == 0.3
     nodes.hands.update_allotment(own, Limits(0.4, 0.7))
-    told = json.loads(place.read_text())
-    assert (told["cpu_cores"], told["gpu_share"]) == (0.4, 0.7)
+    assert (nodes.allotment.cpu_cores, nodes.allotment.gpu_share) == (0.4, 0.7)
     nodes.hands.update_allotment(Own("job", 0.5, mps_threads_percent=80), Limits(0.4, 0.4))
-    assert json.loads(place.read_text())["gpu_share"] == 0.5
+    assert nodes.allotment.gpu_share == 0.5
     assert len(nodes.host.updates) == 1
-    nodes.hands.give_back(nodes.record)
-    told = json.loads(place.read_text())
-    assert (told["cpu_cores"], told["gpu_share"]) == (0.5, None)
+    nodes.give_back()
+    assert (nodes.allotment.cpu_cores, nodes.allotment.gpu_share) == (0.5, None)
+
+
+# ------------------------------------------------------------------------- written by file
+
+UPDATE = {"CpuQuota": 25_000, "CpuShares": 512}
+
+
+def held(pid: int = PID) -> GpuContainer:
+    return GpuContainer(CONTAINER, "one", pid, GpuAccess.LEGACY, ("/dev/nvidia0",))
+
+
+class PastBench:
+    """Files that are written past the engine, and how often its GPUs are probed."""
+
+    def __init__(self, root: Path, *, v2: bool, newer: bool = False) -> None:
+        self.probes = 0
+        self.host = FakeHost(root, v2=v2)
+        self.files = LimitFiles(PID, CONTAINER, self.host.proc)
+        self.past = PastEngine(Canary(self._probe), lambda: newer)
+
+    def _probe(self, _: GpuContainer) -> Probe:
+        self.probes += 1
+        return Probe(frozenset({"/dev/nvidia0"}), frozenset())
+
+
+@pytest.mark.parametrize("newer", [False, True])
+def test_weights_are_on_the_engines_scale(tmp_path: Path, newer: bool) -> None:
+    bench = PastBench(tmp_path, v2=True, newer=newer)
+    assert not bench.past.has(bench.files, bench.files.read(), UPDATE)
+    bench.past.write(held(), bench.files, UPDATE, "why")
+    seen = bench.files.read()
+    assert (seen.quota_us, seen.weight) == (25_000, (newer_weight if newer else older_weight)(512))
+    assert bench.past.has(bench.files, seen, UPDATE)
+    assert not bench.past.has(bench.files, seen, {**UPDATE, "CpuShares": 2048})
+    assert bench.past.has(bench.files, seen, {"CpuQuota": 25_000})
+
+
+@pytest.mark.parametrize("v2", [False, True])
+def test_a_probe_is_taken_at_first_and_where_somebody_wrote_over_it(
+    tmp_path: Path, v2: bool
+) -> None:
+    bench = PastBench(tmp_path, v2=v2)
+    for quota in (25_000, 50_000, -1):
+        bench.past.write(held(), bench.files, {**UPDATE, "CpuQuota": quota}, "why")
+    assert bench.probes == 1, "its GPUs may have been taken before this agent began"
+    bench.files.write_ceiling(77_000, 100_000)
+    bench.past.write(held(pid=PID + 1), bench.files, UPDATE, "why")  # a new start has nothing of it
+    assert bench.probes == 1
+    bench.files.write_ceiling(77_000, 100_000)
+    bench.past.write(held(pid=PID + 1), bench.files, UPDATE, "why")
+    assert bench.probes == 2
+    bench.past.forget(CONTAINER)
+    bench.past.write(held(pid=PID + 1), bench.files, UPDATE, "why")
+    assert bench.probes == 3
+
+
+def test_what_cannot_be_written_is_said(tmp_path: Path) -> None:
+    bench = PastBench(tmp_path, v2=False)
+    with pytest.raises(Untouchable, match="control group cannot be written"):
+        bench.past.write(held(), None, UPDATE, "why")
+    (bench.host.cpu / "cpu.shares").unlink()
+    with pytest.raises(Untouchable, match="control group cannot be written"):
+        bench.past.write(held(), bench.files, UPDATE, "why")
+    assert bench.files.read().quota_us == -1

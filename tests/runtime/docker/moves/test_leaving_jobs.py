@@ -5,17 +5,15 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Set
-from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from dlsched.cluster.agent.ports import NodeJobs
 from dlsched.model.actions import Outcome, Remove
 from dlsched.model.errors import EngineUnavailable
-from dlsched.model.facts import CheckpointAck, ContainerState, GpuAccess
+from dlsched.model.facts import ContainerState, GpuAccess
 from dlsched.model.leaving import Leaving, LeavingPhase
 from dlsched.model.spec import Checkpoint, Limits, Stop
 from dlsched.runtime.docker.archives import Unfit
@@ -23,16 +21,22 @@ from dlsched.runtime.docker.carrying import Brought, Packed
 from dlsched.runtime.docker.create.containers import NO_RESTART
 from dlsched.runtime.docker.engine import EngineRefused
 from dlsched.runtime.docker.identity.labels import Inspected
-from dlsched.runtime.docker.listing import Listing
-from dlsched.runtime.docker.moves.departures import Departures
+from dlsched.runtime.docker.listing import Listing, Transfers
 from dlsched.runtime.docker.moves.leaving_jobs import LeavingJobs
-from dlsched.runtime.docker.moves.moves import Moves
 from dlsched.runtime.docker.moves.relocation import Relocation
-from dlsched.runtime.docker.moves.steps import REST_S
+from dlsched.runtime.docker.moves.steps import REST_S, Departures
 from dlsched.runtime.docker.shared_files import NotShared
-from dlsched.runtime.docker.transfers import Transfers
-from tests.doubles import texts
-from tests.runtime.docker.moves.test_moves import ACK, ENDED, GONE, NEW, OLD, Acts, World, aside
+from tests.runtime.docker.moves.test_moves import (
+    ACK,
+    EXITED,
+    GONE,
+    NEW,
+    OLD,
+    Acts,
+    World,
+    aside,
+    join,
+)
 from tests.runtime.docker.test_archives import TOP, cut, entry, packed
 
 pytestmark = pytest.mark.timed
@@ -40,7 +44,6 @@ pytestmark = pytest.mark.timed
 SAVED = replace(ACK, received_s=102.0)
 CHECKPOINT = Checkpoint("SIGUSR1", 20.0, "/ckpt")
 PACKED = Packed("5e" * 32, 4096)
-EXITED = replace(OLD, **ENDED)  # type: ignore[arg-type]
 REFUSED, AWAY = LeavingPhase.REFUSED, LeavingPhase.AWAY
 
 
@@ -112,16 +115,13 @@ class Node(World):
 
     def reopen(self, *, kept: bool) -> None:
         """An agent begins."""
-        idle = (nullcontext(), lambda *_: None, lambda _: None)
-        departures = Departures(self.hide, self.arrivals.sweep)
-        clock = lambda: self.now_s  # noqa: E731
-        self.moves = Moves(self.acts, "i", *idle, clock, departures=departures)
+        self.moves = self.moves_of(Departures(self.hide, self.arrivals.sweep))
         self.jobs = LeavingJobs(
             self.moves,
             self.arrivals,
             lambda _: self.present,
             lambda _: self.bar,
-            clock,
+            lambda: self.now_s,
             self.forgotten.append,
             lambda one: one is EXITED,
             self.started.append,
@@ -145,12 +145,16 @@ class Node(World):
         self.jobs.leave("job", self.checkpoint, self.archive, 1 << 20)
         self.wait()
 
-    def leaves(self) -> None:
-        """It has left."""
+    def ending(self) -> None:
+        """It has saved itself, and is to end."""
         self.leave()
         self.see(OLD, reports=[SAVED])
-        self.see(GONE)
-        self.see(GONE)
+
+    def leaves(self) -> None:
+        """It has left."""
+        self.ending()
+        for _ in range(2):
+            self.see(GONE)
 
     @property
     def state(self) -> Leaving | None:
@@ -159,6 +163,10 @@ class Node(World):
     @property
     def phase(self) -> LeavingPhase | None:
         return None if (state := self.state) is None else state.phase
+
+    @property
+    def why(self) -> str:
+        return "" if (state := self.state) is None else state.why
 
 
 @pytest.fixture
@@ -192,28 +200,23 @@ def test_saved_ended_packed_and_kept_aside(node: Node) -> None:
     assert len(node.acts.done) == 4
     assert not node.moves.unsettled
     assert node.moves.idle
-    assert texts(node.moves.alarms(node.now_s)) == ()
+    assert node.alarms == ()
 
 
-def test_its_gpus_are_kept_until_it_is_cleared_or_back(node: Node) -> None:
+@pytest.mark.parametrize("word", ["clear", "give_back"])
+def test_gpus_are_kept_until_cleared_or_back(node: Node, word: str) -> None:
     node.leave()
     assert node.moves.gpus_away() == {}, "its container shows them"
-    node = Node(node.archive.parent)
-    node.see(OLD)
-    node.leaves()
+    node.see(OLD, reports=[SAVED])
+    for _ in range(2):
+        node.see(GONE)
     assert node.moves.gpus_away() == {"job": ("a",)}
     node.reopen(kept=True)
     node.see(GONE)
     assert node.moves.gpus_away() == {"job": ("a",)}
-    back = Node(node.archive.parent)
-    back.see(OLD)
-    back.leaves()
-    node.jobs.clear("job")
+    getattr(node.jobs, word)("job")
     node.see(GONE)
     assert node.moves.gpus_away() == {}
-    back.jobs.give_back("job")
-    back.see(GONE)
-    assert back.moves.gpus_away() == {}
 
 
 def test_in_shared_storage_nothing_is_packed(node: Node) -> None:
@@ -225,15 +228,6 @@ def test_in_shared_storage_nothing_is_packed(node: Node) -> None:
     node.jobs.give_back("job")
     node.see(GONE)
     assert node.acts.done[-1] == "bring_back"
-
-
-def test_one_that_did_not_save_where_it_says_returns(node: Node) -> None:
-    node.checkpoint = replace(CHECKPOINT, shared=True)
-    node.acts.raises["find"] = NotShared("its checkpoint /ckpt/7 is not there")
-    node.leaves()
-    assert node.acts.done == ["ask", "set_aside", "end", "find", "bring_back"]
-    node.see(OLD)
-    assert node.phase is REFUSED
 
 
 def test_one_that_comes_to_shared_storage(node: Node) -> None:
@@ -249,14 +243,12 @@ def test_one_that_comes_to_shared_storage(node: Node) -> None:
     assert len(node.forgotten) == count, "a failed start of the same epoch counts"
 
 
-def test_a_second_call_changes_nothing(node: Node) -> None:
+def test_second_call_changes_nothing(node: Node) -> None:
+    node.leave()
+    node.ending()
     for _ in range(2):
         node.leave()
-    node.see(OLD, reports=[SAVED])
-    node.leave()
-    node.see(GONE)
-    node.leave()
-    node.see(GONE)
+        node.see(GONE)
     node.leave()
     assert node.acts.done == ["ask", "set_aside", "end", "pack"]
     assert node.phase is AWAY
@@ -272,18 +264,10 @@ def test_one_that_acknowledges_nothing_runs_on(node: Node) -> None:
     assert node.state == Leaving(REFUSED, why=why)
     assert "set_aside" not in node.acts.done
     assert node.moves.bars_start("job") is None
-    assert texts(node.moves.alarms(node.now_s)) == ()
+    assert node.alarms == ()
     node.leave()
     assert node.phase is LeavingPhase.SAVING, "a refusal that is known may be tried again"
     assert node.acts.done.count("ask") == 2
-
-
-def test_one_that_saves_itself_elsewhere_runs_on(node: Node) -> None:
-    node.leave()
-    node.see(OLD, reports=[replace(SAVED, checkpoint=CheckpointAck(7, "/tmp/7"))])
-    assert node.phase is REFUSED
-    assert node.state is not None
-    assert node.state.why == "not moved: it saved itself at /tmp/7, not below /ckpt"
 
 
 @pytest.mark.parametrize("there", [None, EXITED, replace(EXITED, state=ContainerState.DEAD)])
@@ -314,42 +298,48 @@ def test_one_that_cannot_be_asked_is_refused(node: Node, change: Any, why: str) 
     assert node.acts.done == []
 
 
-def test_one_that_is_busy_is_refused(node: Node) -> None:
+def test_busy_container_is_refused(node: Node) -> None:
     node.bar = "operation under way: stopping"
     node.leave()
     assert node.state == Leaving(REFUSED, why="operation under way: stopping")
-    other = Node(node.archive.parent)
-    other.see(OLD)
-    other.begin()
-    other.leave()
-    assert other.phase is REFUSED
-    assert other.state is not None
-    assert other.state.why.startswith("operation under way: moving to b: saves itself")
+
+
+def test_container_that_is_moved_is_refused(node: Node) -> None:
+    node.begin()
+    node.leave()
+    assert node.why.startswith("operation under way: moving to b/c: saves itself")
 
 
 @pytest.mark.parametrize(
-    "error", [Unfit("'pipe' is a named pipe"), EngineUnavailable("no answer"), OSError("full")]
+    ("act", "error"),
+    [
+        ("pack", Unfit("'pipe' is a named pipe")),
+        ("pack", EngineUnavailable("no answer")),
+        ("pack", OSError("full")),
+        ("find", NotShared("its checkpoint /ckpt/7 is not there")),
+    ],
 )
-def test_one_that_cannot_be_packed_returns(node: Node, error: Exception) -> None:
-    node.acts.raises["pack"] = error
+def test_job_without_a_handed_over_checkpoint_returns(
+    node: Node, act: str, error: Exception
+) -> None:
+    node.checkpoint = replace(CHECKPOINT, shared=act == "find")
+    node.acts.raises[act] = error
     node.leaves()
-    assert node.acts.done == ["ask", "set_aside", "end", "pack", "bring_back"]
+    assert node.acts.done == ["ask", "set_aside", "end", act, "bring_back"]
     assert node.step.startswith("moving back, since its checkpoint cannot be handed over: ")
     node.see(OLD)
     assert node.state == Leaving(
         REFUSED, 7, why=f"moved back: its checkpoint cannot be handed over: {error}"
     )
     assert node.hidden == set()
-    assert texts(node.moves.alarms(node.now_s)) == ()
+    assert node.alarms == ()
 
 
 def test_one_that_another_program_starts_while_it_is_packed_returns(node: Node) -> None:
-    node.leave()
-    node.see(OLD, reports=[SAVED])
+    node.ending()
     node.see(GONE)
     node.see(aside(OLD))
     assert node.acts.done[-1] == "bring_back"
-    assert node.state is not None
     node.see(OLD)
     assert node.phase is REFUSED
 
@@ -377,7 +367,7 @@ def test_given_back_after_it_left(node: Node) -> None:
     assert node.state is None
     assert not node.archive.exists()
     assert node.moves.bars_start("job") is None
-    assert texts(node.moves.alarms(node.now_s)) == ()
+    assert node.alarms == ()
 
 
 def test_one_that_cannot_be_started_again_is_an_alarm(node: Node) -> None:
@@ -387,8 +377,7 @@ def test_one_that_cannot_be_started_again_is_an_alarm(node: Node) -> None:
     for _ in range(4):
         node.see(GONE, at_s=node.now_s + REST_S)
     node.see(replace(GONE, name=OLD.name))
-    (alarm,) = texts(node.moves.alarms(node.now_s))
-    assert alarm.endswith("and it cannot be started again: its device is gone")
+    assert node.alarms[0].endswith("and it cannot be started again: its device is gone")
     assert node.state is None
 
 
@@ -402,8 +391,7 @@ def test_given_back_while_it_is_asked(node: Node) -> None:
 
 
 def test_given_back_while_it_ends(node: Node) -> None:
-    node.leave()
-    node.see(OLD, reports=[SAVED])
+    node.ending()
     node.jobs.give_back("job")
     node.see(aside(OLD))
     assert node.acts.done[-1] == "kill", "its checkpoint is safe"
@@ -416,8 +404,7 @@ def test_given_back_while_it_ends(node: Node) -> None:
 
 @pytest.mark.parametrize("how", ["give_back", "winding_up", "remove"])
 def test_packing_ends_early_where_it_is_not_wanted_any_more(node: Node, how: str) -> None:
-    node.leave()
-    node.see(OLD, reports=[SAVED])
+    node.ending()
     node.acts.may_pack.clear()
     listing = node.listing(GONE)
     node.moves.advance(replace(listing, at_s=node.now_s + 1), (), node.now_s)
@@ -464,8 +451,7 @@ REMOVE = Remove("job", "old", Stop(), None, "its file was removed")
 
 
 def test_a_job_that_is_removed_does_not_leave(node: Node) -> None:
-    node.leave()
-    node.see(OLD, reports=[SAVED])
+    node.ending()
     listing = replace(node.listing(GONE), at_s=node.now_s + 1.0)
     assert node.moves.forsake(REMOVE, listing, node.now_s) == ()
     node.see(GONE)
@@ -490,15 +476,8 @@ def test_cleared(node: Node) -> None:
     assert not node.moves._moves
 
 
-def join(name: str) -> None:
-    for thread in threading.enumerate():
-        if thread.name == name:
-            thread.join(60)
-
-
 def test_cleared_while_it_ends_it_does_not_return(node: Node) -> None:
-    node.leave()
-    node.see(OLD, reports=[SAVED])
+    node.ending()
     node.jobs.clear("job")
     assert node.moves.bars_start("job") is not None
     node.see(GONE)
@@ -629,17 +608,15 @@ def test_other_jobs_that_are_found_return_all_the_same(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("word", ["give_back", "clear"])
-@pytest.mark.parametrize("when", ["before", "after"])
-def test_one_whose_container_is_gone_may_start_again(tmp_path: Path, word: str, when: str) -> None:
+@pytest.mark.parametrize("seen", [0, 1])
+def test_job_whose_container_is_gone_may_start_again(tmp_path: Path, word: str, seen: int) -> None:
     node = Node(tmp_path, kept=True)
     node.archive.touch()
-    if when == "before":
-        getattr(node.jobs, word)("job")
-    else:
+    for _ in range(seen):
         node.see(GONE)
-        getattr(node.jobs, word)("job")
-    node.see()
-    node.see()
+    getattr(node.jobs, word)("job")
+    for _ in range(2):
+        node.see()
     assert node.moves.bars_start("job") is None
     assert not node.archive.exists()
     assert node.state is None
@@ -719,11 +696,6 @@ def test_the_engine_is_not_left_waiting_for_a_reader(tmp_path: Path) -> None:
     assert engine.open == 0, f"although {caught.value!r} is still there"
 
 
-def test_it_is_what_the_node_s_agent_asks_for(node: Node) -> None:
-    asked: NodeJobs = node.jobs
-    assert {name for name in dir(NodeJobs) if name[0] != "_"} <= set(dir(asked))
-
-
 def test_a_start_that_failed_does_not_count_against_the_next_epoch(node: Node) -> None:
     node.jobs.bring("job", 2, node.archive)
     assert node.forgotten == ["job"]
@@ -763,9 +735,7 @@ def test_a_job_that_ended_with_its_engine_is_started_again_and_not_all_the_time(
     for wait_s in (0.0, 1.0, REST_S):
         node.now_s += wait_s
         node.jobs.start_again("job")
-    for thread in threading.enumerate():
-        if thread.name.startswith("dlsched-start-again"):
-            thread.join(60)
+    join("dlsched-start-again-job")
     assert node.started == [EXITED.container_id] * 2
 
 

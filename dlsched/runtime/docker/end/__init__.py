@@ -1,1 +1,0 @@
-"""Stopping containers, and giving limits back without an agent."""

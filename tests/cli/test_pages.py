@@ -1,0 +1,178 @@
+"""The pages of `ps` and `why`: one text for each report, at the widths that terminals have."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+import pytest
+
+from dlsched.model.actions import Move, Outcome, Start
+from dlsched.model.cycle import CycleReport, Shadow
+from dlsched.model.decision import Decision
+from dlsched.model.facts import LogFact, Sample
+from dlsched.model.forecast import Forecast, ForecastKind
+from dlsched.model.spec import AccuracyTarget, Checkpoint, Limits
+from dlsched.model.state import Diverged, JobState, JobView, Progress, Reached, Tiers
+from tests.cli.conftest import Program
+from tests.status_source import (
+    CHANGE,
+    FakeSource,
+    example_report,
+    foretold,
+    gpu_report,
+    job,
+)
+from tests.texts import same_text
+
+pytestmark = pytest.mark.timed
+
+ESCAPES = {"\x1b", "\x07", "\u202e"}
+DELIVERED = Tiers(Reached(910.0, 0.93, 500))
+DIVERGED = Diverged("loss", "nan", 990.0, 1300)
+BLIND = "no report for 1 min"
+LATENCIES_S = (0.02, 0.049, 0.0504, 0.0545, 0.098, 0.16, 0.85, 900.0)
+
+
+def training(name: str, **more: object) -> JobView:
+    learned = Progress(samples=(Sample(990.0, 1200, (("accuracy", 0.94),)),))
+    made = job(name, target=AccuracyTarget("accuracy", 0.9, 0.97), progress=learned)
+    return replace(made, **more)  # type: ignore[arg-type]
+
+
+def conditions() -> CycleReport:
+    """A job in each condition, named by it."""
+    log = LogFact(lines=512, example=r"'step 1 \x1b[31mloss'", buffered=True)
+    refused = Progress(log=log, bad_lines=2, refused="latency_ms: 'fast': not a finite number")
+    matched = Progress(log=replace(log, matched=1, example=None, buffered=False))
+    jobs = (
+        training("learns"),
+        training("delivered", tiers=DELIVERED),
+        training("finished", tiers=replace(DELIVERED, finished=Reached(990.0, 0.98))),
+        training("diverged", diverged=DIVERGED),
+        training("diverged-later", tiers=DELIVERED, diverged=DIVERGED),
+        training("blind", blind=BLIND),
+        replace(job("adopted", latency_s=None), adopted=True, blind=BLIND),
+        replace(job("guarded", latency_s=None), blind=BLIND),
+        job("unread-log", progress=refused),
+        job("read-log", progress=matched),
+        job("stopped", latency_s=None, state=JobState.STOPPED),
+        *(job(f"late-{number}", latency_s=one) for number, one in enumerate(LATENCIES_S)),
+    )
+    met, finish = Forecast(ForecastKind.MET, "deliver"), Forecast(ForecastKind.MET, "finish")
+    never = replace(finish, kind=ForecastKind.IMPOSSIBLE, best=0.952)
+    told = "p95 50 ms: 51 ms now, given 0.6 cores, it needs 0.52"
+    hostile = Forecast(
+        ForecastKind.CROWDED, "latency", lacks=(("\x1b[31mred", 1.0),), why="\x07\u202eback"
+    )
+    return replace(
+        example_report(),
+        snapshot=replace(example_report().snapshot, jobs=jobs),
+        engine_ok=False,
+        outlooks={
+            "learns": (met, never),
+            "finished": (met, finish),
+            "blind": (met, never),
+            "late-0": (Forecast(ForecastKind.MET, "latency", why=told),),
+            "late-1": (hostile,),
+        },
+        decision=Decision(
+            {"blind": Limits(0.6)}, {"blind": "nothing heard: holds 0.6 cores", "late-0": told}
+        ),
+        guarded={"blind": "dead-band: 0.600 cores", "guarded": f"blind, {BLIND}: an even share"},
+        shadow=Shadow(
+            "fair",
+            limits={"late-0": Limits(0.8)},
+            why={"late-0": "weight 1 of 5: 0.9 cores"},
+            guarded={"late-0": "bounds: 0.900 cores becomes 0.800 cores"},
+        ),
+    )
+
+
+def moving() -> CycleReport:
+    """Jobs on GPUs, one of which is about to move, beside a policy that failed."""
+    report = gpu_report()
+    start = Start(report.snapshot.jobs[0].spec, Limits(1.0), 1024, gpus=("GPU-44444444-eeee",))
+    move = Move("0" * 64, start, Checkpoint("SIGUSR1", 30.0, "/ckpt"), "makes room for waits")
+    outcome = Outcome(move, "begun", "waits for its checkpoint")
+    shadow = Shadow("fair", trouble="no longer asked: boom")
+    return replace(report, outcomes=(outcome,), shadow=shadow)
+
+
+def short() -> CycleReport:
+    """One service with a short outlook, whose column then has room in a narrow terminal."""
+    jobs = (job("digits-vgg"),)
+    met = {"digits-vgg": (Forecast(ForecastKind.MET, "latency"),)}
+    return replace(
+        example_report(), snapshot=replace(example_report().snapshot, jobs=jobs), outlooks=met
+    )
+
+
+def empty() -> CycleReport:
+    return replace(example_report(), snapshot=replace(example_report().snapshot, jobs=()))
+
+
+SCENES: Mapping[str, Callable[[], CycleReport]] = {
+    "example": example_report,
+    "foretold": lambda: foretold(example_report()),
+    "conditions": conditions,
+    "gpus": moving,
+    "short": short,
+    "empty": empty,
+}
+
+
+@pytest.mark.parametrize("scene", SCENES)
+def test_ps_shows_every_job_within_the_width(
+    program: Program, daemon: FakeSource, scene: str
+) -> None:
+    daemon.report = SCENES[scene]()
+    pages = []
+    for columns in (60, 80, 120, 200):
+        pages.append(program("ps", color=True, env={"COLUMNS": str(columns)}).stdout)
+        assert max(map(len, pages[-1].splitlines())) <= columns
+    assert not ESCAPES & set("".join(pages))
+    same_text(f"ps-{scene}", "\n".join(pages))
+
+
+@pytest.mark.parametrize("scene", SCENES)
+def test_why_explains_every_job(program: Program, daemon: FakeSource, scene: str) -> None:
+    daemon.report = SCENES[scene]()
+    names = [*(one.name for one in daemon.report.snapshot.jobs), "gone"]
+    told = "\n".join(program("why", name, color=True).stdout for name in names)
+    assert not ESCAPES & set(told)
+    same_text(f"why-{scene}", told)
+
+
+@pytest.mark.parametrize(
+    ("change", "line"),
+    [
+        (
+            {"kind": "start", "before_cores": None, "gpus": "GPU-11111111-aaaa,GPU-33333333-dddd"},
+            "start  1.100 cores  GPU share 0.5  GPU-11111111, GPU-33333333  done",
+        ),
+        ({"kind": "move", "after_share": None, "gpus": "GPU-3-d"}, "move  GPU-3-d  done"),
+        ({"before_cores": 1.1, "before_share": 0.25}, "resize  GPU share 0.25 -> 0.5  done"),
+        (
+            {"before_share": 0.25},
+            "resize  1.000 cores -> 1.100 cores  GPU share 0.25 -> 0.5  done",
+        ),
+        ({"before_share": 0.5}, "resize  1.000 cores -> 1.100 cores  done"),
+        ({"before_cores": 1.1, "after_share": None}, "resize  1.100 cores, as before  done"),
+        (
+            {"before_cores": None, "after_cores": None, "after_share": None},
+            "resize  no limit, as before  done",
+        ),
+        ({"kind": "remove", "after_cores": None, "after_share": None}, "remove  done"),
+    ],
+)
+def test_why_says_what_a_change_changed(
+    program: Program,
+    daemon: FakeSource,
+    monkeypatch: pytest.MonkeyPatch,
+    change: Mapping[str, object],
+    line: str,
+) -> None:
+    monkeypatch.setattr(daemon, "changes", lambda *_: [{**CHANGE, "after_share": 0.5, **change}])
+    lines = program("why", "digits-vgg").stdout.splitlines()
+    assert f"  2026-11-21T11:01:56Z  {line}" in map(str.rstrip, lines)

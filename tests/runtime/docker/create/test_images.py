@@ -1,0 +1,315 @@
+"""Pulls: progress, one for all, credentials, and a registry's refusals."""
+
+from __future__ import annotations
+
+import base64
+import json
+import secrets
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from docker.errors import APIError
+
+from dlsched.model.actions import Start
+from dlsched.model.errors import EngineUnavailable
+from dlsched.model.spec import ContainerSpec, Limits
+from dlsched.runtime.docker.background import begin
+from dlsched.runtime.docker.create.images import ASKED_S, LISTED_S, HostImages, ImageMissing, Images
+from dlsched.runtime.docker.engine import Body, EngineRefused
+from tests.runtime.docker.registry import PASSWORD, USER, Registry, serving
+from tests.runtime.docker.rig import Rig, job_spec, options_for
+from tests.waiting import until
+from tools.steps import SetupError
+
+pytestmark = pytest.mark.timed
+
+MIB = 1 << 20
+
+
+class FakeEngine:
+    """An engine whose pulls say what the test wants, and end when they are let."""
+
+    def __init__(self, messages: Iterable[Body] = (), refusal: Exception | None = None) -> None:
+        self.messages = messages
+        self.refusal = refusal
+        self.there: set[str] = set()
+        self.pulls: list[tuple[str, str, bytes | None]] = []
+        self.may_pull = threading.Event()
+        self.may_pull.set()
+        self.listed: list[Body] = []
+        self.listings = 0
+        self.asked = 0
+        self.down = False
+
+    def images(self) -> list[Body]:
+        self.listings += 1
+        if self.down:
+            raise EngineUnavailable("the engine is away")
+        return self.listed
+
+    def image(self, reference: str) -> Body:
+        self.asked += 1
+        if self.down:
+            raise EngineUnavailable("the engine is away")
+        if not {reference, f"{reference}:latest"} & self.there:
+            raise EngineRefused(404, "No such image")
+        return {"Config": {}}
+
+    def pull(self, repository: str, tag: str, auth: bytes | None) -> Iterator[Body]:
+        self.pulls.append((repository, tag, auth))
+        yield from self.messages
+        assert self.may_pull.wait(60)
+        if self.refusal is not None:
+            raise self.refusal
+        self.there.add(f"{repository}:{tag}")
+
+
+def layer(name: str, status: str, current: int = 0, total: int = 0) -> Body:
+    figures = {"current": current, "total": total} if total else {}
+    return {"id": name, "status": status, "progressDetail": figures}
+
+
+def test_progress_is_the_part_of_what_is_downloaded() -> None:
+    seen: list[str] = []
+    progress: list[Callable[[], str]] = []
+    told = threading.Event()
+
+    def messages() -> Iterator[Body]:
+        assert told.wait(60)
+        for message in (
+            {"status": "Pulling from library/thing", "id": "latest"},
+            layer("a", "Downloading", 10 * MIB, 100 * MIB),
+            layer("b", "Downloading", 50 * MIB, 205 * MIB),
+            layer("a", "Download complete"),
+            layer("a", "Extracting", 1 * MIB, 100 * MIB),
+        ):
+            yield message
+            seen.append(progress[0]())
+
+    def tell(ask: Callable[[], str]) -> None:
+        progress.append(ask)
+        told.set()
+
+    engine = FakeEngine(messages())
+    Images(engine, None).require("thing", "missing", tell)  # type: ignore[arg-type]
+    assert engine.pulls == [("thing", "latest", None)]
+    assert seen == [
+        "asking the registry",
+        "10 % of 100 MiB",
+        "19 % of 305 MiB",
+        "49 % of 305 MiB",
+        "49 % of 305 MiB",
+    ]
+
+
+def test_jobs_of_one_image_share_its_pull() -> None:
+    waiting = threading.Barrier(2)
+
+    def messages() -> Iterator[Body]:
+        waiting.wait(60)
+        yield {"status": "Pulling"}
+
+    engine = FakeEngine(messages())
+    images = Images(engine, None)  # type: ignore[arg-type]
+    told = threading.Semaphore(0)
+    calls = [
+        begin(lambda: images.require("x", "missing", lambda _: told.release()), "test")
+        for _ in range(3)
+    ]
+    for _ in calls:
+        assert told.acquire(timeout=30)
+    waiting.wait(60)
+    assert [call.result(60) for call in calls] == [{"Config": {}}] * 3
+    assert len(engine.pulls) == 1
+
+
+@pytest.mark.parametrize(
+    ("reason", "retryable"),
+    [
+        ("pull access denied for x, repository does not exist", False),
+        ("manifest for x:2 not found: manifest unknown", False),
+        ("Get http://localhost:5000/v2/: no basic auth credentials", False),
+        ("dial tcp: lookup registry.example: no such host", True),
+        ("Get https://registry.example/v2/: net/http: TLS handshake timeout", True),
+    ],
+)
+def test_a_refusal_is_one_line_and_says_whether_to_try_again(reason: str, retryable: bool) -> None:
+    engine = FakeEngine((), EngineRefused(500, reason))
+    with pytest.raises(ImageMissing) as caught:
+        Images(engine, None).require("x:2", "missing", lambda _: None)  # type: ignore[arg-type]
+    assert str(caught.value) == f"image x:2 cannot be pulled: {reason}"
+    assert caught.value.retryable is retryable
+
+
+def test_an_error_in_the_middle_of_a_pull_counts() -> None:
+    engine = FakeEngine([layer("a", "Downloading", 1, 2), {"error": "unexpected\n EOF"}])
+    with pytest.raises(ImageMissing, match="cannot be pulled: unexpected EOF"):
+        Images(engine, None).require("x", "always", lambda _: None)  # type: ignore[arg-type]
+
+
+def test_an_image_that_is_there_is_pulled_only_where_always_is_wanted() -> None:
+    engine = FakeEngine()
+    engine.there = {"x:1"}
+    images = Images(engine, None)  # type: ignore[arg-type]
+    images.require("x:1", "missing", lambda _: None)
+    images.require("x:1", "never", lambda _: None)
+    assert engine.pulls == []
+    images.require("x:1", "always", lambda _: None)
+    assert [pull[:2] for pull in engine.pulls] == [("x", "1")]
+    engine.there.clear()
+    with pytest.raises(ImageMissing, match=r"is not on this host, and pull_policy is never$"):
+        images.require("x:1", "never", lambda _: None)
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"), [(None, "No such file or directory"), ('{"auths": {"x": 1}}', "x")]
+)
+def test_a_credentials_file_that_cannot_be_used(
+    tmp_path: Path, content: str | None, reason: str
+) -> None:
+    file = tmp_path / "config.json"
+    if content is not None:
+        file.write_text(content)
+    engine = FakeEngine()
+    with pytest.raises(ImageMissing, match=f"credentials.*{reason}"):
+        Images(engine, file).require("x", "missing", lambda _: None)  # type: ignore[arg-type]
+    assert engine.pulls == []
+
+
+@pytest.fixture
+def registry(docker_host: str, tmp_path: Path) -> Iterator[Registry]:
+    if not docker_host.startswith("unix://"):
+        pytest.skip("the engine under test is not on this machine")
+    folder = tmp_path / "registry"
+    folder.mkdir()
+    try:
+        with serving(folder) as registry:
+            yield registry
+    except SetupError as error:
+        pytest.skip(f"no private registry can be had: {error}")
+
+
+@pytest.mark.engine
+def test_a_private_registry_wants_the_credentials_of_the_config_file(
+    registry: Registry, docker_host: str, tmp_path: Path
+) -> None:
+    config = tmp_path / "config.json"
+    config.write_text("{}")
+    options = options_for(
+        docker_host, f"t{secrets.token_hex(3)}", tmp_path / "state", config_file=config
+    )
+    rig = Rig(options, docker_host)
+    image = registry.push_image(rig.client)
+    start = Start(job_spec("private", ("/content",), image=image), Limits(0.5), 1024)
+    try:
+        rig.apply(start)
+        denied = rig.until_failed("private")
+        assert denied.detail.startswith(f"image {image} cannot be pulled: ")
+        assert "no basic auth credentials" in denied.detail
+        assert not denied.retryable
+        with pytest.raises(APIError):
+            rig.client.inspect_image(image)
+
+        word = base64.b64encode(f"{USER}:{PASSWORD}".encode()).decode()
+        config.write_text(json.dumps({"auths": {registry.address: {"auth": word}}}))
+        rig.apply(start)
+        rig.until(lambda seen: any(word.stage == "pulled" for word in seen.begun))
+        rig.apply(start)
+        # The image is there now; what fails is only that its one file is no program.
+        rig.until(lambda seen: any("exec" in word.detail for word in seen.begun))
+        assert rig.client.inspect_image(image)["RepoTags"] == [image]
+    finally:
+        with suppress(APIError):
+            rig.client.remove_image(image, force=True)
+        rig.close()
+
+
+JOB = ContainerSpec("train:2")
+
+
+@pytest.fixture
+def engine() -> FakeEngine:
+    made = FakeEngine([layer("layer", "Downloading", 1 * MIB, 4 * MIB)])
+    made.may_pull.clear()
+    return made
+
+
+@pytest.fixture
+def now() -> list[float]:
+    return [0.0]
+
+
+@pytest.fixture
+def images(engine: FakeEngine, now: list[float]) -> HostImages:
+    return HostImages(engine, None, lambda: now[0])  # type: ignore[arg-type]
+
+
+def answer(images: HostImages) -> str | None:
+    return until(lambda: images.fetch(JOB), "an answer", so=lambda text: text is not None)
+
+
+def test_names_are_listed_now_and_then(
+    images: HostImages, engine: FakeEngine, now: list[float]
+) -> None:
+    engine.listed = [
+        {"RepoTags": ["train:1", "train:2"], "RepoDigests": ["train@sha256:aa"]},
+        {"RepoTags": ["<none>:<none>"]},
+        {"RepoTags": None, "RepoDigests": ["serve@sha256:bb"]},
+    ]
+    until(lambda: images.names() == {"train:1", "train:2"}, "both names")
+    engine.listed = [{"RepoTags": ["train:2"]}]
+    assert len(images.names()) == 2 and engine.listings == 1
+    now[0] = LISTED_S
+    until(lambda: images.names() == {"train:2"}, "the other name")
+    engine.down = True
+    now[0] = 2 * LISTED_S
+    until(lambda: bool(images.names()) and engine.listings == 3, "a third listing")
+    assert images.names() == {"train:2"}, "the last that is known"
+
+
+def test_an_image_is_pulled_meanwhile(images: HostImages, engine: FakeEngine) -> None:
+    assert images.fetch(JOB) is None
+    until(lambda: images.progress(JOB) == "25 % of 4 MiB", "a quarter is pulled")
+    assert images.fetch(JOB) is None
+    engine.may_pull.set()
+    assert answer(images) == ""
+    assert engine.there == {"train:2"} and images.progress(JOB) == ""
+
+
+def test_result_that_nobody_asked_for_is_too_old(
+    images: HostImages, engine: FakeEngine, now: list[float]
+) -> None:
+    engine.refusal = EngineRefused(500, "denied")
+    assert images.fetch(JOB) is None
+    engine.may_pull.set()
+    until(images._fetches[JOB.image, JOB.pull_policy].future.done, "the pull ends")
+    engine.refusal = None
+    engine.there.add("train:2")
+    now[0] = ASKED_S + 1.0
+    assert answer(images) == ""
+
+
+def test_reason_why_an_image_cannot_be_had(images: HostImages, engine: FakeEngine) -> None:
+    engine.refusal = EngineRefused(500, "denied: who are you?")
+    engine.may_pull.set()
+    assert answer(images) == "image train:2 cannot be pulled: denied: who are you?"
+
+
+@pytest.mark.parametrize("cut_off", [False, True])
+def test_lost_engine_says_nothing_of_the_image(
+    images: HostImages, engine: FakeEngine, cut_off: bool
+) -> None:
+    engine.may_pull.set()
+    if cut_off:
+        engine.refusal = EngineUnavailable("the engine is away")
+    else:
+        engine.there.add("train:2")
+        engine.down = True
+    found = set[str | None]()
+    until(lambda: bool(found.add(images.fetch(JOB)) or engine.asked > 3), "a fourth call")
+    assert found == {None}
+    engine.down, engine.refusal = False, None
+    assert answer(images) == ""
