@@ -36,7 +36,7 @@ Handle = object
 
 class Memory(Protocol):
     """In bytes. The first version of the call counts as used what the driver keeps for itself; only
-    the second tells it, as `reserved`."""
+    the second has it apart, as `reserved`."""
 
     total: int
     reserved: int
