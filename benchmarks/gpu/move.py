@@ -106,7 +106,7 @@ class Moved:
 
 
 def moves_in(reports: Iterable[CycleReport]) -> list[Moved]:
-    """The moves that a journal tells of from beginning to end; the training reports each step."""
+    """The moves that a journal holds from beginning to end; the training reports each step."""
     views = [(report, job) for report in reports for job in report.snapshot.jobs if job.name == JOB]
     moves = []
     for index, (report, old) in enumerate(views):

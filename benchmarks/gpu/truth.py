@@ -103,11 +103,15 @@ def output(*command: str, timeout_s: float = 20.0, **more: Any) -> str:
 # ---------------------------------------------------------------------- NVML and nvidia-smi
 
 MIB = 1 << 20
-NEAR = {"memory_bytes": 64 * MIB, "memory_used_bytes": 64 * MIB, "busy_ratio": 0.2}
+NEAR = {
+    "memory_bytes": 64 * MIB, "reserved_bytes": 64 * MIB, "memory_used_bytes": 64 * MIB,
+    "busy_ratio": 0.2,
+}  # fmt: skip
 """Smaller differences come from the time between two readings."""
 COLUMNS = {
     "name": "name", "uuid": "uuid", "driver": "driver_version", "memory_bytes": "memory.total",
-    "memory_used_bytes": "memory.used", "compute_mode": "compute_mode", "mig": "mig.mode.current",
+    "reserved_bytes": "memory.reserved", "memory_used_bytes": "memory.used",
+    "compute_mode": "compute_mode", "mig": "mig.mode.current",
     "busy_ratio": "utilization.gpu",
 }  # fmt: skip
 """Names of figures, and what nvidia-smi calls them."""
@@ -147,16 +151,18 @@ class Nvml:
         found = []
         for index in range(self.count):
             gpu = self.ask("DeviceGetHandleByIndex", index)
-            memory, rates, mode, mig = (
+            rates, mode, mig = (
                 self.ask(f"DeviceGet{name}", gpu)
-                for name in ("MemoryInfo", "UtilizationRates", "ComputeMode", "MigMode")
+                for name in ("UtilizationRates", "ComputeMode", "MigMode")
             )
+            memory = self.ask("DeviceGetMemoryInfo", gpu, self._library.nvmlMemory_v2)
             found.append(
                 {
                     "name": self.ask("DeviceGetName", gpu),
                     "uuid": self.ask("DeviceGetUUID", gpu),
                     "driver": self.ask("SystemGetDriverVersion"),
                     "memory_bytes": memory and memory.total,
+                    "reserved_bytes": memory and memory.reserved,
                     "memory_used_bytes": memory and memory.used,
                     "compute_mode": None if mode is None else _MODES[mode],
                     "mig": None if mig is None else ("Disabled", "Enabled")[mig[0]],

@@ -44,8 +44,9 @@ def for_readme() -> str:
         )
     return (
         f"**Parts of GPU support have run on hardware**, {_where(found)}: "
-        f"{truth.summary(found['parts'])} ([figures]({_PAGE})).\nThe daemon itself is tested on "
-        "stand-ins for the driver and the devices."
+        f"{truth.summary(found['parts'])} ([figures]({_PAGE})).\n"
+        "The daemon has read a GPU there and adopted a container that used it; starting, sharing "
+        "and\nmoving jobs are tested on stand-ins for the driver and the devices."
     )
 
 
@@ -55,7 +56,8 @@ def for_how_to() -> str:
     if found is None:
         return "**This has not run on GPU hardware yet.**"
     return (
-        f"**The daemon has not run on GPU hardware yet.** What it relies on has, {_where(found)}: "
+        "**On GPU hardware the daemon has only read a GPU and adopted a container that used it.** "
+        f"What it relies on has run, {_where(found)}: "
         f"{truth.summary(found['parts'])} ([figures](../results/gpus.md))."
     )
 

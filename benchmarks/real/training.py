@@ -74,7 +74,7 @@ def load(folder: Path) -> Kept | None:
 
 
 def void(kept: Kept) -> None:
-    """It does not count: its journal stays for whoever wants to know, but nobody judges it."""
+    """It does not count: its journal is kept, but not judged."""
     (kept.folder / RUN).unlink()
 
 

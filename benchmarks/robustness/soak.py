@@ -232,7 +232,7 @@ class Churn:
         self._adopted: deque[str] = deque()
         acts = (self._start_own, self._start_adopted, self._stop_own, self._stop_adopted)
         self.round = len(acts)
-        """After so many acts there are as many as before."""
+        """After so many acts there are as many containers as at the beginning."""
         self._acts = cycle(acts)
         self._sources = cycle(_SOURCES)
         self.done = 0

@@ -98,6 +98,7 @@ class GpuFact:
     model: str
     """The product name."""
     memory_bytes: int
+    """What programs can allocate."""
     memory_used_bytes: int | None = None
     busy_ratio: float | None = None
     """Fraction of the last sampling period in which it computed; None: unknown, as on MIG."""

@@ -1,5 +1,5 @@
-"""Durable records of deliveries and ends: who is told of a delivery, once, also over restarts; what
-a full disk refuses; what a dry run keeps."""
+"""Durable records of deliveries and ends: a delivery is announced once, also over
+restarts; what a full disk refuses; what a dry run keeps."""
 
 from __future__ import annotations
 

@@ -12,6 +12,8 @@ SCENARIO = "DLSCHED_NVML_SCENARIO"
 """Environment variable with the path of the scenario file."""
 
 GIB = 1 << 30
+RESERVED_BYTES = 640 << 20
+"""What the stand-in's driver keeps of each device for itself, beside what is said of it here."""
 
 # NVML's return codes, of which its own words are longer.
 NOT_SUPPORTED = 3
@@ -67,7 +69,8 @@ class Gpu:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A function of NVML, `*` for all, that returns `code`; for one device, or every one."""
+    """A function of NVML, or all that begin like `name*`, that returns `code`; for one device, or
+    every one."""
 
     function: str
     code: int

@@ -24,6 +24,7 @@
 #define API __attribute__((visibility("default"))) int
 #define MOST 128
 #define TEXT 96
+#define RESERVED (640ULL << 20) /* the driver's own memory, which the first version calls used */
 
 enum {
     SUCCESS = 0, UNINITIALIZED = 1, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6,
@@ -32,6 +33,7 @@ enum {
 
 typedef unsigned long long u64;
 typedef struct { u64 total, free, used; } Memory;
+typedef struct { unsigned version; u64 total, reserved, free, used; } MemoryV2;
 typedef struct { unsigned gpu, memory; } Utilization;
 typedef struct { unsigned pid; u64 used; unsigned gpu_instance, compute_instance; } ProcessInfo;
 typedef struct { unsigned pid; u64 stamp_us; unsigned sm, memory, encoder, decoder; } Sample;
@@ -61,7 +63,8 @@ static void copy(char *to, const char *from) { snprintf(to, TEXT, "%s", from ? f
 static long long number(const char *text) { return text ? strtoll(text, NULL, 10) : -1; }
 
 static int concerns(const char *function, const char *uuid, char **field, int which) {
-    if (strcmp(field[1], "*") && strcmp(field[1], function)) return 0;
+    size_t length = strcspn(field[1], "*"); /* "name*": each function that begins so */
+    if (field[1][length] ? strncmp(field[1], function, length) : strcmp(field[1], function)) return 0;
     return !field[which] || !strcmp(field[which], uuid);
 }
 
@@ -246,8 +249,15 @@ API nvmlDeviceGetMinorNumber(Handle *handle, unsigned *minor) {
 
 API nvmlDeviceGetMemoryInfo(Handle *handle, Memory *memory) {
     OF_DEVICE;
-    memory->total = one->memory, memory->used = one->used;
+    memory->total = one->memory + RESERVED, memory->used = one->used + RESERVED;
     memory->free = one->memory - one->used;
+    return one->memory < 0 || one->used < 0 ? NOT_SUPPORTED : SUCCESS;
+}
+
+API nvmlDeviceGetMemoryInfo_v2(Handle *handle, MemoryV2 *memory) {
+    OF_DEVICE;
+    memory->total = one->memory + RESERVED, memory->reserved = RESERVED;
+    memory->used = one->used, memory->free = one->memory - one->used;
     return one->memory < 0 || one->used < 0 ? NOT_SUPPORTED : SUCCESS;
 }
 

@@ -1,4 +1,4 @@
-"""What a container tells by other ways than the sidecar: lines of its log by any pattern.
+"""What a container reports without a sidecar: lines of its log, read by any pattern.
 
 Pages of the first inputs are still read (target `pages` makes them).
 

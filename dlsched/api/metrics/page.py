@@ -159,4 +159,8 @@ _FAMILIES: Mapping[Kind, Callable[[Metric, Iterable[Series]], Family]] = {
 
 def _texts(labels: Sequence[str]) -> list[str]:
     """Values of labels, bounded, and text: half of a surrogate pair could not be encoded."""
-    return [one[:LABEL_CHARACTERS].encode(errors="backslashreplace").decode() for one in labels]
+    return [one if one.isascii() and len(one) <= LABEL_CHARACTERS else _text(one) for one in labels]
+
+
+def _text(value: str) -> str:
+    return value[:LABEL_CHARACTERS].encode(errors="backslashreplace").decode()

@@ -35,9 +35,11 @@ Handle = object
 
 
 class Memory(Protocol):
-    """In bytes."""
+    """In bytes. The first version of the call counts as used what the driver keeps for itself; only
+    the second has it apart, as `reserved`."""
 
     total: int
+    reserved: int
     used: int
 
 
@@ -72,6 +74,7 @@ class Nvml(Protocol):
     """The used functions of `pynvml`. Each raises its `NVMLError`."""
 
     NVMLError: type[Exception]
+    nvmlMemory_v2: int
 
     def nvmlInit(self) -> None: ...
     def nvmlShutdown(self) -> None: ...
@@ -81,7 +84,7 @@ class Nvml(Protocol):
     def nvmlDeviceGetUUID(self, device: Handle, /) -> str: ...
     def nvmlDeviceGetName(self, device: Handle, /) -> str: ...
     def nvmlDeviceGetMinorNumber(self, device: Handle, /) -> int: ...
-    def nvmlDeviceGetMemoryInfo(self, device: Handle, /) -> Memory: ...
+    def nvmlDeviceGetMemoryInfo(self, device: Handle, version: int | None = None, /) -> Memory: ...
     def nvmlDeviceGetUtilizationRates(self, device: Handle, /) -> Rates: ...
     def nvmlDeviceGetComputeMode(self, device: Handle, /) -> int: ...
     def nvmlDeviceGetMemoryAffinity(

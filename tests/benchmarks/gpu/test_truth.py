@@ -113,7 +113,8 @@ def test_only_the_standard_library_torch_pynvml_and_the_reporter_are_imported() 
 
 GPU: dict[str, Any] = {
     "name": "NVIDIA H100", "uuid": "GPU-1", "driver": "570.1", "memory_bytes": 80 << 30,
-    "memory_used_bytes": 1 << 30, "compute_mode": "Default", "mig": "Disabled", "busy_ratio": 0.5,
+    "reserved_bytes": 0, "memory_used_bytes": 1 << 30, "compute_mode": "Default",
+    "mig": "Disabled", "busy_ratio": 0.5,
 }  # fmt: skip
 
 

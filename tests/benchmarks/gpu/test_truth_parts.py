@@ -16,7 +16,7 @@ from benchmarks.gpu import truth
 from benchmarks.gpu.jobs import NotRun
 from benchmarks.gpu.truth import Asked
 from tests.nvml.library import Stub
-from tests.nvml.scenario import GIB, Failure, Gpu, Process, Scenario
+from tests.nvml.scenario import GIB, RESERVED_BYTES, Failure, Gpu, Process, Scenario
 from tools.environment import compiler_for_tests
 
 pytestmark = pytest.mark.process
@@ -69,7 +69,7 @@ def play(monkeypatch: pytest.MonkeyPatch, trainings: Iterator[Played]) -> None:
 
 
 SMI = """case "$1" in
---query-gpu=*) echo 'NVIDIA H100, GPU-1, 550.54.15, 81920, 1024, Default, Disabled, 40' ;;
+--query-gpu=*) echo 'NVIDIA H100, GPU-1, 550.54.15, 82560, 640, 1024, Default, Disabled, 40' ;;
 *) echo '4711, 3072' ;;
 esac"""
 
@@ -80,10 +80,16 @@ def test_inventory_of_both_is_told_with_their_differences(nvml: Stub, programs: 
     told = Told()
     truth.inventory(QUICK, told)
     assert told["differences"] == []
-    assert (told["gpus"][0]["memory_bytes"], told["nvidia_smi"][0]["busy_ratio"]) == (80 * GIB, 0.4)
-    nvml.show(Scenario((H100,), (Failure("nvmlDeviceGetMemoryInfo", 3),)))
+    assert (told["gpus"][0]["memory_bytes"], told["nvidia_smi"][0]["busy_ratio"]) == (
+        80 * GIB + RESERVED_BYTES,
+        0.4,
+    )
+    nvml.show(Scenario((H100,), (Failure("nvmlDeviceGetMemoryInfo_v2", 3),)))
     truth.inventory(QUICK, told)
-    assert told["differences"][0] == f"GPU-1: memory_bytes None, nvidia-smi {80 * GIB}"
+    assert (
+        told["differences"][0]
+        == f"GPU-1: memory_bytes None, nvidia-smi {80 * GIB + RESERVED_BYTES}"
+    )
 
 
 def test_inventory_without_nvidia_smi_keeps_what_nvml_says(

@@ -1,5 +1,5 @@
-"""How a job begins on a node: with a checkpoint that comes to it, once its image is there, or not
-at all, and the next node that is tried."""
+"""How a job begins on a node: with a checkpoint that is brought to it, once its image is there, or
+not at all, and the next node that is tried."""
 
 from __future__ import annotations
 

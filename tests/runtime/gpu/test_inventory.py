@@ -25,6 +25,7 @@ from tests.nvml.scenario import (
     GPU_IS_LOST,
     NO_PERMISSION,
     NOT_SUPPORTED,
+    RESERVED_BYTES,
     UNKNOWN,
     VERSION_MISMATCH,
     Failure,
@@ -114,6 +115,19 @@ def test_devices_are_told_in_the_drivers_order_with_all_figures(nvml: Stub, make
     assert (first.numa_node, first.nodes, first.part_of) == (1, ("/dev/nvidia4",), None)
     assert (second.uuid, second.index, second.nodes) == ("GPU-b", 1, ("/dev/nvidia1",))
     assert (look.problem, look.at_s, look.driver, look.missing) == (None, 0.0, "550.54.15", ())
+
+
+def test_memory_that_the_driver_keeps_is_neither_offered_nor_used(nvml: Stub, make: Make) -> None:
+    gpu = Gpu("GPU-a", memory_bytes=40 * GIB, used_bytes=0)
+    nvml.show(Scenario((gpu,)))
+    (device,) = make().poll(0.0).devices
+    assert (device.memory_bytes, device.memory_used_bytes) == (40 * GIB, 0)
+    nvml.show(Scenario((gpu,), (Failure("nvmlDeviceGetMemoryInfo_v2", 13),)))  # an older library
+    (device,) = make().poll(0.0).devices
+    assert (device.memory_bytes, device.memory_used_bytes) == (
+        40 * GIB + RESERVED_BYTES,
+        RESERVED_BYTES,
+    )
 
 
 def test_a_process_is_told_with_its_container_memory_and_part_of_the_time(
@@ -313,7 +327,7 @@ def test_a_gpu_no_longer_listed_stays_with_its_trouble(nvml: Stub, seeing: Seein
         ("nvmlDeviceGetComputeRunningProcesses_v3", {"processes": ()}),
         ("nvmlDeviceGetProcessUtilization", {"processes": (GpuProcess(11, CONTAINER, GIB),)}),
         (
-            "nvmlDeviceGetMemoryInfo",
+            "nvmlDeviceGetMemoryInfo*",
             {
                 "memory_bytes": 0,
                 "memory_used_bytes": None,
@@ -416,7 +430,7 @@ def test_a_driver_that_hangs_later_is_waited_for_once_and_its_figures_grow_old(
     nvml.show(Scenario((Gpu("GPU-a", used_bytes=GIB, busy_percent=9),)))
     inventory = make(wait_s=0.05)
     fresh = soon(inventory, 0.0)
-    nvml.show(Scenario(TWO[:1], hangs=("nvmlDeviceGetMemoryInfo",)))
+    nvml.show(Scenario(TWO[:1], hangs=("nvmlDeviceGetMemoryInfo*",)))
     threads = readers()
     assert inventory.poll(1.0) == fresh
     assert inventory.poll(1.0 + STALE_S - 0.1) == fresh
