@@ -44,7 +44,7 @@ from dlsched.api.why_schema import (
 from dlsched.control.gpus.placement import is_alone
 from dlsched.control.ledger.tiers import reached_text
 from dlsched.estimate.effect import Effect
-from dlsched.estimate.measured import latency_of, metric_of
+from dlsched.estimate.measured import bounds_of_latency, latency_of, metric_of
 from dlsched.model.actions import Action
 from dlsched.model.cycle import CycleReport
 from dlsched.model.facts import LogFact
@@ -127,6 +127,7 @@ def job_status(job: JobView, now_s: float, outlooks: Sequence[Forecast] = ()) ->
     progress, usage, bounds, target = job.progress, job.usage, job.spec.bounds, job.spec.target
     recent = progress.recent
     latency_s, ratio = latency_of(job)
+    within = bounds_of_latency(job)
     return JobStatus(
         name=job.name,
         state=job.state.value,
@@ -135,6 +136,8 @@ def job_status(job: JobView, now_s: float, outlooks: Sequence[Forecast] = ()) ->
         container=None if job.container_id is None else job.container_id[:12],
         target=target_of(target),
         measured_s=latency_s,
+        lowest_s=None if within is None else within.lowest_s,
+        highest_s=None if within is None else within.most_s,
         requests=recent.count,
         errors=recent.errors,
         in_flight=progress.in_flight,

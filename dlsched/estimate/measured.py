@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dlsched.estimate.sketch import Bounds, bounds_of
-from dlsched.model.spec import AccuracyTarget, LatencyTarget
+from dlsched.estimate.sketch import Bounds, bounds_of, quantile_bounds
+from dlsched.model.facts import LatencySketch
+from dlsched.model.spec import AccuracyTarget, LatencyTarget, Target
 from dlsched.model.state import JobView
 from dlsched.model.units import render_seconds
-from dlsched.report.buckets import LONGEST_S
 
 REQUESTS_MIN = 5
 """A latency of fewer requests is not compared with its target."""
@@ -29,16 +29,29 @@ def latency_of(job: JobView) -> tuple[float | None, float | None]:
     latency_s = bounds.highest_s if bounds.is_exact else None
     if not isinstance(target, LatencyTarget) or recent.count < REQUESTS_MIN:
         return latency_s, None
-    judged_s = latency_s or bounds.against(target.seconds)
+    judged_s = bounds.against(target.seconds)
     return latency_s, None if judged_s is None else judged_s / target.seconds
 
 
-def bounds_text(bounds: Bounds) -> str:
-    """`between 25 ms and 50 ms`, `at most 100 ms`, `more than 1.00 s`."""
-    lowest, highest = (render_seconds(one) for one in bounds)
-    if bounds.highest_s >= LONGEST_S:
-        return f"more than {lowest}"
-    return f"between {lowest} and {highest}" if bounds.lowest_s > 0.0 else f"at most {highest}"
+def unclear(target: Target | None, recent: LatencySketch) -> str | None:
+    """Why a latency may be on either side of its target, with the remedy; None: it is on one side,
+    or too few requests came. The text names buckets alone, so that it does not change with each
+    request."""
+    if not isinstance(target, LatencyTarget) or target.quantile is None:
+        return None
+    bounds = bounds_of(recent, target.quantile)
+    if recent.count < REQUESTS_MIN or bounds is None or bounds.against(target.seconds) is not None:
+        return None
+    stat, asked = f"p{100 * target.quantile:g}", render_seconds(target.seconds)
+    edges = quantile_bounds(recent, target.quantile, by_sum=False)
+    if not recent.spans or edges is None:
+        remedy = f"read a histogram with a bound at {asked}, or set a target for the mean"
+        return f"only the mean is known, not {stat}: {remedy}"
+    lowest, highest = (render_seconds(one) for one in edges)
+    where = f"above {lowest}" if edges.most_s is None else f"between {lowest} and {highest}"
+    return (
+        f"{stat} is {where}: the buckets are too coarse for {asked}; give them a bound at {asked}"
+    )
 
 
 def metric_of(job: JobView) -> float | None:

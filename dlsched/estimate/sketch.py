@@ -29,9 +29,16 @@ class Bounds(NamedTuple):
         """Whether the two are one number within the buckets' own error."""
         return self.highest_s <= _EXACT_RATIO * self.lowest_s
 
+    @property
+    def most_s(self) -> float | None:
+        """`highest_s`; None where nothing bounds it."""
+        return None if self.highest_s >= LONGEST_S else self.highest_s
+
     def against(self, asked_s: float) -> float | None:
         """The bound next to that latency, on the side where the measured one is for certain; None:
         it is between the bounds."""
+        if self.is_exact:
+            return self.highest_s
         if self.lowest_s > asked_s:
             return self.lowest_s
         return self.highest_s if self.highest_s <= asked_s else None
@@ -70,10 +77,12 @@ def merge(*sketches: LatencySketch) -> LatencySketch:
     )
 
 
-def quantile_bounds(sketch: LatencySketch, quantile: float) -> Bounds | None:
+def quantile_bounds(
+    sketch: LatencySketch, quantile: float, *, by_sum: bool = True
+) -> Bounds | None:
     """Between which latencies the quantile (nearest rank) lies: of requests in buckets within 1 %,
-    at least about a microsecond; of others as tight as spans and the sum allow. None without a
-    request; ValueError if `quantile` is not above 0 and at most 1."""
+    at least about a microsecond; of others as tight as spans and, with `by_sum`, their sum allow.
+    None without a request; ValueError if `quantile` is not above 0 and at most 1."""
     if not 0.0 < quantile <= 1.0:
         raise ValueError(f"quantile {quantile!r}: above 0, at most 1")
     counted = sum([count for _, count in sketch.buckets])
@@ -93,6 +102,8 @@ def quantile_bounds(sketch: LatencySketch, quantile: float) -> Bounds | None:
     spans = [*sketch.spans, (0.0, LONGEST_S, max(unplaced, 0))]
     lowest_s, below_s = _at_rank(exact + [(low, count) for low, _, count in spans], rank)
     highest_s, _ = _at_rank(exact + [(high, count) for _, high, count in spans], rank)
+    if not by_sum:
+        return Bounds(lowest_s, highest_s)
     # Those from the quantile on are at least as slow as it, and all others as their lowest.
     of_sum_s = (sketch.sum_s - below_s) / (total - rank + 1)
     return Bounds(lowest_s, max(lowest_s, min(highest_s, of_sum_s)))

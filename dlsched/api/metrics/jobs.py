@@ -36,6 +36,12 @@ def _latency(job: JobStatus) -> Iterable[Series]:
         yield (_stat(job),), job.measured_s
 
 
+def _latency_bounds(job: JobStatus) -> Iterable[Series]:
+    for bound, seconds in (("lowest", job.lowest_s), ("highest", job.highest_s)):
+        if seconds is not None:
+            yield (_stat(job), bound), seconds
+
+
 def _metric_target(job: JobStatus) -> Iterable[Series]:
     if isinstance(job.target, AccuracyTargetStatus):
         yield (job.target.metric, Tier.DELIVER.value), job.target.deliver
@@ -107,8 +113,15 @@ JOB_METRICS: tuple[Metric, ...] = (
         "job_latency_seconds",
         Kind.GAUGE,
         ("job_name", "stat"),
-        "Measured latency of the requests in the setting `window`.",
+        "Measured latency of the requests in the setting `window`; absent: see its bounds.",
         within_job(_latency),
+    ),
+    Metric(
+        "job_latency_bound_seconds",
+        Kind.GAUGE,
+        ("job_name", "stat", "bound"),
+        "The `lowest` and `highest` that this latency can be, as wide buckets tell no more.",
+        within_job(_latency_bounds),
     ),
     Metric(
         "job_metric_target",

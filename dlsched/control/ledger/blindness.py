@@ -1,12 +1,11 @@
 """Blindness: a running job whose progress is unknown, so no limit can be based on it. An idle
 service and a training between two evaluations have nothing to report, so they are not blind. A
-service is blind too if its latency may be on either side of its target."""
+service whose latency is unclear is treated like a blind one."""
 
 from __future__ import annotations
 
-from dlsched.estimate.measured import REQUESTS_MIN, bounds_text
-from dlsched.estimate.sketch import bounds_of
-from dlsched.model.facts import ContainerFact, LatencySketch
+from dlsched.estimate.measured import unclear
+from dlsched.model.facts import ContainerFact
 from dlsched.model.spec import LatencyTarget, Target
 from dlsched.model.state import Progress
 from dlsched.model.units import render_seconds
@@ -32,7 +31,7 @@ def blindness(
         return "no source of progress is given"
     reported_s = progress.as_of_s
     if now_s - max(began_s, began_s if reported_s is None else reported_s) <= after_s:
-        return unjudged(target, progress.recent)
+        return unclear(target, progress.recent)
     silence = render_seconds(after_s)
     if reported_s is None or reported_s < began_s:
         return f"no report in the first {silence}"
@@ -41,18 +40,3 @@ def blindness(
     if isinstance(target, LatencyTarget) and not idle:
         return f"no report for {silence}"
     return None
-
-
-def unjudged(target: Target | None, recent: LatencySketch) -> str | None:
-    """Why the latency cannot be compared with its target, in a few words; None: it can, or too few
-    requests came."""
-    if not isinstance(target, LatencyTarget) or target.quantile is None:
-        return None
-    bounds = bounds_of(recent, target.quantile)
-    if recent.count < REQUESTS_MIN or bounds is None or bounds.is_exact:
-        return None
-    if bounds.against(target.seconds) is not None:
-        return None
-    asked, between = render_seconds(target.seconds), bounds_text(bounds)
-    why = f"the buckets are too coarse for {asked}" if recent.spans else "only the mean is known"
-    return f"p{100 * target.quantile:g} {between}: {why}"

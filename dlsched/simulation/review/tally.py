@@ -66,6 +66,7 @@ class JobTally:
     met_s: float = 0.0
     slow_s: float = 0.0
     silent_s: float = 0.0
+    unclear_s: float = 0.0
     latency: LatencySketch = LatencySketch()
     """Of the present target."""
     retargeted: bool = False
@@ -119,8 +120,10 @@ class JobTally:
         fresh = merge(*(one for _, _, one in self._held))
         time_s = math.fsum(time_s for _, time_s, _ in self._held)
         found_s = against_target_s(fresh, target)
-        if fresh.count < REQUESTS_MIN or found_s is None:
+        if fresh.count < REQUESTS_MIN:
             self.silent_s += time_s
+        elif found_s is None:
+            self.unclear_s += time_s
         else:
             if found_s <= target.seconds:
                 self.met_s += time_s
