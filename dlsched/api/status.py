@@ -144,7 +144,7 @@ def job_status(job: JobView, now_s: float, outlooks: Sequence[Forecast] = ()) ->
         oldest_s=progress.oldest_s,
         metric=metric_of(job),
         ratio=ratio,
-        satisfied_band=None if ratio is None else abs(ratio - 1.0) <= BAND_RATIO + 1e-9,
+        satisfied_band=_in_band(latency_s, ratio),
         satisfied_slo=None if ratio is None else ratio <= 1.0 + 1e-9,
         tiers=_tiers(job, now_s),
         diverged=None if job.diverged is None else str(job.diverged),
@@ -172,6 +172,15 @@ def job_status(job: JobView, now_s: float, outlooks: Sequence[Forecast] = ()) ->
         weight=job.spec.weight,
         attained_core_s=job.attained_core_s,
     )
+
+
+def _in_band(latency_s: float | None, ratio: float | None) -> bool | None:
+    """Whether the latency is within 10 % of its target; None: unknown, as where the bound next to
+    the target is, and the other is not known to be."""
+    if ratio is None:
+        return None
+    near = abs(ratio - 1.0) <= BAND_RATIO + 1e-9
+    return None if near and latency_s is None else near
 
 
 def explanation(

@@ -38,7 +38,7 @@ def _latency(job: JobStatus) -> Iterable[Series]:
 
 def _latency_bounds(job: JobStatus) -> Iterable[Series]:
     for bound, seconds in (("lowest", job.lowest_s), ("highest", job.highest_s)):
-        if seconds is not None:
+        if seconds is not None and job.measured_s is None:
             yield (_stat(job), bound), seconds
 
 
@@ -113,14 +113,14 @@ JOB_METRICS: tuple[Metric, ...] = (
         "job_latency_seconds",
         Kind.GAUGE,
         ("job_name", "stat"),
-        "Measured latency of the requests in the setting `window`; absent: see its bounds.",
+        "Measured latency of the requests in the setting `window`.",
         within_job(_latency),
     ),
     Metric(
         "job_latency_bound_seconds",
         Kind.GAUGE,
         ("job_name", "stat", "bound"),
-        "The `lowest` and `highest` that this latency can be, as wide buckets tell no more.",
+        "Between what it lies, `lowest` and `highest`, where its buckets say no more.",
         within_job(_latency_bounds),
     ),
     Metric(

@@ -136,8 +136,10 @@ def reported(
     """What is recorded of a job after this cycle. A tier stays while its target cannot be read."""
     tiers = before.tiers if before is not None and job.tiers.delivered is None else job.tiers
     diverged = job.diverged is not None
-    why = unclear(job.spec.target, job.progress.recent) or (before.unclear if before else None)
-    return Reported(job.state, tiers, job.blind, _gpu_problem(job, node), targets, diverged, why)
+    why = unclear(job.spec.target, job.progress.recent)
+    blind = None if why is not None else job.blind
+    why = why or (before.unclear if before is not None else None)
+    return Reported(job.state, tiers, blind, _gpu_problem(job, node), targets, diverged, why)
 
 
 def last_reported(last: CycleReport) -> dict[str, Reported]:
