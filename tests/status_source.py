@@ -15,7 +15,7 @@ from dlsched.model.actions import Outcome, Resize
 from dlsched.model.cycle import CycleReport, RejectedFile, Shadow
 from dlsched.model.decision import Decision
 from dlsched.model.errors import AdoptionRefused, NotOurs
-from dlsched.model.facts import ComputeMode, GpuAccess, GpuFact, LogFact, Sample
+from dlsched.model.facts import ComputeMode, GpuAccess, GpuFact, LatencySketch, LogFact, Sample
 from dlsched.model.forecast import Forecast, ForecastKind
 from dlsched.model.spec import (
     AccuracyTarget,
@@ -274,11 +274,14 @@ def everything_report() -> CycleReport:
         tiers=Tiers(Reached(910.0, 0.93, 500), Reached(990.0, 0.98, 900)),
         diverged=Diverged("loss", "nan", 991.0, 1300),
     )
+    second, *others = others
+    in_a_bucket = LatencySketch(9, 0.36, spans=((0.025, 0.05, 9),))
+    bounded = replace(second, progress=replace(second.progress, recent=in_a_bucket))
     views = tuple(
         replace(view, fact=replace(view.fact, numa_node=1)) for view in gpus.snapshot.node.gpus
     )
     node = replace(gpus.snapshot.node, gpus=views, gpu_trouble="NVML: one GPU is lost")
-    jobs = (full, *others, *plain.snapshot.jobs, training)
+    jobs = (full, bounded, *others, *plain.snapshot.jobs, training)
     outlooks = {
         **plain.outlooks,
         "digits-resnet": tuple(replace(one, best=0.06) for one in plain.outlooks["digits-resnet"]),

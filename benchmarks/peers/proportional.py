@@ -9,7 +9,7 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
-from dlsched.estimate.sketch import measured_s
+from dlsched.estimate.sketch import against_target_s
 from dlsched.model.decision import Decision, PolicyMemory
 from dlsched.model.spec import LatencyTarget, Limits
 from dlsched.model.state import JobView, Snapshot
@@ -86,5 +86,5 @@ def lateness(job: JobView) -> float | None:
     target = job.spec.target
     if not isinstance(target, LatencyTarget):
         return None
-    measured = measured_s(job.progress.window, target.quantile)
+    measured = against_target_s(job.progress.window, target)
     return None if not measured else measured / target.seconds

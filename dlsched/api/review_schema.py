@@ -20,8 +20,10 @@ class Kept(Value):
     """Time in which it was slower than its target, or answered nothing for longer than that."""
     silent_s: float
     """Time without reports, or with too few requests to judge."""
+    unclear_s: float
+    """Time in which its latency may have been on either side of its target."""
     met_ratio: float | None
-    """Of the time with reports; None: there was none."""
+    """Of the time in which it was met or missed; None: there was none."""
     measured_s: float | None
     """The mean or quantile over all requests of the range."""
     requests: int

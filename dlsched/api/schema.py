@@ -188,7 +188,12 @@ class JobStatus(Value):
     container: str | None
     target: LatencyTargetStatus | AccuracyTargetStatus | None
     measured_s: float | None
-    """Latency of recent requests: the target's quantile, else the mean."""
+    """Latency of recent requests: the target's quantile, else the mean. None: unknown, or known
+    within bounds alone, as from wide buckets."""
+    lowest_s: float | None
+    highest_s: float | None
+    """Between which latencies `measured_s` lies; of an exact one both are that. `highest_s` is None
+    where nothing bounds it."""
     requests: int
     errors: int
     in_flight: int
@@ -197,7 +202,8 @@ class JobStatus(Value):
     metric: float | None
     """Last value of the accuracy target's metric."""
     ratio: float | None
-    """Measured latency over target."""
+    """Measured latency over target; of bounds, the one next to the target. None: unknown, or the
+    target is between the bounds."""
     satisfied_band: bool | None
     """Whether the latency is within 10 % of the target."""
     satisfied_slo: bool | None

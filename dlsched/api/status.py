@@ -44,7 +44,7 @@ from dlsched.api.why_schema import (
 from dlsched.control.gpus.placement import is_alone
 from dlsched.control.ledger.tiers import reached_text
 from dlsched.estimate.effect import Effect
-from dlsched.estimate.measured import latency_of, metric_of
+from dlsched.estimate.measured import bounds_of_latency, latency_of, metric_of
 from dlsched.model.actions import Action
 from dlsched.model.cycle import CycleReport
 from dlsched.model.facts import LogFact
@@ -127,6 +127,7 @@ def job_status(job: JobView, now_s: float, outlooks: Sequence[Forecast] = ()) ->
     progress, usage, bounds, target = job.progress, job.usage, job.spec.bounds, job.spec.target
     recent = progress.recent
     latency_s, ratio = latency_of(job)
+    within = bounds_of_latency(job)
     return JobStatus(
         name=job.name,
         state=job.state.value,
@@ -135,13 +136,15 @@ def job_status(job: JobView, now_s: float, outlooks: Sequence[Forecast] = ()) ->
         container=None if job.container_id is None else job.container_id[:12],
         target=target_of(target),
         measured_s=latency_s,
+        lowest_s=None if within is None else within.lowest_s,
+        highest_s=None if within is None else within.most_s,
         requests=recent.count,
         errors=recent.errors,
         in_flight=progress.in_flight,
         oldest_s=progress.oldest_s,
         metric=metric_of(job),
         ratio=ratio,
-        satisfied_band=None if ratio is None else abs(ratio - 1.0) <= BAND_RATIO + 1e-9,
+        satisfied_band=_in_band(latency_s, ratio),
         satisfied_slo=None if ratio is None else ratio <= 1.0 + 1e-9,
         tiers=_tiers(job, now_s),
         diverged=None if job.diverged is None else str(job.diverged),
@@ -169,6 +172,15 @@ def job_status(job: JobView, now_s: float, outlooks: Sequence[Forecast] = ()) ->
         weight=job.spec.weight,
         attained_core_s=job.attained_core_s,
     )
+
+
+def _in_band(latency_s: float | None, ratio: float | None) -> bool | None:
+    """Whether the latency is within 10 % of its target; None: unknown, as where the bound next to
+    the target is, and the other is not known to be."""
+    if ratio is None:
+        return None
+    near = abs(ratio - 1.0) <= BAND_RATIO + 1e-9
+    return None if near and latency_s is None else near
 
 
 def explanation(

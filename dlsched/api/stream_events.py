@@ -14,10 +14,10 @@ from dlsched.api.stream_schema import (
     ShadowPoint,
 )
 from dlsched.api.why_schema import ChangeStatus, EventStatus
-from dlsched.estimate.measured import latency_of, metric_of
+from dlsched.estimate.measured import bounds_of_latency, latency_of, metric_of
 from dlsched.model.cycle import CycleReport, Shadow
 from dlsched.model.state import JobView
-from dlsched.model.units import render_seconds
+from dlsched.model.units import render_within
 from dlsched.store.journal.changes import Reported, changes, events, last_reported
 
 _AlarmName = tuple[str, str]
@@ -143,11 +143,10 @@ def _missed(report: CycleReport, before: set[str]) -> set[str]:
 
 
 def _measured(job: JobView) -> str:
-    latency_s, _ = latency_of(job)
-    target = target_of(job.spec.target)
-    if target is None or latency_s is None:
+    within, target = bounds_of_latency(job), target_of(job.spec.target)
+    if target is None or within is None:
         return ""
     return (
-        f"{render_seconds(latency_s)} over {job.progress.recent.count} requests, "
-        f"target {target.text}"
+        f"{render_within(within.lowest_s, within.most_s)} over {job.progress.recent.count} "
+        f"requests, target {target.text}"
     )

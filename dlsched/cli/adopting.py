@@ -13,7 +13,7 @@ from dlsched.cli import options
 from dlsched.cli.completing import adopted_names
 from dlsched.cli.output import one_line, print_json, print_text
 from dlsched.cli.program import FAILURE
-from dlsched.model.units import counted, render_cores, render_seconds
+from dlsched.model.units import counted, render_cores
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -256,9 +256,11 @@ def _read_job(daemon: Daemon, name: str) -> JobStatus | None:
 def _progress(job: JobStatus | None) -> str:
     if job is None:
         return "nothing yet; `dlsched ps` shows it when it does"
-    if job.measured_s is not None:
-        requests = counted(job.requests, "request")
-        return f"{render_seconds(job.measured_s)} over {requests}"
+    from dlsched.cli.pages import latency
+
+    if job.lowest_s is not None:
+        unclear = f"; {job.blind}" if job.blind else ""
+        return f"{latency(job)} over {counted(job.requests, 'request')}{unclear}"
     if job.metric is not None:
         return f"its metric, {job.metric:g}"
     return f"nothing yet{f': {job.blind}' if job.blind else ''}; `dlsched why {job.name}` explains"

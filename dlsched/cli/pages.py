@@ -10,7 +10,7 @@ from dlsched.api.schema import AccuracyTargetStatus, ForecastStatus, JobStatus, 
 from dlsched.cli.gpu_pages import in_short, show_gpus
 from dlsched.cli.layout import GAP, Cell, Column, Page, cropped
 from dlsched.estimate.measured import REQUESTS_MIN
-from dlsched.model.units import counted, render_cores, render_seconds
+from dlsched.model.units import counted, render_cores, render_seconds, render_within
 
 SILENT_S = 30.0
 """A service without a report for this long gets a remark."""
@@ -148,16 +148,28 @@ def measured_against_target(job: JobStatus, *, whole: bool = True) -> str:
     else:
         quantile = None if target is None else target.quantile
         which = "mean" if quantile is None else f"p{quantile * 100:g}"
-        measured = "-" if job.measured_s is None else render_seconds(job.measured_s)
+        measured = latency(job)
         asked = "" if target is None else render_seconds(target.seconds)
     if not asked:
         return measured if measured == "-" or not whole else f"{which} {measured}"
     return f"{which} {measured} / {asked}" if whole else f"{measured} / {asked}"
 
 
+def latency(job: JobStatus) -> str:
+    """`42.6 ms`, or between what it lies; `-`: unknown."""
+    if job.measured_s is not None:
+        return render_seconds(job.measured_s)
+    return "-" if job.lowest_s is None else render_within(job.lowest_s, job.highest_s)
+
+
+def is_unclear(job: JobStatus) -> bool:
+    """Whether its latency may be on either side of its target."""
+    return job.blind is not None and job.measured_s is None and job.lowest_s is not None
+
+
 def result(job: JobStatus) -> Cell:
-    """Whether the target is met: OK or LATE +63%; NOT YET, DIVERGED, DELIVERED or FINISHED for a
-    training."""
+    """Whether the target is met: OK, LATE +63% or UNCLEAR; NOT YET, DIVERGED, DELIVERED or FINISHED
+    for a training. A latency of which only a lower bound is known is LATE > +63%."""
     if job.tiers is not None and job.tiers.finished is not None:
         return Cell("FINISHED", "green")
     if job.tiers is not None and job.tiers.delivered is not None and job.diverged is None:
@@ -167,10 +179,12 @@ def result(job: JobStatus) -> Cell:
     if job.metric is not None:
         return Cell("NOT YET", "yellow")
     if job.ratio is None:
-        return Cell("-", "dim")
+        return Cell("UNCLEAR", "yellow") if is_unclear(job) else Cell("-", "dim")
     if job.satisfied_slo:
         return Cell("OK", "green")
-    return Cell(f"LATE {_excess(job.ratio)}", "yellow" if job.satisfied_band else "bold red")
+    least = "> " if job.measured_s is None else ""
+    style = "yellow" if job.satisfied_band else "bold red"
+    return Cell(f"LATE {least}{_excess(job.ratio)}", style)
 
 
 def _excess(ratio: float) -> str:
@@ -224,7 +238,12 @@ def sources(job: JobStatus) -> list[str]:
 
 
 def blindness(job: JobStatus) -> str | None:
-    return None if job.blind is None else f"blind: {job.blind}"
+    return job.blind if job.blind is None or is_unclear(job) else f"blind: {job.blind}"
+
+
+def uncertain(job: JobStatus) -> str:
+    """The one word for a blind job's state."""
+    return "unclear" if is_unclear(job) else "blind"
 
 
 def _missing_reports(job: JobStatus) -> str | None:
@@ -277,7 +296,7 @@ def forecast_cell(job: JobStatus) -> Cell:
     """The forecast of the next target that is not met; a blind job has none."""
     forecast = _next(job)
     if job.blind is not None:
-        return Cell("blind", "yellow")
+        return Cell(uncertain(job), "yellow")
     if forecast is None:
         return Cell("-", "dim")
     return Cell(forecast.text, _style(forecast))

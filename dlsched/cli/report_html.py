@@ -132,7 +132,7 @@ def _services(found: Review, ticks: Sequence[tuple[float, str]]) -> str:
         (
             ("fast", "at most half of the target"), ("met", "on target"),
             ("near", "up to 10% slower"), ("slow", "slower"), ("bad", "more than twice"),
-            ("silent", "silent, or too few requests"), ("none", "did not run"),
+            ("silent", "silent, too few requests, or unclear"), ("none", "did not run"),
             ("plain", "plain Docker, an estimate"),
         )
     )  # fmt: skip
@@ -149,6 +149,7 @@ def _service_row(job: JobReview) -> str:
         error = plain.replayed_met_ratio - kept.met_ratio
     beside = [f"slow {terms.length(kept.slow_s)}"] if kept.slow_s >= 0.5 else []
     beside += [f"silent {terms.length(kept.silent_s)}"] if kept.silent_s >= 0.5 else []
+    beside += [f"unclear {terms.length(kept.unclear_s)}"] if kept.unclear_s >= 0.5 else []
     measured = escaped(terms.seconds(kept.measured_s))
     bar = plots.kept_bar(kept.met_ratio, plain.met_ratio, error)
     return (

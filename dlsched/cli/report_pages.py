@@ -134,6 +134,7 @@ def _names(names: list[str]) -> str:
 
 def _services(found: Review, page: Page) -> None:
     rows = []
+    unclear = any(job.kept.unclear_s for job in found.jobs if job.kept is not None)
     for job in worst_first(found):
         kept = job.kept
         if kept is None:
@@ -147,6 +148,7 @@ def _services(found: Review, page: Page) -> None:
                 Cell(met, _style(kept.met_ratio)),
                 Cell(length(kept.slow_s)),
                 Cell(length(kept.silent_s)),
+                *([Cell(length(kept.unclear_s))] if unclear else []),
                 Cell(f"{kept.requests}"),
                 *estimate_cells(job),
             )
@@ -160,6 +162,7 @@ def _services(found: Review, page: Page) -> None:
             Column("MET", right=True),
             Column("SLOW", right=True),
             Column("SILENT", right=True),
+            *([Column("UNCLEAR", right=True)] if unclear else []),
             Column("REQUESTS", right=True),
             Column("MODEL ERROR", right=True),
             Column("PLAIN DOCKER, ESTIMATE", 12, wraps=True),

@@ -6,7 +6,15 @@ from dlsched.api.schema import JobStatus
 from dlsched.api.why_schema import ChangeStatus, EventStatus, Explanation, NowStatus, ShadowStatus
 from dlsched.cli.gpu_pages import in_full, share_change, short
 from dlsched.cli.layout import GAP, Page
-from dlsched.cli.pages import blindness, delivered, print_forecasts, result, sources
+from dlsched.cli.pages import (
+    blindness,
+    delivered,
+    is_unclear,
+    latency,
+    print_forecasts,
+    result,
+    sources,
+)
 from dlsched.model.units import render_seconds, same_cores
 
 _Row = tuple[str, str, int]
@@ -50,8 +58,8 @@ def _headline(job: JobStatus) -> str:
         parts.append("adopted")
     if job.target is not None:
         parts.append(f"target {job.target.text}")
-    if job.ratio is not None and job.measured_s is not None:
-        measured = f"measured {render_seconds(job.measured_s)} over {job.requests} requests"
+    if job.ratio is not None or is_unclear(job):
+        measured = f"measured {latency(job)} over {job.requests} requests"
         parts.append(f"{measured}: {result(job).text}")
     if reached := delivered(job):
         parts.append(reached)

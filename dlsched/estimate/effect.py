@@ -75,6 +75,8 @@ class Effect:
     """Kind of that next change."""
     others: int = 0
     """Number of other jobs that were changed in the same time."""
+    of_mean: bool = False
+    """Whether the mean is compared, since of the target's quantile only bounds are known."""
 
     def __str__(self) -> str:
         wait = render_seconds(round(self.waits_s or 0.0))
@@ -97,7 +99,7 @@ class Effect:
     def _times(self) -> str:
         before, after = (render_seconds(each or 0.0) for each in (self.before_s, self.after_s))
         unit = f" {after.partition(' ')[2]}"
-        return f"{before.removesuffix(unit)} -> {after}"
+        return f"{'mean ' if self.of_mean else ''}{before.removesuffix(unit)} -> {after}"
 
 
 _AGAIN = {"start": "started again", "move": "moved", "remove": "removed"}
@@ -130,6 +132,9 @@ def effect(
     before = merge(*(one.latency for one in measured if since_s < one.now_s <= changed_at_s))
     after = merge(*(one.latency for one in measured if first_s < one.now_s <= end_s))
     before_s, after_s = measured_s(before, quantile), measured_s(after, quantile)
+    of_mean = quantile is not None and None in (before_s, after_s)
+    if of_mean:
+        quantile, before_s, after_s = None, before.mean_s, after.mean_s
     least = FEW_REQUESTS
     if quantile is not None:  # of fewer, the quantile is the slowest request
         least = max(least, math.ceil(round(1.0 / max(1.0 - quantile, 1e-3), 6)))
@@ -143,7 +148,14 @@ def effect(
         elif abs(times) <= margin and noise <= math.log(_VISIBLE):
             verdict = Verdict.NONE
     return Effect(
-        verdict, before_s, after_s, before.count, after.count, least_requests=least, others=others
+        verdict,
+        before_s,
+        after_s,
+        before.count,
+        after.count,
+        least_requests=least,
+        others=others,
+        of_mean=of_mean,
     )
 
 

@@ -2,23 +2,56 @@
 
 from __future__ import annotations
 
-from dlsched.estimate.sketch import measured_s
-from dlsched.model.spec import AccuracyTarget
+from dlsched.estimate.sketch import Bounds, bounds_of, quantile_bounds
+from dlsched.model.facts import LatencySketch
+from dlsched.model.spec import AccuracyTarget, LatencyTarget, Target
 from dlsched.model.state import JobView
+from dlsched.model.units import render_seconds
 
 REQUESTS_MIN = 5
 """A latency of fewer requests is not compared with its target."""
 
 
-def latency_of(job: JobView) -> tuple[float | None, float | None]:
-    """The job's latency in seconds, and its ratio to the target; None: unknown."""
-    recent, target = job.progress.recent, job.spec.target
+def bounds_of_latency(job: JobView) -> Bounds | None:
+    """Between which latencies the one of its target lies, or the mean; None: unknown."""
+    target = job.spec.target
     if isinstance(target, AccuracyTarget):
+        return None
+    return bounds_of(job.progress.recent, None if target is None else target.quantile)
+
+
+def latency_of(job: JobView) -> tuple[float | None, float | None]:
+    """The job's latency in seconds, and its ratio to the target; None: unknown. Of a latency that
+    is known within bounds, the ratio is that of the bound next to the target."""
+    recent, target, bounds = job.progress.recent, job.spec.target, bounds_of_latency(job)
+    if bounds is None:
         return None, None
-    latency_s = measured_s(recent, None if target is None else target.quantile)
-    if target is None or latency_s is None or recent.count < REQUESTS_MIN:
+    latency_s = bounds.highest_s if bounds.is_exact else None
+    if not isinstance(target, LatencyTarget) or recent.count < REQUESTS_MIN:
         return latency_s, None
-    return latency_s, latency_s / target.seconds
+    judged_s = bounds.against(target.seconds)
+    return latency_s, None if judged_s is None else judged_s / target.seconds
+
+
+def unclear(target: Target | None, recent: LatencySketch) -> str | None:
+    """Why a latency may be on either side of its target, with the remedy; None: it is on one side,
+    or too few requests came. The text names buckets alone, so that it does not change with each
+    request."""
+    if not isinstance(target, LatencyTarget) or target.quantile is None:
+        return None
+    bounds = bounds_of(recent, target.quantile)
+    if recent.count < REQUESTS_MIN or bounds is None or bounds.against(target.seconds) is not None:
+        return None
+    stat, asked = f"p{100 * target.quantile:g}", render_seconds(target.seconds)
+    edges = quantile_bounds(recent, target.quantile, by_sum=False)
+    if not recent.spans or edges is None:
+        remedy = f"read a histogram with a bound at {asked}, or set a target for the mean"
+        return f"only the mean is known, not {stat}: {remedy}"
+    lowest, highest = (render_seconds(one) for one in edges)
+    where = f"above {lowest}" if edges.most_s is None else f"between {lowest} and {highest}"
+    return (
+        f"{stat} is {where}: the buckets are too coarse for {asked}; give them a bound at {asked}"
+    )
 
 
 def metric_of(job: JobView) -> float | None:

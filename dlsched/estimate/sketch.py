@@ -1,12 +1,47 @@
-"""Arithmetic of latency sketches: merge, quantile within 1 %, coefficient of variation."""
+"""Arithmetic of latency sketches: merge, bounds of a quantile, coefficient of variation.
+
+A quantile of requests that are counted in wide buckets is known within bounds only. Such a latency
+is on one side of a target, or it cannot be judged; no point between the bounds is ever taken.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from dlsched.model.facts import LatencySketch
-from dlsched.report.buckets import bucket_index, bucket_value_s
+from dlsched.model.spec import LatencyTarget
+from dlsched.report.buckets import LONGEST_S, bucket_index, bucket_value_s
+
+_EXACT_RATIO = 1.02
+"""Highest over lowest of a latency that counts as one number: twice a bucket's own error of 1 %."""
+
+
+class Bounds(NamedTuple):
+    """A latency in seconds that lies between the two, both included; they may be equal."""
+
+    lowest_s: float
+    highest_s: float
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether the two are one number within the buckets' own error."""
+        return self.highest_s <= _EXACT_RATIO * self.lowest_s
+
+    @property
+    def most_s(self) -> float | None:
+        """`highest_s`; None where nothing bounds it."""
+        return None if self.highest_s >= LONGEST_S else self.highest_s
+
+    def against(self, asked_s: float) -> float | None:
+        """The bound next to that latency, on the side where the measured one is for certain; None:
+        it is between the bounds."""
+        if self.is_exact:
+            return self.highest_s
+        if self.lowest_s > asked_s:
+            return self.lowest_s
+        return self.highest_s if self.highest_s <= asked_s else None
 
 
 def from_latencies(seconds: Iterable[float], errors: int = 0) -> LatencySketch:
@@ -27,45 +62,112 @@ def from_latencies(seconds: Iterable[float], errors: int = 0) -> LatencySketch:
 def merge(*sketches: LatencySketch) -> LatencySketch:
     """The sketch of all requests of these sketches; without any, the empty sketch."""
     counts: dict[int, int] = {}
+    spans: dict[tuple[float, float], int] = {}
     for sketch in sketches:
         for index, count in sketch.buckets:
             counts[index] = counts.get(index, 0) + count
+        for lowest_s, highest_s, count in sketch.spans:
+            spans[lowest_s, highest_s] = spans.get((lowest_s, highest_s), 0) + count
     return LatencySketch(
         count=sum(sketch.count for sketch in sketches),
         sum_s=math.fsum(sketch.sum_s for sketch in sketches),
         buckets=tuple(sorted(counts.items())),
         errors=sum(sketch.errors for sketch in sketches),
+        spans=tuple((*ends, spans[ends]) for ends in sorted(spans)),
     )
 
 
-def quantile_s(sketch: LatencySketch, quantile: float) -> float | None:
-    """The latency quantile in seconds (nearest rank), within 1 %; at least about a microsecond.
-    None without a counted bucket; ValueError if `quantile` is not above 0 and at most 1."""
+def quantile_bounds(
+    sketch: LatencySketch, quantile: float, *, by_sum: bool = True
+) -> Bounds | None:
+    """Between which latencies the quantile (nearest rank) lies: of requests in buckets within 1 %,
+    at least about a microsecond; of others as tight as spans and, with `by_sum`, their sum allow.
+    None without a request; ValueError if `quantile` is not above 0 and at most 1."""
     if not 0.0 < quantile <= 1.0:
         raise ValueError(f"quantile {quantile!r}: above 0, at most 1")
-    total = sum([count for _, count in sketch.buckets])
+    counted = sum([count for _, count in sketch.buckets])
+    unplaced = sketch.count - counted - sum([count for _, _, count in sketch.spans])
+    total = counted if not sketch.spans and unplaced <= 0 else sketch.count
+    if not total:
+        return None
     # Slightly less, so that 0.95 of 20 is the 19th even if the product rounds up.
     rank = max(1, math.ceil(quantile * total * (1.0 - 1e-12)))
-    below = 0
-    for index, count in sketch.buckets:
+    if total == counted:
+        below = 0
+        for index, count in sketch.buckets:
+            below += count
+            if below >= rank:
+                return Bounds(bucket_value_s(index), bucket_value_s(index))
+    exact = [(bucket_value_s(index), count) for index, count in sketch.buckets]
+    spans = [*sketch.spans, (0.0, LONGEST_S, max(unplaced, 0))]
+    lowest_s, below_s = _at_rank(exact + [(low, count) for low, _, count in spans], rank)
+    highest_s, _ = _at_rank(exact + [(high, count) for _, high, count in spans], rank)
+    if not by_sum:
+        return Bounds(lowest_s, highest_s)
+    # Those from the quantile on are at least as slow as it, and all others as their lowest.
+    of_sum_s = (sketch.sum_s - below_s) / (total - rank + 1)
+    return Bounds(lowest_s, max(lowest_s, min(highest_s, of_sum_s)))
+
+
+def _at_rank(values: list[tuple[float, int]], rank: int) -> tuple[float, float]:
+    """The value at that rank, and the sum of all below it."""
+    below, sum_below = 0, 0.0
+    for value, count in sorted(values):
+        if below + count >= rank:
+            return value, sum_below + (rank - 1 - below) * value
         below += count
-        if below >= rank:
-            return bucket_value_s(index)
-    return None
+        sum_below += count * value
+    raise ValueError(f"rank {rank} of {below}")
+
+
+def quantile_s(sketch: LatencySketch, quantile: float) -> float | None:
+    """The latency quantile in seconds, where it is known as one number; None: it is not. ValueError
+    as of `quantile_bounds`."""
+    bounds = quantile_bounds(sketch, quantile)
+    return bounds.highest_s if bounds is not None and bounds.is_exact else None
 
 
 def measured_s(sketch: LatencySketch, quantile: float | None) -> float | None:
-    """The latency compared with a target, in seconds: the mean (None) or that quantile."""
+    """The mean (None) or that quantile in seconds, where it is known as one number."""
     return sketch.mean_s if quantile is None else quantile_s(sketch, quantile)
+
+
+def bounds_of(sketch: LatencySketch, quantile: float | None) -> Bounds | None:
+    """Between which latencies the mean (None), which is exact, or that quantile lies; None without
+    a request."""
+    if quantile is not None:
+        return quantile_bounds(sketch, quantile)
+    mean_s = sketch.mean_s
+    return None if mean_s is None else Bounds(mean_s, mean_s)
+
+
+def against_target_s(sketch: LatencySketch, target: LatencyTarget) -> float | None:
+    """The latency that is compared with the target, in seconds: the measured one, or the bound that
+    is next to the target. None: no request, or it may be on either side."""
+    bounds = bounds_of(sketch, target.quantile)
+    return None if bounds is None else bounds.against(target.seconds)
 
 
 def cv(sketch: LatencySketch) -> float | None:
     """Coefficient of variation (standard deviation over mean) from the buckets; None without any.
-    Variation within one bucket reads as 0."""
-    total = sum([count for _, count in sketch.buckets])
+    Variation within one bucket reads as 0. Requests of which bounds are known count as spread
+    evenly between them: how far to trust a mean is an estimate, not a reading."""
+    total, sum_s, squares_s2 = moments(sketch)
     if not total:
         return None
-    values = [(bucket_value_s(index), count) for index, count in sketch.buckets]
-    mean_s = math.fsum([value * count for value, count in values]) / total
-    variance = math.fsum([count * (value - mean_s) ** 2 for value, count in values]) / total
-    return math.sqrt(variance) / mean_s
+    mean_s = sum_s / total
+    return math.sqrt(max(squares_s2 / total - mean_s * mean_s, 0.0)) / mean_s
+
+
+def moments(sketch: LatencySketch) -> tuple[int, float, float]:
+    """Number of requests in buckets, sum and sum of squares of their latencies, in seconds; see
+    `cv`."""
+    values = [(bucket_value_s(index), 0.0, count) for index, count in sketch.buckets]
+    for low_s, high_s, count in sketch.spans:
+        if high_s < LONGEST_S:
+            values.append(((low_s + high_s) / 2.0, (high_s - low_s) ** 2 / 12.0, count))
+    return (
+        sum([count for _, _, count in values]),
+        math.fsum([value * count for value, _, count in values]),
+        math.fsum([count * (value * value + within) for value, within, count in values]),
+    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Mapping
 
 from dlsched.model.facts import LatencySketch
@@ -23,6 +23,7 @@ class SlidingSketch:
         self._members: deque[LatencySketch] = deque()
         self._sums_s: deque[float] = deque()
         self._counts: dict[int, int] = {}
+        self._spans: Counter[tuple[float, float]] = Counter()
         self._count = 0
         self._errors = 0
         self._total: LatencySketch | None = LatencySketch()
@@ -38,6 +39,8 @@ class SlidingSketch:
         counts = self._counts
         for index, count in sketch.buckets:
             counts[index] = counts.get(index, 0) + count
+        for lowest_s, highest_s, count in sketch.spans:
+            self._spans[lowest_s, highest_s] += count
         self._total = None
 
     def drop(self) -> None:
@@ -53,6 +56,10 @@ class SlidingSketch:
                 counts[index] = left
             else:
                 del counts[index]
+        for lowest_s, highest_s, count in sketch.spans:
+            self._spans[lowest_s, highest_s] -= count
+            if not self._spans[lowest_s, highest_s]:
+                del self._spans[lowest_s, highest_s]
         self._total = None
 
     def copy(self) -> SlidingSketch:
@@ -60,6 +67,7 @@ class SlidingSketch:
         other._members, other._sums_s = self._members.copy(), self._sums_s.copy()
         other._counts, other._count = self._counts.copy(), self._count
         other._errors, other._total = self._errors, self._total
+        other._spans = self._spans.copy()
         return other
 
     def total(self) -> LatencySketch:
@@ -70,5 +78,6 @@ class SlidingSketch:
                 sum_s=math.fsum(self._sums_s),
                 buckets=in_order(self._counts),
                 errors=self._errors,
+                spans=tuple((*ends, self._spans[ends]) for ends in sorted(self._spans)),
             )
         return self._total

@@ -24,6 +24,10 @@ class LatencySketch:
     buckets: tuple[tuple[int, int], ...] = ()
     """(bucket index, count), sorted by index."""
     errors: int = 0
+    spans: tuple[tuple[float, float, int], ...] = ()
+    """(lowest, highest latency in seconds, count), sorted: requests of which only bounds are known,
+    since a page counts them in wide buckets; the highest bound of all is `LONGEST_S`. A request
+    that is neither here nor in `buckets` is known by its part of the sum alone."""
 
     @property
     def mean_s(self) -> float | None:

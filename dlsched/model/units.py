@@ -85,6 +85,18 @@ def render_seconds(duration_s: float) -> str:
     return f"{count} min" + (f" {rest} s" if rest else "")
 
 
+def render_within(lowest_s: float, highest_s: float | None) -> str:
+    """A duration that lies between the two: "25 to 50 ms", "< 100 ms" from 0, "> 1 s" without
+    `highest_s`."""
+    if highest_s is None:
+        return f"> {render_seconds(lowest_s)}"
+    lowest, highest = render_seconds(lowest_s), render_seconds(highest_s)
+    if lowest_s == 0.0:
+        return f"< {highest}"
+    unit = f" {highest.partition(' ')[2]}"
+    return highest if lowest == highest else f"{lowest.removesuffix(unit)} to {highest}"
+
+
 def render_cores(cores: float) -> str:
     """Cores with three digits: "0.25 cores", "1 core"."""
     digits = _digits(cores)

@@ -13,6 +13,7 @@ from dlsched.api.status import job_status, node_status, plain
 from dlsched.estimate.measured import REQUESTS_MIN
 from dlsched.model.cycle import CycleReport
 from dlsched.model.decision import Decision
+from dlsched.model.facts import LatencySketch
 from dlsched.model.spec import LatencyTarget, Limits
 from dlsched.model.state import NodeView, Progress, Snapshot
 from tests.status_source import NOW_S, example_report, foretold, job
@@ -52,6 +53,29 @@ def test_a_quantile_is_measured_as_that_quantile() -> None:
     mean = job_status(job("a", target=LatencyTarget(0.05), progress=progress), NOW_S)
     assert tail.measured_s == pytest.approx(0.2, rel=0.01)
     assert mean.measured_s == pytest.approx(0.029, rel=0.01)
+
+
+WIDE = LatencySketch(600, 4.2, spans=((0.0, 0.1, 600),))
+"""600 answers in 7 ms on average, all in a bucket that ends at 100 ms."""
+
+
+@pytest.mark.parametrize(
+    ("target", "judged"),
+    [
+        (LatencyTarget(0.2, 0.95), (0.5, False, True)),
+        (LatencyTarget(0.1, 0.95), (1.0, None, True)),
+        (LatencyTarget(0.05, 0.95), (None, None, None)),
+        (LatencyTarget(0.1), (0.07, False, True)),
+    ],
+)
+def test_a_latency_within_bounds_is_judged_by_them(
+    target: LatencyTarget, judged: tuple[float | None, bool | None, bool | None]
+) -> None:
+    row = job_status(job("a", target=target, progress=Progress(recent=WIDE)), NOW_S)
+    assert (row.ratio, row.satisfied_band, row.satisfied_slo) == pytest.approx(judged)
+    exact = 0.007 if target.quantile is None else None
+    assert row.measured_s == exact
+    assert (row.lowest_s, row.highest_s) == ((exact, exact) if exact else (0.0, 0.1))
 
 
 def test_a_job_without_target_is_measured_but_not_judged() -> None:

@@ -10,9 +10,9 @@ import pytest
 from dlsched.model.actions import Move, Outcome, Start
 from dlsched.model.cycle import CycleReport, Shadow
 from dlsched.model.decision import Decision
-from dlsched.model.facts import LogFact, Sample
+from dlsched.model.facts import LatencySketch, LogFact, Sample
 from dlsched.model.forecast import Forecast, ForecastKind
-from dlsched.model.spec import AccuracyTarget, Checkpoint, Limits
+from dlsched.model.spec import AccuracyTarget, Checkpoint, LatencyTarget, Limits
 from dlsched.model.state import Diverged, JobState, JobView, Progress, Reached, Tiers
 from tests.cli.conftest import Program
 from tests.status_source import (
@@ -31,6 +31,9 @@ ESCAPES = {"\x1b", "\x07", "\u202e"}
 DELIVERED = Tiers(Reached(910.0, 0.93, 500))
 DIVERGED = Diverged("loss", "nan", 990.0, 1300)
 BLIND = "no report for 1 min"
+WIDE = LatencySketch(600, 4.2, spans=((0.0, 0.1, 600),))
+SLOW = LatencySketch(600, 420.0, spans=((0.1, 1.0, 600),))
+UNCLEAR = "p95 is between 0 s and 100 ms: the buckets are too coarse for 50 ms"
 LATENCIES_S = (0.02, 0.049, 0.0504, 0.0545, 0.098, 0.16, 0.85, 900.0)
 
 
@@ -57,6 +60,9 @@ def conditions() -> CycleReport:
         job("unread-log", progress=refused),
         job("read-log", progress=matched),
         job("stopped", latency_s=None, state=JobState.STOPPED),
+        replace(job("unclear", progress=Progress(recent=WIDE)), blind=UNCLEAR),
+        job("fast-bucket", target=LatencyTarget(0.2, 0.95), progress=Progress(recent=WIDE)),
+        job("slow-bucket", progress=Progress(recent=SLOW)),
         *(job(f"late-{number}", latency_s=one) for number, one in enumerate(LATENCIES_S)),
     )
     met, finish = Forecast(ForecastKind.MET, "deliver"), Forecast(ForecastKind.MET, "finish")

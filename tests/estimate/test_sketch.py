@@ -9,8 +9,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlsched.estimate.sketch import cv, from_latencies, measured_s, merge, quantile_s
+from dlsched.estimate.sketch import (
+    against_target_s,
+    cv,
+    from_latencies,
+    measured_s,
+    merge,
+    quantile_bounds,
+    quantile_s,
+)
 from dlsched.model.facts import LatencySketch
+from dlsched.model.spec import LatencyTarget
+from dlsched.report.buckets import LONGEST_S
 
 LATENCIES = st.lists(st.floats(1e-6, 1e4), min_size=1, max_size=60)
 SKETCHES = st.builds(from_latencies, st.lists(st.floats(0, 1e4), max_size=20), st.integers(0, 9))
@@ -75,3 +85,51 @@ def test_the_spread_is_that_of_the_latencies(latencies: list[float]) -> None:
     assert cv(from_latencies(latencies)) == pytest.approx(
         exact, abs=0.021 * math.sqrt(1 + exact**2) + 0.011 * exact
     )
+
+
+EDGES = st.lists(st.floats(1e-3, 10.0), min_size=1, max_size=8, unique=True).map(sorted)
+
+
+def in_buckets(latencies: list[float], edges: list[float]) -> LatencySketch:
+    """What a histogram with these upper bounds says of them."""
+    lows, highs = [0.0, *edges], [*edges, LONGEST_S]
+    spans = [
+        (low, high, sum(low < one <= high for one in latencies))
+        for low, high in zip(lows, highs, strict=True)
+    ]
+    kept = tuple(one for one in spans if one[2])
+    return LatencySketch(len(latencies), math.fsum(latencies), spans=kept)
+
+
+@given(LATENCIES, EDGES, st.floats(0.001, 1.0))
+def test_bounds_of_buckets_hold_the_quantile(
+    latencies: list[float], edges: list[float], quantile: float
+) -> None:
+    exact = sorted(latencies)[max(1, math.ceil(quantile * len(latencies) * (1 - 1e-12))) - 1]
+    wide = in_buckets(latencies, edges)
+    by_edges = quantile_bounds(wide, quantile, by_sum=False)
+    low = max((edge for edge in edges if edge < exact), default=0.0)
+    assert by_edges == (low, min((edge for edge in edges if edge >= exact), default=LONGEST_S))
+    bounds = quantile_bounds(wide, quantile)
+    assert bounds is not None
+    assert by_edges[0] <= bounds.lowest_s <= exact <= bounds.highest_s * (1 + 1e-9)
+    assert bounds.highest_s <= by_edges[1]
+
+
+def test_a_mean_alone_bounds_a_quantile() -> None:
+    """At most a twentieth of the requests can take twenty times the mean."""
+    bounds = quantile_bounds(LatencySketch(100, 1.0), 0.95)
+    assert bounds == (0.0, pytest.approx(1.0 / 6))
+
+
+@pytest.mark.parametrize(
+    ("target_s", "judged_s"),
+    [(0.01, 0.025), (0.025, None), (0.04, None), (0.05, 0.046), (0.1, 0.046)],
+)
+def test_only_the_bound_next_to_the_target_is_compared(
+    target_s: float, judged_s: float | None
+) -> None:
+    """The slowest of 1, 30 and 40 ms took 25 to 50 ms by its bucket, at most 46 ms by the sum."""
+    sketch = in_buckets([0.001, 0.03, 0.04], [0.025, 0.05])
+    found_s = against_target_s(sketch, LatencyTarget(target_s, 0.95))
+    assert found_s == (None if judged_s is None else pytest.approx(judged_s))

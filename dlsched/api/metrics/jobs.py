@@ -36,6 +36,12 @@ def _latency(job: JobStatus) -> Iterable[Series]:
         yield (_stat(job),), job.measured_s
 
 
+def _latency_bounds(job: JobStatus) -> Iterable[Series]:
+    for bound, seconds in (("lowest", job.lowest_s), ("highest", job.highest_s)):
+        if seconds is not None and job.measured_s is None:
+            yield (_stat(job), bound), seconds
+
+
 def _metric_target(job: JobStatus) -> Iterable[Series]:
     if isinstance(job.target, AccuracyTargetStatus):
         yield (job.target.metric, Tier.DELIVER.value), job.target.deliver
@@ -109,6 +115,13 @@ JOB_METRICS: tuple[Metric, ...] = (
         ("job_name", "stat"),
         "Measured latency of the requests in the setting `window`.",
         within_job(_latency),
+    ),
+    Metric(
+        "job_latency_bound_seconds",
+        Kind.GAUGE,
+        ("job_name", "stat", "bound"),
+        "Between what it lies, `lowest` and `highest`, where its buckets say no more.",
+        within_job(_latency_bounds),
     ),
     Metric(
         "job_metric_target",

@@ -27,6 +27,7 @@ from dlsched.cli.pages import (
     forecast_cell,
     measured_against_target,
     result,
+    uncertain,
 )
 from dlsched.cli.top.curves import BUCKETS, bar
 from dlsched.cli.top.feed import View
@@ -152,7 +153,7 @@ def _trend(job: JobStatus, trend: Sequence[float | None] | None, width: int) -> 
 
 def _no_trend(job: JobStatus) -> str:
     if job.blind is not None:
-        return "blind"
+        return uncertain(job)
     if job.target is None:
         return "no target"
     if job.target.kind == "accuracy":

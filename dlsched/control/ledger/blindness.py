@@ -1,8 +1,10 @@
 """Blindness: a running job whose progress is unknown, so no limit can be based on it. An idle
-service and a training between two evaluations have nothing to report, so they are not blind."""
+service and a training between two evaluations have nothing to report, so they are not blind. A
+service whose latency is unclear is treated like a blind one."""
 
 from __future__ import annotations
 
+from dlsched.estimate.measured import unclear
 from dlsched.model.facts import ContainerFact
 from dlsched.model.spec import LatencyTarget, Target
 from dlsched.model.state import Progress
@@ -29,7 +31,7 @@ def blindness(
         return "no source of progress is given"
     reported_s = progress.as_of_s
     if now_s - max(began_s, began_s if reported_s is None else reported_s) <= after_s:
-        return None
+        return unclear(target, progress.recent)
     silence = render_seconds(after_s)
     if reported_s is None or reported_s < began_s:
         return f"no report in the first {silence}"

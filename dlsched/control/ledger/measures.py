@@ -337,7 +337,7 @@ class Measures:
         self._fresh = fresh[0] if len(fresh) == 1 else merge(*fresh)
         if self._fresh.count:
             self._note_gap(fact.reports[-1].received_s)
-        buckets = sum(len(one.buckets) for one in fresh)
+        buckets = sum(len(one.buckets) + len(one.spans) for one in fresh)
         if len(fresh) > _LINES_APART or buckets > _BUCKETS_APART:
             span_s = max(one.span_s for one in fact.reports)
             self._slide([Report(now_s, latency=self._fresh, span_s=span_s)], now_s, window_s)

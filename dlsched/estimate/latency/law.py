@@ -99,7 +99,8 @@ LOG_GROWTH = math.log(GROWTH)
 def tail_step(
     sketch: LatencySketch, predicted_s: float, spread: float, tail_log: float, quantile: float
 ) -> float:
-    """The Robbins-Monro step of the quantile factor's logarithm, before the gain."""
+    """The Robbins-Monro step of the quantile factor's logarithm, before the gain. Where only bounds
+    of latencies are known, the smallest step that they allow."""
     z, density = normal_quantile(quantile)
     log_s = math.log(predicted_s / UNIT_S) + z * spread - spread * spread / 2.0 + tail_log
     edge = log_s / LOG_GROWTH
@@ -108,7 +109,12 @@ def tail_step(
         if index <= edge:
             break
         beyond += many * min(1.0, index - edge)
-    return (min(beyond / sketch.count, 1.0) - (1.0 - quantile)) * spread / density
+    edge_s, perhaps = UNIT_S * math.exp(log_s), beyond
+    for lowest_s, highest_s, many in sketch.spans:
+        beyond += many if lowest_s >= edge_s else 0
+        perhaps += many if highest_s > edge_s else 0
+    fraction = min(max(1.0 - quantile, beyond / sketch.count), perhaps / sketch.count, 1.0)
+    return (fraction - (1.0 - quantile)) * spread / density
 
 
 @lru_cache(maxsize=64)

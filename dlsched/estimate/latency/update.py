@@ -22,6 +22,7 @@ from dlsched.estimate.latency.law import (
     tail_step,
     wait_and_width,
 )
+from dlsched.estimate.sketch import cv
 from dlsched.estimate.tuning import CLEARLY, FEW_REQUESTS, FINE, LITTLE, MOSTLY, SAMPLE_WEIGHT
 from dlsched.model.facts import LatencySketch
 
@@ -119,8 +120,8 @@ def updated(model: LatencyModel, sample: ServiceSample, quantile: float | None) 
 
     spread, spread_requests = _spread(model, sketch)
     tail_log, tail_requests = model.tail_log, model.tail_requests
-    if quantile is not None and informs and sketch.buckets:
-        evidence = min(count, 2 * len(sketch.buckets))
+    if quantile is not None and informs and (sketch.buckets or sketch.spans):
+        evidence = min(count, 2 * (len(sketch.buckets) + len(sketch.spans)))
         step = tail_step(sketch, predicted * said.claim_ratio, spread, tail_log, quantile)
         tail_log += step * evidence / (TAIL_PRIOR + tail_requests + evidence)
         tail_log = min(max(tail_log, -1.5), 1.5)
@@ -242,14 +243,18 @@ def _is_shifted(model: LatencyModel, sample: ServiceSample, noise: float) -> boo
 def _spread(model: LatencyModel, sketch: LatencySketch) -> tuple[float, float]:
     """Standard deviation of the logarithm of latency, and the requests it rests on."""
     spread, requests, count = model.spread, model.spread_requests, sketch.count
-    if count <= 2 or not sketch.buckets:
+    if count <= 2 or not (sketch.buckets or sketch.spans):
         return spread, requests
-    total = squares = 0
-    for index, many in sketch.buckets:
-        total += index * many
-        squares += index * index * many
-    of_sample = (squares - total * total / count) / (count - 1) * LOG_GROWTH * LOG_GROWTH
-    evidence = min(count, 2 * len(sketch.buckets))
+    if sketch.spans:
+        variation = cv(sketch) or 0.0
+        of_sample = math.log1p(variation * variation)
+    else:
+        total = squares = 0
+        for index, many in sketch.buckets:
+            total += index * many
+            squares += index * index * many
+        of_sample = (squares - total * total / count) / (count - 1) * LOG_GROWTH * LOG_GROWTH
+    evidence = min(count, 2 * (len(sketch.buckets) + len(sketch.spans)))
     requests = min(requests, REMEMBERED) + evidence
     gain = evidence / requests
     variance = spread * spread * (1.0 - gain) + gain * of_sample

@@ -11,7 +11,7 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from dlsched.estimate.sketch import measured_s
+from dlsched.estimate.sketch import against_target_s
 from dlsched.estimate.tuning import AGAIN_S, FEW_REQUESTS, LITTLE, MARGIN, ROOM_RATIO
 from dlsched.model.spec import LatencyTarget
 from dlsched.model.state import JobView
@@ -104,7 +104,7 @@ def _latency(job: JobView) -> tuple[float | None, float]:
     target, window = job.spec.target, job.progress.window
     assert isinstance(target, LatencyTarget)
     few = window.count < FEW_REQUESTS
-    return None if few else measured_s(window, target.quantile), target.seconds
+    return None if few else against_target_s(window, target), target.seconds
 
 
 def _waits(wait_ratio: float | None, in_flight: float) -> bool:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from dlsched.estimate.latency.law import Clients
-from dlsched.estimate.sketch import cv, measured_s
+from dlsched.estimate.sketch import against_target_s, cv
 from dlsched.estimate.tuning import MOSTLY
 from dlsched.model.decision import Decision, PolicyMemory
 from dlsched.model.spec import LatencyTarget, Limits
@@ -433,7 +433,7 @@ def read(
     elapsed_s = snapshot.window_s
     if since:
         elapsed_s = min(max(snapshot.now_s - max(since), 0.0), snapshot.window_s)
-    p = measured_s(window, target.quantile) or 0.0
+    p = against_target_s(window, target) or 0.0
     # The oldest unanswered request counts as if it were answered now: a hung service is slow.
     hung_s = min(job.progress.oldest_s, elapsed_s)
     p = max(p, (window.sum_s + hung_s) / (window.count + 1), 1e-6)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import ClassVar
 
-from dlsched.estimate.sketch import measured_s
+from dlsched.estimate.sketch import against_target_s
 from dlsched.model.decision import Decision, PolicyMemory
 from dlsched.model.spec import LatencyTarget, Limits
 from dlsched.model.state import JobView, Snapshot
@@ -163,9 +163,9 @@ def _q(job: JobView) -> float:
     target = job.spec.target
     if not isinstance(target, LatencyTarget):
         return 0.0
-    p = measured_s(job.progress.window, target.quantile)
+    p = against_target_s(job.progress.window, target)
     if p is None:
-        p = measured_s(job.progress.recent, target.quantile)
+        p = against_target_s(job.progress.recent, target)
     if p is None:
         # No request finished at all: an unanswered one is at least as slow as it is old.
         return min(target.seconds - job.progress.oldest_s, 0.0)

@@ -9,12 +9,9 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from dlsched.model.facts import LatencySketch
-from dlsched.report.buckets import LONGEST_S, bucket_index
+from dlsched.report.buckets import LONGEST_S
 from dlsched.runtime.progress.page_lines import Labels, Line, RefusedLines
 from dlsched.runtime.progress.sidecar_line import MOST_REQUESTS
-
-PLACES = 16
-"""The requests between two bounds are spread over this many points at most."""
 
 
 @dataclass(slots=True)
@@ -25,7 +22,8 @@ class Cumulative:
     total: float | None = None
     edges: dict[float, float] = field(default_factory=dict)
     """Cumulative counts by upper bound."""
-    quantiles: dict[float, float] = field(default_factory=dict)
+    is_summary: bool = False
+    """Whether it has quantiles. These are of another time, so that they bound no request here."""
 
     @property
     def requests(self) -> float:
@@ -51,7 +49,7 @@ class Cumulative:
             None if self.count is None else self.count - (before.count or 0.0),
             None if self.total is None else self.total - (before.total or 0.0),
             {edge: count - before.edges.get(edge, 0.0) for edge, count in self.edges.items()},
-            self.quantiles,
+            self.is_summary,
         )
 
 
@@ -81,7 +79,7 @@ def series_of(
             elif head.name == wanted.total:
                 series[head.labels].total = _counted(line)
             elif head.quantile is not None:
-                series[head.labels].quantiles[_bound(head.quantile, 1.0)] = _counted(line)
+                series[head.labels].is_summary = True
         except ValueError:
             refused.add(f"{head.name}: no bound, or a value below 0")
     return dict(series)
@@ -93,66 +91,41 @@ def _counted(line: Line) -> float:
     return line.value
 
 
-def _bound(text: str | None, most: float = math.inf) -> float:
+def _bound(text: str | None) -> float:
     bound = math.nan if text is None else float(text)
-    if not 0.0 <= bound <= most:
+    if not bound >= 0.0:
         raise ValueError("no bound")
     return bound
 
 
 def sketch(added: Cumulative, unit_s: float) -> LatencySketch:
-    """The increase as a sketch; ValueError where its counts contradict each other."""
-    steps = list(_steps(added, unit_s))
-    number = sum(count for _, count in steps) if steps else round(added.count or 0.0)
+    """The increase as a sketch: the mean is exact, each request lies between the bounds of its
+    bucket. ValueError where the counts contradict each other, or the sum."""
+    spans = tuple(_spans(added, unit_s))
+    number = sum(count for _, _, count in spans) if spans else round(added.count or 0.0)
     if number > MOST_REQUESTS:
         raise ValueError(f"more than {MOST_REQUESTS} requests at once")
-    if number and added.total is None and not steps:
+    if number and added.total is None:
         raise ValueError("a count without a sum")
-    total_s = None if added.total is None else min(added.total * unit_s, LONGEST_S * number)
-    buckets, likely_s = _placed(steps, total_s)
-    return LatencySketch(number, likely_s if total_s is None else total_s, buckets)
+    total_s = min((added.total or 0.0) * unit_s, LONGEST_S * number)
+    return LatencySketch(number, total_s, spans=spans)
 
 
-def _steps(added: Cumulative, unit_s: float) -> Iterator[tuple[float, int]]:
-    """Upper bounds in seconds, each with the number of requests between it and the bound below."""
-    count = added.count or 0.0
-    if added.edges:
-        edges = sorted(added.edges.items())
-        if not math.isinf(edges[-1][0]):
-            edges.append((math.inf, max(count, edges[-1][1])))
-    else:
-        edges = [(value, part * count) for part, value in sorted(added.quantiles.items())]
-        edges += [(edges[-1][0], count)] if edges else []
-    below, so_far = 0.0, 0
+def _spans(added: Cumulative, unit_s: float) -> Iterator[tuple[float, float, int]]:
+    """Lower and upper bounds in seconds, each with the number of requests between them."""
+    edges = sorted(added.edges.items())
+    if edges and not math.isinf(edges[-1][0]):
+        edges.append((math.inf, max(added.count or 0.0, edges[-1][1])))
+    below_s, so_far = 0.0, 0
     for bound, cumulative in edges:
-        between = round(cumulative) - so_far
-        if bound < below or between < 0:
+        between, bound_s = round(cumulative) - so_far, bound * unit_s
+        if between < 0:
             raise ValueError("its counts go back from one bound to the next")
-        yield bound * unit_s, between
-        below, so_far = bound, round(cumulative)
-
-
-def _placed(
-    steps: Iterable[tuple[float, int]], total_s: float | None
-) -> tuple[tuple[tuple[int, int], ...], float]:
-    """The counts by bucket, and the sum of their latencies."""
-    placed: defaultdict[int, int] = defaultdict(int)
-    below_s = likely_s = 0.0
-    for bound_s, count in steps:
-        upper_s = bound_s
-        if count and math.isinf(bound_s):
-            left_s = 0.0 if total_s is None else (total_s - likely_s) / count
-            upper_s = below_s = min(max(below_s, left_s), LONGEST_S)
-        if upper_s > LONGEST_S and count:
+        if math.isfinite(bound) and bound_s > LONGEST_S and between:
             raise ValueError("a bound beyond reason")
-        points = min(count, PLACES)
-        for point in range(points):
-            share = count * (point + 1) // points - count * point // points
-            at_s = below_s + (upper_s - below_s) * (point + 0.5) / points
-            placed[bucket_index(at_s)] += share
-            likely_s += share * at_s
-        below_s = upper_s
-    return tuple(sorted(placed.items())), likely_s
+        if between:
+            yield below_s, min(bound_s, LONGEST_S), between
+        below_s, so_far = bound_s, round(cumulative)
 
 
 IN_TURN = (

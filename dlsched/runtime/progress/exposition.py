@@ -2,10 +2,10 @@
 
 Only lines that begin with a wanted name are parsed, and a bounded number of them.
 
-The number of requests and their sum (so the mean) are exact. Requests of a classic histogram are
-spread evenly between two bounds, as in Prometheus' own `histogram_quantile`; those above the last
-bound are placed by the rest of the sum. A summary is placed by its quantiles. A sum and a count
-alone, or a counter of latencies over one of requests, yield only the mean.
+The number of requests and their sum (so the mean) are exact. Of a request in a classic histogram
+the bounds of its bucket are known. A summary's quantiles are those of a time of its own, often the
+last ten minutes, so that it yields the mean alone, as do a sum and a count, and a counter of
+latencies over one of requests.
 
 What cannot be right is refused with the reason: several models in one metric, several processes
 that answer in turn, a unit by which requests take longer than the server runs.
@@ -17,7 +17,6 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from typing import Any
 
 from dlsched.config.metrics.pattern import compiled
@@ -44,9 +43,6 @@ AGE_SLACK_S = 60.0
 """The server may have begun before its container was started again, and clocks differ."""
 CONCURRENT_MAX = 10_000.0
 """Requests under way in one container on average; more do not fit into its memory."""
-CONTRADICTION = 10.0
-"""Mean over what the quantiles allow: a window and a whole life differ by less."""
-HIGH_QUANTILE = 0.9
 
 _REMEDY = "give its unit (s, ms or us)"
 
@@ -71,30 +67,6 @@ def improbable(series: Iterable[Cumulative], unit_s: float, age_s: float | None)
     if concurrent > CONCURRENT_MAX:
         return f"{concurrent:.3g} requests would be under way at any time: {_REMEDY}"
     return None
-
-
-def contradiction(added: Cumulative, unit_s: float) -> str | None:
-    """Why these requests cannot have their quantiles; None: they can."""
-    if not added.quantiles or not added.count or added.total is None:
-        return None
-    mean = added.total / added.count
-    points = sorted(added.quantiles.items())
-    highest, value = points[-1]
-    if any(later < earlier for (_, earlier), (_, later) in pairwise(points)):
-        return "its quantiles go back: only the mean is read"
-    if highest >= HIGH_QUANTILE and mean > CONTRADICTION * value:
-        shown = f"p{100 * highest:g} {value * unit_s * 1e3:.3g} ms"
-    elif (low := _least(points)) > CONTRADICTION * mean:
-        shown = f"quantiles that make {low * unit_s * 1e3:.3g} ms at least"
-    else:
-        return None
-    return f"mean {mean * unit_s * 1e3:.3g} ms contradicts {shown}: only the mean is read"
-
-
-def _least(points: list[tuple[float, float]]) -> float:
-    """The smallest mean that these quantiles allow."""
-    ends = [quantile for quantile, _ in points[1:]] + [1.0]
-    return sum((end - at) * value for (at, value), end in zip(points, ends, strict=True))
 
 
 class Gauge:
@@ -316,27 +288,14 @@ class Pages:
         failed: float,
         refused: RefusedLines,
     ) -> PageDelta:
-        problem = None
         sketches = [LatencySketch(errors=min(round(failed), MOST_REQUESTS))]
         for now, before in compared.values():
             try:
-                added = now.since(before)
-                if (why := contradiction(added, wanted.unit_s)) is not None:
-                    problem = f"{wanted.shown}: {why}"
-                    added = replace(added, quantiles={})
-                sketches.append(sketch(added, wanted.unit_s))
+                sketches.append(sketch(now.since(before), wanted.unit_s))
             except ValueError as why:
                 refused.add(str(why))
         latency = merge(*sketches)
-        if problem is None and latency.count and not latency.buckets:
-            problem = self._mean_only(wanted)
-        return PageDelta(latency, problem=problem)
-
-    def _mean_only(self, wanted: Candidate) -> str | None:
-        quantile = self._target.quantile if isinstance(self._target, LatencyTarget) else None
-        if quantile is None:
-            return None
-        return f"{wanted.shown} has only the mean: p{100 * quantile:g} cannot be read of it"
+        return PageDelta(latency)
 
     def _several(self, wanted: Candidate, series: Mapping[Labels, Cumulative]) -> str | None:
         """Why these series are not one model's; None: they are."""

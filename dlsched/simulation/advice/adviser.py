@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
-from dlsched.estimate.sketch import measured_s, merge, quantile_s
+from dlsched.estimate.sketch import against_target_s, merge, quantile_s
 from dlsched.model.cycle import CycleReport
 from dlsched.model.errors import DlschedError
 from dlsched.model.facts import LatencySketch
@@ -65,7 +65,7 @@ class Latencies:
     def close(self) -> None:
         """End the present slice."""
         target, sketch, self.now = self.target, self.now, LatencySketch()
-        seconds = measured_s(sketch, target.quantile)
+        seconds = against_target_s(sketch, target)
         if seconds is None:
             return
         self.whole = merge(self.whole, sketch)
@@ -79,7 +79,7 @@ class Latencies:
 
     def measured(self) -> MeasuredTarget | None:
         """The target's kind of latency over all requests; None: none came."""
-        seconds = measured_s(self.whole, self.target.quantile)
+        seconds = against_target_s(self.whole, self.target)
         if seconds is None:
             return None
         met = self.met / self.slices if self.slices else float(seconds <= self.target.seconds)

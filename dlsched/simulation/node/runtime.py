@@ -36,7 +36,11 @@ def falsified(line: Report, factor: float) -> Report:
             there = min(LAST_BUCKET, max(0, bucket + shift))
             moved[there] = moved.get(there, 0) + count
         latency = LatencySketch(
-            latency.count, latency.sum_s * factor, tuple(sorted(moved.items())), latency.errors
+            latency.count,
+            latency.sum_s * factor,
+            tuple(sorted(moved.items())),
+            latency.errors,
+            tuple((low * factor, high * factor, count) for low, high, count in latency.spans),
         )
     if sample is not None:
         metrics = tuple((name, value * factor) for name, value in sample.metrics)

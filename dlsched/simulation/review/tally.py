@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from dlsched.estimate.measured import REQUESTS_MIN
-from dlsched.estimate.sketch import measured_s, merge
+from dlsched.estimate.sketch import against_target_s, measured_s, merge
 from dlsched.model.cycle import CycleReport
 from dlsched.model.facts import LatencySketch
 from dlsched.model.spec import AccuracyTarget, LatencyTarget, Tier
@@ -66,6 +66,7 @@ class JobTally:
     met_s: float = 0.0
     slow_s: float = 0.0
     silent_s: float = 0.0
+    unclear_s: float = 0.0
     latency: LatencySketch = LatencySketch()
     """Of the present target."""
     retargeted: bool = False
@@ -118,9 +119,11 @@ class JobTally:
         """Judge what was held together; too few requests count as silence."""
         fresh = merge(*(one for _, _, one in self._held))
         time_s = math.fsum(time_s for _, time_s, _ in self._held)
-        found_s = measured_s(fresh, target.quantile)
-        if fresh.count < REQUESTS_MIN or found_s is None:
+        found_s = against_target_s(fresh, target)
+        if fresh.count < REQUESTS_MIN:
             self.silent_s += time_s
+        elif found_s is None:
+            self.unclear_s += time_s
         else:
             if found_s <= target.seconds:
                 self.met_s += time_s

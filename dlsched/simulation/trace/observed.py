@@ -5,11 +5,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from dlsched.estimate.sketch import moments
 from dlsched.model.facts import LatencySketch, Sample
 from dlsched.model.spec import AccuracyTarget, JobSpec
 from dlsched.model.state import JobState, JobView
 from dlsched.model.units import same_cores
-from dlsched.report.buckets import bucket_value_s
 from dlsched.simulation.trace.schema import STEPS_MAX
 
 SLICE_S = 10.0
@@ -238,10 +238,9 @@ class ObservedJob:
         window.throttled_s += length_s * (view.usage.throttled_ratio or 0.0)
         window.count += fresh.count
         window.latency_s += fresh.sum_s
-        for bucket, count in fresh.buckets:
-            latency_s = bucket_value_s(bucket)
-            window.counted_s += count * latency_s
-            window.squares_s2 += count * latency_s * latency_s
+        _, counted_s, squares_s2 = moments(fresh)
+        window.counted_s += counted_s
+        window.squares_s2 += squares_s2
 
     def _window(self, begin_s: float, ceiling: float | None) -> Window:
         last = self.windows[-1] if self.windows else None

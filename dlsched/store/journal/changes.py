@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dlsched.control.ledger.tiers import reached_text
+from dlsched.estimate.measured import unclear
 from dlsched.model.actions import Action, Move, Outcome, Resize, Start
 from dlsched.model.cycle import CycleReport
 from dlsched.model.forecast import TargetStates, in_full, recalled, turned
@@ -47,9 +48,9 @@ class Event:
     wall_time: str
     job: str
     kind: str
-    """arrived, left, state, blind, sighted, gpu-trouble, gpu-well, deliverable, finish, diverged,
-    finite (again), hook (the operator's command has run), or a target's new forecast: crowded,
-    impossible, possible."""
+    """arrived, left, state, blind, sighted, unclear, gpu-trouble, gpu-well, deliverable, finish,
+    diverged, finite (again), hook (the operator's command has run), or a target's new forecast:
+    crowded, impossible, possible."""
     before: str | None
     after: str | None
     reason: str
@@ -121,6 +122,8 @@ class Reported:
     gpu_problem: str | None = None
     targets: TargetStates = ()
     diverged: bool = False
+    unclear: str | None = None
+    """The last reason for which its latency could not be judged."""
 
 
 _NOTHING = Reported(JobState.WAITING, Tiers())
@@ -133,7 +136,10 @@ def reported(
     """What is recorded of a job after this cycle. A tier stays while its target cannot be read."""
     tiers = before.tiers if before is not None and job.tiers.delivered is None else job.tiers
     diverged = job.diverged is not None
-    return Reported(job.state, tiers, job.blind, _gpu_problem(job, node), targets, diverged)
+    why = unclear(job.spec.target, job.progress.recent)
+    blind = None if why is not None else job.blind
+    why = why or (before.unclear if before is not None else None)
+    return Reported(job.state, tiers, blind, _gpu_problem(job, node), targets, diverged, why)
 
 
 def last_reported(last: CycleReport) -> dict[str, Reported]:
@@ -196,7 +202,10 @@ def events(
             )
         elif was.state is not job.state:
             record(name, "state", job.reason, was.state, job.state)
-        if job.blind is not None and known.blind is None:
+        if (why := unclear(job.spec.target, job.progress.recent)) is not None:
+            if why != known.unclear:
+                record(name, "unclear", why)
+        elif job.blind is not None and known.blind is None:
             record(name, "blind", job.blind)
         elif job.blind is None and known.blind is not None and job.runs:
             record(name, "sighted", None)

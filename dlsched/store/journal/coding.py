@@ -42,7 +42,7 @@ _UNCHANGING = frozenset({JobSpec, Forecast, Sample})
 """Seldom change, so they are compared by identity and replaced as a whole."""
 _LEFT_OUT: Mapping[type, str] = {LogFact: "example", Progress: "refused"}
 """Fields that quote what a job printed, which may hold secrets."""
-_SKETCH_FIELDS = ("count", "sum_s", "errors", "buckets")
+_SKETCH_FIELDS = ("count", "sum_s", "errors", "spans", "buckets")
 
 _CYCLE = ("policy", "outcomes", "alarms", "engine_ok", "wall_time", "outlooks")
 _SNAPSHOT = ("cycle", "now_s", "window_s")
@@ -335,7 +335,7 @@ def _fields(kind: Any) -> Shape:
 
 def _sketched(sketch: LatencySketch) -> tuple[Plain, ...]:
     buckets = Counts(sketch.buckets) if countable(sketch.buckets) else sketch.buckets
-    return sketch.count, sketch.sum_s, sketch.errors, buckets
+    return sketch.count, sketch.sum_s, sketch.errors, sketch.spans, buckets
 
 
 @cache

@@ -1,7 +1,7 @@
 // The table of jobs: pinned ones, then worst first, its order held while the pointer is on it.
 
 import { $, drawing, el, setData, setHidden, setStyle, setText } from "./dom.js";
-import { cores, metric, outlookOf, seconds, stateOf } from "./words.js";
+import { cores, isUnclear, latency, metric, outlookOf, stateOf } from "./words.js";
 
 const SPARK_S = 300;
 const SORTED_EVERY_MS = 3000; // rows that move each second cannot be read
@@ -136,7 +136,7 @@ export class Table {
     setText(row.target, job.target?.text ?? "–");
     if (row.target.title !== row.target.textContent) row.target.title = row.target.textContent;
     setText(row.measured, job.target?.kind === "accuracy"
-      ? (job.metric === null ? "–" : metric(job.metric)) : seconds(job.measured_s));
+      ? (job.metric === null ? "–" : metric(job.metric)) : latency(job));
     this.#ratio(row, job);
     this.#cpu(row, job);
     const outlook = outlookOf(job);
@@ -144,7 +144,7 @@ export class Table {
     setData(row.outlook, "kind", outlook?.kind ?? "");
     const sentence = outlook?.sentence ?? "";
     if (row.outlook.title !== sentence) row.outlook.title = sentence;
-    setText(row.silent, job.blind ? `blind: ${job.blind}` : "");
+    setText(row.silent, !job.blind ? "" : isUnclear(job) ? job.blind : `blind: ${job.blind}`);
     setHidden(row.silent, !job.blind);
     row.spark.classList.toggle("none", Boolean(job.blind));
     row.spark.classList.toggle("bare", job.target?.kind !== "latency");

@@ -1,7 +1,7 @@
 // The panel that says why: what the daemon answers to `dlsched why NAME`.
 
 import { $, el, setData, setHidden } from "./dom.js";
-import { afterwards, changed, cores, gib, plural, seconds, share, stateOf } from "./words.js";
+import { afterwards, changed, cores, gib, isUnclear, latency, plural, share, stateOf } from "./words.js";
 
 const ASK_EVERY_MS = 3000;
 
@@ -62,9 +62,9 @@ export class Why {
     if (job) {
       const state = stateOf(job);
       line("state", `${state.shape} ${state.word}${job.reason ? `: ${job.reason}` : ""}`, state.key);
-      line("target", job.target && `${job.target.text}${job.ratio === null ? "" : `, measured ${seconds(job.measured_s)} over ${plural(job.requests, "request")}`}`);
+      line("target", job.target && `${job.target.text}${job.ratio === null && !isUnclear(job) ? "" : `, measured ${latency(job)} over ${plural(job.requests, "request")}`}`);
       line("diverged", job.diverged, "failed");
-      line("blind", job.blind, "failed");
+      line(isUnclear(job) ? "unclear" : "blind", job.blind, "failed");
     } else line("state", "gone: only its history is left");
     line("last cycle", now.why);
     line("guard", now.guard, "guard");

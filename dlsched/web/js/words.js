@@ -10,6 +10,16 @@ export function seconds(value) {
   return `${digits(value * scale)} ${unit}`;
 }
 
+// A latency, or between what it lies, as `dlsched ps` says it.
+export function latency({ measured_s: measured, lowest_s: lowest, highest_s: highest }) {
+  if (measured !== null || lowest === null) return seconds(measured);
+  if (highest === null) return `> ${seconds(lowest)}`;
+  return lowest ? `${seconds(lowest)} to ${seconds(highest)}` : `< ${seconds(highest)}`;
+}
+
+// Whether its latency may be on either side of its target.
+export const isUnclear = (job) => Boolean(job.blind) && job.measured_s === null && job.lowest_s !== null;
+
 const digits = (value) => (value >= 100 ? value.toFixed(0) : value >= 10 ? value.toFixed(1) : value.toFixed(2))
   .replace(/(\.\d*?)0+$/, "$1").replace(/\.$/, "");
 
@@ -43,7 +53,7 @@ export function stateOf(job, ratio = job.ratio) {
   if (job.state !== "running") return OTHER[job.state] ?? state("wait", job.state, "?", 5);
   if (job.diverged) return state("bad", "diverged", "✕", 0);
   if (job.gpu?.lost) return state("bad", "GPU lost", "✕", 0);
-  if (job.blind) return state("blind", "blind", "◆", 2);
+  if (job.blind) return isUnclear(job) ? state("blind", "unclear", "◇", 2) : state("blind", "blind", "◆", 2);
   if (!job.target) return state("plain", "running", "–", 8);
   if (job.target.kind === "accuracy") {
     if (job.tiers?.finished) return state("ok", "finished", "✓", 7);
@@ -65,7 +75,7 @@ export function headline(status) {
   for (const { word } of [SLOW, NEAR]) if (of(services, word)) said.push(`${of(services, word)} ${word}`);
   const delivered = trainings.filter((job) => job.tiers?.delivered).length;
   if (trainings.length) said.push(`${delivered} of ${plural(trainings.length, "training")} delivered`);
-  for (const word of ["blind", "waiting", "failed", "diverged"]) {
+  for (const word of ["blind", "unclear", "waiting", "failed", "diverged"]) {
     if (of(status.jobs, word)) said.push(`${of(status.jobs, word)} ${word}`);
   }
   const node = status.node;

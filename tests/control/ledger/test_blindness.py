@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pytest
 
 from dlsched.control.ledger.blindness import blindness
+from dlsched.model.facts import LatencySketch
 from dlsched.model.spec import AccuracyTarget, LatencyTarget, Target
 from dlsched.model.state import Progress
+from dlsched.report.buckets import LONGEST_S
 from tests.doubles import running
 
 LATENCY = LatencyTarget(0.05)
 TRAINING = AccuracyTarget("accuracy", 0.9, 0.97)
+
+
+BOUND = " for 50 ms; give them a bound at 50 ms"
+MEAN = ", or set a target for the mean"
 
 
 def blind(
@@ -58,6 +65,36 @@ def test_a_silent_service_is_blind_unless_it_was_idle():
     assert blind(LATENCY, 260.0, 200.0) is None
     assert blind(LATENCY, 260.1, 200.0) == "no report for 1 min"
     assert blind(LATENCY, 9e9, 200.0, idle=True) is None
+
+
+@pytest.mark.parametrize(
+    ("sketch", "why"),
+    [
+        (
+            LatencySketch(600, 4.2, spans=((0.0, 0.1, 600),)),
+            "p95 is between 0 s and 100 ms: the buckets are too coarse" + BOUND,
+        ),
+        (
+            LatencySketch(600, 30.0, spans=((0.025, math.inf, 600),)),
+            "p95 is above 25 ms: the buckets are too coarse" + BOUND,
+        ),
+        (
+            LatencySketch(600, 4.2),
+            "only the mean is known, not p95: read a histogram with a bound at 50 ms" + MEAN,
+        ),
+        (LatencySketch(600, 1.2), None),
+        (LatencySketch(4, 0.1, spans=((0.0, 0.1, 4),)), None),
+    ],
+    ids=["a bucket", "the last bucket", "a mean", "a mean that bounds it", "too few requests"],
+)
+def test_a_latency_about_its_target_is_unclear(sketch: LatencySketch, why: str | None):
+    spans = tuple((low, min(high, LONGEST_S), many) for low, high, many in sketch.spans)
+    progress = Progress(as_of_s=110.0, recent=replace(sketch, spans=spans))
+    target = LatencyTarget(0.05, 0.95)
+    found = blindness(
+        target, running("a"), progress, began_s=100.0, idle=False, now_s=120.0, after_s=60.0
+    )
+    assert found == why
 
 
 def test_a_training_between_two_evaluations_is_not_blind():

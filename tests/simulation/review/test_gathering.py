@@ -17,7 +17,7 @@ from dlsched.simulation.review.changes import SPARED
 from dlsched.simulation.review.gathering import ALARMS_MAX, SLICES_MAX, AlarmsReview
 from dlsched.store.journal.effects import EFFECTS_MAX, Effects
 from dlsched.store.journal.reader import JournalReader
-from dlsched.store.journal.writer import Journal
+from dlsched.store.journal.writer import Journal, Store
 from tests.simulation.review.worlds import busy_node, run, written
 from tests.store.journal.reports import job, report
 
@@ -83,12 +83,12 @@ def test_effects_are_those_that_why_shows(journal: Path) -> None:
 def test_a_range_has_a_bounded_number_of_slices(tmp_path: Path) -> None:
     """One report a quarter of an hour, for 20 days."""
     path = tmp_path / "journal.db"
-    writer = Journal(path, queue_reports=5000, max_age_s=1e9)
+    store = Store(path, frame_s=60.0, max_bytes=1 << 30, max_age_s=1e9)
+    store.open()
     for number in range(1, 1921):
         one = report(number, job("alpha"))
-        moved = replace(one.snapshot, now_s=900.0 * number)
-        writer.write(replace(one, snapshot=moved))
-    writer.close()
+        store.write((replace(one, snapshot=replace(one.snapshot, now_s=900.0 * number)),))
+    store.close()
     with JournalReader(path) as reader:
         found = review(reader, 30 * 86_400.0, estimates=False)
     assert found.slice_s == 1200.0

@@ -85,6 +85,15 @@ def test_time_is_met_slow_or_silent() -> None:
     assert job.ratio[5] == pytest.approx(2.0)
 
 
+def test_time_is_unclear_where_buckets_are_too_coarse() -> None:
+    wide = LatencySketch(10, 0.7, spans=((0.0, 0.1, 10),))
+    seen = replace(view("a", 0.0, target=LatencyTarget(0.05, 0.95)), progress=Progress(fresh=wide))
+    reports = [cycle(now_s, replace(seen, attained_core_s=now_s)) for now_s in range(21)]
+    job = tallied(*reports).jobs["a"]
+    assert (job.met_s, job.slow_s, job.silent_s, job.unclear_s) == (0.0, 0.0, 0.0, 20.0)
+    assert (job.met_ratio, job.ratio) == (None, {})
+
+
 def test_few_requests_are_held_until_they_suffice() -> None:
     """A request every five seconds: five of them take 25 s, three slices."""
     reports = [

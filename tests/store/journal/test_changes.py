@@ -6,12 +6,14 @@ from dataclasses import replace
 
 import pytest
 
+from dlsched.estimate.measured import unclear
 from dlsched.model.actions import Action, Move, Outcome, Remove, Resize, Start
 from dlsched.model.cycle import CycleReport, HookRun
 from dlsched.model.decision import Decision
+from dlsched.model.facts import LatencySketch
 from dlsched.model.forecast import Forecast, ForecastKind
-from dlsched.model.spec import AccuracyTarget, Checkpoint, Limits, Stop
-from dlsched.model.state import Delivered, Diverged, JobState, JobView, Reached, Tiers
+from dlsched.model.spec import AccuracyTarget, Checkpoint, LatencyTarget, Limits, Stop
+from dlsched.model.state import Delivered, Diverged, JobState, JobView, Progress, Reached, Tiers
 from dlsched.store.journal.changes import Change, Event, Reported, changes, events, last_reported
 from tests.store.journal.reports import GPU, job, report, resized
 
@@ -172,6 +174,19 @@ def trainer(cycle: int, tiers: Tiers, target: bool = True) -> CycleReport:
 
 
 BLIND = replace(job(), blind="no report for 1 min")
+
+
+def unclear_report(cycle: int) -> CycleReport:
+    one = report(cycle)
+    return replace(one, snapshot=replace(one.snapshot, jobs=(UNCLEAR,)))
+
+
+UNCLEAR = replace(
+    BLIND,
+    spec=replace(job().spec, target=LatencyTarget(0.05, 0.95)),
+    blind="unclear",
+    progress=Progress(recent=LatencySketch(600, 4.2, spans=((0.0, 0.1, 600),))),
+)
 BAD = Diverged("loss", "nan", 990.0, 300)
 DELIVERED = Reached(5.0, 0.9312345, 500)
 
@@ -226,6 +241,19 @@ DELIVERED = Reached(5.0, 0.9312345, 500)
         ),
         (
             (
+                report(1),
+                unclear_report(2),
+                report(3),
+                unclear_report(4),  # recorded already
+                report(5, BLIND),
+            ),
+            [
+                (2, "unclear", unclear(UNCLEAR.spec.target, UNCLEAR.progress.recent)),
+                (5, "blind", "no report for 1 min"),
+            ],
+        ),
+        (
+            (
                 trainer(1, Tiers()),
                 trainer(2, Tiers(DELIVERED)),
                 trainer(3, Tiers(DELIVERED)),
@@ -266,7 +294,7 @@ DELIVERED = Reached(5.0, 0.9312345, 500)
             [(2, "hook", "failed: exit code 3")],
         ),
     ],
-    ids=["GPU", "divergence", "blindness", "tiers", "target that is read again", "hook"],
+    ids=["GPU", "divergence", "blindness", "unclear", "tiers", "target that is read again", "hook"],
 )
 def test_each_turn_is_recorded_once(
     reports: tuple[CycleReport, ...], expected: list[tuple[int, str, str]]

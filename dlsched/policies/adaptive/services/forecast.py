@@ -5,14 +5,13 @@ from __future__ import annotations
 import math
 from functools import lru_cache
 
-from dlsched.estimate.sketch import measured_s
+from dlsched.estimate.sketch import measured_s, quantile_bounds
 from dlsched.estimate.tuning import FEW_REQUESTS, LITTLE, QUIET_S
 from dlsched.model.forecast import Forecast, ForecastKind
 from dlsched.model.resource import CPU, Resource
 from dlsched.model.state import JobView, Progress
 from dlsched.model.units import render_seconds as _s
 from dlsched.policies.adaptive.services.model import BAND_RATIO, ServiceMemory
-from dlsched.report.buckets import bucket_value_s
 
 _SHORTEST_S, _LONGEST_S = 0.1, 3600.0
 _KEPT = 8192
@@ -116,13 +115,11 @@ def measured(one: ServiceMemory, progress: Progress) -> float:
         return model.measured_s * model.factor(quantile)
     if quantile is None:
         return window.sum_s / window.count / model.claim_ratio
-    # From the slowest bucket down: the tail is in few buckets.
-    beyond = window.count * (1.0 - quantile) * (1.0 + 1e-12)
-    for index, count in reversed(window.buckets):
-        beyond -= count
-        if beyond < 0.0:
-            return bucket_value_s(index) / model.claim_ratio
-    return model.measured_s * model.factor(quantile)
+    bounds = quantile_bounds(window, quantile)
+    judged_s = None if bounds is None else bounds.against(one.target_s)
+    if judged_s is None:
+        return model.measured_s * model.factor(quantile)
+    return judged_s / model.claim_ratio
 
 
 def _hangs(progress: Progress, typical_s: float) -> bool:
