@@ -10,6 +10,13 @@ export function seconds(value) {
   return `${digits(value * scale)} ${unit}`;
 }
 
+// A time that is never rounded up: whole seconds, minutes or hours.
+export function idleTime(value) {
+  const [scale, unit] = value < 2 * S.minute ? [1, "s"] : value < 2 * S.hour ? [S.minute, "min"]
+    : value < 2 * S.day ? [S.hour, "h"] : [S.day, "days"];
+  return `${Math.floor(value / scale)} ${unit}`;
+}
+
 const digits = (value) => (value >= 100 ? value.toFixed(0) : value >= 10 ? value.toFixed(1) : value.toFixed(2))
   .replace(/(\.\d*?)0+$/, "$1").replace(/\.$/, "");
 
