@@ -12,6 +12,9 @@ from dlsched.model.units import counted, render_bytes, render_seconds
 MODEL_COLUMNS = 110
 """The minimum page width that has a column for the GPU's model."""
 
+OWNER_FROM_COLUMNS = 80
+"""The minimum page width that has a column for holders' owners."""
+
 OWNER_COLUMNS = 16
 """Maximum width of an owner's name."""
 
@@ -48,14 +51,15 @@ def show_gpus(gpus: Sequence[GpuStatus], page: Page) -> None:
 
 def _show_holders(gpus: Sequence[GpuStatus], page: Page) -> None:
     """What holds memory of each GPU, and for how long without using it."""
+    owner_shown = page.width >= OWNER_FROM_COLUMNS
     rows = [
         [
             Cell(str(gpu.index) if gpu.part_of is None else f"{gpu.index} {short(gpu.uuid)}"),
             Cell(one.kind),
-            Cell(_owner(one)),
+            *([Cell(_owner(one))] if owner_shown else []),
             Cell("?" if one.memory_bytes is None else render_bytes(one.memory_bytes)),
             _use(gpu, one),
-            Cell(one.text),
+            Cell(_holder(one)),
         ]
         for gpu in gpus
         for one in gpu.holders
@@ -64,7 +68,7 @@ def _show_holders(gpus: Sequence[GpuStatus], page: Page) -> None:
         columns = [
             Column("GPU", right=True),
             Column("KIND", least=7),
-            Column("OWNER", most=OWNER_COLUMNS),
+            *([Column("OWNER", most=OWNER_COLUMNS)] if owner_shown else []),
             Column("HELD", right=True, least=8),
             Column("USE", least=13),
             Column("HOLDER", wraps=True),
@@ -73,6 +77,13 @@ def _show_holders(gpus: Sequence[GpuStatus], page: Page) -> None:
     for gpu in gpus:
         if gpu.holders_left_out:
             page.note(f"GPU {gpu.index}", f"and {counted(gpu.holders_left_out, 'more holder')}")
+
+
+def _holder(one: GpuHolderStatus) -> str:
+    """The holder, and the name of its container where that is another than the job's."""
+    return (
+        one.text if one.job is None or one.name in (None, one.job) else f"{one.text} ({one.name})"
+    )
 
 
 def _owner(one: GpuHolderStatus) -> str:

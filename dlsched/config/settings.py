@@ -99,9 +99,9 @@ class Gpus:
     """Whether a job whose GPU vanished keeps waiting for it or moves."""
     move: Annotated[bool, flag()] = True
     """Whether a job that declares `checkpoint` may be moved to make room."""
-    idle_after_s: Annotated[float, seconds(10, 30 * 86_400), Field(alias="idle_after")] | None = (
-        IDLE_AFTER_S
-    )
+    idle_after_s: Annotated[
+        Annotated[float, seconds(10, 30 * 86_400)] | None, Field(alias="idle_after")
+    ] = IDLE_AFTER_S
     """How long a container or process may hold a GPU without using it until that is an alarm; None:
     no alarm."""
 

@@ -87,7 +87,8 @@ function holderList(gpu) {
   const lines = gpu.holders.map((one) => {
     const owner = one.user ?? (one.uid === null ? "" : `uid ${one.uid}`);
     const parts = [one.kind, one.pid === null && owner ? `owner ${owner}` : "", gib(one.memory_bytes)].filter(Boolean).join(", ");
-    return el("li", { "data-kind": one.kind }, el("b", { text: one.text }), ` ${parts}, `,
+    const container = one.job !== null && one.name !== null && one.name !== one.job ? ` (${one.name})` : "";
+    return el("li", { "data-kind": one.kind }, el("b", { text: `${one.text}${container}` }), ` ${parts}, `,
       el("span", { class: one.idle_too_long ? "failed" : "none", text: use(gpu, one) }));
   });
   if (gpu.holders_left_out) lines.push(el("li", { text: `and ${gpu.holders_left_out} more` }));
