@@ -81,9 +81,8 @@ def _show_holders(gpus: Sequence[GpuStatus], page: Page) -> None:
 
 def _holder(one: GpuHolderStatus) -> str:
     """The holder, and the name of its container where that is another than the job's."""
-    return (
-        one.text if one.job is None or one.name in (None, one.job) else f"{one.text} ({one.name})"
-    )
+    alike = one.job is None or one.name is None or one.name == one.job
+    return one.text if alike else f"{one.text} ({one.name})"
 
 
 def _owner(one: GpuHolderStatus) -> str:

@@ -370,10 +370,8 @@ def test_gpus_with_who_is_on_them(visit: Open) -> None:
     has(rows.nth(0), "shared-one", "shared-two", "83 %")
     has(rows.nth(0), "container notebook-ada foreign, 2 GiB, idle for 2 h")
     has(rows.nth(0), "process 4242 of ada foreign, 1 GiB, in use")
-    has(
-        rows.nth(0),
-        "job shared-one (dlsched-default-shared-one) own, owner uid 1000, 12 GiB, in use",
-    )
+    own = "job shared-one (dlsched-default-shared-one)"
+    has(rows.nth(0), f"{own} own, owner uid 1000, 12 GiB, in use")
     has(rows.nth(1), "use unknown (MIG)", "process 77, which dlsched cannot see", "and 2 more")
     expect(rows.nth(2)).to_contain_text("fell off the bus")
     expect(rows.nth(3)).to_contain_text("kept for shared-one")

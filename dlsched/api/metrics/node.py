@@ -276,7 +276,7 @@ GPU_METRICS: tuple[Metric, ...] = (
         Kind.GAUGE,
         ("uuid", "kind"),
         "Containers and processes that hold memory of the GPU, at most 32: `own` and `adopted` are "
-        "jobs' containers, `foreign` are of no job, `unseen` cannot be seen by dlsched. Absent: "
+        "jobs' containers, `foreign` are of no job, `unseen` are not visible to dlsched. Absent: "
         "none.",
         _holders(lambda _: 1.0),
     ),

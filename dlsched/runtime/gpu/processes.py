@@ -67,8 +67,8 @@ def _name(uid: int) -> str | None:
 class UserNames:
     """Names of users, looked up in a thread: a directory server that hangs holds up no reading."""
 
-    def __init__(self, look_up: Callable[[int], str | None] = _name) -> None:
-        self._look_up = look_up
+    def __init__(self, find: Callable[[int], str | None] = _name) -> None:
+        self._find = find
         self._known: dict[int, str | None] = {}
         self._running: threading.Thread | None = None
 
@@ -84,4 +84,4 @@ class UserNames:
         return self._known.get(uid)
 
     def _learn(self, uid: int) -> None:
-        self._known[uid] = self._look_up(uid)
+        self._known[uid] = self._find(uid)
