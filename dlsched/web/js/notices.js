@@ -79,14 +79,14 @@ function gpuRow(gpu) {
     el("td", {}, el("div", { class: "pair" }, meter, el("span", { class: "figure", text: share(gpu.busy_ratio) }))),
     el("td", { class: "number", text: `${gib(gpu.memory_used_bytes)} / ${gib(gpu.memory_bytes)}` }),
     el("td", { class: "holders" }, ...holders, ...notes, holders.length || notes.length ? null : "–"),
-    el("td", { class: "held" }, gpu.holders.length ? holderList(gpu) : "free"));
+    el("td", { class: "held" }, gpu.holders.length ? holderList(gpu) : gpu.trouble === null ? "nothing" : "–"));
 }
 
 // What holds memory of the GPU, whose it is, and for how long it has not used the GPU.
 function holderList(gpu) {
   const lines = gpu.holders.map((one) => {
     const owner = one.user ?? (one.uid === null ? "" : `uid ${one.uid}`);
-    const parts = [one.kind, one.pid === null && owner ? `owner ${owner}` : "", gib(one.memory_bytes)].filter(Boolean).join(", ");
+    const parts = [one.kind, one.pid === null && owner ? `owner ${owner}` : "", one.memory_bytes === null ? "memory unknown" : gib(one.memory_bytes)].filter(Boolean).join(", ");
     const container = one.job !== null && one.name !== null && one.name !== one.job ? ` (${one.name})` : "";
     return el("li", { "data-kind": one.kind }, el("b", { text: `${one.text}${container}` }), ` ${parts}, `,
       el("span", { class: one.idle_too_long ? "failed" : "none", text: use(gpu, one) }));
