@@ -376,7 +376,7 @@ def test_gpus_with_who_is_on_them(visit: Open) -> None:
     has(rows.nth(1), "use unknown (MIG)", "process 77, which dlsched cannot see", "and 2 more")
     has(rows.nth(1), "job solitary own, owner uid 1000, memory unknown, use unknown (MIG)")
     expect(rows.nth(2)).to_contain_text("fell off the bus")
-    expect(rows.nth(2).locator(".held")).to_have_text("–")
+    expect(rows.nth(2).locator(".held")).to_have_text("\N{EN DASH}")
     expect(rows.nth(3).locator(".held")).to_have_text("nothing")
     expect(rows.nth(3)).to_contain_text("kept for shared-one")
     expect(one.page.locator('tr[data-job="shared-one"]')).to_contain_text("GPU lost")
