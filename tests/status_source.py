@@ -28,7 +28,9 @@ from dlsched.model.spec import (
 )
 from dlsched.model.state import (
     Diverged,
+    GpuHolder,
     GpuView,
+    HolderKind,
     JobState,
     JobView,
     NodeView,
@@ -199,9 +201,47 @@ def gpu_report() -> CycleReport:
         ),
         job("without"),
     )
+    notebook = GpuHolder(
+        HolderKind.FOREIGN,
+        "f" * 64,
+        "notebook-ada",
+        memory_bytes=2 << 30,
+        computes=False,
+        idle_since_s=NOW_S - 7300,
+        idle_over_s=7200.0,
+    )
+    process = GpuHolder(
+        HolderKind.FOREIGN, pid=4242, uid=1001, user="ada", memory_bytes=1 << 30, computes=True
+    )
+    own = GpuHolder(
+        HolderKind.OWN,
+        "a" * 64,
+        "dlsched-default-shared-one",
+        "shared-one",
+        uid=1000,
+        memory_bytes=12 << 30,
+        computes=True,
+    )
+    adopted = replace(
+        own,
+        kind=HolderKind.ADOPTED,
+        name="shared-two",
+        job="shared-two",
+        uid=None,
+        memory_bytes=6 << 30,
+        computes=False,
+        idle_since_s=NOW_S - 95,
+    )
+    unknown = replace(own, name="solitary", job="solitary", memory_bytes=None, computes=None)
+    unseen = GpuHolder(HolderKind.UNSEEN, pid=77, memory_bytes=1 << 29)
     views = (
-        GpuView(whole, foreign_processes=2, foreign_memory_bytes=3 << 30),
-        GpuView(part),
+        GpuView(
+            whole,
+            foreign_processes=2,
+            foreign_memory_bytes=3 << 30,
+            holders=(own, adopted, notebook, process),
+        ),
+        GpuView(part, holders=(unknown, unseen), holders_left_out=2),
         GpuView(lost),
         GpuView(replace(kept, compute_mode=ComputeMode.EXCLUSIVE), reserved=True),
     )

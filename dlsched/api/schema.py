@@ -236,6 +236,35 @@ class GpuUserStatus(Value):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
+class GpuHolderStatus(Value):
+    """What holds memory of a GPU: a container, or a process in none."""
+
+    kind: str
+    """own (a job's container, started by dlsched), adopted (a job's, started by someone else),
+    foreign (of no job) or unseen (a process that dlsched cannot see)."""
+    text: str
+    """Such as `container notebook` or `process 4242 of ada`."""
+    job: str | None
+    container: str | None
+    """Short ID."""
+    name: str | None
+    """The container's name as the engine has it."""
+    pid: int | None
+    """On the host, of a process in no container."""
+    uid: int | None
+    """Owner of the job file, or the user of a process in no container."""
+    user: str | None
+    """The name of that process's user."""
+    memory_bytes: int | None
+    computes: bool | None
+    """Whether it used the GPU just now; None: unknown, as on MIG."""
+    idle_s: float | None
+    """For how long, at least, it has not used the GPU; None: it uses it, or that is unknown."""
+    idle_too_long: bool
+    """Whether that is longer than `gpus.idle_after`."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
 class GpuStatus(Value):
     """A GPU of the node, or one MIG instance."""
 
@@ -256,6 +285,9 @@ class GpuStatus(Value):
     foreign_processes: int
     """Processes on it that belong to no job."""
     foreign_memory_bytes: int
+    holders: tuple[GpuHolderStatus, ...]
+    holders_left_out: int
+    """Further ones: those with the most memory are listed."""
     trouble: str | None
 
 

@@ -18,6 +18,7 @@ from dlsched.api.schema import (
     EngineStatus,
     ForecastStatus,
     GiverStatus,
+    GpuHolderStatus,
     GpuStatus,
     GpuUserStatus,
     JobGpuStatus,
@@ -50,7 +51,7 @@ from dlsched.model.cycle import CycleReport
 from dlsched.model.facts import LogFact
 from dlsched.model.forecast import Forecast, givers, in_full, in_short
 from dlsched.model.spec import AccuracyTarget, ContainerSpec, JobSpec, LatencyTarget, Limits, Target
-from dlsched.model.state import GpuView, JobView, Progress, Reached, Snapshot
+from dlsched.model.state import GpuHolder, GpuView, JobView, Progress, Reached, Snapshot
 from dlsched.model.units import render_seconds
 
 BAND_RATIO = 0.10
@@ -352,7 +353,7 @@ def gpu_rows(snapshot: Snapshot) -> tuple[GpuStatus, ...]:
     """Every GPU of the node in the driver's order, with the jobs on it."""
     holders = [job for job in snapshot.jobs if job.state.holds]
     return tuple(
-        _row(gpu, [job for job in holders if gpu.uuid in job.gpus], holders)
+        _row(gpu, [job for job in holders if gpu.uuid in job.gpus], holders, snapshot.now_s)
         for gpu in snapshot.node.gpus
     )
 
@@ -396,7 +397,7 @@ def _bound(job: JobView, what: str) -> BoundStatus:
     return BoundStatus(enforced=False, by=by_job)
 
 
-def _row(gpu: GpuView, on_it: list[JobView], holders: list[JobView]) -> GpuStatus:
+def _row(gpu: GpuView, on_it: list[JobView], holders: list[JobView], now_s: float) -> GpuStatus:
     fact = gpu.fact
     return GpuStatus(
         index=fact.index,
@@ -414,7 +415,27 @@ def _row(gpu: GpuView, on_it: list[JobView], holders: list[JobView]) -> GpuStatu
         reserved=gpu.reserved,
         foreign_processes=gpu.foreign_processes,
         foreign_memory_bytes=gpu.foreign_memory_bytes,
+        holders=tuple(_holder(one, now_s) for one in gpu.holders),
+        holders_left_out=gpu.holders_left_out,
         trouble=fact.trouble,
+    )
+
+
+def _holder(one: GpuHolder, now_s: float) -> GpuHolderStatus:
+    since_s = one.idle_since_s
+    return GpuHolderStatus(
+        kind=one.kind.value,
+        text=str(one),
+        job=one.job,
+        container=None if one.container_id is None else one.container_id[:12],
+        name=one.name,
+        pid=one.pid,
+        uid=one.uid,
+        user=one.user,
+        memory_bytes=one.memory_bytes,
+        computes=one.computes,
+        idle_s=None if since_s is None else max(now_s - since_s, 0.0),
+        idle_too_long=one.idle_over_s is not None,
     )
 
 

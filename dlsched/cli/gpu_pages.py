@@ -1,16 +1,22 @@
-"""GPUs in `ps` and `why`: the table of devices, and the bounds on a job's GPUs."""
+"""GPUs in `ps`, `top` and `why`: tables of devices and their holders, bounds on a job's GPUs."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from dlsched.api.schema import GpuStatus, JobGpuStatus
+from dlsched.api.schema import GpuHolderStatus, GpuStatus, JobGpuStatus
 from dlsched.api.why_schema import ChangeStatus
 from dlsched.cli.layout import Cell, Column, Page
-from dlsched.model.units import render_bytes
+from dlsched.model.units import counted, render_bytes, render_seconds
 
 MODEL_COLUMNS = 110
 """The minimum page width that has a column for the GPU's model."""
+
+OWNER_FROM_COLUMNS = 80
+"""The minimum page width that has a column for holders' owners."""
+
+OWNER_COLUMNS = 16
+"""Maximum width of an owner's name."""
 
 SHORT_CHARACTERS = 12
 """Number of characters of a UUID, enough for `docker` and `nvidia-smi` to find a host's GPU."""
@@ -40,6 +46,62 @@ def show_gpus(gpus: Sequence[GpuStatus], page: Page) -> None:
         for gpu in gpus
     ]
     page.table(columns, rows)
+    _show_holders(gpus, page)
+
+
+def _show_holders(gpus: Sequence[GpuStatus], page: Page) -> None:
+    """What holds memory of each GPU, and for how long without using it."""
+    owner_shown = page.width >= OWNER_FROM_COLUMNS
+    rows = [
+        [
+            Cell(str(gpu.index) if gpu.part_of is None else f"{gpu.index} {short(gpu.uuid)}"),
+            Cell(one.kind),
+            *([Cell(_owner(one))] if owner_shown else []),
+            Cell("?" if one.memory_bytes is None else render_bytes(one.memory_bytes)),
+            _use(gpu, one),
+            Cell(_holder(one)),
+        ]
+        for gpu in gpus
+        for one in gpu.holders
+    ]
+    if rows:
+        columns = [
+            Column("GPU", right=True),
+            Column("KIND", least=7),
+            *([Column("OWNER", most=OWNER_COLUMNS)] if owner_shown else []),
+            Column("HELD", right=True, least=8),
+            Column("USE", least=13),
+            Column("HOLDER", wraps=True),
+        ]
+        page.table(columns, rows)
+    for gpu in gpus:
+        if gpu.holders_left_out:
+            page.note(f"GPU {gpu.index}", f"and {counted(gpu.holders_left_out, 'more holder')}")
+
+
+def _holder(one: GpuHolderStatus) -> str:
+    """The holder, and the name of its container where that is another than the job's."""
+    alike = one.job is None or one.name is None or one.name == one.job
+    return one.text if alike else f"{one.text} ({one.name})"
+
+
+def _owner(one: GpuHolderStatus) -> str:
+    return one.user or ("-" if one.uid is None else f"uid {one.uid}")
+
+
+def _use(gpu: GpuStatus, one: GpuHolderStatus) -> Cell:
+    if one.idle_s is not None:
+        idle = f"idle {render_seconds(_rounded_down(one.idle_s))}"
+        return Cell(idle, "bold red" if one.idle_too_long else "")
+    if one.computes:
+        return Cell("in use", "green")
+    return Cell("unknown (MIG)" if gpu.part_of is not None else "unknown", "dim")
+
+
+def _rounded_down(idle_s: float) -> float:
+    """Whole seconds, minutes from ten minutes on, and hours from ten hours on."""
+    step_s = 1 if idle_s < 600 else 60 if idle_s < 36_000 else 3600
+    return float(idle_s // step_s * step_s)
 
 
 def short(uuid: str) -> str:
@@ -67,9 +129,6 @@ def _users(gpu: GpuStatus) -> str:
         parts.append("reserved")
     if gpu.compute_mode != "default":
         parts.append(gpu.compute_mode)
-    if count := gpu.foreign_processes:
-        held = f" ({render_bytes(gpu.foreign_memory_bytes)})"
-        parts.append(f"{count} foreign process{'es' if count > 1 else ''}{held}")
     return ", ".join(parts) or "-"
 
 

@@ -34,6 +34,7 @@ from dlsched.config.text import judged_alone
 from dlsched.config.users import EVERYONE, Rules, is_under, uid_of
 from dlsched.config.yaml import Document, Value, dotted, load_document, read_plain
 from dlsched.config.yaml import Path as Place
+from dlsched.control.gpus.holders import IDLE_AFTER_S
 from dlsched.control.ledger.blindness import BLIND_AFTER_S
 from dlsched.estimate.evaluations import EVALUATIONS
 from dlsched.model.errors import Problem, SettingsError
@@ -98,6 +99,11 @@ class Gpus:
     """Whether a job whose GPU vanished keeps waiting for it or moves."""
     move: Annotated[bool, flag()] = True
     """Whether a job that declares `checkpoint` may be moved to make room."""
+    idle_after_s: Annotated[
+        Annotated[float, seconds(10, 30 * 86_400)] | None, Field(alias="idle_after")
+    ] = IDLE_AFTER_S
+    """How long a container or process may hold a GPU without using it until that is an alarm; None:
+    no alarm."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -105,6 +105,7 @@ def ledger_options(settings: Settings) -> LedgerOptions:
         tier_evaluations=settings.tier_evaluations,
         blind_after_s=settings.blind_after_s,
         idle_class=settings.idle_class,
+        gpu_idle_after_s=settings.gpus.idle_after_s,
         gpus=placement_options(settings),
         ceilings_of=resolve(settings.tenants).ceilings_of,
     )

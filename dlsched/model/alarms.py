@@ -91,6 +91,11 @@ class AlarmKey(StrEnum):
         "A job runs on a GPU that cannot be used.",
         "Repair the GPU; with `gpus.on_loss: move` and a `checkpoint` the job moves by itself.",
     )
+    GPU_IDLE = (
+        "gpu-idle",
+        "A container or process holds memory of a GPU and has not used it for `gpus.idle_after`.",
+        "Ask its owner to end it. dlsched only reports it; `gpus.idle_after: null` ends the alarm.",
+    )
     GPU_TAKEN = (
         "gpu-taken",
         "A CPU update through the engine took a container's GPU away.",
@@ -183,7 +188,8 @@ class Alarm:
     """One thing that is wrong now."""
 
     source: str
-    """The subject: a job, a container, a GPU's UUID, a file, or a component such as `engine`."""
+    """The subject: a job, a container, a GPU's UUID or a holder on it, a file, or a component such
+    as `engine`."""
     key: AlarmKey
     text: str
     """The whole line that people read."""

@@ -82,10 +82,18 @@ class GpuProcess:
     pid: int
     """The process ID on the host."""
     container_id: str | None = None
-    """None: the process is in no container."""
+    """None: the process is in no container, or not visible."""
     memory_bytes: int | None = None
     busy_ratio: float | None = None
     """Fraction of the GPU's time that it used since the previous reading."""
+    computed: bool | None = None
+    """Whether it used the GPU at all since the previous reading; None: unknown, as on MIG."""
+    visible: bool = True
+    """Whether the agent can see the process. If not, its container and user are unknown."""
+    uid: int | None = None
+    """The user that it runs as; None: it is in a container, or that cannot be read."""
+    user: str | None = None
+    """The name of that user; None: none is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,6 +288,9 @@ class Observation:
     node: NodeFact | None = None
     gpus_away: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """UUIDs of the GPUs of jobs that left for another node and may return, by job."""
+    container_names: Mapping[str, str] = field(default_factory=dict)
+    """The engine's names of containers that hold GPUs, by ID; one that it does not list is
+    missing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,3 +305,5 @@ class NodeFact:
     """In the driver's order."""
     gpu_trouble: str | None = None
     """Why GPUs cannot be observed, or only some; None: all are listed, or there is no driver."""
+    gpus_read_at_s: float | None = None
+    """When the GPUs were last read (monotonic); None: never."""

@@ -226,9 +226,69 @@ class JobView:
         return self.state is JobState.RUNNING
 
 
+class HolderKind(StrEnum):
+    """Whose the memory is that something holds on a GPU."""
+
+    OWN = "own"
+    """A job's container, which dlsched started."""
+    ADOPTED = "adopted"
+    """A job's container, which someone else started."""
+    FOREIGN = "foreign"
+    """A container that dlsched does not manage, or a process in no container."""
+    UNSEEN = "unseen"
+    """A process that dlsched cannot see, so it may be any of these."""
+
+
+@dataclass(frozen=True, slots=True)
+class GpuHolder:
+    """A container on a GPU with all of its processes there, or one process in no container."""
+
+    kind: HolderKind
+    container_id: str | None = None
+    name: str | None = None
+    """The container's name as the engine has it; None: the engine does not list it."""
+    job: str | None = None
+    """The job that it belongs to."""
+    pid: int | None = None
+    """The process ID on the host, for a process in no container."""
+    uid: int | None = None
+    """Owner of the job file, or the user of a process in no container."""
+    user: str | None = None
+    """The name of that process's user."""
+    memory_bytes: int | None = None
+    """None: the driver does not report it for each of its processes."""
+    computes: bool | None = None
+    """Whether it used the GPU since the previous reading; None: unknown, as on MIG."""
+    idle_since_s: float | None = None
+    """When it was first read as idle (monotonic), without a use since; None: not idle, or
+    unknown."""
+    idle_over_s: float | None = None
+    """A length of idle time that it has exceeded: `gpus.idle_after`, doubled as often as it fits;
+    None: it has not, or that setting is off. Steps keep texts the same for a while."""
+
+    @property
+    def managed(self) -> bool:
+        """Whether it belongs to a job."""
+        return self.job is not None
+
+    def __str__(self) -> str:
+        if self.job is not None:
+            return f"job {self.job}"
+        if self.container_id is not None:
+            return f"container {self.name or self.container_id[:12]}"
+        if self.kind is HolderKind.UNSEEN:
+            return f"process {self.pid}, which dlsched cannot see"
+        return f"process {self.pid}{'' if self.whose is None else f' of {self.whose}'}"
+
+    @property
+    def whose(self) -> str | None:
+        """Its owner: the user's name, else `uid 1000`; None: unknown, or it has none."""
+        return self.user or (None if self.uid is None else f"uid {self.uid}")
+
+
 @dataclass(frozen=True, slots=True)
 class GpuView:
-    """One GPU, and its use by processes outside our jobs."""
+    """One GPU, its holders, and its use by processes outside our jobs."""
 
     fact: GpuFact
     reserved: bool = False
@@ -239,6 +299,10 @@ class GpuView:
     """Memory of those processes, as far as it can be read."""
     kept_for: tuple[str, ...] = ()
     """Jobs that left for another node, and may return to it."""
+    holders: tuple[GpuHolder, ...] = ()
+    """Containers and processes with memory on it; their number is bounded."""
+    holders_left_out: int = 0
+    """Further holders, beyond that bound."""
 
     @property
     def uuid(self) -> str:

@@ -71,7 +71,12 @@ class NodeReader:
         polled = self._inventory.poll(now_s)
         self.gpus, self.gpu_problem = polled.devices, polled.problem
         fact = node(SYSTEMD_GRAIN_CORES if cgroup_driver == "systemd" else GRAIN_CORES)
-        return fact and replace(fact, gpus=polled.devices, gpu_trouble=polled.problem)
+        return fact and replace(
+            fact,
+            gpus=polled.devices,
+            gpu_trouble=polled.problem,
+            gpus_read_at_s=polled.at_s,
+        )
 
     def gpu_names(self, uuids: tuple[str, ...]) -> str:
         """What a person calls those GPUs."""

@@ -56,3 +56,12 @@ def test_one_that_still_shares_is_not_called_alone() -> None:
     told = gpu_of(gpu_job("a", 1.0, ("GPU-a",), GpuAccess.CDI, CDI, told=0.6))
     assert told is not None
     assert not any("alone" in told.bounds[what].by for what in ("time", "memory"))
+
+
+def test_a_holder_is_shown_with_its_idle_time_in_seconds() -> None:
+    own, adopted, notebook, process = gpu_rows(gpu_report().snapshot)[0].holders
+    assert (own.computes, own.idle_s, own.uid, own.job) == (True, None, 1000, "shared-one")
+    assert (adopted.idle_s, adopted.idle_too_long) == (95.0, False)
+    assert (notebook.text, notebook.container) == ("container notebook-ada", "f" * 12)
+    assert (notebook.idle_s, notebook.idle_too_long) == (7300.0, True)
+    assert (process.text, process.pid, process.user) == ("process 4242 of ada", 4242, "ada")

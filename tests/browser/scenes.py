@@ -34,6 +34,7 @@ from tests.status_source import (
     everything_report,
     example_report,
     foretold,
+    gpu_report,
     job,
     report_of,
 )
@@ -81,6 +82,10 @@ def _hostile(_folder: Path) -> Scene:
         guarded={"digits-resnet": MARKUP},
         alarms=(f"alarm {MARKUP}",),
     )
+    gpu, *_ = gpu_report().snapshot.node.gpus
+    holders = tuple(replace(one, name=MARKUP, user=MARKUP, job=None) for one in gpu.holders)
+    node = replace(shown.snapshot.node, gpus=(replace(gpu, holders=holders),))
+    shown = replace(shown, snapshot=replace(shown.snapshot, node=node))
     return _still(shown, _HostileSource)
 
 

@@ -367,8 +367,17 @@ def test_gpus_with_who_is_on_them(visit: Open) -> None:
     one = visit("gpus")
     rows = one.page.locator("#gpus tbody tr")
     expect(rows).to_have_count(4)
-    has(rows.nth(0), "shared-one", "shared-two", "83 %", "2 processes of no job")
+    has(rows.nth(0), "shared-one", "shared-two", "83 %")
+    # The made-up daemon's clock goes on from a time long after the report.
+    has(rows.nth(0), re.compile(r"container notebook-ada foreign, 2 GiB, idle for \d+ days"))
+    has(rows.nth(0), "process 4242 of ada foreign, 1 GiB, in use")
+    own = "job shared-one (dlsched-default-shared-one)"
+    has(rows.nth(0), f"{own} own, owner uid 1000, 12 GiB, in use")
+    has(rows.nth(1), "use unknown (MIG)", "process 77, which dlsched cannot see", "and 2 more")
+    has(rows.nth(1), "job solitary own, owner uid 1000, memory unknown, use unknown (MIG)")
     expect(rows.nth(2)).to_contain_text("fell off the bus")
+    expect(rows.nth(2).locator(".held")).to_have_text("\N{EN DASH}")
+    expect(rows.nth(3).locator(".held")).to_have_text("nothing")
     expect(rows.nth(3)).to_contain_text("kept for shared-one")
     expect(one.page.locator('tr[data-job="shared-one"]')).to_contain_text("GPU lost")
 

@@ -108,6 +108,8 @@ def test_flag_before_environment_before_file_before_default(tmp_path: Path) -> N
         ("gpus.foreign", "share", "gpus", Gpus(foreign="share")),
         ("gpus.on_loss", "move", "gpus", Gpus(on_loss="move")),
         ("gpus.move", "false", "gpus", Gpus(move=False)),
+        ("gpus.idle_after", "2h", "gpus", Gpus(idle_after_s=7200.0)),
+        ("gpus.idle_after", "null", "gpus", Gpus(idle_after_s=None)),
         ("instance", "123", "instance", "123"),
         ("watch", "/a/b", "watch", Path("/a/b")),
         ("status_group", "", "status_group", "dlsched"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import pwd
 import signal
 import stat
 from collections.abc import Mapping
@@ -318,6 +319,52 @@ def test_what_a_job_uses_of_its_gpu_is_told_as_its_own_and_what_others_use_as_fo
         "memory": False,
         "cpu": True,
     }
+
+
+def test_every_holder_of_a_gpu_is_shown_with_its_idle_time(host: Host) -> None:
+    host.start(idle_after="10s", foreign="share")
+    host.runs("own", "{count: 1, share: 0.5, model: A100}")
+    pids = [inspect(host.node, "own")["State"]["Pid"]]
+    asks = {"dlsched.enable": "true", "dlsched.instance": host.node.instance}
+    for kind, labels in (("adopted", asks), ("foreign", {})):
+        one = host.node.engine.containers.run(
+            "dlsched-examples/base:3.11",
+            ["sleep", "600"],
+            name=f"{kind}-{host.node.instance}",
+            detach=True,
+            network_mode="none",
+            labels=labels,
+        )
+        one.reload()
+        pids.append(one.attrs["State"]["Pid"])
+    adopted, foreign = (f"{kind}-{host.node.instance}" for kind in ("adopted", "foreign"))
+    reaches(host.node, adopted, "running")
+    used = [Process(pid, 3 * GIB, sm_percent=40) for pid in (*pids[:2], os.getpid())]
+    idle = Process(pids[2], 20 * GIB)
+
+    def show(*processes: Process) -> None:
+        host.show(gpus=(replace(TWO[0], processes=processes, used_bytes=29 * GIB), TWO[1]))
+
+    show(*used, idle)
+    text = f"container {foreign}, of no job, holds 20 GiB and has not used the GPU for over"
+
+    def alarmed() -> bool:
+        return any(text in one for one in host.node.client.jobs()["alarms"])
+
+    wait_for(alarmed, 60, "the alarm")
+    user = pwd.getpwuid(os.getuid()).pw_name
+    found = {one["text"]: one for one in host.gpu(A)["holders"]}
+    assert {name: (one["kind"], one["computes"]) for name, one in found.items()} == {
+        "job own": ("own", True),
+        f"job {adopted}": ("adopted", True),
+        f"container {foreign}": ("foreign", False),
+        f"process {os.getpid()} of {user}": ("foreign", True),
+    }
+    assert found["job own"]["name"] == f"dlsched-{host.node.instance}-own"
+    shown = command(host.node, "ps").stdout
+    assert f"container {foreign}" in " ".join(shown.split())
+    show(*used, replace(idle, sm_percent=1))
+    wait_for(lambda: not alarmed(), 30, "the end of the alarm")
 
 
 def test_a_container_that_others_gave_a_gpu_has_it_alone_once_it_is_adopted(host: Host):

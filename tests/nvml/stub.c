@@ -354,7 +354,7 @@ API nvmlDeviceGetProcessUtilization(Handle *handle, Sample *samples, unsigned *c
     *count = 0;
     for (int i = 0; i < world.processes && now_us > last_us; i++) {
         Process *process = &world.process[i];
-        if (strcmp(process->uuid, one->uuid) || process->sm < 1) continue;
+        if (strcmp(process->uuid, one->uuid) || process->sm < 0) continue;
         if (*count < room && samples) {
             Sample sample = {process->pid, now_us, process->sm, 0, 0, 0};
             samples[*count] = sample;

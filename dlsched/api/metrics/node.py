@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable
 
 from dlsched import __version__
 from dlsched.api.metrics.metric import JOBS_MAX, Kind, Metric, Read, Scene, Series, alone
-from dlsched.api.schema import GpuStatus
-from dlsched.model.state import JobState
+from dlsched.api.schema import GpuHolderStatus, GpuStatus
+from dlsched.model.state import HolderKind, JobState
 from dlsched.store.journal.minutes import wall_s
 
 
@@ -219,6 +219,20 @@ def _by_gpu(value: Callable[[GpuStatus], float | None]) -> Read:
     return read
 
 
+def _holders(value: Callable[[GpuHolderStatus], float]) -> Read:
+    """Sums over the holders of each GPU by kind. Names and PIDs, which are not bounded, are no
+    labels."""
+
+    def read(scene: Scene) -> Iterable[Series]:
+        for gpu in scene.status.node.gpus:
+            for kind in HolderKind:
+                found = [value(one) for one in gpu.holders if one.kind == kind.value]
+                if found:
+                    yield (gpu.uuid, kind.value), sum(found)
+
+    return read
+
+
 GPU_METRICS: tuple[Metric, ...] = (
     Metric(
         "gpu_info",
@@ -256,5 +270,28 @@ GPU_METRICS: tuple[Metric, ...] = (
         ("uuid",),
         "Memory of the GPU.",
         _by_gpu(lambda gpu: gpu.memory_bytes),
+    ),
+    Metric(
+        "gpu_holders",
+        Kind.GAUGE,
+        ("uuid", "kind"),
+        "Containers and processes that hold memory of the GPU, at most 32: `own` and `adopted` are "
+        "jobs' containers, `foreign` are of no job, `unseen` are not visible to dlsched. Absent: "
+        "none.",
+        _holders(lambda _: 1.0),
+    ),
+    Metric(
+        "gpu_held_bytes",
+        Kind.GAUGE,
+        ("uuid", "kind"),
+        "Memory that those hold, as far as the driver reports it.",
+        _holders(lambda one: one.memory_bytes or 0),
+    ),
+    Metric(
+        "gpu_idle_held_bytes",
+        Kind.GAUGE,
+        ("uuid", "kind"),
+        "Memory held by those that have not used the GPU for longer than `gpus.idle_after`.",
+        _holders(lambda one: (one.memory_bytes or 0) if one.idle_too_long else 0),
     ),
 )

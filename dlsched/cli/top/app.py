@@ -74,6 +74,7 @@ class Top(App[None]):
     CSS = """
     #node, #news { width: 100%; height: auto; }
     #node { max-height: 40%; background: $panel; }
+    #node.gpus { max-height: 70%; }
     #news.late { background: $error; color: $text; text-style: bold; }
     #why { height: 1fr; border-top: solid $primary; border-title-align: left; }
     #wanted { display: none; border: none; height: 1; padding: 0; background: $panel; }
@@ -162,6 +163,7 @@ class Top(App[None]):
         view = self._view
         if view is None:
             return
+        self._node.set_class(self.table.with_gpus, "gpus")
         self._node.update(node_text(view, self.size.width, with_gpus=self.table.with_gpus))
         jobs = ordered(view, self._order, self._wanted)
         self.table.empty = (

@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from dlsched.control.admission import Verdict
+from dlsched.control.gpus.holders import Held, HolderTracker
 from dlsched.control.gpus.placement import Holder, PlacementOptions
 from dlsched.control.gpus.queue import GpuQueue
 from dlsched.control.gpus.rebalance import (
@@ -49,19 +50,31 @@ class Assignments:
     """UUIDs of the new GPUs, by job that starts or moves."""
     _kept: dict[str, tuple[str, ...]] = field(default_factory=dict)
     _moved_at_s: dict[str, float] = field(default_factory=dict)
+    _holders_of: HolderTracker = field(default_factory=HolderTracker)
     _view_inputs: tuple[object, ...] = ()
     _views: tuple[GpuView, ...] = ()
 
-    def views(self, observed: Observation, options: PlacementOptions) -> tuple[GpuView, ...]:
-        """The node's GPUs, with their use by processes outside our containers."""
+    def views(
+        self,
+        observed: Observation,
+        facts: Mapping[str, ContainerFact],
+        specs: Mapping[str, JobSpec],
+        options: PlacementOptions,
+        idle_after_s: float | None,
+    ) -> tuple[GpuView, ...]:
+        """The node's GPUs, with their holders and their use by processes outside our jobs. `facts`:
+        each job's container; `specs`: of the jobs; `idle_after_s`: see `GpuHolder.idle_over_s`."""
         node, away = observed.node, observed.gpus_away
+        held = self._holders_of.update(observed, facts, specs, idle_after_s)
         if node is None or not node.gpus:
             return ()
-        ours = frozenset(one.container_id for one in observed.containers)
-        inputs = (node.gpus, ours, options.reserved, away)
+        ours = frozenset(one.container_id for one in facts.values())
+        inputs = (node.gpus, ours, options.reserved, away, held)
         if inputs != self._view_inputs:
             self._view_inputs = inputs
-            self._views = tuple(_view(gpu, ours, options.reserved, away) for gpu in node.gpus)
+            self._views = tuple(
+                _view(gpu, ours, options.reserved, away, held[gpu.uuid]) for gpu in node.gpus
+            )
         return self._views
 
     def settle(self, members: Mapping[str, Member]) -> None:
@@ -198,6 +211,7 @@ def _view(
     ours: Collection[str],
     reserved: Collection[str],
     away: Mapping[str, tuple[str, ...]],
+    held: Held,
 ) -> GpuView:
     foreign = [process for process in gpu.processes if process.container_id not in ours]
     return GpuView(
@@ -206,6 +220,8 @@ def _view(
         foreign_processes=len(foreign),
         foreign_memory_bytes=sum(process.memory_bytes or 0 for process in foreign),
         kept_for=tuple(job for job, gpus in sorted(away.items()) if gpu.uuid in gpus),
+        holders=held.listed,
+        holders_left_out=held.left_out,
     )
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import Literal, NamedTuple
 
+from dlsched.control.gpus.holders import in_a_reason
 from dlsched.model.facts import ComputeMode, GpuFact
 from dlsched.model.spec import JobSpec, LatencyTarget
 from dlsched.model.state import GpuView, NodeView
@@ -29,7 +30,7 @@ _KINDS = 4
 """Maximum number of models listed in a text. Hosts with more are rare."""
 
 _LISTED = 3
-"""Maximum number of GPUs listed in a text, in the driver's order."""
+"""Maximum number of GPUs, or of holders of one, listed in a text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,10 +231,18 @@ def _closed(gpu: GpuView, options: PlacementOptions) -> str | None:
     if fact.compute_mode is ComputeMode.PROHIBITED:
         return "its compute mode is prohibited"
     if others and (options.foreign == "avoid" or exclusive):
-        return f"used by {others} foreign process{'es' if others > 1 else ''}"
+        return f"used by {_foreign(gpu)}"
     if gpu.kept_for:
         return f"kept for {gpu.kept_for[0]}, which may return from another node"
     return None
+
+
+def _foreign(gpu: GpuView) -> str:
+    """What of no job holds the GPU; a journal of an older version has only the number."""
+    foreign = [in_a_reason(one) for one in gpu.holders if not one.managed]
+    if not foreign:
+        return f"{gpu.foreign_processes} foreign process{'es' if gpu.foreign_processes > 1 else ''}"
+    return _some(foreign)
 
 
 def _beside(room: Room, spec: JobSpec) -> Room:
@@ -305,7 +314,27 @@ def _lacks(spec: JobSpec, left: Iterable[Room]) -> str:
         text = f"needs {share:.2f} of the time of {count} GPUs, so much is left on {len(free)}"
         text += f" of {which}"
     shut: dict[str, list[GpuFact]] = {}
+    fits = {room.gpu.uuid for room in fitting(spec, there)}
     for room in mine:
-        if room.closed is not None:
-            shut.setdefault(room.closed, []).append(room.gpu.fact)
+        why = room.closed
+        if why is None and room.gpu.uuid not in fits:
+            why = _held(room.gpu, memory=len(free) >= count)
+        if why is not None:
+            shut.setdefault(why, []).append(room.gpu.fact)
     return "; ".join([text, *sorted(f"{named(gpus)}: {why}" for why, gpus in shut.items())])
+
+
+def _held(gpu: GpuView, *, memory: bool) -> str | None:
+    """What holds an open GPU without need of it: idle holders, and where `memory` is lacking also
+    those of no job; None: nothing."""
+    found = [
+        in_a_reason(one)
+        for one in gpu.holders
+        if one.idle_over_s is not None or (memory and not one.managed)
+    ]
+    return f"held by {_some(found)}" if found else None
+
+
+def _some(texts: list[str]) -> str:
+    more = len(texts) - _LISTED
+    return ", ".join(texts[:_LISTED]) + (f" and {more} more" if more > 0 else "")

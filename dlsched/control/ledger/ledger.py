@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from dlsched.control.admission import admit
 from dlsched.control.gpus.assignments import Assignments, Member
+from dlsched.control.gpus.holders import idle_alarms
 from dlsched.control.ledger.blindness import blindness
 from dlsched.control.ledger.cpu import divide_cpu
 from dlsched.control.ledger.desired import Desired
@@ -82,7 +83,7 @@ class Ledger:
         }
         self._take_in(specs, facts, begun, observed.now_s)
         used_core_s = self._measure(observed, facts)
-        node = self._node(observed, used_core_s)
+        node = self._node(observed, facts, specs, used_core_s)
 
         statuses: dict[str, Lifecycle] = {}
         for name, record in list(self._records.items()):
@@ -140,6 +141,7 @@ class Ledger:
                 *observed.left_alone,
                 *file_alarms(waiting, spared),
                 *self._assignments.alarms(node, members, self._options.gpus),
+                *idle_alarms(node.gpus),
                 *engine_alarms(observed),
                 *divergence_alarms(views),
                 *desired.alarms,
@@ -223,7 +225,13 @@ class Ledger:
             )
         return total
 
-    def _node(self, observed: Observation, used_core_s: float) -> NodeView:
+    def _node(
+        self,
+        observed: Observation,
+        facts: Mapping[str, ContainerFact],
+        specs: Mapping[str, JobSpec],
+        used_core_s: float,
+    ) -> NodeView:
         cores = observed.node.cores if observed.node else 1.0
         memory_bytes = observed.node.memory_bytes if observed.node else 0
         foreign = None
@@ -240,7 +248,9 @@ class Ledger:
             memory_bytes=max(0, memory_bytes - options.reserve_memory_bytes),
             grain_cores=observed.node.grain_cores if observed.node else 0.001,
             foreign_cores=foreign,
-            gpus=self._assignments.views(observed, options.gpus),
+            gpus=self._assignments.views(
+                observed, facts, specs, options.gpus, options.gpu_idle_after_s
+            ),
             gpu_trouble=observed.node.gpu_trouble if observed.node else None,
         )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from dlsched.control.gpus.holders import IDLE_AFTER_S
 from dlsched.control.gpus.placement import PlacementOptions
 from dlsched.control.ledger.blindness import BLIND_AFTER_S
 from dlsched.estimate.evaluations import EVALUATIONS
@@ -28,4 +29,6 @@ class LedgerOptions:
     """Whether jobs may use the kernel's idle class."""
     ceilings_of: Callable[[int | None], OwnerCeilings | None] = lambda _: None
     """Limits on the sum over one owner's jobs; None: no limit."""
+    gpu_idle_after_s: float | None = IDLE_AFTER_S
+    """A holder of a GPU raises an alarm after this long without using it; None: never."""
     gpus: PlacementOptions = field(default_factory=PlacementOptions)

@@ -18,6 +18,7 @@ from dlsched.config.metrics.resolving import Presets
 from dlsched.model.alarms import Alarm
 from dlsched.model.errors import DlschedError, EngineUnavailable, unexpected
 from dlsched.model.facts import ContainerState
+from dlsched.model.units import plain_text
 from dlsched.runtime.docker.background import Patience, begin
 from dlsched.runtime.docker.engine import Body, Engine, EngineRefused
 from dlsched.runtime.docker.identity.claims import Claims
@@ -38,6 +39,9 @@ EVERY_S = 5.0
 
 AGAIN_S = 1.0
 """After a listing that failed."""
+
+NAME_CHARACTERS = 128
+"""Longer names of containers that are not ours are cut: the engine has no bound for them."""
 
 
 class Transfers:
@@ -82,6 +86,8 @@ class Listing:
     """Containers with labels of ours that are not touched, each with the reason."""
     named: frozenset[str] = frozenset()
     """Every job that a container is labelled as, one that is left alone too."""
+    others: Mapping[str, str] = field(default_factory=dict)
+    """Names of the containers that `want_names` asked for, by ID."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +142,7 @@ class Listings:
         self._fallen: Set[tuple[str, str]] = frozenset()
         self._lost_s = float("-inf")
         self._booted = booted
+        self._wanted_names: frozenset[str] = frozenset()
         self._hidden: Set[str] = frozenset()
         self._taken: Listing | None = None
         """The last listing, with the hidden ones."""
@@ -179,6 +186,13 @@ class Listings:
             elif self._suspects is not None:
                 self._suspects.add(container)
 
+    def want_names(self, containers: frozenset[str]) -> None:
+        """Include the names of these containers, which are not ours, in each listing."""
+        new = containers - self._wanted_names
+        self._wanted_names = containers
+        if new:
+            self.want(min(new))
+
     def refresh(self) -> None:
         """Take in what the engine answered, after a short wait where something happened."""
         began_s = time.monotonic()
@@ -207,23 +221,28 @@ class Listings:
             shows, suspects = self._happened, self._suspects
             self._suspects = set()
         self._tried_s = at_s = self._now_s()
+        asked = self._wanted_names
         self._claims.doubt(suspects)
         last = {} if self.last is None else {**self.last.containers, **self.last.set_aside}
         doubted = last if suspects is None else suspects
         known = {key: one for key, one in last.items() if key not in doubted}
-        future = begin(lambda: self._list(at_s, known, last), "listing")
+        future = begin(lambda: self._list(at_s, known, last, asked), "listing")
         self._pending = _Pending(future, time.monotonic(), shows)
 
     def _list(
-        self, at_s: float, known: Mapping[str, Inspected], last: Mapping[str, Inspected]
+        self,
+        at_s: float,
+        known: Mapping[str, Inspected],
+        last: Mapping[str, Inspected],
+        asked: Set[str],
     ) -> Listing:
         found: dict[str, Inspected] = {}
         # The engine's filters are ANDed: what carries one label or the other takes two lists.
         ours = {one["Id"]: one for one in self._engine.containers({INSTANCE: self._instance})}
-        every = self._adoptions.any
+        every = self._adoptions.any or bool(asked)
         others = self._engine.containers({} if every else {ENABLE: "true"})
         listed = {**{one["Id"]: one for one in others}, **ours}
-        if every:
+        if self._adoptions.any:
             self._adoptions.forget(listed)
         for container, summary in listed.items():
             if container in self._left_out:
@@ -239,7 +258,12 @@ class Listings:
         rightful, aside = self._claims.rightful(found, names)
         named = {(one.get("Labels") or {}).get(JOB) for one in listed.values()}
         return Listing(
-            at_s, rightful, aside, self._claims.left_alone(listed), frozenset(filter(None, named))
+            at_s,
+            rightful,
+            aside,
+            self._claims.left_alone(listed),
+            frozenset(filter(None, named)),
+            {key: _plain_name(names[key]) for key in asked & names.keys() if names[key]},
         )
 
     def _inspect(
@@ -316,6 +340,12 @@ def _starts(listing: Listing, states: Collection[ContainerState]) -> frozenset[t
     """The containers in one of these states, with the time stamps of their starts."""
     found = {**listing.containers, **listing.set_aside}.values()
     return frozenset((one.container_id, one.started_at) for one in found if one.state in states)
+
+
+def _plain_name(names: Collection[str]) -> str:
+    """The container's own name; others are those of links, as /OTHER/ALIAS."""
+    own = min(names, key=lambda name: (name.count("/"), name))
+    return plain_text(own.removeprefix("/"))[:NAME_CHARACTERS]
 
 
 def _changed(before: Inspected, summary: Body) -> bool:

@@ -52,7 +52,7 @@ from dlsched.runtime.docker.options import UNHURRIED_S, DockerOptions
 from dlsched.runtime.docker.reading import Outside
 from dlsched.runtime.docker.stops import Restarts, Stops
 from dlsched.runtime.docker.watch import Watch, Watches
-from dlsched.runtime.gpu import Inventory
+from dlsched.runtime.gpu import Inventory, UserNames
 from dlsched.runtime.host import NodeReader
 from dlsched.runtime.originals import Originals
 from dlsched.store.adoptions import Adoptions
@@ -112,7 +112,14 @@ class DockerRuntime:
         self.use_presets = self._listings.use
         self.refresh = self._listings.refresh
         """List the engine's containers; waits at most `call_wait_s`, where something happened."""
-        self._node = NodeReader(inventory or Inventory(options.gpus.device_folder))
+        self._node = NodeReader(
+            inventory
+            or Inventory(
+                options.gpus.device_folder,
+                # The user names that an agent in a container knows are those of its image.
+                users=None if left_out else UserNames(),
+            )
+        )
         gate = threading.Semaphore(CONCURRENT_CALLS)
         injector = Injector(options.gpus, lambda: self._node.gpus)
         self._canary = Canary(state_dir=state_dir)
@@ -234,7 +241,23 @@ class DockerRuntime:
             host_busy_core_s=host.busy_core_s(),
             node=node,
             gpus_away=self._moves.gpus_away(),
+            container_names=self._gpu_container_names(),
         )
+
+    def _gpu_container_names(self) -> Mapping[str, str]:
+        """The engine's names of all containers on GPUs, by ID."""
+        holding = {
+            process.container_id
+            for gpu in self._node.gpus
+            for process in gpu.processes
+            if process.container_id is not None
+        }
+        described = [watch.described for watch in self._watches.all()]
+        ours = {one.container_id: one.name for one in described}
+        self._listings.want_names(frozenset(holding - ours.keys()))
+        listing = self._listings.last
+        others = {} if listing is None else listing.others
+        return {key: name for key, name in {**others, **ours}.items() if key in holding}
 
     def advance(self, now_s: float) -> None:
         """Take the next step of every stop and move, and repair what an earlier agent left undone.

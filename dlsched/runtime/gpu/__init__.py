@@ -3,5 +3,6 @@
 
 from dlsched.runtime.gpu.inventory import GpuSnapshot, Inventory
 from dlsched.runtime.gpu.nvml import remedy
+from dlsched.runtime.gpu.processes import UserNames
 
-__all__ = ["GpuSnapshot", "Inventory", "remedy"]
+__all__ = ["GpuSnapshot", "Inventory", "UserNames", "remedy"]

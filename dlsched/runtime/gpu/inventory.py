@@ -18,6 +18,7 @@ from pathlib import Path
 from dlsched.model.facts import GpuFact
 from dlsched.runtime.cgroup.read import PROC
 from dlsched.runtime.gpu.nvml import ABSENT, Nvml, code, describe, load
+from dlsched.runtime.gpu.processes import UserNames
 from dlsched.runtime.gpu.session import DeviceReading, Session
 
 _log = logging.getLogger(__name__)
@@ -76,13 +77,16 @@ class Inventory:
         wait_s: float = WAIT_S,
         first_wait_s: float = FIRST_WAIT_S,
         find: Callable[[], Nvml | None] = load,
+        users: UserNames | None = None,
     ) -> None:
-        """`dev` holds the device nodes; the driver is not touched before the first `poll`."""
+        """`dev` holds the device nodes; the driver is not touched before the first `poll`.
+        `users`: see `Session`."""
         self._dev = dev
         self._proc = proc
         self._wait_s = wait_s
         self._first_wait_s = first_wait_s
         self._find = find
+        self._users = users
         self._last = GpuSnapshot()
         self._next_s = float("-inf")
         self._running: threading.Event | None = None
@@ -202,7 +206,7 @@ class Inventory:
             self._reopen_at_s = None
             self._nvml = self._nvml or self._find()
             if self._nvml is not None:
-                self._session = Session(self._nvml, self._dev, self._proc)
+                self._session = Session(self._nvml, self._dev, self._proc, self._users)
         return self._session
 
     def _plan(self, lost: bool, now_s: float) -> None:

@@ -14,34 +14,7 @@ from typing import ParamSpec, TypeVar
 from dlsched.model.facts import ComputeMode, GpuFact, GpuProcess
 from dlsched.runtime.gpu import nvml as codes
 from dlsched.runtime.gpu.nvml import Handle, Nvml, code, describe
-
-_ID = re.compile(r"[0-9a-f]{64}")
-_READ_BYTES = 8192
-_MPS_SERVER = b"nvidia-cuda-mps"
-"""Its name, as truncated by the kernel."""
-
-
-def container_of(pid: int, proc: Path) -> str | None:
-    """The id of the container that the process is in; None: in none. Of nested containers it is the
-    outermost that the agent itself is not in. Raises OSError where the process is not visible."""
-    own = set[str]()
-    with suppress(OSError):
-        own.update(_ID.findall(_groups("self", proc)))
-    return next((one for one in _ID.findall(_groups(str(pid), proc)) if one not in own), None)
-
-
-def serves_all(pid: int, proc: Path) -> bool:
-    """Whether it is the MPS server, which holds a GPU for clients that are listed themselves."""
-    try:
-        return (proc / str(pid) / "comm").read_bytes().strip() == _MPS_SERVER
-    except OSError:
-        return False
-
-
-def _groups(process: str, proc: Path) -> str:
-    with (proc / process / "cgroup").open("rb") as file:
-        return file.read(_READ_BYTES).decode("utf-8", errors="replace")
-
+from dlsched.runtime.gpu.processes import UserNames, container_of, serves_all, uid_of
 
 _log = logging.getLogger(__name__)
 
@@ -73,6 +46,22 @@ class _Gpu:
 
 
 @dataclass(frozen=True, slots=True)
+class _Use:
+    """Use of one device, by process."""
+
+    busy: dict[int, float]
+    """Fraction of the device's time in the last `SAMPLED_S`; idle processes are missing."""
+    sampled: frozenset[int]
+    """Processes with any sample since the previous reading. A sample is of some use even at 0 %,
+    which is rounded down, so a service that answers one request a second is not idle."""
+
+    def computed(self, pid: int, *, shared: bool) -> bool | None:
+        """Whether it used the device since the previous reading. `shared`: an MPS server is on the
+        device, which may be sampled for its clients; then a process without samples is unknown."""
+        return True if pid in self.sampled else None if shared else False
+
+
+@dataclass(frozen=True, slots=True)
 class DeviceReading:
     devices: tuple[GpuFact, ...] = ()
     failed: dict[int, str] = field(default_factory=dict)
@@ -84,11 +73,15 @@ class DeviceReading:
 class Session:
     """NVML between initialisation and shutdown; for one thread at a time."""
 
-    def __init__(self, nvml: Nvml, dev: Path, proc: Path) -> None:
-        """Initialise; raises NVML's error."""
+    def __init__(self, nvml: Nvml, dev: Path, proc: Path, users: UserNames | None = None) -> None:
+        """Initialise; raises NVML's error. `users` are the names of the host's users; None: they
+        are unknown, as to an agent in a container."""
         self._nvml = nvml
         self._dev = dev
         self._proc = proc
+        self._users = users
+        self._sampled_us: dict[str, int] = {}
+        """When the samples of each device were last asked for, in microseconds since 1970."""
         self._gpus: dict[int, _Gpu] = {}
         self._count = 0
         self.missing: set[str] = set()
@@ -168,7 +161,7 @@ class Session:
             compute_mode=_MODES.get(mode or 0, ComputeMode.DEFAULT),
             numa_node=gpu.numa_node,
             nodes=() if gpu.minor is None else (str(self._dev / f"nvidia{gpu.minor}"),),
-            processes=() if divided else self._processes(handle, unseen),
+            processes=() if divided else self._processes(handle, unseen, gpu.uuid),
             trouble=None if memory_bytes else codes.NO_MEMORY,
         )
 
@@ -223,8 +216,12 @@ class Session:
         folder = self._dev / "nvidia-caps"
         return [str(folder / f"nvidia-cap{minors[name]}") for name in wanted if name in minors]
 
-    def _processes(self, handle: Handle, unseen: set[int]) -> tuple[GpuProcess, ...]:
-        nvml = self._nvml
+    def _processes(
+        self, handle: Handle, unseen: set[int], sampled: str | None = None
+    ) -> tuple[GpuProcess, ...]:
+        """`sampled`: the UUID of a device whose processes are sampled. The driver takes no samples
+        on MIG, where none must not count as idle."""
+        nvml, proc = self._nvml, self._proc
         memory_bytes: dict[int, int | None] = {}
         for listing in (
             nvml.nvmlDeviceGetComputeRunningProcesses_v3,
@@ -232,23 +229,37 @@ class Session:
         ):
             for one in self._value(listing, handle) or ():
                 memory_bytes[one.pid] = memory_bytes.get(one.pid) or one.usedGpuMemory
-        busy = self._busy(handle) if memory_bytes else None
+        use = self._use(handle, sampled) if memory_bytes and sampled is not None else None
+        servers = {pid for pid in memory_bytes if serves_all(pid, proc)}
         found = []
         for pid, used_bytes in sorted(memory_bytes.items()):
             try:
-                container = container_of(pid, self._proc)
+                container, visible = container_of(pid, proc), True
             except OSError:
                 unseen.add(pid)
-                container = None
-            if container is None and serves_all(pid, self._proc):
+                container, visible = None, False
+            if container is None and pid in servers:
                 continue
-            ratio = None if busy is None else busy.get(pid, 0.0)
-            found.append(GpuProcess(pid, container, used_bytes, ratio))
+            uid = uid_of(pid, proc) if visible and container is None else None
+            found.append(
+                GpuProcess(
+                    pid,
+                    container,
+                    used_bytes,
+                    None if use is None else use.busy.get(pid, 0.0),
+                    None if use is None else use.computed(pid, shared=bool(servers)),
+                    visible,
+                    uid,
+                    None if uid is None or self._users is None else self._users.of(uid),
+                )
+            )
         return tuple(found)
 
-    def _busy(self, handle: Handle) -> dict[int, float] | None:
-        """Fraction of the device's time by process; idle ones are missing. None: unknown."""
-        since_us = int((time.time() - SAMPLED_S) * 1e6)
+    def _use(self, handle: Handle, uuid: str) -> _Use | None:
+        """The use of a device by its processes since the previous reading; None: unknown."""
+        now_us = int(time.time() * 1e6)
+        recent_us = now_us - int(SAMPLED_S * 1e6)
+        since_us = min(now_us, self._sampled_us.get(uuid, now_us)) - int(SAMPLED_S * 1e6)
         samples: Sequence[codes.ProcessSample] = ()
         try:
             samples = self._nvml.nvmlDeviceGetProcessUtilization(handle, since_us)
@@ -259,9 +270,15 @@ class Session:
                     self._note(error, "nvmlDeviceGetProcessUtilization")
                     return None
                 raise
+        self._sampled_us[uuid] = now_us
         # Some drivers report more than 100 %, or processes without a PID.
         sane = [one for one in samples if one.pid and 0 <= one.smUtil <= 100]
-        return {one.pid: one.smUtil / 100 for one in sorted(sane, key=lambda one: one.timeStamp)}
+        busy = {
+            one.pid: one.smUtil / 100
+            for one in sorted(sane, key=lambda one: one.timeStamp)
+            if one.timeStamp >= recent_us
+        }
+        return _Use(busy, frozenset(one.pid for one in samples))
 
     def _value(self, call: Callable[P, T], *args: P.args, **named: P.kwargs) -> T | None:
         """The call's result; None: not provided by this device or library."""

@@ -1,7 +1,7 @@
 // What is said in words: headline, banner, alarms, rejected files, GPUs, and what to do when there is no job.
 
 import { $, el, setData, setHidden, setText } from "./dom.js";
-import { clock, gib, headline, plural, share } from "./words.js";
+import { clock, gib, headline, idleTime, plural, share } from "./words.js";
 
 const SPOKEN_EVERY_MS = 10000; // a screen reader is not told more often
 
@@ -70,7 +70,7 @@ function gpuRow(gpu) {
   const holders = gpu.jobs.map((one) => el("span", { class: "chip" }, el("span", { text: one.name }), el("b", { text: share(one.share) })));
   const notes = [
     ...gpu.kept_for.map((name) => `kept for ${name}`), gpu.reserved ? "reserved" : "",
-    gpu.foreign_processes ? `${plural(gpu.foreign_processes, "process", "processes")} of no job, ${gib(gpu.foreign_memory_bytes)}` : "", gpu.trouble ?? "",
+    gpu.trouble ?? "",
   ].filter(Boolean).map((text) => el("span", { class: gpu.trouble === text ? "failed" : "none", text }));
   const meter = el("div", { class: "bar meter" }, el("i", { class: "fill" }));
   meter.firstChild.style.width = `${100 * (gpu.busy_ratio ?? 0)}%`;
@@ -78,7 +78,27 @@ function gpuRow(gpu) {
     el("th", { scope: "row", title: gpu.uuid }, el("span", { text: `${gpu.index} ${gpu.model}` })),
     el("td", {}, el("div", { class: "pair" }, meter, el("span", { class: "figure", text: share(gpu.busy_ratio) }))),
     el("td", { class: "number", text: `${gib(gpu.memory_used_bytes)} / ${gib(gpu.memory_bytes)}` }),
-    el("td", { class: "holders" }, ...holders, ...notes, holders.length || notes.length ? null : "free"));
+    el("td", { class: "holders" }, ...holders, ...notes, holders.length || notes.length ? null : "–"),
+    el("td", { class: "held" }, gpu.holders.length ? holderList(gpu) : gpu.trouble === null ? "nothing" : "–"));
+}
+
+// What holds memory of the GPU, whose it is, and for how long it has not used the GPU.
+function holderList(gpu) {
+  const lines = gpu.holders.map((one) => {
+    const owner = one.user ?? (one.uid === null ? "" : `uid ${one.uid}`);
+    const parts = [one.kind, one.pid === null && owner ? `owner ${owner}` : "", one.memory_bytes === null ? "memory unknown" : gib(one.memory_bytes)].filter(Boolean).join(", ");
+    const container = one.job !== null && one.name !== null && one.name !== one.job ? ` (${one.name})` : "";
+    return el("li", { "data-kind": one.kind }, el("b", { text: `${one.text}${container}` }), ` ${parts}, `,
+      el("span", { class: one.idle_too_long ? "failed" : "none", text: use(gpu, one) }));
+  });
+  if (gpu.holders_left_out) lines.push(el("li", { text: `and ${gpu.holders_left_out} more` }));
+  return el("ul", {}, ...lines);
+}
+
+function use(gpu, one) {
+  if (one.idle_s !== null) return `idle for ${idleTime(one.idle_s)}`;
+  if (one.computes) return "in use";
+  return gpu.part_of === null ? "use unknown" : "use unknown (MIG)";
 }
 
 function noJobs(about) {

@@ -20,6 +20,13 @@ export function latency({ measured_s: measured, lowest_s: lowest, highest_s: hig
 // Whether its latency may be on either side of its target.
 export const isUnclear = (job) => Boolean(job.blind) && job.measured_s === null && job.lowest_s !== null;
 
+// A time that is never rounded up: whole seconds, minutes or hours.
+export function idleTime(value) {
+  const [scale, unit] = value < 2 * S.minute ? [1, "s"] : value < 2 * S.hour ? [S.minute, "min"]
+    : value < 2 * S.day ? [S.hour, "h"] : [S.day, "days"];
+  return `${Math.floor(value / scale)} ${unit}`;
+}
+
 const digits = (value) => (value >= 100 ? value.toFixed(0) : value >= 10 ? value.toFixed(1) : value.toFixed(2))
   .replace(/(\.\d*?)0+$/, "$1").replace(/\.$/, "");
 

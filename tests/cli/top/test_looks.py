@@ -46,7 +46,7 @@ async def test_jobs_with_trends_and_forecasts(play: Play, daemon: FakeSource) ->
 
 
 async def test_gpus(play: Play) -> None:
-    async with play(view_of(gpu_report()), size=(120, 19)) as top:
+    async with play(view_of(gpu_report()), size=(120, 30)) as top:
         await top.press("g")
         await looks(top, "gpus")
 
@@ -71,7 +71,7 @@ async def test_no_news(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("change", but_the_first_long(["text", "colour", "size"]))
 async def test_a_changed_look_fails(play: Play, change: str) -> None:
     report = jobs_report("other") if change == "text" else gpu_report()
-    async with play(view_of(report), size=(121 if change == "size" else 120, 19)) as top:
+    async with play(view_of(report), size=(121 if change == "size" else 120, 30)) as top:
         if change == "colour":
             top.app.theme = "textual-light"
         await top.press("g")

@@ -21,7 +21,7 @@ from dlsched.control.gpus.placement import (
 )
 from dlsched.model.facts import ComputeMode
 from dlsched.model.spec import LatencyTarget
-from dlsched.model.state import GpuView
+from dlsched.model.state import GpuHolder, GpuView, HolderKind
 from tests.doubles import gpu_fact, gpu_node, gpu_spec
 
 AUTO = PlacementOptions()
@@ -38,6 +38,13 @@ def gpus(spec, node, *holders, options=AUTO):
 
 
 FOUR = gpu_node(*map(gpu_fact, range(4)))
+NOTEBOOK = GpuHolder(
+    HolderKind.FOREIGN, "c" * 64, "notebook", memory_bytes=6 * GIB, computes=False,
+    idle_over_s=3600.0,
+)  # fmt: skip
+PROCESS = GpuHolder(
+    HolderKind.FOREIGN, pid=7, uid=1000, user="ada", memory_bytes=GIB, computes=True
+)
 HALF, THIRD = gpu_spec("half", share=0.5), gpu_spec("third", share=0.3)
 SERVICE = gpu_spec("service", share=0.2, target=LatencyTarget(0.05))
 
@@ -133,7 +140,10 @@ def test_what_does_not_fit_is_told_with_the_numbers(spec, holder, reason):
     (GpuView(gpu_fact(0), reserved=True), "GPU 0: reserved"),
     (GpuView(gpu_fact(0, trouble="fell off the bus")), "GPU 0: fell off the bus"),
     (GpuView(gpu_fact(0), foreign_processes=1), "GPU 0: used by 1 foreign process"),
-    (GpuView(gpu_fact(0), foreign_processes=2), "GPU 0: used by 2 foreign processes"),
+    (GpuView(gpu_fact(0), foreign_processes=2, holders=(NOTEBOOK, PROCESS)),
+     "GPU 0: used by container notebook (6 GiB, idle for over 1 h), process 7 of ada (1 GiB)"),
+    (GpuView(gpu_fact(0), foreign_processes=5, holders=(PROCESS,) * 5),
+     f"GPU 0: used by {', '.join(['process 7 of ada (1 GiB)'] * 3)} and 2 more"),
     (GpuView(gpu_fact(0, compute_mode=ComputeMode.PROHIBITED)),
      "GPU 0: its compute mode is prohibited"),
 ])  # fmt: skip
@@ -152,6 +162,31 @@ def test_instances_are_told_by_how_many_there_are_of_which_gpu():
     one = replace(gpu_fact(1, trouble="lost"), uuid="MIG-c", part_of="GPU-1")
     found = placed(HALF, gpu_node(*parts, one, gpu_fact(2, trouble="lost")))
     assert found.reason.endswith("; GPU 2 and 2 instances of GPU 0 and 1 instance of GPU 1: lost")
+
+
+def test_a_waiting_job_is_shown_the_foreign_holder_of_its_memory():
+    used = GpuView(
+        gpu_fact(0), foreign_processes=2, foreign_memory_bytes=7 * GIB, holders=(NOTEBOOK, PROCESS)
+    )
+    share = PlacementOptions(foreign="share")
+    assert placed(gpu_spec("a", share=0.1, gib=11), gpu_node(used), options=share).reason == (
+        "needs 11 GiB on a GPU, at most 9 GiB is left on the 1 of 1 with time left;"
+        " GPU 0: held by container notebook (6 GiB, idle for over 1 h), process 7 of ada (1 GiB)"
+    )
+
+
+def test_a_waiting_job_is_shown_the_idle_job_in_its_place():
+    idle = GpuHolder(
+        HolderKind.OWN, "c" * 64, job="h", memory_bytes=GIB, computes=False, idle_over_s=1800.0
+    )
+    busy = replace(idle, computes=True, idle_over_s=None)
+    for holder, text in (
+        (idle, "; GPU 0: held by job h (1 GiB, idle for over 30 min)"),
+        (busy, ""),
+    ):
+        node = gpu_node(GpuView(gpu_fact(0), holders=(holder,)))
+        reason = placed(gpu_spec("a"), node, (gpu_spec("h"), "GPU-0")).reason
+        assert reason == f"needs 1 GPU alone, 0 of 1 free{text}"
 
 
 def test_foreign_users_keep_their_memory_where_gpus_are_shared_with_them():

@@ -11,7 +11,7 @@ import pytest
 from dlsched.model.errors import EngineUnavailable
 from dlsched.runtime.docker.background import Patience
 from dlsched.runtime.docker.engine import Body, EngineRefused
-from dlsched.runtime.docker.listing import AGAIN_S, EVERY_S, Listings
+from dlsched.runtime.docker.listing import AGAIN_S, EVERY_S, NAME_CHARACTERS, Listings
 from dlsched.simulation.clock import VirtualClock
 from tests.doubles import NONE_ADOPTED, texts
 from tests.waiting import until
@@ -386,6 +386,30 @@ def test_a_listing_that_began_before_the_loss_was_noticed_counts(
     engine.answers.set()
     until_listed(listings, "exited")
     assert listings.ended_with_engine(listings.last.containers["a"])
+
+
+def test_names_of_others_are_listed_when_asked_for(engine: FakeEngine, clock: VirtualClock) -> None:
+    listings = listings_of(engine, clock)
+    engine.states |= {"mine": "running", "others": "running"}
+    engine.labels["others"] = {}
+    engine.names["others"] = "/note\x1bbook" + "x" * 500
+    until_listed_names(listings, {})
+    listings.want_names(frozenset({"others", "gone"}))
+    until_listed_names(listings, {"others": ("note book" + "x" * 500)[:NAME_CHARACTERS]})
+    assert "others" not in listings.last.containers
+    asked = engine.listings
+    listings.want_names(frozenset({"others", "gone"}))
+    listings.refresh()
+    assert engine.listings == asked
+    listings.want_names(frozenset())
+
+
+def until_listed_names(listings: Listings, names: Mapping[str, str]) -> None:
+    def listed() -> object:
+        listings.refresh()
+        return None if listings.last is None else listings.last.others
+
+    until(listed, "names", so=lambda found: found == names)
 
 
 def until_listed(listings: Listings, state: str) -> None:

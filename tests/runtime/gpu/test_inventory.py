@@ -12,11 +12,12 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from dlsched.model.facts import ComputeMode, GpuProcess
-from dlsched.runtime.gpu import GpuSnapshot, Inventory
+from dlsched.runtime.gpu import GpuSnapshot, Inventory, UserNames, session
 from dlsched.runtime.gpu.inventory import EVERY_S, RETRY_FIRST_S, RETRY_MOST_S, STALE_S
 from tests.nvml.library import Stub, build, loaded
 from tests.nvml.scenario import (
@@ -64,7 +65,7 @@ def make(proc: Path) -> Iterator[Make]:
     """Makes inventories that wait long enough for any look."""
     made: list[Inventory] = []
 
-    def one(**changes: float) -> Inventory:
+    def one(**changes: object) -> Inventory:
         patience = {"wait_s": 20.0, "first_wait_s": 20.0, **changes}
         made.append(Inventory(Path("/dev"), proc, **patience))  # type: ignore[arg-type]
         return made[-1]
@@ -145,10 +146,84 @@ def test_a_process_is_told_with_its_container_memory_and_part_of_the_time(
     nvml.show(Scenario((Gpu("GPU-a", processes=listed),)))
     (device,) = make().poll(0.0).devices
     assert device.processes == (
-        GpuProcess(11, CONTAINER, GIB, 0.4),
-        GpuProcess(12, CONTAINER, 2 * GIB, 0.0),
-        GpuProcess(13, None, None, 0.0),
+        GpuProcess(11, CONTAINER, GIB, 0.4, computed=True),
+        GpuProcess(12, CONTAINER, 2 * GIB, 0.0, computed=False),
+        GpuProcess(13, None, None, 0.0, computed=False),
     )
+
+
+def test_a_host_process_is_shown_with_its_user(nvml: Stub, make: Make, proc: Path) -> None:
+    add_process(proc, 11, f"0::/docker/{CONTAINER}")
+    add_process(proc, 13, "0::/user.slice/user-1000.slice")
+    for pid in (11, 13):
+        (proc / str(pid) / "status").write_text("Name:\tpython\nUid:\t1000\t0\t0\t0\n")
+    asked: list[int] = []
+    users = UserNames(lambda uid: asked.append(uid) or f"user-{uid}")
+    nvml.show(Scenario((Gpu("GPU-a", processes=(Process(11, GIB), Process(13, GIB))),)))
+    inventory = make(users=users)
+    inventory.poll(0.0)
+    until(lambda: users.of(1000), "the name")
+    inside, outside = inventory.poll(1.0).devices[0].processes
+    assert (inside.uid, inside.user) == (None, None)
+    assert (outside.uid, outside.user) == (1000, "user-1000")
+    assert asked == [1000]
+
+
+def test_a_hanging_directory_of_users_holds_up_no_reading(
+    nvml: Stub, make: Make, proc: Path
+) -> None:
+    add_process(proc, 13, "0::/")
+    (proc / "13" / "status").write_text("Uid:\t1000\t0\t0\t0\n")
+    answers = threading.Event()
+    users = UserNames(lambda _: "ada" if answers.wait(60) else None)
+    nvml.show(Scenario((Gpu("GPU-a", processes=(Process(13, GIB),)),)))
+    (process,) = make(users=users).poll(0.0).devices[0].processes
+    answers.set()
+    assert (process.uid, process.user) == (1000, None)
+
+
+def test_any_sample_is_a_use_even_at_zero_percent(nvml: Stub, make: Make, proc: Path) -> None:
+    for pid in (1, 2):
+        add_process(proc, pid, f"0::/docker/{CONTAINER}")
+    nvml.show(Scenario((Gpu("GPU-a", processes=(Process(1, GIB, 0), Process(2, GIB))),)))
+    (device,) = make().poll(0.0).devices
+    assert [(one.busy_ratio, one.computed) for one in device.processes] == [
+        (0.0, True),
+        (0.0, False),
+    ]
+
+
+def test_beside_an_mps_server_no_process_is_called_idle(nvml: Stub, make: Make, proc: Path) -> None:
+    add_process(proc, 9, "0::/", "nvidia-cuda-mps")
+    for pid in (1, 2):
+        add_process(proc, pid, f"0::/docker/{CONTAINER}")
+    listed = (Process(9, GIB, 90), Process(1, GIB), Process(2, GIB, 5))
+    nvml.show(Scenario((Gpu("GPU-a", processes=listed),)))
+    (device,) = make().poll(0.0).devices
+    assert [one.computed for one in device.processes] == [None, True]
+
+
+def test_samples_since_the_previous_reading_are_asked_for(
+    nvml: Stub, make: Make, proc: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import pynvml
+
+    add_process(proc, 1, f"0::/docker/{CONTAINER}")
+    nvml.show(Scenario((Gpu("GPU-a", processes=(Process(1, GIB),)),)))
+    wall_s, since_s = 1000.0, []
+
+    def sample(_device: object, since_us: int) -> list[SimpleNamespace]:
+        since_s.append(since_us / 1e6)
+        return [SimpleNamespace(pid=1, timeStamp=int(1004e6), smUtil=70)]
+
+    monkeypatch.setattr(session.time, "time", lambda: wall_s)
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetProcessUtilization", sample)
+    inventory = make()
+    inventory.poll(0.0)
+    wall_s = 1030.0
+    (process,) = inventory.poll(30.0).devices[0].processes
+    assert since_s == [998.0, 998.0]
+    assert (process.busy_ratio, process.computed) == (0.0, True)
 
 
 def test_a_process_that_ended_meanwhile_is_not_told_one_that_cannot_be_seen_is(
@@ -158,7 +233,8 @@ def test_a_process_that_ended_meanwhile_is_not_told_one_that_cannot_be_seen_is(
     inventory = make()
     first, second = inventory.poll(0.0), inventory.poll(1.0)
     assert (first.devices[0].processes, first.problem) == ((), None)
-    assert second.devices[0].processes == (GpuProcess(4242, None, GIB, 0.0),)
+    unseen = GpuProcess(4242, None, GIB, 0.0, computed=False, visible=False)
+    assert second.devices[0].processes == (unseen,)
     assert "--pid=host" in second.problem
 
 
@@ -184,7 +260,7 @@ def test_mig_instances_stand_for_their_gpu_and_their_use_is_unknown(
     assert (whole.uuid, whole.part_of) == ("GPU-a", None)
     assert (x.uuid, x.part_of, x.index) == ("MIG-x", "GPU-b", 1)
     assert (x.memory_bytes, x.memory_used_bytes, x.busy_ratio) == (5 * GIB, GIB, None)
-    assert x.processes == (GpuProcess(11, CONTAINER, GIB, None),)
+    assert x.processes == (GpuProcess(11, CONTAINER, GIB, None, computed=None),)
     caps_nodes = ("/dev/nvidia-caps/nvidia-cap66", "/dev/nvidia-caps/nvidia-cap67")
     assert x.nodes == ("/dev/nvidia1", *caps_nodes)
     assert (y.uuid, y.busy_ratio, y.nodes) == ("MIG-y", None, ("/dev/nvidia1",))

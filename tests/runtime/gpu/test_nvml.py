@@ -11,7 +11,7 @@ import pytest
 from dlsched.model.facts import GpuFact
 from dlsched.runtime.gpu import nvml as typed
 from dlsched.runtime.gpu import remedy
-from dlsched.runtime.gpu.session import container_of, serves_all
+from dlsched.runtime.gpu.processes import container_of, serves_all, uid_of
 from tests.nvml.library import Stub
 
 
@@ -113,3 +113,26 @@ def test_the_server_of_mps_is_known_by_what_the_kernel_keeps_of_its_name(
     (tmp_path / "7").mkdir()
     (tmp_path / "7" / "comm").write_text(f"{name}\n")
     assert serves_all(7, tmp_path) is serves
+
+
+@pytest.mark.parametrize(
+    ("status", "uid"),
+    [
+        (b"Name:\tpython\nUmask:\t0022\nUid:\t1000\t1001\t1002\t1003\nGid:\t5\t5\t5\t5\n", 1000),
+        # The kernel escapes line ends in names, so a process cannot forge a line.
+        (b"Name:\tUid:\\n0\nUid:\t7\t7\t7\t7\n", 7),
+        (b"Name:\tpython\n", None),
+        (b"Uid:\t99999999999\t7\t7\t7\n", None),
+        (b"\xff\x00" * 9000, None),
+    ],
+)
+def test_the_user_of_a_process_is_the_kernels_answer(
+    tmp_path: Path, status: bytes, uid: int | None
+) -> None:
+    (tmp_path / "7").mkdir()
+    (tmp_path / "7" / "status").write_bytes(status)
+    assert uid_of(7, tmp_path) == uid
+
+
+def test_the_user_of_a_process_that_ended_is_unknown(tmp_path: Path) -> None:
+    assert uid_of(7, tmp_path) is None

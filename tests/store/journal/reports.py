@@ -28,7 +28,9 @@ from dlsched.model.sources import LabelFilter, LogPattern, Metric, MetricsEndpoi
 from dlsched.model.spec import Checkpoint, ContainerSpec, JobSpec, Limits
 from dlsched.model.state import (
     Delivered,
+    GpuHolder,
     GpuView,
+    HolderKind,
     JobState,
     JobView,
     NodeView,
@@ -119,6 +121,13 @@ GPU = GpuView(
     reserved=True,
     foreign_processes=1,
     foreign_memory_bytes=5,
+    holders=(
+        GpuHolder(
+            HolderKind.FOREIGN, "c" * 64, "notebook", None, 7, 8, "ada", 9, False, 10.0, 11.0
+        ),
+        GpuHolder(HolderKind.OWN),
+    ),
+    holders_left_out=3,
 )
 _IDLE = replace(GPU, fact=replace(GPU.fact, busy_ratio=None, processes=(), trouble=None))
 _GPUS = st.sampled_from([(), (GPU,), (_IDLE,), (GPU, _IDLE)])
