@@ -126,10 +126,11 @@ class DockerRuntime:
             threading.Semaphore(CONCURRENT_CALLS),
             self._listings.want,
             clock.now_s,
+            lambda: self._listings.problem is not None,
         )
-        transfers = self._listings.transfers
+        busy = self._listings.busy
         self._arrivals = Arrivals(
-            self._unhurried, options.instance, state_dir, transfers, read_only=options.read_only
+            self._unhurried, options.instance, state_dir, busy, read_only=options.read_only
         )
         creation = Creation(
             self._unhurried,
@@ -140,14 +141,13 @@ class DockerRuntime:
             self._engine_facts.cgroup_driver,
             injector,
             self._arrivals,
+            busy,
             options.confine,
         )
         self.images = HostImages(self._unhurried, options.config_file, clock.now_s)
         self._starts = Starts(self.images.pulls, creation, gate, self._start_ended, clock.now_s)
         self._moves = Moves(
-            Relocation(
-                self._unhurried, creation, options.instance, state_dir, transfers, writer.lift
-            ),
+            Relocation(self._unhurried, creation, options.instance, state_dir, busy, writer.lift),
             options.instance,
             gate,
             self._start_ended,
@@ -191,7 +191,7 @@ class DockerRuntime:
             clock.now_s,
             self._starts.forget,
             self._listings.ended_with_engine,
-            self._engine.start,
+            self._start_again,
         )
         """Jobs that leave for another node, or come from there."""
         self._restarts = Restarts(self._engine, self._listings.want)
@@ -420,6 +420,11 @@ class DockerRuntime:
             also = replace(action, container_id=other.container_id, lift=None)
             self._stops.begin(also, other, now_s)
         return self._stops.begin(action, described, now_s)
+
+    def _start_again(self, container: str) -> None:
+        """Start a container that has ended; blocks on the engine."""
+        with self._listings.busy.of(container):
+            self._engine.start(container)
 
     def _came_with(self, described: Inspected) -> float | None:
         """The ceiling that a container had before any change of ours, in cores."""
