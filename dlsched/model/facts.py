@@ -283,6 +283,8 @@ class NodeFact:
     """The host's resources, before any reserve."""
 
     cores: float
+    """CPUs that containers may use; fewer where a quota around them and this process allows less.
+    """
     memory_bytes: int
     grain_cores: float = 0.001
     """Step size of CPU ceilings in the engine."""
@@ -290,3 +292,11 @@ class NodeFact:
     """In the driver's order."""
     gpu_trouble: str | None = None
     """Why GPUs cannot be observed, or only some; None: all are listed, or there is no driver."""
+    jobs_cores: float | None = None
+    """Quota of a control group around all containers, but not around the rest of the host."""
+    bound_by: str | None = None
+    """What allows fewer cores than the host has CPUs, in a few words."""
+    throttled_ratio: float = 0.0
+    """Fraction of the last seconds in which a quota that cannot be seen held containers back."""
+    parts: tuple[tuple[tuple[str, ...], str], ...] = ()
+    """Jobs around which a tighter quota lies than around others, and that quota in a few words."""

@@ -21,6 +21,7 @@ from dlsched.model.alarms import Alarm
 from dlsched.model.facts import ContainerFact, Observation
 from dlsched.runtime import host
 from dlsched.runtime.allotment import change_allotment, job_dir
+from dlsched.runtime.cgroup.enclosing import Surroundings
 from dlsched.runtime.cgroup.read import PROC
 from dlsched.runtime.docker.background import Patience, begin
 from dlsched.runtime.docker.carrying import Arrivals
@@ -112,7 +113,9 @@ class DockerRuntime:
         self.use_presets = self._listings.use
         self.refresh = self._listings.refresh
         """List the engine's containers; waits at most `call_wait_s`, where something happened."""
-        self._node = NodeReader(inventory or Inventory(options.gpus.device_folder))
+        self._node = NodeReader(
+            inventory or Inventory(options.gpus.device_folder), Surroundings(proc)
+        )
         gate = threading.Semaphore(CONCURRENT_CALLS)
         injector = Injector(options.gpus, lambda: self._node.gpus)
         self._canary = Canary(state_dir=state_dir)
@@ -216,7 +219,10 @@ class DockerRuntime:
 
     def observe(self, now_s: float) -> Observation:
         """All facts at `now_s` about the containers listed; reads only."""
-        node = self._node.read(now_s, self._engine_facts.driver)
+        driver = self._engine_facts.driver
+        alive = (one.described for one in self._watches.all() if one.described.alive)
+        groups = ((one.job, one.container_id, one.pid) for one in alive)
+        node = self._node.read(now_s, driver, self._group.name(driver or ""), groups)
         listing, problem = self._listings.last, self._listings.problem
         if listing is not None and listing is not self._watches.listing:
             for described in self._watches.show(listing, now_s):
