@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dlsched.runtime.cgroup.limits import quota_cores
@@ -92,10 +92,11 @@ class Surroundings:
         return self.around(named or {self.place_below(parent): []})
 
     def own(self) -> Around:
-        """The same for this process's own group, where nothing is known of any container."""
+        """The same for this process's own group, where nothing is known of any container. Its CPUs
+        are what it may use, which is asked of the kernel."""
         with suppress(OSError, ValueError):
             folders = group_folders("self", self._proc)
-            return self.around({self._place(folders): []})
+            return replace(self.around({self._place(folders): []}), cpus=None)
         return Around()
 
     def place_below(self, parent: str) -> Place:
@@ -161,7 +162,7 @@ class Surroundings:
         if cores is None:
             return None
         mount = self._mounts.get("cpu") or self._mounts[""]
-        return Quota(cores, folder, f"/{folder.relative_to(mount)}".removesuffix("/."))
+        return Quota(cores, folder, "/" + "/".join(folder.relative_to(mount).parts))
 
     def _cpus(self, chain: Sequence[Path]) -> frozenset[int] | None:
         for folder in chain:
