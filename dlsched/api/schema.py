@@ -281,7 +281,7 @@ class NodeStatus(Value):
     bound_by: str | None
     """What allows fewer cores than the host has CPUs: a control group's quota, or a cpuset."""
     throttled_ratio: float
-    """Fraction of the last seconds in which a CPU quota that cannot be seen from here held
+    """Fraction of the last seconds in which a CPU quota that is not visible here held
     containers back, as a sum over CPUs; above 0 the capacity is unknown."""
 
 

@@ -33,7 +33,7 @@ class AlarmKey(StrEnum):
     )
     CAPACITY_UNKNOWN = (
         "capacity-unknown",
-        "A CPU quota outside, which cannot be seen from here, holds the containers back.",
+        "A CPU quota outside, which is not visible here, holds the containers back.",
         "Ask who runs the host for the quota, and set `capacity` to it.",
     )
     CAPACITY_UNEVEN = (

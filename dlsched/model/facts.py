@@ -297,6 +297,6 @@ class NodeFact:
     bound_by: str | None = None
     """What allows fewer cores than the host has CPUs, in a few words."""
     throttled_ratio: float = 0.0
-    """Fraction of the last seconds in which a quota that cannot be seen held containers back."""
+    """Fraction of the last seconds in which a quota that is not visible held containers back."""
     parts: tuple[tuple[tuple[str, ...], str], ...] = ()
     """Jobs around which a tighter quota lies than around others, and that quota in a few words."""

@@ -97,7 +97,7 @@ def capacity_alarms(node: NodeFact | None, tracker: CapacityTracker) -> tuple[Al
         texts[AlarmKey.CAPACITY_CHANGED] = f"capacity is {now}, at first {first}{because}"
     if node.throttled_ratio:
         texts[AlarmKey.CAPACITY_UNKNOWN] = (
-            "capacity unknown: throttled from outside, by a CPU quota that cannot be seen from here"
+            "capacity unknown: throttled from outside, by a CPU quota that is not visible here"
         )
     if node.parts:
         parts = (f"{quota} is around {_some(names)} alone" for names, quota in node.parts)

@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from dlsched.model.units import render_cores
 from dlsched.runtime.cgroup.limits import quota_cores
 from dlsched.runtime.cgroup.read import (
     PROC,
@@ -39,7 +40,7 @@ class Quota:
     """Its path as this process sees it."""
 
     def __str__(self) -> str:
-        return f"quota of {self.cores:g} cores of control group {self.group}"
+        return f"quota of {render_cores(self.cores)} of control group {self.group}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +64,8 @@ class Around:
     parts: tuple[tuple[tuple[str, ...], Quota], ...] = ()
     """Names of containers that have a tighter quota around them than the others have."""
     outside_s: float | None = None
-    """Time since boot in which a quota that cannot be seen stopped all of this, summed over CPUs;
-    None: the kernel does not count it (before Linux 6.6), or a quota that can be seen may be why.
+    """Time since boot in which a quota that is not visible stopped all of this, summed over CPUs;
+    None: the kernel does not count it (before Linux 6.6), or a visible quota may be why.
     """
 
 
@@ -173,7 +174,7 @@ class Surroundings:
         return None
 
     def _outside_s(self) -> float | None:
-        """The counter of the topmost group that can be seen, which includes all below it."""
+        """The counter of the topmost visible group, which includes all below it."""
         mount = self._mounts.get("cpu") or self._mounts.get("")
         counts = table(None if mount is None else _text(mount / "cpu.stat.local"))
         if "throttled_usec" in counts:
@@ -182,7 +183,7 @@ class Surroundings:
 
 
 class OutsideThrottling:
-    """Whether a quota that cannot be seen from here holds the containers back."""
+    """Whether a quota that is not visible here holds the containers back."""
 
     def __init__(self) -> None:
         self._from: tuple[float, float] | None = None

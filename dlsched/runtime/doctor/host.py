@@ -138,7 +138,7 @@ def capacity(
     if around.outside_s:
         so_far = f"throttled from outside, for {around.outside_s:.1f} s since boot"
         line = f"capacity unknown: {so_far}; {line}"
-        remedy = "a CPU quota that cannot be seen from here: ask who runs the host, set capacity"
+        remedy = "a CPU quota that is not visible here: ask who runs the host, set capacity"
         return Finding("capacity", "warn", line, remedy)
     if around.parts:
         (names, quota), *_ = around.parts

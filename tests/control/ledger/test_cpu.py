@@ -68,12 +68,12 @@ def test_what_a_capacity_hides_is_an_alarm() -> None:
     tracker = CapacityTracker()
     tracker.changes(1.75)
     names = tuple(f"job{number}" for number in range(5))
-    node = NodeFact(2.0, 1, throttled_ratio=0.2, parts=((names, "quota of 1 cores of /slice"),))
+    node = NodeFact(2.0, 1, throttled_ratio=0.2, parts=((names, "quota of 1 core of /slice"),))
     unknown, uneven = texts(capacity_alarms(node, tracker))
     assert unknown == (
-        "capacity unknown: throttled from outside, by a CPU quota that cannot be seen from here"
+        "capacity unknown: throttled from outside, by a CPU quota that is not visible here"
     )
     assert uneven == (
-        "capacity is not the same for all: quota of 1 cores of /slice is around job0, job1, job2 "
+        "capacity is not the same for all: quota of 1 core of /slice is around job0, job1, job2 "
         "and 2 more alone"
     )

@@ -48,7 +48,7 @@ def update(ledger: Ledger, now_s: float, **fact: object) -> Snapshot:
 def test_a_quota_that_appears_changes_the_capacity_and_wakes_the_policy(ledger: Ledger):
     update(ledger, 10.0)
     ledger.decided({})
-    why = "quota of 1 cores of control group /slice"
+    why = "quota of 1 core of control group /slice"
     node = NodeFact(4.0, 2**33, jobs_cores=1.0, bound_by=why)
     seen = Observation(11.0, engine_ok=True, containers=(running("a"),), node=node)
     state = ledger.update(seen, WISH, {})

@@ -184,7 +184,7 @@ def test_a_quota_around_this_process_is_the_whole_host(
     assert available_cpu(guest.around(1)) == AvailableCpu(0.5, None, why)
     guest.limit("/", None)
     guest.limit("/own", 1)
-    why = "quota of 1 cores of control group /own"
+    why = "quota of 1 core of control group /own"
     assert available_cpu(guest.around(1)) == AvailableCpu(4.0, 1.0, why)
     guest.limit("/own", None)
     guest.give("/own", "1-2")
