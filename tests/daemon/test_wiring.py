@@ -22,6 +22,7 @@ from dlsched.model.cycle import CycleReport
 from dlsched.model.errors import AlreadyRunning, EngineUnavailable, NotOurs, SettingsError
 from dlsched.model.state import Delivered, Reached, Tiers
 from dlsched.runtime.allotment import IN_FOLDER
+from dlsched.runtime.cgroup.enclosing import Around, Surroundings
 from dlsched.simulation.clock import VirtualClock
 from dlsched.store.jobs import delivered_records, lock_state_dir
 from dlsched.store.journal.schema import DRY_RUN_JOURNAL_NAME
