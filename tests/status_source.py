@@ -321,6 +321,7 @@ def everything_report() -> CycleReport:
         replace(view, fact=replace(view.fact, numa_node=1)) for view in gpus.snapshot.node.gpus
     )
     node = replace(gpus.snapshot.node, gpus=views, gpu_trouble="NVML: one GPU is lost")
+    node = replace(node, bound_by="quota of 4 cores of control group /lxc", throttled_ratio=0.2)
     jobs = (full, bounded, *others, *plain.snapshot.jobs, training)
     outlooks = {
         **plain.outlooks,

@@ -316,6 +316,11 @@ class NodeStatus(Value):
     """Sum of the running jobs' ceilings."""
     unlimited_jobs: int
     """Running jobs without a ceiling."""
+    bound_by: str | None
+    """What allows fewer cores than the host has CPUs: a control group's quota, or a cpuset."""
+    throttled_ratio: float
+    """Fraction of the last seconds in which a CPU quota that is not visible here held
+    containers back, as a sum over CPUs; above 0 the capacity is unknown."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)

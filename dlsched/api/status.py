@@ -119,6 +119,8 @@ def node_of(snapshot: Snapshot) -> NodeStatus:
         used_cores=sum(job.usage.cpu_cores or 0.0 for job in running),
         given_cores=sum(cores for cores in given if cores is not None),
         unlimited_jobs=given.count(None),
+        bound_by=node.bound_by,
+        throttled_ratio=node.throttled_ratio,
     )
 
 

@@ -154,17 +154,14 @@ def _policy(name: str, policy: Policy) -> Finding:
 
 
 def _engine(settings: Settings, *, probing: bool) -> Iterator[Finding]:
-    from dlsched.daemon.wiring import ledger_options
-    from dlsched.runtime.docker import DockerOptions
-    from dlsched.runtime.docker.doctor.engine import examine
+    from dlsched.daemon.wiring import engine_options, ledger_options
+    from dlsched.runtime.docker.doctor.engine import around_containers, examine
     from dlsched.runtime.docker.doctor.probe import probe
     from dlsched.runtime.docker.engine import Engine
     from dlsched.runtime.doctor import host
 
-    engine = Engine(
-        settings.engine.host or os.environ.get("DOCKER_HOST") or DockerOptions().host,
-        settings.engine.timeout_s,
-    )
+    reached = engine_options(settings)
+    engine = Engine(reached.host, reached.timeout_s)
     try:
         findings = list(examine(engine))
         yield from findings
@@ -175,11 +172,13 @@ def _engine(settings: Settings, *, probing: bool) -> Iterator[Finding]:
             yield Finding("probe", "ok", "skipped, as --no-probe says")
         else:
             yield from probe(engine, settings.instance)
-        cpus = None
+        cpus, around = None, None
         with suppress(DlschedError):
-            cpus = int(engine.info()["NCPU"]) if works else None
+            if works:
+                cpus = int(engine.info()["NCPU"])
+                around = around_containers(engine, reached)
         ledger = ledger_options(settings)
-        yield host.capacity(ledger.capacity_cores, ledger.reserve_cores, cpus)
+        yield host.capacity(ledger.capacity_cores, ledger.reserve_cores, cpus, around=around)
         yield from _gpus(settings, engine, works=works)
     finally:
         engine.close()

@@ -281,10 +281,20 @@ def node_line(status: Status) -> str:
         f"policy {status.policy}{shadow}",
         f"{in_time} of {len(services)} services OK, {in_band} within 10 %" if services else "",
         f"{done} of {counted(len(trainings), 'training')} delivered" if trainings else "",
-        f"capacity {render_cores(node.capacity_cores)}, {node.used_cores:.2f} used, {limits}",
+        f"{_capacity(status)}, {node.used_cores:.2f} used, {limits}",
         "engine ok" if status.engine.ok else "engine does not answer",
     ]
     return " | ".join(part for part in parts if part)
+
+
+def _capacity(status: Status) -> str:
+    """What jobs may use, and why that is less than the host's CPUs or not known."""
+    node = status.node
+    cores = render_cores(node.capacity_cores)
+    bound = f" ({node.bound_by})" if node.bound_by else ""
+    if node.throttled_ratio:
+        return f"capacity unknown: throttled from outside, at most {cores}{bound}"
+    return f"capacity {cores}{bound}"
 
 
 FORECAST_COLUMNS = 20

@@ -18,10 +18,11 @@ from dlsched.control.ledger.cpu import divide_cpu
 from dlsched.control.ledger.options import LedgerOptions
 from dlsched.model.spec import JobSpec
 from dlsched.policies.registry import load, unused_options
+from dlsched.runtime.cgroup.enclosing import Surroundings
 from dlsched.runtime.confinement import Confinement
 from dlsched.runtime.docker import DockerOptions
 from dlsched.runtime.docker.gpus.injection import GpuOptions
-from dlsched.runtime.host import physical_cores, threads
+from dlsched.runtime.host import available_cpu, physical_cores
 
 _AT_START = (
     "instance",
@@ -112,9 +113,11 @@ def ledger_options(settings: Settings) -> LedgerOptions:
 
 
 def cpu_text(settings: Settings) -> str:
-    """How this host's CPU is divided, in one line."""
+    """How this host's CPU is divided while no container runs, in one line."""
     options = ledger_options(settings)
-    return str(divide_cpu(threads(), options.capacity_cores, options.reserve_cores))
+    cpu = available_cpu(Surroundings().read(settings.engine.cgroup_parent or "", ()))
+    kept = options.reserve_cores
+    return str(divide_cpu(cpu.cores, options.capacity_cores, kept, cpu.jobs_cores))
 
 
 def confinement(spec: JobSpec, settings: Settings) -> Confinement | None:

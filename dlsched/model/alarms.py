@@ -26,6 +26,21 @@ class AlarmKey(StrEnum):
         "The Docker Engine does not answer. Containers run on under their last limits.",
         "Check `systemctl status docker` and the setting `engine.host`; dlsched goes on by itself.",
     )
+    CAPACITY_CHANGED = (
+        "capacity-changed",
+        "The CPU that containers can have differs from that at the daemon's start or reload.",
+        "Nothing has to be done: ceilings follow. A reload (SIGHUP) ends the alarm.",
+    )
+    CAPACITY_UNKNOWN = (
+        "capacity-unknown",
+        "A CPU quota outside, which is not visible here, holds the containers back.",
+        "Ask who runs the host for the quota, and set `capacity` to it.",
+    )
+    CAPACITY_UNEVEN = (
+        "capacity-uneven",
+        "A control group around some containers has a CPU quota of its own. It is not divided.",
+        "Raise the quota of the group that the text names, or set `capacity` to it.",
+    )
     FOLDER_UNREADABLE = (
         "folder-unreadable",
         "The watch folder cannot be listed. Jobs stay as they are.",

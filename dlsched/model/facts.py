@@ -298,6 +298,8 @@ class NodeFact:
     """The host's resources, before any reserve."""
 
     cores: float
+    """CPUs that containers may use; fewer where a quota around them and this process allows less.
+    """
     memory_bytes: int
     grain_cores: float = 0.001
     """Step size of CPU ceilings in the engine."""
@@ -307,3 +309,11 @@ class NodeFact:
     """Why GPUs cannot be observed, or only some; None: all are listed, or there is no driver."""
     gpus_read_at_s: float | None = None
     """When the GPUs were last read (monotonic); None: never."""
+    jobs_cores: float | None = None
+    """Quota of a control group around all containers, but not around the rest of the host."""
+    bound_by: str | None = None
+    """What allows fewer cores than the host has CPUs, in a few words."""
+    throttled_ratio: float = 0.0
+    """Fraction of the last seconds in which a quota that is not visible held containers back."""
+    parts: tuple[tuple[tuple[str, ...], str], ...] = ()
+    """Jobs around which a tighter quota lies than around others, and that quota in a few words."""

@@ -323,6 +323,8 @@ class NodeView:
     """CPU used on the host by everything but our jobs."""
     gpus: tuple[GpuView, ...] = ()
     gpu_trouble: str | None = None
+    bound_by: str | None = None
+    throttled_ratio: float = 0.0
     weighs: bool = True
     """Whether weights divide it where jobs want more than there is. Policies see GPU time as a node
     too, but ceilings alone divide that."""

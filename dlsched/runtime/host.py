@@ -6,26 +6,60 @@ Owns those readings. It must not know containers; a reading that fails is None.
 from __future__ import annotations
 
 import os
-from dataclasses import replace
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dlsched.model.facts import GpuFact, NodeFact
+from dlsched.runtime.cgroup.enclosing import Around, OutsideThrottling, Surroundings
 from dlsched.runtime.cgroup.limits import GRAIN_CORES, SYSTEMD_GRAIN_CORES
 from dlsched.runtime.cgroup.read import PROC
 from dlsched.runtime.gpu import Inventory
 
+UNKNOWN = Around()
 CPUS = Path("/sys/devices/system/cpu")
 
 
-def node(grain_cores: float, proc: Path = PROC) -> NodeFact | None:
-    """CPUs (hardware threads) that this process may use, and the memory of the host.
+def node(grain_cores: float, proc: Path = PROC, around: Around = UNKNOWN) -> NodeFact | None:
+    """CPUs (hardware threads) that containers may use, and the memory of the host.
 
-    `grain_cores` is the engine's, in which it keeps ceilings.
+    `grain_cores` is the engine's, in which it keeps ceilings; `around` is what bounds containers.
     """
     for line in _lines(proc / "meminfo"):
         if line.startswith("MemTotal:"):
-            return NodeFact(threads(), int(line.split()[1]) * 1024, grain_cores)
+            cpu = available_cpu(around)
+            return NodeFact(
+                cpu.cores,
+                int(line.split()[1]) * 1024,
+                grain_cores,
+                jobs_cores=cpu.jobs_cores,
+                bound_by=cpu.bound_by,
+                parts=tuple((names, str(quota)) for names, quota in around.parts),
+            )
     return None
+
+
+@dataclass(frozen=True, slots=True)
+class AvailableCpu:
+    """The fields of `NodeFact` with these names."""
+
+    cores: float
+    jobs_cores: float | None = None
+    bound_by: str | None = None
+
+
+def available_cpu(around: Around) -> AvailableCpu:
+    """The CPU that containers can have, by what is around them."""
+    cpus = threads() if around.cpus is None else float(len(around.cpus))
+    quota = around.quota
+    if quota is not None and quota.cores < cpus:
+        if around.with_us:
+            return AvailableCpu(quota.cores, bound_by=str(quota))
+        return AvailableCpu(cpus, quota.cores, str(quota))
+    online = os.cpu_count()
+    if around.cpus is not None and online is not None and cpus < online:
+        return AvailableCpu(cpus, bound_by=f"cpuset of {cpus:g} of {online} CPUs")
+    return AvailableCpu(cpus)
 
 
 def threads() -> float:
@@ -60,22 +94,35 @@ def busy_core_s(proc: Path = PROC) -> float | None:
 class NodeReader:
     """Reads the host's facts, and remembers its GPUs."""
 
-    def __init__(self, inventory: Inventory) -> None:
+    def __init__(self, inventory: Inventory, surroundings: Surroundings) -> None:
         self._inventory = inventory
+        self._surroundings = surroundings
+        self._outside = OutsideThrottling()
         self.close = inventory.close
         self.gpus: tuple[GpuFact, ...] = ()
         self.gpu_problem: str | None = None
 
-    def read(self, now_s: float, cgroup_driver: str | None) -> NodeFact | None:
-        """The facts now; the grain of ceilings depends on the cgroup driver."""
+    def read(
+        self,
+        now_s: float,
+        cgroup_driver: str | None,
+        parent: str,
+        containers: Iterable[tuple[str, str, int]],
+    ) -> NodeFact | None:
+        """The facts now; the grain of ceilings depends on the cgroup driver. `parent` and
+        `containers` as in `Surroundings.read`."""
         polled = self._inventory.poll(now_s)
         self.gpus, self.gpu_problem = polled.devices, polled.problem
-        fact = node(SYSTEMD_GRAIN_CORES if cgroup_driver == "systemd" else GRAIN_CORES)
+        around = self._surroundings.read(parent, containers)
+        self._outside.sample(now_s, around.outside_s)
+        grain_cores = SYSTEMD_GRAIN_CORES if cgroup_driver == "systemd" else GRAIN_CORES
+        fact = node(grain_cores, around=around)
         return fact and replace(
             fact,
             gpus=polled.devices,
             gpu_trouble=polled.problem,
             gpus_read_at_s=polled.at_s,
+            throttled_ratio=self._outside.ratio,
         )
 
     def gpu_names(self, uuids: tuple[str, ...]) -> str:

@@ -7,6 +7,8 @@ from dataclasses import replace
 
 import pytest
 
+from dlsched.api.status import node_status
+from dlsched.cli.pages import node_line
 from dlsched.model.actions import Move, Outcome, Start
 from dlsched.model.cycle import CycleReport, Shadow
 from dlsched.model.decision import Decision
@@ -182,3 +184,20 @@ def test_why_says_what_a_change_changed(
     monkeypatch.setattr(daemon, "changes", lambda *_: [{**CHANGE, "after_share": 0.5, **change}])
     lines = program("why", "digits-vgg").stdout.splitlines()
     assert f"  2026-11-21T11:01:56Z  {line}" in map(str.rstrip, lines)
+
+
+def test_the_foot_says_what_bounds_the_capacity() -> None:
+    def capacity(**node: object) -> str:
+        report = example_report()
+        changed = replace(report.snapshot.node, capacity_cores=0.25, **node)  # type: ignore[arg-type]
+        line = node_line(
+            node_status(replace(report, snapshot=replace(report.snapshot, node=changed)))
+        )
+        return next(part for part in line.split(" | ") if part.startswith("capacity"))
+
+    bound = "quota of 0.5 cores of control group /lxc"
+    assert capacity().startswith("capacity 0.25 cores, ")
+    assert capacity(bound_by=bound).startswith(f"capacity 0.25 cores ({bound}), ")
+    assert capacity(throttled_ratio=0.1).startswith(
+        "capacity unknown: throttled from outside, at most 0.25 cores, "
+    )

@@ -9,6 +9,7 @@ from contextlib import suppress
 import psutil
 import pytest
 
+from dlsched.model.actions import Resize
 from tests.conftest import dockerd_of
 from tests.daemon.forked import session
 from tests.daemon.test_daemon import SERVE, alarms, goes_on, reaches, row, runs, spec
@@ -50,3 +51,25 @@ def test_a_hung_engine_delays_no_cycle_and_its_return_is_noticed(
     wait_for(lambda: node.client.jobs()["engine"]["ok"], 60, "the return to be seen")
     reaches(node, "beta", "running", 60)
     assert row(node, "alpha")["state"] == "running"
+
+
+def test_five_starts_at_once_are_no_lost_engine(hangable: tuple[Session, psutil.Process]):
+    node, _ = hangable
+    node.start("fair")
+    runs(node, "alpha")
+    first, names = node.cycle(), [f"job{number}" for number in range(5)]
+    for name in names:
+        node.drop(name, spec(name))
+    for name in names:
+        reaches(node, name, "running", 60)
+    goes_on(node, 4)
+    reports = list(node.reports(first))
+    changes = [
+        outcome
+        for report in reports
+        for outcome in report.outcomes
+        if isinstance(outcome.action, Resize)
+    ]
+    assert changes, "alpha makes room for the others"
+    assert [one for one in changes if one.status == "failed"] == []
+    assert {alarm for report in reports for alarm in report.alarms if "engine" in alarm} == set()

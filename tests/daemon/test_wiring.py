@@ -22,6 +22,7 @@ from dlsched.model.cycle import CycleReport
 from dlsched.model.errors import AlreadyRunning, EngineUnavailable, NotOurs, SettingsError
 from dlsched.model.state import Delivered, Reached, Tiers
 from dlsched.runtime.allotment import IN_FOLDER
+from dlsched.runtime.cgroup.enclosing import Around, Surroundings
 from dlsched.simulation.clock import VirtualClock
 from dlsched.store.jobs import delivered_records, lock_state_dir
 from dlsched.store.journal.schema import DRY_RUN_JOURNAL_NAME
@@ -114,7 +115,8 @@ def test_a_reload_takes_what_it_can_and_keeps_what_only_a_start_can_change(
 def test_the_default_keeps_something_for_the_host_and_settings_win(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(16)))
+    monkeypatch.setattr(Surroundings, "read", lambda *_: Around(cpus=frozenset(range(16))))
+    monkeypatch.setattr(os, "cpu_count", lambda: 16)
     line = "16 cores; 14.4 for ceilings, 1.6 kept for the host (setting reserve)"
     assert cpu_text(settings) == line
     assert "; 16 for ceilings" in cpu_text(replace(settings, reserve=Reserve(0.0)))

@@ -13,7 +13,7 @@ from dlsched.control.admission import admit
 from dlsched.control.gpus.assignments import Assignments, Member
 from dlsched.control.gpus.holders import idle_alarms
 from dlsched.control.ledger.blindness import blindness
-from dlsched.control.ledger.cpu import divide_cpu
+from dlsched.control.ledger.cpu import CapacityTracker, capacity_alarms, divide_cpu
 from dlsched.control.ledger.desired import Desired
 from dlsched.control.ledger.job_record import (
     JobRecord,
@@ -64,6 +64,7 @@ class Ledger:
         self._records: dict[str, JobRecord] = {}
         self._cycle, self._arrived = cycle, 0
         self._wakes: list[str] = []
+        self._capacity = CapacityTracker()
         self._host: tuple[float, float] | None = None
         self._forecasts: Mapping[str, tuple[Forecast, ...]] = {}  # the last answer's, for the queue
 
@@ -143,6 +144,7 @@ class Ledger:
                 *self._assignments.alarms(node, members, self._options.gpus),
                 *idle_alarms(node.gpus),
                 *engine_alarms(observed),
+                *capacity_alarms(observed.node, self._capacity),
                 *divergence_alarms(views),
                 *desired.alarms,
             ),
@@ -151,6 +153,7 @@ class Ledger:
     def adopt(self, options: LedgerOptions) -> None:
         """Use new options from the next update on."""
         self._options = options
+        self._capacity = CapacityTracker()
         for record in self._records.values():
             record.view = None
 
@@ -241,7 +244,14 @@ class Ledger:
                 foreign = max(0.0, busy / (observed.now_s - self._host[0]))
             self._host = (observed.now_s, observed.host_busy_core_s)
         options = self._options
-        cpu = divide_cpu(cores, options.capacity_cores, options.reserve_cores)
+        cpu = divide_cpu(
+            cores,
+            options.capacity_cores,
+            options.reserve_cores,
+            observed.node.jobs_cores if observed.node else None,
+        )
+        if observed.node is not None:
+            self._wakes += self._capacity.changes(cpu.ceiling_cores)
         return NodeView(
             capacity_cores=cpu.ceiling_cores,
             cores=cores,
@@ -252,6 +262,8 @@ class Ledger:
                 observed, facts, specs, options.gpus, options.gpu_idle_after_s
             ),
             gpu_trouble=observed.node.gpu_trouble if observed.node else None,
+            bound_by=observed.node.bound_by if observed.node else None,
+            throttled_ratio=observed.node.throttled_ratio if observed.node else 0.0,
         )
 
     def _starts(

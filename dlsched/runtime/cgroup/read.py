@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 PROC = Path("/proc")
 
@@ -66,7 +67,9 @@ def hierarchies(proc: Path = PROC) -> tuple[Hierarchy, ...]:
     return tuple(_mounted((proc / "self" / "mountinfo").read_text(encoding="utf-8")))
 
 
-def group_folders(pid: int, proc: Path = PROC, *, container: str = "") -> Mapping[str, Path]:
+def group_folders(
+    pid: int | Literal["self"], proc: Path = PROC, *, container: str = ""
+) -> Mapping[str, Path]:
     """The process's group by controller; the key "" is version 2's. Raises OSError.
 
     For a process in a subgroup that the container made (as systemd does) it is the container's own
@@ -149,7 +152,7 @@ class CgroupReader:
 
     def _limits(self) -> CgroupReading:
         if self.v2:
-            quota_us, period_us = _cpu_max(self._text("max"))
+            quota_us, period_us = cpu_max(self._text("max"))
         else:
             quota_us, period_us = self._number("quota"), self._number("period")
         return CgroupReading(
@@ -164,11 +167,11 @@ class CgroupReader:
     def _counted(self, used: bytes | None, limits: CgroupReading) -> CgroupReading:
         """Read the counters, keeping these limits."""
         if self.v2:
-            stat = _table(decoded(used))
+            stat = table(decoded(used))
             usage_us = stat.get("usage_usec")
             usage_core_s = None if usage_us is None else usage_us / 1e6
         else:
-            stat = _table(self._text("stat"))
+            stat = table(self._text("stat"))
             usage_ns = integer(used)
             usage_core_s = None if usage_ns is None else usage_ns / 1e9
         return CgroupReading(
@@ -270,7 +273,7 @@ def decoded(raw: bytes | None) -> str | None:
         return None
 
 
-def _table(text: str | None) -> dict[str, int]:
+def table(text: str | None) -> dict[str, int]:
     table: dict[str, int] = {}
     for line in (text or "").splitlines():
         key, _, fields = line.partition(" ")
@@ -287,7 +290,7 @@ def integer(raw: bytes | str | None) -> int | None:
         return None
 
 
-def _cpu_max(text: str | None) -> tuple[int | None, int | None]:
+def cpu_max(text: str | None) -> tuple[int | None, int | None]:
     fields = (text or "").split()
     if len(fields) != 2:
         return None, None

@@ -29,7 +29,7 @@ from dlsched.model.units import render_bytes
 from dlsched.runtime.docker.archives import TOP, Unfit, carried
 from dlsched.runtime.docker.engine import ARCHIVE_BYTES, Body, Engine, EngineRefused
 from dlsched.runtime.docker.identity.labels import INSTANCE, JOB, container_name
-from dlsched.runtime.docker.listing import Transfers
+from dlsched.runtime.docker.listing import BusyContainers
 from dlsched.runtime.docker.shared_files import NotShared, check_shown
 from dlsched.store.atomic import sync_folder
 from dlsched.store.records import Records
@@ -139,12 +139,12 @@ class Arrivals:
         engine: Engine,
         instance: str,
         state_dir: Path,
-        transfers: Transfers,
+        busy: BusyContainers,
         *,
         read_only: bool = False,
     ) -> None:
         """Raises OSError."""
-        self._transfers = transfers
+        self._busy = busy
         self._checked: dict[str, int] = {}
         """Checks of a shared checkpoint that failed, by job."""
         self._engine = engine
@@ -246,13 +246,13 @@ class Arrivals:
         with Path(brought.archive).open("rb") as file:
             most_bytes = os.fstat(file.fileno()).st_size
             chunks = iter(lambda: file.read(ARCHIVE_BYTES), b"")
-            with self._transfers.of(container):
+            with self._busy.of(container):
                 self._engine.unpack(container, path, carried(chunks, top, most_bytes))
         self._records.secure(replace(brought, filled=True, volume=_kept(spec).source))
 
     def _check(self, container: str, brought: Brought) -> None:
         try:
-            with self._transfers.of(container):
+            with self._busy.of(container):
                 check_shown(self._engine, container, brought.file, brought.size_bytes)
         except NotShared as error:
             failed = self._checked[brought.job] = self._checked.get(brought.job, 0) + 1

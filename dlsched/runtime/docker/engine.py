@@ -212,6 +212,11 @@ class Engine:
         with self._calling() as client:
             return dict(client.info())
 
+    def ping(self) -> None:
+        """Have any answer of the engine; unlike other calls it waits for no container."""
+        with self._calling() as client:
+            client.ping()
+
     def version(self) -> Body:
         with self._calling() as client:
             return dict(client.version())

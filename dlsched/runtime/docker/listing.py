@@ -19,7 +19,7 @@ from dlsched.model.alarms import Alarm
 from dlsched.model.errors import DlschedError, EngineUnavailable, unexpected
 from dlsched.model.facts import ContainerState
 from dlsched.model.units import plain_text
-from dlsched.runtime.docker.background import Patience, begin
+from dlsched.runtime.docker.background import Patience, Pulse, begin
 from dlsched.runtime.docker.engine import Body, Engine, EngineRefused
 from dlsched.runtime.docker.identity.claims import Claims
 from dlsched.runtime.docker.identity.labels import (
@@ -44,11 +44,11 @@ NAME_CHARACTERS = 128
 """Longer names of containers that are not ours are cut: the engine has no bound for them."""
 
 
-class Transfers:
-    """Containers out of which, or into which, files are being copied. Thread-safe.
+class BusyContainers:
+    """Containers that are being started, or whose files are being copied. Thread-safe.
 
-    The engine holds such a container's lock all the time: an inspection waits for the end of the
-    copy, which may take minutes.
+    The engine holds such a container's lock all the time: an inspection waits for the end, which
+    may take minutes.
     """
 
     def __init__(self, over: Callable[[str], None] = lambda _: None) -> None:
@@ -62,7 +62,7 @@ class Transfers:
 
     @contextmanager
     def of(self, container: str) -> Iterator[None]:
-        """A copy of that container's files."""
+        """A start of that container, or a copy of its files."""
         with self._lock:
             self._copied |= {container}
         try:
@@ -95,6 +95,7 @@ class _Pending:
     future: Future[Listing]
     since_s: float
     shows: int
+    pulse: Pulse
 
 
 class Listings:
@@ -125,7 +126,7 @@ class Listings:
         self.presets = presets
         self._claims = Claims(engine, instance, came_with, adoptions, presets)
         self._patience = patience
-        self.transfers = Transfers(self.want)
+        self.busy = BusyContainers(self.want)
         """Containers that cannot be inspected now: they stay as they are known."""
         self._now_s = now_s
         self._lock = threading.Lock()
@@ -147,7 +148,7 @@ class Listings:
         self._taken: Listing | None = None
         """The last listing, with the hidden ones."""
         self.last: Listing | None = None
-        self.problem: str | None = "the Docker Engine has not answered yet"
+        self.problem: str | None = "the containers of the Docker Engine are not listed yet"
         """Why there is no fresh listing; None: there is."""
 
     def use(self, presets: Presets) -> None:
@@ -227,7 +228,7 @@ class Listings:
         doubted = last if suspects is None else suspects
         known = {key: one for key, one in last.items() if key not in doubted}
         future = begin(lambda: self._list(at_s, known, last, asked), "listing")
-        self._pending = _Pending(future, time.monotonic(), shows)
+        self._pending = _Pending(future, time.monotonic(), shows, Pulse(self._engine.ping))
 
     def _list(
         self,
@@ -273,7 +274,7 @@ class Listings:
 
         One that the engine cannot describe stays as it was `last` known, and hides no other.
         """
-        if container in self.transfers:
+        if container in self.busy:
             return last
         try:
             return self._claims.judge(container, self._engine.inspect(container), there)
@@ -282,6 +283,10 @@ class Listings:
                 return None
             if last is None:
                 self._claims.leave(container, f"the engine cannot describe it: {error.reason}")
+            return last
+        except EngineUnavailable:
+            self._engine.ping()  # raises it too, unless only this container keeps the engine busy
+            self.want(container)
             return last
         except DlschedError:
             raise
@@ -293,7 +298,7 @@ class Listings:
 
     def _complain(self, call: _Pending) -> None:
         late_s = time.monotonic() - call.since_s
-        if self._patience.lost or late_s > AGAIN_S:
+        if (self._patience.lost or late_s > AGAIN_S) and call.pulse.silent():
             # Without the time, which would make another alarm of it in every cycle.
             self.problem = f"the Docker Engine at {self._engine.host} does not answer"
 

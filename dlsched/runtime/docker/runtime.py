@@ -21,6 +21,7 @@ from dlsched.model.alarms import Alarm
 from dlsched.model.facts import ContainerFact, Observation
 from dlsched.runtime import host
 from dlsched.runtime.allotment import change_allotment, job_dir
+from dlsched.runtime.cgroup.enclosing import Surroundings
 from dlsched.runtime.cgroup.read import PROC
 from dlsched.runtime.docker.background import Patience, begin
 from dlsched.runtime.docker.carrying import Arrivals
@@ -118,7 +119,8 @@ class DockerRuntime:
                 options.gpus.device_folder,
                 # The user names that an agent in a container knows are those of its image.
                 users=None if left_out else UserNames(),
-            )
+            ),
+            Surroundings(proc),
         )
         gate = threading.Semaphore(CONCURRENT_CALLS)
         injector = Injector(options.gpus, lambda: self._node.gpus)
@@ -133,10 +135,11 @@ class DockerRuntime:
             threading.Semaphore(CONCURRENT_CALLS),
             self._listings.want,
             clock.now_s,
+            lambda: self._listings.problem is not None,
         )
-        transfers = self._listings.transfers
+        busy = self._listings.busy
         self._arrivals = Arrivals(
-            self._unhurried, options.instance, state_dir, transfers, read_only=options.read_only
+            self._unhurried, options.instance, state_dir, busy, read_only=options.read_only
         )
         creation = Creation(
             self._unhurried,
@@ -147,14 +150,13 @@ class DockerRuntime:
             self._engine_facts.cgroup_driver,
             injector,
             self._arrivals,
+            busy,
             options.confine,
         )
         self.images = HostImages(self._unhurried, options.config_file, clock.now_s)
         self._starts = Starts(self.images.pulls, creation, gate, self._start_ended, clock.now_s)
         self._moves = Moves(
-            Relocation(
-                self._unhurried, creation, options.instance, state_dir, transfers, writer.lift
-            ),
+            Relocation(self._unhurried, creation, options.instance, state_dir, busy, writer.lift),
             options.instance,
             gate,
             self._start_ended,
@@ -198,7 +200,7 @@ class DockerRuntime:
             clock.now_s,
             self._starts.forget,
             self._listings.ended_with_engine,
-            self._engine.start,
+            self._start_again,
         )
         """Jobs that leave for another node, or come from there."""
         self._restarts = Restarts(self._engine, self._listings.want)
@@ -223,7 +225,10 @@ class DockerRuntime:
 
     def observe(self, now_s: float) -> Observation:
         """All facts at `now_s` about the containers listed; reads only."""
-        node = self._node.read(now_s, self._engine_facts.driver)
+        driver = self._engine_facts.driver
+        alive = (one.described for one in self._watches.all() if one.described.alive)
+        groups = ((one.job, one.container_id, one.pid) for one in alive)
+        node = self._node.read(now_s, driver, self._group.name(driver or ""), groups)
         listing, problem = self._listings.last, self._listings.problem
         if listing is not None and listing is not self._watches.listing:
             for described in self._watches.show(listing, now_s):
@@ -443,6 +448,11 @@ class DockerRuntime:
             also = replace(action, container_id=other.container_id, lift=None)
             self._stops.begin(also, other, now_s)
         return self._stops.begin(action, described, now_s)
+
+    def _start_again(self, container: str) -> None:
+        """Start a container that has ended; blocks on the engine."""
+        with self._listings.busy.of(container):
+            self._engine.start(container)
 
     def _came_with(self, described: Inspected) -> float | None:
         """The ceiling that a container had before any change of ours, in cores."""

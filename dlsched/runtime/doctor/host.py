@@ -14,9 +14,10 @@ from pathlib import Path
 
 from dlsched.config.settings_file import UNIT
 from dlsched.control.ledger.cpu import divide_cpu
+from dlsched.runtime.cgroup.enclosing import Around, Surroundings, cpu_list
 from dlsched.runtime.cgroup.read import PROC, hierarchies
 from dlsched.runtime.doctor.finding import Finding
-from dlsched.runtime.host import CPUS, physical_cores, threads
+from dlsched.runtime.host import CPUS, available_cpu, physical_cores, threads
 
 CLOCK_SOURCE = Path("/sys/devices/system/clocksource/clocksource0/current_clocksource")
 SYSTEMD = Path("/run/systemd/system")
@@ -116,21 +117,38 @@ def capacity(
     reserve_cores: float | None,
     engine_cpus: int | None,
     cpus: Path = CPUS,
+    around: Around | None = None,
 ) -> Finding:
-    """The cores that jobs can get, by the ledger's options."""
-    there, cores = threads(), physical_cores(cpus)
-    division = divide_cpu(there, capacity_cores, reserve_cores)
+    """The cores that jobs can get, by the ledger's options. `around` is what bounds containers;
+    None: what bounds this process."""
+    if around is None:
+        around = Surroundings().own()
+    there, cores, cpu = threads(), physical_cores(cpus), available_cpu(around)
+    division = divide_cpu(cpu.cores, capacity_cores, reserve_cores, cpu.jobs_cores)
     line = f"{division}; {there:g} threads on {cores} physical cores"
+    if cpu.bound_by is not None:
+        line += f"; bounded by the {cpu.bound_by}"
+    if offline := cpu_list(_text(cpus / "present")) - cpu_list(_text(cpus / "online")):
+        line += f"; {len(offline)} more CPUs are offline"
     if division.divided_cores <= division.host_cores:
         return Finding("capacity", "fail", line, "lower reserve.cpus")
     if capacity_cores is not None and capacity_cores > there:
         remedy = "set capacity to threads, cores, or at most the number of threads"
         return Finding("capacity", "warn", f"{line}, fewer than capacity", remedy)
-    if engine_cpus is not None and engine_cpus != there:
+    if around.outside_s:
+        so_far = f"throttled from outside, for {around.outside_s:.1f} s since boot"
+        line = f"capacity unknown: {so_far}; {line}"
+        remedy = "a CPU quota that is not visible here: ask who runs the host, set capacity"
+        return Finding("capacity", "warn", line, remedy)
+    if around.parts:
+        (names, quota), *_ = around.parts
+        line += f"; {quota} is around {', '.join(names)} alone, and not divided"
+        return Finding("capacity", "warn", line, "raise that quota, or set capacity to it")
+    if around.cpus is None and engine_cpus is not None and engine_cpus != there:
         line += f"; the engine's containers have {engine_cpus} CPUs, and this process {there:g}"
         remedy = "give dlsched the same CPUs (affinity, cpuset), or set capacity to a number"
         return Finding("capacity", "warn", line, remedy)
-    if capacity_cores is None and cores < there:
+    if capacity_cores is None and cores < there and cpu.bound_by is None:
         line += "; two threads of a core are not two cores: capacity: cores counts those"
     return Finding("capacity", "ok", line)
 

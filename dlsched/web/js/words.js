@@ -89,9 +89,12 @@ export function headline(status) {
   const others = node.foreign_cores === null ? "" : `, ${cores(node.foreign_cores)} by others`;
   const free = node.unlimited_jobs ? `, ${plural(node.unlimited_jobs, "job")} without` : "";
   const shadow = status.shadow ? ` (shadow ${status.shadow})` : "";
+  const bound = node.bound_by ? ` (${node.bound_by})` : "";
+  const capacity = node.throttled_ratio ? `unknown: throttled from outside, at most ${cores(node.capacity_cores)}`
+    : cores(node.capacity_cores);
   const engine = status.engine.ok ? "engine ok" : "engine does not answer";
   return [`${said.join(", ") || plural(status.jobs.length, "job")}.`,
-    `Capacity ${cores(node.capacity_cores)} cores, ${cores(node.used_cores)} used${others}, ` +
+    `Capacity ${capacity} cores${bound}, ${cores(node.used_cores)} used${others}, ` +
     `CPU limits add up to ${cores(node.given_cores)}${free}. Policy ${status.policy}${shadow}, ${engine}.`];
 }
 

@@ -45,6 +45,21 @@ def update(ledger: Ledger, now_s: float, **fact: object) -> Snapshot:
     return ledger.update(seen, WISH, {}).snapshot
 
 
+def test_a_quota_that_appears_changes_the_capacity_and_wakes_the_policy(ledger: Ledger):
+    update(ledger, 10.0)
+    ledger.decided({})
+    why = "quota of 1 core of control group /slice"
+    node = NodeFact(4.0, 2**33, jobs_cores=1.0, bound_by=why)
+    seen = Observation(11.0, engine_ok=True, containers=(running("a"),), node=node)
+    state = ledger.update(seen, WISH, {})
+    assert state.snapshot.node.capacity_cores == 1.0
+    assert state.snapshot.wakes == ("capacity: 4 cores -> 1 core",)
+    (alarm,) = state.alarms
+    assert alarm.text == f"capacity is 1 core, at first 4 cores: {why}"
+    ledger.adopt(LedgerOptions(capacity_cores=1.0))
+    assert ledger.update(seen, WISH, {}).alarms == ()
+
+
 def line(received_s: float, *latencies_s: float, **more: object) -> Report:
     return Report(received_s=received_s, latency=sketch(*latencies_s), **more)  # type: ignore[arg-type]
 

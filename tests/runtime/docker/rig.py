@@ -18,7 +18,7 @@ from dlsched.model.spec import ContainerSpec, JobSpec, Limits, Stop
 from dlsched.runtime.cgroup.read import CgroupReader
 from dlsched.runtime.clock import SystemClock
 from dlsched.runtime.docker import DockerOptions, DockerRuntime
-from dlsched.runtime.docker.limits.resizes import NO_ANSWER
+from dlsched.runtime.docker.limits.resizes import BUSY, NO_ANSWER
 from dlsched.runtime.gpu import Inventory
 from tests.waiting import until
 from tools.base_image import BASE
@@ -130,7 +130,7 @@ class Rig:
 
     def answered(self, found: ContainerFact, cores: float | None) -> Outcome:
         """What becomes of a resize that the engine of a busy machine was waited for."""
-        return self._resize_until(lambda one: one.detail != NO_ANSWER, found, cores)
+        return self._resize_until(lambda one: one.detail not in (NO_ANSWER, BUSY), found, cores)
 
     def _resize_until(
         self,

@@ -30,7 +30,7 @@ from dlsched.runtime.docker.carrying import (
 )
 from dlsched.runtime.docker.create.containers import create_body
 from dlsched.runtime.docker.engine import EngineRefused, PathStat
-from dlsched.runtime.docker.listing import Transfers
+from dlsched.runtime.docker.listing import BusyContainers
 from dlsched.runtime.docker.shared_files import NotShared, size_of
 from tests.doubles import job_spec
 from tests.runtime.docker.create.test_containers import AROUND
@@ -147,7 +147,7 @@ def copied() -> list[str]:
 
 @pytest.fixture
 def arrivals(engine: Any, tmp_path: Path, copied: list[str]) -> Arrivals:
-    return Arrivals(engine, "i", tmp_path, Transfers(copied.append))
+    return Arrivals(engine, "i", tmp_path, BusyContainers(copied.append))
 
 
 MINE = {"dlsched.instance": "i", "dlsched.job": "job"}
@@ -179,11 +179,11 @@ def test_what_is_brought_outlives_the_agent_and_a_later_epoch_replaces_it(
     arrivals.bring("job", 1, tmp_path / "c")
     expected = Brought("job", 2, str(tmp_path / "a"))
     assert arrivals.of("job") == expected
-    assert Arrivals(engine, "i", tmp_path, Transfers()).of("job") == expected
+    assert Arrivals(engine, "i", tmp_path, BusyContainers()).of("job") == expected
     arrivals.bring("job", 3, tmp_path / "d")
     assert arrivals.of("job") == Brought("job", 3, str(tmp_path / "d"))
     arrivals.forget("job")
-    assert Arrivals(engine, "i", tmp_path, Transfers()).of("job") is None
+    assert Arrivals(engine, "i", tmp_path, BusyContainers()).of("job") is None
 
 
 @pytest.mark.parametrize("name", ["../job", "", "JOB", "a" * 80])
@@ -337,21 +337,21 @@ def test_a_volume_goes_once_its_container_is_removed(
 def test_a_broken_record_is_an_alarm(engine: Any, tmp_path: Path) -> None:
     (tmp_path / "arrivals").mkdir()
     (tmp_path / "arrivals" / "job.json").write_text("{")
-    (alarm,) = Arrivals(engine, "i", tmp_path, Transfers()).alarms
+    (alarm,) = Arrivals(engine, "i", tmp_path, BusyContainers()).alarms
     assert alarm.text.endswith("the job's next container starts without its checkpoint")
 
 
 def test_containers_are_left_alone_while_their_files_are_copied() -> None:
     over: list[str] = []
-    transfers = Transfers(over.append)
-    with transfers.of("a"), transfers.of("b"):
-        assert "a" in transfers
-        assert "c" not in transfers
+    busy = BusyContainers(over.append)
+    with busy.of("a"), busy.of("b"):
+        assert "a" in busy
+        assert "c" not in busy
         assert over == []
-    with pytest.raises(Unfit), transfers.of("c"):
+    with pytest.raises(Unfit), busy.of("c"):
         raise Unfit("no")
     assert over == ["b", "a", "c"]
-    assert "a" not in transfers
+    assert "a" not in busy
 
 
 def test_an_archive_that_another_host_changed_is_checked_again(

@@ -6,10 +6,13 @@ import grp
 import os
 import resource
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from dlsched.runtime.cgroup.enclosing import Around, Quota
 from dlsched.runtime.doctor import host as host_doctor
+from dlsched.runtime.doctor.finding import Finding
 from dlsched.runtime.doctor.host import (
     Moment,
     capacity,
@@ -214,3 +217,38 @@ def test_systemctl_is_not_waited_for_for_ever(
     monkeypatch.setattr(host_doctor, "_SYSTEMCTL_S", 0.2)
     found = unit(tmp_path)
     assert (found.state, "timed out" in found.line) == ("warn", True)
+
+
+def test_capacity_says_what_bounds_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2, 3})
+    monkeypatch.setattr(os, "cpu_count", lambda: 4)
+    four, paired = frozenset(range(4)), cpus(tmp_path, threads_a_core=2)
+    half = Quota(0.5, tmp_path, "/lxc")
+
+    def found(**around: Any) -> Finding:
+        return capacity(None, None, 4, paired, Around(cpus=four, **around))
+
+    bound = found(quota=half, with_us=True)
+    assert bound.state == "ok"
+    assert bound.line == (
+        "0.5 cores; 0.25 for ceilings, 0.25 kept for the host (setting reserve); 4 threads on 2 "
+        "physical cores; bounded by the quota of 0.5 cores of control group /lxc"
+    )
+    assert found(quota=half).line.startswith("4 cores; 0.5 for ceilings, 0.4 kept for the host")
+    some = found(parts=((("web", "db"), half),))
+    assert some.state == "warn"
+    assert "quota of 0.5 cores of control group /lxc is around web, db alone" in some.line
+    outside = found(outside_s=12.34)
+    assert outside.state == "warn"
+    assert outside.line.startswith(
+        "capacity unknown: throttled from outside, for 12.3 s since boot; 4 cores; 3.6 for ceilings"
+    )
+    assert found(outside_s=0.0).state == "ok"
+
+
+def test_offline_cpus_are_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
+    paired = cpus(tmp_path, threads_a_core=2)
+    (paired / "present").write_text("0-3\n")
+    (paired / "online").write_text("0-1\n")
+    assert "; 2 more CPUs are offline" in capacity(None, None, 2, paired, Around()).line

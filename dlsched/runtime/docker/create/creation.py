@@ -45,6 +45,7 @@ from dlsched.runtime.docker.identity.labels import (
 from dlsched.runtime.docker.limits.group import ParentGroup
 from dlsched.runtime.docker.limits.outcome import Own, Untouchable
 from dlsched.runtime.docker.limits.writer import LimitWriter
+from dlsched.runtime.docker.listing import BusyContainers
 from dlsched.runtime.docker.shared_files import NotShared
 
 _PASSING = (
@@ -78,12 +79,13 @@ class Creation:
         driver: Callable[[], str],
         injector: Injector,
         arrivals: Arrivals,
+        busy: BusyContainers,
         confine: Callable[[JobSpec], Confinement | None] = lambda _: None,
         mps_pipes: Callable[[], Path | None] = lambda: running_pipes(os.environ),
     ) -> None:
         """`driver` asks the engine for its cgroup driver; `arrivals` are jobs that came with a
-        checkpoint; `confine` returns a user's restrictions, `mps_pipes` where clients find MPS
-        (None: it does not run)."""
+        checkpoint; `busy` gets the containers that are being started; `confine` returns a user's
+        restrictions, `mps_pipes` where clients find MPS (None: it does not run)."""
         self._engine = engine
         self._group = group
         self._writer = writer
@@ -94,6 +96,7 @@ class Creation:
         self._confine = confine
         self._mps_pipes = mps_pipes
         self._arrivals = arrivals
+        self._busy = busy
         self._installing = threading.Lock()
 
     def start(self, action: Start, image: Body, heritage: Heritage | None = None) -> str:
@@ -143,11 +146,7 @@ class Creation:
             # Before it runs: its ceiling can be restored whatever happens to the agent.
             self._writer.remember(container, _own(action))
             write_allotment(inside, self._allotment(action, around.mps))
-            self._engine.start(container)
-            if by_file:
-                # Until this succeeds, now or in a later cycle, it has its ceiling.
-                with suppress(DlschedError, OSError, ValueError):
-                    self._writer.set(container, action.limits, action.cpu_shares, own=_own(action))
+            self._run(container)
         except (EngineRefused, Untouchable) as error:
             if made:
                 with suppress(DlschedError):
@@ -156,7 +155,16 @@ class Creation:
                 text in error.reason for text in _PASSING
             )
             raise StartFailed(str(error), retryable=passing) from error
+        if by_file:
+            # Until this succeeds, now or in a later cycle, it has its ceiling.
+            with suppress(DlschedError, OSError, ValueError):
+                self._writer.set(container, action.limits, action.cpu_shares, own=_own(action))
         return container
+
+    def _run(self, container: str) -> None:
+        """Start a container, which cannot be inspected meanwhile."""
+        with self._busy.of(container):
+            self._engine.start(container)
 
     def _fill(self, container: str, spec: JobSpec, brought: Brought) -> None:
         """Give a new container the checkpoint that its job came with; raises StartFailed,

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 from dlsched.model.errors import DlschedError, EngineUnavailable
-from dlsched.runtime.docker.engine import Body, Engine
+from dlsched.runtime.cgroup.enclosing import Around, Surroundings
+from dlsched.runtime.cgroup.read import PROC
+from dlsched.runtime.docker.engine import Body, Engine, EngineRefused, one_line
+from dlsched.runtime.docker.limits.group import ParentGroup
+from dlsched.runtime.docker.options import DockerOptions
 from dlsched.runtime.docker.remedy import remedy
 from dlsched.runtime.doctor.finding import Finding
 
 LEAST_API = (1, 41)
 """Docker 20.10: older engines do not report their cgroup version, and lack cgroup v2."""
+CONTAINERS_READ = 32
+"""Each is inspected, which takes the engine a few milliseconds."""
 
 
 class EngineUnworkable(DlschedError):
@@ -60,6 +67,25 @@ def examine(engine: Engine) -> Iterator[Finding]:
     driver = info.get("CgroupDriver", "?")
     yield Finding("cgroup", "ok", f"version {info.get('CgroupVersion', '?')}, driver {driver}")
     yield from _security(info)
+
+
+def around_containers(engine: Engine, options: DockerOptions, proc: Path = PROC) -> Around:
+    """What bounds the CPU of the containers that run, at most `CONTAINERS_READ` of them, and of
+    jobs' own containers to be. Raises DlschedError."""
+    surroundings = Surroundings(proc)
+    group = ParentGroup(options.instance, options.cgroup_under)
+    driver = str(engine.info().get("CgroupDriver", "cgroupfs"))
+    places = {surroundings.place_below(group.name(driver)): ["jobs from files"]}
+    running = [one for one in engine.containers({}) if one.get("State") == "running"]
+    for one in running[:CONTAINERS_READ]:
+        try:
+            found = engine.inspect(one["Id"])
+        except EngineRefused:
+            continue  # it has just ended
+        place = surroundings.place(int(found["State"]["Pid"]), one["Id"])
+        if place.cpu:
+            places.setdefault(place, []).append(one_line(found["Name"].lstrip("/")))
+    return surroundings.around(places)
 
 
 def _remedy(info: Body) -> str:

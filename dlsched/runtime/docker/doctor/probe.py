@@ -15,14 +15,17 @@ from dlsched.model.errors import DlschedError
 from dlsched.runtime.cgroup.group_limits import GroupLimits, LimitFiles
 from dlsched.runtime.cgroup.limits import DEFAULT_SHARES, PERIOD_US, UNLIMITED_US
 from dlsched.runtime.cgroup.read import PROC
-from dlsched.runtime.docker.engine import Body, Engine, EngineRefused
+from dlsched.runtime.docker.engine import Body, Engine, EngineRefused, one_line
 from dlsched.runtime.doctor.finding import Finding
 
 LIVES_S = 30
 """Lifetime of a probe whose doctor was killed."""
-IMAGES_TRIED = 3
-"""An image may lack the program that the probe runs."""
+IMAGES_TRIED = 8
+"""An image may lack the program that the probe runs, as those without a shell do; each try takes
+the engine less than half a second."""
 
+_PROGRAM = "sleep"
+"""Keeps the scratch container running."""
 _QUOTA = {"CpuPeriod": PERIOD_US, "CpuQuota": 50_000}
 _LESS = {"CpuPeriod": PERIOD_US, "CpuQuota": 25_000}
 _NONE = {"CpuPeriod": PERIOD_US, "CpuQuota": UNLIMITED_US}
@@ -31,11 +34,17 @@ _LESS_NANO = {"NanoCpus": 250_000_000}
 _BURST_US = 10_000
 _SHARES = 512
 
+_LACKS = "executable file not found"
+"""In the engine's refusal to start a program that the image does not have."""
 _PATIENCE = "see the engine's log; dlsched would fail the same way on every container"
 
 
 class _Failed(Exception):
     """What a step of the probe showed, in one line."""
+
+
+class _NoProgram(Exception):
+    """No image can run the scratch container; which were tried, in one line."""
 
 
 def probe(engine: Engine, instance: str, proc: Path = PROC) -> Iterator[Finding]:
@@ -47,6 +56,9 @@ def probe(engine: Engine, instance: str, proc: Path = PROC) -> Iterator[Finding]
             return
         yield _dialect("quota", lambda: _quota(engine, instance, images, proc))
         yield _dialect("nano", lambda: _nano(engine, instance, images, proc))
+    except _NoProgram as why:
+        remedy = "`docker pull busybox`, then run this again; jobs need no such program"
+        yield Finding("probe", "warn", f"skipped: {why}", remedy)
     except DlschedError as error:
         yield Finding("probe", "warn", f"skipped: {error}", "see the engine's log")
 
@@ -106,6 +118,7 @@ class _Scratch:
     def __init__(
         self, engine: Engine, instance: str, images: list[str], limits: Body, proc: Path
     ) -> None:
+        """Images that lack the program are removed from `images`."""
         self._engine = engine
         self._name = f"dlsched-probe-{instance}-{secrets.token_hex(4)}"
         self._images = images
@@ -116,18 +129,25 @@ class _Scratch:
         self.image = ""
 
     def __enter__(self) -> _Scratch:
-        problem = ""
-        for image in self._images:
+        problem, lacking = "", []
+        for image in tuple(self._images):
             try:
                 self._container = self._engine.create(self._name, self._body(image))
                 self._engine.start(self._container)
             except EngineRefused as error:
-                problem = error.reason
                 self._discard()
+                if _LACKS in error.reason:
+                    lacking.append(image)
+                    self._images.remove(image)
+                else:
+                    problem = error.reason
             else:
                 self.image = image
                 return self
-        raise _Failed(f"no scratch container can be started: {problem}")
+        if problem:
+            raise _Failed(f"no scratch container can be started: {problem}")
+        line = f"no image tried has the program `{_PROGRAM}`: {', '.join(lacking)}"
+        raise _NoProgram(one_line(line))
 
     def __exit__(self, *_: object) -> None:
         self._discard()
@@ -189,7 +209,7 @@ class _Scratch:
     def _body(self, image: str) -> Body:
         return {
             "Image": image,
-            "Entrypoint": ["sleep", str(LIVES_S)],
+            "Entrypoint": [_PROGRAM, str(LIVES_S)],
             "Cmd": [],
             "Labels": {"dlsched.probe": self._name},
             "NetworkDisabled": True,

@@ -30,6 +30,7 @@ CONCURRENT_UPDATES = 4
 """Concurrent updates: each forks a runc, and more would only queue at the engine."""
 
 NO_ANSWER = "the Docker Engine is not answering"
+BUSY = "the Docker Engine is busy; tried again in the next cycle"
 
 SWEEP_S = 30.0
 """Time between two checks of an unlisted container."""
@@ -58,14 +59,17 @@ class Resizes:
         gate: AbstractContextManager[object],
         want: Callable[[str | None], None],
         now_s: Callable[[], float],
+        silent: Callable[[], bool],
     ) -> None:
-        """`gate` bounds concurrent returns; `want` as in `Listings.want`."""
+        """`gate` bounds concurrent returns; `want` as in `Listings.want`; `silent`: whether the
+        engine does not answer at all."""
         self._writer = writer
         self._originals = originals
         self._patience = patience
         self._gate = gate
         self._want = want
         self._now_s = now_s
+        self._silent = silent
         self._calls: dict[str, Future[Any]] = {}
         self._refused: dict[str, _LeftAlone] = {}
         """Also written by threads that examine a container."""
@@ -93,7 +97,7 @@ class Resizes:
             if _only_allots(action, described):
                 outcomes.append(self._allotted(action, described))
             elif lost:
-                outcomes.append(Outcome(action, "failed", NO_ANSWER))
+                outcomes.append(self._not_asked(action))
             else:
                 outcomes.append(self._outcome(action, described, next(calls)))
         return tuple(outcomes)
@@ -104,6 +108,12 @@ class Resizes:
         except (OSError, ValueError) as error:
             return Outcome(action, "failed", str(error))
         return Outcome(action, "done")
+
+    def _not_asked(self, action: Resize) -> Outcome:
+        """The outcome where the loop's wait for the engine is used up."""
+        if self._silent():
+            return Outcome(action, "failed", NO_ANSWER)
+        return Outcome(action, "withheld", BUSY)
 
     def _change(self, action: Resize, described: Inspected) -> float:
         """Returns how long it took, in seconds."""
@@ -138,7 +148,7 @@ class Resizes:
         container, began_s = action.container_id, self._now_s()
         if not self._patience.wait(call):
             if call.cancel():  # still queued
-                return Outcome(action, "failed", NO_ANSWER)
+                return self._not_asked(action)
             self._calls[container] = call
             # A listing shows whether only this call is slow, or the whole engine.
             self._want(container)

@@ -32,7 +32,7 @@ from dlsched.runtime.docker.create.creation import Creation
 from dlsched.runtime.docker.engine import Engine, EngineRefused
 from dlsched.runtime.docker.identity.heritage import heritage_of
 from dlsched.runtime.docker.identity.labels import Inspected, container_name, set_aside_name
-from dlsched.runtime.docker.listing import Transfers
+from dlsched.runtime.docker.listing import BusyContainers
 from dlsched.runtime.docker.shared_files import size_of
 
 
@@ -45,13 +45,13 @@ class Relocation:
         creation: Creation,
         instance: str,
         state_dir: Path,
-        transfers: Transfers,
+        busy: BusyContainers,
         lift: Callable[[str, Limits | None], None],
     ) -> None:
         """`state_dir` holds own jobs' allotments; `lift` gives a container that is about to end
         other limits, as `LimitWriter.lift`."""
         self._lift = lift
-        self._transfers = transfers
+        self._busy = busy
         self._engine = engine
         self._creation = creation
         self._instance = instance
@@ -119,7 +119,7 @@ class Relocation:
         then."""
         self._keep_down(old)
         with (
-            self._transfers.of(old.container_id),
+            self._busy.of(old.container_id),
             # An error keeps its generators alive, and the engine would wait for this one's reader.
             closing(self._engine.archive(old.container_id, path)) as chunks,
         ):
@@ -129,7 +129,7 @@ class Relocation:
         """The file at that path of a container that has ended, in storage that other nodes have.
         Raises EngineRefused, EngineUnavailable, NotShared."""
         self._keep_down(old)
-        with self._transfers.of(old.container_id):
+        with self._busy.of(old.container_id):
             return Packed("", size_of(self._engine, old.container_id, path), path)
 
     def remove(self, container: str) -> None:
@@ -148,7 +148,8 @@ class Relocation:
             write_allotment(folder, replace(allotment, stop_soon=False, checkpoint_wanted=False))
         if old.restart is not None and not old.risks_gpus:
             self._engine.update(old.container_id, restart_update(old.restart))
-        self._engine.start(old.container_id)
+        with self._busy.of(old.container_id):
+            self._engine.start(old.container_id)
         self.name(old)
 
     def name(self, old: Inspected) -> None:

@@ -20,7 +20,7 @@ from dlsched.runtime.docker.gpus.injection import GpuOptions, Injector
 from dlsched.runtime.docker.identity.labels import inspected
 from dlsched.runtime.docker.limits.group import ParentGroup
 from dlsched.runtime.docker.limits.writer import LimitWriter
-from dlsched.runtime.docker.listing import Transfers
+from dlsched.runtime.docker.listing import BusyContainers
 from dlsched.runtime.originals import Originals
 from tests.runtime.docker.fake_host import CONTAINER, FakeHost
 from tests.runtime.docker.rig import job_spec
@@ -41,6 +41,7 @@ class FakeEngine(FakeHost):
         self.runtimes = runtimes
         self.body: Body = {}
         self.there = False
+        self.busy = BusyContainers()
         self.pid, runs = 0, self.pid
         self.runs_as = runs
 
@@ -55,6 +56,7 @@ class FakeEngine(FakeHost):
         return CONTAINER
 
     def start(self, container: str) -> None:
+        assert container in self.busy, "an inspection would wait for the start"
         self.pid = self.runs_as
         self.restart()
 
@@ -97,7 +99,8 @@ class Bench:
             state,
             lambda: "cgroupfs",
             injector,
-            arrivals or Arrivals(engine, "i", state, Transfers()),
+            arrivals or Arrivals(engine, "i", state, BusyContainers()),
+            self.host.busy,
             lambda _: confined,
             lambda: pipes,
         )
@@ -249,7 +252,7 @@ class Storage:
 
 def test_it_starts_once_its_checkpoint_shows(tmp_path: Path) -> None:
     storage: Any = Storage()
-    arrivals = Arrivals(storage, "i", tmp_path, Transfers())
+    arrivals = Arrivals(storage, "i", tmp_path, BusyContainers())
     arrivals.expect("job", 2, "/data/7.pt", 700)
     bench = Bench(tmp_path, arrivals=arrivals)
     spec = job(volumes=("/mnt/nfs:/data",))
@@ -274,7 +277,7 @@ def test_it_starts_once_its_checkpoint_shows(tmp_path: Path) -> None:
 
 def test_a_job_of_the_node_s_own_does_not_get_the_volume_of_one_of_its_name(tmp_path: Path) -> None:
     storage: Any = Storage()
-    arrivals = Arrivals(storage, "i", tmp_path, Transfers())
+    arrivals = Arrivals(storage, "i", tmp_path, BusyContainers())
     arrivals.expect("job", 2, "/data/7.pt", 700, "/state/cluster/jobs/job.json")
     bench = Bench(tmp_path, arrivals=arrivals)
     # Else it would wait for that file.

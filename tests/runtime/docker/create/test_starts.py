@@ -23,7 +23,7 @@ from dlsched.runtime.docker.engine import Body, EngineRefused
 from dlsched.runtime.docker.gpus.injection import GpuOptions, Injector
 from dlsched.runtime.docker.limits.group import ParentGroup
 from dlsched.runtime.docker.limits.writer import LimitWriter
-from dlsched.runtime.docker.listing import Listing, Transfers
+from dlsched.runtime.docker.listing import BusyContainers, Listing
 from dlsched.runtime.originals import Originals
 from tests.runtime.docker.fake_host import full_disk
 from tests.runtime.docker.rig import SLEEP, Rig, fact, job_spec
@@ -238,7 +238,8 @@ class Bench:
             state_dir,
             lambda: "cgroupfs",
             Injector(GpuOptions(), tuple),
-            Arrivals(self.engine, "i", state_dir, Transfers()),
+            Arrivals(self.engine, "i", state_dir, BusyContainers()),
+            BusyContainers(),
         )
         self.starts = Starts(
             Images(self.engine, None),

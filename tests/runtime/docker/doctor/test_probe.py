@@ -24,6 +24,8 @@ class FakeEngine:
         self.group = root / "cpu" / "scratch"
         self.tagged = ["big:1", "small:1"]
         self.lacking: set[str] = set()
+        self.broken: set[str] = set()
+        """Images of which no container can be started."""
         self.refuses: dict[str, int] = {}
         self.deaf = False
         self.lost = False
@@ -48,7 +50,9 @@ class FakeEngine:
 
     def start(self, container: str) -> None:
         if self.made[-1]["Image"] in self.lacking:
-            raise EngineRefused(400, 'exec: "sleep": executable file not found')
+            raise EngineRefused(400, 'exec: "sleep": executable file not found in $PATH')
+        if self.made[-1]["Image"] in self.broken:
+            raise EngineRefused(500, "no space left on device")
         (self.proc / "7").mkdir(exist_ok=True)
         (self.proc / "7" / "cgroup").write_text(f"3:cpu:/scratch\n1:name=x:/{container}\n")
         self.group.mkdir(parents=True, exist_ok=True)
@@ -110,13 +114,26 @@ def test_both_dialects_are_tried_on_the_smallest_image_and_nothing_is_left(
 def test_an_image_that_lacks_the_program_is_passed_over(engine: FakeEngine) -> None:
     engine.lacking = {"small:1"}
     assert "big:1" in found(engine)["quota"].line
-    assert engine.gone == ["id-1", "id-2", "id-3", "id-4"]
+    assert engine.gone == ["id-1", "id-2", "id-3"], "and not tried again"
 
 
-def test_no_image_can_be_started(engine: FakeEngine) -> None:
+def test_images_without_the_program_leave_it_untried(engine: FakeEngine) -> None:
     engine.lacking = {"small:1", "big:1"}
-    told = found(engine)["quota"]
-    assert told.state == "fail" and told.line.endswith("executable file not found")
+    (told,) = found(engine).values()
+    assert (told.what, told.state) == ("probe", "warn")
+    assert told.line == "skipped: no image tried has the program `sleep`: small:1, big:1"
+    assert told.remedy == "`docker pull busybox`, then run this again; jobs need no such program"
+    assert engine.gone == ["id-1", "id-2"]
+
+
+def test_an_engine_that_starts_nothing_fails(engine: FakeEngine) -> None:
+    engine.lacking, engine.broken = {"small:1"}, {"big:1"}
+    told = found(engine)
+    line = "no scratch container can be started: no space left on device"
+    assert {what: (one.state, one.line) for what, one in told.items()} == {
+        "quota": ("fail", line),
+        "nano": ("fail", line),
+    }
 
 
 def test_without_an_image_it_is_skipped_and_said(engine: FakeEngine) -> None:

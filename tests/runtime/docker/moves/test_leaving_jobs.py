@@ -21,7 +21,7 @@ from dlsched.runtime.docker.carrying import Brought, Packed
 from dlsched.runtime.docker.create.containers import NO_RESTART
 from dlsched.runtime.docker.engine import EngineRefused
 from dlsched.runtime.docker.identity.labels import Inspected
-from dlsched.runtime.docker.listing import Listing, Transfers
+from dlsched.runtime.docker.listing import BusyContainers, Listing
 from dlsched.runtime.docker.moves.leaving_jobs import LeavingJobs
 from dlsched.runtime.docker.moves.relocation import Relocation
 from dlsched.runtime.docker.moves.steps import REST_S, Departures
@@ -649,11 +649,11 @@ class PackingEngine:
 def acts_on(
     engine: Any,
     folder: Path,
-    transfers: Transfers,
+    busy: BusyContainers,
     lift: Callable[[str, Limits | None], None] = lambda *_: None,
 ) -> Relocation:
     creation: Any = None
-    return Relocation(engine, creation, "i", folder, transfers, lift)
+    return Relocation(engine, creation, "i", folder, busy, lift)
 
 
 @pytest.mark.parametrize("failure", [None, EngineUnavailable("it is away")])
@@ -667,7 +667,7 @@ def test_one_that_leaves_saves_itself_without_the_ceiling_that_the_policy_gave(
         if failure is not None:
             raise failure
 
-    acts = acts_on(PackingEngine(), tmp_path, Transfers(lambda _: None), lift)
+    acts = acts_on(PackingEngine(), tmp_path, BusyContainers(lambda _: None), lift)
     asked = replace(CHECKPOINT, signal=None)
     acts.ask(OLD, asked, Limits(2.0))
     assert lifted == [(OLD.container_id, Limits(2.0))]
@@ -679,7 +679,7 @@ def test_one_that_leaves_saves_itself_without_the_ceiling_that_the_policy_gave(
 def test_the_engine_starts_no_container_that_is_packed(tmp_path: Path) -> None:
     engine = PackingEngine()
     over: list[str] = []
-    acts = acts_on(engine, tmp_path, Transfers(over.append))
+    acts = acts_on(engine, tmp_path, BusyContainers(over.append))
     old = replace(GONE, gpu_access=GpuAccess.LEGACY)
     done = acts.pack(old, "/ckpt", tmp_path / "a.tar", 1 << 20, lambda: False)
     assert done.size_bytes == (tmp_path / "a.tar").stat().st_size
@@ -690,7 +690,7 @@ def test_the_engine_starts_no_container_that_is_packed(tmp_path: Path) -> None:
 def test_the_engine_is_not_left_waiting_for_a_reader(tmp_path: Path) -> None:
     engine = PackingEngine()
     with pytest.raises(Unfit) as caught:
-        acts_on(engine, tmp_path, Transfers()).pack(
+        acts_on(engine, tmp_path, BusyContainers()).pack(
             GONE, "/ckpt", tmp_path / "a.tar", 100, lambda: False
         )
     assert engine.open == 0, f"although {caught.value!r} is still there"
