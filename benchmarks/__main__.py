@@ -59,6 +59,13 @@ BENCHES = {
         "yes",
         "HTTP services under Poisson clients beside a hopeless one, and beside trainings",
     ),
+    "exporter-real": Bench(
+        "benchmarks.real.exporter",
+        "real",
+        "60 min",
+        "yes",
+        "FastAPI's usual exporter beside clients that know the truth: verdicts they contradict",
+    ),
     "training": Bench(
         "benchmarks.real.training",
         "real",

@@ -182,14 +182,15 @@ def result(job: JobStatus) -> Cell:
         return Cell("UNCLEAR", "yellow") if is_unclear(job) else Cell("-", "dim")
     if job.satisfied_slo:
         return Cell("OK", "green")
-    least = "> " if job.measured_s is None else ""
     style = "yellow" if job.satisfied_band else "bold red"
-    return Cell(f"LATE {least}{_excess(job.ratio)}", style)
+    if job.measured_s is None:
+        return Cell(f"LATE > {_excess(job.ratio, 0.0)}", style)
+    return Cell(f"LATE {_excess(job.ratio)}", style)
 
 
-def _excess(ratio: float) -> str:
+def _excess(ratio: float, least: float = 0.01) -> str:
     if ratio < 2:
-        return f"+{max(ratio - 1, 0.01):.0%}"
+        return f"+{max(ratio - 1, least):.0%}"
     return f"{ratio:.1f}x" if ratio < 10 else f"{min(ratio, 999):.0f}x"
 
 

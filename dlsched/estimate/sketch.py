@@ -16,10 +16,12 @@ from dlsched.report.buckets import LONGEST_S, bucket_index, bucket_value_s
 
 _EXACT_RATIO = 1.02
 """Highest over lowest of a latency that counts as one number: twice a bucket's own error of 1 %."""
+_ABOVE = 1.0 + 1e-6
+"""A request is above the lower bound of its bucket, by any amount; this much counts as above."""
 
 
 class Bounds(NamedTuple):
-    """A latency in seconds that lies between the two, both included; they may be equal."""
+    """A latency in seconds above the first and at most the second, or both where they are equal."""
 
     lowest_s: float
     highest_s: float
@@ -39,8 +41,8 @@ class Bounds(NamedTuple):
         it is between the bounds."""
         if self.is_exact:
             return self.highest_s
-        if self.lowest_s > asked_s:
-            return self.lowest_s
+        if self.lowest_s >= asked_s:
+            return self.lowest_s * _ABOVE
         return self.highest_s if self.highest_s <= asked_s else None
 
 

@@ -124,7 +124,7 @@ def test_a_mean_alone_bounds_a_quantile() -> None:
 
 @pytest.mark.parametrize(
     ("target_s", "judged_s"),
-    [(0.01, 0.025), (0.025, None), (0.04, None), (0.05, 0.046), (0.1, 0.046)],
+    [(0.01, 0.025), (0.025, 0.025), (0.04, None), (0.05, 0.046), (0.1, 0.046)],
 )
 def test_only_the_bound_next_to_the_target_is_compared(
     target_s: float, judged_s: float | None
