@@ -120,6 +120,8 @@ class JudgedChange(Value):
     job: str
     before_cores: float | None
     after_cores: float | None
+    changed: str
+    """What changed, as `why` says it."""
     why: str
     verdict: str
     effect: str

@@ -315,10 +315,9 @@ def _changes(found: Review) -> str:
 
 
 def _largest(one: JudgedChange) -> str:
-    limits = terms.limits(one.before_cores, one.after_cores)
     return (
         f'<tr><td class="n">{escaped(_clock(one.wall_time))}</td>'
-        f'<td class="name">{escaped(one.job)}<small>{escaped(limits)}</small></td>'
+        f'<td class="name">{escaped(one.job)}<small>{escaped(one.changed)}</small></td>'
         f'<td>{escaped(one.effect)}<small class="soft">{escaped(one.why)}</small></td></tr>'
     )
 
