@@ -49,6 +49,8 @@ class Trained(Value):
     metric: str
     deadline_s: float | None
     tiers: tuple[TierReached, ...]
+    ran_before: bool
+    """Whether it ran before the range, so that its start is not known."""
     step: int | None
     value: float | None
     """The last one reported."""
@@ -187,6 +189,8 @@ class Review(Value):
     ends: str
     """Wall times of the first and last cycle."""
     recorded_s: float
+    observed_s: float
+    """The same without gaps in the record, in which nothing was counted."""
     asked_s: float
     cycles: int
     policies: tuple[str, ...]

@@ -186,7 +186,7 @@ def _trainings(found: Review, page: Page) -> None:
         one = job.trained
         if one is None:
             continue
-        deliver, finish = (reached(tier) for tier in one.tiers)
+        deliver, finish = (reached(tier, one) for tier in one.tiers)
         value = "-" if one.value is None else f"{one.value:.4g}"
         row = (Cell(job.name), Cell(job.target or "-"), Cell(value), Cell(deliver), Cell(finish))
         rows.append((*row, *estimate_cells(job)))
@@ -299,11 +299,14 @@ def alarm_time(one: AlarmReview) -> str:
     return f"{lasted}, first at {since}{', still raised' if one.raised else ''}"
 
 
-def reached(tier: TierReached) -> str:
+def reached(tier: TierReached, one: Trained) -> str:
     """When a tier was reached."""
     if tier.before:
         return "before"
-    return "not yet" if tier.reached_s is None else render_seconds(round(tier.reached_s))
+    if tier.reached_s is None:
+        return "not yet"
+    time_s = render_seconds(round(tier.reached_s))
+    return f"{time_s} into the range" if one.ran_before else time_s
 
 
 def trained_estimate(one: PlainDocker) -> str:

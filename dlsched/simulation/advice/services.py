@@ -23,8 +23,8 @@ AIM_RATIO = 0.95
 AIM_FULL_RATIO = 0.85
 """The same where all was measured on a full node."""
 _FULL = (
-    "the node was full all the time, so its waiting cannot be told from its computing: observe it "
-    "with idle CPU"
+    "the node was full all the time, so its waiting cannot be separated from its computing: "
+    "observe it with idle CPU"
 )
 _LEAST_WORK_RATIO = 0.1
 """Part of a latency that is computation at least, so that its quantile stays finite."""

@@ -66,8 +66,8 @@ class JobTally:
     met_s: float = 0.0
     slow_s: float = 0.0
     silent_s: float = 0.0
+    """These three, `latency` and `ratio` are of the present target alone."""
     latency: LatencySketch = LatencySketch()
-    """Of the present target."""
     retargeted: bool = False
     ran_before: bool = False
     """Whether it ran already in the first cycle."""
@@ -245,6 +245,8 @@ class Tally:
             job.open.fresh = []
         job.retargeted = True
         job.latency = LatencySketch()
+        job.met_s = job.slow_s = job.silent_s = 0.0
+        job.ratio.clear()
         if isinstance(view.spec.target, AccuracyTarget):
             job.reached.clear()
 
