@@ -90,7 +90,7 @@ MISFIT_RATIO, MISFIT_FACTOR = 0.15, 1.25
 latency or the time to a tier, it says nothing about other limits. In simulated records of 96
 services it was off by at most 0.05 and 1.12 for 90 of them, by 0.16 or 2.5 or more for the rest."""
 _MOMENT_S = 2.0
-"""Times that differ by less differ by the cycle in which they were seen."""
+"""Times that differ by less differ by the cycle by which they were read."""
 _UNGUARDED = GuardOptions(dead_band_ratio=0.0, cooldown_s=0.0)
 
 

@@ -192,6 +192,9 @@ def test_a_curve_that_levels_off_below_is_out_of_reach() -> None:
     (one,) = advised(day(job("train", load, AccuracyTarget("accuracy", 0.5, 0.8)))).jobs
     assert "levels off at 0.55" in one.need.out_of_reach
     assert "accuracy 0.8 (finish)" in one.need.out_of_reach
+    few = replace(load, evaluate_every=1500)  # 12 evaluations in that time
+    (one,) = advised(day(job("train", few, AccuracyTarget("accuracy", 0.5, 0.8)))).jobs
+    assert one.need.out_of_reach is None
 
 
 def test_a_container_without_a_target_gets_no_limit() -> None:
