@@ -29,8 +29,6 @@ _OWN_SPREAD = 2.75
 the 80 % interval held .84 of the time on the curves that may be looked at (`verdicts --shown`),
 with 2 it held .78. Curves of families that were not looked at take the rest."""
 _LEAST_CORES = 0.01
-_NEARLY_OVER = 0.9
-"""From this part of its reported steps on, fewer evaluations show it too: 36 of 44 times there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,15 +187,18 @@ def _of_job(
         reach = getattr(known.learnt, tier)
         chance, level = value.chances[place], known.learnt.level
         # Without a known end the fit extrapolates far beyond the data, and may say never.
-        never = heeded_steps(known, rule) is None and reach.chance < rule.give_up_chance
+        endless = heeded_steps(known, rule) is None
+        never = endless and reach.chance < rule.give_up_chance
         if left is None or chance < MOSTLY or never:
             count = len(known.points)
-            if count < LEVEL_POINTS and not _nearly_over(known, rule):
+            if endless and count < LEVEL_POINTS:
                 why = f"{count} evaluations are too few to say that it levels off short of {goal}"
                 found.append(Forecast(ForecastKind.UNKNOWN, tier, why=why))
                 continue
             kind = ForecastKind.IMPOSSIBLE if chance < _NEARLY_NEVER else ForecastKind.UNLIKELY
-            why = f"{target.metric} levels off at {level:.4g}, short of {goal}"
+            why = f"by its curve so far {target.metric} levels off at {level:.4g}, short of {goal}"
+            if not endless and kind is ForecastKind.UNLIKELY:
+                why += f", with a chance of {chance:.0%} to reach it"
             found.append(Forecast(kind, tier, best=level, why=why))
             continue
         if reach.chance < MOSTLY:
@@ -241,11 +242,6 @@ def _end(
         latest_s=now_s + latest_s if spread else None,
         why=why,
     )
-
-
-def _nearly_over(known: TrainingMemory, rule: AdaptiveParameters) -> bool:
-    steps = heeded_steps(known, rule)
-    return steps is not None and known.step > _NEARLY_OVER * steps
 
 
 def _met(tier: Tier, goal: str, reached: Reached) -> Forecast:
