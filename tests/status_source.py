@@ -107,6 +107,7 @@ def example_report() -> CycleReport:
         before=Limits(1.1),
         limits=Limits(1.25),
         cpu_shares=1280,
+        shares_before=1126,
         why="slow: p95 81 ms of 50 ms",
     )
     return CycleReport(
@@ -361,6 +362,7 @@ CHANGE: Mapping[str, object] = {
     "after_share": None,
     "gpus": "",
     "expected_s": 0.084,
+    "changed": "limit 1.000 -> 1.100 cores",
 }
 EVENT: Mapping[str, object] = {
     "cycle": 3,

@@ -51,6 +51,8 @@ class Trained(Value):
     metric: str
     deadline_s: float | None
     tiers: tuple[TierReached, ...]
+    ran_before: bool
+    """Whether it ran before the range, so that its start is not known."""
     step: int | None
     value: float | None
     """The last one reported."""
@@ -122,6 +124,8 @@ class JudgedChange(Value):
     job: str
     before_cores: float | None
     after_cores: float | None
+    changed: str
+    """What changed, as `why` says it."""
     why: str
     verdict: str
     effect: str
@@ -187,6 +191,8 @@ class Review(Value):
     ends: str
     """Wall times of the first and last cycle."""
     recorded_s: float
+    observed_s: float
+    """The same without gaps in the record, in which nothing was counted."""
     asked_s: float
     cycles: int
     policies: tuple[str, ...]

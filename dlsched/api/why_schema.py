@@ -75,6 +75,9 @@ class ChangeStatus(Value):
     """UUIDs, comma separated."""
     expected_s: float | None
     """The latency that the policy expected of a `resize`."""
+    changed: str
+    """What changed, and nothing else, such as `limit 2.000 -> 1.500 cores, CPU weight 1024 -> 205`,
+    `limit of 2.000 cores removed` or `idle class on`."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from dlsched.api.schema import GpuHolderStatus, GpuStatus, JobGpuStatus
-from dlsched.api.why_schema import ChangeStatus
 from dlsched.cli.layout import Cell, Column, Page
 from dlsched.model.units import counted, render_bytes, render_seconds
 
@@ -178,14 +177,6 @@ def _holding(gpu: JobGpuStatus) -> str:
 def _share(gpu: JobGpuStatus) -> str:
     now = "" if gpu.actual_share is None else f"share {_percent(gpu.actual_share)}, "
     return f"{now}{_percent(gpu.floor_share)} to {_percent(gpu.ceiling_share)}"
-
-
-def share_change(change: ChangeStatus) -> str:
-    """The new share of GPU time in a change; empty: the share did not change."""
-    before, after = change.before_share, change.after_share
-    if after == before or after is None:
-        return ""
-    return f"GPU share {after:g}" if before is None else f"GPU share {before:g} -> {after:g}"
 
 
 def _percent(ratio: float) -> str:

@@ -47,9 +47,10 @@ def recommend(
     each container: what it used, what was measured of its target, the CPU limits with which all
     targets are met together, and which targets no limit meets, with the reason.
 
-    MIN is what a container needs. MAX is for one that would use so much that others lack it: these
-    limits alone keep the targets, under plain Docker too. Nothing is changed: --format prints what
-    to change.
+    MIN is what a container needs for its target. MAX is for one with a MIN that would use so much
+    that others lack it. WEIGHT is the CPU weight of all of them then, also for those without a
+    target, which get no limit. Limits and weights keep the targets under plain Docker too. Nothing
+    is changed: --format prints what to change.
 
     \b
     Examples:
@@ -115,6 +116,7 @@ def _show_table(advice: Advice, page: Page) -> None:
     columns = (
         Column("NAME", 4, 24),
         Column("TARGET", 6, 20),
+        Column("OVER", right=True),
         Column("MEASURED", 8, 30),
         Column("USED", right=True),
         Column("MIN", 3, right=True),
@@ -135,7 +137,8 @@ def _show_table(advice: Advice, page: Page) -> None:
     policies = ", ".join(advice.policies)
     page.line(
         f"{render_seconds(advice.recorded_s)} under {policies}; {_cores(advice.room_cores)} cores "
-        "to divide; USED: mean / 95 % of the time below"
+        "to divide; MEASURED and USED (mean / 95 % of the time below) are of each container's last "
+        "run, over the time in OVER"
     )
     for remark in advice.remarks:
         page.note("note", remark)
@@ -150,11 +153,12 @@ def _row(one: Recommended) -> tuple[Cell, ...]:
     return (
         Cell(one.name),
         Cell(_target(one)),
+        Cell(render_seconds(round(one.recorded_s))),
         Cell(_measured(one)),
         Cell(used),
         Cell(_cores(one.min_cores)),
         Cell(_cores(one.max_cores)),
-        Cell(f"{one.weight:g}"),
+        Cell("-" if one.cpu_shares is None else f"{one.cpu_shares}"),
     )
 
 

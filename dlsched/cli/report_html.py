@@ -102,8 +102,8 @@ def _cards(found: Review) -> Iterator[str]:
             "error of that estimate's model on this node",
             "estimate",
         )
-    if found.recorded_s and found.capacity_cores:
-        used = found.used_core_s / (found.capacity_cores * found.recorded_s)
+    if found.observed_s and found.capacity_cores:
+        used = found.used_core_s / (found.capacity_cores * found.observed_s)
         yield _card(
             terms.percent(min(used, 1.0)), f"of {found.capacity_cores:g} cores used by jobs"
         )
@@ -213,7 +213,7 @@ def _trainings(found: Review) -> str:
     for job in jobs:
         one, plain = job.trained, job.plain_docker
         assert one is not None
-        deliver, finish = (terms.reached(tier) for tier in one.tiers)
+        deliver, finish = (terms.reached(tier, one) for tier in one.tiers)
         outlook = one.outlook or terms.trained_value(one)
         if plain.why_not is None:
             estimate = (
@@ -245,7 +245,10 @@ def _trainings(found: Review) -> str:
 
 
 def _recorded(job: JobReview) -> tuple[float | None, ...]:
+    """Times from its start, where that is known."""
     assert job.trained is not None
+    if job.trained.ran_before:
+        return (None, None)
     return tuple(tier.reached_s for tier in job.trained.tiers)
 
 
@@ -316,10 +319,9 @@ def _changes(found: Review) -> str:
 
 
 def _largest(one: JudgedChange) -> str:
-    limits = terms.limits(one.before_cores, one.after_cores)
     return (
         f'<tr><td class="n">{escaped(_clock(one.wall_time))}</td>'
-        f'<td class="name">{escaped(one.job)}<small>{escaped(limits)}</small></td>'
+        f'<td class="name">{escaped(one.job)}<small>{escaped(one.changed)}</small></td>'
         f'<td>{escaped(one.effect)}<small class="soft">{escaped(one.why)}</small></td></tr>'
     )
 

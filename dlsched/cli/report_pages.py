@@ -14,8 +14,7 @@ from dlsched.api.review_schema import (
     Trained,
 )
 from dlsched.cli.layout import Cell, Column, Page
-from dlsched.cli.why_pages import ceiling
-from dlsched.model.units import counted, render_cores, render_seconds, same_cores
+from dlsched.model.units import counted, render_cores, render_seconds
 
 _NUMBER = re.compile(r"\d+(?:\.\d+)?")
 _NAMES_MAX = 4
@@ -190,7 +189,7 @@ def _trainings(found: Review, page: Page) -> None:
         one = job.trained
         if one is None:
             continue
-        deliver, finish = (reached(tier) for tier in one.tiers)
+        deliver, finish = (reached(tier, one) for tier in one.tiers)
         value = "-" if one.value is None else f"{one.value:.4g}"
         row = (Cell(job.name), Cell(job.target or "-"), Cell(value), Cell(deliver), Cell(finish))
         rows.append((*row, *estimate_cells(job)))
@@ -249,7 +248,7 @@ def _changes(found: Review, page: Page) -> None:
         page.line(f"{one.count:>7}  such as: {one.what}", indent=2)
     for change in changes.largest[:3]:
         where = f"{change.wall_time.partition('.')[0].replace('T', ' ')}  {change.job}"
-        page.line(f"{where}  {limits(change.before_cores, change.after_cores)}", indent=2)
+        page.line(f"{where}  {change.changed}", indent=2)
         page.line(f"{change.effect}: {change.why}", "dim", 6)
 
 
@@ -303,11 +302,14 @@ def alarm_time(one: AlarmReview) -> str:
     return f"{lasted}, first at {since}{', still raised' if one.raised else ''}"
 
 
-def reached(tier: TierReached) -> str:
+def reached(tier: TierReached, one: Trained) -> str:
     """When a tier was reached."""
     if tier.before:
         return "before"
-    return "not yet" if tier.reached_s is None else render_seconds(round(tier.reached_s))
+    if tier.reached_s is None:
+        return "not yet"
+    time_s = render_seconds(round(tier.reached_s))
+    return f"{time_s} into the range" if one.ran_before else time_s
 
 
 def trained_estimate(one: PlainDocker) -> str:
@@ -336,13 +338,6 @@ def trained_error(job: JobReview) -> str:
 def trained_value(trained: Trained) -> str:
     value = "no value" if trained.value is None else f"{trained.metric} {trained.value:.4g}"
     return value if trained.step is None else f"{value} at step {trained.step}"
-
-
-def limits(before: float | None, after: float | None) -> str:
-    """A change of ceilings, worded as in `dlsched why`."""
-    if same_cores(before, after):  # another weight or idle class
-        return f"{ceiling(after)}, as before"
-    return f"{ceiling(before)} -> {ceiling(after)}"
 
 
 def percent(ratio: float) -> str:

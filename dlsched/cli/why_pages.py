@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dlsched.api.schema import JobStatus
 from dlsched.api.why_schema import ChangeStatus, EventStatus, Explanation, NowStatus, ShadowStatus
-from dlsched.cli.gpu_pages import in_full, share_change, short
+from dlsched.cli.gpu_pages import in_full, short
 from dlsched.cli.layout import GAP, Page
 from dlsched.cli.pages import (
     blindness,
@@ -15,7 +15,7 @@ from dlsched.cli.pages import (
     result,
     sources,
 )
-from dlsched.model.units import render_seconds, same_cores
+from dlsched.model.units import render_seconds
 
 _Row = tuple[str, str, int]
 """Text, style and indent."""
@@ -78,17 +78,11 @@ def _change(change: ChangeStatus, effect: str | None) -> list[_Row]:
 
 
 def change_cells(change: ChangeStatus) -> list[str]:
-    """Kind, cores, share, GPUs and result of a change, without what it has not."""
-    cores = ceiling(change.after_cores)
-    if change.kind == "resize":
-        if not same_cores(change.before_cores, change.after_cores):
-            cores = f"{ceiling(change.before_cores)} -> {cores}"
-        else:  # another weight, idle class or share
-            cores = "" if share_change(change) else f"{cores}, as before"
-    elif change.kind != "start":
-        cores = ""
+    """What changed, GPUs and result of a change, without what it has not. A resize is named by what
+    it changed."""
+    kind = "" if change.kind == "resize" and change.changed else change.kind
     gpus = ", ".join(short(uuid) for uuid in change.gpus.split(",") if uuid)
-    cells = (change.kind, cores, share_change(change), gpus, change.status)
+    cells = (kind, change.changed, gpus, change.status)
     return [cell for cell in cells if cell]
 
 
@@ -131,7 +125,7 @@ def _would(shadow: ShadowStatus) -> str:
     if limits is not None:
         because = f" because {shadow.why}" if shadow.why else ""
         share = f" and a GPU share of {limits.gpu_share:g}" if limits.gpu_share else ""
-        parts.append(f"would give {ceiling(limits.cpu_cores)}{share}{because}")
+        parts.append(f"would give {_ceiling(limits.cpu_cores)}{share}{because}")
         if shadow.guard:
             parts.append(f"guard: {shadow.guard}")
     if shadow.trouble:
@@ -139,6 +133,6 @@ def _would(shadow: ShadowStatus) -> str:
     return "; ".join(parts) or "would give nothing: the job does not run"
 
 
-def ceiling(cores: float | None) -> str:
+def _ceiling(cores: float | None) -> str:
     """A limit in cores; None: there is none."""
     return "no limit" if cores is None else f"{cores:.3f} cores"

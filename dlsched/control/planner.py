@@ -100,27 +100,24 @@ def _resizes(
         paced = same_share(wanted.gpu_share, job.actual.gpu_share)
         if same and weighs and bursts and paced:
             continue
-        aside = "its burst follows its ceiling"
-        if idle is not job.cpu_idle:
-            aside = "moved to the idle class" if idle else "moved out of the idle class"
-        elif not weighs:
-            aside = f"CPU shares {job.cpu_shares} -> {share}"
-        why = answer.why.get(job.name, "")
-        alone = f"{aside}; {why}" if why else aside
         resize = Resize(
             job=job.name,
             container_id=job.container_id,
             before=job.actual,
             limits=wanted,
             cpu_shares=share,
-            why=alone if same and paced else why,
+            why=answer.why.get(job.name, ""),
             burst_cores=burst,
             cpu_idle=idle,
             ceiling_cores=job.spec.bounds.ceiling_cores,
+            shares_before=job.cpu_shares,
+            burst_before=job.burst_cores,
+            idle_before=job.cpu_idle,
         )
         if answer.rules.reserves and job.cpu_idle and not idle and resize.grows:
             # Its weight needs no room.
-            resizes.append(replace(resize, limits=job.actual, why=alone))
+            resizes.append(replace(resize, limits=job.actual))
+            resize = replace(resize, shares_before=share, burst_before=burst, idle_before=False)
         resizes += [resize] if same or paced else _one_direction(resize)
     return resizes
 

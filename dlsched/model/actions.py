@@ -62,6 +62,12 @@ class Resize:
     """The ceiling in its spec. A container that dlsched created gets it back on release."""
     gives_back: bool = False
     """Whether it gets everything back that it had, whatever the other fields say."""
+    shares_before: int | None = None
+    """The shares that it has; None: unknown, as in the idle class."""
+    burst_before: float | None = None
+    """The burst that it has, in cores; None: unknown."""
+    idle_before: bool = False
+    """Whether it is in the idle class."""
 
     @property
     def grows(self) -> bool:

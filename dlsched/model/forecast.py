@@ -150,7 +150,9 @@ def _expected(outlook: Forecast, now_s: float) -> str:
     likely = ""
     if outlook.earliest_s is not None and outlook.latest_s is not None:
         low, high = (max(at_s - now_s, 0.0) for at_s in (outlook.earliest_s, outlook.latest_s))
-        likely = f" (80 %: {render_seconds(low)} to {render_seconds(high)})"
+        # Where both read alike, the interval is narrower than the time is exact.
+        if render_seconds(low) != render_seconds(high):
+            likely = f" (80 %: {render_seconds(low)} to {render_seconds(high)})"
     return f"expected in {render_seconds(outlook.at_s - now_s)}{likely}"
 
 

@@ -148,6 +148,7 @@ HISTORY: dict[str, Any] = {
             "before_share": None,
             "after_share": None,
             "gpus": "",
+            "changed": "limit 1.000 -> 1.500 cores",
         }
     ],
     "changes_left_out": 0,

@@ -24,6 +24,7 @@ pytestmark = pytest.mark.timed
 
 DOWN = Alarm("engine", AlarmKey.ENGINE_DOWN, "engine: no answer\x1b[2J\nforged line")
 
+CHANGED = "limit 1.100 -> 1.250 cores, CPU weight 1126 -> 1280"
 WHY = (
     "slow: p95 81 ms of 50 ms; guard: 1.4 cores cut to 1.25: the node is full; "
     "outcome: engine said: busy"
@@ -50,7 +51,7 @@ def test_what_happened_is_one_line_each_oldest_first(program: Program, daemon: F
     assert result.stdout.splitlines() == [
         "12:00:01Z  job-0  arrived",
         "12:00:02Z  job-0  missed: 81.7 ms over 100 requests, target p95 50 ms",
-        f"12:00:02Z  digits-resnet  resize  1.100 cores -> 1.250 cores  failed: {WHY}",
+        f"12:00:02Z  digits-resnet  {CHANGED}  failed: {WHY}",
         "12:00:02Z  alarm raised: engine: no answer forged line",
         "12:00:03Z  job-0  met: 44.8 ms over 100 requests, target p95 50 ms",
         "12:00:03Z  alarm cleared: engine: no answer forged line",

@@ -156,22 +156,17 @@ def test_why_explains_every_job(program: Program, daemon: FakeSource, scene: str
     ("change", "line"),
     [
         (
-            {"kind": "start", "before_cores": None, "gpus": "GPU-11111111-aaaa,GPU-33333333-dddd"},
-            "start  1.100 cores  GPU share 0.5  GPU-11111111, GPU-33333333  done",
+            {
+                "kind": "start",
+                "changed": "limit 1.100 cores",
+                "gpus": "GPU-11111111-aaaa,GPU-33333333-dddd",
+            },
+            "start  limit 1.100 cores  GPU-11111111, GPU-33333333  done",
         ),
-        ({"kind": "move", "after_share": None, "gpus": "GPU-3-d"}, "move  GPU-3-d  done"),
-        ({"before_cores": 1.1, "before_share": 0.25}, "resize  GPU share 0.25 -> 0.5  done"),
-        (
-            {"before_share": 0.25},
-            "resize  1.000 cores -> 1.100 cores  GPU share 0.25 -> 0.5  done",
-        ),
-        ({"before_share": 0.5}, "resize  1.000 cores -> 1.100 cores  done"),
-        ({"before_cores": 1.1, "after_share": None}, "resize  1.100 cores, as before  done"),
-        (
-            {"before_cores": None, "after_cores": None, "after_share": None},
-            "resize  no limit, as before  done",
-        ),
-        ({"kind": "remove", "after_cores": None, "after_share": None}, "remove  done"),
+        ({"kind": "move", "changed": "", "gpus": "GPU-3-d"}, "move  GPU-3-d  done"),
+        ({"changed": "CPU weight 1024 -> 205"}, "CPU weight 1024 -> 205  done"),
+        ({"changed": ""}, "resize  done"),
+        ({"kind": "remove", "changed": ""}, "remove  done"),
     ],
 )
 def test_why_says_what_a_change_changed(
@@ -181,7 +176,7 @@ def test_why_says_what_a_change_changed(
     change: Mapping[str, object],
     line: str,
 ) -> None:
-    monkeypatch.setattr(daemon, "changes", lambda *_: [{**CHANGE, "after_share": 0.5, **change}])
+    monkeypatch.setattr(daemon, "changes", lambda *_: [{**CHANGE, **change}])
     lines = program("why", "digits-vgg").stdout.splitlines()
     assert f"  2026-11-21T11:01:56Z  {line}" in map(str.rstrip, lines)
 

@@ -52,13 +52,15 @@ def test_the_table_has_a_row_a_container_and_what_is_out_of_reach(
     result = program("recommend", env={"COLUMNS": "200"})
     assert (result.exit_code, result.stderr) == (0, "")
     heads, *lines = result.stdout.splitlines()
-    assert heads.split() == ["NAME", "TARGET", "MEASURED", "USED", "MIN", "MAX", "WEIGHT", "WHY"]
+    columns = "NAME TARGET OVER MEASURED USED MIN MAX WEIGHT WHY"
+    assert heads.split() == columns.split()
     rows = {line.split()[0]: line for line in lines if line[:1].isalpha()}
     assert "mean 100 ms" in rows["asr"] and "met 100%" in rows["asr"]
     assert "out of reach: with all that it can use (1 core)" in rows["far"]
     assert "met 0%" in rows["far"] and "plain" in rows
     assert "out of reach: far" in result.stdout
     assert "10 min under none; 8.00 cores to divide" in result.stdout
+    assert all("  9 min 59 s  " in rows[name] for name in ("asr", "far", "plain"))
 
 
 def test_a_narrow_terminal_has_the_reasons_below(program: Program, journal: Path) -> None:

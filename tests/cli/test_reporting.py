@@ -20,7 +20,7 @@ from pydantic import TypeAdapter
 from dlsched.api.review_schema import JobReview, Review
 from dlsched.api.schema import SCHEMA_VERSION
 from dlsched.cli.report_html import page_of
-from dlsched.cli.report_pages import guesses, limits, summary
+from dlsched.cli.report_pages import guesses, summary
 from dlsched.model.cycle import CycleReport
 from dlsched.model.facts import NodeFact
 from dlsched.model.spec import LatencyTarget
@@ -293,19 +293,6 @@ def test_the_process_reads_a_journal_that_is_being_written(folders: Path) -> Non
     assert json.loads(done.stdout)["recorded_s"] == pytest.approx(150.0, abs=1.5)
     assert done.stderr == f"page: {page}\n"
     assert Page(page.read_text()).tags.count("section") >= 6
-
-
-@pytest.mark.parametrize(
-    ("before", "after", "said"),
-    [
-        (2.0, 2.00001, "2.000 cores, as before"),
-        (None, None, "no limit, as before"),
-        (None, 1.5, "no limit -> 1.500 cores"),
-        (0.2, 0.204, "0.200 cores -> 0.204 cores"),
-    ],
-)
-def test_a_change_is_said_as_by_why(before: float | None, after: float | None, said: str) -> None:
-    assert limits(before, after) == said
 
 
 def test_services_are_counted_that_a_sentence_is_about(recorded: Path) -> None:

@@ -173,7 +173,7 @@ def test_a_job_with_a_latency_target_may_burst_by_a_part_of_its_ceiling():
 def test_a_burst_that_was_lost_is_a_change_of_its_own():
     restarted = replace(view("a", actual=0.5), burst_cores=0.0)
     (again,) = planned(snapshot(restarted), {"a": Limits(0.5)}, {}, burst_ratio=0.3)
-    assert (again.burst_cores, again.why) == (0.15, "its burst follows its ceiling")
+    assert (again.burst_before, again.burst_cores) == (0.0, 0.15)
     has = replace(restarted, burst_cores=0.15)
     assert planned(snapshot(has), {"a": Limits(0.5)}, {}, burst_ratio=0.3) == ()
 
@@ -285,32 +285,30 @@ def test_who_does_not_belong_there_never_goes_to_the_idle_class(change):
 
 
 @pytest.mark.parametrize(
-    ("job", "weight", "changed"),
+    ("job", "weight", "before", "after"),
     [
-        (training("job", shares=512), 1.0, "CPU shares 512 -> 1024"),
-        (training("job"), 0.01, "moved to the idle class"),
-        (training("job", idle=True), 1.0, "moved out of the idle class"),
+        (training("job", shares=512), 1.0, (512, False), (1024, False)),
+        (training("job"), 0.01, (1024, False), (10, True)),
+        (training("job", idle=True, shares=None), 1.0, (None, True), (1024, False)),
     ],
 )
-def test_a_change_of_the_weight_alone_says_so_before_the_policys_reason(job, weight, changed):
+def test_a_change_of_the_weight_has_the_one_before(job, weight, before, after):
     weights = {"first": 1.0, "other": 1.0, "job": weight}
     jobs = snapshot(training("first"), job, training("other"))
     limits = {one.name: one.actual for one in jobs.jobs}
-    for why, said in (({"job": "late"}, f"{changed}; late"), ({}, changed)):
-        found = {one.job: one for one in planned(jobs, limits, why, weights=weights)}
-        assert found["job"].why == said
-    # With another ceiling the change is said by that.
-    found = {one.job: one for one in planned(jobs, {**limits, "job": Limits(0.2)}, {"job": "late"})}
-    assert found["job"].why == "late"
+    found = {one.job: one for one in planned(jobs, limits, {"job": "late"}, weights=weights)}["job"]
+    assert (found.shares_before, found.idle_before) == before
+    assert (found.cpu_shares, found.cpu_idle, found.why) == (*after, "late")
 
 
 def test_where_ceilings_are_reserved_one_leaves_the_idle_class_before_it_grows():
     there = training("there", idle=True, actual=Limits(0.5))
     wanted = {"there": Limits(1.0)}
     leaves, grows = planned(snapshot(there), wanted, {"there": "late"}, reserves=True)
-    assert (leaves.why, grows.why) == ("moved out of the idle class; late", "late")
     assert (leaves.limits, leaves.cpu_idle, leaves.grows) == (Limits(0.5), False, False)
     assert (grows.limits, grows.grows) == (Limits(1.0), True)
+    assert (leaves.idle_before, grows.idle_before) == (True, False)
+    assert grows.shares_before == grows.cpu_shares
     assert len(planned(snapshot(there), wanted, {})) == 1
 
 

@@ -47,7 +47,7 @@ def test_events_are_followed_over_a_restart_of_the_daemon(node: Session) -> None
 
     lines = command(node, "events")
     assert lines.returncode == 0
-    assert "  alpha  resize  1.000 cores -> 0.500 cores  done" in lines.stdout
+    assert "  alpha  limit 1.000 -> 0.500 cores" in lines.stdout
     assert "arrived" not in lines.stdout
 
 

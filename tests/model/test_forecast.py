@@ -78,6 +78,7 @@ def test_in_short(outlook: Forecast, words: str) -> None:
         (expected(250, 180, 362), "expected in 4 min 10 s (80 %: 3 min to 6 min 2 s)"),
         (expected(250, -5, 362), "expected in 4 min 10 s (80 %: 0 s to 6 min 2 s)"),
         (expected(250), "expected in 4 min 10 s"),
+        (expected(250, 249.9, 250.1), "expected in 4 min 10 s"),
         (expected(0.9, -9, 9), "expected any moment"),
         (Forecast(ForecastKind.EXPECTED, "latency"), "expected"),
         (

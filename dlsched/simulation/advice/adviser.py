@@ -1,9 +1,11 @@
 """Turns recorded cycles into recommended limits.
 
 `min` is what a container needs for its target. The rest of the node is divided by water-filling, up
-to what each would use; one that would use more than its part gets that as `max`. With these
-ceilings alone, under plain Docker too, the needs are met at any time. Where the needs do not fit
-together, the cheapest by weight are kept and the others named.
+to what each would use. Where one would use more than its part, all get CPU weights in proportion to
+their parts, so that under plain Docker too each has its part while all want CPU. One with a `min`
+gets its part as `max` as well. One without has no known need that a ceiling could be held to: a
+ceiling would only keep it from CPU that is idle. Where the needs do not fit together, the cheapest
+by weight are kept and the others named.
 """
 
 from __future__ import annotations
@@ -43,7 +45,7 @@ class Latencies:
 
     job: ObservedJob
     target: LatencyTarget
-    """The last one, for which `slices` and `met` count."""
+    """The last one, of which everything else is."""
     slice_at: int = -1
     now: LatencySketch = LatencySketch()
     whole: LatencySketch = LatencySketch()
@@ -60,6 +62,7 @@ class Latencies:
             self.slice_at = at
         if target != self.target:
             self.target, self.slices, self.met = target, 0, 0
+            self.whole, self.factors = LatencySketch(), []
         self.now = merge(self.now, fresh)
 
     def close(self) -> None:
@@ -100,11 +103,16 @@ class Latencies:
 _BUSY = 0.95
 """Quantile of the slices that counts as a container's busy use."""
 _HEADROOM = 1.05
-"""Of a container without a target above its busy use, and of a ceiling above all that is useful."""
+"""Above the busy use of a container, and above all that is useful to it."""
 _SELDOM = 0.05
 """A node that is full for a smaller part of the time hides no one's use."""
 _STEP_CORES = 0.01
 """Limits are given with two decimals."""
+_SHARES = 1024
+"""The engine's default weight: here that of one core, so that containers which are not recorded
+count as one core each."""
+_SHARES_LEAST, _SHARES_MOST = 2, 262_144
+"""The engine's bounds."""
 
 
 class NothingToAdvise(DlschedError):
@@ -194,10 +202,7 @@ class Adviser:
             return need
         if isinstance(target, AccuracyTarget):
             return training_need(job, target, room_cores)
-        use = _use(job)
-        if use is None:
-            return AdvisedLimits(notes=("too short to see what it uses",))
-        return AdvisedLimits(min(room_cores, max(CORES_MIN, _HEADROOM * use.busy_cores)))
+        return AdvisedLimits()
 
     def _with_forecast(self, name: str, need: AdvisedLimits) -> AdvisedLimits:
         """What the record cannot show, the policy's own model may have learned."""
@@ -216,6 +221,7 @@ class Adviser:
     def _recommended(
         self, jobs: Mapping[str, ObservedJob], needs: Mapping[str, AdvisedLimits], room_cores: float
     ) -> Iterator[Recommended]:
+        last_s = 0.0 if self._record.last is None else self._record.last.now_s
         needs = _fitting(jobs, needs, room_cores)
         least = _floors(needs)
         lost: dict[str, str] = {}
@@ -224,41 +230,42 @@ class Adviser:
             name: _would_use(job, needs[name], room_cores, seldom=seldom)
             for name, job in jobs.items()
         }
-        ceilings: dict[str, float] = {}
         for together in _together(jobs):
             for name, why in _crowded_out(jobs, least, together, room_cores).items():
                 lost.setdefault(name, why)
+        parts: dict[str, float] = {}
         for together in _together(jobs):
             claims = {}
             for name in together:
                 floor = CORES_MIN if name in lost else least.get(name, CORES_MIN)
                 claims[name] = Claim(jobs[name].spec.weight, floor, max(floor, uses[name]))
             for name, cores in water_fill(room_cores, claims).items():
-                if cores < uses[name] - _STEP_CORES:
-                    ceilings[name] = min(ceilings.get(name, math.inf), cores)
+                parts[name] = min(parts.get(name, math.inf), cores)
+        crowded = {name for name, cores in parts.items() if cores < uses[name] - _STEP_CORES}
         for name in sorted(jobs):
             job, need = jobs[name], needs[name]
             target, measured = job.spec.target, self._measured(job)
-            if name in lost and (target is None or _met(target, measured)):
+            if name in lost and _met(target, measured):
                 need = replace(need, does_not_fit=lost[name])
             elif name in lost:
                 need = replace(need, out_of_reach=lost[name])
             floor_cores = None if name in lost or need.out_of_reach else least.get(name)
-            ceiling = ceilings.get(name)
+            part = parts[name] if name in crowded else None
+            limited = part is not None and floor_cores is not None
             yield Recommended(
                 name=name,
                 adopted=bool(job.last and job.last.adopted),
                 target=target,
+                recorded_s=_recorded_s(job, last_s),
                 use=_use(job),
                 measured=measured,
                 progress=progress_text(job, target) if isinstance(target, AccuracyTarget) else "",
                 need=need,
                 min_cores=floor_cores,
-                max_cores=(
-                    None if ceiling is None else max(_down(ceiling), floor_cores or _STEP_CORES)
-                ),
+                max_cores=max(_down(parts[name]), floor_cores or 0.0) if limited else None,
+                cpu_shares=_shares(parts[name]) if crowded else None,
                 weight=job.spec.weight,
-                why=_why(job, need, free=ceiling is None),
+                why=_why(job, need, part),
             )
 
     def _measured(self, job: ObservedJob) -> MeasuredTarget | None:
@@ -298,21 +305,24 @@ def _as_it_was(job: ObservedJob, room_cores: float) -> AdvisedLimits:
     )
 
 
-def _why(job: ObservedJob, need: AdvisedLimits, *, free: bool) -> str:
+def _why(job: ObservedJob, need: AdvisedLimits, part: float | None) -> str:
+    """`part`: what it gets while all want CPU; None: all that it would use."""
     if need.out_of_reach is not None:
         return need.out_of_reach
     target = job.spec.target
-    rest = "no limit" if free else "it gets what the others leave"
+    rest = "no limit"
+    if part is not None:
+        gives = f"its CPU weight gives it {render_cores(part)}"
+        rest += f"; {gives} while all want CPU, and what is idle"
     if need.does_not_fit is not None:
-        so_far = "no target" if target is None else "its target was met so far"
-        return f"{so_far}: {rest}; no min for it fits: {need.does_not_fit}"
-    if target is None and need.cores is not None:
-        return "no target: what it used, and a little more"
+        return f"its target was met so far: {rest}; no min for it fits: {need.does_not_fit}"
+    if target is None:
+        return f"no target: {rest}"
     if need.cores is None:
         due = isinstance(target, AccuracyTarget) and target.deadline_s is None
         reason = "no deadline" if due else "its need is not known"
         return "; ".join([f"{reason}: {rest}", *need.notes])
-    likely = "probably " if need.cores == need.likely_cores else ""
+    likely = "probably " if need.guessed or need.cores == need.likely_cores else ""
     met = f"{likely}meets its target" + (", if it can use so much" if need.assumed else "")
     return "; ".join([met, *need.notes])
 
@@ -363,6 +373,11 @@ def _end_s(job: ObservedJob) -> float:
     return min(ends, default=math.inf)
 
 
+def _recorded_s(job: ObservedJob, last_s: float) -> float:
+    """How long this run of it was recorded; `last_s`: the end of the record."""
+    return max(0.0, min(_end_s(job), last_s) - max(job.first_s, job.started_s or 0.0))
+
+
 def _would_use(job: ObservedJob, need: AdvisedLimits, room_cores: float, *, seldom: bool) -> float:
     """Cores that it would use if nothing held it back; all, where that never showed. `seldom`: the
     node was seldom full. What reports nothing has no windows, and a ceiling of its own holds it."""
@@ -385,9 +400,8 @@ def _crowded_out(
     whole = math.fsum(least[name] for name in wanting)
     left, lost = room_cores, {}
 
-    def price(name: str) -> tuple[bool, float, str]:
-        spec = jobs[name].spec
-        return spec.target is None, least[name] / spec.weight, name
+    def price(name: str) -> tuple[float, str]:
+        return least[name] / jobs[name].spec.weight, name
 
     for name in sorted(wanting, key=price):
         if least[name] <= left + 1e-9:
@@ -397,14 +411,16 @@ def _crowded_out(
         if len(wanting) == 1:
             lost[name] = f"{needs}, and other work leaves {render_cores(room_cores)}"
             continue
-        spec = jobs[name].spec
-        last = "has no target" if spec.target is None else f"weight {spec.weight:g} for each core"
-        last = last if spec.target is None else f"comes last by its {last}"
         lost[name] = (
             f"{needs}, and all {len(wanting)} together {render_cores(whole)} of "
-            f"{render_cores(room_cores)}: it {last}"
+            f"{render_cores(room_cores)}: it comes last by its weight "
+            f"{jobs[name].spec.weight:g} for each core"
         )
     return lost
+
+
+def _shares(cores: float) -> int:
+    return min(_SHARES_MOST, max(_SHARES_LEAST, round(_SHARES * cores)))
 
 
 def _up(cores: float) -> float:

@@ -8,11 +8,6 @@ from collections.abc import Callable, Iterator
 from dlsched.model.units import plain_text
 from dlsched.simulation.advice.result import Advice, Recommended
 
-_SHARES = 1024
-"""The engine's default weight: that of one core here, so that weights follow the ceilings."""
-_SHARES_LEAST, _SHARES_MOST = 2, 262_144
-"""Bounds of the engine's `cpu_shares`."""
-
 
 def compose(advice: Advice) -> str:
     """A Compose file to merge: plain Docker's own limits, and the same bounds for dlsched."""
@@ -38,16 +33,17 @@ def _document(
 def _service(one: Recommended) -> Iterator[str]:
     yield f"  {json.dumps(one.name)}:"
     yield f"    # {_comment(one)}"
-    if one.min_cores is None and one.max_cores is None:
+    if one.min_cores is None and one.cpu_shares is None:
         yield "    {}"
         return
     if one.max_cores is not None:
-        shares = min(_SHARES_MOST, max(_SHARES_LEAST, round(_SHARES * one.max_cores)))
         yield f"    cpus: {_number(one.max_cores)}"
-        yield f"    cpu_shares: {shares}"
+    if one.cpu_shares is not None:
+        yield f"    cpu_shares: {one.cpu_shares}"
+    if one.min_cores is None:
+        return
     yield "    labels:"
-    if one.min_cores is not None:
-        yield f'      dlsched.cpus.min: "{_number(one.min_cores)}"'
+    yield f'      dlsched.cpus.min: "{_number(one.min_cores)}"'
     if one.max_cores is not None:
         yield f'      dlsched.cpus.max: "{_number(one.max_cores)}"'
     if one.weight != 1.0:

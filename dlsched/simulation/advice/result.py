@@ -43,12 +43,13 @@ class AdvisedLimits:
     """Why no limit meets the target; None: one does, or nothing is known."""
     assumed: bool = False
     """Whether `cores` is more than it ever had, so that it is not known to use them."""
+    guessed: bool = False
+    """Whether what it was measured under does not show how much of a request is computation."""
     notes: tuple[str, ...] = ()
     likely_cores: float | None = None
     """One that probably meets it, where `cores` is cautious; None: `cores` is not."""
     does_not_fit: str | None = None
-    """Why `cores` cannot be kept for it beside the others, though its target was met so far, or it
-    has none."""
+    """Why `cores` cannot be kept for it beside the others, though its target was met so far."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +60,8 @@ class Recommended:
     adopted: bool
     """Whether someone else started its container: it has labels, no job file."""
     target: Target | None
+    recorded_s: float
+    """How long its last run was recorded: what was used and measured is of this time alone."""
     use: Use | None
     measured: MeasuredTarget | None
     progress: str
@@ -66,7 +69,11 @@ class Recommended:
     need: AdvisedLimits
     min_cores: float | None
     max_cores: float | None
+    """Only of a container with `min_cores`: no other has a need that a ceiling could be held to."""
+    cpu_shares: int | None
+    """CPU weight in the engine's unit; None: no container gets another than it has."""
     weight: float
+    """That of its job file or label."""
     why: str
     """Where the limits come from, in one sentence."""
 

@@ -22,6 +22,10 @@ AIM_RATIO = 0.95
 """Part of the target that is aimed at: the fits err by some per cent."""
 AIM_FULL_RATIO = 0.85
 """The same where all was measured on a full node."""
+_FULL = (
+    "the node was full all the time, so its waiting cannot be separated from its computing: "
+    "observe it with idle CPU"
+)
 _LEAST_WORK_RATIO = 0.1
 """Part of a latency that is computation at least, so that its quantile stays finite."""
 _FULL_LOAD = 0.98
@@ -108,7 +112,7 @@ def service_need(
         why = _why_not(better, target, room_cores, measured)
         return AdvisedLimits(None, useful, why)
     surely = _least(worse, aim_s, target.seconds, room_cores)
-    notes: list[str] = []
+    notes = [_FULL] if hidden else []
     cautious: float | None = None
     if law.known:
         pass
@@ -126,7 +130,7 @@ def service_need(
     if law.clients is not None and law.clients > 1.0:
         notes.append(f"{law.clients:.1f} requests were under way at once: they share the limit")
     assumed = not (law.known or free) and surely is None
-    need = AdvisedLimits(likely, useful, None, assumed, tuple(notes))
+    need = AdvisedLimits(likely, useful, None, assumed, hidden, tuple(notes))
     if cautious is None:
         return need
     return replace(need, cores=cautious, likely_cores=likely)

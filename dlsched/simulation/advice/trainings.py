@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 
-from dlsched.estimate.learning import Learnt, learnt, thinned
+from dlsched.estimate.learning import LEVEL_POINTS, Learnt, learnt, thinned
 from dlsched.model.spec import AccuracyTarget, Tier
 from dlsched.model.units import render_cores, render_seconds
 from dlsched.simulation.advice.result import AdvisedLimits
@@ -102,7 +102,7 @@ def _why_not(
         wanted = f"{target.metric} {target.value_of(tier):g} ({tier.value})"
         if job.finished:
             return f"it ended at step {values[-1][0]} with {best:.4g} at best, not {wanted}"
-        if curve is None:
+        if curve is None or len(values) < LEVEL_POINTS:
             continue
         reach = curve.deliver if tier is Tier.DELIVER else curve.finish
         low, high = sorted((curve.low_level, curve.high_level))

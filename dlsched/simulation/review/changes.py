@@ -170,6 +170,7 @@ def _judged(change: Change, verdict: str, found: Effect) -> JudgedChange:
         job=change.job,
         before_cores=change.before_cores,
         after_cores=change.after_cores,
+        changed=change.changed,
         why=change.guard or change.why,
         verdict=str(verdict),
         effect=str(found),

@@ -166,6 +166,7 @@ class _Gathered:
             begins=self._begins,
             ends=self._ends,
             recorded_s=tally.last_s - tally.origin_s,
+            observed_s=tally.observed_s,
             asked_s=self._asked_s,
             cycles=tally.cycles,
             policies=tuple(self._policies),
@@ -236,6 +237,7 @@ class _Gathered:
                 )
                 for tier in Tier
             ),
+            ran_before=job.ran_before,
             step=job.step,
             value=job.value,
             outlook=outlook or None,
@@ -265,8 +267,8 @@ class _Gathered:
         retargeted = [job.name for job in tally.jobs.values() if job.retargeted]
         if retargeted:
             yield (
-                f"targets changed in the range: {', '.join(retargeted[:5])}; what is measured is "
-                "of the last target, time of all"
+                f"targets changed in the range: {', '.join(retargeted[:5])}; what is said of "
+                "targets is of the last one and its time alone"
             )
         if self._alarms.left_out:
             yield f"{self._alarms.left_out} further alarms are left out"

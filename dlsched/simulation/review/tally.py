@@ -67,8 +67,8 @@ class JobTally:
     slow_s: float = 0.0
     silent_s: float = 0.0
     unclear_s: float = 0.0
+    """These four, `latency` and `ratio` are of the present target alone."""
     latency: LatencySketch = LatencySketch()
-    """Of the present target."""
     retargeted: bool = False
     ran_before: bool = False
     """Whether it ran already in the first cycle."""
@@ -248,6 +248,8 @@ class Tally:
             job.open.fresh = []
         job.retargeted = True
         job.latency = LatencySketch()
+        job.met_s = job.slow_s = job.silent_s = job.unclear_s = 0.0
+        job.ratio.clear()
         if isinstance(view.spec.target, AccuracyTarget):
             job.reached.clear()
 

@@ -9,8 +9,9 @@ from dlsched.estimate.measured import unclear
 from dlsched.model.actions import Action, Move, Outcome, Resize, Start
 from dlsched.model.cycle import CycleReport
 from dlsched.model.forecast import TargetStates, in_full, recalled, turned
-from dlsched.model.spec import AccuracyTarget
+from dlsched.model.spec import AccuracyTarget, Limits
 from dlsched.model.state import JobState, JobView, NodeView, Tiers
+from dlsched.model.units import same_cores
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +38,8 @@ class Change:
     """UUIDs of the GPUs assigned to it, comma separated; empty: none, or unchanged."""
     expected_s: float | None = None
     """Latency that the policy expected of a `resize`; None: none, or a guard changed it."""
+    changed: str = ""
+    """What a `start` set or a `resize` changed, and nothing else; empty: nothing that is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +97,58 @@ def _change(report: CycleReport, outcome: Outcome) -> Change:
         after_share=action.limits.gpu_share if isinstance(action, Start | Resize) else None,
         gpus=",".join(_gpus(action)),
         expected_s=_expected_s(report, outcome),
+        changed=_changed(action),
     )
+
+
+def _changed(action: Action) -> str:
+    if isinstance(action, Start):
+        return limits_changed("start", Limits(), action.limits)
+    if not isinstance(action, Resize):
+        return ""
+    before, after = action.before, action.limits
+    parts = [limits_changed("resize", before, after)]
+    if action.gives_back:
+        parts.append("everything as its owner set it")
+    elif not action.only_notifies:
+        if action.cpu_idle is not action.idle_before:
+            parts.append(f"idle class {'on' if action.cpu_idle else 'off'}")
+        elif action.shares_before not in (None, action.cpu_shares) and not action.cpu_idle:
+            parts.append(f"CPU weight {action.shares_before} -> {action.cpu_shares}")
+        # With its limit, its burst changes in proportion.
+        old, new = action.burst_before, action.burst_cores
+        if same_cores(before.cpu_cores, after.cpu_cores) and old is not None and new is not None:
+            parts += [] if same_cores(old, new) else [f"CPU burst {_turn(old, new)} cores"]
+    return ", ".join(part for part in parts if part)
+
+
+def limits_changed(kind: str, before: Limits, after: Limits) -> str:
+    """The limits that an action of this kind changed, such as `limit 2.000 -> 1.500 cores, GPU
+    share 0.25 -> 0.5`; empty: none."""
+    old, new = before.cpu_cores, after.cpu_cores
+    parts = []
+    if kind == "start":
+        parts.append("no limit" if new is None else f"limit {new:.3f} cores")
+    elif kind != "resize" or same_cores(old, new):
+        pass
+    elif old is None:
+        parts.append(f"limit set to {new:.3f} cores")
+    elif new is None:
+        parts.append(f"limit of {old:.3f} cores removed")
+    else:
+        parts.append(f"limit {_turn(old, new)} cores")
+    share = after.gpu_share
+    if share is not None and share != before.gpu_share:
+        since = "" if before.gpu_share is None else f"{before.gpu_share:g} -> "
+        parts.append(f"GPU share {since}{share:g}")
+    return ", ".join(parts)
+
+
+def _turn(before: float, after: float) -> str:
+    """Two numbers of cores, with as many decimals as show that they differ: an engine's grain is a
+    hundred-thousandth of a core."""
+    decimals = 3 if round(before, 3) != round(after, 3) else 5
+    return f"{before:.{decimals}f} -> {after:.{decimals}f}"
 
 
 def _expected_s(report: CycleReport, outcome: Outcome) -> float | None:

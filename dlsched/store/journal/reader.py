@@ -7,14 +7,15 @@ import json
 import sqlite3
 from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 from dlsched.estimate.effect import CycleLatency
 from dlsched.model.cycle import CycleReport
-from dlsched.store.journal.changes import Change, Event
+from dlsched.model.spec import Limits
+from dlsched.store.journal.changes import Change, Event, limits_changed
 from dlsched.store.journal.coding import Decoder, OutlineDecoder
 from dlsched.store.journal.minutes import Minute, unpacked
 from dlsched.store.journal.schema import foreign, newer, open_for_reading
@@ -330,4 +331,11 @@ class JournalReader(AbstractContextManager["JournalReader"]):
 
 
 def _change(row: tuple[Any, ...]) -> Change:
-    return Change(*row[: len(fields(Change))])  # an older file has fewer, a newer one more
+    """An older file has fewer columns, a newer one more. An older version did not record what a
+    change of the weight alone was."""
+    change = Change(*row[: len(fields(Change))])
+    if change.changed:
+        return change
+    before = Limits(change.before_cores, change.before_share)
+    after = Limits(change.after_cores, change.after_share)
+    return replace(change, changed=limits_changed(change.kind, before, after))

@@ -52,6 +52,7 @@ MIGRATIONS: Sequence[str] = (
     CREATE INDEX events_by_time ON events (wall_time);
     """,
     "ALTER TABLE changes ADD COLUMN expected_s REAL",
+    "ALTER TABLE changes ADD COLUMN changed TEXT NOT NULL DEFAULT ''",
 )
 VERSION = len(MIGRATIONS)
 

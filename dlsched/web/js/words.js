@@ -101,21 +101,9 @@ export function headline(status) {
 // The forecast of the next target that is not met, as `dlsched ps` has it; a blind job has none.
 export const outlookOf = ({ blind, outlook }) => (blind ? undefined : outlook.find(({ kind }) => kind !== "met") ?? outlook.at(-1));
 
-// A limit as `dlsched why` says it: with two decimals a small one would change without showing it.
-const inCores = (value) => (value === null || value === undefined ? "no limit" : `${value.toFixed(3)} cores`);
-
 // What was measured of a change, and what the policy expected of it, as `dlsched why` says it.
 export const afterwards = (change, effect) => [change.kind === "resize" ? effect?.text : "",
   typeof change.expected_s === "number" ? `expected ${seconds(change.expected_s)}` : ""].filter(Boolean).join("; ");
 
-// What a change did, as `dlsched why` says it.
-export function changed(change) {
-  const shares = change.before_share !== change.after_share
-    ? `GPU ${share(change.before_share)} → ${share(change.after_share)}` : "";
-  const and = (text) => [text, shares].filter(Boolean).join(", ");
-  const [before, after] = [inCores(change.before_cores), inCores(change.after_cores)];
-  if (change.kind === "start") return and(`start, ${after}`);
-  if (change.kind !== "resize") return and(change.kind);
-  if (before !== after) return and(`${change.after_cores === null ? before : before.replace(/ cores$/, "")} → ${after}`);
-  return shares || `${after}, as before`; // another weight or idle class
-}
+// What a change did, as `dlsched why` says it: a resize is named by what it changed.
+export const changed = ({ kind, changed: what }) => [kind === "resize" && what ? "" : kind, what].filter(Boolean).join(", ");

@@ -4,14 +4,15 @@ targets are met; what is out of reach is named, and truly is."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
 import pytest
 
 from dlsched.control.decider import NamedPolicy
 from dlsched.estimate.sketch import measured_s, merge
 from dlsched.model.cycle import CycleReport
+from dlsched.model.decision import Decision, PolicyMemory
 from dlsched.model.facts import LatencySketch, NodeFact
 from dlsched.model.spec import (
     AccuracyTarget,
@@ -19,8 +20,10 @@ from dlsched.model.spec import (
     ContainerSpec,
     JobSpec,
     LatencyTarget,
+    Limits,
     Target,
 )
+from dlsched.model.state import Snapshot
 from dlsched.policies.registry import load
 from dlsched.simulation.advice import Advice, Adviser, NothingToAdvise
 from dlsched.simulation.advice.result import Recommended
@@ -34,6 +37,7 @@ from dlsched.simulation.node.workloads import (
     Trace,
     TrainingLoad,
 )
+from dlsched.simulation.review.estimate import PlaybackParameters
 from dlsched.simulation.run import simulate
 from tests.lanes import but_the_first_long
 
@@ -155,8 +159,9 @@ def test_needs_that_do_not_fit_together_name_the_dearest() -> None:
     why = found["dear"].need.out_of_reach
     assert "and all 2 together" in why
     # What cannot be met gets what the other leaves, and takes nothing from it.
-    assert found["dear"].min_cores is None
-    assert found["dear"].max_cores + found["cheap"].min_cores <= 4.0 + 1e-9
+    assert (found["dear"].min_cores, found["dear"].max_cores) == (None, None)
+    weights = {name: one.cpu_shares for name, one in found.items()}
+    assert weights["cheap"] / sum(weights.values()) >= found["cheap"].min_cores / 4.0
 
 
 def test_the_busiest_load_counts() -> None:
@@ -187,14 +192,66 @@ def test_a_curve_that_levels_off_below_is_out_of_reach() -> None:
     (one,) = advised(day(job("train", load, AccuracyTarget("accuracy", 0.5, 0.8)))).jobs
     assert "levels off at 0.55" in one.need.out_of_reach
     assert "accuracy 0.8 (finish)" in one.need.out_of_reach
+    few = replace(load, evaluate_every=1500)  # 12 evaluations in that time
+    (one,) = advised(day(job("train", few, AccuracyTarget("accuracy", 0.5, 0.8)))).jobs
+    assert one.need.out_of_reach is None
 
 
-def test_a_container_without_a_target_keeps_what_it_used() -> None:
+def test_a_container_without_a_target_gets_no_limit() -> None:
     (one,) = advised(day(job("plain", OPEN, None))).jobs
     # Six requests a second of 0.05 core-seconds.
     assert one.use.mean_cores == pytest.approx(0.3, rel=0.1)
-    assert one.use.busy_cores <= one.min_cores <= 1.2 * one.use.busy_cores
-    assert one.max_cores is None
+    assert (one.min_cores, one.max_cores, one.cpu_shares) == (None, None, None)
+    assert one.why == "no target: no limit"
+
+
+@dataclass(frozen=True)
+class _Weights:
+    """Plain Docker with limits and CPU weights that never change."""
+
+    limits: Mapping[str, Limits]
+    weights: Mapping[str, float]
+    Parameters: ClassVar[type[Any]] = PlaybackParameters
+    Memory: ClassVar[type[Any] | None] = None
+    reserves: ClassVar[bool] = False
+    heeds_progress: ClassVar[bool] = False
+    observes_only: ClassVar[bool] = False
+    per_device: ClassVar[bool] = False
+
+    def decide(self, snapshot: Snapshot, memory: PolicyMemory | None) -> Decision:
+        return Decision(limits=dict(self.limits), weights=dict(self.weights))
+
+
+def test_a_weight_holds_batch_jobs_back_as_a_limit_would() -> None:
+    hog = TrainingLoad(10**6, 0.1, 100, Curve(0.1, 0.95, 120_000, "exponential"), threads=4.0)
+    batches = [job(f"batch-{number}", hog, None) for number in range(6)]
+    trace = day(job("s", CLOSED, LatencyTarget(0.06)), *batches)
+    advice = advised(trace, "adaptive")
+    found = named(advice)
+    one, batch = found["s"], found["batch-0"]
+    assert (batch.min_cores, batch.max_cores) == (None, None)
+    assert "no target: no limit; its CPU weight gives it" in batch.why
+    # All was measured on a full node.
+    assert one.why.startswith("probably meets its target; the node was full all the time")
+    policy = _Weights(
+        {name: Limits(each.max_cores) for name, each in found.items()},
+        {name: float(each.cpu_shares) for name, each in found.items()},
+    )
+    sketch, batch_core_s = LatencySketch(), 0.0
+
+    def take(report: CycleReport) -> None:
+        nonlocal sketch, batch_core_s
+        views = {view.name: view for view in report.snapshot.jobs}
+        if report.snapshot.now_s >= SETTLED_S:
+            sketch = merge(sketch, views["s"].progress.fresh)
+        batch_core_s = views["batch-0"].attained_core_s
+
+    simulate(trace, NamedPolicy("weights", policy), 2, publish=take)
+    weighted_s = measured_s(sketch, None)
+    assert weighted_s < 0.8 * measured(trace, "s"), "better than without weights"
+    assert weighted_s <= 1.02 * measured(limited(trace, advice, alone="s"), "s")
+    # A ceiling of its part would have kept it from what the service leaves idle.
+    assert batch_core_s > 1.05 * 300.0 * batch.cpu_shares / 1024
 
 
 def test_a_record_without_a_container_says_so() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -12,8 +13,9 @@ from dlsched.api.review_schema import PlainDocker
 from dlsched.model.cycle import CycleReport
 from dlsched.model.spec import LatencyTarget, Tier
 from dlsched.model.state import Progress
+from dlsched.model.units import render_seconds
 from dlsched.simulation.node.workloads import Trace
-from dlsched.simulation.review.estimate import Estimated, estimate, reached_s
+from dlsched.simulation.review.estimate import MISFIT_FACTOR, Estimated, estimate, reached_s
 from dlsched.simulation.review.tally import Tally
 from dlsched.simulation.trace.recording import Record
 from tests.simulation.review.worlds import busy_node, counted, run
@@ -72,10 +74,51 @@ def test_plain_docker_is_estimated_from_a_record_under_other_limits(
 
 def test_times_of_trainings_are_estimated(found: tuple[Estimated, Tally], truth: Tally) -> None:
     result, _ = found
-    for name in ("bulk-a", "bulk-b", "bulk-c"):
+    names = ("bulk-a", "bulk-b", "bulk-c")
+    fitting = [name for name in names if result.jobs[name].why_not is None]
+    assert fitting
+    for name in fitting:
         own_s, plain_s = reached_s(truth.jobs[name], Tier.DELIVER), result.jobs[name].deliver_s
         sys.stdout.write(f"{name}: deliver in {plain_s:.0f} s, truly {own_s:.0f} s\n")
         assert 1 / TIME_FACTOR <= plain_s / own_s <= TIME_FACTOR
+
+
+def test_a_training_that_the_model_misses_has_no_estimate(found: tuple[Estimated, Tally]) -> None:
+    result, recorded = found
+    missed = result.jobs["bulk-b"]
+    assert (missed.deliver_s, missed.finish_s) == (None, None)
+    own_s = reached_s(recorded.jobs["bulk-b"], Tier.DELIVER)
+    assert own_s is not None and missed.why_not is not None
+    assert re.fullmatch(
+        "the model does not fit it: under the recorded limits it reaches deliver in "
+        rf".+, recorded is in {render_seconds(round(own_s))}",
+        missed.why_not,
+    )
+    for name, job in recorded.jobs.items():
+        one = result.jobs[name]
+        for tier, model_s in (
+            (Tier.DELIVER, one.replayed_deliver_s),
+            (Tier.FINISH, one.replayed_finish_s),
+        ):
+            own_s = reached_s(job, tier)
+            if one.why_not is None and own_s is not None and job.last.spec.name.startswith("bulk"):
+                assert model_s is not None
+                assert 1 / MISFIT_FACTOR - 0.05 <= model_s / own_s <= MISFIT_FACTOR + 0.05
+
+
+def test_a_job_whose_target_changed_has_no_estimate() -> None:
+    trace = busy_node(120.0)
+    alone = replace(trace, jobs=tuple(one for one in trace.jobs if one.name == "easy"))
+
+    def changed(report: CycleReport) -> CycleReport:
+        target = LatencyTarget(0.2 if report.snapshot.now_s < 60.0 else 0.1)
+        jobs = tuple(
+            replace(view, spec=replace(view.spec, target=target)) for view in report.snapshot.jobs
+        )
+        return replace(report, snapshot=replace(report.snapshot, jobs=jobs))
+
+    result, _ = estimated(alone, "none", changed)
+    assert result.jobs["easy"].why_not == "its target changed in the range"
 
 
 def test_the_models_error_is_what_the_recorded_limits_do_to_it(

@@ -107,6 +107,7 @@ def test_clock_steps_and_gaps_are_remarked(tmp_path: Path) -> None:
     path = changed(tmp_path / "journal.db", step, 120.0)
     with JournalReader(path) as reader:
         found = review(reader, 620.0, estimates=False)
+    assert (found.recorded_s, found.observed_s) == (620.0, pytest.approx(119.0))
     assert found.remarks[0] == (
         "all of it was recorded under none: what is measured is plain Docker itself"
     )

@@ -57,7 +57,57 @@ def test_a_resize_is_recorded_with_its_reason_and_guard() -> None:
         guard="step cut to 0.25",
         status="done",
         detail="",
+        changed="limit 0.500 -> 0.750 cores",
     )
+
+
+HAD = Resize("alpha", "id", Limits(2.0), Limits(2.0), 1024, "late", shares_before=1024)
+
+
+@pytest.mark.parametrize(
+    ("action", "said"),
+    [
+        (replace(HAD, limits=Limits(1.5)), "limit 2.000 -> 1.500 cores"),
+        (replace(HAD, limits=Limits(2.0004)), "limit 2.00000 -> 2.00040 cores"),
+        (replace(HAD, limits=Limits(None)), "limit of 2.000 cores removed"),
+        (replace(HAD, before=Limits(None)), "limit set to 2.000 cores"),
+        (replace(HAD, cpu_shares=205), "CPU weight 1024 -> 205"),
+        (replace(HAD, before=Limits(), limits=Limits(), cpu_shares=205), "CPU weight 1024 -> 205"),
+        (
+            replace(HAD, limits=Limits(1.5), cpu_shares=205),
+            "limit 2.000 -> 1.500 cores, CPU weight 1024 -> 205",
+        ),
+        (replace(HAD, cpu_shares=205, shares_before=None), ""),
+        # In the idle class a weight has no effect.
+        (replace(HAD, cpu_shares=2, cpu_idle=True), "idle class on"),
+        (replace(HAD, cpu_shares=2, cpu_idle=True, idle_before=True), ""),
+        (replace(HAD, shares_before=None, idle_before=True), "idle class off"),
+        (replace(HAD, burst_before=0.0, burst_cores=0.6), "CPU burst 0.000 -> 0.600 cores"),
+        (
+            replace(HAD, limits=Limits(1.0), burst_before=0.6, burst_cores=0.3),
+            "limit 2.000 -> 1.000 cores",
+        ),
+        # The job reads its share; nothing is written to the container's group.
+        (
+            replace(HAD, before=Limits(2.0, 0.25), limits=Limits(2.0, 0.5), cpu_shares=205),
+            "GPU share 0.25 -> 0.5",
+        ),
+        (
+            replace(HAD, before=Limits(2.0, 0.25), limits=Limits(1.0, 0.2)),
+            "limit 2.000 -> 1.000 cores, GPU share 0.25 -> 0.2",
+        ),
+        (
+            replace(HAD, limits=Limits(3.0), cpu_shares=9, gives_back=True),
+            "limit 2.000 -> 3.000 cores, everything as its owner set it",
+        ),
+        (Start(job().spec, Limits(1.5), 1536), "limit 1.500 cores"),
+        (Start(job().spec, Limits(None, 0.5), 1536), "no limit, GPU share 0.5"),
+        (Remove("alpha", "id", Stop(), Limits(), "gone"), ""),
+    ],
+)
+def test_a_change_is_named_by_what_changed_alone(action: Action, said: str) -> None:
+    [[change]] = changed(acted(action))
+    assert change.changed == said
 
 
 def test_a_resize_has_the_latency_that_the_policy_expected() -> None:

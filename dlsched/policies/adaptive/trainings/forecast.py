@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from dlsched.estimate.learning import Reach
+from dlsched.estimate.learning import LEVEL_POINTS, Reach
 from dlsched.estimate.tuning import MOSTLY
 from dlsched.model.forecast import Forecast, ForecastKind
 from dlsched.model.resource import CPU, Resource
@@ -187,10 +187,18 @@ def _of_job(
         reach = getattr(known.learnt, tier)
         chance, level = value.chances[place], known.learnt.level
         # Without a known end the fit extrapolates far beyond the data, and may say never.
-        never = heeded_steps(known, rule) is None and reach.chance < rule.give_up_chance
+        endless = heeded_steps(known, rule) is None
+        never = endless and reach.chance < rule.give_up_chance
         if left is None or chance < MOSTLY or never:
+            count = len(known.points)
+            if endless and count < LEVEL_POINTS:
+                why = f"{count} evaluations are too few to say that it levels off short of {goal}"
+                found.append(Forecast(ForecastKind.UNKNOWN, tier, why=why))
+                continue
             kind = ForecastKind.IMPOSSIBLE if chance < _NEARLY_NEVER else ForecastKind.UNLIKELY
-            why = f"{target.metric} levels off at {level:.4g}, short of {goal}"
+            why = f"by its curve so far {target.metric} levels off at {level:.4g}, short of {goal}"
+            if not endless and kind is ForecastKind.UNLIKELY:
+                why += f", with a chance of {chance:.0%} to reach it"
             found.append(Forecast(kind, tier, best=level, why=why))
             continue
         if reach.chance < MOSTLY:
@@ -204,23 +212,36 @@ def _of_job(
             outlook = _in_time(job, outlook, left, at_s, cores, given, now_s)
         found.append(outlook)
     if value.known and steps is not None and in_s[2] is not None:
-        end_s = in_s[2]
-        # The jobs that it waits for may take up to twice as long, or nothing.
-        spread_s = max(end_s - value.end_core_s / cores, 0.0)
-        why = f"{resource.work(value.end_core_s)} are left to the end"
-        if known.told_steps is None or not rule.heeds_total_steps:
-            why += ", by its way to finish"
-        found.append(
-            Forecast(
-                ForecastKind.EXPECTED,
-                "end",
-                at_s=now_s + end_s,
-                earliest_s=now_s + max(end_s - spread_s, value.end_core_s / cores),
-                latest_s=now_s + end_s + spread_s,
-                why=why,
-            )
-        )
+        found.append(_end(job, known, value, in_s[2], steps, cores, now_s, rule, resource))
     return tuple(found)
+
+
+def _end(
+    job: JobView,
+    known: TrainingMemory,
+    value: MarginalValue,
+    in_s: float,
+    step_core_s: float,
+    cores: float,
+    now_s: float,
+    rule: AdaptiveParameters,
+    resource: Resource,
+) -> Forecast:
+    """The forecast of the last step."""
+    low, high = _end_core_s(job, known, value.end_core_s, step_core_s, rule)
+    earliest_s, latest_s = _between_s(in_s, value.end_core_s, low, high, cores)
+    spread = earliest_s < latest_s  # else there is one measurement, which shows none
+    why = f"{resource.work(value.end_core_s)} are left to the end"
+    if known.told_steps is None or not rule.heeds_total_steps:
+        why += ", by its way to finish"
+    return Forecast(
+        ForecastKind.EXPECTED,
+        "end",
+        at_s=now_s + in_s,
+        earliest_s=now_s + earliest_s if spread else None,
+        latest_s=now_s + latest_s if spread else None,
+        why=why,
+    )
 
 
 def _met(tier: Tier, goal: str, reached: Reached) -> Forecast:
@@ -239,26 +260,54 @@ def _expected(
     cores: float,
     resource: Resource,
 ) -> Forecast:
-    """The forecast; its interval combines that of the steps, at the forecast's pace, and waits."""
-    pace = left_core_s / max(in_s, 1e-9)
+    """The forecast of a tier."""
     below, above = (
         _OWN_SPREAD * max(off * step_core_s, 0.0)
         for off in (reach.steps - reach.low_steps, reach.high_steps - reach.steps)
     )
     low, high = max(left_core_s - below, 0.0), left_core_s + above
-    # The jobs that it waits for may take up to twice as long, or nothing.
-    wait_s = max(in_s - left_core_s / cores, 0.0)
-    least_s = low / cores
-    earliest_s = max(in_s - max(left_core_s - low, 0.0) / pace - wait_s, least_s)
-    latest_s = in_s + max(high - left_core_s, 0.0) / pace + wait_s
+    earliest_s, latest_s = _between_s(in_s, left_core_s, low, high, cores)
     return Forecast(
         ForecastKind.EXPECTED,
         tier,
         at_s=now_s + in_s,
-        earliest_s=now_s + min(earliest_s, in_s),
+        earliest_s=now_s + earliest_s,
         latest_s=now_s + latest_s,
         why=f"{goal} is about {resource.work(left_core_s)} off ({low:.0f} to {high:.0f})",
     )
+
+
+def _between_s(
+    in_s: float, left_core_s: float, low_core_s: float, high_core_s: float, cores: float
+) -> tuple[float, float]:
+    """The interval around a time: of the work, at the forecast's pace, and of waits."""
+    pace = left_core_s / max(in_s, 1e-9)
+    # The jobs that it waits for may take up to twice as long, or nothing.
+    wait_s = max(in_s - left_core_s / cores, 0.0)
+    least_s = low_core_s / cores
+    earliest_s = max(in_s - max(left_core_s - low_core_s, 0.0) / pace - wait_s, least_s)
+    latest_s = in_s + max(high_core_s - left_core_s, 0.0) / pace + wait_s
+    return min(earliest_s, in_s), latest_s
+
+
+def _end_core_s(
+    job: JobView,
+    known: TrainingMemory,
+    left_core_s: float,
+    step_core_s: float,
+    rule: AdaptiveParameters,
+) -> tuple[float, float]:
+    """The interval of the work to the end: by the CPU time of a step, the recent one or the one in
+    the mean since the start, and without a reported total by the interval of `finish`."""
+    low, high = left_core_s, left_core_s
+    if heeded_steps(known, rule) is None and known.learnt is not None:
+        reach = known.learnt.finish
+        a_step = _OWN_SPREAD * rule.end_over_finish * step_core_s
+        low = max(low - a_step * max(reach.steps - reach.low_steps, 0.0), 0.0)
+        high += a_step * max(reach.high_steps - reach.steps, 0.0)
+    whole = job.attained_core_s / known.step if known.step > 0 else step_core_s
+    times = whole / step_core_s if step_core_s > 0 else 1.0
+    return low * min(times, 1.0), high * max(times, 1.0)
 
 
 def _in_time(

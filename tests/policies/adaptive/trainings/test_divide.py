@@ -395,6 +395,53 @@ def test_a_flat_curve_rules_nothing_out_while_steps_are_left(
     assert decided([flat]).outlooks["flat"][1].kind is kind
 
 
+@pytest.mark.parametrize(
+    ("steps", "every", "told", "kind"),
+    [
+        (1000, 100, None, ForecastKind.UNKNOWN),
+        (1000, 40, None, ForecastKind.UNLIKELY),
+        (1000, 100, 2000, ForecastKind.UNLIKELY),  # it is known how much may still come
+    ],
+)
+def test_few_evaluations_do_not_show_that_a_curve_levels_off(
+    steps: int, every: int, told: int | None, kind: ForecastKind
+) -> None:
+    flat = training(
+        "flat",
+        steps,
+        told=told,
+        value=lambda step: 0.75 - 0.5 * math.exp(-step / 200),
+        every=every,
+    )
+    placed = decided([flat])
+    finish = placed.outlooks["flat"][1]
+    assert finish.kind is kind
+    if kind is ForecastKind.UNKNOWN:
+        count = len(placed.memory[0].points)
+        assert finish.why == (
+            f"{count} evaluations are too few to say that it levels off short of accuracy 0.8"
+        )
+    else:
+        assert finish.why.startswith("by its curve so far accuracy levels off at 0.7")
+        assert ("with a chance of" in finish.why) is (told is not None)
+
+
+@pytest.mark.parametrize("told", [2000, None])
+def test_the_end_has_an_interval_with_a_width_or_none(told: int | None) -> None:
+    first_s, later_s = 100.0, 200.0
+    placed = decided([training("one", 400, told=told, every=20)], now_s=first_s)
+    end = placed.outlooks["one"][2]
+    if told is not None:  # its steps took one time so far
+        assert (end.kind, end.earliest_s, end.latest_s) == (ForecastKind.EXPECTED, None, None)
+    slower = training("one", 800, told=told, every=20)
+    slower = replace(slower, attained_core_s=slower.attained_core_s + 100.0)
+    end = decided([slower], placed.memory, now_s=later_s).outlooks["one"][2]
+    assert end.kind is ForecastKind.EXPECTED
+    assert end.earliest_s is not None and end.at_s is not None and end.latest_s is not None
+    assert later_s < end.earliest_s <= end.at_s <= end.latest_s
+    assert end.latest_s - end.earliest_s > 0.01 * (end.at_s - later_s)
+
+
 def test_a_curve_that_has_hardly_risen_promises_no_tier() -> None:
     # Where it is not known when it ends, any rise reaches any tier at some time.
     slow = training("slow", 2000, told=None, value=lambda step: 0.3 + 1e-5 * step)
