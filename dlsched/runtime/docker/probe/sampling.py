@@ -235,12 +235,13 @@ class _Sample:
                 extract = PageExtract(every)
                 try:
                     fetch(address, port, path, extract.feed, left_s)
+                    lines = extract.lines()
                 except Unanswered as error:
                     why = why or f"port {port}: {error}"
                     if "status" not in str(error):
                         break  # another path of the same port answers no better
                     continue
-                if lines := extract.lines():
+                if lines:
                     if self._known.reports(lines):
                         self.proxied = ProxyPage(self.found.name, address, port, path, lines)
                     self._recognise(one, address, port, path, lines)
