@@ -44,7 +44,7 @@ from dlsched.api.why_schema import (
 from dlsched.control.gpus.placement import is_alone
 from dlsched.control.ledger.tiers import reached_text
 from dlsched.estimate.effect import Effect
-from dlsched.estimate.measured import bounds_of_latency, latency_of, metric_of
+from dlsched.estimate.measured import bounds_of_latency, failing, latency_of, metric_of
 from dlsched.model.actions import Action
 from dlsched.model.cycle import CycleReport
 from dlsched.model.facts import LogFact
@@ -127,6 +127,7 @@ def job_status(job: JobView, now_s: float, outlooks: Sequence[Forecast] = ()) ->
     progress, usage, bounds, target = job.progress, job.usage, job.spec.bounds, job.spec.target
     recent = progress.recent
     latency_s, ratio = latency_of(job)
+    fails = failing(job)
     within = bounds_of_latency(job)
     return JobStatus(
         name=job.name,
@@ -144,8 +145,9 @@ def job_status(job: JobView, now_s: float, outlooks: Sequence[Forecast] = ()) ->
         oldest_s=progress.oldest_s,
         metric=metric_of(job),
         ratio=ratio,
-        satisfied_band=None if ratio is None else abs(ratio - 1.0) <= BAND_RATIO + 1e-9,
-        satisfied_slo=None if ratio is None else ratio <= 1.0 + 1e-9,
+        failing=fails,
+        satisfied_band=_satisfied(fails, ratio, within_band=True),
+        satisfied_slo=_satisfied(fails, ratio, within_band=False),
         tiers=_tiers(job, now_s),
         diverged=None if job.diverged is None else str(job.diverged),
         outlook=tuple(_forecast(one, now_s) for one in outlooks if job.state.holds),
@@ -164,6 +166,7 @@ def job_status(job: JobView, now_s: float, outlooks: Sequence[Forecast] = ()) ->
             bad_lines=progress.bad_lines,
             refused=progress.refused,
             trouble=progress.trouble,
+            hides_failures=progress.hides_failures,
             log=_log(progress.log),
         ),
         blind=job.blind,
@@ -172,6 +175,12 @@ def job_status(job: JobView, now_s: float, outlooks: Sequence[Forecast] = ()) ->
         weight=job.spec.weight,
         attained_core_s=job.attained_core_s,
     )
+
+
+def _satisfied(fails: str | None, ratio: float | None, *, within_band: bool) -> bool | None:
+    if fails is not None or ratio is None:
+        return None if fails is None else False
+    return abs(ratio - 1.0) <= BAND_RATIO + 1e-9 if within_band else ratio <= 1.0 + 1e-9
 
 
 def explanation(

@@ -164,7 +164,8 @@ def latency(job: JobStatus) -> str:
 
 def is_unclear(job: JobStatus) -> bool:
     """Whether its latency may be on either side of its target."""
-    return job.blind is not None and job.measured_s is None and job.lowest_s is not None
+    unclear = job.failing is None and job.blind is not None
+    return unclear and job.measured_s is None and job.lowest_s is not None
 
 
 def result(job: JobStatus) -> Cell:
@@ -178,6 +179,8 @@ def result(job: JobStatus) -> Cell:
         return Cell("DIVERGED", "bold red")
     if job.metric is not None:
         return Cell("NOT YET", "yellow")
+    if job.failing is not None:
+        return Cell(f"LATE: {job.failing.partition(' %')[0]} % fail", "bold red")
     if job.ratio is None:
         return Cell("UNCLEAR", "yellow") if is_unclear(job) else Cell("-", "dim")
     if job.satisfied_slo:
@@ -217,6 +220,7 @@ def _reason(job: JobStatus, *, forecast_shown: bool) -> str:
         parts.append(None if job.blind else _missing_reports(job))
         if job.in_flight and job.oldest_s > target.seconds and job.ratio is None:
             parts.append(f"a request has waited {render_seconds(job.oldest_s)}")
+    parts.append(job.failing)
     if job.errors:
         parts.append(counted(job.errors, "error"))
     return "; ".join(part for part in parts if part)
@@ -238,11 +242,15 @@ def sources(job: JobStatus) -> list[str]:
 
 
 def blindness(job: JobStatus) -> str | None:
+    if job.failing is not None:
+        return None  # it is not blind: its answers do not count, and `failing` says why
     return job.blind if job.blind is None or is_unclear(job) else f"blind: {job.blind}"
 
 
 def uncertain(job: JobStatus) -> str:
     """The one word for a blind job's state."""
+    if job.failing is not None:
+        return "fails"
     return "unclear" if is_unclear(job) else "blind"
 
 

@@ -104,6 +104,7 @@ def ledger_options(settings: Settings) -> LedgerOptions:
         window_s=settings.window_s,
         tier_evaluations=settings.tier_evaluations,
         blind_after_s=settings.blind_after_s,
+        max_failed_ratio=settings.max_failed_ratio,
         idle_class=settings.idle_class,
         gpus=placement_options(settings),
         ceilings_of=resolve(settings.tenants).ceilings_of,

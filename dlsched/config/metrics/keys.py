@@ -178,9 +178,9 @@ class MetricKeys(Keys):
     failed: dict[_LabelName, _Filter] | None = Field(
         None,
         max_length=FILTERS_MAX,
-        description="Which requests failed: RE2 expressions for the whole value of a label, or of a "
-        "group of the pattern, one of which is enough; with ! before it, all other values "
-        '(default: status 5xx, 408, 429 or 499, if there is a label such as code or status).',
+        description="Which requests failed: RE2 expressions for the whole value of a label, or of "
+        "a group of the pattern, one of which is enough; with ! before it, all other values "
+        "(default: status 5xx, 408, 429 or 499, if there is a label such as code or status).",
     )
 
 

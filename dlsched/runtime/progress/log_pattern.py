@@ -59,9 +59,9 @@ class LogReader:
         history: History | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`step`, `when`, `names`, `failed`: as in `LogLines`. `from_end`: skip what was printed before the
-        first read. `history`: what was printed before it is asked for apart, and no line of it is
-        bad. Raises ValueError for an invalid pattern."""
+        """`step`, `when`, `names`, `failed`: as in `LogLines`. `from_end`: skip what was printed
+        before the first read. `history`: what was printed before it is asked for apart, and no line
+        of it is bad. Raises ValueError for an invalid pattern."""
         self._open_log = open_log
         self._lines = LogLines(pattern, step, when, names, failed)
         self._clock = clock

@@ -92,10 +92,11 @@ class PageFilter:
             return
         try:
             for match in self._wanted.finditer(block):
-                line = match.group()
-                if len(line) > LINE_BYTES + 1:
-                    raise ValueError(f"a line of more than {LINE_BYTES} bytes: {_shown(line[1:])}")
-                self._take_line(line[1:])
+                line = match.group()[1:]
+                if len(line) > LINE_BYTES:
+                    self.refused = f"a line of more than {LINE_BYTES} bytes: {_shown(line)}"
+                    return
+                self._take_line(line)
         except ValueError as why:
             self.refused = str(why)
 
