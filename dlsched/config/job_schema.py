@@ -347,7 +347,10 @@ _INNER: dict[tuple[str, ...], type[Keys]] = {
     ("ulimits",): UlimitKeys, ("healthcheck",): HealthcheckKeys, ("logging",): LoggingKeys,
 }  # fmt: skip
 
-FLAGS = frozenset({("checkpoint", "shared"), ("healthcheck", "disable"), ("read_only",)})
+FLAGS = frozenset(
+    {("checkpoint", "shared"), ("healthcheck", "disable"), ("metrics", "errors_timed")}
+    | {("read_only",)}
+)
 """Paths of a job file where true or false is meant."""
 
 COMPOSES: Mapping[str, str] = {

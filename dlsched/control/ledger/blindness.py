@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dlsched.estimate.measured import surely_failing, too_many_fail, unclear
 from dlsched.model.facts import ContainerFact
-from dlsched.model.spec import LatencyTarget, Target
+from dlsched.model.spec import MAX_FAILED_RATIO, LatencyTarget, Target
 from dlsched.model.state import Progress
 from dlsched.model.units import render_seconds
 
@@ -23,7 +23,7 @@ def blindness(
     idle: bool,
     now_s: float,
     after_s: float,
-    max_failed_ratio: float,
+    max_failed_ratio: float = MAX_FAILED_RATIO,
 ) -> str | None:
     """Why a running job is blind, in a few words; None: it is not. `began_s` is when it began to
     run, as no report is due before. `idle`: its last report said that no request was in flight."""

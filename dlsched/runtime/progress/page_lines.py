@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from prometheus_client.parser import text_string_to_metric_families
@@ -30,8 +30,6 @@ _SERIES_LABELS = ("le", "quantile")
 _LABEL = rb'[a-zA-Z_][a-zA-Z0-9_]*="(?:[^"\\\n]|\\.)*"'
 _NAME = rb"[a-zA-Z_:][a-zA-Z0-9_:]*"
 _HEAD = re.compile(rb"(%b)(?:\{((?:%b,)*(?:%b)?)\})?" % (_NAME, _LABEL, _LABEL))
-_BEFORE_BOUND = re.compile(rb"(%b)\{((?:%b,)*)" % (_NAME, _LABEL))
-_BOUND = re.compile(rb'([0-9.eE+-]+|\+Inf)",?\}')
 _PAIR = re.compile(rb'([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\]|\\.)*)"')
 _ESCAPED = re.compile(rb"\\(.)")
 _NUMBER = re.compile(rb"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]{1,4})?")
@@ -128,16 +126,16 @@ class LineParser:
         """The line; its name alone if it is not wanted; None for a summary's value that is NaN.
         Raises ValueError, in one line, where it cannot be read."""
         head_bytes, _, number = line.rpartition(b" ")
-        before, found, after = head_bytes.rpartition(b'le="')
-        bound = _BOUND.fullmatch(after) if found else None
-        known = None if bound is None else self._heads.get(before)
-        if known is None:
+        key, bound = _apart(head_bytes)
+        known = self._heads.get(key)
+        if known is None and bound is not None:
             known = self._heads.get(head_bytes)
-            if known is not None:
-                bound = None
+            bound = bound if known is None else None
+        if known is not None and not known[1]:
+            return known[0].name  # most lines of a large page with filters
         is_number = _NUMBER.fullmatch(number)
         if known is None and is_number:
-            known, bound = self._read_head(line, head_bytes, before, bound)
+            known, bound = self._read_head(line, head_bytes, key, bound)
         if known is None or not is_number:
             head, value = self._whole(line)
             known = head, self._keeps(head)
@@ -151,16 +149,14 @@ class LineParser:
         gauge = head.name in self._gauges and head.quantile is None
         if not math.isfinite(value) and not gauge:
             raise ValueError(f"not a finite number: {_shown(line)}")
-        return Line(head, value, head.le if bound is None else bound[1].decode())
+        return Line(head, value, head.le if bound is None else bound.decode("latin-1"))
 
     def _read_head(
-        self, line: bytes, head_bytes: bytes, before: bytes, bound: re.Match[bytes] | None
-    ) -> tuple[tuple[Head, bool] | None, re.Match[bytes] | None]:
+        self, line: bytes, head_bytes: bytes, key: bytes, bound: bytes | None
+    ) -> tuple[tuple[Head, bool] | None, bytes | None]:
         """The head of a line as clients write it, and its bound where that is apart from it."""
         _check_labels(line)
-        match = None if bound is None else _BEFORE_BOUND.fullmatch(before)
-        if match is None:
-            bound, before, match = None, head_bytes, _HEAD.fullmatch(head_bytes)
+        match = _HEAD.fullmatch(head_bytes)
         if match is None:
             return None, None
         try:
@@ -168,12 +164,16 @@ class LineParser:
         except UnicodeDecodeError:
             raise ValueError(f"not a sample: {_shown(line)}") from None
         head = _head(match[1].decode(), pairs)
+        if bound is not None and head.le == bound.decode("latin-1"):
+            head = replace(head, le=None)
+        else:
+            key, bound = head_bytes, None
         known = head, self._keeps(head)
-        self._heads_bytes += len(before)
+        self._heads_bytes += len(key)
         if self._heads_bytes > _HEADS_BYTES:
             self._heads.clear()
-            self._heads_bytes = len(before)
-        self._heads[before] = known
+            self._heads_bytes = len(key)
+        self._heads[key] = known
         return known, bound
 
     def _whole(self, line: bytes) -> tuple[Head, float]:
@@ -186,6 +186,16 @@ class LineParser:
         except Exception:  # noqa: BLE001 - whatever the parser makes of a container's bytes
             raise ValueError(f"not a sample: {_shown(line)}") from None
         return _head(sample.name, list(sample.labels.items())), value
+
+
+def _apart(head_bytes: bytes) -> tuple[bytes, bytes | None]:
+    """A bucket's head without its bound, which other buckets of the series have too, and the bound.
+    A label whose name or value only ends in `le` has none: the whole head, and None."""
+    before, found, after = head_bytes.rpartition(b'le="')
+    if not found or before[-1:] not in (b"{", b","):
+        return head_bytes, None
+    bound, _, behind = after.partition(b'"')
+    return (before + behind, bound) if bound else (head_bytes, None)
 
 
 def _check_labels(line: bytes) -> None:

@@ -15,7 +15,6 @@ from dlsched.model.facts import LatencySketch
 from dlsched.model.sources import DEFAULT_HTTP_PATH, LogPattern, MetricsEndpoint
 from dlsched.runtime.docker.probe.probed import ProbeReading
 from dlsched.runtime.progress.exposition import Candidate
-from dlsched.runtime.progress.http_page import Unanswered
 from dlsched.runtime.progress.log_lines import LogBatch, LogLines
 from dlsched.runtime.progress.page_lines import PageFilter, wanted_lines
 
@@ -166,13 +165,14 @@ class PageExtract:
             one.feed(chunk)
 
     def lines(self) -> bytes:
-        """All lines kept; empty for what is no metrics page. Raises Unanswered where one of them is
-        lost: the rest is no page."""
+        """All lines kept; empty for what is no metrics page."""
         kept = dict.fromkeys(line for one in self._filters for line in one.end())
-        for one in self._filters:
-            if one.refused is not None:
-                raise Unanswered(f"{one.refused}: not read")
         return b"".join(line + b"\n" for line in kept)
+
+    @property
+    def refused(self) -> str | None:
+        """Why the lines kept are not all of them, so that no number of theirs is read."""
+        return next((one.refused for one in self._filters if one.refused is not None), None)
 
 
 def speakers(page: bytes, image: str, port: int, stacks: Sequence[Stack]) -> tuple[Stack, ...]:
