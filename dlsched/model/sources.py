@@ -52,8 +52,8 @@ class Metric:
     per: str | None = None
     """The label that separates models: several of them are never read as one."""
     failed: tuple[LabelFilter, ...] = ()
-    """Which series are of failed requests: those with any of these. (): by a common status label,
-    if there is one."""
+    """Which series are of failed requests: those with any of these. (): a common status label
+    says it, if there is one and no `errors`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -180,7 +180,7 @@ class MetricKeys(Keys):
         max_length=FILTERS_MAX,
         description="Which requests failed: RE2 expressions for the whole value of a label, or of "
         "a group of the pattern, one of which is enough; with ! before it, all other values "
-        "(default: status 5xx, 408, 429 or 499, if there is a label such as code or status).",
+        "(default: status 5xx, 408, 429 or 499 in a label such as code or status).",
     )
 
 

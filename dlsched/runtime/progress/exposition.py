@@ -298,7 +298,8 @@ class Pages:
                 kept = {each for each, head in heads.items() if wanted.keeps(head)}
                 lines = [line for line in lines if id(line.head) in kept]
             if lines:
-                return self._delta(wanted, lines, by_name, at_s, age_s)
+                counted = wanted.errors in by_name or wanted.errors in left_out
+                return self._delta(wanted, lines, by_name, at_s, age_s, counted=counted)
         for wanted in self._candidates:
             if not left_out.isdisjoint(wanted.names):
                 return self._nothing_passes(wanted)
@@ -321,7 +322,10 @@ class Pages:
         by_name: Mapping[str, list[Line]],
         at_s: float,
         age_s: float | None,
+        *,
+        counted: bool,
     ) -> PageDelta:
+        """`counted`: whether the page has the counter of failures."""
         series = series_of(wanted, lines)
         if not any(one.count is not None or one.edges for one in series.values()):
             return self._gauge(wanted, lines)
@@ -351,7 +355,10 @@ class Pages:
                 latency = without_quickest(latency, round(failed))
         return PageDelta(
             replace(latency, errors=min(round(failed), MOST_REQUESTS)),
-            hides_failures=bool(series) and not by_label and wanted.errors is None,
+            # A counter of failures alone may begin with the first of them.
+            hides_failures=not by_label
+            and not counted
+            and (wanted.errors is None or bool(wanted.metric.failed)),
         )
 
     def _several(self, wanted: Candidate, series: Mapping[Labels, Cumulative]) -> str | None:

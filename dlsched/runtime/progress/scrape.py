@@ -48,13 +48,18 @@ _FAILED = tuple(LabelFilter(label, FAILED_STATUS) for label in STATUS_LABELS)
 
 def named(endpoint: MetricsEndpoint, target: str | None) -> tuple[Metric, ...]:
     """The metrics to look for, each with a name, or with total and count; without filters of their
-    own, they leave out scrapes and health checks, and know failures by their status. `target`: the
-    target's metric."""
+    own, they leave out scrapes and health checks, and without a counter of failures they know them
+    by their status. `target`: the target's metric."""
     probes = f"{PROBES}|{re.escape(endpoint.http_path)}"
     unwatched = tuple(LabelFilter(label, probes, True) for label in PATH_LABELS)
     found = _named(endpoint.metrics, target)
     return tuple(
-        replace(one, where=one.where or unwatched, failed=one.failed or _FAILED) for one in found
+        replace(
+            one,
+            where=one.where or unwatched,
+            failed=one.failed or (() if one.errors else _FAILED),
+        )
+        for one in found
     )
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from dlsched.control.ledger.blindness import blindness
+from dlsched.estimate.sketch import from_latencies
 from dlsched.model.spec import AccuracyTarget, LatencyTarget, Target
 from dlsched.model.state import Progress
 from tests.doubles import running
@@ -58,6 +59,18 @@ def test_a_silent_service_is_blind_unless_it_was_idle():
     assert blind(LATENCY, 260.0, 200.0) is None
     assert blind(LATENCY, 260.1, 200.0) == "no report for 1 min"
     assert blind(LATENCY, 9e9, 200.0, idle=True) is None
+
+
+def test_a_service_is_blind_while_more_than_chance_fails():
+    def failing(answers: int, errors: int) -> str | None:
+        recent = replace(from_latencies([0.01] * answers), errors=errors)
+        progress = Progress(as_of_s=130.0, recent=recent)
+        return blindness(
+            LATENCY, running("a"), progress, began_s=100.0, idle=False, now_s=131.0, after_s=60.0
+        )
+
+    assert failing(20, 30) == failing(0, 5) == "more than 1 % of its requests fail"
+    assert failing(49, 1) is failing(0, 4) is failing(0, 0) is None
 
 
 def test_a_training_between_two_evaluations_is_not_blind():
