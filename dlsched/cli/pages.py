@@ -180,7 +180,7 @@ def result(job: JobStatus) -> Cell:
     if job.metric is not None:
         return Cell("NOT YET", "yellow")
     if job.failing is not None:
-        return Cell(f"LATE: {job.failing.partition(' %')[0]} % fail", "bold red")
+        return Cell("LATE", "bold red")
     if job.ratio is None:
         return Cell("UNCLEAR", "yellow") if is_unclear(job) else Cell("-", "dim")
     if job.satisfied_slo:
@@ -249,8 +249,6 @@ def blindness(job: JobStatus) -> str | None:
 
 def uncertain(job: JobStatus) -> str:
     """The one word for a blind job's state."""
-    if job.failing is not None:
-        return "fails"
     return "unclear" if is_unclear(job) else "blind"
 
 
@@ -301,8 +299,11 @@ _STYLE = {"met": "green", "crowded": "yellow", "impossible": "bold red", "unlike
 
 
 def forecast_cell(job: JobStatus) -> Cell:
-    """The forecast of the next target that is not met; a blind job has none."""
+    """The forecast of the next target that is not met; a blind job has none, nor one of which too
+    many requests fail."""
     forecast = _next(job)
+    if job.failing is not None:
+        return Cell(job.failing.replace(" of requests fail", " fail").partition(",")[0], "bold red")
     if job.blind is not None:
         return Cell(uncertain(job), "yellow")
     if forecast is None:

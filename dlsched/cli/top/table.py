@@ -152,7 +152,9 @@ def _trend(job: JobStatus, trend: Sequence[float | None] | None, width: int) -> 
 
 
 def _no_trend(job: JobStatus) -> str:
-    if job.blind is not None or job.failing is not None:
+    if job.failing is not None:
+        return "requests fail"
+    if job.blind is not None:
         return uncertain(job)
     if job.target is None:
         return "no target"
