@@ -20,6 +20,8 @@ class Kept(Value):
     """Time in which it was slower than its target, or answered nothing for longer than that."""
     silent_s: float
     """Time without reports, or with too few requests to judge."""
+    failing_s: float
+    """Part of `slow_s` in which too many requests failed, however quick the answers were."""
     unclear_s: float
     """Time in which its latency may have been on either side of its target."""
     met_ratio: float | None

@@ -174,6 +174,8 @@ class SidecarStatus(Value):
     trouble: str | None
     log: LogStatus | None
     """None: no pattern reads its log."""
+    hides_failures: bool
+    """Whether its source gives latencies and cannot tell which requests failed."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -195,7 +197,9 @@ class JobStatus(Value):
     """Between which latencies `measured_s` lies; of an exact one both are that. `highest_s` is None
     where nothing bounds it."""
     requests: int
+    """Recent answers; `errors` are not among them."""
     errors: int
+    """Recent requests that failed, as its source counts them."""
     in_flight: int
     oldest_s: float
     """Age of the oldest request that is not yet answered."""
@@ -203,7 +207,10 @@ class JobStatus(Value):
     """Last value of the accuracy target's metric."""
     ratio: float | None
     """Measured latency over target; of bounds, the one next to the target. None: unknown, or the
-    target is between the bounds."""
+    target is between the bounds, or too many requests fail."""
+    failing: str | None
+    """Such as `60 % of requests fail, at most 1 % may`: then the target is not met, however quick
+    the answers are. None: fewer fail, or too few requests came."""
     satisfied_band: bool | None
     """Whether the latency is within 10 % of the target."""
     satisfied_slo: bool | None

@@ -45,7 +45,7 @@ from dlsched.api.why_schema import (
 from dlsched.control.gpus.placement import is_alone
 from dlsched.control.ledger.tiers import reached_text
 from dlsched.estimate.effect import Effect
-from dlsched.estimate.measured import bounds_of_latency, latency_of, metric_of
+from dlsched.estimate.measured import bounds_of_latency, failing, latency_of, metric_of
 from dlsched.model.actions import Action
 from dlsched.model.cycle import CycleReport
 from dlsched.model.facts import LogFact
@@ -130,6 +130,7 @@ def job_status(job: JobView, now_s: float, outlooks: Sequence[Forecast] = ()) ->
     progress, usage, bounds, target = job.progress, job.usage, job.spec.bounds, job.spec.target
     recent = progress.recent
     latency_s, ratio = latency_of(job)
+    fails = failing(job)
     within = bounds_of_latency(job)
     return JobStatus(
         name=job.name,
@@ -147,8 +148,9 @@ def job_status(job: JobView, now_s: float, outlooks: Sequence[Forecast] = ()) ->
         oldest_s=progress.oldest_s,
         metric=metric_of(job),
         ratio=ratio,
-        satisfied_band=_in_band(latency_s, ratio),
-        satisfied_slo=None if ratio is None else ratio <= 1.0 + 1e-9,
+        failing=fails,
+        satisfied_band=False if fails else _in_band(latency_s, ratio),
+        satisfied_slo=False if fails else None if ratio is None else ratio <= 1.0 + 1e-9,
         tiers=_tiers(job, now_s),
         diverged=None if job.diverged is None else str(job.diverged),
         outlook=tuple(_forecast(one, now_s) for one in outlooks if job.state.holds),
@@ -167,6 +169,7 @@ def job_status(job: JobView, now_s: float, outlooks: Sequence[Forecast] = ()) ->
             bad_lines=progress.bad_lines,
             refused=progress.refused,
             trouble=progress.trouble,
+            hides_failures=progress.hides_failures,
             log=_log(progress.log),
         ),
         blind=job.blind,

@@ -14,7 +14,7 @@ from dlsched.api.stream_schema import (
     ShadowPoint,
 )
 from dlsched.api.why_schema import ChangeStatus, EventStatus
-from dlsched.estimate.measured import bounds_of_latency, latency_of, metric_of
+from dlsched.estimate.measured import bounds_of_latency, failing, latency_of, metric_of
 from dlsched.model.cycle import CycleReport, Shadow
 from dlsched.model.state import JobView
 from dlsched.model.units import render_within
@@ -136,6 +136,9 @@ def _missed(report: CycleReport, before: set[str]) -> set[str]:
     missed = set()
     for job in report.snapshot.jobs:
         _, ratio = latency_of(job)
+        if failing(job) is not None:
+            missed.add(job.name)
+            continue
         bound = 1.0 if job.name in before else 1.0 + BAND_RATIO
         if job.name in before if ratio is None else ratio > bound + 1e-9:
             missed.add(job.name)
@@ -143,6 +146,8 @@ def _missed(report: CycleReport, before: set[str]) -> set[str]:
 
 
 def _measured(job: JobView) -> str:
+    if (fails := failing(job)) is not None:
+        return fails
     within, target = bounds_of_latency(job), target_of(job.spec.target)
     if target is None or within is None:
         return ""

@@ -36,6 +36,7 @@ _NUMBER_IN_YAML_1_2 = r"[-+]?(0[a-zA-Z]\w*|\.?[0-9][0-9.]*[eE][-+]?[0-9]+)"
 @click.argument("name")
 @click.option("--latency", metavar="TIME", help="Answer within this time, such as 300ms.")
 @click.option("--quantile", metavar="Q", help="Which latency: mean (default), p50 to p99.9.")
+@click.option("--max-failed", metavar="RATIO", help="Part that may fail (default 0.01).")
 @click.option("--reach", metavar="METRIC=VALUE", help="Train until then, such as map=0.60.")
 @click.option("--good-enough", metavar="VALUE", help="When the model is of use, such as 0.55.")
 @click.option("--deadline", metavar="TIME", help="When that should be reached, such as 2h.")
@@ -180,6 +181,7 @@ def _scalar(text: str) -> object:
 def _labels(
     latency: str | None,
     quantile: str | None,
+    max_failed: str | None,
     reach: str | None,
     good_enough: str | None,
     deadline: str | None,
@@ -191,6 +193,7 @@ def _labels(
     asked = {
         "target.latency": latency,
         "target.quantile": quantile,
+        "target.max_failed": max_failed,
         "target.deadline": deadline,
         "cpus.min": minimum,
         "cpus.max": maximum,

@@ -164,7 +164,8 @@ def latency(job: JobStatus) -> str:
 
 def is_unclear(job: JobStatus) -> bool:
     """Whether its latency may be on either side of its target."""
-    return job.blind is not None and job.measured_s is None and job.lowest_s is not None
+    unclear = job.failing is None and job.blind is not None
+    return unclear and job.measured_s is None and job.lowest_s is not None
 
 
 def result(job: JobStatus) -> Cell:
@@ -178,6 +179,8 @@ def result(job: JobStatus) -> Cell:
         return Cell("DIVERGED", "bold red")
     if job.metric is not None:
         return Cell("NOT YET", "yellow")
+    if job.failing is not None:
+        return Cell("LATE", "bold red")
     if job.ratio is None:
         return Cell("UNCLEAR", "yellow") if is_unclear(job) else Cell("-", "dim")
     if job.satisfied_slo:
@@ -218,6 +221,7 @@ def _reason(job: JobStatus, *, forecast_shown: bool) -> str:
         parts.append(None if job.blind else _missing_reports(job))
         if job.in_flight and job.oldest_s > target.seconds and job.ratio is None:
             parts.append(f"a request has waited {render_seconds(job.oldest_s)}")
+    parts.append(job.failing)
     if job.errors:
         parts.append(counted(job.errors, "error"))
     return "; ".join(part for part in parts if part)
@@ -239,6 +243,8 @@ def sources(job: JobStatus) -> list[str]:
 
 
 def blindness(job: JobStatus) -> str | None:
+    if job.failing is not None:
+        return None  # it is not blind: its answers do not count, and `failing` says why
     return job.blind if job.blind is None or is_unclear(job) else f"blind: {job.blind}"
 
 
@@ -304,8 +310,11 @@ _STYLE = {"met": "green", "crowded": "yellow", "impossible": "bold red", "unlike
 
 
 def forecast_cell(job: JobStatus) -> Cell:
-    """The forecast of the next target that is not met; a blind job has none."""
+    """The forecast of the next target that is not met; a blind job has none, nor one of which too
+    many requests fail."""
     forecast = _next(job)
+    if job.failing is not None:
+        return Cell(job.failing.replace(" of requests fail", " fail").partition(",")[0], "bold red")
     if job.blind is not None:
         return Cell(uncertain(job), "yellow")
     if forecast is None:

@@ -148,6 +148,7 @@ def _service_row(job: JobReview) -> str:
     if plain.replayed_met_ratio is not None and kept.met_ratio is not None:
         error = plain.replayed_met_ratio - kept.met_ratio
     beside = [f"slow {terms.length(kept.slow_s)}"] if kept.slow_s >= 0.5 else []
+    beside += [f"failing {terms.length(kept.failing_s)}"] if kept.failing_s >= 0.5 else []
     beside += [f"silent {terms.length(kept.silent_s)}"] if kept.silent_s >= 0.5 else []
     beside += [f"unclear {terms.length(kept.unclear_s)}"] if kept.unclear_s >= 0.5 else []
     measured = escaped(terms.seconds(kept.measured_s))

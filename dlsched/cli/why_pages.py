@@ -52,13 +52,19 @@ def show_why(name: str, answer: Explanation, page: Page) -> None:
             page.note(f"shadow {now.shadow.policy}", _would(now.shadow), "dim")
 
 
+_HIDES_FAILURES = (
+    "failures unknown: its source does not say which requests failed; where it can, name the label "
+    "by metrics.failed, or their counter by metrics.errors"
+)
+
+
 def _headline(job: JobStatus) -> str:
     parts = [f"{job.name}: {job.state}"]
     if job.source == "container":
         parts.append("adopted")
     if job.target is not None:
         parts.append(f"target {job.target.text}")
-    if job.ratio is not None or is_unclear(job):
+    if job.ratio is not None or job.failing is not None or is_unclear(job):
         measured = f"measured {latency(job)} over {job.requests} requests"
         parts.append(f"{measured}: {result(job).text}")
     if reached := delivered(job):
@@ -104,7 +110,9 @@ def _reasons(job: JobStatus, now: NowStatus) -> list[str]:
     in_forecast = any(forecast.why == now.why for forecast in job.outlook)
     diverged = None if job.diverged is None else f"diverged: {job.diverged}"
     why = None if in_forecast else now.why
-    lines = [one for one in (diverged, job.reason, why, blind, *sources(job)) if one]
+    lines = [one for one in (diverged, job.reason, job.failing, why, blind, *sources(job)) if one]
+    if job.sidecar.hides_failures:
+        lines.append(_HIDES_FAILURES)
     if now.guard:
         lines.append(f"guard: {now.guard}")
     lines += [

@@ -339,7 +339,7 @@ def target_of(given: TargetKeys | None) -> Target | None:
     if given is None:
         return None
     if given.latency is not None:
-        return LatencyTarget(given.latency, given.quantile)
+        return LatencyTarget(given.latency, given.quantile, given.max_failed)
     assert given.metric is not None and given.deliver is not None and given.finish is not None
     return AccuracyTarget(given.metric, given.deliver, given.finish, given.deadline)
 

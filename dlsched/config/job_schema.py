@@ -124,6 +124,11 @@ class TargetKeys(Keys):
         None, description="Answer within this time, such as 50ms (0.1 ms to 1 h)."
     )
     quantile: Quantile = Field(None, description="Which latency: mean (default), p50 to p99.9.")
+    max_failed: Annotated[float, number(0, 1)] | None = Field(
+        None,
+        description="Part of the requests that may fail while latency counts as met, 0 to 1 "
+        "(default: the setting max_failed, 0.01).",
+    )
     metric: Metric | None = Field(
         None, description="Name of a metric that the job reports, such as accuracy or loss."
     )
@@ -139,7 +144,7 @@ class TargetKeys(Keys):
 
     @model_validator(mode="after")
     def _one_kind(self) -> TargetKeys:
-        timed = self.model_fields_set & {"latency", "quantile"}
+        timed = self.model_fields_set & {"latency", "quantile", "max_failed"}
         learned = self.model_fields_set & {"metric", "deliver", "finish", "deadline"}
         if timed and learned:
             given = f"{', '.join(sorted(timed))} beside {', '.join(sorted(learned))}"
@@ -342,7 +347,10 @@ _INNER: dict[tuple[str, ...], type[Keys]] = {
     ("ulimits",): UlimitKeys, ("healthcheck",): HealthcheckKeys, ("logging",): LoggingKeys,
 }  # fmt: skip
 
-FLAGS = frozenset({("checkpoint", "shared"), ("healthcheck", "disable"), ("read_only",)})
+FLAGS = frozenset(
+    {("checkpoint", "shared"), ("healthcheck", "disable"), ("metrics", "errors_timed")}
+    | {("read_only",)}
+)
 """Paths of a job file where true or false is meant."""
 
 COMPOSES: Mapping[str, str] = {

@@ -38,6 +38,7 @@ from dlsched.control.gpus.holders import IDLE_AFTER_S
 from dlsched.control.ledger.blindness import BLIND_AFTER_S
 from dlsched.estimate.evaluations import EVALUATIONS
 from dlsched.model.errors import Problem, SettingsError
+from dlsched.model.spec import MAX_FAILED_RATIO
 from dlsched.model.units import shown
 
 _KEPT_OUT = (
@@ -206,6 +207,8 @@ class Settings:
     """Consecutive evaluations needed to reach a tier of an accuracy target."""
     blind_after_s: Annotated[float, seconds(1, 86_400), Field(alias="blind_after")] = BLIND_AFTER_S
     """How long a job with a target may report nothing before it counts as blind."""
+    max_failed_ratio: Annotated[float, number(0, 1), Field(alias="max_failed")] = MAX_FAILED_RATIO
+    """Part of the requests that may fail while a latency target counts as met."""
     deliver_hook: DeliverHook = DeliverHook()
     engine: EngineSettings = EngineSettings()
     gpus: Gpus = Gpus()

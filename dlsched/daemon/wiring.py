@@ -105,6 +105,7 @@ def ledger_options(settings: Settings) -> LedgerOptions:
         window_s=settings.window_s,
         tier_evaluations=settings.tier_evaluations,
         blind_after_s=settings.blind_after_s,
+        max_failed_ratio=settings.max_failed_ratio,
         idle_class=settings.idle_class,
         gpu_idle_after_s=settings.gpus.idle_after_s,
         gpus=placement_options(settings),

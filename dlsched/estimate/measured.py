@@ -2,14 +2,57 @@
 
 from __future__ import annotations
 
+import math
+
 from dlsched.estimate.sketch import Bounds, bounds_of, quantile_bounds
+from dlsched.estimate.tuning import SIGMAS
 from dlsched.model.facts import LatencySketch
 from dlsched.model.spec import AccuracyTarget, LatencyTarget, Target
 from dlsched.model.state import JobView
-from dlsched.model.units import render_seconds
+from dlsched.model.units import render_percent, render_seconds
 
 REQUESTS_MIN = 5
 """A latency of fewer requests is not compared with its target."""
+
+
+def failed_ratio(sketch: LatencySketch) -> float | None:
+    """Part of the requests that failed; None without a request."""
+    requests = sketch.count + sketch.errors
+    return sketch.errors / requests if requests else None
+
+
+def is_failing(sketch: LatencySketch, max_failed_ratio: float) -> bool:
+    """Whether a larger part of the requests failed than may, of enough to compare."""
+    requests = sketch.count + sketch.errors
+    return requests >= REQUESTS_MIN and sketch.errors > max_failed_ratio * requests
+
+
+def surely_failing(sketch: LatencySketch, max_failed_ratio: float) -> bool:
+    """The same by more than chance, so that no single failure changes what a policy does: by
+    `SIGMAS` standard errors of a count (binomial)."""
+    if not is_failing(sketch, max_failed_ratio):
+        return False
+    requests, errors = sketch.count + sketch.errors, sketch.errors
+    chance = SIGMAS * math.sqrt(errors * (1.0 - errors / requests))
+    return errors - chance > max_failed_ratio * requests
+
+
+def too_many_fail(max_failed_ratio: float) -> str:
+    """Why its latency says nothing; the text does not change with each request."""
+    return f"more than {render_percent(max_failed_ratio)} of its requests fail"
+
+
+def failing(job: JobView) -> str | None:
+    """Why its latency target is not met, however quick its answers are; None: failures are few."""
+    recent, most = job.progress.recent, job.max_failed_ratio
+    ratio = failed_ratio(recent)
+    if (
+        not isinstance(job.spec.target, LatencyTarget)
+        or ratio is None
+        or not is_failing(recent, most)
+    ):
+        return None
+    return f"{render_percent(ratio)} of requests fail, at most {render_percent(most)} may"
 
 
 def bounds_of_latency(job: JobView) -> Bounds | None:
@@ -22,12 +65,15 @@ def bounds_of_latency(job: JobView) -> Bounds | None:
 
 def latency_of(job: JobView) -> tuple[float | None, float | None]:
     """The job's latency in seconds, and its ratio to the target; None: unknown. Of a latency that
-    is known within bounds, the ratio is that of the bound next to the target."""
+    is known within bounds, the ratio is that of the bound next to the target; while too many
+    requests fail, there is none."""
     recent, target, bounds = job.progress.recent, job.spec.target, bounds_of_latency(job)
     if bounds is None:
         return None, None
     latency_s = bounds.highest_s if bounds.is_exact else None
     if not isinstance(target, LatencyTarget) or recent.count < REQUESTS_MIN:
+        return latency_s, None
+    if is_failing(recent, job.max_failed_ratio):
         return latency_s, None
     judged_s = bounds.against(target.seconds)
     return latency_s, None if judged_s is None else judged_s / target.seconds

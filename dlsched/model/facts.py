@@ -24,6 +24,7 @@ class LatencySketch:
     buckets: tuple[tuple[int, int], ...] = ()
     """(bucket index, count), sorted by index."""
     errors: int = 0
+    """Requests that failed; none of them is in `count`."""
     spans: tuple[tuple[float, float, int], ...] = ()
     """(lowest, highest latency in seconds, count), sorted: requests of which only bounds are known,
     since a page counts them in wide buckets; the highest bound of all is `LONGEST_S`. A request
@@ -231,6 +232,8 @@ class ContainerFact:
     log: LogFact | None = None
     """None: no pattern reads its log."""
     sidecar_problem: str | None = None
+    hides_failures: bool = False
+    """Whether its source gives latencies and cannot tell which requests failed."""
     has_source: bool = True
     """Whether it has a source of progress."""
     operation: Operation | None = None

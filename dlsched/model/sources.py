@@ -42,12 +42,18 @@ class Metric:
     count: str | None = None
     """Of a ratio: the counter of requests."""
     errors: str | None = None
-    """The counter of failed requests."""
+    """The counter of failed requests; of one with a label of `failed`, only the series that match
+    count."""
+    errors_timed: bool = False
+    """Whether the latency metric has the requests that `errors` counts, too."""
     unit_s: float | None = None
     """The unit of its values in seconds; None: the name's suffix gives it, else seconds."""
     where: tuple[LabelFilter, ...] = ()
     per: str | None = None
     """The label that separates models: several of them are never read as one."""
+    failed: tuple[LabelFilter, ...] = ()
+    """Which series are of failed requests: those with any of these. (): a common status label
+    says it, if there is one and no `errors`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +92,9 @@ class LogPattern:
     metric: str | None = None
     """The group that stands for the target's metric, where none has its name."""
     needs: str | None = None
+    failed: tuple[LabelFilter, ...] = ()
+    """Which matching lines are of failed requests: those with any of these groups, whose text is no
+    number. (): none is known to be."""
 
 
 ProgressSource = MetricsFile | MetricsEndpoint | LogPattern

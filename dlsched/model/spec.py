@@ -42,12 +42,19 @@ class Bounds:
             object.__setattr__(self, "promised", True)
 
 
+MAX_FAILED_RATIO = 0.01
+"""Part of the requests that may fail while a latency target counts as met: two nines are the least
+that services commonly promise, and at a p95 or a mean one request in a hundred hardly shows."""
+
+
 @dataclass(frozen=True, slots=True)
 class LatencyTarget:
     """Target latency in `seconds`: the mean (`quantile` None), or a quantile."""
 
     seconds: float
     quantile: float | None = None
+    max_failed_ratio: float | None = None
+    """Part of the requests that may fail while it counts as met; None: as the settings say."""
 
 
 class Tier(StrEnum):

@@ -8,7 +8,7 @@ from typing import Literal
 
 from dlsched.model.facts import CheckpointAck, GpuAccess, GpuFact, LatencySketch, LogFact, Sample
 from dlsched.model.resource import CPU, Resource
-from dlsched.model.spec import AccuracyTarget, JobSpec, Limits
+from dlsched.model.spec import MAX_FAILED_RATIO, AccuracyTarget, JobSpec, Limits
 
 OFTEN_S = 1.0
 """Resolution of the time between reports: shorter gaps count as this."""
@@ -43,6 +43,8 @@ class Progress:
     """Recent fraction of its GPUs' time that it used, as it reports; None: it is not paced."""
     trouble: str | None = None
     """Why the sidecar cannot be read, in one line."""
+    hides_failures: bool = False
+    """`ContainerFact.hides_failures`."""
     every_s: float = OFTEN_S
     """Typical seconds between two reports of requests, at least `OFTEN_S`."""
 
@@ -203,6 +205,8 @@ class JobView:
     starts: int = 0
     tiers: Tiers = Tiers()
     """Reached tiers of its accuracy target, under any policy."""
+    max_failed_ratio: float = MAX_FAILED_RATIO
+    """Part of its requests that may fail while its latency target counts as met."""
     diverged: Diverged | None = None
     """How its training diverged; None: it did not, or its values are finite again."""
 

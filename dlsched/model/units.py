@@ -97,6 +97,12 @@ def render_within(lowest_s: float, highest_s: float | None) -> str:
     return highest if lowest == highest else f"{lowest.removesuffix(unit)} to {highest}"
 
 
+def render_percent(ratio: float) -> str:
+    """A part of a whole in per cent, of two digits: "60 %", "1.4 %"; all alone is "100 %"."""
+    percent = float(f"{100.0 * ratio:.2g}")
+    return f"{min(percent, 99.0) if ratio < 1.0 else percent:g} %"
+
+
 def render_cores(cores: float) -> str:
     """Cores with three digits: "0.25 cores", "1 core"."""
     digits = _digits(cores)

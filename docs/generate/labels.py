@@ -31,7 +31,8 @@ def _metrics() -> Iterator[tuple[str, str]]:
     fields = MetricsKeys.model_fields
     for name in sources.LABEL_FIELDS:
         yield f"{sources.METRICS}.{name}", fields[name].description or ""
-    yield f"{sources.WHERE}LABEL", fields["where"].description or ""
+    for name in sources.MAPPINGS:
+        yield f"{sources.METRICS}.{name}.LABEL", fields[name].description or ""
 
 
 def _asked() -> Iterator[tuple[str, str]]:

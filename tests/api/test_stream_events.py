@@ -122,3 +122,15 @@ def test_a_job_that_does_not_run_holds_no_limit() -> None:
     over = [replace(one, state=JobState.FINISHED) for one in report.snapshot.jobs]
     found = point(replace(report, snapshot=replace(report.snapshot, jobs=tuple(over))))
     assert {one.limit_cores for one in found.jobs} == {None}
+
+
+def test_a_target_is_missed_while_too_many_requests_fail() -> None:
+    history = EventHistory()
+    history.next(report(0, 0.5))
+    fine = report(1, 0.5)
+    (view,) = fine.snapshot.jobs
+    progress = replace(view.progress, recent=replace(view.progress.recent, errors=150))
+    snapshot = replace(fine.snapshot, jobs=(replace(view, progress=progress),))
+    (event,) = history.next(replace(fine, snapshot=snapshot)).events
+    assert (event.kind, event.reason) == ("missed", "60 % of requests fail, at most 1 % may")
+    assert kinds(history.next(report(2, 0.5))) == [("job-0", "met")]

@@ -21,6 +21,7 @@ def asked(**given: object) -> dict[str, str]:
     names = [
         "latency",
         "quantile",
+        "max_failed",
         "reach",
         "good_enough",
         "deadline",
@@ -32,8 +33,10 @@ def asked(**given: object) -> dict[str, str]:
 
 
 def test_options_become_labels() -> None:
-    assert asked(latency="300ms", quantile="p95", metrics=("vllm", "port=9000"), weight="2") == {
+    given = {"latency": "300ms", "quantile": "p95", "max_failed": "0.05", "weight": "2"}
+    assert asked(**given, metrics=("vllm", "port=9000")) == {
         "dlsched.target.latency": "300ms",
+        "dlsched.target.max_failed": "0.05",
         "dlsched.target.quantile": "p95",
         "dlsched.weight": "2",
         "dlsched.metrics": "vllm",

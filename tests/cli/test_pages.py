@@ -9,6 +9,7 @@ import pytest
 
 from dlsched.api.status import node_status
 from dlsched.cli.pages import node_line
+from dlsched.estimate.sketch import from_latencies
 from dlsched.model.actions import Move, Outcome, Start
 from dlsched.model.cycle import CycleReport, Shadow
 from dlsched.model.decision import Decision
@@ -24,6 +25,7 @@ from tests.status_source import (
     foretold,
     gpu_report,
     job,
+    report_of,
 )
 from tests.texts import same_text
 
@@ -196,3 +198,39 @@ def test_the_foot_says_what_bounds_the_capacity() -> None:
     assert capacity(throttled_ratio=0.1).startswith(
         "capacity unknown: throttled from outside, at most 0.25 cores, "
     )
+
+
+def failing(answers: int, errors: int, **more: object) -> CycleReport:
+    """A service whose answers take 20 ms of 50 ms, beside so many failures."""
+    recent = replace(from_latencies([0.02] * answers), errors=errors)
+    return report_of(job("asr", progress=Progress(recent=recent, as_of_s=999.5, **more)))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("blind", [None, "more than 1 % of its requests fail"])
+def test_quick_answers_are_late_while_most_requests_fail(
+    program: Program, daemon: FakeSource, blind: str | None
+) -> None:
+    report = failing(20, 30)
+    (asr,) = report.snapshot.jobs
+    snapshot = replace(report.snapshot, jobs=(replace(asr, blind=blind),))
+    daemon.report = replace(report, snapshot=snapshot)
+    (line,) = [
+        one for one in program("ps", env={"COLUMNS": "200"}).stdout.splitlines() if "asr" in one
+    ]
+    assert "p95 20.1 ms / 50 ms  LATE " in line
+    assert "60 % of requests fail, at most 1 % may" in line and "blind" not in line
+    why = program("why", "asr").stdout
+    assert "over 20 requests: LATE" in why and "60 % of requests fail, at most 1 % may" in why
+
+
+def test_few_failures_leave_a_target_met(program: Program, daemon: FakeSource) -> None:
+    daemon.report = failing(99, 1)
+    found = program("ps", env={"COLUMNS": "200"}).stdout
+    assert " OK " in found and "1 error" in found
+
+
+def test_why_says_once_that_failures_are_unknown(program: Program, daemon: FakeSource) -> None:
+    daemon.report = failing(20, 0, hides_failures=True)
+    assert program("why", "asr").stdout.count("failures unknown: its source does not say") == 1
+    daemon.report = failing(20, 0)
+    assert "failures unknown" not in program("why", "asr").stdout

@@ -98,6 +98,7 @@ def test_flag_before_environment_before_file_before_default(tmp_path: Path) -> N
         ("reserve.cpus", "auto", "reserve", Reserve()),
         ("tier_evaluations", "5", "tier_evaluations", 5),
         ("blind_after", "2min", "blind_after_s", 120.0),
+        ("max_failed", "0.05", "max_failed_ratio", 0.05),
         ("deliver_hook.command", "[/bin/echo, 5, -n]", "deliver_hook",
          DeliverHook(("/bin/echo", "5", "-n"))),
         ("deliver_hook.command", "null", "deliver_hook", DeliverHook()),

@@ -142,14 +142,15 @@ JOB_METRICS: tuple[Metric, ...] = (
         Kind.GAUGE,
         _JOB,
         "Measured latency over target: above 1 the target is missed. Absent below 5 requests in "
-        "the window.",
+        "the window, and while too many fail.",
         by_job(lambda job: job.ratio),
     ),
     Metric(
         "job_satisfied",
         Kind.GAUGE,
         ("job_name", "reading"),
-        "Whether the target is kept, 1 or 0: `slo` not above it, `band` within 10 % of it.",
+        "Whether the target is kept, 1 or 0: `slo` not above it, `band` within 10 % of it. 0 "
+        "while more of the requests fail than may.",
         within_job(_satisfied),
     ),
     Metric(
@@ -163,7 +164,7 @@ JOB_METRICS: tuple[Metric, ...] = (
         "job_window_errors",
         Kind.GAUGE,
         _JOB,
-        "Failed requests in the window.",
+        "Failed requests in the window, as its source counts them; none of them is answered.",
         by_job(lambda job: _of_window(job, job.errors)),
     ),
     Metric(

@@ -152,6 +152,8 @@ def _trend(job: JobStatus, trend: Sequence[float | None] | None, width: int) -> 
 
 
 def _no_trend(job: JobStatus) -> str:
+    if job.failing is not None:
+        return "requests fail"
     if job.blind is not None:
         return uncertain(job)
     if job.target is None:
@@ -359,6 +361,8 @@ def _badness(job: JobStatus, mean: float | None) -> tuple[_Rank, float]:
         return _Rank.FAILED, 0.0
     if job.state in _OVER:
         return _Rank.OTHER, 0.0
+    if job.failing is not None:
+        return _Rank.MISSED, 0.0
     if mean is not None:
         rank = _Rank.MISSED if mean > BAND else _Rank.IN_BAND if mean > 1 else _Rank.MET
         return rank, -mean

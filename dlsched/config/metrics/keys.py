@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from dlsched.config.fields import Keys, Reader, as_text, choice, listed, short, text
+from dlsched.config.fields import Keys, Reader, as_text, choice, flag, listed, short, text
 from dlsched.config.metrics.pattern import compiled, pattern_of
 from dlsched.model.sources import LabelFilter
 from dlsched.model.units import shown
@@ -150,7 +150,16 @@ class MetricKeys(Keys):
         None, description="Of a ratio: the counter of all latencies together."
     )
     count: MetricName | None = Field(None, description="Of a ratio: the counter of requests.")
-    errors: MetricName | None = Field(None, description="The counter of requests that failed.")
+    errors: MetricName | None = Field(
+        None,
+        description="The counter of requests that failed; of one with a label of failed, only the "
+        "series that match count.",
+    )
+    errors_timed: Annotated[bool, flag()] | None = Field(
+        None,
+        description="Whether the latency metric has the requests that errors counts, too: as many "
+        "of the quickest are left out (default false).",
+    )
     unit: Annotated[Literal["s", "ms", "us"], choice(*UNITS_S)] | None = Field(
         None,
         description="Unit of its values: s, ms or us (default: by the name's suffix, else s).",
@@ -165,6 +174,13 @@ class MetricKeys(Keys):
         None,
         description="The label that separates models: several of them are refused until where "
         "chooses one.",
+    )
+    failed: dict[_LabelName, _Filter] | None = Field(
+        None,
+        max_length=FILTERS_MAX,
+        description="Which requests failed: RE2 expressions for the whole value of a label, or of "
+        "a group of the pattern, one of which is enough; with ! before it, all other values "
+        "(default: status 5xx, 408, 429 or 499 in a label such as code or status).",
     )
 
 

@@ -17,7 +17,7 @@ from dlsched.config.metrics.keys import (
     filters_of,
     groups_of,
 )
-from dlsched.config.metrics.pattern import LATENCIES_S, check_use, metrics_of, pattern_of
+from dlsched.config.metrics.pattern import LATENCIES_S, STEP, check_use, metrics_of, pattern_of
 from dlsched.model.sources import (
     DEFAULT_HTTP_PATH,
     LogPattern,
@@ -112,7 +112,7 @@ def check_target(sources: Sequence[ProgressSource], target: Target | None) -> No
     only = sources[0] if len(sources) == 1 else None
     if target is None or not isinstance(only, LogPattern):
         return
-    groups = pattern_of(only.pattern)[1]
+    groups = pattern_of(only.pattern)[1].keys() - {one.label for one in only.failed}
     has = f"its groups ({', '.join(sorted(groups))}) lack"
     if isinstance(target, AccuracyTarget):
         if target.metric not in metrics_of(groups) and only.metric is None:
@@ -142,8 +142,9 @@ def _over(base: dict[str, Any], keys: MetricsKeys) -> dict[str, Any]:
     if _WHAT_IS_READ & own.keys():
         base = {name: value for name, value in base.items() if name not in _HOW_IT_IS_READ}
     merged = {**base, **own}
-    if "where" in own:
-        merged["where"] = {**base.get("where", {}), **own["where"]}
+    for name in ("where", "failed"):
+        if name in own:
+            merged[name] = {**base.get(name, {}), **own[name]}
     return merged
 
 
@@ -167,6 +168,7 @@ def _sources(given: Mapping[str, Any]) -> Iterator[ProgressSource]:
             step=given.get("step"),
             when=groups_of(given["when"]) if "when" in given else None,
             needs=given.get("needs"),
+            failed=filters_of(given.get("failed")),
         )
 
 
@@ -196,6 +198,12 @@ def _check(given: Mapping[str, Any]) -> None:
             what = f"{missing} is no group of the pattern, which has {', '.join(groups)}"
             raise Contradiction("metric", what)
         when = groups_of(given["when"]) if "when" in given else None
+        for name in given.get("failed", ()):
+            if name not in groups or name in LATENCIES_S or name == STEP:
+                raise Contradiction("failed", f"{shown(name)}: the pattern has no such group")
+        groups = {name: one for name, one in groups.items() if name not in given.get("failed", ())}
+        if not groups:
+            raise Contradiction("pattern", "has no group but those of failed")
         try:
             check_use(groups, given.get("step"), when)
         except ValueError as error:
@@ -240,6 +248,8 @@ def _named(given: Mapping[str, Any], place: str) -> Iterator[Metric]:
         unit_s=None if unit is None else UNITS_S[unit],
         where=filters_of(given.get("where")),
         per=given.get("per"),
+        errors_timed=bool(given.get("errors_timed")),
+        failed=filters_of(given.get("failed")),
     )
     if pair:
         yield metric

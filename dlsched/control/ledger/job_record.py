@@ -103,6 +103,7 @@ def view_of(
     idle_class: bool,
     tiers: Tiers,
     diverged: Diverged | None,
+    max_failed_ratio: float,
 ) -> JobView:
     measures = record.measures
     promised = fact is not None or status.state is JobState.STARTING
@@ -133,4 +134,5 @@ def view_of(
         starts=measures.starts,
         tiers=tiers,
         diverged=diverged,
+        max_failed_ratio=max_failed_ratio,
     )

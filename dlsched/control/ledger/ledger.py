@@ -41,7 +41,7 @@ from dlsched.model.actions import Outcome, Remove, Resize, Start
 from dlsched.model.decision import Answer
 from dlsched.model.facts import Begun, ContainerFact, Observation
 from dlsched.model.forecast import Forecast, ForecastKind
-from dlsched.model.spec import JobSpec, Limits
+from dlsched.model.spec import JobSpec, LatencyTarget, Limits
 from dlsched.model.state import Delivered, Ended, JobState, JobView, NodeView, Progress, Snapshot
 
 _RETRY_FIRST_S = 5.0
@@ -407,6 +407,7 @@ class Ledger:
             idle_class=self._options.idle_class,
             tiers=self._tiers.tiers(record.spec.name),
             diverged=self._tiers.diverged(record.spec.name),
+            max_failed_ratio=self._max_failed_ratio(record),
         )
         return record.view
 
@@ -423,4 +424,10 @@ class Ledger:
             idle=record.measures.idle,
             now_s=now_s,
             after_s=self._options.blind_after_s,
+            max_failed_ratio=self._max_failed_ratio(record),
         )
+
+    def _max_failed_ratio(self, record: JobRecord) -> float:
+        target = record.spec.target
+        own = target.max_failed_ratio if isinstance(target, LatencyTarget) else None
+        return self._options.max_failed_ratio if own is None else own

@@ -182,12 +182,14 @@ class Measures:
         bad_lines = fact.bad_lines if fact else 0
         log = fact.log if fact else None
         problem = fact.sidecar_problem if fact else None
+        hides = fact.hides_failures if fact else False
         last = self._last_progress
-        if last is not None and (last.bad_lines, last.trouble, last.log) == (
-            bad_lines,
-            problem,
-            log,
-        ):
+        if last is not None and (
+            last.bad_lines,
+            last.trouble,
+            last.log,
+            last.hides_failures,
+        ) == (bad_lines, problem, log, hides):
             return last
         recent = self._recent.sketch.total()
         in_flight, oldest_s = 0, 0.0
@@ -211,6 +213,7 @@ class Measures:
             checkpoint_at_s=self._checkpoint_at_s,
             gpu_ratio=self._gpu_ratio,
             trouble=problem,
+            hides_failures=hides,
         )
         return self._last_progress
 

@@ -9,7 +9,7 @@ from dlsched.control.gpus.holders import IDLE_AFTER_S
 from dlsched.control.gpus.placement import PlacementOptions
 from dlsched.control.ledger.blindness import BLIND_AFTER_S
 from dlsched.estimate.evaluations import EVALUATIONS
-from dlsched.model.spec import OwnerCeilings
+from dlsched.model.spec import MAX_FAILED_RATIO, OwnerCeilings
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +25,8 @@ class LedgerOptions:
     """Number of consecutive evaluations that reach a tier."""
     blind_after_s: float = BLIND_AFTER_S
     """A running job with a target is blind after this long without a report."""
+    max_failed_ratio: float = MAX_FAILED_RATIO
+    """Part of a service's requests that may fail, where its target does not say."""
     idle_class: bool = False
     """Whether jobs may use the kernel's idle class."""
     ceilings_of: Callable[[int | None], OwnerCeilings | None] = lambda _: None

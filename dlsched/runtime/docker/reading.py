@@ -99,6 +99,7 @@ def open_sources(
                     step=source.step,
                     when=source.when,
                     names=_names(source, target),
+                    failed=source.failed,
                     from_end=from_end,
                     history=(
                         (lambda: outside.logs(container, HISTORY_LINES, False, news_from_s))

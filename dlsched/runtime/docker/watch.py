@@ -64,6 +64,7 @@ class Watch:
         self._started_at_s: float | None = None
         self._drained: list[Report] = []
         self._bad_lines = 0
+        self._hides_failures = False
         self._refused: str | None = None
         self._log: LogFact | None = None
         self._problem: str | None = None
@@ -133,6 +134,7 @@ class Watch:
             idles,
             altered,
             self._bad_lines,
+            self._hides_failures,
             self._refused,
             self._log,
             self._problem,
@@ -227,6 +229,7 @@ class Watch:
             refused=self._refused,
             log=self._log,
             sidecar_problem=self._problem,
+            hides_failures=self._hides_failures,
             has_source=bool(described.sources or self._asked[0]),
             operation=operation,
             altered=altered,
@@ -326,6 +329,8 @@ class Watch:
     def _take_up(self, reading: SourceReading) -> None:
         self._drained.extend(reading.reports)
         self._bad_lines += reading.bad_lines
+        if any(report.latency is not None for report in reading.reports):
+            self._hides_failures = reading.hides_failures
         self._refused = self._refused or reading.refused
 
 

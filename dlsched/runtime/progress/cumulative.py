@@ -10,7 +10,7 @@ from typing import Protocol
 
 from dlsched.model.facts import LatencySketch
 from dlsched.report.buckets import LONGEST_S
-from dlsched.runtime.progress.page_lines import Labels, Line, RefusedLines
+from dlsched.runtime.progress.page_lines import Labels, Line
 from dlsched.runtime.progress.sidecar_line import MOST_REQUESTS
 
 
@@ -64,16 +64,14 @@ class SampleNames(Protocol):
     """A summary's values, by `quantile`."""
 
 
-def series_of(
-    wanted: SampleNames, lines: Iterable[Line], refused: RefusedLines
-) -> dict[Labels, Cumulative]:
-    """The counts by label set."""
+def series_of(wanted: SampleNames, lines: Iterable[Line]) -> dict[Labels, Cumulative]:
+    """The counts by label set. Raises ValueError, in one line, for a line that is no count."""
     series: defaultdict[Labels, Cumulative] = defaultdict(Cumulative)
     for line in lines:
         head = line.head
         try:
             if head.name == wanted.bucket:
-                series[head.labels].edges[_bound(head.le)] = _counted(line)
+                series[head.labels].edges[_bound(line.le)] = _counted(line)
             elif head.name == wanted.count:
                 series[head.labels].count = _counted(line)
             elif head.name == wanted.total:
@@ -81,7 +79,7 @@ def series_of(
             elif head.quantile is not None:
                 series[head.labels].is_summary = True
         except ValueError:
-            refused.add(f"{head.name}: no bound, or a value below 0")
+            raise ValueError(f"{head.name}: no bound, or a value below 0") from None
     return dict(series)
 
 
@@ -109,6 +107,20 @@ def sketch(added: Cumulative, unit_s: float) -> LatencySketch:
         raise ValueError("a count without a sum")
     total_s = min((added.total or 0.0) * unit_s, LONGEST_S * number)
     return LatencySketch(number, total_s, spans=spans)
+
+
+def without_quickest(latency: LatencySketch, failed: int) -> LatencySketch:
+    """The answers among requests of which so many failed, it is not known which: the quickest ones,
+    so that failures make no service fast. The mean is the highest that this allows."""
+    left, spans, sum_s = failed, [], latency.sum_s
+    for lowest_s, highest_s, count in latency.spans:
+        taken = min(left, count)
+        left -= taken
+        sum_s -= taken * lowest_s
+        if count > taken:
+            spans.append((lowest_s, highest_s, count - taken))
+    count = max(latency.count - failed, 0)
+    return LatencySketch(count, max(sum_s, 0.0) if count else 0.0, spans=tuple(spans))
 
 
 def _spans(added: Cumulative, unit_s: float) -> Iterator[tuple[float, float, int]]:
@@ -139,7 +151,7 @@ TURN_PAGES = 60
 JUMP = 0.5
 """Part of the way back that one page must regain to be a jump, not growth."""
 SERIES_MAX = 4096
-"""Series that are remembered; a page has half as many at most."""
+"""Series beyond those of the last page are remembered up to so many."""
 STARTS_MAX = 64
 """Workers of one container that are remembered."""
 CLOCK_S = 2.0

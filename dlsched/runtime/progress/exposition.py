@@ -7,13 +7,18 @@ the bounds of its bucket are known. A summary's quantiles are those of a time of
 last ten minutes, so that it yields the mean alone, as do a sum and a count, and a counter of
 latencies over one of requests.
 
+Failed requests are counted apart: those of the series whose labels say so, or of another counter.
+Their latencies are none of answers.
+
 What cannot be right is refused with the reason: several models in one metric, several processes
-that answer in turn, a unit by which requests take longer than the server runs.
+that answer in turn, a unit by which requests take longer than the server runs. A page of which a
+wanted line or series cannot be read gives no number; the next one counts from the last that did.
 """
 
 from __future__ import annotations
 
 import math
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -24,13 +29,21 @@ from dlsched.estimate.sketch import merge
 from dlsched.model.facts import LatencySketch
 from dlsched.model.sources import LabelFilter, Metric
 from dlsched.model.spec import LatencyTarget, Target
-from dlsched.runtime.progress.cumulative import IN_TURN, Cumulative, PageGrowth, series_of, sketch
+from dlsched.runtime.progress.cumulative import (
+    IN_TURN,
+    Cumulative,
+    PageGrowth,
+    series_of,
+    sketch,
+    without_quickest,
+)
 from dlsched.runtime.progress.page_lines import (
+    MOST_LINES,
+    Head,
     Labels,
     Line,
     LineParser,
     PageFilter,
-    RefusedLines,
     wanted_lines,
 )
 from dlsched.runtime.progress.sidecar_line import MOST_REQUESTS
@@ -102,8 +115,9 @@ _MOST_COUNTED = 2.0**53
 """Larger integers have no exact float."""
 _VALUES_SHOWN = 4
 """Values of a label in one message."""
-_PASSES_MAX = 4096
-"""Label sets whose filtering is remembered."""
+_LEFT_OUT_MAX = 64
+"""Label sets remembered of the series that filters leave out: those that a message may name."""
+_REMEDY_SERIES = "none of its numbers is read: choose series by where"
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,12 +126,15 @@ class PageDelta:
     value: float | None = None
     """A gauge's value, finite or not; None: none, or unchanged."""
     bad_lines: int = 0
+    """1 where a line of it, and so the page, is refused."""
     refused: str | None = None
-    """Why the first bad line was refused."""
+    """Why that line is refused."""
     absent: bool = False
     """Whether it has no such metric at all."""
     problem: str | None = None
-    """Why the page is not read, or not all of it, in one line."""
+    """Why the page is not read, in one line."""
+    hides_failures: bool = False
+    """Whether nothing on it says which requests failed."""
 
 
 class Candidate:
@@ -132,10 +149,12 @@ class Candidate:
             self.total, self.count = f"{name}_sum", f"{name}_count"
             self.bucket, self.value = f"{name}_bucket", name
         self.errors = metric.errors
+        self._failed = [(one, compiled(one.pattern)) for one in metric.failed]
         suffixed = metric.total or name
         self.unit_s = unit_of(suffixed) if metric.unit_s is None else metric.unit_s
         self._filters = [(one, compiled(one.pattern)) for one in metric.where]
-        self._passes: dict[Labels, bool] = {}
+        self.left_out: set[Labels] = set()
+        """Some of the series that the filters leave out."""
 
     @property
     def shown(self) -> str:
@@ -147,26 +166,27 @@ class Candidate:
         names = (self.total, self.count, self.bucket, self.value)
         return tuple(name for name in names if name is not None)
 
-    def passes(self, labels: Labels) -> bool:
-        """Whether the series with these labels counts."""
-        if not self._filters:
+    def keeps(self, head: Head) -> bool:
+        """Whether a line with this head counts."""
+        given = dict(head.labels)
+        if head.name == self.errors:
+            # Of what the filters name, a counter of failures may have less.
+            passes = (
+                one.label not in given or _matches(one, each, given) for one, each in self._filters
+            )
+            return all(passes) and self.has_failed(given) is not False
+        if head.name not in self.names:
+            return False
+        if all(_matches(one, each, given) for one, each in self._filters):
             return True
-        known = self._passes.get(labels)
-        if known is None:
-            if len(self._passes) >= _PASSES_MAX:
-                self._passes.clear()
-            given = dict(labels)
-            known = all(_matches(one, each, given) for one, each in self._filters)
-            self._passes[labels] = known
-        return known
+        if len(self.left_out) < _LEFT_OUT_MAX:
+            self.left_out.add(head.labels)
+        return False
 
-    def fails(self, labels: Labels) -> bool:
-        """Whether the failures in the series with these labels count: of what the filters name, it
-        may have less."""
-        given = dict(labels)
-        return all(
-            one.label not in given or _matches(one, each, given) for one, each in self._filters
-        )
+    def has_failed(self, labels: Mapping[str, str]) -> bool | None:
+        """Whether the requests in the series with these labels failed; None: no label says that."""
+        known = [(one, each) for one, each in self._failed if one.label in labels]
+        return any(_matches(one, each, labels) for one, each in known) if known else None
 
 
 def _matches(one: LabelFilter, expression: Any, labels: Mapping[str, str]) -> bool:
@@ -177,6 +197,40 @@ def _matches(one: LabelFilter, expression: Any, labels: Mapping[str, str]) -> bo
 def unit_of(name: str) -> float:
     """The unit that a metric's name ends in, in seconds."""
     return next((unit for suffix, unit in _UNITS_S.items() if name.endswith(suffix)), 1.0)
+
+
+class PageReading:
+    """One page while it arrives: its wanted lines, parsed."""
+
+    def __init__(self, wanted: re.Pattern[bytes], parser: LineParser) -> None:
+        self._parser = parser
+        self._filter = PageFilter(wanted, self._take)
+        self.feed = self._filter.feed
+        self._by_name: defaultdict[str, list[Line]] = defaultdict(list)
+        self._left_out: set[str] = set()
+        self._kept = 0
+
+    @property
+    def left_out(self) -> frozenset[str]:
+        """Names of lines that the filters leave out."""
+        return frozenset(self._left_out)
+
+    def end(self) -> Mapping[str, list[Line]]:
+        """The lines by name; ValueError, in one line, where one of them cannot be read."""
+        self._filter.end()
+        if self._filter.refused is not None:
+            raise ValueError(self._filter.refused)
+        return self._by_name
+
+    def _take(self, raw: bytes) -> None:
+        line = self._parser.parse(raw)
+        if isinstance(line, str):
+            self._left_out.add(line)
+        elif line is not None:
+            self._kept += 1
+            if self._kept > MOST_LINES:
+                raise ValueError(f"more than {MOST_LINES} lines of one metric")
+            self._by_name[line.head.name].append(line)
 
 
 class Pages:
@@ -198,10 +252,10 @@ class Pages:
             names.update(one.names)
             names.update(filter(None, (one.errors,)))
         self._wanted = wanted_lines(names)
-        self._parser = LineParser()
+        gauges = frozenset(one.value for one in self._candidates if one.value is not None)
+        self._parser = LineParser(self._keeps, gauges)
         self._growth = PageGrowth(None if from_end else {})
         self._errors_before: float | None = None if from_end else 0.0
-        self._gauges = frozenset(one.value for one in self._candidates if one.value is not None)
         self._value = Gauge()
         self._target = target
         self._hint = hint
@@ -213,46 +267,50 @@ class Pages:
         reading.feed(page)
         return self.end(reading, at_s, age_s)
 
-    def begin(self) -> PageFilter:
+    def begin(self) -> PageReading:
         """What takes the bytes of the next page."""
-        return PageFilter(self._wanted, RefusedLines())
+        return PageReading(self._wanted, self._parser)
 
-    def end(self, reading: PageFilter, at_s: float, age_s: float | None) -> PageDelta:
+    def end(self, reading: PageReading, at_s: float, age_s: float | None) -> PageDelta:
         """What that page adds to the previous one."""
-        refused = reading.refused
-        by_name: defaultdict[str, list[Line]] = defaultdict(list)
-        for line in self._parser.parsed(reading.end(), refused, self._gauges):
-            by_name[line.head.name].append(line)
-        delta = self._read(by_name, refused, at_s, age_s)
-        return replace(delta, bad_lines=refused.lines, refused=refused.why)
+        try:
+            return self._read(reading.end(), reading.left_out, at_s, age_s)
+        except ValueError as why:
+            problem = f"{why}: {_REMEDY_SERIES}"
+            return PageDelta(bad_lines=1, refused=str(why), problem=problem)
+
+    def _keeps(self, head: Head) -> bool:
+        # Each candidate is asked, since it remembers what it leaves out.
+        kept = [one.keeps(head) for one in self._candidates]
+        return head.name == _PROCESS or any(kept)
 
     def _read(
         self,
         by_name: Mapping[str, list[Line]],
-        refused: RefusedLines,
+        left_out: frozenset[str],
         at_s: float,
         age_s: float | None,
     ) -> PageDelta:
-        left_out: list[tuple[Candidate, list[Line]]] = []
         for wanted in self._candidates:
             lines = [line for name in wanted.names for line in by_name.get(name, ())]
-            if not lines:
-                continue
-            counting = [line for line in lines if wanted.passes(line.head.labels)]
-            if not counting:
-                left_out.append((wanted, lines))
-                continue
-            return self._delta(wanted, counting, by_name, refused, at_s, age_s)
-        if left_out:
-            return self._nothing_passes(*left_out[0])
+            if len(self._candidates) > 1:  # another one may want other series of that name
+                heads = {id(line.head): line.head for line in lines}
+                kept = {each for each, head in heads.items() if wanted.keeps(head)}
+                lines = [line for line in lines if id(line.head) in kept]
+            if lines:
+                counted = wanted.errors in by_name or wanted.errors in left_out
+                return self._delta(wanted, lines, by_name, at_s, age_s, counted=counted)
+        for wanted in self._candidates:
+            if not left_out.isdisjoint(wanted.names):
+                return self._nothing_passes(wanted)
         known = " or ".join(one.shown for one in self._candidates)
         return PageDelta(problem=f"there is no {known} among its metrics", absent=True)
 
-    def _nothing_passes(self, wanted: Candidate, lines: Sequence[Line]) -> PageDelta:
+    def _nothing_passes(self, wanted: Candidate) -> PageDelta:
         """No series counts: a mistake where a value is asked for, else there was no request."""
         for one in wanted.metric.where:
             if not one.excludes:
-                there = {dict(line.head.labels).get(one.label, "") for line in lines}
+                there = {dict(labels).get(one.label, "") for labels in wanted.left_out}
                 return PageDelta(problem=f"no {wanted.shown} has {one}; there are {_list(there)}")
         self._growth.before = self._growth.before or {}
         return PageDelta(LatencySketch())
@@ -262,40 +320,46 @@ class Pages:
         wanted: Candidate,
         lines: Sequence[Line],
         by_name: Mapping[str, list[Line]],
-        refused: RefusedLines,
         at_s: float,
         age_s: float | None,
+        *,
+        counted: bool,
     ) -> PageDelta:
-        series = series_of(wanted, lines, refused)
+        """`counted`: whether the page has the counter of failures."""
+        series = series_of(wanted, lines)
         if not any(one.count is not None or one.edges for one in series.values()):
             return self._gauge(wanted, lines)
         if (problem := self._several(wanted, series)) is not None:
             self._growth.before = None
             return PageDelta(problem=problem)
+        errors = self._errors(by_name.get(wanted.errors or "", ()))
         process = [line.value for line in by_name.get(_PROCESS, ())]
         compared = self._growth.take(series, process[0] if len(process) == 1 else None, at_s)
         if compared is None:
             return PageDelta(problem=IN_TURN)
         if (problem := improbable(series.values(), wanted.unit_s, age_s)) is not None:
             return PageDelta(problem=f"{wanted.shown}: {problem}")
-        failed = self._failed(wanted, by_name, refused)
-        return self._latency(wanted, compared, failed, refused)
-
-    def _latency(
-        self,
-        wanted: Candidate,
-        compared: Mapping[Labels, tuple[Cumulative, Cumulative]],
-        failed: float,
-        refused: RefusedLines,
-    ) -> PageDelta:
-        sketches = [LatencySketch(errors=min(round(failed), MOST_REQUESTS))]
-        for now, before in compared.values():
-            try:
-                sketches.append(sketch(now.since(before), wanted.unit_s))
-            except ValueError as why:
-                refused.add(str(why))
-        latency = merge(*sketches)
-        return PageDelta(latency)
+        known = {labels: wanted.has_failed(dict(labels)) for labels in series}
+        by_label = any(one is not None for one in known.values())
+        answers, failed = [], 0.0
+        for labels, (now, before) in compared.items():
+            since = now.since(before)
+            if known[labels]:
+                failed += since.requests
+            else:
+                answers.append(sketch(since, wanted.unit_s))
+        latency = merge(*answers)
+        if not by_label:
+            failed = errors
+            if wanted.metric.errors_timed:
+                latency = without_quickest(latency, round(failed))
+        return PageDelta(
+            replace(latency, errors=min(round(failed), MOST_REQUESTS)),
+            # A counter of failures alone may begin with the first of them.
+            hides_failures=not by_label
+            and not counted
+            and (wanted.errors is None or bool(wanted.metric.failed)),
+        )
 
     def _several(self, wanted: Candidate, series: Mapping[Labels, Cumulative]) -> str | None:
         """Why these series are not one model's; None: they are."""
@@ -309,16 +373,13 @@ class Pages:
         hint = "" if self._hint is None else f" ({self._hint})"
         return f"its requests are of several {per}: {_list(models)}: choose by where.{per}{hint}"
 
-    def _failed(
-        self, wanted: Candidate, by_name: Mapping[str, list[Line]], refused: RefusedLines
-    ) -> float:
-        """Failures since the previous page."""
+    def _errors(self, lines: Iterable[Line]) -> float:
+        """Failures that a counter of them adds to the previous page; ValueError for no count."""
         errors = 0.0
-        for line in by_name.get(wanted.errors or "", ()):
+        for line in lines:
             if not 0 <= line.value <= _MOST_COUNTED:
-                refused.add(f"{line.head.name}: {line.value:g} is no count")
-            elif wanted.fails(line.head.labels):
-                errors += line.value
+                raise ValueError(f"{line.head.name}: {line.value:g} is no count")
+            errors += line.value
         before, self._errors_before = self._errors_before, errors
         if before is None:
             return 0.0

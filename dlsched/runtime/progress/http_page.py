@@ -17,6 +17,7 @@ PAGE_BYTES = 16 << 20
 HEAD_BYTES = 256 * 1024
 """Bytes of all heads."""
 _CHUNK_BYTES = 64 * 1024
+_SMALLER = "not read: let the program publish fewer series"
 
 
 class Unanswered(Exception):
@@ -61,7 +62,7 @@ class _Bounded(socket.socket):
         count = super().recv_into(*where, **more)
         self.bytes_left -= count
         if self.bytes_left < 0:
-            raise Unanswered(f"more than {self.bytes_max >> 10} KiB: not read")
+            raise Unanswered(f"more than {self.bytes_max >> 10} KiB: {_SMALLER}")
         return count
 
 

@@ -17,12 +17,13 @@ from collections import deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from enum import Enum
 from typing import Any
 
-from dlsched.config.metrics.pattern import LATENCIES_S, STEP, check_use, pattern_of
+from dlsched.config.metrics.pattern import LATENCIES_S, STEP, check_use, compiled, pattern_of
 from dlsched.estimate.sketch import from_latencies
 from dlsched.model.facts import LogFact, Report, Sample
-from dlsched.model.sources import Step, When
+from dlsched.model.sources import LabelFilter, Step, When
 from dlsched.model.units import shown
 from dlsched.report.buckets import LONGEST_S
 from dlsched.report.lines import LAST_STEP, LINE_BYTES
@@ -113,15 +114,25 @@ def finite_doubles(line: bytes) -> tuple[bytes, ...]:
 DURATION_GROUP = "latency"
 
 
+class Failed(Enum):
+    """What a line of a failed request says."""
+
+    FAILED = "failed"
+
+
 class Pattern:
     """A valid pattern; raises ValueError, in one line, for any other."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, failed: Sequence[LabelFilter] = ()) -> None:
+        """`failed`: groups of text that say which lines are of failed requests."""
         self._expression, self.groups = pattern_of(text)
+        self._failed = [
+            (self.groups.pop(one.label), compiled(one.pattern), one.excludes) for one in failed
+        ]
 
-    def read(self, line: bytes) -> Mapping[str, float] | None:
-        """The numbers of the groups in that line; None where it does not match. Raises ValueError,
-        in one line, for a match that is no valid number.
+    def read(self, line: bytes) -> Mapping[str, float] | Failed | None:
+        """The numbers of the groups in that line; None where it does not match; of a failed request
+        none is read. Raises ValueError, in one line, for a match that is no valid number.
 
         A metric may be `nan` or `inf`, also where the pattern asks for digits.
         """
@@ -129,6 +140,8 @@ class Pattern:
         for spelled in (*finite_doubles(line), line):
             match = self._expression.search(spelled)
             if match is not None:
+                if self._failed and self._has_failed(line, match):
+                    return Failed.FAILED
                 try:
                     return self._numbers(line, match)
                 except ValueError as why:
@@ -136,6 +149,13 @@ class Pattern:
         if refusal is not None:
             raise refusal
         return None
+
+    def _has_failed(self, line: bytes, match: Any) -> bool:
+        for index, expression, excludes in self._failed:
+            start, end = match.span(index)
+            if start >= 0 and (expression.fullmatch(line[start:end]) is None) == excludes:
+                return True
+        return False
 
     def _numbers(self, line: bytes, match: Any) -> Mapping[str, float]:
         spans = {name: match.span(index) for name, index in self.groups.items()}
@@ -150,10 +170,15 @@ class Pattern:
         return numbers
 
 
-def check_pattern(text: str, step: Step | None = None, only: When | None = None) -> Pattern:
+def check_pattern(
+    text: str,
+    step: Step | None = None,
+    only: When | None = None,
+    failed: Sequence[LabelFilter] = (),
+) -> Pattern:
     """The valid pattern. Raises ValueError, in one line, for an invalid one, or where it lacks what
     `step` and `only` need."""
-    pattern = Pattern(text)
+    pattern = Pattern(text, failed)
     check_use(tuple(pattern.groups), step, only)
     return pattern
 
@@ -243,8 +268,9 @@ class Bursts:
         self._full = self._full + 1 if fits else 0
 
 
-Parsed = tuple[bytes | None, Mapping[str, float] | str | None]
-"""A line (None: too long), and the numbers in it; why it is refused; or None: it does not match."""
+Parsed = tuple[bytes | None, Mapping[str, float] | Failed | str | None]
+"""A line (None: too long), and the numbers in it; that its request failed; why it is refused; or
+None: it does not match."""
 
 
 class LogBatch:
@@ -252,6 +278,7 @@ class LogBatch:
 
     def __init__(self) -> None:
         self.latencies_s: list[float] = []
+        self.errors = 0
         self.samples: list[Sample] = []
         self.bad_lines = 0
         self.refused: str | None = None
@@ -276,8 +303,9 @@ class LogBatch:
         reports = [
             Report(now_s, sample=replace(sample, received_s=now_s)) for sample in self.samples
         ]
-        if self.latencies_s:
-            reports.append(Report(now_s, latency=from_latencies(self.latencies_s), span_s=span_s))
+        if self.latencies_s or self.errors:
+            latency = from_latencies(self.latencies_s, self.errors)
+            reports.append(Report(now_s, latency=latency, span_s=span_s))
         return tuple(reports)
 
 
@@ -290,11 +318,14 @@ class LogLines:
         step: Step | None = None,
         when: When | None = None,
         names: Mapping[str, str] | None = None,
+        failed: Sequence[LabelFilter] = (),
     ) -> None:
         """`step`: where steps come from; None: from the metric's own line, or, where the pattern
         has no such group, the number of evaluations. `names`: metrics by the groups that stand for
-        them, if those have other names. Raises ValueError for an invalid pattern."""
-        self._pattern = check_pattern(pattern, step, when)
+        them, if those have other names. `failed`: as in `Pattern`. Raises ValueError for an invalid
+        pattern."""
+        self._pattern = check_pattern(pattern, step, when, failed)
+        self.hides_failures = not failed and not LATENCIES_S.keys().isdisjoint(self._pattern.groups)
         if step is None and STEP not in self._pattern.groups:
             step = "evaluations"
         self._samples = Samples(step, when)
@@ -346,6 +377,9 @@ class LogLines:
             self._count(line, numbers)
             if isinstance(numbers, str):
                 batch.refuse(numbers)
+            elif isinstance(numbers, Failed):
+                batch.lines_left -= 1
+                batch.errors += 1
             elif numbers is not None:
                 latencies = [numbers[name] for name in numbers if name in LATENCIES_S]
                 batch.add(latencies, self._sample(numbers, at_s))
@@ -362,7 +396,7 @@ class LogLines:
         }
         return self._samples.add(rest, at_s) if rest else None
 
-    def _numbers(self, line: bytes | None) -> Mapping[str, float] | str | None:
+    def _numbers(self, line: bytes | None) -> Mapping[str, float] | Failed | str | None:
         if line is None:
             return f"a line of more than {LINE_BYTES} bytes"
         try:
@@ -370,7 +404,9 @@ class LogLines:
         except ValueError as why:
             return str(why)
 
-    def _count(self, line: bytes | None, numbers: Mapping[str, float] | str | None) -> None:
+    def _count(
+        self, line: bytes | None, numbers: Mapping[str, float] | Failed | str | None
+    ) -> None:
         if line is not None and not line.strip():
             return
         self._lines += 1

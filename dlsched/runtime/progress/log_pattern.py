@@ -5,12 +5,12 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Protocol
 
 from dlsched.model.errors import DlschedError
-from dlsched.model.sources import Step, When
+from dlsched.model.sources import LabelFilter, Step, When
 from dlsched.runtime.progress.log_lines import LogBatch, LogLines
 from dlsched.runtime.progress.sidecar import READ_BYTES, SourceReading
 
@@ -54,15 +54,16 @@ class LogReader:
         step: Step | None = None,
         when: When | None = None,
         names: Mapping[str, str] | None = None,
+        failed: Sequence[LabelFilter] = (),
         from_end: bool = False,
         history: History | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`step`, `when`, `names`: as in `LogLines`. `from_end`: skip what was printed before the
-        first read. `history`: what was printed before it is asked for apart, and no line of it is
-        bad. Raises ValueError for an invalid pattern."""
+        """`step`, `when`, `names`, `failed`: as in `LogLines`. `from_end`: skip what was printed
+        before the first read. `history`: what was printed before it is asked for apart, and no line
+        of it is bad. Raises ValueError for an invalid pattern."""
         self._open_log = open_log
-        self._lines = LogLines(pattern, step, when, names)
+        self._lines = LogLines(pattern, step, when, names, failed)
         self._clock = clock
         self._from_start = not from_end
         self._history = history
@@ -92,7 +93,12 @@ class LogReader:
             log = self._lines.fact
             self._room.set()
         return SourceReading(
-            batch.reports(now_s, span_s), batch.bad_lines, problem, batch.refused, log
+            batch.reports(now_s, span_s),
+            batch.bad_lines,
+            problem,
+            batch.refused,
+            log,
+            self._lines.hides_failures,
         )
 
     def close(self) -> None:

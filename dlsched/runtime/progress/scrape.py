@@ -35,13 +35,32 @@ PROBES += r"|(/v2)?/(ready|readyz|readiness|ping)/?"
 """Paths that are asked by those who watch a service, not by those who use it."""
 
 
+STATUS_LABELS = (
+    "code", "http_code", "http_response_code", "http_response_status_code", "http_status",
+    "http_status_code", "response_code", "status", "status_code",
+)  # fmt: skip
+"""Labels in which servers and clients of Prometheus put the status of an answer."""
+FAILED_STATUS = "5..|408|429|499"
+"""Failed on the server's side: errors, timeouts (408, 504), dropped (429, 503), cancelled by the
+client (499); `5xx` too. Other 4xx are answers: the client asked for what there is not."""
+_FAILED = tuple(LabelFilter(label, FAILED_STATUS) for label in STATUS_LABELS)
+
+
 def named(endpoint: MetricsEndpoint, target: str | None) -> tuple[Metric, ...]:
     """The metrics to look for, each with a name, or with total and count; without filters of their
-    own, they leave out scrapes and health checks. `target`: the target's metric."""
+    own, they leave out scrapes and health checks, and without a counter of failures they know them
+    by their status. `target`: the target's metric."""
     probes = f"{PROBES}|{re.escape(endpoint.http_path)}"
     unwatched = tuple(LabelFilter(label, probes, True) for label in PATH_LABELS)
     found = _named(endpoint.metrics, target)
-    return tuple(replace(one, where=one.where or unwatched) for one in found)
+    return tuple(
+        replace(
+            one,
+            where=one.where or unwatched,
+            failed=one.failed or (() if one.errors else _FAILED),
+        )
+        for one in found
+    )
 
 
 def _named(metrics: Sequence[Metric], target: str | None) -> tuple[Metric, ...]:
@@ -53,6 +72,8 @@ def _named(metrics: Sequence[Metric], target: str | None) -> tuple[Metric, ...]:
         replace(
             one,
             errors=given.errors or one.errors,
+            errors_timed=given.errors_timed if given.errors else one.errors_timed,
+            failed=given.failed or one.failed,
             unit_s=given.unit_s or one.unit_s,
             where=given.where or one.where,
             per=given.per or one.per,
@@ -175,9 +196,15 @@ class ScrapeReader:
         if delta.value is not None:
             sample = self._samples.add({self._metric: delta.value}, at_s)
             reports.append(Report(at_s, sample=sample))
-        if not delta.absent:
+        if not delta.absent and not delta.bad_lines:
             self._answered_s = at_s
-        return SourceReading(tuple(reports), delta.bad_lines, self._problem, delta.refused)
+        return SourceReading(
+            tuple(reports),
+            delta.bad_lines,
+            self._problem,
+            delta.refused,
+            hides_failures=delta.hides_failures,
+        )
 
     def _ask(self, port: int) -> Future[_Answer]:
         future: Future[_Answer] = Future()

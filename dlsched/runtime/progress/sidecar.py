@@ -40,6 +40,8 @@ class SourceReading:
     """Why the first of the bad lines was refused."""
     log: LogFact | None = None
     """What a pattern found so far."""
+    hides_failures: bool = False
+    """Whether it gives latencies, and cannot tell which requests failed."""
 
 
 _NOTHING = SourceReading()

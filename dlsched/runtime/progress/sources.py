@@ -22,13 +22,13 @@ from dlsched.runtime.progress.sidecar import SourceReading
 
 METRICS = "dlsched.metrics"
 """The name of a preset."""
-WHERE = f"{METRICS}.where."
-"""Before the name of a Prometheus label."""
+MAPPINGS = ("where", "failed")
+"""The fields whose labels end with the name of a Prometheus label, or of a pattern's group."""
 
 LABEL_FIELDS = tuple(
     name
     for name in MetricsKeys.model_fields
-    if name not in ("base", "image", "where", "first_of", "needs", "hint")
+    if name not in ("base", "image", *MAPPINGS, "first_of", "needs", "hint")
 )
 """The fields that a label each can set."""
 LABELS = frozenset({METRICS, *(f"{METRICS}.{name}" for name in LABEL_FIELDS)})
@@ -48,7 +48,7 @@ class Source(Protocol):
 
 def is_metrics_label(label: str) -> bool:
     """Whether the label says where progress is read from."""
-    return label in LABELS or label.startswith(WHERE)
+    return label in LABELS or label.startswith(tuple(f"{METRICS}.{one}." for one in MAPPINGS))
 
 
 def read_sources(
@@ -60,10 +60,12 @@ def read_sources(
     for label in filter(is_metrics_label, labels):
         if label == METRICS:
             given["base"] = labels[label]
-        elif label.startswith(WHERE):
-            given.setdefault("where", {})[label.removeprefix(WHERE)] = labels[label]
+            continue
+        name, dot, inner = label.removeprefix(f"{METRICS}.").partition(".")
+        if dot:
+            given.setdefault(name, {})[inner] = labels[label]
         else:
-            given[label.removeprefix(f"{METRICS}.")] = labels[label]
+            given[name] = labels[label]
     if not given:
         return ()
     try:
@@ -88,7 +90,7 @@ def check_target(sources: Sequence[ProgressSource], target: Target | None) -> No
 def _document(given: dict[str, Any]) -> Document:
     """The labels as the mapping of a job file."""
     marks: dict[Place, tuple[int, int]] = {(): (1, 1), **{(name,): (1, 1) for name in given}}
-    marks |= {("where", name): (1, 1) for name in given.get("where", ())}
+    marks |= {(one, name): (1, 1) for one in MAPPINGS for name in given.get(one, ())}
     return Document("", given, keys=marks, values=marks)
 
 

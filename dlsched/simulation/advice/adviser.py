@@ -16,12 +16,13 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
+from dlsched.estimate.measured import is_failing
 from dlsched.estimate.sketch import against_target_s, merge, quantile_s
 from dlsched.model.cycle import CycleReport
 from dlsched.model.errors import DlschedError
 from dlsched.model.facts import LatencySketch
 from dlsched.model.forecast import Forecast, ForecastKind
-from dlsched.model.spec import AccuracyTarget, LatencyTarget, Target
+from dlsched.model.spec import MAX_FAILED_RATIO, AccuracyTarget, LatencyTarget, Target
 from dlsched.model.state import JobView
 from dlsched.model.units import CORES_MIN, render_cores
 from dlsched.policies.fair_share import Claim, water_fill
@@ -46,6 +47,7 @@ class Latencies:
     job: ObservedJob
     target: LatencyTarget
     """The last one, of which everything else is."""
+    max_failed_ratio: float = MAX_FAILED_RATIO
     slice_at: int = -1
     now: LatencySketch = LatencySketch()
     whole: LatencySketch = LatencySketch()
@@ -69,11 +71,12 @@ class Latencies:
         """End the present slice."""
         target, sketch, self.now = self.target, self.now, LatencySketch()
         seconds = against_target_s(sketch, target)
-        if seconds is None:
+        failing = is_failing(sketch, self.max_failed_ratio)
+        if seconds is None and not failing:
             return
         self.whole = merge(self.whole, sketch)
         self.slices += 1
-        self.met += seconds <= target.seconds
+        self.met += seconds is not None and seconds <= target.seconds and not failing
         mean_s = sketch.mean_s
         if target.quantile is not None and mean_s and sketch.count >= LEAST_REQUESTS:
             tail_s = quantile_s(sketch, target.quantile)
@@ -144,11 +147,14 @@ class Adviser:
 
     def _take_requests(self, view: JobView, now_s: float) -> None:
         job, target = self._record.present(view.name), view.spec.target
-        if job is None or not job.fresh.count or not isinstance(target, LatencyTarget):
+        if job is None or not isinstance(target, LatencyTarget):
+            return
+        if not (job.fresh.count or job.fresh.errors):
             return
         found = self._latencies.get(view.name)
         if found is None or found.job is not job:
             found = self._latencies[view.name] = Latencies(job, target)
+        found.max_failed_ratio = view.max_failed_ratio
         found.take(target, job.fresh, now_s)
 
     def advice(self) -> Advice:

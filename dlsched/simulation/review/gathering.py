@@ -293,6 +293,7 @@ def _kept(job: JobTally) -> Kept | None:
         met_s=job.met_s,
         slow_s=job.slow_s,
         silent_s=job.silent_s,
+        failing_s=job.failing_s,
         unclear_s=job.unclear_s,
         met_ratio=job.met_ratio,
         measured_s=job.measured_s,

@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from dlsched.estimate.measured import REQUESTS_MIN
+from dlsched.estimate.measured import REQUESTS_MIN, is_failing
 from dlsched.estimate.sketch import against_target_s, measured_s, merge
 from dlsched.model.cycle import CycleReport
 from dlsched.model.facts import LatencySketch
@@ -66,6 +66,8 @@ class JobTally:
     met_s: float = 0.0
     slow_s: float = 0.0
     silent_s: float = 0.0
+    failing_s: float = 0.0
+    """Part of `slow_s` in which too many requests failed, however quick the answers were."""
     unclear_s: float = 0.0
     """These four, `latency` and `ratio` are of the present target alone."""
     latency: LatencySketch = LatencySketch()
@@ -105,13 +107,13 @@ class JobTally:
             return
         fresh = merge(*now.fresh)
         self.latency = merge(self.latency, fresh)
-        if not fresh.count and now.hung:
+        if not (fresh.count or fresh.errors) and now.hung:
             self.close_held(target)
             self.slow_s += now.ran_s
             self.ratio[number] = math.inf
             return
         self._held.append((number, now.ran_s, fresh))
-        count = sum(one.count for _, _, one in self._held)
+        count = sum(one.count + one.errors for _, _, one in self._held)
         if count >= REQUESTS_MIN or math.fsum(time_s for _, time_s, _ in self._held) >= HOLD_S:
             self.close_held(target)
 
@@ -120,7 +122,11 @@ class JobTally:
         fresh = merge(*(one for _, _, one in self._held))
         time_s = math.fsum(time_s for _, time_s, _ in self._held)
         found_s = against_target_s(fresh, target)
-        if fresh.count < REQUESTS_MIN:
+        if is_failing(fresh, self.last.max_failed_ratio):
+            self.slow_s += time_s
+            self.failing_s += time_s
+            self.ratio.update((number, math.inf) for number, _, _ in self._held)
+        elif fresh.count < REQUESTS_MIN:
             self.silent_s += time_s
         elif found_s is None:
             self.unclear_s += time_s
@@ -234,7 +240,7 @@ class Tally:
         now.ceiling_core_s += length_s * (capacity if ceiling is None else ceiling)
         now.shares_s += length_s * (view.cpu_shares or 0)
         now.idle_s += length_s * view.cpu_idle
-        if view.progress.fresh.count:
+        if view.progress.fresh.count or view.progress.fresh.errors:
             now.fresh.append(view.progress.fresh)
         target = view.spec.target
         if isinstance(target, LatencyTarget):

@@ -50,6 +50,7 @@ _NODE = ("capacity_cores", "cores", "memory_bytes", "foreign_cores")
 _JOB = (
     "state", "adopted", "blind", "container_id", "gpus", "actual", "cpu_shares", "cpu_idle",
     "attained_core_s", "started_at_s", "changed_at_s", "starts", "tiers",
+    "max_failed_ratio",
 )  # fmt: skip
 _PARTS: Mapping[str, tuple[str, ...]] = {
     "progress": ("fresh", "oldest_s", "samples"),

@@ -144,8 +144,8 @@ export class Table {
     setData(row.outlook, "kind", outlook?.kind ?? "");
     const sentence = outlook?.sentence ?? "";
     if (row.outlook.title !== sentence) row.outlook.title = sentence;
-    setText(row.silent, !job.blind ? "" : isUnclear(job) ? job.blind : `blind: ${job.blind}`);
-    setHidden(row.silent, !job.blind);
+    setText(row.silent, job.failing ? job.failing : !job.blind ? "" : isUnclear(job) ? job.blind : `blind: ${job.blind}`);
+    setHidden(row.silent, !job.blind && !job.failing);
     row.spark.classList.toggle("none", Boolean(job.blind));
     row.spark.classList.toggle("bare", job.target?.kind !== "latency");
     if (!job.blind) this.#spark(row, job);

@@ -64,7 +64,8 @@ export class Why {
       line("state", `${state.shape} ${state.word}${job.reason ? `: ${job.reason}` : ""}`, state.key);
       line("target", job.target && `${job.target.text}${job.ratio === null && !isUnclear(job) ? "" : `, measured ${latency(job)} over ${plural(job.requests, "request")}`}`);
       line("diverged", job.diverged, "failed");
-      line(isUnclear(job) ? "unclear" : "blind", job.blind, "failed");
+      line("failing", job.failing, "failed");
+      line(isUnclear(job) ? "unclear" : "blind", job.failing ? null : job.blind, "failed");
     } else line("state", "gone: only its history is left");
     line("last cycle", now.why);
     line("guard", now.guard, "guard");

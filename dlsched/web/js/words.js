@@ -18,7 +18,7 @@ export function latency({ measured_s: measured, lowest_s: lowest, highest_s: hig
 }
 
 // Whether its latency may be on either side of its target.
-export const isUnclear = (job) => Boolean(job.blind) && job.measured_s === null && job.lowest_s !== null;
+export const isUnclear = (job) => !job.failing && Boolean(job.blind) && job.measured_s === null && job.lowest_s !== null;
 
 // A time that is never rounded up: whole seconds, minutes or hours.
 export function idleTime(value) {
@@ -47,6 +47,7 @@ const OTHER = {
   finished: state("done", "finished", "✓", 9), failed: state("bad", "failed", "✕", 0),
   unmanaged: state("bad", "left alone", "✕", 0),
 };
+const FAILS = state("bad", "fails", "✕", 1);
 const SLOW = state("bad", "slow", "▲", 1);
 const NEAR = state("near", "just above", "△", 3);
 const FINE = state("ok", "on target", "●", 7);
@@ -60,6 +61,7 @@ export function stateOf(job, ratio = job.ratio) {
   if (job.state !== "running") return OTHER[job.state] ?? state("wait", job.state, "?", 5);
   if (job.diverged) return state("bad", "diverged", "✕", 0);
   if (job.gpu?.lost) return state("bad", "GPU lost", "✕", 0);
+  if (job.failing) return FAILS;
   if (job.blind) return isUnclear(job) ? state("blind", "unclear", "◇", 2) : state("blind", "blind", "◆", 2);
   if (!job.target) return state("plain", "running", "–", 8);
   if (job.target.kind === "accuracy") {
@@ -79,7 +81,7 @@ export function headline(status) {
   const of = (list, word) => list.filter((job) => stateOf(job).word === word).length;
   const said = [];
   if (services.length) said.push(`${of(services, FINE.word)} of ${plural(services.length, "service")} on target`);
-  for (const { word } of [SLOW, NEAR]) if (of(services, word)) said.push(`${of(services, word)} ${word}`);
+  for (const { word } of [FAILS, SLOW, NEAR]) if (of(services, word)) said.push(`${of(services, word)} ${word}`);
   const delivered = trainings.filter((job) => job.tiers?.delivered).length;
   if (trainings.length) said.push(`${delivered} of ${plural(trainings.length, "training")} delivered`);
   for (const word of ["blind", "unclear", "waiting", "failed", "diverged"]) {

@@ -10,7 +10,7 @@ from dlsched.runtime.progress.log_lines import LogBatch, LogLines
 
 
 @pytest.mark.parametrize(
-    ("preset", "lines", "latencies_s"),
+    ("preset", "lines", "latencies_s", "errors"),
     [
         (
             "ollama",
@@ -22,6 +22,7 @@ from dlsched.runtime.progress.log_lines import LogBatch, LogLines
 [GIN] 2024/05/01 - 12:00:12 | 200 |      83.541ms |      172.17.0.1 | POST     "/api/embed"
 """,
             [4.207351709, 62.0, 0.083541],
+            0,
         ),
         (
             "llama.cpp",
@@ -32,6 +33,7 @@ prompt eval time =     120.50 ms /    14 tokens (    8.61 ms per token,   116.18
       total time =    2620.75 ms /   114 tokens
 """,
             [2.62075],
+            0,
         ),
         (
             "gunicorn",
@@ -41,6 +43,7 @@ prompt eval time =     120.50 ms /    14 tokens (    8.61 ms per token,   116.18
 172.17.0.1 "POST /predict HTTP/1.1" 503 23 99
 """,
             [0.41025],
+            1,
         ),
         (
             "nginx",
@@ -49,14 +52,62 @@ prompt eval time =     120.50 ms /    14 tokens (    8.61 ms per token,   116.18
 172.17.0.1 - - [01/May/2024:12:00:01 +0000] "GET / HTTP/1.1" 200 23 "-" rt=0.001
 """,
             [0.143],
+            0,
+        ),
+        (
+            "ollama",
+            """\
+[GIN] 2024/12/11 - 09:28:58 | 200 |          2.0s |      10.0.0.5 | POST     "/api/chat"
+[GIN] 2024/12/11 - 09:29:58 | 200 |          2.0s |      10.0.0.5 | POST     "/api/chat"
+[GIN] 2024/12/11 - 09:58:58 | 500 |        29m59s |      10.0.0.5 | POST     "/api/chat"
+[GIN] 2024/12/11 - 09:59:58 | 500 |         30m0s |      10.0.0.5 | POST     "/api/chat"
+[GIN] 2024/12/11 - 10:00:58 | 500 |        29m59s |      10.0.0.5 | POST     "/api/chat"
+[GIN] 2024/12/11 - 10:00:59 | 499 |        12.01s |      10.0.0.5 | POST     "/api/chat"
+[GIN] 2024/12/11 - 10:00:59 | 500 |         1.0ms |      10.0.0.5 | GET      "/api/tags"
+""",
+            [2.0, 2.0],
+            4,
+        ),
+        (
+            "nginx",
+            """\
+172.17.0.1 - - [01/May/2024:12:00:01 +0000] "POST /predict HTTP/1.1" 200 23 "-" rt=0.143
+172.17.0.1 - - [01/May/2024:12:00:01 +0000] "POST /predict HTTP/1.1" 504 23 "-" rt=60.000
+172.17.0.1 - - [01/May/2024:12:00:01 +0000] "POST /predict HTTP/1.1" 499 0 "-" rt=30.000
+172.17.0.1 - - [01/May/2024:12:00:01 +0000] "POST /predict HTTP/1.1" 422 0 "-" rt=0.001
+""",
+            [0.143],
+            2,
+        ),
+        (
+            "gunicorn",
+            """\
+172.17.0.1 "POST /predict HTTP/1.1" 200 23 410250
+[2024-05-01 12:00:01 +0000] [7] [CRITICAL] WORKER TIMEOUT (pid:9)
+172.17.0.1 "POST /predict HTTP/1.1" 499 - 30000000
+""",
+            [0.41025],
+            2,
+        ),
+        (
+            "llama.cpp",
+            """\
+      total time =    2620.75 ms /   114 tokens
+srv          stop: cancel task, id_task = 12
+srv  cancel_tasks: cancel task, id_task = 13
+""",
+            [2.62075],
+            2,
         ),
     ],
 )
 def test_the_requests_and_nothing_else_are_read(
-    preset: str, lines: str, latencies_s: list[float]
+    preset: str, lines: str, latencies_s: list[float], errors: int
 ) -> None:
     (source,) = package_presets().sources(MetricsKeys(base=preset))
-    log, batch = LogLines(source.pattern, source.step, source.when), LogBatch()
+    log = LogLines(source.pattern, source.step, source.when, failed=source.failed)
+    batch = LogBatch()
     log.take(lines.encode(), log.parsed(lines.encode()), 1.0, batch)
     assert batch.latencies_s == pytest.approx(latencies_s)
+    assert (batch.errors, log.hides_failures) == (errors, False)
     assert batch.bad_lines == 0, batch.refused

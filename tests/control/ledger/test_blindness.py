@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from dlsched.control.ledger.blindness import blindness
+from dlsched.estimate.sketch import from_latencies
 from dlsched.model.facts import LatencySketch
 from dlsched.model.spec import AccuracyTarget, LatencyTarget, Target
 from dlsched.model.state import Progress
@@ -95,6 +96,18 @@ def test_a_latency_about_its_target_is_unclear(sketch: LatencySketch, why: str |
         target, running("a"), progress, began_s=100.0, idle=False, now_s=120.0, after_s=60.0
     )
     assert found == why
+
+
+def test_a_service_is_blind_while_more_than_chance_fails():
+    def failing(answers: int, errors: int) -> str | None:
+        recent = replace(from_latencies([0.01] * answers), errors=errors)
+        progress = Progress(as_of_s=130.0, recent=recent)
+        return blindness(
+            LATENCY, running("a"), progress, began_s=100.0, idle=False, now_s=131.0, after_s=60.0
+        )
+
+    assert failing(20, 30) == failing(0, 5) == "more than 1 % of its requests fail"
+    assert failing(49, 1) is failing(0, 4) is failing(0, 0) is None
 
 
 def test_a_training_between_two_evaluations_is_not_blind():

@@ -561,3 +561,13 @@ def test_a_job_is_told_with_what_it_uses_of_its_gpus(ledger: Ledger):
     changed = at(14.0, 0.6).jobs[0]
     assert changed.changed_at_s == 14.0
     assert changed.usage.gpu_window_ratio is None
+
+
+@pytest.mark.parametrize(("own", "most"), [(None, 0.2), (0.5, 0.5), (0.0, 0.0)])
+def test_a_targets_own_part_of_failures_goes_first(own: float | None, most: float):
+    ledger = Ledger(LedgerOptions(max_failed_ratio=0.2))
+    target = LatencyTarget(0.05, max_failed_ratio=own)
+    asked = Desired(specs={"a": job_spec("a", target=target)})
+    seen = Observation(10.0, engine_ok=True, containers=(running("a"),), node=NodeFact(4.0, 2**33))
+    (view,) = ledger.update(seen, asked, {}).snapshot.jobs
+    assert view.max_failed_ratio == most

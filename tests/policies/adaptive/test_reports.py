@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dlsched.control.decider import NamedPolicy
+from dlsched.estimate.sketch import from_latencies
 from dlsched.model.decision import Decision
 from dlsched.model.facts import LatencySketch, NodeFact
 from dlsched.model.spec import LatencyTarget
@@ -200,3 +201,23 @@ def test_a_service_that_begins_to_tell_nonsense_loses_its_ceiling_in_two_minutes
     # One odd line takes no ceiling away.
     assert limits[34] is not None
     assert set(limits[152:]) == {None}
+
+
+@pytest.mark.parametrize("mode", ["slo", "band"])
+def test_quick_answers_bring_no_ceiling_while_most_fail(mode: str) -> None:
+    policy, memory = AdaptivePolicy(AdaptiveParameters(mode=mode)), None
+    for second in range(1, 60):
+        quick = from_latencies([0.011] * 40)
+        sick = replace(quick, errors=60 * (second > 30))
+        jobs = []
+        for name, fresh in (("sick", sick), ("well", quick)):
+            progress = Progress(
+                fresh=fresh, window=fresh, recent=fresh, in_flight=1, as_of_s=second
+            )
+            jobs.append(view(name, second, 0.4 * second, progress))
+        snapshot = plant.snapshot(*jobs, now_s=second, capacity=4.0)
+        decision = policy.decide(snapshot, memory)
+        memory = decision.memory
+    assert decision.limits["sick"].cpu_cores is None
+    assert "more than 1 % of its requests fail, it has no ceiling" in decision.why["sick"]
+    assert decision.weights["sick"] <= decision.weights["well"], "as under plain Docker"

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import time
 import tracemalloc
+from collections.abc import Mapping, Sequence
 from string import ascii_letters
 from typing import Any
 
@@ -11,7 +13,7 @@ import pytest
 
 from dlsched.config.metrics.keys import MetricsKeys
 from dlsched.config.metrics.loading import package_presets
-from dlsched.model.sources import Metric, MetricsEndpoint
+from dlsched.model.sources import LabelFilter, Metric, MetricsEndpoint
 from dlsched.model.spec import LatencyTarget, Target
 from dlsched.runtime.progress.exposition import PageDelta, Pages
 from dlsched.runtime.progress.page_lines import LABELS_MAX, LINE_BYTES, MOST_LINES
@@ -130,23 +132,86 @@ def test_a_page_without_the_metric_is_said() -> None:
         "m_bucket 1",
         'm_count{a="' + "x" * LINE_BYTES + '"} 1',
         'm_count{a="b} 1',
-        "m_count",
         "m_count one",
         'm_count{a="\ud800"} 1',
     ],
 )
-def test_a_bad_line_is_counted_and_the_rest_is_read(line: str) -> None:
-    page = f'{line}\nm_count{{ok="1"}} 2\nm_sum{{ok="1"}} 1\n'.encode("utf-8", "surrogatepass")
-    told = Pages((Metric(name="m"),), from_end=False).take(page)
-    if line != "m_count":  # without a blank it is no wanted line at all
-        assert told.bad_lines == 1 and told.refused is not None and told.refused.isprintable()
-    assert told.latency is not None and told.latency.count == 2
+def test_a_line_that_cannot_be_read_refuses_its_page(line: str) -> None:
+    whole = 'm_count{ok="1"} 2\nm_sum{ok="1"} 1\n'
+    page = f"{line}\n{whole}".encode("utf-8", "surrogatepass")
+    reader = Pages((Metric(name="m"),), from_end=False)
+    told = reader.take(page)
+    assert (told.latency, told.bad_lines) == (None, 1)
+    assert told.refused is not None and told.refused.isprintable()
+    assert told.problem == f"{told.refused}: none of its numbers is read: choose series by where"
+    after = reader.take(whole.encode())
+    assert after.latency is not None and after.latency.count == 2, "nothing is lost"
 
 
-def test_counts_that_contradict_themselves_are_counted_as_bad() -> None:
+def test_a_series_that_contradicts_itself_refuses_its_page() -> None:
     page = 'm_bucket{le="1"} 5\nm_bucket{le="2"} 3\nm_bucket{le="+Inf"} 5\nm_sum 2\n'
-    told = taken(page, name="m", from_end=False)
-    assert (told.latency and told.latency.count, told.bad_lines) == (0, 1)
+    told = taken(page + 'm_count{a="1"} 9\nm_sum{a="1"} 9\n', name="m", from_end=False)
+    assert told.latency is None and "go back from one bound to the next" in told.problem
+
+
+LE = (0.5, 1, 1.5, 2, 5, 10, 30, 60, *range(61, 93), math.inf)
+
+
+def keyed(keys: int, times: int, before: str = "", behind: str = "") -> str:
+    """A page of one histogram with a series of 43 lines a key: each has so many requests of 1.2 s,
+    the second half also as many of 9.5 s."""
+    lines = []
+    for key in range(keys):
+        slow = times if key >= keys // 2 else 0
+        for edge in LE:
+            count = times * (edge >= 1.5) + slow * (edge >= 10)
+            lines.append(f'm_bucket{{{before}le="{edge:g}",key="k{key}"{behind}}} {count}')
+        lines.append(f'm_count{{{before}key="k{key}"{behind}}} {times + slow}')
+        lines.append(f'm_sum{{{before}key="k{key}"{behind}}} {1.2 * times + 9.5 * slow}')
+    return "\n".join(lines).replace('"inf"', '"+Inf"') + "\n"
+
+
+@pytest.mark.parametrize("keys", [60, 120])
+def test_a_page_of_thousands_of_lines_is_read_whole(keys: int) -> None:
+    told = taken(keyed(keys, 10), keyed(keys, 11), name="m")
+    assert (told.problem, told.bad_lines) == (None, 0)
+    assert told.latency.count == 1.5 * keys
+    assert told.latency.mean_s == pytest.approx((1.2 * keys + 9.5 * keys / 2) / (1.5 * keys))
+
+
+def filtered(pages: Sequence[str], keys: str) -> PageDelta:
+    filters = (LabelFilter("key", keys),)
+    reader = Pages((Metric(name="m", where=filters),), from_end=True)
+    return [reader.take(page.encode()) for page in pages][-1]
+
+
+def test_wanted_series_of_a_large_page_are_read_whole() -> None:
+    """2 MB in series, of which 40 are wanted."""
+    pages = [keyed(700, times, behind=f',user="{"u" * 40}"') for times in (1, 2)]
+    assert len(pages[0]) > 2_000_000
+    told = filtered(pages, "k[0-9]|k[1-3][0-9]")
+    assert (told.problem, told.bad_lines) == (None, 0)
+    assert (told.latency.count, told.latency.mean_s) == (40, pytest.approx(1.2))
+
+
+def test_too_many_lines_give_a_reason_and_no_number() -> None:
+    told = taken(keyed(700, 1), keyed(700, 2), name="m")
+    assert told.latency is None and told.problem == (
+        f"more than {MOST_LINES} lines of one metric: none of its numbers is read: choose series "
+        "by where"
+    )
+
+
+def test_bounds_are_read_wherever_le_stands() -> None:
+    for before, behind in (
+        ("", ""),
+        ('a="x",', ""),
+        ('role="7",', ',title="5"'),
+        ('a="\\"le=",', ""),
+    ):
+        told = taken(keyed(2, 1, before, behind), keyed(2, 2, before, behind), name="m")
+        assert told.problem is None, (before, told.problem)
+        assert told.latency.spans == ((1.0, 1.5, 2), (5.0, 10.0, 1))
 
 
 @pytest.mark.parametrize(
@@ -173,7 +238,7 @@ def test_a_hostile_page_costs_bounded_cpu(page: bytes) -> None:
 
     assert any(cost_s() < 0.5 for _ in range(5)), "about 0.05 s; others may disturb a try"
     told = Pages((Metric(name="m"),), from_end=False).take(page[: 256 * 1024])
-    assert told.bad_lines <= MOST_LINES + 1
+    assert told.bad_lines <= 1
 
 
 def preset(name: str, *pages: str, target: Target | None = None, **more: Any) -> PageDelta:
@@ -315,6 +380,98 @@ def test_pages_of_lines_with_hundreds_of_labels_take_little_memory_and_time() ->
         kept, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert told.bad_lines == MOST_LINES
+    assert told.bad_lines == 1
     assert told.refused.startswith(f"more than {LABELS_MAX} labels: 'hostile_count")
     assert kept < 8 << 20
+
+
+def statuses(name: str, label: str, counts: Mapping[str, int], seconds: float = 0.4) -> str:
+    """A histogram a status, with so many requests of that time each."""
+    return "".join(
+        histogram(name, f'{label}="{status}",method="POST"', count, seconds * count, "1.0")
+        for status, count in counts.items()
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "label", "failed"),
+    [
+        ("m_seconds", "code", "504"),
+        ("m_seconds", "status", "5xx"),
+        ("m_seconds", "status_code", "499"),
+        ("traefik_service_request_duration_seconds", "code", "502"),
+        ("starlette_request_duration_seconds", "status_code", "500"),
+        ("flask_http_request_duration_seconds", "status", "503"),
+        ("bentoml_service_request_duration_seconds", "http_response_code", "429"),
+    ],
+)
+def test_failures_by_status_are_no_answers(name: str, label: str, failed: str) -> None:
+    before = statuses(name, label, {"200": 1, failed: 1})
+    after = statuses(name, label, {"200": 3, failed: 4})
+    told = taken(before, after, name=name)
+    assert told.latency is not None and not told.hides_failures
+    assert (told.latency.count, told.latency.errors) == (2, 3)
+    assert told.latency.mean_s == pytest.approx(0.4)
+
+
+def test_answers_that_a_client_caused_are_no_failures() -> None:
+    before, after = ({"200": 1, "404": 1}, {"200": 3, "404": 2})
+    pages = [statuses("m_seconds", "code", one) for one in (before, after)]
+    told = taken(*pages, name="m_seconds")
+    assert (told.latency.count, told.latency.errors) == (3, 0)
+
+
+def test_a_page_that_tells_no_failures_says_so() -> None:
+    page = histogram("m_seconds", 'path="/p"', 4, 1.6, "1.0")
+    assert taken(page, page, name="m_seconds").hides_failures
+    assert not taken(TRITON.format(count=1, failed=0, us=9)).hides_failures
+    assert not preset("tgi", histogram("tgi_request_duration", "", 4, 8.0)).hides_failures
+    vllm = VLLM.format(half=0, all=1, sum=0.8)
+    assert preset("vllm", vllm).hides_failures
+    stopped = 'vllm:request_success_total{finished_reason="stop",model_name="m"} 1\n'
+    assert not preset("vllm", vllm + stopped).hides_failures
+
+
+def test_failures_that_are_timed_make_no_service_fast() -> None:
+    """Of ten requests five failed at once; which ones, only another counter says."""
+
+    def page(quick: int, slow: int, failed: int) -> str:
+        labels = 'handler="/p",method="POST"'
+        name = "http_request_duration_seconds"
+        return (
+            f'{name}_bucket{{{labels},le="0.1"}} {quick}\n'
+            f'{name}_bucket{{{labels},le="1.0"}} {quick + slow}\n'
+            f'{name}_bucket{{{labels},le="+Inf"}} {quick + slow}\n'
+            f"{name}_count{{{labels}}} {quick + slow}\n"
+            f"{name}_sum{{{labels}}} {0.01 * quick + 0.5 * slow}\n"
+            f'http_requests_total{{{labels},status="2xx"}} {quick + slow - failed}\n'
+            f'http_requests_total{{{labels},status="5xx"}} {failed}\n'
+            f'http_requests_total{{handler="/health",status="5xx"}} {77 * quick}\n'
+        )
+
+    told = preset("fastapi", page(0, 0, 0), page(5, 5, 5))
+    assert (told.latency.count, told.latency.errors) == (5, 5)
+    assert told.latency.spans == ((0.1, 1.0, 5),)
+
+
+def test_a_cancelled_request_of_vllm_is_a_failure() -> None:
+    def page(stopped: int, aborted: int) -> str:
+        both = VLLM.format(half=0, all=stopped + aborted, sum=0.8 * (stopped + aborted))
+        reasons = f'vllm:request_success_total{{finished_reason="stop",model_name="m"}} {stopped}\n'
+        aborts = f'vllm:request_success_total{{finished_reason="abort",model_name="m"}} {aborted}\n'
+        return both + reasons + aborts
+
+    told = preset("vllm", page(1, 1), page(5, 3))
+    assert (told.latency.count, told.latency.errors) == (4, 2)
+
+
+def test_tfserving_counts_failures_by_their_status() -> None:
+    def page(count: int) -> str:
+        name = ":tensorflow:serving:request"
+        return histogram(f"{name}_latency", 'model_name="m"', count, 9e3 * count, "1e4") + "".join(
+            f'{name}_count{{model_name="m",status="{status}"}} {count}\n'
+            for status in ("OK", "DEADLINE_EXCEEDED", "UNAVAILABLE", "INVALID_ARGUMENT")
+        )
+
+    told = preset("tfserving", page(1), page(4))
+    assert (told.latency.count, told.latency.errors) == (3, 6)

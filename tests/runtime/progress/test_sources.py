@@ -88,12 +88,27 @@ def test_a_preset_is_one_word_and_labels_replace_its_fields() -> None:
             metrics=(
                 Metric(
                     name="vllm:time_to_first_token_seconds",
+                    errors="vllm:request_success_total",
+                    errors_timed=True,
+                    failed=(LabelFilter("finished_reason", "abort|error"),),
                     where=(LabelFilter("model_name", "llama-.*"),),
                     per="model_name",
                 ),
             ),
         ),
     )
+
+
+def test_labels_say_which_requests_failed() -> None:
+    labels = {
+        "dlsched.metrics.pattern": r"(?P<status>[0-9]+) (?P<latency_ms>[0-9.]+)",
+        "dlsched.metrics.failed.status": "5..",
+    }
+    (source,) = read_sources(labels)
+    assert isinstance(source, LogPattern)
+    assert source.failed == (LabelFilter("status", "5.."),)
+    with pytest.raises(ValueError, match=r"^dlsched.metrics.failed: 'code': the pattern has no"):
+        read_sources({**labels, "dlsched.metrics.failed.code": "5.."})
 
 
 def test_an_unknown_preset_is_one_line_with_a_suggestion() -> None:

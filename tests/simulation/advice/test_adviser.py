@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import pytest
 
 from dlsched.control.decider import NamedPolicy
-from dlsched.estimate.sketch import measured_s, merge
+from dlsched.estimate.sketch import from_latencies, measured_s, merge
 from dlsched.model.cycle import CycleReport
 from dlsched.model.decision import Decision, PolicyMemory
 from dlsched.model.facts import LatencySketch, NodeFact
@@ -26,6 +26,7 @@ from dlsched.model.spec import (
 from dlsched.model.state import Snapshot
 from dlsched.policies.registry import load
 from dlsched.simulation.advice import Advice, Adviser, NothingToAdvise
+from dlsched.simulation.advice.adviser import Latencies
 from dlsched.simulation.advice.result import Recommended
 from dlsched.simulation.node.curves import Curve
 from dlsched.simulation.node.workloads import (
@@ -39,6 +40,7 @@ from dlsched.simulation.node.workloads import (
 )
 from dlsched.simulation.review.estimate import PlaybackParameters
 from dlsched.simulation.run import simulate
+from dlsched.simulation.trace.observed import SLICE_S, ObservedJob
 from tests.lanes import but_the_first_long
 
 SETTLED_S = 20.0
@@ -299,3 +301,15 @@ def test_other_work_on_the_host_leaves_less_and_puts_nothing_out_of_reach_by_its
     found = named(advised(most))["one"]
     assert found.need.cores is not None
     assert "other work leaves 0.5 cores" in found.need.out_of_reach
+
+
+def test_a_slice_in_which_requests_fail_is_not_met() -> None:
+    target = LatencyTarget(0.1)
+    found = Latencies(
+        ObservedJob("a", JobSpec("a", ContainerSpec("image")), 0.0, ran_before=False), target
+    )
+    quick = from_latencies([0.01] * 20)
+    for at, errors in enumerate((0, 30)):
+        found.take(target, replace(quick, errors=errors), at * SLICE_S)
+    found.close()
+    assert (found.slices, found.met) == (2, 1)

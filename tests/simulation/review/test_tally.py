@@ -94,6 +94,24 @@ def test_time_is_unclear_where_buckets_are_too_coarse() -> None:
     assert (job.met_ratio, job.ratio) == (None, {})
 
 
+def test_quick_answers_are_no_time_on_target_while_requests_fail() -> None:
+    def failing(now_s: int, errors: int) -> CycleReport:
+        seen = view("a", now_s, (0.01,) * 4)
+        fresh = replace(seen.progress.fresh, errors=errors)
+        return cycle(now_s, replace(seen, progress=Progress(fresh=fresh)))
+
+    job = tallied(*(failing(now_s, 6 * (now_s > 10)) for now_s in range(21))).jobs["a"]
+    assert (job.met_s, job.slow_s, job.failing_s) == (10.0, 10.0, 10.0)
+    assert job.ratio[1] == math.inf
+
+
+def test_time_is_slow_while_every_request_fails() -> None:
+    seen = view("a", 0.0)
+    dead = replace(seen, progress=Progress(fresh=LatencySketch(errors=1)))
+    job = tallied(*(cycle(now_s, dead) for now_s in range(21))).jobs["a"]
+    assert (job.met_s, job.slow_s, job.silent_s) == (0.0, 20.0, 0.0)
+
+
 def test_few_requests_are_held_until_they_suffice() -> None:
     """A request every five seconds: five of them take 25 s, three slices."""
     reports = [

@@ -13,6 +13,7 @@ import math
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
+from dlsched.estimate.measured import surely_failing
 from dlsched.estimate.tuning import (
     AHEAD,
     CLEARLY,
@@ -215,11 +216,17 @@ def _open_loops(
         small = cores <= MOSTLY * given.even_cores or needed <= ROOM_RATIO * given.whole_cores
         ahead[name] = AHEAD if small else 1.0
     ahead |= dict.fromkeys([need.name for need in triage.short], 1.0)
+    # More CPU may not help a service whose requests fail, and must not be taken from others.
+    ahead |= dict.fromkeys([name for name in untrusted if _fails(given.views[name])], 1.0)
     return {
         name: shares
         for name, shares in ahead.items()
         if memory[name].may_be_open or name in untrusted
     }
+
+
+def _fails(job: JobView) -> bool:
+    return surely_failing(job.progress.recent, job.max_failed_ratio)
 
 
 def _after(

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from dlsched.estimate.latency.arrivals import NO_ARRIVALS, Arrivals
 from dlsched.estimate.latency.law import LatencyModel, ServiceSample
 from dlsched.estimate.latency.update import first, updated
+from dlsched.estimate.measured import surely_failing, too_many_fail
 from dlsched.estimate.tuning import (
     CLEARLY,
     FEW_REQUESTS,
@@ -238,6 +239,9 @@ def learned(
         known = replace(known, useless_until_s=0.0, model=model, hopeless=False)
     if not fresh.count:
         return known
+    if surely_failing(job.progress.recent, job.max_failed_ratio):
+        # Its CPU time is that of failures, too, so that it is no answer's work.
+        return replace(known, at_s=now_s, attained_core_s=job.attained_core_s)
 
     sample = _sample(job, known, now_s, saturated)
     why = _contradiction(job, known, sample, snapshot)
@@ -285,6 +289,8 @@ def distrust(
         return f"requests reported every {render_seconds(progress.every_s)} are too rare to go by"
     if job.blind is not None and now_s - reported_s > rule.blind_s:
         return f"blind, {job.blind}"
+    if surely_failing(progress.recent, job.max_failed_ratio):
+        return too_many_fail(job.max_failed_ratio)
     if doubt is not None and (not is_known or now_s - doubt.since_s > rule.blind_s):
         return f"{_DISBELIEVED}: {doubt.why}"
     if model is None or not is_known:

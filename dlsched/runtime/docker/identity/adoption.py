@@ -20,7 +20,7 @@ from dlsched.model.errors import SpecError
 from dlsched.model.spec import NAME, ContainerSpec, JobSpec
 from dlsched.model.units import render_cores, shown
 from dlsched.runtime.docker.identity.labels import ENABLE, INSTANCE, PREFIX
-from dlsched.runtime.progress.sources import LABELS, METRICS, WHERE
+from dlsched.runtime.progress.sources import LABELS, METRICS, is_metrics_label
 
 LABELS_MAX = 64
 """More labels of ours than this are not parsed."""
@@ -109,7 +109,7 @@ def _read(labels: Mapping[str, str]) -> AdoptionKeys:
     asked = {
         label: labels[label]
         for label in labels
-        if label not in _OTHERS and not label.startswith(WHERE)
+        if label not in _OTHERS and not is_metrics_label(label)
     }
     if len(asked) > LABELS_MAX:
         raise NotAdoptable(f"more than {LABELS_MAX} labels begin with {PREFIX}")

@@ -44,6 +44,7 @@ _NO_SOURCE = (
 _OPTIONS = {
     "target.latency": "--latency",
     "target.quantile": "--quantile",
+    "target.max_failed": "--max-failed",
     "target.deadline": "--deadline",
     "target.deliver": "--good-enough",
     "target.finish": "--reach",

@@ -16,7 +16,7 @@ from dlsched.model.sources import DEFAULT_HTTP_PATH, LogPattern, MetricsEndpoint
 from dlsched.runtime.docker.probe.probed import ProbeReading
 from dlsched.runtime.progress.exposition import Candidate
 from dlsched.runtime.progress.log_lines import LogBatch, LogLines
-from dlsched.runtime.progress.page_lines import PageFilter, RefusedLines, wanted_lines
+from dlsched.runtime.progress.page_lines import PageFilter, wanted_lines
 
 METRICS_PATHS = (DEFAULT_HTTP_PATH, "/metrics/", "/actuator/prometheus")
 """Where metrics pages commonly are."""
@@ -158,7 +158,7 @@ class PageExtract:
             if stack.endpoint is not None:
                 names.update(*(Candidate(one).names for one in stack.endpoint.metrics))
         wanted = (wanted_lines(names), _TYPE, _TIMED_LINE)
-        self._filters = [PageFilter(one, RefusedLines()) for one in wanted]
+        self._filters = [PageFilter(one) for one in wanted]
 
     def feed(self, chunk: bytes) -> None:
         for one in self._filters:
@@ -168,6 +168,11 @@ class PageExtract:
         """All lines kept; empty for what is no metrics page."""
         kept = dict.fromkeys(line for one in self._filters for line in one.end())
         return b"".join(line + b"\n" for line in kept)
+
+    @property
+    def refused(self) -> str | None:
+        """Why the lines kept are not all of them, so that no number of theirs is read."""
+        return next((one.refused for one in self._filters if one.refused is not None), None)
 
 
 def speakers(page: bytes, image: str, port: int, stacks: Sequence[Stack]) -> tuple[Stack, ...]:
@@ -219,7 +224,7 @@ def printed(log: bytes, image: str, stacks: Sequence[Stack]) -> tuple[Stack, Pro
 
 def _read(log: bytes, source: LogPattern) -> ProbeReading | None:
     """What the pattern reads of these lines; None: nothing."""
-    lines = LogLines(source.pattern, source.step, source.when)
+    lines = LogLines(source.pattern, source.step, source.when, failed=source.failed)
     batch = LogBatch()
     lines.take(log, lines.parsed(log), 0.0, batch)
     fact = lines.fact

@@ -241,9 +241,12 @@ class _Sample:
                         break  # another path of the same port answers no better
                     continue
                 if lines := extract.lines():
-                    if self._known.reports(lines):
+                    if self._known.reports(lines) and extract.refused is None:
                         self.proxied = ProxyPage(self.found.name, address, port, path, lines)
                     self._recognise(one, address, port, path, lines)
+                    if extract.refused is not None:
+                        self._again = None
+                        self.found = replace(self.found, reading=None, unread=extract.refused)
                     return None
         return why
 
@@ -288,7 +291,10 @@ class _Sample:
         def again() -> PageDelta:
             extract = PageExtract(self._stacks)
             fetch(address, endpoint.ports[0], endpoint.http_path, extract.feed, AGAIN_S)
-            return take(extract.lines())
+            lines = extract.lines()
+            if extract.refused is not None:
+                raise Unanswered(extract.refused)
+            return take(lines)
 
         delta = take(page)
         reading = None
@@ -364,7 +370,9 @@ class _Sample:
         over_s = self._now_s() - self.begun_s
         with suppress(Unanswered):
             fetch(page.address, page.port, page.path, extract.feed, AGAIN_S)
-            self.proxied = replace(page, second=extract.lines(), over_s=over_s)
+            lines = extract.lines()
+            if extract.refused is None:
+                self.proxied = replace(page, second=lines, over_s=over_s)
 
 
 def _by_labels(labels: Mapping[str, str]) -> str | None:
