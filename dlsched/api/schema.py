@@ -174,6 +174,8 @@ class SidecarStatus(Value):
     trouble: str | None
     log: LogStatus | None
     """None: no pattern reads its log."""
+    lacks: str | None
+    """What comes in place of its target's metric, which never has, with the remedy."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -219,6 +221,8 @@ class JobStatus(Value):
     sidecar: SidecarStatus
     blind: str | None
     """Why the progress of a job with a target is unknown."""
+    idle: str | None
+    """Since when a service gets no request, where that is longer than `blind_after`."""
     starts: int
     owner: int | None
     """uid of the job file's owner."""

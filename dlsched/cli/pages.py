@@ -209,12 +209,12 @@ def _reason(job: JobStatus, *, forecast_shown: bool) -> str:
         job.reason,
         blindness(job),
         *sources(job),
-        None if job.blind else expectation(job, shown=forecast_shown),
+        None if uncertain(job) else expectation(job, shown=forecast_shown),
         in_short(job.gpu),
     ]
     target = job.target
     if job.state == "running" and target is not None and target.kind == "latency":
-        parts.append(None if job.blind else _missing_reports(job))
+        parts.append(None if uncertain(job) else _missing_reports(job))
         if job.in_flight and job.oldest_s > target.seconds and job.ratio is None:
             parts.append(f"a request has waited {render_seconds(job.oldest_s)}")
     if job.errors:
@@ -224,8 +224,10 @@ def _reason(job: JobStatus, *, forecast_shown: bool) -> str:
 
 def sources(job: JobStatus) -> list[str]:
     sidecar, log, parts = job.sidecar, job.sidecar.log, []
-    if sidecar.trouble is not None:
+    if sidecar.trouble is not None and sidecar.trouble not in (job.blind or ""):
         parts.append(sidecar.trouble)
+    if sidecar.lacks is not None and sidecar.lacks != job.blind:
+        parts.append(sidecar.lacks)
     if log is not None and log.lines and not log.matched:
         first = "" if log.example is None else f", the first: {log.example}"
         parts.append(f"0 of {log.lines} lines match{first}")
@@ -238,12 +240,17 @@ def sources(job: JobStatus) -> list[str]:
 
 
 def blindness(job: JobStatus) -> str | None:
-    return job.blind if job.blind is None or is_unclear(job) else f"blind: {job.blind}"
+    """Why a job is blind, unclear or idle; None: it is neither."""
+    word, why = uncertain(job), job.blind or job.idle
+    return why if word is None or word == "unclear" else f"{word}: {why}"
 
 
-def uncertain(job: JobStatus) -> str:
-    """The one word for a blind job's state."""
-    return "unclear" if is_unclear(job) else "blind"
+def uncertain(job: JobStatus) -> str | None:
+    """The one word for what keeps a job from being judged: unclear, blind or idle; None: nothing
+    does."""
+    if job.blind is not None:
+        return "unclear" if is_unclear(job) else "blind"
+    return None if job.idle is None else "idle"
 
 
 def _missing_reports(job: JobStatus) -> str | None:
@@ -293,10 +300,10 @@ _STYLE = {"met": "green", "crowded": "yellow", "impossible": "bold red", "unlike
 
 
 def forecast_cell(job: JobStatus) -> Cell:
-    """The forecast of the next target that is not met; a blind job has none."""
+    """The forecast of the next target that is not met; a blind or idle job has none."""
     forecast = _next(job)
-    if job.blind is not None:
-        return Cell(uncertain(job), "yellow")
+    if (word := uncertain(job)) is not None:
+        return Cell(word, "dim" if word == "idle" else "yellow")
     if forecast is None:
         return Cell("-", "dim")
     return Cell(forecast.text, _style(forecast))

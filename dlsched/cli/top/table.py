@@ -152,8 +152,8 @@ def _trend(job: JobStatus, trend: Sequence[float | None] | None, width: int) -> 
 
 
 def _no_trend(job: JobStatus) -> str:
-    if job.blind is not None:
-        return uncertain(job)
+    if (word := uncertain(job)) is not None:
+        return word
     if job.target is None:
         return "no target"
     if job.target.kind == "accuracy":
@@ -348,7 +348,7 @@ class _Rank(IntEnum):
     """Blind, or not running."""
     IN_BAND = 3
     OPEN = 4
-    """A training without a result yet, or a service with too few requests."""
+    """A training without a result yet, or a service with too few requests, or idle."""
     MET = 5
     OTHER = 6
 

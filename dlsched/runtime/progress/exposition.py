@@ -23,7 +23,8 @@ from dlsched.config.metrics.pattern import compiled
 from dlsched.estimate.sketch import merge
 from dlsched.model.facts import LatencySketch
 from dlsched.model.sources import LabelFilter, Metric
-from dlsched.model.spec import LatencyTarget, Target
+from dlsched.model.spec import AccuracyTarget, LatencyTarget, Target
+from dlsched.model.units import closest
 from dlsched.runtime.progress.cumulative import IN_TURN, Cumulative, PageGrowth, series_of, sketch
 from dlsched.runtime.progress.page_lines import (
     Labels,
@@ -31,6 +32,7 @@ from dlsched.runtime.progress.page_lines import (
     LineParser,
     PageFilter,
     RefusedLines,
+    names_of,
     wanted_lines,
 )
 from dlsched.runtime.progress.sidecar_line import MOST_REQUESTS
@@ -89,6 +91,12 @@ class Gauge:
         (self._last,) = texts
         return values[0]
 
+
+_TYPES: Mapping[type, tuple[str, ...]] = {
+    LatencyTarget: ("histogram", "summary"),
+    AccuracyTarget: ("gauge", "untyped", "unknown"),
+}
+"""What a page calls the metrics that such a target may be read from."""
 
 _UNITS_S = {
     "_milliseconds": 1e-3,
@@ -205,6 +213,10 @@ class Pages:
         self._value = Gauge()
         self._target = target
         self._hint = hint
+        types = _TYPES.get(type(target))
+        self._names = None if types is None else names_of(types)
+        self._found = False
+        """Whether a page had the metric."""
 
     def take(self, page: bytes, at_s: float = 0.0, age_s: float | None = None) -> PageDelta:
         """What this page adds to the previous one; never raises for its content. `at_s`: wall time;
@@ -215,7 +227,7 @@ class Pages:
 
     def begin(self) -> PageFilter:
         """What takes the bytes of the next page."""
-        return PageFilter(self._wanted, RefusedLines())
+        return PageFilter(self._wanted, RefusedLines(), None if self._found else self._names)
 
     def end(self, reading: PageFilter, at_s: float, age_s: float | None) -> PageDelta:
         """What that page adds to the previous one."""
@@ -224,7 +236,16 @@ class Pages:
         for line in self._parser.parsed(reading.end(), refused, self._gauges):
             by_name[line.head.name].append(line)
         delta = self._read(by_name, refused, at_s, age_s)
+        if delta.absent:
+            delta = replace(delta, problem=f"{delta.problem}{self._instead(reading.named)}")
+        self._found = self._found or not delta.absent
         return replace(delta, bad_lines=refused.lines, refused=refused.why)
+
+    def _instead(self, named: Iterable[str]) -> str:
+        """What the page has in place of the metric, with the remedy."""
+        wanted = self._candidates[0].metric.name if self._candidates else None
+        seen = closest(wanted or "", sorted(named))
+        return f"; seen: {', '.join(seen)}: choose one by `name`" if seen else ""
 
     def _read(
         self,

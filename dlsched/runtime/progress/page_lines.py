@@ -14,6 +14,9 @@ LINE_BYTES = 2048
 MOST_LINES = 2048
 """Wanted lines parsed of one page at most: a histogram of 20 bounds for 100 series."""
 
+MOST_NAMED = 256
+"""Names of other metrics kept of one page, to choose the closest from."""
+
 LABELS_MAX = 64
 """Labels of one line: short ones take twenty times their bytes once parsed."""
 
@@ -62,9 +65,18 @@ class RefusedLines:
 class PageFilter:
     """Cuts the wanted lines out of one page; the rest of it is never kept."""
 
-    def __init__(self, wanted: re.Pattern[bytes], refused: RefusedLines) -> None:
-        """`wanted` matches a line with the newline before it."""
+    def __init__(
+        self,
+        wanted: re.Pattern[bytes],
+        refused: RefusedLines,
+        names: re.Pattern[bytes] | None = None,
+    ) -> None:
+        """`wanted` matches a line with the newline before it; `names` a line that names a metric,
+        in its first group. None: names are not wanted."""
         self._wanted = wanted
+        self._names = names
+        self.named: set[str] = set()
+        """Names of the page's metrics, at most `MOST_NAMED`."""
         self.refused = refused
         self._rest = b"\n"
         self.lines: list[bytes] = []
@@ -84,6 +96,11 @@ class PageFilter:
         return self.lines
 
     def _take(self, block: bytes) -> None:
+        if self._names is not None:
+            for found in self._names.finditer(block):
+                if len(self.named) >= MOST_NAMED:
+                    break
+                self.named.add(found[1].decode())
         if len(self.lines) >= MOST_LINES:
             return
         for match in self._wanted.finditer(block):
@@ -95,6 +112,15 @@ class PageFilter:
                 self.refused.add(f"a line of more than {LINE_BYTES} bytes")
             else:
                 self.lines.append(line[1:])
+
+
+def names_of(types: Iterable[str]) -> re.Pattern[bytes]:
+    """Matches each line by which a page gives the type of a metric, if it is one of these; without
+    metrics of the program's runtime."""
+    return re.compile(
+        rb"\n# TYPE (?!(?:python|process|go|jvm)_)([a-zA-Z_:][a-zA-Z0-9_:]{0,63}) (?:%b)(?=[\r\n])"
+        % "|".join(types).encode()
+    )
 
 
 def wanted_lines(names: Iterable[str]) -> re.Pattern[bytes]:

@@ -48,9 +48,9 @@ class Event:
     wall_time: str
     job: str
     kind: str
-    """arrived, left, state, blind, sighted, unclear, gpu-trouble, gpu-well, deliverable, finish,
-    diverged, finite (again), hook (the operator's command has run), or a target's new forecast:
-    crowded, impossible, possible."""
+    """arrived, left, state, blind, sighted, idle, busy (again), unclear, gpu-trouble, gpu-well,
+    deliverable, finish, diverged, finite (again), hook (the operator's command has run), or a
+    target's new forecast: crowded, impossible, possible."""
     before: str | None
     after: str | None
     reason: str
@@ -119,6 +119,7 @@ class Reported:
     state: JobState
     tiers: Tiers
     blind: str | None = None
+    idle: bool = False
     gpu_problem: str | None = None
     targets: TargetStates = ()
     diverged: bool = False
@@ -137,7 +138,8 @@ def reported(
     tiers = before.tiers if before is not None and job.tiers.delivered is None else job.tiers
     diverged = job.diverged is not None
     why = unclear(job.spec.target, job.progress.recent) or (before.unclear if before else None)
-    return Reported(job.state, tiers, job.blind, _gpu_problem(job, node), targets, diverged, why)
+    idle, trouble = job.idle is not None, _gpu_problem(job, node)
+    return Reported(job.state, tiers, job.blind, idle, trouble, targets, diverged, why)
 
 
 def last_reported(last: CycleReport) -> dict[str, Reported]:
@@ -205,8 +207,13 @@ def events(
                 record(name, "unclear", why)
         elif job.blind is not None and known.blind is None:
             record(name, "blind", job.blind)
+        elif job.idle is not None:
+            if not known.idle:
+                record(name, "idle", job.idle.text(now_s))
         elif job.blind is None and known.blind is not None and job.runs:
             record(name, "sighted", None)
+        elif job.blind is None and known.idle and job.runs:
+            record(name, "busy", None)
         problem = after[name].gpu_problem
         if problem is not None and problem != known.gpu_problem:
             record(name, "gpu-trouble", problem)

@@ -131,7 +131,8 @@ export class Table {
     if (row.pin.getAttribute("aria-pressed") !== pinned) row.pin.setAttribute("aria-pressed", pinned);
     setText(row.shape, said.shape);
     setText(row.word, said.word);
-    const title = job.reason ?? job.diverged ?? job.blind ?? "";
+    const doubt = uncertain(job), why = job.blind ?? job.idle ?? "";
+    const title = job.reason ?? job.diverged ?? why;
     if (row.state.title !== title) row.state.title = title;
     setText(row.target, job.target?.text ?? "–");
     if (row.target.title !== row.target.textContent) row.target.title = row.target.textContent;
@@ -144,11 +145,11 @@ export class Table {
     setData(row.outlook, "kind", outlook?.kind ?? "");
     const sentence = outlook?.sentence ?? "";
     if (row.outlook.title !== sentence) row.outlook.title = sentence;
-    setText(row.silent, !job.blind ? "" : isUnclear(job) ? job.blind : `blind: ${job.blind}`);
-    setHidden(row.silent, !job.blind);
-    row.spark.classList.toggle("none", Boolean(job.blind));
+    setText(row.silent, !doubt || doubt === "unclear" ? why : `${doubt}: ${why}`);
+    setHidden(row.silent, !doubt);
+    row.spark.classList.toggle("none", Boolean(doubt));
     row.spark.classList.toggle("bare", job.target?.kind !== "latency");
-    if (!job.blind) this.#spark(row, job);
+    if (!doubt) this.#spark(row, job);
   }
 
   // Drawn when it has moved by a pixel; not all rows at the same time.
