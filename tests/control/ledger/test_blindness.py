@@ -1,4 +1,4 @@
-"""Who is blind, and who merely has nothing to tell."""
+"""Who is blind, who is idle, and who merely has nothing to report."""
 
 from __future__ import annotations
 
@@ -6,66 +6,146 @@ from dataclasses import replace
 
 import pytest
 
-from dlsched.control.ledger.blindness import blindness
+from dlsched.control.ledger.blindness import IDLE_CORES, Sight, Silence, sight
+from dlsched.model.facts import LogFact, Sample
 from dlsched.model.spec import AccuracyTarget, LatencyTarget, Target
-from dlsched.model.state import Progress
+from dlsched.model.state import Idle, Lacks, Progress, Usage
 from tests.doubles import running
 
 LATENCY = LatencyTarget(0.05)
 TRAINING = AccuracyTarget("accuracy", 0.9, 0.97)
+WORKS = Silence(cores=1.0)
+RESTS = Silence(cores=0.004)
 
 
-def blind(
+def seen(
     target: Target | None,
     now_s: float,
     as_of_s: float | None = None,
+    silence: Silence = WORKS,
     *,
-    idle: bool = False,
-    trouble: str | None = None,
     has_source: bool = True,
-) -> str | None:
+    throttled_ratio: float | None = None,
+    **progress: object,
+) -> Sight:
     """Of a job that runs since 100 s, with 60 s of patience."""
-    return blindness(
+    return sight(
         target,
         replace(running("a"), has_source=has_source),
-        Progress(as_of_s=as_of_s, trouble=trouble),
+        Progress(as_of_s=as_of_s, **progress),  # type: ignore[arg-type]
+        silence,
+        Usage(throttled_ratio=throttled_ratio),
         began_s=100.0,
-        idle=idle,
         now_s=now_s,
         after_s=60.0,
     )
 
 
 def test_who_has_no_target_is_never_blind():
-    assert blind(None, 1000.0) is None
-    assert blind(None, 1000.0, has_source=False) is None
+    assert seen(None, 1000.0) == Sight()
+    assert seen(None, 1000.0, has_source=False) == Sight()
 
 
 @pytest.mark.parametrize("target", [LATENCY, TRAINING])
 def test_without_a_source_one_is_blind_at_once(target: Target):
-    assert blind(target, 100.0, has_source=False) == "no source of progress is given"
+    assert seen(target, 100.0, has_source=False).blind == "no source of progress is given"
 
 
-@pytest.mark.parametrize("target", [LATENCY, TRAINING])
+@pytest.mark.parametrize(
+    ("target", "mute"),
+    [
+        (LATENCY, "no report in the first 1 min, although it uses CPU"),
+        (TRAINING, "no report in the first 1 min"),
+    ],
+)
 @pytest.mark.parametrize("as_of_s", [None, 50.0], ids=["never told", "told before its start"])
-def test_the_first_report_has_its_time(target: Target, as_of_s: float | None):
-    assert blind(target, 160.0, as_of_s) is None
-    assert blind(target, 160.1, as_of_s) == "no report in the first 1 min"
-    assert blind(target, 160.1, 110.0) is None
-
-
-def test_a_silent_service_is_blind_unless_it_was_idle():
-    assert blind(LATENCY, 260.0, 200.0) is None
-    assert blind(LATENCY, 260.1, 200.0) == "no report for 1 min"
-    assert blind(LATENCY, 9e9, 200.0, idle=True) is None
+def test_the_first_report_has_its_time(target: Target, mute: str, as_of_s: float | None):
+    assert seen(target, 160.0, as_of_s) == Sight()
+    assert seen(target, 160.1, as_of_s) == Sight(mute)
+    assert seen(target, 160.0, 110.0) == Sight()
 
 
 def test_a_training_between_two_evaluations_is_not_blind():
-    assert blind(TRAINING, 9e9, 200.0) is None
+    assert seen(TRAINING, 9e9, 200.0) == Sight()
 
 
 @pytest.mark.parametrize("target", [LATENCY, TRAINING])
-def test_a_source_that_can_no_longer_be_read_is_no_rest(target: Target):
-    assert blind(target, 260.0, 200.0, idle=True, trouble="it is a FIFO") is None
-    words = blind(target, 260.1, 200.0, idle=True, trouble="it is a FIFO")
-    assert words == "no report for 1 min: its source cannot be read"
+@pytest.mark.parametrize(("as_of_s", "when"), [(None, "in the first 1 min"), (200.0, "for 1 min")])
+def test_a_source_that_cannot_be_read_is_named(target: Target, as_of_s: float | None, when: str):
+    told = seen(target, 300.0, as_of_s, replace_in_flight(RESTS), trouble="it is a FIFO")
+    assert told == Sight(f"no report {when}: it is a FIFO")
+
+
+def replace_in_flight(silence: Silence) -> Silence:
+    return silence._replace(in_flight=False)
+
+
+def test_a_log_without_a_matching_line_is_named():
+    told = seen(TRAINING, 160.1, log=LogFact(lines=7, matched=0)).blind
+    assert told == "no report in the first 1 min: none of its lines matches the pattern"
+
+
+# ---------------------------------------------------------------------- the idle
+
+
+def test_counters_that_stand_still_are_idle_whatever_it_uses():
+    busy = WORKS._replace(request_s=200.0)
+    assert seen(LATENCY, 260.0, 260.0, busy) == Sight()
+    assert seen(LATENCY, 260.1, 260.0, busy) == Sight(idle=Idle(200.0))
+
+
+def test_a_request_that_waits_is_not_idle():
+    assert seen(LATENCY, 500.0, 499.0, RESTS, in_flight=1) == Sight()
+
+
+def test_a_silent_service_is_idle_if_it_said_so():
+    quiet = WORKS._replace(request_s=200.0, in_flight=False)
+    assert seen(LATENCY, 9e9, 200.0, quiet) == Sight(idle=Idle(200.0))
+    hangs = RESTS._replace(request_s=200.0, in_flight=True)
+    assert seen(LATENCY, 9e9, 200.0, hangs) == Sight("no report for 1 min")
+
+
+@pytest.mark.parametrize(
+    ("cores", "blind"),
+    [
+        (None, "no report for 1 min"),
+        (IDLE_CORES, None),
+        (IDLE_CORES + 0.001, "no report for 1 min, although it uses CPU"),
+    ],
+)
+def test_silence_is_idle_beside_hardly_any_cpu_alone(cores: float | None, blind: str | None):
+    told = seen(LATENCY, 260.1, 200.0, Silence(request_s=200.0, cores=cores))
+    assert told.blind == blind
+    assert told.idle == (None if blind else Idle(200.0, certain=False))
+
+
+def test_a_throttled_service_is_not_called_idle():
+    told = seen(LATENCY, 260.1, 200.0, RESTS, throttled_ratio=0.9)
+    assert told == Sight("no report for 1 min")
+
+
+@pytest.mark.parametrize(
+    ("idle", "text"),
+    [
+        (Idle(40.0), "no request for 4 min"),
+        (Idle(220.0, began=True), "no request since it started, 1 min ago"),
+        (Idle(270.0), "no request for 30 s"),
+    ],
+)
+def test_idle_says_since_when(idle: Idle, text: str):
+    assert idle.text(300.0) == text
+
+
+def test_no_request_since_an_observed_start_is_said():
+    told = seen(LATENCY, 160.1, None, RESTS._replace(start_seen=True)).idle
+    assert told == Idle(100.0, began=True, certain=False)
+
+
+# ---------------------------------------------------------------------- the metric that never comes
+
+
+def test_a_training_without_its_metric_is_blind_after_a_minute():
+    lacks = {"lacks": Lacks(120.0, 1, ("loss",)), "samples": (Sample(120.0, 1, ()),)}
+    assert seen(TRAINING, 180.0, 179.0, **lacks) == Sight()  # type: ignore[arg-type]
+    told = seen(TRAINING, 180.1, 179.0, **lacks)  # type: ignore[arg-type]
+    assert told == Sight("steps come, `accuracy` never")
