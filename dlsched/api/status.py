@@ -101,14 +101,14 @@ def discreet(report: CycleReport, may_read: Callable[[int | None], bool]) -> Cyc
 
 def _quotes_nothing(progress: Progress) -> bool:
     log, lacks = progress.log, progress.lacks
-    quotes = progress.refused is not None or (lacks is not None and lacks.seen)
+    quotes = progress.refused is not None or (lacks is not None and lacks.names)
     return not quotes and (log is None or (log.example is None and not log.named))
 
 
 def _unquoted(job: JobView) -> JobView:
     log, lacks = job.progress.log, job.progress.lacks
     log = None if log is None else dataclasses.replace(log, example=None, named=())
-    lacks = None if lacks is None else dataclasses.replace(lacks, seen=())
+    lacks = None if lacks is None else dataclasses.replace(lacks, names=())
     progress = dataclasses.replace(job.progress, refused=None, log=log, lacks=lacks)
     return dataclasses.replace(job, progress=progress)
 

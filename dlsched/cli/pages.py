@@ -241,13 +241,12 @@ def sources(job: JobStatus) -> list[str]:
 
 def blindness(job: JobStatus) -> str | None:
     """Why a job is blind, unclear or idle; None: it is neither."""
-    word, why = uncertain(job), job.blind or job.idle
-    return why if word is None or word == "unclear" else f"{word}: {why}"
+    kind, why = uncertain(job), job.blind or job.idle
+    return why if kind is None or kind == "unclear" else f"{kind}: {why}"
 
 
 def uncertain(job: JobStatus) -> str | None:
-    """The one word for what keeps a job from being judged: unclear, blind or idle; None: nothing
-    does."""
+    """Why a job is not judged: it is unclear, blind or idle; None: it is none of these."""
     if job.blind is not None:
         return "unclear" if is_unclear(job) else "blind"
     return None if job.idle is None else "idle"
@@ -302,8 +301,8 @@ _STYLE = {"met": "green", "crowded": "yellow", "impossible": "bold red", "unlike
 def forecast_cell(job: JobStatus) -> Cell:
     """The forecast of the next target that is not met; a blind or idle job has none."""
     forecast = _next(job)
-    if (word := uncertain(job)) is not None:
-        return Cell(word, "dim" if word == "idle" else "yellow")
+    if (kind := uncertain(job)) is not None:
+        return Cell(kind, "dim" if kind == "idle" else "yellow")
     if forecast is None:
         return Cell("-", "dim")
     return Cell(forecast.text, _style(forecast))

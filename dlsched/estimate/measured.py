@@ -68,11 +68,11 @@ def lacking_in_full(target: Target | None, progress: Progress) -> str | None:
     what, lacks, log = lacking(target, progress), progress.lacks, progress.log
     if what is None or lacks is None or not isinstance(target, AccuracyTarget):
         return None
-    seen = closest(target.metric, (*lacks.seen, *(() if log is None else log.named)))
-    remedy = "name one of them as the target's `metric`" if seen else "report it"
+    found = closest(target.metric, (*lacks.names, *(() if log is None else log.named)))
+    remedy = "name one of them as the target's `metric`" if found else "report it"
     if log is not None:
         remedy = "read it by a `pattern` of your own"
-    return f"{what}; seen: {', '.join(seen) or 'no other metric'}: {remedy}"
+    return f"{what}; found: {', '.join(found) or 'no other metric'}: {remedy}"
 
 
 def metric_of(job: JobView) -> float | None:

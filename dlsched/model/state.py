@@ -30,7 +30,7 @@ class Lacks:
     """When the first report without it was received (monotonic)."""
     reports: int
     """How many of them came, up to `LACKING_REPORTS`."""
-    seen: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
     """Names of other metrics, the first few. A container chooses them."""
 
 

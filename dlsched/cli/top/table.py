@@ -152,8 +152,8 @@ def _trend(job: JobStatus, trend: Sequence[float | None] | None, width: int) -> 
 
 
 def _no_trend(job: JobStatus) -> str:
-    if (word := uncertain(job)) is not None:
-        return word
+    if (kind := uncertain(job)) is not None:
+        return kind
     if job.target is None:
         return "no target"
     if job.target.kind == "accuracy":

@@ -30,19 +30,19 @@ class Silence(NamedTuple):
     """Whether its last report had requests in flight; None: it did not say."""
     cores: float | None = None
     """Mean CPU use since its last report, over the last `SILENCE_S` or more; None: unread."""
-    start_seen: bool = False
+    start_observed: bool = False
     """Whether its start was observed."""
 
 
-class Sight(NamedTuple):
+class Condition(NamedTuple):
     blind: str | None = None
     idle: Idle | None = None
 
 
-SEES = Sight()
+NEITHER = Condition()
 
 
-def sight(
+def condition(
     target: Target | None,
     fact: ContainerFact,
     progress: Progress,
@@ -52,16 +52,16 @@ def sight(
     began_s: float,
     now_s: float,
     after_s: float,
-) -> Sight:
+) -> Condition:
     """Why a running job is blind, in a few words, or since when it is idle. `began_s` is when it
     began to run, as no report is due before. `after_s`: how long it may report nothing."""
     if target is None:
-        return SEES
+        return NEITHER
     if not fact.has_source:
-        return Sight("no source of progress is given")
+        return Condition("no source of progress is given")
     lacks = progress.lacks
     if lacks is not None and now_s - max(began_s, lacks.since_s) > after_s:
-        return Sight(lacking(target, progress))
+        return Condition(lacking(target, progress))
     reported_s = max(began_s, progress.as_of_s or began_s)
     silent = now_s - reported_s > after_s
     never = progress.as_of_s is None or progress.as_of_s < began_s
@@ -69,23 +69,23 @@ def sight(
     if not never:
         mute = f"no report for {render_seconds(after_s)}"
     if silent and progress.trouble is not None:
-        return Sight(f"{mute}: {progress.trouble}")
+        return Condition(f"{mute}: {progress.trouble}")
     log = progress.log
     if silent and never and log is not None and log.lines and not log.matched:
-        return Sight(f"{mute}: none of its lines matches the pattern")
+        return Condition(f"{mute}: none of its lines matches the pattern")
     if not isinstance(target, LatencyTarget):
-        return Sight(mute) if silent and never else SEES
+        return Condition(mute) if silent and never else NEITHER
     request_s = max(began_s, silence.request_s or began_s)
     if now_s - request_s <= after_s:
-        return Sight(unclear(target, progress.recent))
-    began = silence.start_seen and request_s == began_s
+        return Condition(unclear(target, progress.recent))
+    began = silence.start_observed and request_s == began_s
     if not silent:
         # Its reports count no request. Of one that waits for its answer they may tell.
-        return SEES if progress.in_flight else Sight(idle=Idle(request_s, began))
+        return NEITHER if progress.in_flight else Condition(idle=Idle(request_s, began))
     if silence.in_flight is not None and not never:
-        return Sight(mute) if silence.in_flight else Sight(idle=Idle(request_s, began))
+        return Condition(mute) if silence.in_flight else Condition(idle=Idle(request_s, began))
     if silence.cores is None or (usage.throttled_ratio or 0.0) > THROTTLED_RATIO:
-        return Sight(mute)
+        return Condition(mute)
     if silence.cores > IDLE_CORES:
-        return Sight(f"{mute}, although it uses CPU")
-    return Sight(idle=Idle(request_s, began, certain=False))
+        return Condition(f"{mute}, although it uses CPU")
+    return Condition(idle=Idle(request_s, began, certain=False))

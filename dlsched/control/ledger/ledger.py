@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from dlsched.control.admission import admit
 from dlsched.control.gpus.assignments import Assignments, Member
-from dlsched.control.ledger.blindness import SEES, Sight, sight
+from dlsched.control.ledger.blindness import NEITHER, Condition, condition
 from dlsched.control.ledger.cpu import divide_cpu
 from dlsched.control.ledger.desired import Desired
 from dlsched.control.ledger.job_record import (
@@ -219,7 +219,9 @@ class Ledger:
                 if record.state is None:  # a restarted agent keeps what applies until it decides
                     record.desired = fact.actual
             target = record.spec.target
-            record.measures.look_for(target.metric if isinstance(target, AccuracyTarget) else None)
+            record.measures.set_metric(
+                target.metric if isinstance(target, AccuracyTarget) else None
+            )
             total += record.measures.update(
                 fact, observed.now_s, self._options.window_s, uses.get(fact.container_id)
             )
@@ -373,7 +375,7 @@ class Ledger:
             and last.state is status.state
             and last.reason == status.reason
             and (last.desired is record.desired or last.desired == record.desired)
-            and (last.blind, last.idle) == self._sight(now_s, record, fact, last.progress)
+            and (last.blind, last.idle) == self._condition(now_s, record, fact, last.progress)
         ):
             return last
         progress = measures.progress(fact, now_s)
@@ -382,7 +384,7 @@ class Ledger:
             status,
             fact,
             progress=progress,
-            sight=self._sight(now_s, record, fact, progress),
+            condition=self._condition(now_s, record, fact, progress),
             gpus=self._assignments.of(record.spec.name, fact),
             idle_class=self._options.idle_class,
             tiers=self._tiers.tiers(record.spec.name),
@@ -390,13 +392,13 @@ class Ledger:
         )
         return record.view
 
-    def _sight(
+    def _condition(
         self, now_s: float, record: JobRecord, fact: ContainerFact | None, progress: Progress
-    ) -> Sight:
+    ) -> Condition:
         if fact is None or record.state is not JobState.RUNNING:
-            return SEES
+            return NEITHER
         measures = record.measures
-        return sight(
+        return condition(
             record.spec.target,
             fact,
             progress,

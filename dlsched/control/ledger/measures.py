@@ -137,7 +137,7 @@ class Measures:
     """Whether the last report had requests in flight; None: it did not say."""
     _silence: tuple[_Mark, ...] = ()
     """The CPU time attained at the last report, then at one or two moments of the silence since."""
-    _start_seen: bool = False
+    _start_observed: bool = False
     """Whether its last start was observed from its beginning."""
     _metric: str | None = None
     """The metric of its target."""
@@ -250,9 +250,9 @@ class Measures:
         cores = None
         if self._silence and now_s > (then := self._silence[0]).at_s:
             cores = max(0.0, self.attained_core_s - then.core_s) / (now_s - then.at_s)
-        return Silence(self._requests_s, self._in_flight, cores, self._start_seen)
+        return Silence(self._requests_s, self._in_flight, cores, self._start_observed)
 
-    def look_for(self, metric: str | None) -> None:
+    def set_metric(self, metric: str | None) -> None:
         """Set the metric of its target; None: it has no such target."""
         if metric == self._metric:
             return
@@ -274,7 +274,7 @@ class Measures:
         self.started_at_s = fact.started_at_s if fact.started_at_s is not None else now_s
         self.changed_at_s = self.started_at_s
         self._silent_since_s = self.started_at_s if self._watched else None
-        self._start_seen, self._watched = self._watched, True
+        self._start_observed, self._watched = self._watched, True
         self._silence, self._in_flight = (), None
         self.actual = fact.actual
         self._counters = None
@@ -406,12 +406,12 @@ class Measures:
             self._came, self._lacks = True, None
             return
         known = self._lacks or Lacks(sample.received_s, 0)
-        seen = tuple(dict.fromkeys((*known.seen, *names)))[:NAMES_KEPT]
+        kept = tuple(dict.fromkeys((*known.names, *names)))[:NAMES_KEPT]
         reports = min(known.reports + 1, LACKING_REPORTS)
-        self._lacks = Lacks(known.since_s, reports, seen)
+        self._lacks = Lacks(known.since_s, reports, kept)
 
     def _note_silence(self, fact: ContainerFact, now_s: float) -> None:
-        """Mark the CPU time at the last report, and anew after each `SILENCE_S` without one."""
+        """Mark the CPU time at the last report, and again after each `SILENCE_S` without one."""
         mark = _Mark(now_s, self.attained_core_s)
         if fact.usage_core_s is None:
             self._silence = ()

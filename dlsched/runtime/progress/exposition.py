@@ -244,8 +244,8 @@ class Pages:
     def _instead(self, named: Iterable[str]) -> str:
         """What the page has in place of the metric, with the remedy."""
         wanted = self._candidates[0].metric.name if self._candidates else None
-        seen = closest(wanted or "", sorted(named))
-        return f"; seen: {', '.join(seen)}: choose one by `name`" if seen else ""
+        found = closest(wanted or "", sorted(named))
+        return f"; found: {', '.join(found)}: choose one by `name`" if found else ""
 
     def _read(
         self,

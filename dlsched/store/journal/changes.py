@@ -138,8 +138,8 @@ def reported(
     tiers = before.tiers if before is not None and job.tiers.delivered is None else job.tiers
     diverged = job.diverged is not None
     why = unclear(job.spec.target, job.progress.recent) or (before.unclear if before else None)
-    idle, trouble = job.idle is not None, _gpu_problem(job, node)
-    return Reported(job.state, tiers, job.blind, idle, trouble, targets, diverged, why)
+    idle, problem = job.idle is not None, _gpu_problem(job, node)
+    return Reported(job.state, tiers, job.blind, idle, problem, targets, diverged, why)
 
 
 def last_reported(last: CycleReport) -> dict[str, Reported]:

@@ -43,7 +43,7 @@ _UNCHANGING = frozenset({JobSpec, Forecast, Sample})
 _LEFT_OUT: Mapping[type, tuple[str, ...]] = {
     LogFact: ("example", "named"),
     Progress: ("refused",),
-    Lacks: ("seen",),
+    Lacks: ("names",),
 }
 """Fields that quote what a job printed, which may hold secrets."""
 _SKETCH_FIELDS = ("count", "sum_s", "errors", "spans", "buckets")

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from dlsched.control.ledger.blindness import IDLE_CORES, Sight, Silence, sight
+from dlsched.control.ledger.blindness import IDLE_CORES, Condition, Silence, condition
 from dlsched.model.facts import LogFact, Sample
 from dlsched.model.spec import AccuracyTarget, LatencyTarget, Target
 from dlsched.model.state import Idle, Lacks, Progress, Usage
@@ -27,9 +27,9 @@ def seen(
     has_source: bool = True,
     throttled_ratio: float | None = None,
     **progress: object,
-) -> Sight:
+) -> Condition:
     """Of a job that runs since 100 s, with 60 s of patience."""
-    return sight(
+    return condition(
         target,
         replace(running("a"), has_source=has_source),
         Progress(as_of_s=as_of_s, **progress),  # type: ignore[arg-type]
@@ -42,8 +42,8 @@ def seen(
 
 
 def test_who_has_no_target_is_never_blind():
-    assert seen(None, 1000.0) == Sight()
-    assert seen(None, 1000.0, has_source=False) == Sight()
+    assert seen(None, 1000.0) == Condition()
+    assert seen(None, 1000.0, has_source=False) == Condition()
 
 
 @pytest.mark.parametrize("target", [LATENCY, TRAINING])
@@ -60,20 +60,20 @@ def test_without_a_source_one_is_blind_at_once(target: Target):
 )
 @pytest.mark.parametrize("as_of_s", [None, 50.0], ids=["never told", "told before its start"])
 def test_the_first_report_has_its_time(target: Target, mute: str, as_of_s: float | None):
-    assert seen(target, 160.0, as_of_s) == Sight()
-    assert seen(target, 160.1, as_of_s) == Sight(mute)
-    assert seen(target, 160.0, 110.0) == Sight()
+    assert seen(target, 160.0, as_of_s) == Condition()
+    assert seen(target, 160.1, as_of_s) == Condition(mute)
+    assert seen(target, 160.0, 110.0) == Condition()
 
 
 def test_a_training_between_two_evaluations_is_not_blind():
-    assert seen(TRAINING, 9e9, 200.0) == Sight()
+    assert seen(TRAINING, 9e9, 200.0) == Condition()
 
 
 @pytest.mark.parametrize("target", [LATENCY, TRAINING])
 @pytest.mark.parametrize(("as_of_s", "when"), [(None, "in the first 1 min"), (200.0, "for 1 min")])
 def test_a_source_that_cannot_be_read_is_named(target: Target, as_of_s: float | None, when: str):
     told = seen(target, 300.0, as_of_s, replace_in_flight(RESTS), trouble="it is a FIFO")
-    assert told == Sight(f"no report {when}: it is a FIFO")
+    assert told == Condition(f"no report {when}: it is a FIFO")
 
 
 def replace_in_flight(silence: Silence) -> Silence:
@@ -90,19 +90,19 @@ def test_a_log_without_a_matching_line_is_named():
 
 def test_counters_that_stand_still_are_idle_whatever_it_uses():
     busy = WORKS._replace(request_s=200.0)
-    assert seen(LATENCY, 260.0, 260.0, busy) == Sight()
-    assert seen(LATENCY, 260.1, 260.0, busy) == Sight(idle=Idle(200.0))
+    assert seen(LATENCY, 260.0, 260.0, busy) == Condition()
+    assert seen(LATENCY, 260.1, 260.0, busy) == Condition(idle=Idle(200.0))
 
 
 def test_a_request_that_waits_is_not_idle():
-    assert seen(LATENCY, 500.0, 499.0, RESTS, in_flight=1) == Sight()
+    assert seen(LATENCY, 500.0, 499.0, RESTS, in_flight=1) == Condition()
 
 
 def test_a_silent_service_is_idle_if_it_said_so():
     quiet = WORKS._replace(request_s=200.0, in_flight=False)
-    assert seen(LATENCY, 9e9, 200.0, quiet) == Sight(idle=Idle(200.0))
+    assert seen(LATENCY, 9e9, 200.0, quiet) == Condition(idle=Idle(200.0))
     hangs = RESTS._replace(request_s=200.0, in_flight=True)
-    assert seen(LATENCY, 9e9, 200.0, hangs) == Sight("no report for 1 min")
+    assert seen(LATENCY, 9e9, 200.0, hangs) == Condition("no report for 1 min")
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,7 @@ def test_silence_is_idle_beside_hardly_any_cpu_alone(cores: float | None, blind:
 
 def test_a_throttled_service_is_not_called_idle():
     told = seen(LATENCY, 260.1, 200.0, RESTS, throttled_ratio=0.9)
-    assert told == Sight("no report for 1 min")
+    assert told == Condition("no report for 1 min")
 
 
 @pytest.mark.parametrize(
@@ -137,7 +137,7 @@ def test_idle_says_since_when(idle: Idle, text: str):
 
 
 def test_no_request_since_an_observed_start_is_said():
-    told = seen(LATENCY, 160.1, None, RESTS._replace(start_seen=True)).idle
+    told = seen(LATENCY, 160.1, None, RESTS._replace(start_observed=True)).idle
     assert told == Idle(100.0, began=True, certain=False)
 
 
@@ -146,6 +146,6 @@ def test_no_request_since_an_observed_start_is_said():
 
 def test_a_training_without_its_metric_is_blind_after_a_minute():
     lacks = {"lacks": Lacks(120.0, 1, ("loss",)), "samples": (Sample(120.0, 1, ()),)}
-    assert seen(TRAINING, 180.0, 179.0, **lacks) == Sight()  # type: ignore[arg-type]
+    assert seen(TRAINING, 180.0, 179.0, **lacks) == Condition()  # type: ignore[arg-type]
     told = seen(TRAINING, 180.1, 179.0, **lacks)  # type: ignore[arg-type]
-    assert told == Sight("steps come, `accuracy` never")
+    assert told == Condition("steps come, `accuracy` never")

@@ -651,4 +651,4 @@ def test_names_of_a_hostile_training_are_bounded(ledger: Ledger):
         names = tuple((f"m{at}-{number}", 1.0) for number in range(32))
         job = stepped(ledger, float(at), ACCURACY, Sample(float(at), at, names))
     assert job.progress.lacks is not None
-    assert len(job.progress.lacks.seen) == NAMES_KEPT
+    assert len(job.progress.lacks.names) == NAMES_KEPT

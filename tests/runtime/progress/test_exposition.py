@@ -359,9 +359,9 @@ request_seconds_count 3
     [
         (
             AccuracyTarget("accuracy", 0.9, 0.97),
-            "; seen: val_acc, train_loss: choose one by `name`",
+            "; found: val_acc, train_loss: choose one by `name`",
         ),
-        (LatencyTarget(0.05), "; seen: request_seconds: choose one by `name`"),
+        (LatencyTarget(0.05), "; found: request_seconds: choose one by `name`"),
         (None, ""),
     ],
 )

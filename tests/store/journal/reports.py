@@ -129,7 +129,7 @@ _MOVE = Move(
 )
 _LOGS = st.none() | whole(LogFact, example=st.none(), named=st.just(()))
 """No quotation of output is kept."""
-_LACKS = st.none() | whole(Lacks, seen=st.just(()))
+_LACKS = st.none() | whole(Lacks, names=st.just(()))
 _SAMPLES = st.lists(whole(Sample), max_size=3).map(tuple)
 _JOBS = whole(
     JobView,
