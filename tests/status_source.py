@@ -31,8 +31,10 @@ from dlsched.model.state import (
     GpuHolder,
     GpuView,
     HolderKind,
+    Idle,
     JobState,
     JobView,
+    Lacks,
     NodeView,
     Progress,
     Reached,
@@ -304,13 +306,17 @@ def everything_report() -> CycleReport:
             log=LogFact(lines=512, matched=0, example="'loading'", buffered=True),
             trouble="its line is too long",
         ),
+        idle=Idle(NOW_S - 240.0),
         attained_core_s=12.0,
     )
     training = replace(
         job(
             "trained",
             target=AccuracyTarget("accuracy", 0.9, 0.97, 3600.0),
-            progress=Progress(samples=(Sample(990.0, 1200, (("accuracy", 0.98),)),)),
+            progress=Progress(
+                samples=(Sample(990.0, 1200, (("accuracy", 0.98),)),),
+                lacks=Lacks(900.0, 3, ("val_acc",)),
+            ),
         ),
         tiers=Tiers(Reached(910.0, 0.93, 500), Reached(990.0, 0.98, 900)),
         diverged=Diverged("loss", "nan", 991.0, 1300),

@@ -176,6 +176,8 @@ class SidecarStatus(Value):
     """None: no pattern reads its log."""
     hides_failures: bool
     """Whether its source gives latencies and cannot tell which requests failed."""
+    lacks: str | None
+    """What comes in place of its target's metric, which never has, with the remedy."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -226,6 +228,8 @@ class JobStatus(Value):
     sidecar: SidecarStatus
     blind: str | None
     """Why the progress of a job with a target is unknown."""
+    idle: str | None
+    """Since when a service gets no request, where that is longer than `blind_after`."""
     starts: int
     owner: int | None
     """uid of the job file's owner."""

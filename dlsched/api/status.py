@@ -45,13 +45,28 @@ from dlsched.api.why_schema import (
 from dlsched.control.gpus.placement import is_alone
 from dlsched.control.ledger.tiers import reached_text
 from dlsched.estimate.effect import Effect
-from dlsched.estimate.measured import bounds_of_latency, failing, latency_of, metric_of
+from dlsched.estimate.measured import (
+    bounds_of_latency,
+    failing,
+    lacking,
+    lacking_in_full,
+    latency_of,
+    metric_of,
+)
 from dlsched.model.actions import Action
 from dlsched.model.cycle import CycleReport
 from dlsched.model.facts import LogFact
 from dlsched.model.forecast import Forecast, givers, in_full, in_short
 from dlsched.model.spec import AccuracyTarget, ContainerSpec, JobSpec, LatencyTarget, Limits, Target
-from dlsched.model.state import GpuHolder, GpuView, JobView, Progress, Reached, Snapshot
+from dlsched.model.state import (
+    LACKING_REPORTS,
+    GpuHolder,
+    GpuView,
+    JobView,
+    Progress,
+    Reached,
+    Snapshot,
+)
 from dlsched.model.units import render_seconds
 
 BAND_RATIO = 0.10
@@ -95,13 +110,16 @@ def discreet(report: CycleReport, may_read: Callable[[int | None], bool]) -> Cyc
 
 
 def _quotes_nothing(progress: Progress) -> bool:
-    return progress.refused is None and (progress.log is None or progress.log.example is None)
+    log, lacks = progress.log, progress.lacks
+    quotes = progress.refused is not None or (lacks is not None and lacks.names)
+    return not quotes and (log is None or (log.example is None and not log.named))
 
 
 def _unquoted(job: JobView) -> JobView:
-    log = job.progress.log
-    log = None if log is None else dataclasses.replace(log, example=None)
-    progress = dataclasses.replace(job.progress, refused=None, log=log)
+    log, lacks = job.progress.log, job.progress.lacks
+    log = None if log is None else dataclasses.replace(log, example=None, named=())
+    lacks = None if lacks is None else dataclasses.replace(lacks, names=())
+    progress = dataclasses.replace(job.progress, refused=None, log=log, lacks=lacks)
     return dataclasses.replace(job, progress=progress)
 
 
@@ -128,7 +146,11 @@ def job_status(job: JobView, now_s: float, outlooks: Sequence[Forecast] = ()) ->
     """One job's row. `outlooks` are the policy's last forecasts; a job that holds nothing has
     none."""
     progress, usage, bounds, target = job.progress, job.usage, job.spec.bounds, job.spec.target
-    recent = progress.recent
+    recent, lacks = progress.recent, lacking_in_full(target, progress)
+    # One that is blind for that says so with the names, which the container chose.
+    is_lacking = job.blind is not None and job.blind == lacking(target, progress)
+    if progress.lacks is not None and progress.lacks.reports < LACKING_REPORTS and not is_lacking:
+        lacks = None
     latency_s, ratio = latency_of(job)
     fails = failing(job)
     within = bounds_of_latency(job)
@@ -171,8 +193,10 @@ def job_status(job: JobView, now_s: float, outlooks: Sequence[Forecast] = ()) ->
             trouble=progress.trouble,
             hides_failures=progress.hides_failures,
             log=_log(progress.log),
+            lacks=lacks,
         ),
-        blind=job.blind,
+        blind=lacks if is_lacking else job.blind,
+        idle=None if job.idle is None else job.idle.text(now_s),
         starts=job.starts,
         owner=job.spec.owner,
         weight=job.spec.weight,

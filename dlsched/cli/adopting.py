@@ -250,7 +250,9 @@ def _read_job(daemon: Daemon, name: str) -> JobStatus | None:
     found = None
     while time.monotonic() < until_s:
         found = next((job for job in daemon.status().jobs if job.name == name), None)
-        if found is not None and (found.target is None or found.requests or found.metric):
+        if found is not None and (
+            found.target is None or found.requests or found.metric is not None
+        ):
             break
         time.sleep(_POLL_S)
     return found
@@ -259,11 +261,14 @@ def _read_job(daemon: Daemon, name: str) -> JobStatus | None:
 def _progress(job: JobStatus | None) -> str:
     if job is None:
         return "nothing yet; `dlsched ps` shows it when it does"
-    from dlsched.cli.pages import latency
+    from dlsched.cli.pages import blindness, latency, sources
 
     if job.lowest_s is not None:
         unclear = f"; {job.blind}" if job.blind else ""
         return f"{latency(job)} over {counted(job.requests, 'request')}{unclear}"
     if job.metric is not None:
         return f"its metric, {job.metric:g}"
-    return f"nothing yet{f': {job.blind}' if job.blind else ''}; `dlsched why {job.name}` explains"
+    is_service = job.target is not None and job.target.kind == "latency"
+    quiet = "no request yet" if is_service and job.sidecar.age_s is not None else None
+    why = "; ".join(part for part in (blindness(job) or quiet, *sources(job)) if part)
+    return f"nothing yet{f': {why}' if why else ''}; `dlsched why {job.name}` explains"

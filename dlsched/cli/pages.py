@@ -213,12 +213,12 @@ def _reason(job: JobStatus, *, forecast_shown: bool) -> str:
         job.reason,
         blindness(job),
         *sources(job),
-        None if job.blind else expectation(job, shown=forecast_shown),
+        None if uncertain(job) else expectation(job, shown=forecast_shown),
         in_short(job.gpu),
     ]
     target = job.target
     if job.state == "running" and target is not None and target.kind == "latency":
-        parts.append(None if job.blind else _missing_reports(job))
+        parts.append(None if uncertain(job) else _missing_reports(job))
         if job.in_flight and job.oldest_s > target.seconds and job.ratio is None:
             parts.append(f"a request has waited {render_seconds(job.oldest_s)}")
     parts.append(job.failing)
@@ -229,8 +229,10 @@ def _reason(job: JobStatus, *, forecast_shown: bool) -> str:
 
 def sources(job: JobStatus) -> list[str]:
     sidecar, log, parts = job.sidecar, job.sidecar.log, []
-    if sidecar.trouble is not None:
+    if sidecar.trouble is not None and sidecar.trouble not in (job.blind or ""):
         parts.append(sidecar.trouble)
+    if sidecar.lacks is not None and sidecar.lacks != job.blind:
+        parts.append(sidecar.lacks)
     if log is not None and log.lines and not log.matched:
         first = "" if log.example is None else f", the first: {log.example}"
         parts.append(f"0 of {log.lines} lines match{first}")
@@ -243,14 +245,18 @@ def sources(job: JobStatus) -> list[str]:
 
 
 def blindness(job: JobStatus) -> str | None:
+    """Why a job is blind, unclear or idle; None: it is none of these, or `failing` says why."""
+    kind, why = uncertain(job), job.blind or job.idle
     if job.failing is not None:
-        return None  # it is not blind: its answers do not count, and `failing` says why
-    return job.blind if job.blind is None or is_unclear(job) else f"blind: {job.blind}"
+        return None
+    return why if kind is None or kind == "unclear" else f"{kind}: {why}"
 
 
-def uncertain(job: JobStatus) -> str:
-    """The one word for a blind job's state."""
-    return "unclear" if is_unclear(job) else "blind"
+def uncertain(job: JobStatus) -> str | None:
+    """Why a job is not judged: it is unclear, blind or idle; None: it is none of these."""
+    if job.blind is not None:
+        return "unclear" if is_unclear(job) else "blind"
+    return None if job.idle is None else "idle"
 
 
 def _missing_reports(job: JobStatus) -> str | None:
@@ -310,13 +316,13 @@ _STYLE = {"met": "green", "crowded": "yellow", "impossible": "bold red", "unlike
 
 
 def forecast_cell(job: JobStatus) -> Cell:
-    """The forecast of the next target that is not met; a blind job has none, nor one of which too
-    many requests fail."""
+    """The forecast of the next target that is not met; a blind or idle job has none, nor one of
+    which too many requests fail."""
     forecast = _next(job)
     if job.failing is not None:
         return Cell(job.failing.replace(" of requests fail", " fail").partition(",")[0], "bold red")
-    if job.blind is not None:
-        return Cell(uncertain(job), "yellow")
+    if (kind := uncertain(job)) is not None:
+        return Cell(kind, "dim" if kind == "idle" else "yellow")
     if forecast is None:
         return Cell("-", "dim")
     return Cell(forecast.text, _style(forecast))

@@ -1,5 +1,6 @@
 """Rules that every decision must satisfy, for one resource: cores, or one GPU's time. In this
-order: an equal share for blind jobs, bounds, owners' ceilings, capacity, dead-band and cool-down.
+order: an equal share for jobs that are not heard from, bounds, owners' ceilings, capacity,
+dead-band and cool-down.
 No rule prefers one job to another."""
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ def steadied(
     job. Jobs that are not in `decided` keep their last desired limit."""
     running = {job.name: job for job in snapshot.running}
     cores: dict[str, float | None] = {}
-    shares = _blind_shares(snapshot) if heeds_progress else {}
+    shares = _unheard_shares(snapshot) if heeds_progress else {}
     for name, job in running.items():
         wanted = decided.get(name, job.desired.cpu_cores)
         most = snapshot.node.cores
@@ -78,21 +79,22 @@ def steadied(
     whole = snapshot.resource.amount(snapshot.node.capacity_cores)
     for name, cores_given in shares.items():
         note = (
-            f"blind, {running[name].blind}: an even share by weight instead, {cores_given:.3f} "
+            f"{running[name].unheard}: an even share by weight instead, {cores_given:.3f} "
             f"of {whole}"
         )
         notes[name] = f"{note}; {notes[name]}" if name in notes else note
     return kept
 
 
-def _blind_shares(snapshot: Snapshot) -> dict[str, float]:
-    """Equal shares of blind jobs: capacity divided by weight, within their bounds."""
+def _unheard_shares(snapshot: Snapshot) -> dict[str, float]:
+    """Equal shares of jobs that are not heard from: capacity divided by weight, within their
+    bounds."""
     running = snapshot.running
-    blind = {job.name for job in running if job.blind is not None}
-    if not blind:
+    unheard = {job.name for job in running if job.unheard is not None}
+    if not unheard:
         return {}
     shares = fair_shares(running, snapshot.node.capacity_cores)
-    return {name: cores for name, cores in shares.items() if name in blind}
+    return {name: cores for name, cores in shares.items() if name in unheard}
 
 
 def _within_bounds(job: JobView, cores: float | None, most_cores: float) -> float | None:

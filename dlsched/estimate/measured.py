@@ -8,8 +8,8 @@ from dlsched.estimate.sketch import Bounds, bounds_of, quantile_bounds
 from dlsched.estimate.tuning import SIGMAS
 from dlsched.model.facts import LatencySketch
 from dlsched.model.spec import AccuracyTarget, LatencyTarget, Target
-from dlsched.model.state import JobView
-from dlsched.model.units import render_percent, render_seconds
+from dlsched.model.state import JobView, Progress
+from dlsched.model.units import closest, render_percent, render_seconds
 
 REQUESTS_MIN = 5
 """A latency of fewer requests is not compared with its target."""
@@ -98,6 +98,27 @@ def unclear(target: Target | None, recent: LatencySketch) -> str | None:
     return (
         f"{stat} is {where}: the buckets are too coarse for {asked}; give them a bound at {asked}"
     )
+
+
+def lacking(target: Target | None, progress: Progress) -> str | None:
+    """What a training reports in place of its target's metric, which never came; None: it came, or
+    nothing did. The text names nothing that the container chose."""
+    if not isinstance(target, AccuracyTarget) or progress.lacks is None:
+        return None
+    steps = bool(progress.samples) and progress.samples[-1].step is not None
+    return f"{'steps' if steps else 'reports'} come, `{target.metric}` never"
+
+
+def lacking_in_full(target: Target | None, progress: Progress) -> str | None:
+    """As `lacking`, with the names that came instead and the remedy."""
+    what, lacks, log = lacking(target, progress), progress.lacks, progress.log
+    if what is None or lacks is None or not isinstance(target, AccuracyTarget):
+        return None
+    found = closest(target.metric, (*lacks.names, *(() if log is None else log.named)))
+    remedy = "name one of them as the target's `metric`" if found else "report it"
+    if log is not None:
+        remedy = "read it by a `pattern` of your own"
+    return f"{what}; found: {', '.join(found) or 'no other metric'}: {remedy}"
 
 
 def metric_of(job: JobView) -> float | None:

@@ -42,7 +42,7 @@ class PolicyRules:
     reserves: bool = False
     """Whether the sum of ceilings must stay within capacity."""
     heeds_progress: bool = True
-    """Whether a blind job (no progress known) gets an equal share instead of its decision."""
+    """Whether a job that is not heard from gets an equal share instead of its decision."""
     observes_only: bool = False
     """Whether adopted containers stay as they are. What was changed before is given back."""
 

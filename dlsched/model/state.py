@@ -9,11 +9,51 @@ from typing import Literal
 from dlsched.model.facts import CheckpointAck, GpuAccess, GpuFact, LatencySketch, LogFact, Sample
 from dlsched.model.resource import CPU, Resource
 from dlsched.model.spec import MAX_FAILED_RATIO, AccuracyTarget, JobSpec, Limits
+from dlsched.model.units import render_seconds
 
 OFTEN_S = 1.0
 """Resolution of the time between reports: shorter gaps count as this."""
 MISSING_GAPS = 2.5
 """Reports are missing after this many typical gaps; one late report alone may leave two."""
+LACKING_REPORTS = 3
+"""Reports without the target's metric that are a pattern; one may be the line before it."""
+NAMES_KEPT = 16
+"""Names of a container's metrics that are kept for messages, which show the closest few."""
+MINUTE_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Lacks:
+    """A training that reports, but never the metric of its target."""
+
+    since_s: float
+    """When the first report without it was received (monotonic)."""
+    reports: int
+    """How many of them came, up to `LACKING_REPORTS`."""
+    names: tuple[str, ...] = ()
+    """Names of other metrics, the first few. A container chooses them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Idle:
+    """A service that gets no request, which is no fault."""
+
+    since_s: float
+    """When its last request was reported, or when it was first observed (monotonic)."""
+    began: bool = False
+    """Whether no request was reported since its start, which was observed."""
+    certain: bool = True
+    """Whether its source says so. False: it is silent, and uses hardly any CPU."""
+
+    def text(self, now_s: float) -> str:
+        """Since when, in a few words."""
+        ago = render_seconds(_coarse_s(now_s - self.since_s))
+        return f"no request since it started, {ago} ago" if self.began else f"no request for {ago}"
+
+
+def _coarse_s(age_s: float) -> float:
+    """The age in whole minutes from one on, so that the text does not change in every cycle."""
+    return age_s if age_s < MINUTE_S else age_s // MINUTE_S * MINUTE_S
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +87,8 @@ class Progress:
     """`ContainerFact.hides_failures`."""
     every_s: float = OFTEN_S
     """Typical seconds between two reports of requests, at least `OFTEN_S`."""
+    lacks: Lacks | None = None
+    """What comes in place of its target's metric, which never has; None: it has, or nothing has."""
 
     @property
     def missing_s(self) -> float:
@@ -178,7 +220,9 @@ class JobView:
     adopted: bool = False
     """Whether someone else started its container, and ends it."""
     blind: str | None = None
-    """Why its progress is unknown although it has a target; None: it is known."""
+    """Why its progress is unknown although it has a target; None: it is known, or it is idle."""
+    idle: Idle | None = None
+    """A service without requests for so long that it would be blind otherwise; None: it is not."""
     container_id: str | None = None
     gpus: tuple[str, ...] = ()
     gpus_kept: tuple[str, ...] = ()
@@ -213,6 +257,15 @@ class JobView:
     @property
     def name(self) -> str:
         return self.spec.name
+
+    @property
+    def unheard(self) -> str | None:
+        """Why nothing may be concluded from its reports, for policies; None: they may be used. A
+        service that is idle only as far as its silence shows is trusted no more than a blind one:
+        it keeps a safe share for the moment in which a request comes."""
+        if self.blind is not None:
+            return f"blind, {self.blind}"
+        return "idle" if self.idle is not None and not self.idle.certain else None
 
     @property
     def may_idle(self) -> bool:

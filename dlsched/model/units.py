@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterable
 
 SECONDS_MAX = 10 * 365 * 86_400.0
 BYTES_MAX = 1 << 50
@@ -118,6 +119,17 @@ def shown(value: object) -> str:
     """A value as error lines quote it: escaped, on one line, at most 60 characters."""
     quoted = ascii(value) if isinstance(value, str) else str(value)
     return quoted if len(quoted) <= 60 else f"{quoted[:57]}..."
+
+
+def closest(name: str, names: Iterable[str], most: int = 5) -> list[str]:
+    """Of names that a container chose, the few that are most like that one: escaped and cut."""
+
+    from difflib import SequenceMatcher  # commands that never need it start faster
+
+    def unlike(one: str) -> float:
+        return -SequenceMatcher(None, name.lower(), one.lower()).ratio()
+
+    return [ascii(one)[1:-1][:40] for one in sorted(dict.fromkeys(names), key=unlike)[:most]]
 
 
 def render_address(address: str, port: int) -> str:

@@ -75,7 +75,7 @@ class CpuTrials:
             followed(
                 known.get(job.name), _as_had(job) if full else job, snapshot, contended=contended
             )
-            if job.runs and job.blind is None
+            if job.runs and job.unheard is None
             else known.get(job.name)
             for job in snapshot.jobs
             if job.gpus

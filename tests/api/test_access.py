@@ -17,7 +17,8 @@ import pytest
 from dlsched.api.access import Caller
 from dlsched.api.server import ApiServer
 from dlsched.model.facts import LogFact
-from dlsched.model.state import Progress
+from dlsched.model.spec import AccuracyTarget
+from dlsched.model.state import Lacks, Progress
 from tests.api.conftest import client_of, kept_port, serving
 from tests.status_source import FakeSource, example_report, job, report_of
 
@@ -146,10 +147,16 @@ URLS = ("/v1/jobs", "/v1/jobs/private", "/v1/jobs/private/why", "/v1/report")
 def test_quotations_of_output_are_for_those_who_may_read_it(
     server: ApiServer, source: FakeSource, port: int, url: str
 ) -> None:
-    log = LogFact(lines=512, example="'token=hunter2'")
-    progress = Progress(log=log, bad_lines=2, refused="loss: 'hunter2': not a finite number")
-    source.report = report_of(replace(job("private"), progress=progress))
-    assert ask(server.control_path, "GET", url).text.count("hunter2") == 2
+    log = LogFact(lines=512, example="'token=hunter2'", named=("hunter2_log",))
+    progress = Progress(
+        log=log,
+        bad_lines=2,
+        refused="loss: 'hunter2': not a finite number",
+        lacks=Lacks(0.0, 3, ("hunter2",)),
+    )
+    target = AccuracyTarget("accuracy", 0.9, 0.97)
+    source.report = report_of(job("private", target=target, progress=progress))
+    assert ask(server.control_path, "GET", url).text.count("hunter2") == 4
     by_strangers = by_tcp(port, "localhost", url=url)
     assert by_strangers.startswith(b"HTTP/1.1 200")
     assert b"512" in by_strangers and b"hunter2" not in by_strangers

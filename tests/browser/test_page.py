@@ -270,6 +270,7 @@ def test_the_forecast_is_of_the_next_target_that_is_not_met(visit: Open) -> None
     assert one.page.evaluate(ask, {"blind": None, "outlook": [met, soon]}) == "in 4 min"
     assert one.page.evaluate(ask, {"blind": None, "outlook": [met, met]}) == "met"
     assert one.page.evaluate(ask, {"blind": "no report", "outlook": [met, soon]}) is None
+    assert one.page.evaluate(ask, {"idle": "no request", "outlook": [met, soon]}) is None
     assert one.page.evaluate(ask, {"blind": None, "outlook": []}) is None
 
 

@@ -16,7 +16,7 @@ from dlsched.model.decision import Decision
 from dlsched.model.facts import LatencySketch, LogFact, Sample
 from dlsched.model.forecast import Forecast, ForecastKind
 from dlsched.model.spec import AccuracyTarget, Checkpoint, LatencyTarget, Limits
-from dlsched.model.state import Diverged, JobState, JobView, Progress, Reached, Tiers
+from dlsched.model.state import Diverged, Idle, JobState, JobView, Lacks, Progress, Reached, Tiers
 from tests.cli.conftest import Program
 from tests.status_source import (
     CHANGE,
@@ -118,6 +118,36 @@ def short() -> CycleReport:
     )
 
 
+def unheard() -> CycleReport:
+    """Services without requests, and trainings without the metric of their target."""
+    seen = Lacks(900.0, 3, ("loss", "val_acc", "x" * 64, *(f"m{number}" for number in range(9))))
+    steps = (Sample(990.0, 1200, (("loss", 0.3),)),)
+    other = Progress(samples=steps, lacks=seen, as_of_s=999.5)
+    printed = LogFact(lines=9, matched=2, named=("acc", "val_acc", "loss"))
+    logged = Progress(samples=(Sample(990.0, 2, ()),), lacks=Lacks(900.0, 3), log=printed)
+    never = "steps come, `accuracy` never"
+    nothing = replace(job("idle", latency_s=None), idle=Idle(700.0))
+    jobs = (
+        nothing,
+        replace(nothing, spec=job("idle-since-start").spec, idle=Idle(940.0, began=True)),
+        replace(nothing, spec=job("idle-by-silence").spec, idle=Idle(700.0, certain=False)),
+        training("lacks", progress=other, blind=never),
+        training("lacks-early", progress=other),
+        training("lacks-in-log", progress=logged, blind=never),
+        replace(
+            job("unread", progress=Progress(trouble="http://10.0.0.2:80/metrics: refused")),
+            blind="no report for 1 min: http://10.0.0.2:80/metrics: refused",
+        ),
+    )
+    report = example_report()
+    return replace(
+        report,
+        snapshot=replace(report.snapshot, jobs=jobs),
+        guarded={"idle-by-silence": "idle: an even share by weight instead"},
+        outlooks={"idle": (Forecast(ForecastKind.UNKNOWN, "latency", why="too few requests yet"),)},
+    )
+
+
 def empty() -> CycleReport:
     return replace(example_report(), snapshot=replace(example_report().snapshot, jobs=()))
 
@@ -128,6 +158,7 @@ SCENES: Mapping[str, Callable[[], CycleReport]] = {
     "conditions": conditions,
     "gpus": moving,
     "short": short,
+    "unheard": unheard,
     "empty": empty,
 }
 

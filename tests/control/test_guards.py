@@ -16,7 +16,7 @@ from dlsched.model.decision import Answer, Decision, PolicyRules
 from dlsched.model.errors import PolicyError
 from dlsched.model.forecast import Forecast, ForecastKind
 from dlsched.model.spec import Bounds, JobSpec, Limits, OwnerCeilings
-from dlsched.model.state import JobState, JobView, NodeView, Snapshot
+from dlsched.model.state import Idle, JobState, JobView, NodeView, Snapshot
 from tests.doubles import decide, job_spec, snapshot, view
 
 STEADY = GuardOptions(dead_band_ratio=0.02, cooldown_s=0.0)
@@ -238,6 +238,15 @@ def test_a_blind_job_gets_an_even_share_by_weight_whatever_was_decided():
     assert guarded.notes["a"] == (
         "blind, no report for 1 min: an even share by weight instead, 1.333 of 4.000 cores"
     )
+
+
+def test_idle_by_silence_keeps_the_share_of_a_blind_job():
+    quiet = replace(view("a"), idle=Idle(0.0, certain=False))
+    guarded = guarded_by(snapshot(quiet, view("b")), decide(a=0.2, b=1.0), STEADY)
+    assert guarded.limits["a"] == Limits(2.0)
+    assert guarded.notes["a"] == "idle: an even share by weight instead, 2.000 of 4.000 cores"
+    certain = replace(quiet, idle=Idle(0.0))
+    assert guarded_by(snapshot(certain), decide(a=0.2), STEADY).limits["a"] == Limits(0.2)
 
 
 def test_a_blind_job_keeps_its_share_while_nothing_is_decided():

@@ -154,8 +154,8 @@ def _trend(job: JobStatus, trend: Sequence[float | None] | None, width: int) -> 
 def _no_trend(job: JobStatus) -> str:
     if job.failing is not None:
         return "requests fail"
-    if job.blind is not None:
-        return uncertain(job)
+    if (kind := uncertain(job)) is not None:
+        return kind
     if job.target is None:
         return "no target"
     if job.target.kind == "accuracy":
@@ -350,7 +350,7 @@ class _Rank(IntEnum):
     """Blind, or not running."""
     IN_BAND = 3
     OPEN = 4
-    """A training without a result yet, or a service with too few requests."""
+    """A training without a result yet, or a service with too few requests, or idle."""
     MET = 5
     OTHER = 6
 

@@ -1,46 +1,96 @@
-"""Blindness: a running job whose progress is unknown, so no limit can be based on it. An idle
-service and a training between two evaluations have nothing to report, so they are not blind. A
-service whose latency is unclear, or of which too many requests fail, is treated like a blind one:
-its answers do not say whether it has enough CPU."""
+"""Who is blind, and who is idle. Blind: a running job whose progress is unknown, so no limit can be
+based on it. Idle: a service without requests, which has nothing to report. A training between two
+evaluations is neither. A service whose latency is unclear, or of which too many requests fail, is
+treated like a blind one: its answers do not say whether it has enough CPU."""
 
 from __future__ import annotations
 
-from dlsched.estimate.measured import surely_failing, too_many_fail, unclear
+from typing import NamedTuple
+
+from dlsched.estimate.measured import lacking, surely_failing, too_many_fail, unclear
+from dlsched.estimate.tuning import THROTTLED_RATIO
 from dlsched.model.facts import ContainerFact
 from dlsched.model.spec import MAX_FAILED_RATIO, LatencyTarget, Target
-from dlsched.model.state import Progress
+from dlsched.model.state import Idle, Progress, Usage
 from dlsched.model.units import render_seconds
 
 BLIND_AFTER_S = 60.0
+IDLE_CORES = 0.05
+"""Cores, as a mean over a silence, up to which a service does no work. Measured over a minute
+without requests: http.server and gunicorn 0.0002, uvicorn 0.002, four workers of it 0.01, Flask
+with its reloader 0.003; a health check that starts Python takes 0.14 core-seconds, which is 0.03
+cores each 5 s. One request a second of 60 ms of CPU time is above it."""
 
 
-def blindness(
+class Silence(NamedTuple):
+    """What is measured of a job beside its reports."""
+
+    request_s: float | None = None
+    """When its last requests were reported (monotonic); None: never."""
+    in_flight: bool | None = None
+    """Whether its last report had requests in flight; None: it did not say."""
+    cores: float | None = None
+    """Mean CPU use since its last report, over the last `SILENCE_S` or more; None: unread."""
+    start_observed: bool = False
+    """Whether its start was observed."""
+
+
+class Condition(NamedTuple):
+    blind: str | None = None
+    idle: Idle | None = None
+
+
+NEITHER = Condition()
+
+
+def condition(
     target: Target | None,
     fact: ContainerFact,
     progress: Progress,
+    silence: Silence,
+    usage: Usage,
     *,
     began_s: float,
-    idle: bool,
     now_s: float,
     after_s: float,
     max_failed_ratio: float = MAX_FAILED_RATIO,
-) -> str | None:
-    """Why a running job is blind, in a few words; None: it is not. `began_s` is when it began to
-    run, as no report is due before. `idle`: its last report said that no request was in flight."""
+) -> Condition:
+    """Why a running job is blind, in a few words, or since when it is idle. `began_s` is when it
+    began to run, as no report is due before. `after_s`: how long it may report nothing."""
     if target is None:
-        return None
+        return NEITHER
     if not fact.has_source:
-        return "no source of progress is given"
-    reported_s = progress.as_of_s
-    if now_s - max(began_s, began_s if reported_s is None else reported_s) <= after_s:
-        if isinstance(target, LatencyTarget) and surely_failing(progress.recent, max_failed_ratio):
-            return too_many_fail(max_failed_ratio)
-        return unclear(target, progress.recent)
-    silence = render_seconds(after_s)
-    if reported_s is None or reported_s < began_s:
-        return f"no report in the first {silence}"
-    if progress.trouble is not None:
-        return f"no report for {silence}: its source cannot be read"
-    if isinstance(target, LatencyTarget) and not idle:
-        return f"no report for {silence}"
-    return None
+        return Condition("no source of progress is given")
+    lacks = progress.lacks
+    if lacks is not None and now_s - max(began_s, lacks.since_s) > after_s:
+        return Condition(lacking(target, progress))
+    reported_s = max(began_s, progress.as_of_s or began_s)
+    silent = now_s - reported_s > after_s
+    fails = isinstance(target, LatencyTarget) and surely_failing(progress.recent, max_failed_ratio)
+    if fails and not silent:
+        return Condition(too_many_fail(max_failed_ratio))
+    never = progress.as_of_s is None or progress.as_of_s < began_s
+    mute = f"no report in the first {render_seconds(after_s)}"
+    if not never:
+        mute = f"no report for {render_seconds(after_s)}"
+    if silent and progress.trouble is not None:
+        return Condition(f"{mute}: {progress.trouble}")
+    log = progress.log
+    if silent and never and log is not None and log.lines and not log.matched:
+        return Condition(f"{mute}: none of its lines matches the pattern")
+    if not isinstance(target, LatencyTarget):
+        return Condition(mute) if silent and never else NEITHER
+    request_s = max(began_s, silence.request_s or began_s)
+    if now_s - request_s <= after_s:
+        return Condition(unclear(target, progress.recent))
+    began = silence.start_observed and request_s == began_s
+    if not silent:
+        # Its reports count no request. Of one that waits for its answer they may tell.
+        return NEITHER if progress.in_flight else Condition(idle=Idle(request_s, began))
+    if silence.in_flight is not None and not never:
+        return Condition(mute) if silence.in_flight else Condition(idle=Idle(request_s, began))
+    if silence.cores is None or (usage.throttled_ratio or 0.0) > THROTTLED_RATIO:
+        return Condition(mute)
+    if silence.cores > IDLE_CORES:
+        return Condition(f"{mute}, although it uses CPU")
+    return Condition(idle=Idle(request_s, began, certain=False))

@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from dlsched.control.admission import rank_s
+from dlsched.control.ledger.blindness import Condition
 from dlsched.control.ledger.desired import Desired
 from dlsched.control.ledger.lifecycle import Lifecycle
 from dlsched.control.ledger.measures import Measures
@@ -98,7 +99,7 @@ def view_of(
     fact: ContainerFact | None,
     *,
     progress: Progress,
-    blind: str | None,
+    condition: Condition,
     gpus: tuple[str, ...],
     idle_class: bool,
     tiers: Tiers,
@@ -112,7 +113,8 @@ def view_of(
         state=status.state,
         reason=status.reason,
         adopted=fact is not None and fact.adopted is not None,
-        blind=blind,
+        blind=condition.blind,
+        idle=condition.idle,
         container_id=fact.container_id if fact else None,
         gpus=gpus,
         gpus_kept=fact.gpus_kept if fact else (),

@@ -12,7 +12,7 @@ from dataclasses import replace
 from dlsched.control.admission import admit
 from dlsched.control.gpus.assignments import Assignments, Member
 from dlsched.control.gpus.holders import idle_alarms
-from dlsched.control.ledger.blindness import blindness
+from dlsched.control.ledger.blindness import NEITHER, Condition, condition
 from dlsched.control.ledger.cpu import CapacityTracker, capacity_alarms, divide_cpu
 from dlsched.control.ledger.desired import Desired
 from dlsched.control.ledger.job_record import (
@@ -41,7 +41,7 @@ from dlsched.model.actions import Outcome, Remove, Resize, Start
 from dlsched.model.decision import Answer
 from dlsched.model.facts import Begun, ContainerFact, Observation
 from dlsched.model.forecast import Forecast, ForecastKind
-from dlsched.model.spec import JobSpec, LatencyTarget, Limits
+from dlsched.model.spec import AccuracyTarget, JobSpec, LatencyTarget, Limits
 from dlsched.model.state import Delivered, Ended, JobState, JobView, NodeView, Progress, Snapshot
 
 _RETRY_FIRST_S = 5.0
@@ -223,6 +223,10 @@ class Ledger:
                 record.retry_at_s = record.retry_s = 0.0
                 if record.state is None:  # a restarted agent keeps what applies until it decides
                     record.desired = fact.actual
+            target = record.spec.target
+            record.measures.set_metric(
+                target.metric if isinstance(target, AccuracyTarget) else None
+            )
             total += record.measures.update(
                 fact, observed.now_s, self._options.window_s, uses.get(fact.container_id)
             )
@@ -393,7 +397,7 @@ class Ledger:
             and last.state is status.state
             and last.reason == status.reason
             and (last.desired is record.desired or last.desired == record.desired)
-            and last.blind == self._blindness(now_s, record, fact, last.progress)
+            and (last.blind, last.idle) == self._condition(now_s, record, fact, last.progress)
         ):
             return last
         progress = measures.progress(fact, now_s)
@@ -402,7 +406,7 @@ class Ledger:
             status,
             fact,
             progress=progress,
-            blind=self._blindness(now_s, record, fact, progress),
+            condition=self._condition(now_s, record, fact, progress),
             gpus=self._assignments.of(record.spec.name, fact),
             idle_class=self._options.idle_class,
             tiers=self._tiers.tiers(record.spec.name),
@@ -411,17 +415,19 @@ class Ledger:
         )
         return record.view
 
-    def _blindness(
+    def _condition(
         self, now_s: float, record: JobRecord, fact: ContainerFact | None, progress: Progress
-    ) -> str | None:
+    ) -> Condition:
         if fact is None or record.state is not JobState.RUNNING:
-            return None
-        return blindness(
+            return NEITHER
+        measures = record.measures
+        return condition(
             record.spec.target,
             fact,
             progress,
-            began_s=max(record.runs_since_s, record.measures.started_at_s or 0.0),
-            idle=record.measures.idle,
+            measures.silence(now_s),
+            measures.usage,
+            began_s=max(record.runs_since_s, measures.started_at_s or 0.0),
             now_s=now_s,
             after_s=self._options.blind_after_s,
             max_failed_ratio=self._max_failed_ratio(record),

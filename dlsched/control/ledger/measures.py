@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
+from dlsched.control.ledger.blindness import Silence
 from dlsched.estimate.gpu_use import GpuUse
 from dlsched.estimate.sketch import merge
 from dlsched.estimate.sliding import SlidingSketch
@@ -21,11 +22,23 @@ from dlsched.model.facts import (
     Sample,
 )
 from dlsched.model.spec import Limits
-from dlsched.model.state import MISSING_GAPS, OFTEN_S, Progress, Usage
+from dlsched.model.state import (
+    LACKING_REPORTS,
+    MISSING_GAPS,
+    NAMES_KEPT,
+    OFTEN_S,
+    Lacks,
+    Progress,
+    Usage,
+)
 from dlsched.model.units import same_cores
 
 STALE_WRITER_S = 10.0
 """A writer that is silent for this long no longer counts with its requests in flight."""
+
+SILENCE_S = 30.0
+"""A silent job's CPU use is a mean over once to twice that: a health check is a second of it, and
+what loading a model took is forgotten by the time that it might be called blind."""
 
 _SAMPLES = 256
 _GAPS = 5
@@ -60,6 +73,13 @@ class _Slide:
 
     def copy(self) -> _Slide:
         return _Slide(self.sketch.copy(), self.at_s.copy())
+
+
+class _Mark(NamedTuple):
+    """The CPU time attained at one moment."""
+
+    at_s: float
+    core_s: float
 
 
 class _Counters(NamedTuple):
@@ -113,8 +133,17 @@ class Measures:
     _gaps_s: deque[float] = field(default_factory=lambda: deque(maxlen=_GAPS))
     """Gaps between its reports of requests."""
     _every_s: float = OFTEN_S
-    idle: bool = False
-    """Whether the last report had no request in flight. Then silence is normal."""
+    _in_flight: bool | None = None
+    """Whether the last report had requests in flight; None: it did not say."""
+    _silence: tuple[_Mark, ...] = ()
+    """The CPU time attained at the last report, then at one or two moments of the silence since."""
+    _start_observed: bool = False
+    """Whether its last start was observed from its beginning."""
+    _metric: str | None = None
+    """The metric of its target."""
+    _lacks: Lacks | None = None
+    _came: bool = False
+    """Whether that metric ever came."""
     _last_progress: Progress | None = None
     """The last value of `progress`, while it is valid."""
     _silent_since_s: float | None = None
@@ -170,6 +199,7 @@ class Measures:
         self.limited(fact.actual, now_s)
         used_core_s = self._take_usage(fact, now_s, window_s)
         self._take_reports(fact, now_s, window_s)
+        self._note_silence(fact, now_s)
         if fact.gpus:
             self._take_gpu(gpu or GpuUse(), now_s, window_s)
         if self._is_still(fact):
@@ -214,14 +244,32 @@ class Measures:
             gpu_ratio=self._gpu_ratio,
             trouble=problem,
             hides_failures=hides,
+            lacks=self._lacks,
         )
         return self._last_progress
+
+    def silence(self, now_s: float) -> Silence:
+        """What is measured of the job beside its reports."""
+        cores = None
+        if self._silence and now_s > (then := self._silence[0]).at_s:
+            cores = max(0.0, self.attained_core_s - then.core_s) / (now_s - then.at_s)
+        return Silence(self._requests_s, self._in_flight, cores, self._start_observed)
+
+    def set_metric(self, metric: str | None) -> None:
+        """Set the metric of its target; None: it has no such target."""
+        if metric == self._metric:
+            return
+        self._metric, self._lacks, self._came = metric, None, False
+        self._last_progress = None
+        for sample in self._samples:
+            self._note_metric(sample)
 
     def _begin(self, fact: ContainerFact, now_s: float) -> None:
         if fact.life != self._life:
             self._life = fact.life
             self._samples.clear()
             self._frozen_samples = ()
+            self._lacks, self._came = None, False
             self._checkpoint = self._checkpoint_at_s = None
         self._last_progress = self._gpu_ratio = None
         self.container_id = fact.container_id
@@ -229,7 +277,8 @@ class Measures:
         self.started_at_s = fact.started_at_s if fact.started_at_s is not None else now_s
         self.changed_at_s = self.started_at_s
         self._silent_since_s = self.started_at_s if self._watched else None
-        self._watched = True
+        self._start_observed, self._watched = self._watched, True
+        self._silence, self._in_flight = (), None
         self.actual = fact.actual
         self._counters = None
         self._cpu.clear()
@@ -318,7 +367,7 @@ class Measures:
         fresh: list[LatencySketch] = []
         for report in fact.reports:
             self._as_of_s = report.received_s
-            self.idle = report.in_flight == 0
+            self._in_flight = None if report.in_flight is None else report.in_flight > 0
             if report.latency is not None:
                 fresh.append(report.latency)
             known = report.writer in self._writers or len(self._writers) < _WRITERS
@@ -327,6 +376,7 @@ class Measures:
                 self._writers[report.writer] = (report.received_s, report.in_flight, oldest_s)
             if report.sample is not None:
                 self._samples.append(report.sample)
+                self._note_metric(report.sample)
             if report.checkpoint is not None:
                 self._checkpoint = report.checkpoint
                 self._checkpoint_at_s = report.received_s
@@ -349,6 +399,29 @@ class Measures:
         stale_s = now_s - max(STALE_WRITER_S, MISSING_GAPS * self._every_s)
         for writer in [key for key, (at_s, _, _) in self._writers.items() if at_s < stale_s]:
             del self._writers[writer]
+
+    def _note_metric(self, sample: Sample) -> None:
+        """Record whether its target's metric came, or what came in its place."""
+        names = [name for name, _ in (*sample.metrics, *sample.diverged)]
+        if self._came or self._metric is None:
+            return
+        if self._metric in names:
+            self._came, self._lacks = True, None
+            return
+        known = self._lacks or Lacks(sample.received_s, 0)
+        kept = tuple(dict.fromkeys((*known.names, *names)))[:NAMES_KEPT]
+        reports = min(known.reports + 1, LACKING_REPORTS)
+        self._lacks = Lacks(known.since_s, reports, kept)
+
+    def _note_silence(self, fact: ContainerFact, now_s: float) -> None:
+        """Mark the CPU time at the last report, and again after each `SILENCE_S` without one."""
+        mark = _Mark(now_s, self.attained_core_s)
+        if fact.usage_core_s is None:
+            self._silence = ()
+        elif fact.reports or not self._silence:
+            self._silence = (mark,)
+        elif now_s - self._silence[-1].at_s >= SILENCE_S:
+            self._silence = (self._silence[-1], mark)
 
     def _note_gap(self, at_s: float) -> None:
         """Record the gap before the current report of requests."""

@@ -28,7 +28,8 @@ from dlsched.config.metrics.pattern import compiled
 from dlsched.estimate.sketch import merge
 from dlsched.model.facts import LatencySketch
 from dlsched.model.sources import LabelFilter, Metric
-from dlsched.model.spec import LatencyTarget, Target
+from dlsched.model.spec import AccuracyTarget, LatencyTarget, Target
+from dlsched.model.units import closest
 from dlsched.runtime.progress.cumulative import (
     IN_TURN,
     Cumulative,
@@ -44,6 +45,7 @@ from dlsched.runtime.progress.page_lines import (
     Line,
     LineParser,
     PageFilter,
+    names_of,
     wanted_lines,
 )
 from dlsched.runtime.progress.sidecar_line import MOST_REQUESTS
@@ -102,6 +104,12 @@ class Gauge:
         (self._last,) = texts
         return values[0]
 
+
+_TYPES: Mapping[type, tuple[str, ...]] = {
+    LatencyTarget: ("histogram", "summary"),
+    AccuracyTarget: ("gauge", "untyped", "unknown"),
+}
+"""What a page calls the metrics that such a target may be read from."""
 
 _UNITS_S = {
     "_milliseconds": 1e-3,
@@ -202,9 +210,11 @@ def unit_of(name: str) -> float:
 class PageReading:
     """One page while it arrives: its wanted lines, parsed."""
 
-    def __init__(self, wanted: re.Pattern[bytes], parser: LineParser) -> None:
+    def __init__(
+        self, wanted: re.Pattern[bytes], parser: LineParser, names: re.Pattern[bytes] | None = None
+    ) -> None:
         self._parser = parser
-        self._filter = PageFilter(wanted, self._take)
+        self._filter = PageFilter(wanted, self._take, names)
         self.feed = self._filter.feed
         self._by_name: defaultdict[str, list[Line]] = defaultdict(list)
         self._left_out: set[str] = set()
@@ -214,6 +224,11 @@ class PageReading:
     def left_out(self) -> frozenset[str]:
         """Names of lines that the filters leave out."""
         return frozenset(self._left_out)
+
+    @property
+    def named(self) -> set[str]:
+        """Names of the page's other metrics."""
+        return self._filter.named
 
     def end(self) -> Mapping[str, list[Line]]:
         """The lines by name; ValueError, in one line, where one of them cannot be read."""
@@ -259,6 +274,10 @@ class Pages:
         self._value = Gauge()
         self._target = target
         self._hint = hint
+        types = _TYPES.get(type(target))
+        self._names = None if types is None else names_of(types)
+        self._found = False
+        """Whether a page had the metric."""
 
     def take(self, page: bytes, at_s: float = 0.0, age_s: float | None = None) -> PageDelta:
         """What this page adds to the previous one; never raises for its content. `at_s`: wall time;
@@ -269,20 +288,30 @@ class Pages:
 
     def begin(self) -> PageReading:
         """What takes the bytes of the next page."""
-        return PageReading(self._wanted, self._parser)
+        return PageReading(self._wanted, self._parser, None if self._found else self._names)
 
     def end(self, reading: PageReading, at_s: float, age_s: float | None) -> PageDelta:
         """What that page adds to the previous one."""
         try:
-            return self._read(reading.end(), reading.left_out, at_s, age_s)
+            delta = self._read(reading.end(), reading.left_out, at_s, age_s)
         except ValueError as why:
             problem = f"{why}: {_REMEDY_SERIES}"
             return PageDelta(bad_lines=1, refused=str(why), problem=problem)
+        if delta.absent:
+            delta = replace(delta, problem=f"{delta.problem}{self._instead(reading.named)}")
+        self._found = self._found or not delta.absent
+        return delta
 
     def _keeps(self, head: Head) -> bool:
         # Each candidate is asked, since it remembers what it leaves out.
         kept = [one.keeps(head) for one in self._candidates]
         return head.name == _PROCESS or any(kept)
+
+    def _instead(self, named: Iterable[str]) -> str:
+        """What the page has in place of the metric, with the remedy."""
+        wanted = self._candidates[0].metric.name if self._candidates else None
+        found = closest(wanted or "", sorted(named))
+        return f"; found: {', '.join(found)}: choose one by `name`" if found else ""
 
     def _read(
         self,

@@ -24,9 +24,10 @@ from dlsched.config.metrics.pattern import LATENCIES_S, STEP, check_use, compile
 from dlsched.estimate.sketch import from_latencies
 from dlsched.model.facts import LogFact, Report, Sample
 from dlsched.model.sources import LabelFilter, Step, When
+from dlsched.model.state import NAMES_KEPT
 from dlsched.model.units import shown
 from dlsched.report.buckets import LONGEST_S
-from dlsched.report.lines import LAST_STEP, LINE_BYTES
+from dlsched.report.lines import LAST_STEP, LINE_BYTES, NAME_CHARACTERS
 from dlsched.runtime.progress.samples import Samples
 from dlsched.runtime.progress.sidecar import READ_BYTES, READ_LINES, Lines
 
@@ -162,8 +163,11 @@ class Pattern:
         ends = {place for span in spans.values() for place in span}
         numbers = {}
         for name, (start, end) in spans.items():
-            if not end > start >= 0:
+            if start < 0:
                 continue
+            if start == end:
+                place = shown(line[max(0, start - 16) : end + 16].decode("latin-1"))
+                raise ValueError(f"{name}: its group is empty at {place}: nothing to read there")
             numbers[name] = _number(name, line[start:end])
             if is_cut(line, start, end, apart=ends, time=name in LATENCIES_S):
                 raise ValueError(_cut(name, line, start, end))
@@ -268,6 +272,12 @@ class Bursts:
         self._full = self._full + 1 if fits else 0
 
 
+_NAMED = re.compile(
+    rb"""(?<![\w./-])([A-Za-z_][\w./-]{0,%d})["']? ?[:=] ?["']?[-+]?\.?[0-9]"""
+    % (NAME_CHARACTERS - 1)
+)
+"""A name before a number. It begins a word, so that each byte is tried twice at most."""
+
 Parsed = tuple[bytes | None, Mapping[str, float] | Failed | str | None]
 """A line (None: too long), and the numbers in it; that its request failed; why it is refused; or
 None: it does not match."""
@@ -334,11 +344,15 @@ class LogLines:
         self._cut = Lines(LINE_BYTES)
         self._lines = self._matched = 0
         self._example: str | None = None
+        self._named: dict[str, None] | None = {}
+        """Names before numbers; None: a metric was read, so they do not matter."""
+        self._no_metrics = {STEP, *(when or ())}
 
     @property
     def fact(self) -> LogFact:
         example = None if self._matched else self._example
-        return LogFact(self._lines, self._matched, example, self._bursts.buffered)
+        named = tuple(self._named or ())
+        return LogFact(self._lines, self._matched, example, self._bursts.buffered, named)
 
     def begin(self) -> None:
         """The log is opened: what was printed before may be missing."""
@@ -414,6 +428,13 @@ class LogLines:
             self._matched += 1
         elif line is not None and self._example is None:
             self._example = shown(line.decode("utf-8", "replace").strip())
+        if isinstance(numbers, Mapping) and numbers.keys() - self._no_metrics:
+            self._named = None
+        elif line is not None and self._named is not None and len(self._named) < NAMES_KEPT:
+            for name in _NAMED.findall(line):
+                self._named[name.decode()] = None
+                if len(self._named) == NAMES_KEPT:
+                    break
 
     def _missed(self) -> None:
         self._samples.missed()

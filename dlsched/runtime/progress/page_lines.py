@@ -19,6 +19,9 @@ MOST_LINES = 16_384
 """Lines of one page that are kept at most: a histogram of 40 bounds for 380 series. They take about
 6 MiB, and a page of them 60 ms."""
 
+MOST_NAMED = 256
+"""Names of other metrics kept of one page, to choose the closest from."""
+
 LABELS_MAX = 64
 """Labels of one line: short ones take twenty times their bytes once parsed."""
 
@@ -59,12 +62,19 @@ class PageFilter:
     """Cuts the wanted lines out of one page; the rest of it is never kept."""
 
     def __init__(
-        self, wanted: re.Pattern[bytes], take: Callable[[bytes], None] | None = None
+        self,
+        wanted: re.Pattern[bytes],
+        take: Callable[[bytes], None] | None = None,
+        names: re.Pattern[bytes] | None = None,
     ) -> None:
         """`wanted` matches a line with the newline before it. `take` gets each line, and raises
-        ValueError for one that cannot be read; None: up to `MOST_LINES` are kept in `lines`."""
+        ValueError for one that cannot be read; None: up to `MOST_LINES` are kept in `lines`.
+        `names` matches a line that names a metric, in its first group."""
         self._wanted = wanted
         self._take_line = self._keep if take is None else take
+        self._names = names
+        self.named: set[str] = set()
+        """Names of the page's metrics, at most `MOST_NAMED`."""
         self._rest = b"\n"
         self.lines: list[bytes] = []
         self.refused: str | None = None
@@ -86,6 +96,11 @@ class PageFilter:
         return self.lines
 
     def _take(self, block: bytes) -> None:
+        if self._names is not None:
+            for found in self._names.finditer(block):
+                if len(self.named) >= MOST_NAMED:
+                    break
+                self.named.add(found[1].decode())
         if self.refused is not None:
             return
         try:
@@ -102,6 +117,15 @@ class PageFilter:
         if len(self.lines) >= MOST_LINES:
             raise ValueError(f"more than {MOST_LINES} wanted lines")
         self.lines.append(line)
+
+
+def names_of(types: Iterable[str]) -> re.Pattern[bytes]:
+    """Matches each line by which a page gives the type of a metric, if it is one of these; without
+    metrics of the program's runtime."""
+    return re.compile(
+        rb"\n# TYPE (?!(?:python|process|go|jvm)_)([a-zA-Z_:][a-zA-Z0-9_:]{0,63}) (?:%b)(?=[\r\n])"
+        % "|".join(types).encode()
+    )
 
 
 def wanted_lines(names: Iterable[str]) -> re.Pattern[bytes]:

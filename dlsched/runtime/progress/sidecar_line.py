@@ -83,14 +83,16 @@ def _writer(value: object) -> str:
 
 def _sample(line: dict[str, object], received_s: float) -> Sample | None:
     step = _count(line["step"], "step", LAST_STEP) if "step" in line else None
-    metrics = [
-        (name, float(value))
-        for name, value in line.items()
-        if name not in RESERVED and isinstance(value, (int, float)) and _is_number(value)
-    ]
-    diverged = line.get("diverged")
-    if isinstance(diverged, dict):
-        metrics += [(name, _not_finite(name, text)) for name, text in diverged.items()]
+    metrics: list[tuple[str, float]] = []
+    for name, value in line.items():
+        if name in RESERVED:
+            continue
+        if isinstance(value, (int, float)) and _is_number(value):
+            metrics.append((name, float(value)))
+        elif name == "diverged" and isinstance(value, dict):
+            metrics += [(metric, _not_finite(metric, text)) for metric, text in value.items()]
+        else:
+            raise BadLine(f"metric {_shown(name)}: {_type_of(value)}, not a number")
     if step is None and not metrics:
         return None
     if len(metrics) > METRICS_PER_LINE:
@@ -101,6 +103,15 @@ def _sample(line: dict[str, object], received_s: float) -> Sample | None:
                 f"metric {_shown(name)}: a name has 1 to {NAME_CHARACTERS} printable characters"
             )
     return sample_of(received_s, step, metrics)
+
+
+def _type_of(value: object) -> str:
+    """What a value of JSON is that is no number."""
+    if isinstance(value, str):
+        return f"the text {_shown(value)}"
+    if value is None or isinstance(value, bool):
+        return json.dumps(value)
+    return "a list" if isinstance(value, list) else "an object"
 
 
 def _not_finite(name: str, text: object) -> float:
@@ -166,13 +177,12 @@ def _counted(latency: dict[str, object]) -> LatencySketch:
         counted = sum([number for _, number in buckets])
         if counted != count:
             raise BadLine(f"latency.count: {count}, but its buckets count {counted}")
-    given_s = latency.get("sum")
-    if given_s is None:
+    if "sum" not in latency:
         if count and not buckets:
             raise BadLine("latency: a count with neither sum nor buckets")
         sum_s = _likely_s(buckets)
     else:
-        sum_s = _seconds(given_s, "latency.sum", LONGEST_S * count)
+        sum_s = _seconds(latency["sum"], "latency.sum", LONGEST_S * count)
         if buckets:
             _check_sum(sum_s, count, buckets)
     return LatencySketch(count, sum_s, buckets, errors)

@@ -51,9 +51,9 @@ class Event:
     wall_time: str
     job: str
     kind: str
-    """arrived, left, state, blind, sighted, unclear, gpu-trouble, gpu-well, deliverable, finish,
-    diverged, finite (again), hook (the operator's command has run), or a target's new forecast:
-    crowded, impossible, possible."""
+    """arrived, left, state, blind, sighted, idle, busy (again), unclear, gpu-trouble, gpu-well,
+    deliverable, finish, diverged, finite (again), hook (the operator's command has run), or a
+    target's new forecast: crowded, impossible, possible."""
     before: str | None
     after: str | None
     reason: str
@@ -173,6 +173,7 @@ class Reported:
     state: JobState
     tiers: Tiers
     blind: str | None = None
+    idle: bool = False
     gpu_problem: str | None = None
     targets: TargetStates = ()
     diverged: bool = False
@@ -193,7 +194,8 @@ def reported(
     why = unclear(job.spec.target, job.progress.recent)
     blind = None if why is not None else job.blind
     why = why or (before.unclear if before is not None else None)
-    return Reported(job.state, tiers, blind, _gpu_problem(job, node), targets, diverged, why)
+    idle, problem = job.idle is not None, _gpu_problem(job, node)
+    return Reported(job.state, tiers, blind, idle, problem, targets, diverged, why)
 
 
 def last_reported(last: CycleReport) -> dict[str, Reported]:
@@ -261,8 +263,13 @@ def events(
                 record(name, "unclear", why)
         elif job.blind is not None and known.blind is None:
             record(name, "blind", job.blind)
+        elif job.idle is not None:
+            if not known.idle:
+                record(name, "idle", job.idle.text(now_s))
         elif job.blind is None and known.blind is not None and job.runs:
             record(name, "sighted", None)
+        elif job.blind is None and known.idle and job.runs:
+            record(name, "busy", None)
         problem = after[name].gpu_problem
         if problem is not None and problem != known.gpu_problem:
             record(name, "gpu-trouble", problem)

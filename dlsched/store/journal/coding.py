@@ -24,7 +24,7 @@ from dlsched.model.cycle import CycleReport
 from dlsched.model.facts import LatencySketch, LogFact, Sample
 from dlsched.model.forecast import Forecast
 from dlsched.model.spec import ContainerSpec, JobSpec
-from dlsched.model.state import JobView, Progress, Tiers
+from dlsched.model.state import JobView, Lacks, Progress, Tiers
 from dlsched.store.journal.frames import (
     Counts,
     Plain,
@@ -40,7 +40,11 @@ _SKETCHES = TypeAdapter(LatencySketch)
 _SCALARS = frozenset({type(None), bool, int, float, str})
 _UNCHANGING = frozenset({JobSpec, Forecast, Sample})
 """Seldom change, so they are compared by identity and replaced as a whole."""
-_LEFT_OUT: Mapping[type, str] = {LogFact: "example", Progress: "refused"}
+_LEFT_OUT: Mapping[type, tuple[str, ...]] = {
+    LogFact: ("example", "named"),
+    Progress: ("refused",),
+    Lacks: ("names",),
+}
 """Fields that quote what a job printed, which may hold secrets."""
 _SKETCH_FIELDS = ("count", "sum_s", "errors", "spans", "buckets")
 
@@ -48,7 +52,7 @@ _CYCLE = ("policy", "outcomes", "alarms", "engine_ok", "wall_time", "outlooks")
 _SNAPSHOT = ("cycle", "now_s", "window_s")
 _NODE = ("capacity_cores", "cores", "memory_bytes", "foreign_cores")
 _JOB = (
-    "state", "adopted", "blind", "container_id", "gpus", "actual", "cpu_shares", "cpu_idle",
+    "state", "adopted", "blind", "idle", "container_id", "gpus", "actual", "cpu_shares", "cpu_idle",
     "attained_core_s", "started_at_s", "changed_at_s", "starts", "tiers",
     "max_failed_ratio",
 )  # fmt: skip
@@ -326,7 +330,7 @@ def _shape(kind: type) -> Shape | None:
 def _fields(kind: Any) -> Shape:
     if kind is LatencySketch:
         return Shape(_SKETCH_FIELDS, _sketched)
-    names = tuple(item.name for item in fields(kind) if item.name != _LEFT_OUT.get(kind))
+    names = tuple(item.name for item in fields(kind) if item.name not in _LEFT_OUT.get(kind, ()))
     if kind is ContainerSpec:
         return Shape(names, lambda value: tuple(getattr(value.discreet, name) for name in names))
     if len(names) < 2:  # of one name an attrgetter gives no tuple

@@ -1,7 +1,7 @@
 // The table of jobs: pinned ones, then worst first, its order held while the pointer is on it.
 
 import { $, drawing, el, setData, setHidden, setStyle, setText } from "./dom.js";
-import { cores, isUnclear, latency, metric, outlookOf, stateOf } from "./words.js";
+import { cores, latency, metric, outlookOf, stateOf, uncertain } from "./words.js";
 
 const SPARK_S = 300;
 const SORTED_EVERY_MS = 3000; // rows that move each second cannot be read
@@ -131,7 +131,8 @@ export class Table {
     if (row.pin.getAttribute("aria-pressed") !== pinned) row.pin.setAttribute("aria-pressed", pinned);
     setText(row.shape, said.shape);
     setText(row.word, said.word);
-    const title = job.reason ?? job.diverged ?? job.blind ?? "";
+    const doubt = uncertain(job), why = job.blind ?? job.idle ?? "";
+    const title = job.reason ?? job.diverged ?? why;
     if (row.state.title !== title) row.state.title = title;
     setText(row.target, job.target?.text ?? "–");
     if (row.target.title !== row.target.textContent) row.target.title = row.target.textContent;
@@ -144,11 +145,11 @@ export class Table {
     setData(row.outlook, "kind", outlook?.kind ?? "");
     const sentence = outlook?.sentence ?? "";
     if (row.outlook.title !== sentence) row.outlook.title = sentence;
-    setText(row.silent, job.failing ? job.failing : !job.blind ? "" : isUnclear(job) ? job.blind : `blind: ${job.blind}`);
-    setHidden(row.silent, !job.blind && !job.failing);
-    row.spark.classList.toggle("none", Boolean(job.blind));
+    setText(row.silent, job.failing ?? (!doubt || doubt === "unclear" ? why : `${doubt}: ${why}`));
+    setHidden(row.silent, !doubt && !job.failing);
+    row.spark.classList.toggle("none", Boolean(doubt));
     row.spark.classList.toggle("bare", job.target?.kind !== "latency");
-    if (!job.blind) this.#spark(row, job);
+    if (!doubt) this.#spark(row, job);
   }
 
   // Drawn when it has moved by a pixel; not all rows at the same time.

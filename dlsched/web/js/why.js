@@ -1,7 +1,7 @@
 // The panel that says why: what the daemon answers to `dlsched why NAME`.
 
 import { $, el, setData, setHidden } from "./dom.js";
-import { afterwards, changed, cores, gib, isUnclear, latency, plural, share, stateOf } from "./words.js";
+import { afterwards, changed, cores, gib, isUnclear, latency, plural, share, stateOf, uncertain } from "./words.js";
 
 const ASK_EVERY_MS = 3000;
 
@@ -65,7 +65,7 @@ export class Why {
       line("target", job.target && `${job.target.text}${job.ratio === null && !isUnclear(job) ? "" : `, measured ${latency(job)} over ${plural(job.requests, "request")}`}`);
       line("diverged", job.diverged, "failed");
       line("failing", job.failing, "failed");
-      line(isUnclear(job) ? "unclear" : "blind", job.failing ? null : job.blind, "failed");
+      line(uncertain(job), job.failing ? null : job.blind ?? job.idle, job.blind ? "failed" : "");
     } else line("state", "gone: only its history is left");
     line("last cycle", now.why);
     line("guard", now.guard, "guard");

@@ -27,6 +27,9 @@ export function idleTime(value) {
   return `${Math.floor(value / scale)} ${unit}`;
 }
 
+// The one word for what keeps a job from being judged, or "", as `dlsched ps` has it.
+export const uncertain = (job) => (isUnclear(job) ? "unclear" : job.blind ? "blind" : job.idle ? "idle" : "");
+
 const digits = (value) => (value >= 100 ? value.toFixed(0) : value >= 10 ? value.toFixed(1) : value.toFixed(2))
   .replace(/(\.\d*?)0+$/, "$1").replace(/\.$/, "");
 
@@ -48,6 +51,9 @@ const OTHER = {
   unmanaged: state("bad", "left alone", "✕", 0),
 };
 const FAILS = state("bad", "fails", "✕", 1);
+const DOUBT = {
+  unclear: state("blind", "unclear", "◇", 2), blind: state("blind", "blind", "◆", 2), idle: state("wait", "idle", "○", 5),
+};
 const SLOW = state("bad", "slow", "▲", 1);
 const NEAR = state("near", "just above", "△", 3);
 const FINE = state("ok", "on target", "●", 7);
@@ -62,7 +68,7 @@ export function stateOf(job, ratio = job.ratio) {
   if (job.diverged) return state("bad", "diverged", "✕", 0);
   if (job.gpu?.lost) return state("bad", "GPU lost", "✕", 0);
   if (job.failing) return FAILS;
-  if (job.blind) return isUnclear(job) ? state("blind", "unclear", "◇", 2) : state("blind", "blind", "◆", 2);
+  if (DOUBT[uncertain(job)]) return DOUBT[uncertain(job)];
   if (!job.target) return state("plain", "running", "–", 8);
   if (job.target.kind === "accuracy") {
     if (job.tiers?.finished) return state("ok", "finished", "✓", 7);
@@ -84,7 +90,7 @@ export function headline(status) {
   for (const { word } of [FAILS, SLOW, NEAR]) if (of(services, word)) said.push(`${of(services, word)} ${word}`);
   const delivered = trainings.filter((job) => job.tiers?.delivered).length;
   if (trainings.length) said.push(`${delivered} of ${plural(trainings.length, "training")} delivered`);
-  for (const word of ["blind", "unclear", "waiting", "failed", "diverged"]) {
+  for (const word of ["blind", "unclear", "idle", "waiting", "failed", "diverged"]) {
     if (of(status.jobs, word)) said.push(`${of(status.jobs, word)} ${word}`);
   }
   const node = status.node;
@@ -100,8 +106,8 @@ export function headline(status) {
     `CPU limits add up to ${cores(node.given_cores)}${free}. Policy ${status.policy}${shadow}, ${engine}.`];
 }
 
-// The forecast of the next target that is not met, as `dlsched ps` has it; a blind job has none.
-export const outlookOf = ({ blind, outlook }) => (blind ? undefined : outlook.find(({ kind }) => kind !== "met") ?? outlook.at(-1));
+// The forecast of the next target that is not met, as `dlsched ps` has it; a blind or idle job has none.
+export const outlookOf = ({ blind, idle, outlook }) => (blind || idle ? undefined : outlook.find(({ kind }) => kind !== "met") ?? outlook.at(-1));
 
 // What was measured of a change, and what the policy expected of it, as `dlsched why` says it.
 export const afterwards = (change, effect) => [change.kind === "resize" ? effect?.text : "",

@@ -145,7 +145,7 @@ def test_only_requests_count_and_in_their_unit(
     delta = Pages(named(source, None), from_end=False).take(page.encode(), 0.0, 600.0)
     assert (delta.problem, delta.bad_lines) == (None, 0)
     assert (delta.latency.count, delta.latency.mean_s) == (requests, pytest.approx(mean_s))
-    assert bool(delta.latency.buckets) == has_quantiles
+    assert bool(delta.latency.spans) == has_quantiles
 
 
 @pytest.mark.parametrize(

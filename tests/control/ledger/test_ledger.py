@@ -23,7 +23,17 @@ from dlsched.model.facts import (
     Sample,
 )
 from dlsched.model.spec import AccuracyTarget, Bounds, ContainerSpec, JobSpec, LatencyTarget, Limits
-from dlsched.model.state import Diverged, JobState, Reached, Snapshot, Tiers
+from dlsched.model.state import (
+    NAMES_KEPT,
+    Diverged,
+    Idle,
+    JobState,
+    JobView,
+    Lacks,
+    Reached,
+    Snapshot,
+    Tiers,
+)
 from tests.doubles import FakeRuntime, gpu_fact, job_spec, running, sketch, texts
 
 SPEC = job_spec("a")
@@ -571,3 +581,99 @@ def test_a_targets_own_part_of_failures_goes_first(own: float | None, most: floa
     seen = Observation(10.0, engine_ok=True, containers=(running("a"),), node=NodeFact(4.0, 2**33))
     (view,) = ledger.update(seen, asked, {}).snapshot.jobs
     assert view.max_failed_ratio == most
+
+
+# ---------------------------------------------------------------------- the idle
+
+
+def service_at(ledger: Ledger, now_s: float, core_s: float, **fact: object) -> JobView:
+    return update(ledger, now_s, usage_core_s=core_s, **fact).jobs[0]
+
+
+def test_a_mute_service_is_idle_once_its_start_is_over(ledger: Ledger):
+    """Loading the model takes 20 core-seconds in the first 20 s."""
+    ledger.update(Observation(0.0, engine_ok=True), WISH, {})
+    jobs = [
+        service_at(ledger, float(at), min(at, 20) + 0.004 * at, started_at_s=0.0)
+        for at in range(1, 63)
+    ]
+    assert {(one.blind, one.idle) for one in jobs[:60]} == {(None, None)}
+    assert jobs[-1].idle == Idle(1.0, began=True, certain=False)
+    assert jobs[-1].unheard == "idle"
+
+
+def test_a_mute_service_that_works_is_blind(ledger: Ledger):
+    jobs = [service_at(ledger, float(at), 0.3 * at) for at in range(1, 64)]
+    assert jobs[-1].blind == "no report in the first 1 min, although it uses CPU"
+    assert jobs[-1].idle is None
+
+
+def test_a_short_burst_of_cpu_is_no_work(ledger: Ledger):
+    for at in range(1, 200):
+        job = service_at(ledger, float(at), 1.2 * (at >= 100))
+    assert job.idle is not None
+
+
+def test_a_page_without_new_requests_is_idle_for_certain(ledger: Ledger):
+    service_at(ledger, 1.0, 0.0, reports=(line(1.0, 0.1),))
+    for at in range(2, 63):
+        job = service_at(ledger, float(at), float(at), reports=(line(float(at)),))
+    assert (job.blind, job.idle) == (None, Idle(1.0))
+    assert job.unheard is None, "policies decide by its reports, as they are current"
+    assert service_at(ledger, 63.0, 63.0, reports=(line(63.0, 0.1),)).idle is None
+
+
+def test_idleness_lasts_while_nothing_changes(ledger: Ledger):
+    for at in range(1, 400):
+        job = service_at(ledger, float(at), 5.0)
+    assert job.idle == Idle(1.0, certain=False)
+    assert job is service_at(ledger, 400.0, 5.0), "a job at rest costs nothing"
+
+
+# ---------------------------------------------------------------------- the metric that never comes
+
+
+def stepped(ledger: Ledger, now_s: float, target: AccuracyTarget, *samples: Sample) -> JobView:
+    reports = tuple(Report(now_s, sample=sample) for sample in samples)
+    seen = Observation(
+        now_s=now_s,
+        engine_ok=True,
+        containers=(running("a", reports=reports),),
+        node=NodeFact(4.0, 2**33),
+    )
+    spec = replace(AIMED, target=target)
+    return ledger.update(seen, Desired(specs={"a": spec}), {}).snapshot.jobs[0]
+
+
+ACCURACY = AccuracyTarget("accuracy", 0.9, 0.97)
+
+
+def test_steps_without_the_metric_make_a_training_blind(ledger: Ledger):
+    for at in range(1, 63):
+        job = stepped(ledger, float(at), ACCURACY, Sample(float(at), at, (("val_acc", 0.8),)))
+    assert job.blind == "steps come, `accuracy` never"
+    assert job.progress.lacks == Lacks(1.0, 3, ("val_acc",))
+    job = stepped(ledger, 63.0, ACCURACY, Sample(63.0, 63, (("accuracy", 0.8),)))
+    assert (job.blind, job.progress.lacks) == (None, None)
+
+
+def test_a_metric_that_came_once_is_not_missed_later(ledger: Ledger):
+    stepped(ledger, 1.0, ACCURACY, Sample(1.0, 0, (("accuracy", 0.1),)))
+    for at in range(2, 400):
+        job = stepped(ledger, float(at), ACCURACY, Sample(float(at), at, (("loss", 1.0 / at),)))
+    assert (job.blind, job.progress.lacks) == (None, None)
+
+
+def test_a_target_changed_to_the_reported_metric_sees_again(ledger: Ledger):
+    for at in range(1, 63):
+        job = stepped(ledger, float(at), ACCURACY, Sample(float(at), at, (("val_acc", 0.8),)))
+    assert job.blind is not None
+    assert stepped(ledger, 63.0, replace(ACCURACY, metric="val_acc")).blind is None
+
+
+def test_names_of_a_hostile_training_are_bounded(ledger: Ledger):
+    for at in range(1, 5):
+        names = tuple((f"m{at}-{number}", 1.0) for number in range(32))
+        job = stepped(ledger, float(at), ACCURACY, Sample(float(at), at, names))
+    assert job.progress.lacks is not None
+    assert len(job.progress.lacks.names) == NAMES_KEPT

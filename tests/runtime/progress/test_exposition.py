@@ -14,9 +14,9 @@ import pytest
 from dlsched.config.metrics.keys import MetricsKeys
 from dlsched.config.metrics.loading import package_presets
 from dlsched.model.sources import LabelFilter, Metric, MetricsEndpoint
-from dlsched.model.spec import LatencyTarget, Target
+from dlsched.model.spec import AccuracyTarget, LatencyTarget, Target
 from dlsched.runtime.progress.exposition import PageDelta, Pages
-from dlsched.runtime.progress.page_lines import LABELS_MAX, LINE_BYTES, MOST_LINES
+from dlsched.runtime.progress.page_lines import LABELS_MAX, LINE_BYTES, MOST_LINES, MOST_NAMED
 from dlsched.runtime.progress.scrape import named
 
 VLLM = """# HELP vllm:e2e_request_latency_seconds Histogram of e2e request latency.
@@ -475,3 +475,42 @@ def test_tfserving_counts_failures_by_their_status() -> None:
 
     told = preset("tfserving", page(1), page(4))
     assert (told.latency.count, told.latency.errors) == (3, 6)
+
+
+ACCURACY = AccuracyTarget("accuracy", 0.9, 0.97)
+OTHERS = """# TYPE python_gc gauge
+python_gc 1
+# TYPE val_acc gauge
+val_acc 0.88
+# TYPE train_loss gauge
+train_loss 0.3
+# TYPE steps counter
+steps 4
+# TYPE request_seconds histogram
+request_seconds_count 3
+"""
+
+
+@pytest.mark.parametrize(
+    ("target", "seen"),
+    [
+        (
+            AccuracyTarget("accuracy", 0.9, 0.97),
+            "; found: val_acc, train_loss: choose one by `name`",
+        ),
+        (LatencyTarget(0.05), "; found: request_seconds: choose one by `name`"),
+        (None, ""),
+    ],
+)
+def test_a_page_without_the_metric_names_what_it_has(target: Target | None, seen: str) -> None:
+    reader = Pages([Metric(name="accuracy")], from_end=True, target=target)
+    assert reader.take(OTHERS.encode()).problem == f"there is no accuracy among its metrics{seen}"
+
+
+def test_names_of_a_hostile_page_are_bounded() -> None:
+    reader = Pages([Metric(name="accuracy")], from_end=True, target=ACCURACY)
+    page = "".join(f"# TYPE m{number}_{'x' * 50} gauge\n" for number in range(10_000))
+    reading = reader.begin()
+    reading.feed(page.encode())
+    assert len(reading.named) == MOST_NAMED
+    assert len(reader.end(reading, 0.0, None).problem or "") < 400

@@ -136,14 +136,14 @@ def test_the_reporters_own_rotation_loses_nothing(reader: SidecarReader, metrics
     out = OutFile(str(metrics))
     seen: list[int | None] = []
     for step in range(3 * FILE_BYTES // 1024):
-        out.append(f'{{"step": {step}, "pad": "{"x" * 1000}"}}\n'.encode())
+        out.append(f'{{"step": {step}, "t": "{"x" * 1000}"}}\n'.encode())
         if step % 40 == 0:
             seen += steps(reader)
     assert seen + steps(reader) == list(range(3 * FILE_BYTES // 1024))
 
 
 def test_a_backlog_is_read_64_kib_at_a_time(reader: SidecarReader, metrics: Path) -> None:
-    lines = [f'{{"step": {step}, "pad": "{"x" * 2000}"}}' for step in range(100)]
+    lines = [f'{{"step": {step}, "t": "{"x" * 2000}"}}' for step in range(100)]
     append(metrics, *lines)
     seen = steps(reader)
     assert 0 < len(seen) * 2000 <= READ_BYTES

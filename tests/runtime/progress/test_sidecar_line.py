@@ -32,6 +32,12 @@ def read(fields: object) -> Report:
     return parse_line(json.dumps(fields).encode(), 42.0)
 
 
+def refusal(fields: object) -> str:
+    with pytest.raises(BadLine) as why:
+        read(fields)
+    return str(why.value)
+
+
 def valid(report: Report) -> None:
     """What every report promises, whatever the line was."""
     assert report.received_s == 42.0
@@ -84,8 +90,28 @@ def test_objects_are_a_report_or_a_bad_line(fields: dict[str, Any]) -> None:
 
 
 def test_a_training_line_is_a_sample_with_every_number_in_it() -> None:
-    report = read({"t": -1e300, "step": 1200, "loss": 0.31, "epoch": 3, "best": True, "note": "x"})
+    report = read({"t": -1e300, "step": 1200, "loss": 0.31, "epoch": 3})
     assert report == Report(42.0, sample=Sample(42.0, 1200, (("loss", 0.31), ("epoch", 3.0))))
+
+
+@pytest.mark.parametrize(
+    ("value", "what"),
+    [
+        ("0.9", "the text '0.9', not a number"),
+        ("x" * 99, f"the text '{'x' * 39}..., not a number"),
+        ([0.9], "a list, not a number"),
+        ({"mean": 0.9}, "an object, not a number"),
+        (True, "true, not a number"),
+        (None, "null, not a number"),
+    ],
+)
+def test_a_metric_that_is_no_number_names_key_and_type(value: object, what: str) -> None:
+    assert refusal({"step": 1, "loss": 0.1, "accuracy": value}) == f"metric 'accuracy': {what}"
+
+
+def test_a_sum_that_is_null_is_not_left_out() -> None:
+    latency = {"count": 1, "sum": None, "buckets": {"118": 1}}
+    assert refusal({"latency": latency}).startswith("latency.sum: None: seconds")
 
 
 def test_the_simple_form_is_a_sketch_too() -> None:

@@ -12,6 +12,7 @@ from dlsched.config.metrics.keys import MetricsKeys
 from dlsched.config.metrics.loading import package_presets
 from dlsched.model.facts import Sample
 from dlsched.model.sources import LogPattern
+from dlsched.model.state import NAMES_KEPT
 from dlsched.runtime.progress.log_lines import LogBatch, LogLines
 from dlsched.runtime.progress.samples import Step, When
 
@@ -292,3 +293,47 @@ def test_a_diverged_training_says_so_although_the_pattern_asks_for_digits(word: 
     assert (first.metrics, first.diverged) == ((("val_loss", 2.2),), ())
     assert (second.step, second.metrics) == (200, ())
     assert second.diverged == (("val_loss", f"{float(word):g}"),)
+
+
+def test_names_are_seen_until_a_metric_is_read() -> None:
+    """Preset keras after `compile(metrics=["f1"])`."""
+    lines = LogLines(*TRAINERS["Keras"])
+    read_into(lines, "Epoch 1/3\n9/9 - 7s - 4ms/step - f1: 0.85 - loss: 0.41 - val_f1: 0.88\n")
+    assert lines.fact.named == ("f1", "loss", "val_f1")
+    assert (lines.fact.lines, lines.fact.matched) == (2, 1)
+    read_into(lines, "9/9 - 7s - val_accuracy: 0.8\n")
+    assert lines.fact.named == ()
+
+
+@pytest.mark.parametrize(
+    ("line", "named"),
+    [
+        ("{'eval_f1': 0.5, 'epoch': 1}", ("eval_f1", "epoch")),
+        ('{"acc": "0.5"}', ("acc",)),
+        ("acc=-.5 time: 12:30 http://1", ("acc", "time")),
+        ("\x1b[31mred: 1 \u202e: 2 acc : 3", ("acc",)),
+        ("x" * 65 + "=1", ()),
+        ("loss: nan", ()),
+    ],
+)
+def test_what_stands_before_a_number_is_a_name(line: str, named: tuple[str, ...]) -> None:
+    lines = LogLines("^accuracy (?P<accuracy>[0-9.]+)")
+    read_into(lines, line + "\n")
+    assert lines.fact.named == named
+
+
+def test_names_in_a_hostile_log_are_bounded() -> None:
+    lines = LogLines("^accuracy (?P<accuracy>[0-9.]+)")
+    read_into(lines, " ".join(f"m{number}=1" for number in range(400)) + "\n")
+    assert len(lines.fact.named) == NAMES_KEPT
+
+
+def read_into(lines: LogLines, text: str) -> None:
+    lines.take(text.encode(), lines.parsed(text.encode()), 0.0, LogBatch())
+
+
+def test_an_empty_group_is_refused_by_name() -> None:
+    batch = LogBatch()
+    lines = LogLines("acc: (?P<acc>[0-9.]*)")
+    lines.take(b"x", lines.parsed(b"epoch 1 acc: none\n"), 0.0, batch)
+    assert batch.refused == "acc: its group is empty at 'epoch 1 acc: none': nothing to read there"

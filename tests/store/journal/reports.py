@@ -33,6 +33,7 @@ from dlsched.model.state import (
     HolderKind,
     JobState,
     JobView,
+    Lacks,
     NodeView,
     Progress,
     Reached,
@@ -135,8 +136,9 @@ _UUIDS = st.sampled_from([(), ("GPU-a",), ("GPU-a", "GPU-b")])
 _MOVE = Move(
     "id", Start(JobSpec("a", ContainerSpec("i")), Limits(), 2), Checkpoint("HUP", 1, "/c"), "w"
 )
-_LOGS = st.none() | whole(LogFact, example=st.none())
+_LOGS = st.none() | whole(LogFact, example=st.none(), named=st.just(()))
 """No quotation of output is kept."""
+_LACKS = st.none() | whole(Lacks, names=st.just(()))
 _SAMPLES = st.lists(whole(Sample), max_size=3).map(tuple)
 _JOBS = whole(
     JobView,
@@ -156,6 +158,7 @@ _JOBS = whole(
         samples=_SAMPLES,
         refused=st.none(),
         log=_LOGS,
+        lacks=_LACKS,
     ),
 )
 _NAMES = st.sampled_from(["a", "b", "c", "d"])

@@ -13,7 +13,16 @@ from dlsched.model.decision import Decision
 from dlsched.model.facts import LatencySketch
 from dlsched.model.forecast import Forecast, ForecastKind
 from dlsched.model.spec import AccuracyTarget, Checkpoint, LatencyTarget, Limits, Stop
-from dlsched.model.state import Delivered, Diverged, JobState, JobView, Progress, Reached, Tiers
+from dlsched.model.state import (
+    Delivered,
+    Diverged,
+    Idle,
+    JobState,
+    JobView,
+    Progress,
+    Reached,
+    Tiers,
+)
 from dlsched.store.journal.changes import Change, Event, Reported, changes, events, last_reported
 from tests.store.journal.reports import GPU, job, report, resized
 
@@ -237,6 +246,7 @@ UNCLEAR = replace(
     blind="unclear",
     progress=Progress(recent=LatencySketch(600, 4.2, spans=((0.0, 0.1, 600),))),
 )
+IDLE = replace(job(), idle=Idle(0.0))
 BAD = Diverged("loss", "nan", 990.0, 300)
 DELIVERED = Reached(5.0, 0.9312345, 500)
 
@@ -304,6 +314,24 @@ DELIVERED = Reached(5.0, 0.9312345, 500)
         ),
         (
             (
+                report(1),
+                report(2, IDLE),
+                report(3, replace(IDLE, idle=Idle(0.0, certain=False))),
+                report(4),
+                report(5, IDLE),
+                report(6, BLIND),
+                report(7, IDLE),
+            ),
+            [
+                (2, "idle", "no request for 16 min"),
+                (4, "busy", ""),
+                (5, "idle", "no request for 16 min"),
+                (6, "blind", "no report for 1 min"),
+                (7, "idle", "no request for 16 min"),
+            ],
+        ),
+        (
+            (
                 trainer(1, Tiers()),
                 trainer(2, Tiers(DELIVERED)),
                 trainer(3, Tiers(DELIVERED)),
@@ -344,7 +372,16 @@ DELIVERED = Reached(5.0, 0.9312345, 500)
             [(2, "hook", "failed: exit code 3")],
         ),
     ],
-    ids=["GPU", "divergence", "blindness", "unclear", "tiers", "target that is read again", "hook"],
+    ids=[
+        "GPU",
+        "divergence",
+        "blindness",
+        "unclear",
+        "idleness",
+        "tiers",
+        "target that is read again",
+        "hook",
+    ],
 )
 def test_each_turn_is_recorded_once(
     reports: tuple[CycleReport, ...], expected: list[tuple[int, str, str]]

@@ -287,8 +287,8 @@ def distrust(
     reported_s = max(progress.as_of_s or 0.0, job.started_at_s or 0.0)
     if progress.every_s > rule.blind_s:
         return f"requests reported every {render_seconds(progress.every_s)} are too rare to go by"
-    if job.blind is not None and now_s - reported_s > rule.blind_s:
-        return f"blind, {job.blind}"
+    if job.unheard is not None and now_s - reported_s > rule.blind_s:
+        return job.unheard
     if surely_failing(progress.recent, job.max_failed_ratio):
         return too_many_fail(job.max_failed_ratio)
     if doubt is not None and (not is_known or now_s - doubt.since_s > rule.blind_s):

@@ -179,6 +179,8 @@ def _of_job(
             why = f"{len(known.points)} evaluations tell too little of {goal}"
             if quiet:
                 how = "it has reported nothing for long"
+                if job.progress.lacks is not None:
+                    how = f"no {target.metric} was ever reported"
                 if job.diverged is not None:
                     how = f"it diverged ({job.diverged})"
                 why = f"{how}: {goal} cannot be foreseen"

@@ -11,7 +11,7 @@ from dlsched.estimate.latency.law import Clients, LatencyModel
 from dlsched.model.facts import LatencySketch
 from dlsched.model.forecast import ForecastKind
 from dlsched.model.spec import Bounds, LatencyTarget
-from dlsched.model.state import JobView, Progress, Snapshot, Usage
+from dlsched.model.state import Idle, JobView, Progress, Snapshot, Usage
 from dlsched.policies.adaptive.parameters import AdaptiveParameters
 from dlsched.policies.adaptive.placed import Placed
 from dlsched.policies.adaptive.services.divide import place
@@ -252,6 +252,14 @@ def test_a_blind_service_loses_its_ceiling_after_a_stated_time_and_says_so() -> 
     assert lifted.limits == {"a": None}
     assert lifted.outlooks["a"][0].kind is ForecastKind.UNKNOWN
     assert "blind, no report for 60 s, it has no ceiling" in lifted.why["a"]
+
+
+def test_a_service_idle_by_silence_loses_its_ceiling_like_a_blind_one() -> None:
+    told = placed({"a": 0.02}, BAND, cores=1.0)
+    quiet = replace(service("a", cores=told.limits["a"]), idle=Idle(99.0, certain=False))
+    lifted = place([quiet], seen([quiet], now_s=99.0 + 121.0), told.memory, 2.0, BAND)
+    assert lifted.limits == {"a": None}
+    assert "idle, it has no ceiling" in lifted.why["a"]
 
 
 @pytest.mark.parametrize("crowded", [False, True])
