@@ -39,6 +39,8 @@ class Stack:
     """Resolution of the printed metric."""
     unread: int = 0
     """Evaluations at the end that cannot be read."""
+    ends_with_best: bool = False
+    """Whether the best weights may be evaluated once more at the end."""
     has_quantiles: bool = True
     """Whether a percentile can be read."""
     problem: str | None = None

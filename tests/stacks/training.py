@@ -159,6 +159,7 @@ TORCH = (
         printed_to=1e-3,
         packages=("ultralytics", "torch"),
         environment="vision",
+        ends_with_best=True,
         note="at the end the best weights are evaluated once more: it counts for the last epoch "
         "unless the value is the same",
     ),
