@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from contextlib import suppress
 
 from dlsched.model.facts import CheckpointAck, LatencySketch, Report, Sample
 from dlsched.report.buckets import LAST_BUCKET, LONGEST_S, UNIT_S, bucket_index, bucket_value_s
@@ -91,7 +92,7 @@ def _sample(line: dict[str, object], received_s: float) -> Sample | None:
             metrics.append((name, float(value)))
         elif name == "diverged" and isinstance(value, dict):
             metrics += [(metric, _not_finite(metric, text)) for metric, text in value.items()]
-        else:
+        elif not _is_note(value):
             raise BadLine(f"metric {_shown(name)}: {_type_of(value)}, not a number")
     if step is None and not metrics:
         return None
@@ -103,6 +104,16 @@ def _sample(line: dict[str, object], received_s: float) -> Sample | None:
                 f"metric {_shown(name)}: a name has 1 to {NAME_CHARACTERS} printable characters"
             )
     return sample_of(received_s, step, metrics)
+
+
+def _is_note(value: object) -> bool:
+    """Whether it is a text without a number in it, which trainings write beside their metrics."""
+    if not isinstance(value, str):
+        return False
+    with suppress(ValueError):
+        float(value.strip().removesuffix("%").replace(",", "."))
+        return False
+    return True
 
 
 def _type_of(value: object) -> str:

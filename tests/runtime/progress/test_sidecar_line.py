@@ -98,7 +98,8 @@ def test_a_training_line_is_a_sample_with_every_number_in_it() -> None:
     ("value", "what"),
     [
         ("0.9", "the text '0.9', not a number"),
-        ("x" * 99, f"the text '{'x' * 39}..., not a number"),
+        ("9" * 99, f"the text '{'9' * 39}..., not a number"),
+        ("87,5 %", "the text '87,5 %', not a number"),
         ([0.9], "a list, not a number"),
         ({"mean": 0.9}, "an object, not a number"),
         (True, "true, not a number"),
@@ -107,6 +108,11 @@ def test_a_training_line_is_a_sample_with_every_number_in_it() -> None:
 )
 def test_a_metric_that_is_no_number_names_key_and_type(value: object, what: str) -> None:
     assert refusal({"step": 1, "loss": 0.1, "accuracy": value}) == f"metric 'accuracy': {what}"
+
+
+def test_notes_beside_metrics_are_left_out() -> None:
+    report = read({"step": 3, "accuracy": 0.9, "phase": "train", "time": "2026-11-27 17:00"})
+    assert report == Report(42.0, sample=Sample(42.0, 3, (("accuracy", 0.9),)))
 
 
 def test_a_sum_that_is_null_is_not_left_out() -> None:
