@@ -14,6 +14,7 @@ from dlsched.model.forecast import Forecast, ForecastKind
 from dlsched.model.resource import CPU, Resource
 from dlsched.model.spec import AccuracyTarget
 from dlsched.model.state import JobView, Reached
+from dlsched.model.units import counted
 from dlsched.policies.adaptive.parameters import AdaptiveParameters
 from dlsched.policies.adaptive.trainings.model import TrainingMemory, heeded_steps
 from dlsched.policies.adaptive.trainings.value import MarginalValue, deadline_at_s
@@ -176,7 +177,7 @@ def _of_job(
             continue
         left = value.tiers_core_s[place]
         if known.learnt is None or steps is None or not value.known or quiet:
-            why = f"{len(known.points)} evaluations tell too little of {goal}"
+            why = f"{counted(len(known.points), 'evaluation')}, too few to foresee {goal}"
             if quiet:
                 how = "it has reported nothing for long"
                 if job.progress.lacks is not None:
