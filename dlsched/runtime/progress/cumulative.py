@@ -70,16 +70,26 @@ def series_of(wanted: SampleNames, lines: Iterable[Line]) -> dict[Labels, Cumula
     for line in lines:
         head = line.head
         try:
+            one = series[head.labels]
             if head.name == wanted.bucket:
-                series[head.labels].edges[_bound(line.le)] = _counted(line)
+                bound = _bound(line.le)
+                is_twice = bound in one.edges
+                one.edges[bound] = _counted(line)
             elif head.name == wanted.count:
-                series[head.labels].count = _counted(line)
+                is_twice, one.count = one.count is not None, _counted(line)
             elif head.name == wanted.total:
-                series[head.labels].total = _counted(line)
-            elif head.quantile is not None:
-                series[head.labels].is_summary = True
+                is_twice, one.total = one.total is not None, _counted(line)
+            else:
+                is_twice, one.is_summary = False, one.is_summary or head.quantile is not None
         except ValueError:
             raise ValueError(f"{head.name}: no bound, or a value below 0") from None
+        if is_twice:
+            raise ValueError(f"{head.name}: one of its series is there twice")
+    for one in series.values():
+        if one.requests and one.total is None:
+            raise ValueError("a count without a sum")
+        if one.total and one.count is None and not one.edges:
+            raise ValueError("a sum without a count")
     return dict(series)
 
 

@@ -40,9 +40,13 @@ STATUS_LABELS = (
     "http_status_code", "response_code", "status", "status_code",
 )  # fmt: skip
 """Labels in which servers and clients of Prometheus put the status of an answer."""
-FAILED_STATUS = "5..|408|429|499"
+_FAILED_WORDS = (
+    "error|fail|time.?out|deadline|cancel|abort|reject|drop|exhaust|unavailable|exception"
+)
+FAILED_STATUS = f"(5..|408|429|499)( .*)?|0+|(?i:.*({_FAILED_WORDS}).*)"
 """Failed on the server's side: errors, timeouts (408, 504), dropped (429, 503), cancelled by the
-client (499); `5xx` too. Other 4xx are answers: the client asked for what there is not."""
+client (499, or 0: it left before there was a status), with or without its phrase; `5xx` too; the
+same in words. Other 4xx are answers: the client asked for what there is not."""
 _FAILED = tuple(LabelFilter(label, FAILED_STATUS) for label in STATUS_LABELS)
 
 
