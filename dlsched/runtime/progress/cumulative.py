@@ -53,6 +53,12 @@ class Cumulative:
         )
 
 
+BETWEEN_LINES = 16
+BETWEEN_LINES_RATIO = 0.01
+"""Requests, and the part of all, that a program may count while it writes a page: as many as are
+answered concurrently. What differs by more is of other requests."""
+
+
 class SampleNames(Protocol):
     total: str
     """Sum of all latencies."""
@@ -90,6 +96,10 @@ def series_of(wanted: SampleNames, lines: Iterable[Line]) -> dict[Labels, Cumula
             raise ValueError("a count without a sum")
         if one.total and one.count is None and not one.edges:
             raise ValueError("a sum without a count")
+        if one.count is not None and math.inf in one.edges:
+            apart = abs(one.count - one.edges[math.inf])
+            if apart > max(BETWEEN_LINES, BETWEEN_LINES_RATIO * one.count):
+                raise ValueError("its count is not that of its buckets")
     return dict(series)
 
 

@@ -63,8 +63,8 @@ _BEFORE = re.compile(
 )
 """What stands before the rest of a number, a minus too; a hyphen within a word is none."""
 _BEHIND = re.compile(
-    rb"[0-9]|['_.][0-9]|[eEdD](?:[-+]|%b)?[0-9]|%b[0-9]{3}|(?: ?\xc3\x97 ?|\*)10|[kKM](?![A-Za-z])"
-    % (_MINUS, _NARROW)
+    rb"[0-9]|['_.][0-9]|[eEdD](?:[-+]|%b)?[0-9]|%b[0-9]{3}|#[INQS]"
+    rb"|(?: ?\xc3\x97 ?|\*)10|[kKM](?![A-Za-z])" % (_MINUS, _NARROW)
 )
 """The rest of a number: digits, an exponent, a power of ten, or a prefix such as `k`."""
 _OTHER_UNITS = {
@@ -73,7 +73,8 @@ _OTHER_UNITS = {
     "latency_us": re.compile(rb" ?[nm]?s\b| ?(?:m|min|h)\b|[mh][0-9]|:[0-9]"),
 }
 """What is written behind a latency that is not of its group's unit, or not all of it."""
-_CLOCK = re.compile(rb"[0-9]:\Z")
+_CLOCK = re.compile(rb"[0-9]:[0-5][0-9](?:\.[0-9]*)?\Z")
+"""Seconds with the minutes before them."""
 _LONGER_UNITS = re.compile(rb"[0-9][hm]\Z")
 _BEFORE_COMMA = re.compile(rb"(?<![0-9.,])[0-9]+(?:[.,][0-9]{3})*,\Z")
 _BEHIND_COMMA = re.compile(
@@ -92,7 +93,7 @@ def is_cut(
     before, behind = line[max(0, start - 4) : start], line[end : end + NUMBER_CHARACTERS]
     if _BEFORE.search(before) or _BEHIND.match(behind):
         return True
-    if time and (_LONGER_UNITS.search(before) or _CLOCK.search(before)):
+    if time and (_LONGER_UNITS.search(before) or _CLOCK.search(line[max(0, start - 2) : end])):
         return True
     cuts = [start - 1] if before.endswith(b",") else []
     cuts += [end] if behind.startswith(b",") else []

@@ -112,6 +112,13 @@ Epoch 1:   0%|  | 0/10 [v_num=0, val_acc=9.8e-5]
         pytest.param("yolo", YOLO, "map", 9.8e-6, id="YOLO's table"),
         pytest.param("sb3", SB3, "reward", -1.2e-5, id="a small negative reward of SB3"),
         pytest.param("nanogpt", NANOGPT, "val_loss", 9.8e-5, id="nanoGPT's two losses"),
+        pytest.param(
+            "keras",
+            "Epoch 1/3\n9/9 - 1s - interval_acc: 0.3 - val_acc: 9.8e-04\n",
+            "accuracy",
+            9.8e-4,
+            id="Keras beside a metric whose name ends alike",
+        ),
         pytest.param("lightning", LIGHTNING, "accuracy", 9.8e-5, id="Lightning's bar"),
         pytest.param(
             "deit", '{"test_acc1": 1e-03, "epoch": 12}\n', "acc1", 0.001, id="DeiT's JSON"
@@ -159,6 +166,7 @@ def test_a_small_value_keeps_its_exponent(
         pytest.param("1.5\u00d710^-3", id="a power of ten as typeset"),
         pytest.param("1.5*10^-3", id="a power of ten as a product"),
         pytest.param("\u22120.5", id="a typesetter's minus"),
+        pytest.param("1.#INF", id="an infinity of Microsoft's library"),
     ],
 )
 def test_a_part_of_a_number_is_refused(printed: str) -> None:
@@ -195,12 +203,13 @@ def test_a_latency_in_another_unit_is_refused(group: str, printed: str) -> None:
         pytest.param("latency_ms", "15 ms, 3 tokens", 0.015, id="milliseconds apart"),
         pytest.param("latency_us", "15\u00b5s", 15e-6, id="microseconds"),
         pytest.param("latency_s", "1.5s", 1.5, id="seconds"),
+        pytest.param("latency_s", "by id5:0.25", 0.25, id="a colon behind a name"),
         pytest.param("latency_s", "1.5 sent", 1.5, id="a word that begins as a unit"),
         pytest.param("latency_s", "1.5 miles", 1.5, id="a word that begins as minutes"),
     ],
 )
 def test_a_latency_in_its_own_unit_is_read(group: str, printed: str, seconds: float) -> None:
-    found = Read(f"took {printed}\n", kind="log", pattern=f"took (?P<{group}>[0-9.]+)")
+    found = Read(f"took {printed}\n", kind="log", pattern=f"took (?:by id5:)?(?P<{group}>[0-9.]+)")
     assert (found.requests, found.refused) == (([seconds], 0), None)
 
 
@@ -389,6 +398,11 @@ def test_a_failed_request_on_a_page_is_no_answer(name: str, answered: str, faile
     assert not found.hides_failures
 
 
+def test_grpcs_status_of_zero_is_an_answer() -> None:
+    found = read(halves(SECONDS, 'code="0"', 'code="500"'), port="1", name=SECONDS)
+    assert counted(found) == (8, pytest.approx(0.05), 12)
+
+
 def test_a_client_of_istio_that_left_is_a_failure() -> None:
     name = "istio_request_duration_milliseconds"
     pages = halves(name, 'response_code="200"', 'response_code="0",response_flags="DC"', 1e-3)
@@ -501,6 +515,11 @@ def two(body: str) -> list[str]:
             ['m_count{a="1"} 5\nm_sum{a="1"} 3\n', 'm_count{a="1"} 9\nm_sum{a="1"} 4\nm_sum 1\n'],
             "a sum without a count",
             id="a sum alone",
+        ),
+        pytest.param(
+            two('m_bucket{le="1"} @\nm_bucket{le="+Inf"} @\nm_count @0\nm_sum @\n'),
+            "its count is not that of its buckets",
+            id="a count of other requests than the buckets",
         ),
         pytest.param(
             two("m_count 1_000\nm_sum @\n"), "not a sample: 'm_count 1_000'", id="an underscore"
