@@ -26,7 +26,7 @@ NAME = "lines"
 PATTERN, STEP, WHEN = (f"dlsched.metrics.{key}" for key in ("pattern", "step", "when"))
 
 _PATTERNS = (
-    rb"step (?P<step>[0-9]+): train loss [0-9.]+, val loss (?P<loss>[0-9.]+)",
+    rb"step (?P<step>[0-9]+): train loss [-+0-9.eE]+, val loss (?P<loss>[0-9.]+)",
     rb"(?:^|K) +(?P<step>[0-9]+)/[0-9]+ +[0-9.]+G .*100%|^ +all +[0-9]+ +(?P<accuracy>[0-9.]+)",
     rb"^\{'eval_loss': '?(?P<loss>[0-9.e-]+)'?(?:.*'eval_accuracy': '?(?P<accuracy>[0-9.e-]+))?",
     rb"^Epoch (?P<step>[0-9]+)/|val_accuracy: (?P<accuracy>[0-9.]+)",

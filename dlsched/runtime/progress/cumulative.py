@@ -53,6 +53,12 @@ class Cumulative:
         )
 
 
+BETWEEN_LINES = 16
+BETWEEN_LINES_RATIO = 0.01
+"""Requests, and the part of all, that a program may count while it writes a page: as many as are
+answered concurrently. What differs by more is of other requests."""
+
+
 class SampleNames(Protocol):
     total: str
     """Sum of all latencies."""
@@ -70,16 +76,30 @@ def series_of(wanted: SampleNames, lines: Iterable[Line]) -> dict[Labels, Cumula
     for line in lines:
         head = line.head
         try:
+            one = series[head.labels]
             if head.name == wanted.bucket:
-                series[head.labels].edges[_bound(line.le)] = _counted(line)
+                bound = _bound(line.le)
+                is_twice = bound in one.edges
+                one.edges[bound] = _counted(line)
             elif head.name == wanted.count:
-                series[head.labels].count = _counted(line)
+                is_twice, one.count = one.count is not None, _counted(line)
             elif head.name == wanted.total:
-                series[head.labels].total = _counted(line)
-            elif head.quantile is not None:
-                series[head.labels].is_summary = True
+                is_twice, one.total = one.total is not None, _counted(line)
+            else:
+                is_twice, one.is_summary = False, one.is_summary or head.quantile is not None
         except ValueError:
             raise ValueError(f"{head.name}: no bound, or a value below 0") from None
+        if is_twice:
+            raise ValueError(f"{head.name}: one of its series is there twice")
+    for one in series.values():
+        if one.requests and one.total is None:
+            raise ValueError("a count without a sum")
+        if one.total and one.count is None and not one.edges:
+            raise ValueError("a sum without a count")
+        if one.count is not None and math.inf in one.edges:
+            apart = abs(one.count - one.edges[math.inf])
+            if apart > max(BETWEEN_LINES, BETWEEN_LINES_RATIO * one.count):
+                raise ValueError("its count is not that of its buckets")
     return dict(series)
 
 

@@ -112,6 +112,9 @@ _TYPES: Mapping[type, tuple[str, ...]] = {
 """What a page calls the metrics that such a target may be read from."""
 
 _UNITS_S = {
+    "_nanoseconds": 1e-9,
+    "_ns": 1e-9,
+    "_minutes": 60.0,
     "_milliseconds": 1e-3,
     "_ms": 1e-3,
     "_microseconds": 1e-6,
@@ -193,7 +196,7 @@ class Candidate:
 
     def has_failed(self, labels: Mapping[str, str]) -> bool | None:
         """Whether the requests in the series with these labels failed; None: no label says that."""
-        known = [(one, each) for one, each in self._failed if one.label in labels]
+        known = [(one, each) for one, each in self._failed if labels.get(one.label)]
         return any(_matches(one, each, labels) for one, each in known) if known else None
 
 
@@ -204,7 +207,8 @@ def _matches(one: LabelFilter, expression: Any, labels: Mapping[str, str]) -> bo
 
 def unit_of(name: str) -> float:
     """The unit that a metric's name ends in, in seconds."""
-    return next((unit for suffix, unit in _UNITS_S.items() if name.endswith(suffix)), 1.0)
+    base = name.removesuffix("_total").removesuffix("_sum")
+    return next((unit for suffix, unit in _UNITS_S.items() if base.endswith(suffix)), 1.0)
 
 
 class PageReading:
@@ -416,6 +420,9 @@ class Pages:
 
     def _gauge(self, wanted: Candidate, lines: Iterable[Line]) -> PageDelta:
         values = [line.value for line in lines if line.head.quantile is None]
+        if not values:
+            what = "has quantiles alone, of a time of its own, and no sum and count"
+            return PageDelta(problem=f"{wanted.shown} {what}: read another metric")
         if isinstance(self._target, LatencyTarget) and values:
             what = "is one number, and no histogram, summary or ratio of latencies"
             return PageDelta(problem=f"{wanted.shown} {what}")

@@ -87,7 +87,12 @@ def _fetch(
             if encoding.strip().lower() != "identity":
                 raise Unanswered(f"answers in encoding {shown(encoding)}, which was not asked for")
             connected.bytes_left = connected.bytes_max = PAGE_BYTES
+            says_length = response.length is not None or response.chunked
+            last = b""
             while chunk := response.read(_CHUNK_BYTES):
                 feed(chunk)
+                last = chunk[-1:]
             if response.length:
                 raise http.client.IncompleteRead(b"", response.length)
+            if not says_length and last not in (b"", b"\n"):
+                raise Unanswered("its page ends within a line, and has no Content-Length")

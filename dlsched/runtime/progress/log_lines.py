@@ -53,9 +53,28 @@ def number(text: bytes, *, finite: bool = False) -> float:
     raise ValueError(f"{shown(text.decode('latin-1'))}: not a finite number")
 
 
-_BEFORE = re.compile(rb"[0-9]['_.]?\Z|[0-9][eE][-+]?\Z|(?:^|[^\w.-])(?:-\.?|\.)\Z")
+_MINUS = rb"\xe2\x88\x92"
+"""The minus sign of typesetters, in UTF-8."""
+_NARROW = rb"(?:\xc2\xa0|\xe2\x80\xaf)"
+"""Blanks at which no line breaks, in UTF-8: they separate thousands."""
+_BEFORE = re.compile(
+    rb"[0-9]['_.]?\Z|[0-9][eEdD][-+]?\Z|(?:^|[^\w.-])(?:-\.?|\.)\Z|%b\Z|[0-9]%b\Z"
+    % (_MINUS, _NARROW)
+)
 """What stands before the rest of a number, a minus too; a hyphen within a word is none."""
-_BEHIND = re.compile(rb"[0-9]|['_.][0-9]|[eE][-+]?[0-9]")
+_BEHIND = re.compile(
+    rb"[0-9]|['_.][0-9]|[eEdD](?:[-+]|%b)?[0-9]|%b[0-9]{3}|#[INQS]"
+    rb"|(?: ?\xc3\x97 ?|\*)10|[kKM](?![A-Za-z])" % (_MINUS, _NARROW)
+)
+"""The rest of a number: digits, an exponent, a power of ten, or a prefix such as `k`."""
+_OTHER_UNITS = {
+    "latency_s": re.compile(rb" ?(?:n|u|m|\xc2\xb5|\xce\xbc)s\b| ?(?:m|min|h)\b|[mh][0-9]|:[0-9]"),
+    "latency_ms": re.compile(rb" ?(?:n|u|\xc2\xb5|\xce\xbc)?s\b| ?(?:m|min|h)\b|[mh][0-9]|:[0-9]"),
+    "latency_us": re.compile(rb" ?[nm]?s\b| ?(?:m|min|h)\b|[mh][0-9]|:[0-9]"),
+}
+"""What is written behind a latency that is not of its group's unit, or not all of it."""
+_CLOCK = re.compile(rb"[0-9]:[0-5][0-9](?:\.[0-9]*)?\Z")
+"""Seconds with the minutes before them."""
 _LONGER_UNITS = re.compile(rb"[0-9][hm]\Z")
 _BEFORE_COMMA = re.compile(rb"(?<![0-9.,])[0-9]+(?:[.,][0-9]{3})*,\Z")
 _BEHIND_COMMA = re.compile(
@@ -71,10 +90,10 @@ def is_cut(
     """Whether the number at [start, end) of the line is a part of a longer one. `apart`: where
     other numbers begin or end, so that a comma before or behind only separates. `time`: hours or
     minutes before it belong to it."""
-    before, behind = line[max(0, start - 3) : start], line[end : end + NUMBER_CHARACTERS]
+    before, behind = line[max(0, start - 4) : start], line[end : end + NUMBER_CHARACTERS]
     if _BEFORE.search(before) or _BEHIND.match(behind):
         return True
-    if time and _LONGER_UNITS.search(before):
+    if time and (_LONGER_UNITS.search(before) or _CLOCK.search(line[max(0, start - 2) : end])):
         return True
     cuts = [start - 1] if before.endswith(b",") else []
     cuts += [end] if behind.startswith(b",") else []
@@ -171,6 +190,11 @@ class Pattern:
             numbers[name] = _number(name, line[start:end])
             if is_cut(line, start, end, apart=ends, time=name in LATENCIES_S):
                 raise ValueError(_cut(name, line, start, end))
+            other = _OTHER_UNITS.get(name)
+            if other is not None and other.match(line[end : end + NUMBER_CHARACTERS]):
+                place = shown(line[max(0, start - 16) : end + 16].decode("latin-1"))
+                what = f"{place} has another unit than the group: take it whole, unit included"
+                raise ValueError(f"{name}: {what}, in a group named {DURATION_GROUP}")
         return numbers
 
 

@@ -40,10 +40,18 @@ STATUS_LABELS = (
     "http_status_code", "response_code", "status", "status_code",
 )  # fmt: skip
 """Labels in which servers and clients of Prometheus put the status of an answer."""
-FAILED_STATUS = "5..|408|429|499"
+_FAILURES = "error|fail|time.?out|deadline|cancel|abort|reject|drop|exhaust|unavailable|exception"
+FAILED_STATUS = f"(5..|408|429|499)( .*)?|000|(?i:.*({_FAILURES}).*)"
 """Failed on the server's side: errors, timeouts (408, 504), dropped (429, 503), cancelled by the
-client (499); `5xx` too. Other 4xx are answers: the client asked for what there is not."""
-_FAILED = tuple(LabelFilter(label, FAILED_STATUS) for label in STATUS_LABELS)
+client (499, or 000: it left before there was a status), with or without its phrase; `5xx` too; the
+same as a text such as `timeout`. Other 4xx are answers: the client asked for what there is not."""
+_HTTP_ONLY = ("http_", "response_code")
+"""Labels that begin so have statuses of HTTP alone, of which 0 is none; that of gRPC is an answer.
+"""
+_FAILED = tuple(
+    LabelFilter(label, FAILED_STATUS + ("|0" if label.startswith(_HTTP_ONLY) else ""))
+    for label in STATUS_LABELS
+)
 
 
 def named(endpoint: MetricsEndpoint, target: str | None) -> tuple[Metric, ...]:

@@ -110,9 +110,11 @@ def _is_note(value: object) -> bool:
     """Whether it is a text without a number in it, which trainings write beside their metrics."""
     if not isinstance(value, str):
         return False
-    with suppress(ValueError):
-        float(value.strip().removesuffix("%").replace(",", "."))
-        return False
+    written = value.strip().removesuffix("%").replace("'", "")
+    for point in (".", ""):  # a comma is one, or it separates thousands
+        with suppress(ValueError):
+            float(written.replace(",", point))
+            return False
     return True
 
 
@@ -155,6 +157,8 @@ def _latency(line: dict[str, object]) -> tuple[LatencySketch | None, int | None,
     if "latency" in line and "latency_s" in line:
         raise BadLine("latency and latency_s in one line: one of them")
     if "latency_s" in line:
+        if "errors" in line:
+            raise BadLine("errors beside latency_s: give count, sum and errors in latency")
         return _simple(line["latency_s"]), None, None
     if "latency" not in line:
         return None, None, None

@@ -311,8 +311,9 @@ def test_several_models_are_never_read_as_one() -> None:
 
 
 def test_an_ensemble_is_named_by_the_hint() -> None:
-    page = TRITON.format(count=9, failed=0, us=900) + TRITON.format(count=9, failed=0, us=900)
-    page = page.replace('{model="b",version="1"} 0', '{model="b",version="1"} 9')
+    page = TRITON.format(count=9, failed=0, us=900).replace(
+        '{model="b",version="1"} 0', '{model="b",version="1"} 9'
+    )
     told = preset("triton", page)
     assert told.problem is not None and told.problem.endswith("ensemble's own name)")
 

@@ -209,6 +209,10 @@ TOO_SLOW = f"no whole answer within {ANSWER_S:g} s"
             "not HTTP: ",
         ),
         (lambda one: one.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\nm"), "not HTTP: "),
+        (
+            lambda one: one.sendall(b"HTTP/1.0 200 OK\r\n\r\nm_sum 1\nm_count 12"),
+            "its page ends within a line, and has no Content-Length",
+        ),
         (answer(b"\xff\xfe\x00m_count 1"), "there is no m among its metrics"),
     ],
 )
