@@ -65,7 +65,8 @@ class SampleNames(Protocol):
 
 
 def series_of(wanted: SampleNames, lines: Iterable[Line]) -> dict[Labels, Cumulative]:
-    """The counts by label set. Raises ValueError, in one line, for a line that is no count."""
+    """The counts by label set. Raises ValueError, in one line, for a line that is no count, and for
+    a series that contradicts itself or lacks a line."""
     series: defaultdict[Labels, Cumulative] = defaultdict(Cumulative)
     for line in lines:
         head = line.head
@@ -80,7 +81,22 @@ def series_of(wanted: SampleNames, lines: Iterable[Line]) -> dict[Labels, Cumula
                 series[head.labels].is_summary = True
         except ValueError:
             raise ValueError(f"{head.name}: no bound, or a value below 0") from None
+    for labels, one in series.items():
+        if (fault := _fault(one)) is not None:
+            values = ", ".join(f"{label}={value}" for label, value in labels)
+            raise ValueError(f"{wanted.count}: {fault}, at {ascii(values)[1:-1][:80]}")
     return dict(series)
+
+
+def _fault(one: Cumulative) -> str | None:
+    """What is wrong with the counts of one series; None: nothing."""
+    if one.count is None and not one.edges:
+        return None if one.total is None else "a sum without a count"
+    if one.total is None and one.requests:
+        return "a count without a sum"
+    if one.count is not None and one.edges.get(math.inf, one.count) != one.count:
+        return "its count is not that of its last bucket"
+    return None
 
 
 def _counted(line: Line) -> float:
@@ -183,8 +199,8 @@ class PageGrowth:
     _process_s: float | None = None
     _processes_s: set[float] = field(default_factory=set)
     _falls: dict[Labels, _Fall] = field(default_factory=dict)
-    _turns: list[int] = field(default_factory=list)
-    """The pages of the last turns."""
+    _turns: dict[Labels, list[int]] = field(default_factory=dict)
+    """The pages of the last turns of each series: at a restart all of them go back once."""
 
     def take(
         self, now: Mapping[Labels, Cumulative], process_s: float | None, at_s: float
@@ -211,9 +227,13 @@ class PageGrowth:
             older = before.get(labels, Cumulative())
             if not self._turned(labels, one, older):
                 compared[labels] = (one, older)
-        recent = [page for page in self._turns if self._page - page < TURN_PAGES]
-        self._turns = recent[-TURNS:]
-        return None if len(self._turns) >= TURNS else compared
+        recent = {
+            labels: [page for page in pages if self._page - page < TURN_PAGES][-TURNS:]
+            for labels, pages in self._turns.items()
+        }
+        self._turns = {labels: pages for labels, pages in recent.items() if pages}
+        in_turn = any(len(pages) >= TURNS for pages in self._turns.values())
+        return None if in_turn else compared
 
     def _other_process(self, process_s: float | None) -> bool:
         """Whether the process that answered began after the last page."""
@@ -223,7 +243,7 @@ class PageGrowth:
         self._process_s = process_s
         began_since = self._page_at_s is not None and process_s > self._page_at_s - CLOCK_S
         if last is not None and (process_s in known or not began_since):
-            self._turns = [self._page] * TURNS
+            self._turns[()] = [self._page] * TURNS
         if len(known) < STARTS_MAX:
             known.add(process_s)
         return last is not None and process_s > last and began_since
@@ -233,7 +253,7 @@ class PageGrowth:
         fall = self._falls.get(labels)
         if now.is_behind(older):
             self._falls[labels] = _Fall(older.requests, now.requests, self._page)
-            self._turns.append(self._page)
+            self._turns.setdefault(labels, []).append(self._page)
             return True
         if fall is None:
             return False
@@ -243,6 +263,6 @@ class PageGrowth:
         added = now.requests - older.requests
         if now.requests >= fall.high and added > JUMP * (fall.high - fall.low):
             del self._falls[labels]
-            self._turns.append(self._page)
+            self._turns.setdefault(labels, []).append(self._page)
             return True
         return False

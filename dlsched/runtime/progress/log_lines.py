@@ -55,7 +55,8 @@ def number(text: bytes, *, finite: bool = False) -> float:
 
 _BEFORE = re.compile(rb"[0-9]['_.]?\Z|[0-9][eE][-+]?\Z|(?:^|[^\w.-])(?:-\.?|\.)\Z")
 """What stands before the rest of a number, a minus too; a hyphen within a word is none."""
-_BEHIND = re.compile(rb"[0-9]|['_.][0-9]|[eE][-+]?[0-9]")
+_BEHIND = re.compile(rb"[0-9]|['_.][0-9]|[eE][-+]?[0-9]|[kKMGT](?![A-Za-z0-9])")
+"""What goes on with a number, as thousands and millions do: `1.2k`, `3M`."""
 _LONGER_UNITS = re.compile(rb"[0-9][hm]\Z")
 _BEFORE_COMMA = re.compile(rb"(?<![0-9.,])[0-9]+(?:[.,][0-9]{3})*,\Z")
 _BEHIND_COMMA = re.compile(
