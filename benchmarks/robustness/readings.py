@@ -16,7 +16,7 @@ import math
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from fractions import Fraction
@@ -37,7 +37,7 @@ from dlsched.runtime.progress.scrape import named
 from dlsched.runtime.progress.sidecar_line import BadLine, parse_line
 
 INPUTS = 100_000
-QUOTED_FROM = 10_000
+QUOTED_FROM = 1000
 """A run of fewer inputs says nothing that could be quoted, and is not saved."""
 BLOCK = 250
 """Inputs that a process draws in one go."""
@@ -89,7 +89,7 @@ class Drawn:
 @dataclass(frozen=True)
 class Reader:
     draw: Callable[[Random], Drawn]
-    read: Callable[[Drawn], Sequence[Numbers | str]]
+    read: Callable[[Drawn], Iterable[Numbers | str]]
     """Of each part the numbers, or why it is refused."""
 
 
@@ -213,7 +213,7 @@ def _draw_page(random: Random, kind: str) -> Drawn:
     restarts = random.randrange(1, pages) if random.random() < 0.2 else 0
     parts, restarted = [], False
     for page in range(pages):
-        fault = random.choice(PAGE_FAULTS) if page == faulty and page else ""
+        fault = random.choice(PAGE_FAULTS) if page == faulty and page > 0 else ""
         if page == restarts and page:
             began_s = START_S + page - 0.5
         for one in series:
@@ -225,36 +225,16 @@ def _draw_page(random: Random, kind: str) -> Drawn:
                 one.all, one.new = [], []
             drawn = [_latency(random, edges, unit_s) for _ in range(random.randint(least, most))]
             one.all, one.new = one.all + drawn, one.new + drawn
-        lines = []
-        for one in series:
-            rows = [
-                (f"{name}_bucket", {**one.labels, "le": texts[edge]}, float(one.row(edge)))
-                for edge in (texts if kind == "histogram" else ())
-            ]
-            ends = [(total, one.labels, math.fsum(one.all)), (count, one.labels, len(one.all))]
-            rows += [(at, labels, float(value)) for at, labels, value in ends]
-            for at, labels, value in rows:
-                lines.append(_line(random, at, labels, spelled(random, value), behind))
-            if kind == "mean" and not ratio and random.random() < 0.3:
-                lines.append(_line(random, name, {**one.labels, "quantile": "0.5"}, "NaN", ""))
-        victim = next(at for at, text in enumerate(lines) if text.startswith(count))
-        if any(one.counts for one in series):
-            victim = max(at for at, text in enumerate(lines) if text.startswith(count))
-        head = lines[victim].rpartition("}")[0] + "} "
-        changed = {"text": "many", "nan": "NaN", "negative": "-1", "count": "1e6"}.get(fault)
-        if changed and not (fault == "count" and kind == "mean"):
-            lines[victim] = head + changed
-        elif fault == "no sum":
-            del lines[victim - 1]
-        elif fault:
-            fault = "cut"
-            if page < pages - 1:  # before the sum's value, so that no later page depends on it
-                del lines[-1]
-                lines[-1] = lines[-1][: lines[-1].rindex("}")]
+        lines = [
+            line
+            for one in series
+            for line in _series_lines(random, one, (total, count), name, texts, behind, kind)
+        ]
+        fault, lines = _spoiled(fault, lines, count, series[-1], last=page == pages - 1)
         top = [f"# HELP {name} It's {{so}}.", f"# TYPE {name} {kind}", f"{name}_created 5"]
         start = f"process_start_time_seconds {began_s!r}"
         lines = [*top, *([start] if process else []), *lines]
-        if fault == "cut" and page == pages - 1:
+        if fault == "cut" and page == pages - 1:  # before that, it is in `_spoiled`
             lines[-1] = lines[-1][: random.randrange(1, len(lines[-1]))]
         text = "\n".join(lines) + ("" if fault == "cut" else "\nother_total 7\n")
         # A page that was cut may still be whole in what is wanted of it: then it may be read.
@@ -268,6 +248,44 @@ def _draw_page(random: Random, kind: str) -> Drawn:
             for one in series:
                 one.new = []
     return Drawn(metric, parts)
+
+
+def _spoiled(
+    fault: str, lines: list[str], count: str, series: Series, *, last: bool
+) -> tuple[str, list[str]]:
+    """The lines with that fault in this last series, and which fault it is."""
+    victim = max(at for at, text in enumerate(lines) if text.startswith(count))
+    value = {"text": "many", "nan": "NaN", "negative": "-1", "count": "1e6"}.get(fault)
+    if not fault:
+        return fault, lines
+    if value is not None and (fault != "count" or series.edges):
+        head = lines[victim].rpartition("}")[0] + "} "
+        return fault, [*lines[:victim], head + value, *lines[victim + 1 :]]
+    if fault == "no sum" and series.all:
+        return fault, [*lines[: victim - 1], *lines[victim:]]
+    if last:
+        return "cut", lines
+    # Before the sum's value, so that no later page depends on what is read of this one.
+    return "cut", [*lines[:-2], lines[-2][: lines[-2].rindex("}")]]
+
+
+def _series_lines(
+    random: Random,
+    one: Series,
+    ends: tuple[str, str],
+    name: str,
+    texts: dict[float, str],
+    behind: str,
+    kind: str,
+) -> Iterator[str]:
+    """`ends`: the names of its sum and of its count. `texts`: the bounds as they are spelled."""
+    for edge in texts if kind == "histogram" else ():
+        labels, value = {**one.labels, "le": texts[edge]}, float(one.row(edge))
+        yield _line(random, f"{name}_bucket", labels, spelled(random, value), behind)
+    for at, value in zip(ends, (math.fsum(one.all), float(len(one.all))), strict=True):
+        yield _line(random, at, one.labels, spelled(random, value), behind)
+    if kind == "mean" and ends[0].endswith("_sum") and random.random() < 0.3:
+        yield _line(random, name, {**one.labels, "quantile": "0.5"}, "NaN", "")
 
 
 def _latency(random: Random, edges: tuple[float, ...], unit_s: float) -> float:
@@ -483,10 +501,14 @@ def _draw_log(random: Random) -> Drawn:
     name, metric, steps, line = random.choice(TRAININGS)
     plain = "[0-9.]+)" in name
     step, parts, number = random.randint(0, 5), [], 0
+    values: list[float] = []
     for _ in range(random.randint(1, 8)):
         step = step + random.choice((1, 1, 10, 1000)) if random.random() < 0.9 else step // 3
         value = round(random.gauss(0, 1) * 10.0 ** random.randint(-5, 4), random.randint(2, 9))
         value = abs(value) if plain else value
+        # The same value at the same step would be the same evaluation, printed again.
+        value = value if value not in values else value + len(values) + 0.5
+        values.append(value)
         text = _number_text(random, value, plain)
         truth: Numbers | None = None
         readable = True
@@ -495,7 +517,7 @@ def _draw_log(random: Random) -> Drawn:
         if random.random() < FAULTY / 4:
             text, readable = _odd(random, tight=metric in ("accuracy", "mse"))
         else:
-            if not plain and random.random() < 0.03:
+            if not plain and len(values) == 1 and random.random() < 0.1:
                 value = random.choice((math.nan, math.inf, -math.inf))
                 text = str(value)
             number += 1
@@ -591,7 +613,7 @@ READERS = {
 def tried(name: str, reader: Reader, seed: int, numbers: range) -> tuple[Counter[str], list[str]]:
     """How many of these inputs are of each class, and the first wrong ones as text."""
     classes: Counter[str] = Counter()
-    wrong = []
+    wrong: list[str] = []
     for number in numbers:
         drawn = reader.draw(Random(f"{seed} {name} {number}"))
         found = [judged(*one) for one in zip(drawn.parts, reader.read(drawn), strict=True)]
@@ -656,6 +678,8 @@ def main(arguments: list[str] | None = None) -> int:
         f"most {refused:.1%} of those that a person could read were refused (at most "
         f"{READABLE_REFUSED_MAX:.0%} may): {reached}."
     )
+    if chosen.inputs < INPUTS:
+        headline += f" A short run: {chosen.inputs} and not {INPUTS} inputs of each reader."
     whole = chosen.only == tuple(READERS) and chosen.inputs >= QUOTED_FROM
     title = "Readings: pages and lines whose truth is known, against what is read of them"
     results.finish("readings", "none", [chosen.seed], rows, {title: table}, [headline], whole=whole)

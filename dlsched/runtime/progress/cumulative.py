@@ -33,7 +33,7 @@ class Cumulative:
         """Whether a count is lower than before."""
         shared = self.edges.keys() & before.edges.keys()
         return (
-            (self.count or 0.0) < (before.count or 0.0)
+            self.requests < before.requests
             or (self.total or 0.0) < (before.total or 0.0)
             or any(self.edges[edge] < before.edges[edge] for edge in shared)
         )
@@ -46,7 +46,7 @@ class Cumulative:
         if before.edges and self.edges.keys() != before.edges.keys():
             raise ValueError("its bounds changed")
         return Cumulative(
-            None if self.count is None else self.count - (before.count or 0.0),
+            self.requests - before.requests,
             None if self.total is None else self.total - (before.total or 0.0),
             {edge: count - before.edges.get(edge, 0.0) for edge, count in self.edges.items()},
             self.is_summary,
