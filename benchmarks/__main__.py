@@ -227,6 +227,13 @@ BENCHES = {
         "no",
         "a million inputs for each reader of what strangers write",
     ),
+    "readings": Bench(
+        "benchmarks.robustness.readings",
+        "robustness",
+        "10 min",
+        "no",
+        "100,000 inputs of known truth for each reader: right, an interval, or refused",
+    ),
     "soak": Bench(
         "benchmarks.robustness.soak",
         "robustness",

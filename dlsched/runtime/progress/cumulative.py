@@ -33,7 +33,7 @@ class Cumulative:
         """Whether a count is lower than before."""
         shared = self.edges.keys() & before.edges.keys()
         return (
-            (self.count or 0.0) < (before.count or 0.0)
+            self.requests < before.requests
             or (self.total or 0.0) < (before.total or 0.0)
             or any(self.edges[edge] < before.edges[edge] for edge in shared)
         )
@@ -46,7 +46,7 @@ class Cumulative:
         if before.edges and self.edges.keys() != before.edges.keys():
             raise ValueError("its bounds changed")
         return Cumulative(
-            None if self.count is None else self.count - (before.count or 0.0),
+            self.requests - before.requests,
             None if self.total is None else self.total - (before.total or 0.0),
             {edge: count - before.edges.get(edge, 0.0) for edge, count in self.edges.items()},
             self.is_summary,
@@ -71,7 +71,8 @@ class SampleNames(Protocol):
 
 
 def series_of(wanted: SampleNames, lines: Iterable[Line]) -> dict[Labels, Cumulative]:
-    """The counts by label set. Raises ValueError, in one line, for a line that is no count."""
+    """The counts by label set. Raises ValueError, in one line, for a line that is no count, and for
+    a series that contradicts itself or lacks a line."""
     series: defaultdict[Labels, Cumulative] = defaultdict(Cumulative)
     for line in lines:
         head = line.head
@@ -91,16 +92,25 @@ def series_of(wanted: SampleNames, lines: Iterable[Line]) -> dict[Labels, Cumula
             raise ValueError(f"{head.name}: no bound, or a value below 0") from None
         if is_twice:
             raise ValueError(f"{head.name}: one of its series is there twice")
-    for one in series.values():
-        if one.requests and one.total is None:
-            raise ValueError("a count without a sum")
-        if one.total and one.count is None and not one.edges:
-            raise ValueError("a sum without a count")
-        if one.count is not None and math.inf in one.edges:
-            apart = abs(one.count - one.edges[math.inf])
-            if apart > max(BETWEEN_LINES, BETWEEN_LINES_RATIO * one.count):
-                raise ValueError("its count is not that of its buckets")
+    for labels, one in series.items():
+        if (fault := _fault(one)) is not None:
+            values = ", ".join(f"{label}={value}" for label, value in labels)
+            where = f", at {ascii(values)[1:-1][:80]}" if values else ""
+            raise ValueError(f"{wanted.count}: {fault}{where}")
     return dict(series)
+
+
+def _fault(one: Cumulative) -> str | None:
+    """What is wrong with the counts of one series; None: nothing."""
+    if one.count is None and not one.edges:
+        return "a sum without a count" if one.total else None
+    if one.total is None and one.requests:
+        return "a count without a sum"
+    if one.count is not None and math.inf in one.edges:
+        apart = abs(one.count - one.edges[math.inf])
+        if apart > max(BETWEEN_LINES, BETWEEN_LINES_RATIO * one.count):
+            return "its count is not that of its buckets"
+    return None
 
 
 def _counted(line: Line) -> float:
@@ -203,8 +213,8 @@ class PageGrowth:
     _process_s: float | None = None
     _processes_s: set[float] = field(default_factory=set)
     _falls: dict[Labels, _Fall] = field(default_factory=dict)
-    _turns: list[int] = field(default_factory=list)
-    """The pages of the last turns."""
+    _turns: dict[Labels, list[int]] = field(default_factory=dict)
+    """The pages of the last turns of each series: at a restart all of them go back once."""
 
     def take(
         self, now: Mapping[Labels, Cumulative], process_s: float | None, at_s: float
@@ -231,9 +241,13 @@ class PageGrowth:
             older = before.get(labels, Cumulative())
             if not self._turned(labels, one, older):
                 compared[labels] = (one, older)
-        recent = [page for page in self._turns if self._page - page < TURN_PAGES]
-        self._turns = recent[-TURNS:]
-        return None if len(self._turns) >= TURNS else compared
+        recent = {
+            labels: [page for page in pages if self._page - page < TURN_PAGES][-TURNS:]
+            for labels, pages in self._turns.items()
+        }
+        self._turns = {labels: pages for labels, pages in recent.items() if pages}
+        in_turn = any(len(pages) >= TURNS for pages in self._turns.values())
+        return None if in_turn else compared
 
     def _other_process(self, process_s: float | None) -> bool:
         """Whether the process that answered began after the last page."""
@@ -243,7 +257,7 @@ class PageGrowth:
         self._process_s = process_s
         began_since = self._page_at_s is not None and process_s > self._page_at_s - CLOCK_S
         if last is not None and (process_s in known or not began_since):
-            self._turns = [self._page] * TURNS
+            self._turns[()] = [self._page] * TURNS
         if len(known) < STARTS_MAX:
             known.add(process_s)
         return last is not None and process_s > last and began_since
@@ -253,7 +267,7 @@ class PageGrowth:
         fall = self._falls.get(labels)
         if now.is_behind(older):
             self._falls[labels] = _Fall(older.requests, now.requests, self._page)
-            self._turns.append(self._page)
+            self._turns.setdefault(labels, []).append(self._page)
             return True
         if fall is None:
             return False
@@ -263,6 +277,6 @@ class PageGrowth:
         added = now.requests - older.requests
         if now.requests >= fall.high and added > JUMP * (fall.high - fall.low):
             del self._falls[labels]
-            self._turns.append(self._page)
+            self._turns.setdefault(labels, []).append(self._page)
             return True
         return False

@@ -94,7 +94,7 @@ class Gauge:
     def take(self, values: Sequence[float]) -> float | None:
         """The value, if it is new; raises ValueError, in one line, where series differ. A value
         that is not finite counts after a finite one alone: many gauges begin with nan."""
-        texts = {str(value) for value in values}
+        texts = {str(value + 0.0) for value in values}  # -0 is 0
         if len(texts) > 1:
             raise ValueError(f"{len(values)} series of that metric, and one is wanted")
         if not texts or texts == {self._last}:

@@ -64,7 +64,7 @@ _BEFORE = re.compile(
 """What stands before the rest of a number, a minus too; a hyphen within a word is none."""
 _BEHIND = re.compile(
     rb"[0-9]|['_.][0-9]|[eEdD](?:[-+]|%b)?[0-9]|%b[0-9]{3}|#[INQS]"
-    rb"|(?: ?\xc3\x97 ?|\*)10|[kKM](?![A-Za-z])" % (_MINUS, _NARROW)
+    rb"|(?: ?\xc3\x97 ?|\*)10|[kKMGT](?![A-Za-z0-9])" % (_MINUS, _NARROW)
 )
 """The rest of a number: digits, an exponent, a power of ten, or a prefix such as `k`."""
 _OTHER_UNITS = {

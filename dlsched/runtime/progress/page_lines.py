@@ -91,7 +91,10 @@ class PageFilter:
         self._rest = b"\n" + chunk[cut + 1 :][: LINE_BYTES + 1]
 
     def end(self) -> list[bytes]:
-        self._take(self._rest)
+        """The lines that are kept. A page that ends within a wanted line was cut: digits may be
+        missing, so it is refused."""
+        if self.refused is None and (cut := self._wanted.search(self._rest)) is not None:
+            self.refused = f"the page ends within a line: {_shown(cut.group()[1:])}"
         self._rest = b""
         return self.lines
 

@@ -509,16 +509,18 @@ def two(body: str) -> list[str]:
             id="one bound in two spellings",
         ),
         pytest.param(
-            ["m_count 5\nm_sum 3\n", "m_count 20\n"], "a count without a sum", id="a sum that went"
+            ["m_count 5\nm_sum 3\n", "m_count 20\n"],
+            "m_count: a count without a sum",
+            id="a sum that went",
         ),
         pytest.param(
             ['m_count{a="1"} 5\nm_sum{a="1"} 3\n', 'm_count{a="1"} 9\nm_sum{a="1"} 4\nm_sum 1\n'],
-            "a sum without a count",
+            "m_count: a sum without a count",
             id="a sum alone",
         ),
         pytest.param(
             two('m_bucket{le="1"} @\nm_bucket{le="+Inf"} @\nm_count @0\nm_sum @\n'),
-            "its count is not that of its buckets",
+            "m_count: its count is not that of its buckets",
             id="a count of other requests than the buckets",
         ),
         pytest.param(

@@ -138,3 +138,12 @@ def test_a_series_that_one_process_lacks_is_not_new_when_it_returns() -> None:
     compared = growth.take({LABELS: Cumulative(7, 7), other: Cumulative(51, 51)}, None, 3.0)
     now, before = compared[other]
     assert now.requests - before.requests == 1
+
+
+def test_a_restart_of_many_series_is_no_turn() -> None:
+    growth = PageGrowth(None)
+    for page, count in enumerate((20, 25, 2, 4)):
+        now = {(("code", str(one)),): Cumulative(count, float(count)) for one in range(5)}
+        compared = growth.take(now, None, float(page))
+        assert compared is not None
+    assert [now.since(before).count for now, before in compared.values()] == [2] * 5

@@ -99,6 +99,12 @@ def test_two_gauges_of_a_name_are_not_guessed_between() -> None:
     assert (told.value, told.problem) == (None, "2 series of that metric, and one is wanted")
 
 
+def test_zero_with_a_sign_is_the_same_value() -> None:
+    pages = Pages((Metric(name="loss"),), from_end=False)
+    assert pages.take(b'loss{pid="1"} 0\nloss{pid="2"} -0.0\n').value == 0.0
+    assert pages.take(b"loss -0.0\n").value is None
+
+
 def test_several_processes_with_the_same_value_are_one_gauge() -> None:
     pages = Pages((Metric(name="loss"),), from_end=False)
     assert pages.take(b'loss{pid="1"} 0.5\nloss{pid="2"} 0.5\n').value == 0.5
@@ -146,6 +152,32 @@ def test_a_line_that_cannot_be_read_refuses_its_page(line: str) -> None:
     assert told.problem == f"{told.refused}: none of its numbers is read: choose series by where"
     after = reader.take(whole.encode())
     assert after.latency is not None and after.latency.count == 2, "nothing is lost"
+
+
+@pytest.mark.parametrize(
+    ("page", "reason"),
+    [
+        ('m_count{a="1"} 5\n', "m_count: a count without a sum, at a=1"),
+        ('m_sum{a="1"} 5\n', "m_count: a sum without a count, at a=1"),
+        (
+            'm_bucket{le="+Inf"} 3\nm_count 44\nm_sum 1\n',
+            "m_count: its count is not that of its buckets",
+        ),
+        ("m_sum 5\nm_count 1", "the page ends within a line: 'm_count 1'"),
+    ],
+)
+def test_a_series_that_is_not_whole_refuses_its_page(page: str, reason: str) -> None:
+    whole = 'm_sum{code="200"} 2\nm_count{code="200"} 3\n'
+    told = taken(whole, whole + page, name="m")
+    assert (told.latency, told.refused) == (None, reason)
+
+
+def test_a_series_without_its_count_line_is_read_by_buckets() -> None:
+    pages = [
+        f'm_bucket{{le="1"}} {n}\nm_bucket{{le="+Inf"}} {n}\nm_sum {n}\n{line}'
+        for n, line in ((4, "m_count 4\n"), (6, ""))
+    ]
+    assert taken(*pages, name="m").latency.count == 2
 
 
 def test_a_series_that_contradicts_itself_refuses_its_page() -> None:

@@ -22,6 +22,8 @@ from dlsched.runtime.progress.log_lines import Pattern
         (",(?P<step>[0-9]+) of", "step 1,234,567 of", "567"),
         ("step (?P<step>[0-9]+)", "step 1_200", "1"),
         ("step (?P<step>[0-9]+)", "step 1'200", "1"),
+        ("step (?P<step>[0-9]+)", "step 12k of", "12"),
+        ("loss (?P<loss>[-+0-9.eE]+)", "loss 140.5M", "140.5"),
         ("step (?P<step>[0-9]{2})", "step 1200", "12"),
         ("(?P<loss>[0-9.]+)$", "loss=-0.5", "0.5"),
         ("loss[ :=-]+(?P<loss>[0-9.]+)", "loss: -0.3", "0.3"),
