@@ -64,7 +64,7 @@ BENCHES = {
         "real",
         "60 min",
         "yes",
-        "FastAPI's usual exporter beside clients that know the truth: verdicts they contradict",
+        "FastAPI's most used exporter beside clients that know the truth: verdicts they contradict",
     ),
     "training": Bench(
         "benchmarks.real.training",

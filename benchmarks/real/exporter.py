@@ -1,4 +1,4 @@
-"""FastAPI with its usual exporter beside clients that know the truth: is any verdict wrong?
+"""FastAPI with its most used exporter beside clients that know the truth: is any verdict wrong?
 
 Three services with the exporter's own buckets (0.1, 0.5 and 1 s), on real containers under the
 default policy; their clients draw each request's service time, whose scale changes every minute.
