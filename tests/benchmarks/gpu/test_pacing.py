@@ -11,7 +11,7 @@ from benchmarks.gpu import pacing
 from benchmarks.gpu import placement as bench
 from benchmarks.gpu.move import JOB, Moved, moves_in
 from benchmarks.gpu.pacing import nvml_cost, summary
-from dlsched.control.gpus.placement import PlacementOptions, place
+from dlsched.control.gpus.placement import PlacementOptions
 from dlsched.model.actions import Move, Outcome, Start
 from dlsched.model.cycle import CycleReport
 from dlsched.model.facts import CheckpointAck, Sample
@@ -50,14 +50,6 @@ def test_without_a_driver_it_is_said_that_nothing_was_measured(nvml: Stub) -> No
 
 
 AUTO = PlacementOptions()
-
-
-@pytest.mark.timed
-def test_a_whole_queue_is_placed_no_slower_than_by_first_fit():
-    on, queue = bench.node(bench.DEVICES, 1), bench.jobs(bench.QUEUED, 1)
-    ours = bench.least_ms(lambda: bench.place_all(queue, on, place))
-    naive = bench.least_ms(lambda: bench.place_all(queue, on, bench.first_fit))
-    assert ours < naive
 
 
 def test_who_got_worse_is_counted_against_first_fit_job_by_job():
