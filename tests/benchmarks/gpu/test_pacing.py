@@ -11,7 +11,6 @@ from benchmarks.gpu import pacing
 from benchmarks.gpu import placement as bench
 from benchmarks.gpu.move import JOB, Moved, moves_in
 from benchmarks.gpu.pacing import nvml_cost, summary
-from dlsched.control.gpus.placement import PlacementOptions
 from dlsched.model.actions import Move, Outcome, Start
 from dlsched.model.cycle import CycleReport
 from dlsched.model.facts import CheckpointAck, Sample
@@ -47,9 +46,6 @@ def test_the_simulated_device_is_shared_better_in_turns_than_without() -> None:
 
 def test_without_a_driver_it_is_said_that_nothing_was_measured(nvml: Stub) -> None:
     assert nvml_cost() == {"driver": "none: the cost of reading NVML was not measured"}
-
-
-AUTO = PlacementOptions()
 
 
 def test_who_got_worse_is_counted_against_first_fit_job_by_job():
