@@ -15,12 +15,6 @@ REQUESTS_MIN = 5
 """A latency of fewer requests is not compared with its target."""
 
 
-def failed_ratio(sketch: LatencySketch) -> float | None:
-    """Part of the requests that failed; None without a request."""
-    requests = sketch.count + sketch.errors
-    return sketch.errors / requests if requests else None
-
-
 def is_failing(sketch: LatencySketch, max_failed_ratio: float) -> bool:
     """Whether a larger part of the requests failed than may, of enough to compare."""
     requests = sketch.count + sketch.errors
@@ -45,13 +39,9 @@ def too_many_fail(max_failed_ratio: float) -> str:
 def failing(job: JobView) -> str | None:
     """Why its latency target is not met, however quick its answers are; None: failures are few."""
     recent, most = job.progress.recent, job.max_failed_ratio
-    ratio = failed_ratio(recent)
-    if (
-        not isinstance(job.spec.target, LatencyTarget)
-        or ratio is None
-        or not is_failing(recent, most)
-    ):
+    if not isinstance(job.spec.target, LatencyTarget) or not is_failing(recent, most):
         return None
+    ratio = recent.errors / (recent.count + recent.errors)
     return f"{render_percent(ratio)} of requests fail, at most {render_percent(most)} may"
 
 

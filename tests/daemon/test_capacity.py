@@ -38,7 +38,7 @@ def test_a_quota_around_running_containers_changes_the_capacity(node: Session):
         assert "quota of 1 core of control group /" in text
         confined = node.client.jobs()["node"]
         assert confined["capacity_cores"] == 1.0
-        assert confined["cores"] == before["cores"], "the host has as many as before"
+        assert confined["cores"] == before["cores"], "the host has the same number"
         assert confined["bound_by"] in text
     finally:
         with suppress(FileNotFoundError):

@@ -258,11 +258,11 @@ def events(
             )
         elif was.state is not job.state:
             record(name, "state", job.reason, was.state, job.state)
-        if (why := unclear(job.spec.target, job.progress.recent)) is not None:
-            if why != known.unclear:
-                record(name, "unclear", why)
-        elif job.blind is not None and known.blind is None:
-            record(name, "blind", job.blind)
+        now_blind = after[name].blind
+        if after[name].unclear != known.unclear:
+            record(name, "unclear", after[name].unclear)
+        elif now_blind is not None and known.blind is None:
+            record(name, "blind", now_blind)
         elif job.idle is not None:
             if not known.idle:
                 record(name, "idle", job.idle.text(now_s))
