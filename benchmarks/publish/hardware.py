@@ -44,9 +44,9 @@ def for_readme() -> str:
         )
     return (
         f"**Parts of GPU support have run on hardware**, {_where(found)}: "
-        f"{truth.summary(found['parts'])} ([figures]({_PAGE})).\n"
+        f"{truth.summary(found['parts'])} ([figures]({_PAGE})). "
         "The daemon has read a GPU there and adopted a container that used it; starting, sharing "
-        "and\nmoving jobs are tested on stand-ins for the driver and the devices."
+        "and moving jobs are tested on stand-ins for the driver and the devices."
     )
 
 
