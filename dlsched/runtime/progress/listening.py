@@ -1,13 +1,16 @@
-"""Whose socket it is that listens: of a container in the host's network, 127.0.0.1 is asked only
-where the listening socket belongs to a process of its control group."""
+"""Whose socket it is that listens: a port is a container's only where the listening socket belongs
+to a process of its control group, so that containers which share a network are told apart."""
 
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterator
 from contextlib import suppress
+from ipaddress import IPv4Address, IPv6Address, ip_address
 from itertools import islice
 from pathlib import Path
+from typing import NamedTuple
 
 from dlsched.runtime.cgroup.read import PROC, group_folders
 from dlsched.runtime.progress.http_page import Unanswered
@@ -20,12 +23,25 @@ DESCRIPTORS_MAX = 65_536
 _TABLE_BYTES_MAX = 32 << 20
 
 _LISTENING = "0A"
-_ADDRESSES = frozenset({
-    "00000000", "0100007F", "0" * 32, "0000000000000000FFFF00000100007F",
-    "0000000000000000FFFF000000000000",
-})  # fmt: skip
-"""Local addresses that answer on 127.0.0.1, as the kernel writes them on little-endian machines."""
 _SOCKET = re.compile(r"socket:\[([0-9]+)\]")
+
+
+class ListeningSocket(NamedTuple):
+    """A TCP socket that listens."""
+
+    address: IPv4Address | IPv6Address
+    """Its own; an IPv4 address mapped into IPv6 is shown as what it is."""
+    port: int
+    inode: str
+
+    @property
+    def answers_on_loopback(self) -> bool:
+        """Whether a connection to 127.0.0.1 reaches it. A socket bound to `::` takes IPv4 as well,
+        unless its program forbids it, which is not visible."""
+        return self.address.is_unspecified or self.address == _IPV4_LOOPBACK
+
+
+_IPV4_LOOPBACK = IPv4Address(LOOPBACK)
 
 NO_ADDRESS = (
     "the container has no address of its own (network none or another container's), so its "
@@ -36,17 +52,25 @@ NO_ADDRESS = (
 def loopback_of(pid: int, container: str, port: int, proc: Path = PROC) -> str:
     """127.0.0.1, where this container of the host's network listens on that port. Raises
     Unanswered."""
-    if not _shares_network(pid, proc):
+    if not shares_network(pid, proc):
         raise Unanswered(NO_ADDRESS)
-    listening = frozenset(_listening(pid, port, proc))
-    if not listening:
+    there = {one for one in listening_in(pid, proc) if one.port == port and one.answers_on_loopback}
+    if not there:
         raise Unanswered("nothing listens on 127.0.0.1 there")
-    if not listening <= _sockets(pid, container, proc):
+    if not {one.inode for one in there} <= _sockets(pid, container, proc):
         raise Unanswered("the socket that listens there is not the container's")
     return LOOPBACK
 
 
-def _shares_network(pid: int, proc: Path) -> bool:
+def listening_of(pid: int, container: str, proc: Path = PROC) -> tuple[ListeningSocket, ...]:
+    """The listening TCP sockets of this container's own processes, by port."""
+    there = tuple(listening_in(pid, proc))
+    own = _sockets(pid, container, proc) if there else frozenset()
+    found = (one for one in there if one.inode in own)
+    return tuple(sorted(found, key=lambda one: (one.port, str(one.address))))
+
+
+def shares_network(pid: int, proc: Path) -> bool:
     """Whether that process is in this process' network, so that both have one loopback."""
     try:
         own = (proc / "self" / "ns" / "net").readlink()
@@ -55,8 +79,8 @@ def _shares_network(pid: int, proc: Path) -> bool:
         return False
 
 
-def _listening(pid: int, port: int, proc: Path) -> Iterator[str]:
-    """The inodes of the sockets that listen on that port of 127.0.0.1."""
+def listening_in(pid: int, proc: Path = PROC) -> Iterator[ListeningSocket]:
+    """The TCP sockets that listen in that process' network, whoever they belong to."""
     for table in ("tcp", "tcp6"):
         try:
             with (proc / str(pid) / "net" / table).open(encoding="ascii", errors="replace") as file:
@@ -67,8 +91,18 @@ def _listening(pid: int, port: int, proc: Path) -> Iterator[str]:
             fields = line.split()
             if len(fields) > 9 and fields[3] == _LISTENING:
                 address, _, number = fields[1].partition(":")
-                if address in _ADDRESSES and number == f"{port:04X}":
-                    yield fields[9]
+                with suppress(ValueError):
+                    yield ListeningSocket(_address(address), int(number, 16), fields[9])
+
+
+def _address(written: str) -> IPv4Address | IPv6Address:
+    """An address as the kernel writes it: 32 bits at a time, in the machine's byte order."""
+    words = [bytes.fromhex(written[at : at + 8]) for at in range(0, len(written), 8)]
+    if sys.byteorder == "little":
+        words = [word[::-1] for word in words]
+    address = ip_address(b"".join(words))
+    mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
+    return mapped or address
 
 
 def _sockets(pid: int, container: str, proc: Path) -> frozenset[str]:
