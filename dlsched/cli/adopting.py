@@ -36,6 +36,7 @@ _NUMBER_IN_YAML_1_2 = r"[-+]?(0[a-zA-Z]\w*|\.?[0-9][0-9.]*[eE][-+]?[0-9]+)"
 @click.argument("name")
 @click.option("--latency", metavar="TIME", help="Answer within this time, such as 300ms.")
 @click.option("--quantile", metavar="Q", help="Which latency: mean (default), p50 to p99.9.")
+@click.option("--of", metavar="WHAT", help="Which time: answer (default), first-byte or gap.")
 @click.option("--max-failed", metavar="RATIO", help="Part that may fail (default 0.01).")
 @click.option("--reach", metavar="METRIC=VALUE", help="Train until then, such as map=0.60.")
 @click.option("--good-enough", metavar="VALUE", help="When the model is of use, such as 0.55.")
@@ -46,6 +47,7 @@ _NUMBER_IN_YAML_1_2 = r"[-+]?(0[a-zA-Z]\w*|\.?[0-9][0-9.]*[eE][-+]?[0-9]+)"
     multiple=True,
     help="Where progress is read: a preset, or as in labels: port=8000, pattern=... (repeatable).",
 )
+@click.option("--wire", metavar="PORT", help="The ports whose answers are timed; false: none.")
 @click.option("--minimum", metavar="CORES", help="Least that the container gets, such as 0.5.")
 @click.option("--maximum", metavar="CORES", help="Most that the container gets, such as 4.")
 @click.option("--weight", metavar="W", help="How much it counts beside others (default 1).")
@@ -181,11 +183,13 @@ def _scalar(text: str) -> object:
 def _labels(
     latency: str | None,
     quantile: str | None,
+    of: str | None,
     max_failed: str | None,
     reach: str | None,
     good_enough: str | None,
     deadline: str | None,
     metrics: tuple[str, ...],
+    wire: str | None,
     minimum: str | None,
     maximum: str | None,
     weight: str | None,
@@ -193,11 +197,13 @@ def _labels(
     asked = {
         "target.latency": latency,
         "target.quantile": quantile,
+        "target.of": of,
         "target.max_failed": max_failed,
         "target.deadline": deadline,
         "cpus.min": minimum,
         "cpus.max": maximum,
         "weight": weight,
+        "wire": wire,
     }
     if reach is not None:
         asked |= _reach(reach, good_enough)

@@ -130,6 +130,7 @@ def _parsed(
         failover=keys.failover,
         nodes=_pairs(keys.nodes, "nodes", finding),
         sources=_sources(keys, presets, finding),
+        wire=keys.wire,
     )
     try:
         check_target(spec.sources, spec.target)
@@ -339,7 +340,7 @@ def target_of(given: TargetKeys | None) -> Target | None:
     if given is None:
         return None
     if given.latency is not None:
-        return LatencyTarget(given.latency, given.quantile, given.max_failed)
+        return LatencyTarget(given.latency, given.quantile, given.max_failed, given.of)
     assert given.metric is not None and given.deliver is not None and given.finish is not None
     return AccuracyTarget(given.metric, given.deliver, given.finish, given.deadline)
 

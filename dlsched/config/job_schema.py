@@ -47,6 +47,7 @@ from dlsched.config.job_values import (  # fmt: skip
     User,
     Volume,
     Weight,
+    WirePorts,
 )
 from dlsched.config.metrics.keys import PRESET_ALONE, MetricKeys, MetricsKeys
 from dlsched.model.spec import NAME
@@ -129,6 +130,14 @@ class TargetKeys(Keys):
         description="Part of the requests that may fail while latency counts as met, 0 to 1 "
         "(default: the setting max_failed, 0.01).",
     )
+    of: Annotated[Literal["answer", "first-byte", "gap"], choice("answer", "first-byte", "gap")] = (
+        Field(
+            "answer",
+            description="Which time: until the whole answer (default), until its first byte (of an "
+            "LLM: the first token), or the gap between its parts (between tokens). The latter two "
+            "are measured at the socket.",
+        )
+    )
     metric: Metric | None = Field(
         None, description="Name of a metric that the job reports, such as accuracy or loss."
     )
@@ -144,7 +153,7 @@ class TargetKeys(Keys):
 
     @model_validator(mode="after")
     def _one_kind(self) -> TargetKeys:
-        timed = self.model_fields_set & {"latency", "quantile", "max_failed"}
+        timed = self.model_fields_set & {"latency", "quantile", "max_failed", "of"}
         learned = self.model_fields_set & {"metric", "deliver", "finish", "deadline"}
         if timed and learned:
             given = f"{', '.join(sorted(timed))} beside {', '.join(sorted(learned))}"
@@ -304,6 +313,11 @@ class JobKeys(Keys):
     target: TargetKeys | None = Field(None, description="What is asked of the job.")
     metrics: Annotated[MetricsKeys, PRESET_ALONE] | None = Field(
         None, description="Where its progress is read from: a preset's name, or a mapping."
+    )
+    wire: WirePorts = Field(
+        (),
+        description="Whether response times may be measured at its sockets: true (default), false, "
+        "or the ports to measure.",
     )
     stop: StopKeys | None = Field(None, description="How the job is ended.")
     checkpoint: CheckpointKeys | None = Field(None, description="How the job saves itself.")

@@ -44,6 +44,8 @@ _VOLUME_MODES = frozenset({
 })  # fmt: skip
 _RESERVED_METRICS = frozenset({"t", "v", "w", "step", "latency", "latency_s", "checkpoint"})
 _KEY_CHARACTERS = 255
+WIRE_PORTS_MAX = 16
+"""Ports of one job that are measured: each is compared with every packet."""
 _LINE_CHARACTERS = 16_384
 """Of a command in one line: to split a longer one would hold up the loop."""
 
@@ -106,6 +108,20 @@ def _tmpfs(value: object) -> str:
     written = as_text(value)
     _target_path(written.partition(":")[0])
     return written
+
+
+def _wire_ports(value: object) -> tuple[int, ...] | None:
+    """(): all ports; None: none is measured."""
+    if isinstance(value, bool):
+        return () if value else None
+    written = value if isinstance(value, list) else re.split(", ?", as_text(value))
+    if not 0 < len(written) <= WIRE_PORTS_MAX:
+        raise ValueError(f"{len(written)} ports, at most {WIRE_PORTS_MAX}")
+    ports = [as_text(one) for one in written]
+    for one in ports:
+        if not re.fullmatch("[0-9]{1,5}", one, re.ASCII) or not 0 < int(one) < 65536:
+            raise ValueError(f"{shown(one)}: true, false, or ports, 1 to 65535")
+    return tuple(dict.fromkeys(int(one) for one in ports))
 
 
 def _port(value: object) -> str:
@@ -230,6 +246,17 @@ Signal = Annotated[str, Reader(_signal, {"type": "string", "examples": ["SIGTERM
 CatchableSignal = Annotated[str, Reader(_catchable_signal, {"type": "string"})]
 Cores = Annotated[float, number(CORES_MIN, CORES_MAX)]
 Weight = Annotated[float, number(0, 1000, above=True)]
+WirePorts = Annotated[
+    tuple[int, ...] | None,
+    Reader(
+        _wire_ports,
+        {
+            "type": ["boolean", "integer", "string", "array"],
+            "items": {"type": "integer", "minimum": 1, "maximum": 65535},
+            "maxItems": WIRE_PORTS_MAX,
+        },
+    ),
+]
 Seconds = Annotated[float, seconds(0.001)]
 User = Annotated[str, text(f"{_ACCOUNT}(?::{_ACCOUNT})?", "user or user:group")]
 Network = Annotated[str, text(r"[a-zA-Z0-9][a-zA-Z0-9_.-]{0,127}", "a network's name")]

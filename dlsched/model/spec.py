@@ -47,6 +47,11 @@ MAX_FAILED_RATIO = 0.01
 that services commonly promise, and at a p95 or a mean one request in a hundred hardly shows."""
 
 
+Latency = Literal["answer", "first-byte", "gap"]
+"""Which time of a request: until its whole answer, until the first byte of it (of an LLM the time
+to its first token), or between two parts of one answer (the time between tokens)."""
+
+
 @dataclass(frozen=True, slots=True)
 class LatencyTarget:
     """Target latency in `seconds`: the mean (`quantile` None), or a quantile."""
@@ -55,6 +60,7 @@ class LatencyTarget:
     quantile: float | None = None
     max_failed_ratio: float | None = None
     """Part of the requests that may fail while it counts as met; None: as the settings say."""
+    of: Latency = "answer"
 
 
 class Tier(StrEnum):
@@ -190,9 +196,12 @@ class JobSpec:
     """Digest of `container` alone. A different one means: recreate the container."""
     sources: tuple[ProgressSource, ...] = field(default=(), metadata=NOT_IN_DIGEST)
     """Where progress is read from, beside the sidecar. A preset may change with an upgrade."""
+    wire: tuple[int, ...] | None = field(default=(), metadata=NOT_IN_DIGEST)
+    """The ports whose response times are measured for a latency target; (): all on which it
+    listens; None: its packets are not read."""
     digest: str = ""
-    """Digest of everything but `owner`, `sources` and `nodes`. A different one means that the user
-    changed the file."""
+    """Digest of everything but `owner`, `sources`, `wire` and `nodes`. A different one means that
+    the user changed the file."""
     owner: int | None = None
     """uid of the job file's owner; None: the job has no file."""
     failover: Literal["wait", "restart"] = "wait"

@@ -22,6 +22,7 @@ from dlsched.runtime.progress.log_pattern import HISTORY_LINES, LogReader, LogSt
 from dlsched.runtime.progress.scrape import ScrapeReader
 from dlsched.runtime.progress.sidecar import SidecarReader
 from dlsched.runtime.progress.sources import Source
+from dlsched.runtime.wire.tap import Tap
 
 Follow = Callable[[str, float | None], LogStream]
 """Opens a container's output from that wall time on (None: from now on); raises DlschedError."""
@@ -48,6 +49,8 @@ class Outside:
     logs: Callable[[str, int, bool, float | None], Iterable[bytes]] = lambda *_: ()
     """A container's last lines; whether to follow them; up to which wall time. It may raise
     DlschedError, and blocks."""
+    tap: Tap | None = None
+    """What measures response times at sockets; None: nothing does."""
 
 
 def open_sources(

@@ -56,6 +56,7 @@ from dlsched.runtime.docker.watch import Watch, Watches
 from dlsched.runtime.gpu import Inventory, UserNames
 from dlsched.runtime.host import NodeReader
 from dlsched.runtime.originals import Originals
+from dlsched.runtime.wire.tap import Tap
 from dlsched.store.adoptions import Adoptions
 
 CONCURRENT_CALLS = 4
@@ -187,7 +188,9 @@ class DockerRuntime:
         )
         self._operations = Operations(self._stops, self._moves, self._resizes)
         self._watches = Watches(
-            Outside(self._engine.follow, self._engine.inspect, proc, self._engine.logs)
+            Outside(
+                self._engine.follow, self._engine.inspect, proc, self._engine.logs, Tap(proc=proc)
+            )
         )
         self.read_from = self._watches.read_from
         self.leaving_jobs = LeavingJobs(

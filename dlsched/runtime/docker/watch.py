@@ -20,6 +20,7 @@ from dlsched.runtime.docker.reading import Outside, open_sources, wall_s
 from dlsched.runtime.progress.log_pattern import LogReader
 from dlsched.runtime.progress.sidecar import SourceReading
 from dlsched.runtime.progress.sources import Source
+from dlsched.runtime.wire.reader import OWN_SILENT_S, WireReader
 
 READ_ALL_S = 5.0
 """Everything of a container is read so often at least: somebody else may have changed its
@@ -50,6 +51,13 @@ class Watch:
         self._sources: tuple[Source, ...] = ()
         self._asked: tuple[tuple[ProgressSource, ...], Target | None] = ((), None)
         """Sources that its job's file names, and its target."""
+        self._wire: WireReader | None = None
+        """Measures a latency target at its sockets."""
+        self._measured: tuple[tuple[int, ...] | None, Target | None] = (None, None)
+        """The ports that it was asked to measure, and the target."""
+        self._reported_s = float("-inf")
+        """When it last reported a latency itself."""
+        self._last_read_s = float("-inf")
         self._leaving: tuple[LogReader, ...] = ()
         """Of a start that is over: the engine may not have delivered its last lines yet."""
         self._left_at_s = float("-inf")
@@ -91,7 +99,10 @@ class Watch:
     def read_from(self, spec: JobSpec) -> None:
         """Read the progress of an own container where its job's file says, too."""
         asked = (spec.sources, spec.target if spec.sources else None)
-        if self.described.adopted is not None or asked == self._asked:
+        if self.described.adopted is not None:
+            return
+        self._measure(spec.wire, spec.target)
+        if asked == self._asked:
             return
         # The file of a job that just started is the one it started with.
         from_end = self._from_end or bool(self._asked[0])
@@ -161,6 +172,9 @@ class Watch:
             self.reader.close()
         for source in (*self._sources, *self._leaving):
             source.close()
+        if self._wire is not None:
+            self._wire.close()
+        self._wire, self._measured = None, (None, None)
         self.reader, self._waiting, self._sources, self._leaving = None, None, (), ()
 
     def _read_cgroup(self, group: CgroupReader, now_s: float, operation: Operation | None) -> bool:
@@ -230,7 +244,7 @@ class Watch:
             log=self._log,
             sidecar_problem=self._problem,
             hides_failures=self._hides_failures,
-            has_source=bool(described.sources or self._asked[0]),
+            has_source=bool(described.sources or self._asked[0] or self._wire is not None),
             operation=operation,
             altered=altered,
             cpu_shares=self.shares if runs else None,
@@ -281,6 +295,20 @@ class Watch:
         asks = _asks(self.described)
         self._sources = self._opened(*asks, from_end=from_end, ran_before=ran_before)
         self._sources += self._opened(*self._asked, from_end=from_end, ran_before=ran_before)
+        if (adopted := self.described.adopted) is not None:
+            self._measure(adopted.wire, adopted.target)
+
+    def _measure(self, ports: tuple[int, ...] | None, target: Target | None) -> None:
+        """Measure these ports for that target, where it is one of latency and they may be."""
+        if (ports, target) == self._measured or self.reader is None:
+            return
+        if self._wire is not None:
+            self._wire.close()
+        self._wire, self._measured = None, (ports, target)
+        tap = self._outside.tap
+        if tap is not None and ports is not None and isinstance(target, LatencyTarget):
+            described = self.described
+            self._wire = WireReader(tap, described.pid, described.container_id, ports, target)
 
     def _opened(
         self,
@@ -309,12 +337,13 @@ class Watch:
         self._leaving, self._left_at_s = leaving, now_s
 
     def _read_sources(self, now_s: float) -> None:
+        self._last_read_s = now_s
         if self._leaving and now_s > self._left_at_s:
             for log in self._leaving:
                 self._take_up(log.read(now_s))
                 log.close()
             self._leaving = ()
-        if self._sources:
+        if self._sources or self._wire is not None:
             problem: str | None = None
             for source in self._sources:
                 reading = source.read(now_s)
@@ -324,13 +353,27 @@ class Watch:
                     problem = reading.problem
                 if reading.log is not None:
                     self._log = reading.log
+            if self._wire is not None:
+                problem = self._read_wire(self._wire, now_s, problem)
             self._problem = problem
 
-    def _take_up(self, reading: SourceReading) -> None:
+    def _read_wire(self, wire: WireReader, now_s: float, problem: str | None) -> str | None:
+        """Take in what was measured at its sockets, unless it reports its latencies itself; returns
+        the problem to show."""
+        measured = wire.read(now_s)
+        if now_s - self._reported_s <= OWN_SILENT_S:
+            return problem
+        self._take_up(SourceReading(measured.reports), measured=True)
+        return problem or (None if self._sources else measured.problem)
+
+    def _take_up(self, reading: SourceReading, *, measured: bool = False) -> None:
+        """Keep what a source has read. `measured`: at the sockets, not by the job itself."""
         self._drained.extend(reading.reports)
         self._bad_lines += reading.bad_lines
         if any(report.latency is not None for report in reading.reports):
             self._hides_failures = reading.hides_failures
+            if not measured:
+                self._reported_s = self._last_read_s
         self._refused = self._refused or reading.refused
 
 
@@ -408,6 +451,8 @@ class Watches:
         for watch in self._watches.values():
             watch.close()
         self._watches.clear()
+        if self._outside.tap is not None:
+            self._outside.tap.close()
 
 
 def _ran_before(described: Inspected) -> bool:

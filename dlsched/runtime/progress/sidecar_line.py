@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Mapping
 from contextlib import suppress
 
 from dlsched.model.facts import CheckpointAck, LatencySketch, Report, Sample
@@ -45,7 +46,7 @@ def parse_line(line: bytes, received_s: float) -> Report:
         raise BadLine("not a JSON object")
     if "v" in decoded and (decoded["v"] != 1 or isinstance(decoded["v"], bool)):
         raise BadLine(f"v: {_shown(decoded['v'])}: this agent reads version 1")
-    latency, in_flight, oldest_s = _latency(decoded)
+    latency, in_flight, oldest_s = latency_in(decoded)
     return Report(
         received_s=received_s,
         writer=_writer(decoded.get("w", "")),
@@ -153,7 +154,11 @@ def _gpu_ratio(value: object) -> float:
     return float(ratio)
 
 
-def _latency(line: dict[str, object]) -> tuple[LatencySketch | None, int | None, float | None]:
+def latency_in(
+    line: Mapping[str, object],
+) -> tuple[LatencySketch | None, int | None, float | None]:
+    """The latencies of a line, its requests in flight, and the age of the oldest one in seconds.
+    Raises BadLine."""
     if "latency" in line and "latency_s" in line:
         raise BadLine("latency and latency_s in one line: one of them")
     if "latency_s" in line:

@@ -13,7 +13,7 @@ from pydantic import Field, TypeAdapter
 from dlsched.config.fields import Keys, validate
 from dlsched.config.job import bounds_of, target_of
 from dlsched.config.job_schema import CpusKeys, TargetKeys
-from dlsched.config.job_values import Weight
+from dlsched.config.job_values import Weight, WirePorts
 from dlsched.config.yaml import Document, Value, read_plain
 from dlsched.config.yaml import Path as Place
 from dlsched.model.errors import SpecError
@@ -41,6 +41,7 @@ class AdoptionKeys(Keys):
     target: TargetKeys | None = None
     cpus: CpusKeys | None = None
     weight: Weight = Field(1.0)
+    wire: WirePorts = Field(())
 
 
 _ADAPTER = TypeAdapter(AdoptionKeys)
@@ -49,6 +50,7 @@ _KNOWN: Mapping[str, Place] = {
     f"{PREFIX}{'.'.join(place)}": place
     for place in (
         ("weight",),
+        ("wire",),
         *((outer, inner) for outer, keys in _INNER.items() for inner in keys.model_fields),
     )
 }
@@ -90,6 +92,7 @@ def spec_of(
         bounds=bounds,
         weight=keys.weight,
         target=target_of(keys.target),
+        wire=keys.wire,
     )
 
 

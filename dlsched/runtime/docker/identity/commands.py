@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from dlsched.model.errors import AdoptionRefused
-from dlsched.model.spec import ContainerSpec
+from dlsched.model.spec import ContainerSpec, LatencyTarget
 from dlsched.model.units import plain_text, shown
 from dlsched.runtime.docker.engine import Engine, EngineRefused
 from dlsched.runtime.docker.identity.adoption import NotAdoptable, counting, job_name, spec_of
@@ -45,12 +45,14 @@ _OPTIONS = {
     "target.latency": "--latency",
     "target.quantile": "--quantile",
     "target.max_failed": "--max-failed",
+    "target.of": "--of",
     "target.deadline": "--deadline",
     "target.deliver": "--good-enough",
     "target.finish": "--reach",
     "cpus.min": "--minimum",
     "cpus.max": "--maximum",
     "weight": "--weight",
+    "wire": "--wire",
 }
 """The option of `adopt` that gives each label."""
 
@@ -115,7 +117,8 @@ class AdoptionCommands:
                 check_target(sources, spec.target)
             except (NotAdoptable, ValueError) as error:
                 raise AdoptionRefused(_as_options(f"{described.name}: {error}")) from None
-            if spec.target is not None and not sources:
+            measured = isinstance(spec.target, LatencyTarget) and spec.wire is not None
+            if spec.target is not None and not sources and not measured:
                 raise AdoptionRefused(f"{described.name}: {_NO_SOURCE}")
             self._adoptions.adopt(
                 Adopted(

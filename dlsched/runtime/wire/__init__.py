@@ -1,0 +1,1 @@
+"""Response times of any container, measured at its TCP sockets."""

@@ -1,0 +1,119 @@
+"""On which of the host's interfaces a container's connections are seen."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+
+from dlsched.runtime.cgroup.read import PROC
+from dlsched.runtime.progress.listening import ListeningSocket, shares_network
+
+NET = Path("/sys/class/net")
+INTERFACES_MAX = 8
+"""Interfaces of the host on which one container in its network is watched."""
+
+_INSIDE = ("sys", "devices", "virtual", "net")
+"""Where sysfs has virtual interfaces, without a link on the way."""
+
+
+class NotSeen(Exception):
+    """Why a container's connections are not seen, in one line."""
+
+
+def interfaces_of(
+    pid: int, sockets: Iterable[ListeningSocket], proc: Path = PROC, net: Path = NET
+) -> tuple[str, ...]:
+    """The host's interfaces that carry what comes to these sockets. Raises NotSeen."""
+    if shares_network(pid, proc):
+        return _of_the_host(tuple(sockets), net)
+    return (_outside_of(pid, proc),)
+
+
+def _of_the_host(sockets: tuple[ListeningSocket, ...], net: Path) -> tuple[str, ...]:
+    """Loopback, which also carries what the host sends to its own addresses; and where a socket
+    takes connections from outside, each interface that is part of no other one."""
+    found = ["lo"]
+    if not all(one.address.is_loopback for one in sockets):
+        with suppress(OSError):
+            for one in sorted(net.iterdir()):
+                part = (one / "brport").exists() or (one / "master").exists()
+                if one.name != "lo" and not part and _is_up(one):
+                    found.append(one.name)
+    return tuple(found[:INTERFACES_MAX])
+
+
+def _is_up(interface: Path) -> bool:
+    try:
+        return bool(int((interface / "flags").read_text(encoding="ascii"), 16) & 1)
+    except (OSError, ValueError):
+        return False
+
+
+def _outside_of(pid: int, proc: Path) -> str:
+    """The host's end of a container's pair of interfaces. Raises NotSeen."""
+    indices = set()
+    try:
+        for name in _names(pid, proc):
+            indices.add(_peer(pid, name, proc))
+    except OSError as error:
+        raise NotSeen(f"its network cannot be inspected: {error.strerror}") from None
+    indices.discard(0)
+    names = []
+    for index in indices:
+        with suppress(OSError):
+            names.append(socket.if_indextoname(index))
+    if len(names) != 1:
+        raise NotSeen(
+            "its network is not a bridge with one interface (macvlan, ipvlan, overlay and none "
+            "are not seen)"
+        )
+    return names[0]
+
+
+def _names(pid: int, proc: Path) -> list[str]:
+    """Its interfaces but loopback."""
+    lines = (proc / str(pid) / "net" / "dev").read_text(encoding="ascii", errors="replace")
+    names = [line.partition(":")[0].strip() for line in lines.splitlines()[2:]]
+    return [name for name in names if name != "lo" and "/" not in name][:INTERFACES_MAX]
+
+
+def _peer(pid: int, name: str, proc: Path) -> int:
+    """The index of the other end of one of its interfaces; 0: it has none. Raises OSError, also
+    where /sys in the container is not the kernel's: a container may mount anything there."""
+    folder = os.open(proc / str(pid) / "root", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        for part in (*_INSIDE, name):
+            inner = os.open(
+                part, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder
+            )
+            os.close(folder)
+            folder = inner
+        if os.fstat(folder).st_dev not in _sysfs_devices(pid, proc):
+            raise PermissionError(1, "/sys in the container is not sysfs")
+        descriptor = os.open(
+            "iflink", os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder
+        )
+    finally:
+        os.close(folder)
+    try:
+        return int(os.read(descriptor, 32))
+    except ValueError:
+        return 0
+    finally:
+        os.close(descriptor)
+
+
+def _sysfs_devices(pid: int, proc: Path) -> set[int]:
+    """The devices of all sysfs mounts in the process' view, as the kernel lists them."""
+    found = set()
+    text = (proc / str(pid) / "mountinfo").read_text(encoding="utf-8", errors="replace")
+    for line in text.splitlines():
+        before, _, after = line.partition(" - ")
+        fields = before.split()
+        if after.startswith("sysfs ") and len(fields) > 2:
+            major, _, minor = fields[2].partition(":")
+            found.add(os.makedev(int(major), int(minor)))
+    return found

@@ -1,0 +1,230 @@
+"""A packet socket with a ring in memory, filtered by the kernel before anything gets in.
+
+Offsets are those of linux/if_packet.h, TPACKET_V3. The socket is cooked (SOCK_DGRAM), so that a
+packet begins with its network header on any kind of link.
+"""
+
+from __future__ import annotations
+
+import mmap
+import socket
+import struct
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+BLOCK_BYTES = 64 << 10
+BLOCKS_LEAST = 4
+BLOCKS_MOST = 128
+RETIRE_MS = 200
+"""A block is handed over at the latest after this time."""
+HEAD_SNAP_BYTES = 1024
+"""Of a packet that begins an answer in HTTP/1, so that the length of its body is seen."""
+SNAP_BYTES = 256
+"""Of any other packet. 96 would leave 10 bytes of what is said over IPv6 with time stamps."""
+
+_SOL_PACKET = 263
+_RX_RING, _STATISTICS, _VERSION, _IGNORE_OUTGOING = 5, 6, 10, 23
+_TPACKET_V3 = 2
+_SO_ATTACH_FILTER = 26
+_ETH_P_ALL = 3
+_STATUS_AT = 8
+"""Offset of a block's status."""
+_LENGTH_AT = 20
+_KERNEL, _USER = 0, 1
+
+# Opcodes of the classic packet filter, linux/bpf_common.h.
+_LD_W_LEN, _LD_B, _LD_H = 0x80, 0x30, 0x28
+_LD_B_X, _LD_H_X, _LD_W_X = 0x50, 0x48, 0x40
+_LDX_IHL, _LDX_IMM = 0xB1, 0x01
+_TAX, _TXA = 0x07, 0x87
+_ADD_X, _SUB_X, _AND, _RSH, _ADD = 0x0C, 0x1C, 0x54, 0x74, 0x04
+_LD_M, _ST = 0x60, 0x02
+_JEQ, _JGT, _JSET = 0x15, 0x25, 0x45
+_RET = 0x06
+
+
+class _Program:
+    """A filter being written, with labels in place of distances."""
+
+    def __init__(self) -> None:
+        self._lines: list[tuple[int, int, str | None, str | None]] = []
+        self._places: dict[str, int] = {}
+
+    def do(self, code: int, value: int = 0) -> None:
+        self._lines.append((code, value, None, None))
+
+    def jump(self, code: int, value: int, yes: str | None, no: str | None = None) -> None:
+        """Go on at `yes` or `no`; None: at the next line."""
+        self._lines.append((code, value, yes, no))
+
+    def go(self, label: str) -> None:
+        self.jump(_JEQ, 0, label, label)
+
+    def here(self, label: str) -> None:
+        self._places[label] = len(self._lines)
+
+    def packed(self) -> bytes:
+        """As the kernel takes it."""
+        packed = b""
+        for at, (code, value, yes, no) in enumerate(self._lines, 1):
+            true = 0 if yes is None else self._places[yes] - at
+            false = 0 if no is None else self._places[no] - at
+            packed += struct.pack("=HBBI", code, true, false, value)
+        return packed
+
+
+PORTS_MAX = 60
+"""Ports of one ring: a jump of the filter reaches 255 lines."""
+
+
+def program(ports: Iterable[int], one_of: int = 1) -> bytes:
+    """The filter that lets in TCP of these ports that says something, or begins or ends a
+    connection; of `one_of` (a power of two) above 1, that part of the connections alone."""
+    wanted = sorted(set(ports))
+    if not 0 < len(wanted) <= PORTS_MAX:
+        raise ValueError(f"{len(wanted)} ports, 1 to {PORTS_MAX}")
+    code = _Program()
+    # M[0]: where TCP begins; M[1]: the length of the whole packet; M[2]: the client's port.
+    code.do(_LD_B, 0)
+    code.do(_RSH, 4)
+    code.jump(_JEQ, 4, "v4")
+    code.jump(_JEQ, 6, "v6", "no")
+    code.here("v4")
+    code.do(_LD_B, 9)
+    code.jump(_JEQ, socket.IPPROTO_TCP, None, "no")
+    code.do(_LD_H, 6)
+    code.jump(_JSET, 0x1FFF, "no")  # a fragment without the header of TCP
+    code.do(_LDX_IHL, 0)
+    code.do(_TXA)
+    code.do(_ST, 0)
+    code.do(_LD_H, 2)
+    code.jump(_JEQ, 0, None, "sized")
+    code.do(_LD_W_LEN)  # larger than the field can say
+    code.here("sized")
+    code.do(_ST, 1)
+    code.go("tcp")
+    code.here("v6")
+    code.do(_LD_B, 6)
+    code.jump(_JEQ, socket.IPPROTO_TCP, None, "no")
+    code.do(_LDX_IMM, 40)
+    code.do(_TXA)
+    code.do(_ST, 0)
+    code.do(_LD_H, 4)
+    code.do(_ADD, 40)
+    code.do(_ST, 1)
+    code.here("tcp")
+    code.do(_LD_H_X, 2)
+    for port in wanted:
+        code.jump(_JEQ, port, "asked")
+    code.do(_LD_H_X, 0)
+    for port in wanted:
+        code.jump(_JEQ, port, "answered")
+    code.go("no")
+    code.here("asked")
+    code.do(_LD_H_X, 0)
+    code.go("sampled")
+    code.here("answered")
+    code.do(_LD_H_X, 2)
+    code.here("sampled")
+    if one_of > 1:
+        code.jump(_JSET, one_of - 1, "no")
+    code.do(_LD_B_X, 13)
+    code.jump(_JSET, 0x07, "take")  # FIN, SYN, RST
+    code.do(_LD_B_X, 12)
+    code.do(_RSH, 2)
+    code.do(_AND, 0x3C)
+    code.do(_ADD_X)
+    code.do(_TAX)  # X: where what is said begins
+    code.do(_LD_M, 1)
+    code.do(_SUB_X)
+    code.jump(_JEQ, 0, "no")
+    code.jump(_JSET, 0x80000000, "no")
+    code.jump(_JGT, 3, None, "take")
+    code.do(_LD_W_X, 0)
+    code.jump(_JEQ, int.from_bytes(b"HTTP", "big"), None, "take")
+    code.do(_RET, HEAD_SNAP_BYTES)
+    code.here("take")
+    code.do(_RET, SNAP_BYTES)
+    code.here("no")
+    code.do(_RET, 0)
+    return code.packed()
+
+
+@dataclass(frozen=True, slots=True)
+class RingCounts:
+    """What the kernel counted since it was asked last."""
+
+    packets: int
+    dropped: int
+
+
+class Ring:
+    """The packets of one interface; to be closed."""
+
+    def __init__(
+        self, interface: str, ports: Iterable[int], *, blocks: int = BLOCKS_LEAST, one_of: int = 1
+    ) -> None:
+        """Raises OSError: no right to it (CAP_NET_RAW), no such interface, or a kernel without
+        rings."""
+        self.blocks = blocks
+        self.one_of = one_of
+        self._at = 0
+        # Without a protocol nothing gets in before filter and ring are there.
+        self._socket = socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC, 0)
+        try:
+            self.filter(ports, one_of)
+            self._socket.setsockopt(_SOL_PACKET, _VERSION, _TPACKET_V3)
+            if interface == "lo":  # each packet would appear twice
+                self._socket.setsockopt(_SOL_PACKET, _IGNORE_OUTGOING, 1)
+            frame = 2048
+            size = blocks * BLOCK_BYTES
+            asked = (BLOCK_BYTES, blocks, frame, size // frame, RETIRE_MS, 0, 0)
+            self._socket.setsockopt(_SOL_PACKET, _RX_RING, struct.pack("=7I", *asked))
+            self._memory = mmap.mmap(self._socket.fileno(), size)
+            self._socket.bind((interface, _ETH_P_ALL))
+        except BaseException:
+            self._socket.close()
+            raise
+
+    def fileno(self) -> int:
+        return self._socket.fileno()
+
+    def filter(self, ports: Iterable[int], one_of: int = 1) -> None:
+        """Let in these ports alone from now on. Raises OSError."""
+        packed = program(ports, one_of)
+        lines = len(packed) // 8
+        held = _held(packed)
+        fprog = struct.pack("HL", lines, held[1])
+        self._socket.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, fprog)
+        self.one_of = one_of
+
+    def ready(self) -> Iterator[bytes]:
+        """A copy of each block that the kernel has handed over; it gets the block back when the
+        next one is asked for."""
+        memory = self._memory
+        for _ in range(self.blocks):
+            begin = self._at * BLOCK_BYTES
+            if not memory[begin + _STATUS_AT] & _USER:
+                return
+            (length,) = struct.unpack_from("=I", memory, begin + _LENGTH_AT)
+            yield memory[begin : begin + min(length, BLOCK_BYTES)]
+            struct.pack_into("=I", memory, begin + _STATUS_AT, _KERNEL)
+            self._at = (self._at + 1) % self.blocks
+
+    def counts(self) -> RingCounts:
+        """What was counted since the last call."""
+        packed = self._socket.getsockopt(_SOL_PACKET, _STATISTICS, 12)
+        packets, dropped, _ = struct.unpack("=III", packed)
+        return RingCounts(packets, dropped)
+
+    def close(self) -> None:
+        self._memory.close()
+        self._socket.close()
+
+
+def _held(packed: bytes) -> tuple[object, int]:
+    """A copy in memory that stays, and its address."""
+    import ctypes
+
+    buffer = ctypes.create_string_buffer(packed, len(packed))
+    return buffer, ctypes.addressof(buffer)

@@ -1,0 +1,545 @@
+"""Watches the listening ports of containers: owns the rings, and the child that reads them.
+
+One thread copies blocks of packets from the rings to the child, and takes its reports. It never
+looks into a packet. The loop only calls `Watched.take`, which never waits. The child may die, hang
+or answer nonsense at any time: its reports are checked, and it is started again.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from dlsched.model.facts import Report
+from dlsched.model.units import shown
+from dlsched.runtime.cgroup.read import PROC
+from dlsched.runtime.progress.listening import listening_of
+from dlsched.runtime.progress.sidecar_line import BadLine, latency_in
+from dlsched.runtime.wire.child import BLOCK, FRAME, TICK, TIME, WATCH
+from dlsched.runtime.wire.interfaces import NotSeen, interfaces_of
+from dlsched.runtime.wire.ring import BLOCKS_MOST, PORTS_MAX, Ring
+
+TICK_S = 1.0
+LOOK_S = 5.0
+"""Which ports are listened on, and where, is looked up so often."""
+ANSWER_S = 5.0
+"""A child that does not take what it is given, or does not report, for so long is hung."""
+BACKOFF_S = 1.0
+BACKOFF_MAX_S = 60.0
+LINE_BYTES_MAX = 4 << 20
+"""Longest report."""
+TAKEN_MAX = 120
+"""Reports that are kept for a loop that does not take them."""
+CALLERS_MAX = 256
+
+NO_RIGHT = "dlsched may not see packets: its unit needs CAP_NET_RAW"
+NO_PORT = "it listens on no TCP port"
+
+
+@dataclass(frozen=True, slots=True)
+class PortTraffic:
+    """What one port did in the time of some reports."""
+
+    port: int
+    whole: tuple[Report, ...] = ()
+    """Latencies of whole answers."""
+    first: tuple[Report, ...] = ()
+    """Until the first byte of the body."""
+    gaps: tuple[Report, ...] = ()
+    """Between the parts of one answer."""
+    arrivals: int = 0
+    lost: int = 0
+    """Requests that were not seen whole."""
+    connections: Mapping[str, int] = field(default_factory=dict)
+    """Newly seen ones that are measured, by protocol: http, tls, turns."""
+    unmeasured: Mapping[str, int] = field(default_factory=dict)
+    """Those that are not, by reason."""
+    callers: Mapping[str, int] = field(default_factory=dict)
+    """Requests by client: an address, or `:PORT` on the host itself."""
+
+
+class Watched:
+    """The traffic of one start of a container; `take` is called by the loop."""
+
+    def __init__(
+        self, tap: Tap, pid: int, container: str, ports: tuple[int, ...], skip: str
+    ) -> None:
+        self._tap = tap
+        self.pid = pid
+        self.container = container
+        self.ports = ports
+        """Those to watch; (): all on which it listens."""
+        self.skip = skip
+        """An expression for the paths of requests that do not count."""
+        self.found: tuple[int, ...] = ()
+        """The ports that are watched now."""
+        self.interfaces: tuple[str, ...] = ()
+        self.problem: str | None = None
+        """Why it is not measured now, in one line."""
+        self.one_of = 1
+        """Of so many connections one is measured."""
+        self._lock = threading.Lock()
+        self._traffic: dict[int, list[dict[str, Any]]] = {}
+
+    def add(self, port: int, counted: dict[str, Any]) -> None:
+        """Keep what the child reported; called by the tap's thread."""
+        with self._lock:
+            kept = self._traffic.setdefault(port, [])
+            kept.append(counted)
+            del kept[:-TAKEN_MAX]
+
+    def take(self, now_s: float) -> tuple[PortTraffic, ...]:
+        """What happened since the last call, stamped `now_s`."""
+        with self._lock:
+            traffic, self._traffic = self._traffic, {}
+        return tuple(_traffic(port, each, now_s) for port, each in sorted(traffic.items()))
+
+    def close(self) -> None:
+        self._tap.forget(self)
+
+
+def _traffic(port: int, reported: list[dict[str, Any]], now_s: float) -> PortTraffic:
+    found = PortTraffic(port)
+    for one in reported:
+        merged: dict[str, Any] = {}
+        for name in ("whole", "first", "gaps"):
+            report = replace(one[name], received_s=now_s, writer=f"wire:{port}")
+            merged[name] = (*getattr(found, name), report)
+        for name in ("arrivals", "lost"):
+            merged[name] = getattr(found, name) + one[name]
+        for name in ("connections", "unmeasured", "callers"):
+            merged[name] = _sum(getattr(found, name), one[name])
+        found = replace(found, **merged)
+    return found
+
+
+def _sum(first: Mapping[str, int], second: Mapping[str, int]) -> dict[str, int]:
+    keys = list(dict.fromkeys((*first, *second)))[:CALLERS_MAX]
+    return {key: first.get(key, 0) + second.get(key, 0) for key in keys}
+
+
+def checked(counted: object) -> dict[str, Any]:
+    """One port's counts, as the child reported them. Raises BadLine."""
+    if not isinstance(counted, dict):
+        raise BadLine("no object")
+    found: dict[str, Any] = {}
+    for name in ("whole", "first", "gaps"):
+        latency, in_flight, oldest_s = latency_in({"latency": counted.get(name)})
+        found[name] = Report(
+            0.0, latency=latency, in_flight=in_flight, oldest_s=oldest_s, span_s=TICK_S
+        )
+    for name in ("arrivals", "lost"):
+        found[name] = _number(counted.get(name))
+    for name in ("connections", "unmeasured", "callers"):
+        table = counted.get(name)
+        if not isinstance(table, dict) or len(table) > CALLERS_MAX:
+            raise BadLine(f"{name}: an object of at most {CALLERS_MAX} numbers")
+        found[name] = {key[:64]: _number(one) for key, one in table.items()}
+    return found
+
+
+def _number(value: object) -> int:
+    if type(value) is not int or not -(10**9) <= value <= 10**9:
+        raise BadLine(f"{shown(repr(value))}: a number of requests")
+    return value
+
+
+class Child:
+    """The process that reads packets."""
+
+    def __init__(self, command: Iterable[str] = ()) -> None:
+        """Raises OSError."""
+        root = str(Path(__file__).parents[3])
+        start = f"import sys; sys.path.insert(0, {root!r}); "
+        start += "from dlsched.runtime.wire.child import main; main()"
+        self._process = subprocess.Popen(
+            tuple(command) or (sys.executable, "-I", "-c", start),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            close_fds=True,
+            env={},
+        )
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self.frames = self._process.stdin.fileno()
+        self.lines = self._process.stdout.fileno()
+        os.set_blocking(self.frames, False)
+        os.set_blocking(self.lines, False)
+        with suppress(OSError):
+            _enlarge(self.frames)
+        self._partial = b""
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def send(self, kind: int, ring: int, data: bytes) -> bool:
+        """Whether it took the frame within `ANSWER_S`; raises OSError where it is gone."""
+        whole = memoryview(FRAME.pack(kind, ring, len(data)) + data)
+        until_s = time.monotonic() + ANSWER_S
+        while whole:
+            try:
+                whole = whole[os.write(self.frames, whole) :]
+            except BlockingIOError:
+                left_s = until_s - time.monotonic()
+                if left_s <= 0.0:
+                    return False
+                select.select((), (self.frames,), (), left_s)
+        return True
+
+    def reports(self) -> list[dict[str, Any]]:
+        """The lines that it has written. Raises OSError where it is gone, BadLine for nonsense."""
+        found = []
+        with suppress(BlockingIOError):
+            while chunk := os.read(self.lines, 1 << 20):
+                *lines, self._partial = (self._partial + chunk).split(b"\n")
+                found += [_decoded(line) for line in lines]
+                if len(self._partial) > LINE_BYTES_MAX:
+                    raise BadLine(f"a report of more than {LINE_BYTES_MAX} bytes")
+            raise BrokenPipeError("the process has ended")
+        return found
+
+    def close(self) -> None:
+        """End it, whatever it does."""
+        self._process.kill()
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                with suppress(OSError):
+                    pipe.close()
+        self._process.wait()
+
+
+def _enlarge(pipe: int) -> None:
+    import fcntl
+
+    fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, 1 << 20)
+
+
+def _decoded(line: bytes) -> dict[str, Any]:
+    try:
+        decoded = json.loads(line)
+    except (ValueError, RecursionError):
+        raise BadLine("a report that is no JSON") from None
+    if not isinstance(decoded, dict) or not isinstance(decoded.get("ports"), dict):
+        raise BadLine("a report without ports")
+    return decoded
+
+
+class Tap:
+    """All watched containers of the host."""
+
+    def __init__(
+        self,
+        *,
+        proc: Path = PROC,
+        start_child: Callable[[], Child] = Child,
+        open_ring: Callable[..., Ring] = Ring,
+    ) -> None:
+        self._proc = proc
+        self._start_child = start_child
+        self._open_ring = open_ring
+        self._lock = threading.Lock()
+        self._watched: list[Watched] = []
+        self._thread: threading.Thread | None = None
+        self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._closed = False
+        self.problem: str | None = None
+        """Why nothing is measured now, in one line."""
+
+    def watch(
+        self, pid: int, container: str, ports: tuple[int, ...] = (), skip: str = ""
+    ) -> Watched:
+        """Measure this start of a container from now on; to be closed. `ports`: (): all on which
+        it listens. `skip`: an expression for the paths of requests that do not count."""
+        watched = Watched(self, pid, container, ports, skip)
+        with self._lock:
+            self._watched.append(watched)
+            if self._thread is None:
+                self._thread = threading.Thread(
+                    target=_Pump(self).run, name="dlsched-wire", daemon=True
+                )
+                try:
+                    self._thread.start()
+                except RuntimeError as error:
+                    self._thread, self.problem = None, f"not measured: {error}"
+        self.wake()
+        return watched
+
+    def forget(self, watched: Watched) -> None:
+        with self._lock:
+            if watched in self._watched:
+                self._watched.remove(watched)
+        self.wake()
+
+    def wake(self) -> None:
+        with suppress(OSError):
+            os.write(self._wake_write, b"x")
+
+    def close(self) -> None:
+        """End the thread and the child."""
+        self._closed = True
+        self.wake()
+        if self._thread is not None:
+            self._thread.join(timeout=ANSWER_S)
+
+    # What the pump uses.
+
+    @property
+    def ended(self) -> bool:
+        return self._closed
+
+    @property
+    def proc(self) -> Path:
+        return self._proc
+
+    @property
+    def wake_read(self) -> int:
+        return self._wake_read
+
+    def all(self) -> tuple[Watched, ...]:
+        with self._lock:
+            return tuple(self._watched)
+
+    def child(self) -> Child:
+        return self._start_child()
+
+    def ring(self, interface: str, ports: Iterable[int], **options: int) -> Ring:
+        return self._open_ring(interface, ports, **options)
+
+
+class _Pump:
+    """The tap's thread."""
+
+    def __init__(self, tap: Tap) -> None:
+        self._tap = tap
+        self._child: Child | None = None
+        self._rings: dict[str, Ring] = {}
+        self._indices: dict[str, int] = {}
+        """What the child knows an interface by."""
+        self._ports: dict[str, tuple[int, ...]] = {}
+        """Of each ring."""
+        self._numbers: dict[int, tuple[Watched, int]] = {}
+        """What the child's numbers stand for: a container's port."""
+        self._asked: dict[str, Any] = {}
+        """What the child was asked to watch."""
+        self._retry_s = 0.0
+        self._backoff_s = BACKOFF_S
+        self._looked_s = float("-inf")
+        self._ticked_s = float("-inf")
+        self._heard_s = float("-inf")
+        self._known: tuple[Watched, ...] = ()
+
+    def run(self) -> None:
+        """Until the tap is closed."""
+        try:
+            while not self._tap.ended:
+                self._once()
+        finally:
+            self._end_child()
+            for ring in self._rings.values():
+                ring.close()
+
+    def _once(self) -> None:
+        poll = select.poll()
+        poll.register(self._tap.wake_read, select.POLLIN)
+        by_descriptor = {ring.fileno(): name for name, ring in self._rings.items()}
+        if self._child is not None:
+            poll.register(self._child.lines, select.POLLIN)
+            for descriptor in by_descriptor:
+                poll.register(descriptor, select.POLLIN)
+        now_s = time.monotonic()
+        events = poll.poll(max(0.0, 1e3 * (self._ticked_s + TICK_S - now_s)))
+        with suppress(BlockingIOError):
+            os.read(self._tap.wake_read, 4096)
+        now_s = time.monotonic()
+        watched = self._tap.all()
+        if watched != self._known or now_s - self._looked_s >= LOOK_S:
+            self._look(watched)
+            self._known, self._looked_s = watched, now_s
+        if not self._rings:
+            self._ticked_s = now_s
+            return
+        if self._child is None and not self._begin_child(now_s):
+            self._ticked_s = now_s
+            return
+        try:
+            self._carry(events, by_descriptor, now_s)
+        except (OSError, BadLine) as error:
+            self._failed(str(error), now_s)
+
+    def _carry(
+        self, events: list[tuple[int, int]], by_descriptor: Mapping[int, str], now_s: float
+    ) -> None:
+        """Hand blocks to the child, and take its reports. Raises OSError, BadLine."""
+        child = self._child
+        assert child is not None
+        for descriptor, event in events:
+            name = by_descriptor.get(descriptor)
+            if name is None or name not in self._rings:
+                continue
+            if event & ~select.POLLIN:  # the interface is down or gone
+                self._rings.pop(name).close()
+                self._looked_s = float("-inf")
+                continue
+            ring = self._rings[name]
+            for block in ring.ready():
+                if not child.send(BLOCK, self._index(name), block):
+                    raise TimeoutError("it hangs")
+        for report in child.reports():
+            self._heard_s = now_s
+            self._take(report)
+        if now_s - self._ticked_s >= TICK_S:
+            self._ticked_s = now_s
+            self._count_drops()
+            if not child.send(TICK, 0, TIME.pack(time.time_ns())):
+                raise TimeoutError("it hangs")
+            if now_s - self._heard_s > ANSWER_S:
+                raise TimeoutError("it does not report")
+            self._backoff_s = BACKOFF_S
+
+    def _take(self, report: dict[str, Any]) -> None:
+        for number, counted in report["ports"].items():
+            known = self._numbers.get(int(number)) if number.isdigit() else None
+            if known is not None:
+                known[0].add(known[1], checked(counted))
+
+    # ------------------------------------------------------------------ the child
+
+    def _begin_child(self, now_s: float) -> bool:
+        if now_s < self._retry_s:
+            return False
+        try:
+            self._child = self._tap.child()
+            self._heard_s = now_s
+            if not self._child.send(WATCH, 0, json.dumps(self._asked).encode()):
+                raise TimeoutError("it hangs")
+        except OSError as error:
+            self._failed(str(error), now_s)
+            return False
+        self._tap.problem = None
+        return True
+
+    def _failed(self, why: str, now_s: float) -> None:
+        """The child is of no use any more: start another one a little later."""
+        self._tap.problem = f"the process that reads packets failed: {shown(why)}"
+        self._end_child()
+        self._retry_s = now_s + self._backoff_s
+        self._backoff_s = min(2.0 * self._backoff_s, BACKOFF_MAX_S)
+
+    def _end_child(self) -> None:
+        if self._child is not None:
+            self._child.close()
+            self._child = None
+
+    # ------------------------------------------------------------------ what is watched
+
+    def _look(self, watched: tuple[Watched, ...]) -> None:
+        """Look up on which ports and interfaces these containers are seen, and watch them there."""
+        by_interface: dict[str, dict[int, Watched]] = {}
+        for one in watched:
+            self._find(one)
+            for interface in one.interfaces:
+                by_interface.setdefault(interface, {}).update(dict.fromkeys(one.found, one))
+        for gone in self._rings.keys() - by_interface.keys():
+            self._rings.pop(gone).close()
+        for interface, ports in by_interface.items():
+            self._set_ring(interface, ports)
+        self._number(by_interface)
+
+    def _find(self, one: Watched) -> None:
+        one.problem = None
+        sockets = listening_of(one.pid, one.container, self._tap.proc)
+        if one.ports:
+            sockets = tuple(each for each in sockets if each.port in one.ports)
+        one.found = tuple(sorted({each.port for each in sockets}))
+        one.interfaces = ()
+        if not one.found:
+            one.problem = NO_PORT
+            return
+        try:
+            one.interfaces = interfaces_of(one.pid, sockets, self._tap.proc)
+        except NotSeen as why:
+            one.problem = f"not seen on the wire: {why}"
+
+    def _set_ring(self, interface: str, ports: Mapping[int, Watched]) -> None:
+        wanted = tuple(sorted(ports))
+        problem = None
+        if len(wanted) > PORTS_MAX:
+            problem = f"{len(wanted)} ports on {interface}, at most {PORTS_MAX} are watched"
+        else:
+            try:
+                ring = self._rings.get(interface)
+                if ring is None:
+                    self._rings[interface] = self._tap.ring(interface, wanted)
+                elif self._ports.get(interface) != wanted:
+                    ring.filter(wanted, ring.one_of)
+                self._ports[interface] = wanted
+                return
+            except PermissionError:
+                problem = NO_RIGHT
+            except OSError as error:
+                problem = f"not seen on the wire of {interface}: {error.strerror or error}"
+        for one in ports.values():
+            one.problem = problem
+
+    def _number(self, by_interface: Mapping[str, Mapping[int, Watched]]) -> None:
+        """Give each container's port its number, and ask the child for them."""
+        numbers = {(id(one), port): number for number, (one, port) in self._numbers.items()}
+        following = max(self._numbers, default=0) + 1
+        self._numbers = {}
+        asked: dict[str, dict[str, int]] = {}
+        skips: dict[str, str] = {}
+        for interface, ports in by_interface.items():
+            if interface not in self._rings:
+                continue
+            for port, one in ports.items():
+                number = numbers.get((id(one), port))
+                if number is None:
+                    number, following = following, following + 1
+                    numbers[id(one), port] = number
+                self._numbers[number] = one, port
+                asked.setdefault(str(self._index(interface)), {})[str(port)] = number
+                if one.skip:
+                    skips[str(number)] = one.skip
+        whole = {"ports": asked, "skips": skips}
+        if whole != self._asked:
+            self._asked = whole
+            if self._child is not None:
+                with suppress(OSError):  # the next frame shows it
+                    self._child.send(WATCH, 0, json.dumps(whole).encode())
+
+    def _count_drops(self) -> None:
+        """Where the kernel had to drop packets: a larger ring, then fewer connections."""
+        for interface, ring in list(self._rings.items()):
+            dropped = ring.counts().dropped
+            if not dropped:
+                continue
+            ports = self._ports[interface]
+            blocks, one_of = ring.blocks, ring.one_of
+            if blocks < BLOCKS_MOST:
+                blocks = min(4 * blocks, BLOCKS_MOST)
+            else:
+                one_of *= 2
+            ring.close()
+            del self._rings[interface]
+            with suppress(OSError):
+                self._rings[interface] = self._tap.ring(
+                    interface, ports, blocks=blocks, one_of=one_of
+                )
+            for one in self._known:
+                if interface in one.interfaces:
+                    one.one_of = one_of
+
+    def _index(self, interface: str) -> int:
+        return self._indices.setdefault(interface, len(self._indices))
