@@ -164,6 +164,22 @@ class LogStatus(Value):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
+class WireStatus(Value):
+    """What is measured at a job's listening sockets."""
+
+    ports: tuple[int, ...]
+    judges: bool
+    """Whether its target is judged by this, and not by what it reports itself."""
+    requests_per_s: float
+    measured_ratio: float | None
+    """Which part of its new connections is measured; None: there were none."""
+    text: str
+    """All of it in one line."""
+    contradiction: str | None
+    """How what it reports itself differs, with both numbers."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
 class SidecarStatus(Value):
     """How well the job's reports arrive."""
 
@@ -178,6 +194,8 @@ class SidecarStatus(Value):
     """Whether its source gives latencies and cannot tell which requests failed."""
     lacks: str | None
     """What comes in place of its target's metric, which never has, with the remedy."""
+    wire: WireStatus | None
+    """None: its sockets are not measured."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -42,6 +42,7 @@ from dlsched.api.why_schema import (
     OutcomeStatus,
     ShadowStatus,
 )
+from dlsched.api.wire_status import wire_of
 from dlsched.control.gpus.placement import is_alone
 from dlsched.control.ledger.tiers import reached_text
 from dlsched.estimate.effect import Effect
@@ -194,6 +195,7 @@ def job_status(job: JobView, now_s: float, outlooks: Sequence[Forecast] = ()) ->
             hides_failures=progress.hides_failures,
             log=_log(progress.log),
             lacks=lacks,
+            wire=wire_of(progress.wire, target),
         ),
         blind=lacks if is_lacking else job.blind,
         idle=None if job.idle is None else job.idle.text(now_s),

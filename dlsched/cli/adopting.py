@@ -62,7 +62,9 @@ def adopt(name: str, output: str, config: Path | None, run_dir: Path | None, **g
 
     \b
     Examples:
-      dlsched adopt asr --latency 300ms --quantile p95 --metrics port=8000
+      dlsched adopt asr --latency 300ms --quantile p95
+      dlsched adopt asr --latency 300ms --metrics port=8000
+      dlsched adopt llm --latency 500ms --of first-byte
       dlsched adopt llm --latency 2s --metrics vllm --metrics where.model_name=llama
       dlsched adopt train --reach map=0.60 --metrics 'pattern=map: (?P<map>[-+0-9.eE]+)'
       dlsched adopt postgres --minimum 1
@@ -80,6 +82,9 @@ def adopt(name: str, output: str, config: Path | None, run_dir: Path | None, **g
         print_text(one_line(f"  the next container of {taken['successors']} is adopted as well"))
     if job is None or job.target is not None:
         print_text(one_line(f"  it reads: {_progress(job)}"))
+    wire = None if job is None else job.sidecar.wire
+    if wire is not None and wire.judges and wire.ports:
+        print_text(one_line(f"  {wire.text}"))
 
 
 @click.command(short_help="Let an adopted container go, with all its limits as before.")

@@ -238,6 +238,8 @@ def sources(job: JobStatus) -> list[str]:
         parts.append(f"0 of {log.lines} lines match{first}")
     if log is not None and log.buffered:
         parts.append("its output is buffered: set PYTHONUNBUFFERED=1")
+    if sidecar.wire is not None and sidecar.wire.contradiction is not None:
+        parts.append(sidecar.wire.contradiction)
     if sidecar.bad_lines:
         why = "" if sidecar.refused is None else f", the first: {sidecar.refused}"
         parts.append(f"{counted(sidecar.bad_lines, 'bad line')}{why}")

@@ -111,6 +111,9 @@ def _reasons(job: JobStatus, now: NowStatus) -> list[str]:
     diverged = None if job.diverged is None else f"diverged: {job.diverged}"
     why = None if in_forecast else now.why
     lines = [one for one in (diverged, job.reason, job.failing, why, blind, *sources(job)) if one]
+    wire = job.sidecar.wire
+    if wire is not None and (job.sidecar.trouble is None or job.sidecar.trouble not in wire.text):
+        lines.append(wire.text)
     if job.sidecar.hides_failures:
         lines.append(_HIDES_FAILURES)
     if now.guard:

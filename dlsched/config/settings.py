@@ -209,6 +209,8 @@ class Settings:
     """How long a job with a target may report nothing before it counts as blind."""
     max_failed_ratio: Annotated[float, number(0, 1), Field(alias="max_failed")] = MAX_FAILED_RATIO
     """Part of the requests that may fail while a latency target counts as met."""
+    wire: bool = True
+    """Whether response times may be measured at containers' sockets."""
     deliver_hook: DeliverHook = DeliverHook()
     engine: EngineSettings = EngineSettings()
     gpus: Gpus = Gpus()

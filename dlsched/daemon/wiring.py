@@ -83,6 +83,7 @@ def engine_options(settings: Settings) -> DockerOptions:
         group_weight=settings.group_weight,
         cgroup_under=settings.engine.cgroup_parent or "",
         gpus=gpu_options(settings),
+        wire=settings.wire,
     )
 
 

@@ -63,6 +63,38 @@ class LogFact:
 
 
 @dataclass(frozen=True, slots=True)
+class WireFact:
+    """What is measured at a job's listening sockets; counts are of the last ten seconds."""
+
+    ports: tuple[int, ...] = ()
+    """Those that are measured; (): none."""
+    problem: str | None = None
+    """Why nothing is measured, in one line."""
+    judges: bool = False
+    """Whether its latency target is judged by this, and not by what it reports itself."""
+    requests_per_s: float = 0.0
+    one_of: int = 1
+    """Of so many connections one is measured."""
+    lost: int = 0
+    """Requests that were not seen whole, as where packets were dropped."""
+    connections: tuple[tuple[str, int], ...] = ()
+    """New connections that are measured, by protocol: http, tls, turns."""
+    unmeasured: tuple[tuple[str, int], ...] = ()
+    """Those that cannot be, by reason."""
+    measured_s: float | None = None
+    """The target's latency in the last minute; None: of too few requests."""
+    reported_s: tuple[float, float] | None = None
+    """Between which latencies the job reports it to be, where `measured_s` contradicts that."""
+
+    @property
+    def measured_ratio(self) -> float | None:
+        """Which part of the new connections is measured; None: there were none."""
+        measured = sum(count for _, count in self.connections)
+        whole = measured + sum(count for _, count in self.unmeasured)
+        return measured / whole if whole else None
+
+
+@dataclass(frozen=True, slots=True)
 class CheckpointAck:
     """A job's acknowledgement of a checkpoint: its step, and its path."""
 
@@ -238,6 +270,8 @@ class ContainerFact:
     """Whether its source gives latencies and cannot tell which requests failed."""
     has_source: bool = True
     """Whether it has a source of progress."""
+    wire: WireFact | None = None
+    """None: its sockets are not to be measured."""
     operation: Operation | None = None
     """The operation that runs on it now; None: none."""
 

@@ -6,7 +6,15 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal
 
-from dlsched.model.facts import CheckpointAck, GpuAccess, GpuFact, LatencySketch, LogFact, Sample
+from dlsched.model.facts import (
+    CheckpointAck,
+    GpuAccess,
+    GpuFact,
+    LatencySketch,
+    LogFact,
+    Sample,
+    WireFact,
+)
 from dlsched.model.resource import CPU, Resource
 from dlsched.model.spec import MAX_FAILED_RATIO, AccuracyTarget, JobSpec, Limits
 from dlsched.model.units import render_seconds
@@ -85,6 +93,8 @@ class Progress:
     """Why the sidecar cannot be read, in one line."""
     hides_failures: bool = False
     """`ContainerFact.hides_failures`."""
+    wire: WireFact | None = None
+    """`ContainerFact.wire`."""
     every_s: float = OFTEN_S
     """Typical seconds between two reports of requests, at least `OFTEN_S`."""
     lacks: Lacks | None = None

@@ -213,13 +213,15 @@ class Measures:
         log = fact.log if fact else None
         problem = fact.sidecar_problem if fact else None
         hides = fact.hides_failures if fact else False
+        wire = fact.wire if fact else None
         last = self._last_progress
         if last is not None and (
             last.bad_lines,
             last.trouble,
             last.log,
             last.hides_failures,
-        ) == (bad_lines, problem, log, hides):
+            last.wire,
+        ) == (bad_lines, problem, log, hides, wire):
             return last
         recent = self._recent.sketch.total()
         in_flight, oldest_s = 0, 0.0
@@ -244,6 +246,7 @@ class Measures:
             gpu_ratio=self._gpu_ratio,
             trouble=problem,
             hides_failures=hides,
+            wire=wire,
             lacks=self._lacks,
         )
         return self._last_progress

@@ -32,6 +32,8 @@ class DockerOptions:
     cgroup_under: str = ""
     """Group above the instance's own (cgroupfs alone)."""
     gpus: GpuOptions = field(default_factory=GpuOptions)
+    wire: bool = True
+    """Whether response times may be measured at containers' sockets."""
     read_only: bool = False
     """Whether nothing in the state directory may be written, as in a dry run."""
     presets: Presets | None = None

@@ -189,7 +189,11 @@ class DockerRuntime:
         self._operations = Operations(self._stops, self._moves, self._resizes)
         self._watches = Watches(
             Outside(
-                self._engine.follow, self._engine.inspect, proc, self._engine.logs, Tap(proc=proc)
+                self._engine.follow,
+                self._engine.inspect,
+                proc,
+                self._engine.logs,
+                Tap(proc=proc) if options.wire else None,
             )
         )
         self.read_from = self._watches.read_from

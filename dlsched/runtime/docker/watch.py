@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
 
-from dlsched.model.facts import ContainerFact, LogFact, Operation, Report
+from dlsched.model.facts import ContainerFact, LogFact, Operation, Report, WireFact
 from dlsched.model.sources import ProgressSource
 from dlsched.model.spec import JobSpec, LatencyTarget, Limits, Target
 from dlsched.runtime.cgroup.limits import DEFAULT_SHARES, older_shares, quota_cores, weights_of
@@ -57,6 +58,7 @@ class Watch:
         """The ports that it was asked to measure, and the target."""
         self._reported_s = float("-inf")
         """When it last reported a latency itself."""
+        self._wire_fact: WireFact | None = None
         self._last_read_s = float("-inf")
         self._leaving: tuple[LogReader, ...] = ()
         """Of a start that is over: the engine may not have delivered its last lines yet."""
@@ -152,6 +154,7 @@ class Watch:
             self._started_at_s,
             self.reader,
             self._asked,
+            self._wire_fact,
         )
         if self._drained:
             reports, self._drained = tuple(self._drained), []
@@ -174,7 +177,7 @@ class Watch:
             source.close()
         if self._wire is not None:
             self._wire.close()
-        self._wire, self._measured = None, (None, None)
+        self._wire, self._wire_fact, self._measured = None, None, (None, None)
         self.reader, self._waiting, self._sources, self._leaving = None, None, (), ()
 
     def _read_cgroup(self, group: CgroupReader, now_s: float, operation: Operation | None) -> bool:
@@ -245,6 +248,7 @@ class Watch:
             sidecar_problem=self._problem,
             hides_failures=self._hides_failures,
             has_source=bool(described.sources or self._asked[0] or self._wire is not None),
+            wire=self._wire_fact,
             operation=operation,
             altered=altered,
             cpu_shares=self.shares if runs else None,
@@ -304,7 +308,7 @@ class Watch:
             return
         if self._wire is not None:
             self._wire.close()
-        self._wire, self._measured = None, (ports, target)
+        self._wire, self._wire_fact, self._measured = None, None, (ports, target)
         tap = self._outside.tap
         if tap is not None and ports is not None and isinstance(target, LatencyTarget):
             described = self.described
@@ -346,7 +350,7 @@ class Watch:
         if self._sources or self._wire is not None:
             problem: str | None = None
             for source in self._sources:
-                reading = source.read(now_s)
+                reading = self._beside_wire(source.read(now_s))
                 if reading.reports or reading.bad_lines:
                     self._take_up(reading)
                 if problem is None:
@@ -361,19 +365,30 @@ class Watch:
         """Take in what was measured at its sockets, unless it reports its latencies itself; returns
         the problem to show."""
         measured = wire.read(now_s)
-        if now_s - self._reported_s <= OWN_SILENT_S:
+        judges = wire.alone or now_s - self._reported_s > OWN_SILENT_S
+        self._wire_fact = wire.fact(now_s, judges=judges)
+        if not judges:
             return problem
-        self._take_up(SourceReading(measured.reports), measured=True)
-        return problem or (None if self._sources else measured.problem)
+        self._take_up(SourceReading(measured.reports, hides_failures=measured.hides_failures))
+        return problem or (measured.problem if wire.alone or not self._sources else None)
 
-    def _take_up(self, reading: SourceReading, *, measured: bool = False) -> None:
-        """Keep what a source has read. `measured`: at the sockets, not by the job itself."""
+    def _beside_wire(self, reading: SourceReading) -> SourceReading:
+        """What a source has read, where its latencies stand beside those of the sockets: compared
+        with them, and left out where the target is about another time of a request."""
+        if self._wire is None or not any(one.latency for one in reading.reports):
+            return reading
+        if self._wire.alone:
+            kept = tuple(one for one in reading.reports if one.latency is None)
+            return replace(reading, reports=kept)
+        self._wire.beside(reading.reports, self._last_read_s)
+        self._reported_s = self._last_read_s
+        return reading
+
+    def _take_up(self, reading: SourceReading) -> None:
         self._drained.extend(reading.reports)
         self._bad_lines += reading.bad_lines
         if any(report.latency is not None for report in reading.reports):
             self._hides_failures = reading.hides_failures
-            if not measured:
-                self._reported_s = self._last_read_s
         self._refused = self._refused or reading.refused
 
 

@@ -2,16 +2,35 @@
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import TypeVar
 
-from dlsched.model.facts import Report
+from dlsched.estimate.sketch import Bounds, merge, quantile_bounds
+from dlsched.model.facts import LatencySketch, Report, WireFact
 from dlsched.model.spec import LatencyTarget
 from dlsched.runtime.wire.tap import PortTraffic, Tap, Watched
 
 OWN_SILENT_S = 60.0
 """A job that reported latencies within this time is judged by them, and not by its sockets."""
+COMPARED_S = 60.0
+"""What it reported in this time is compared with what was measured in it."""
+COMPARED_REQUESTS = 100
+"""With fewer on one side, a p95 says little."""
+CONTRADICTED_RATIO = 1.25
+CONTRADICTED_S = 0.005
+"""Two latencies that differ by more than both of these contradict one another: a program times
+itself without connections, queues and the network stack, which takes some milliseconds."""
+SILENT_S = 5.0
+"""A port on which nothing happens is reported so often."""
+RATE_S = 10.0
+"""Rates and shares are of this time."""
+
+T = TypeVar("T")
 
 _KINDS = {"answer": "whole", "first-byte": "first", "gap": "gaps"}
+_CALLERS_SHOWN = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,10 +38,11 @@ class WireReading:
     """What one read found."""
 
     reports: tuple[Report, ...] = ()
-    """Of the kind that the target is about."""
+    """Latencies of the kind that the target is about."""
     problem: str | None = None
     """Why its sockets are not measured now, in one line."""
-    traffic: tuple[PortTraffic, ...] = ()
+    hides_failures: bool = False
+    """Whether some answers cannot be told from failures: those of TLS and of unknown protocols."""
 
 
 class WireReader:
@@ -34,18 +54,120 @@ class WireReader:
         """`ports`: (): all on which it listens."""
         self._tap = tap
         self._watched: Watched = tap.watch(pid, container, ports)
+        self._target = target
         self._kind = _KINDS[target.of]
+        self._measured: deque[tuple[float, LatencySketch]] = deque()
+        self._reported: deque[tuple[float, LatencySketch]] = deque()
+        self._traffic: deque[tuple[float, PortTraffic]] = deque()
+        self._silent_since_s: dict[int, float] = {}
+        """By port: when it was last heard of, or last reported as silent."""
+        self._opaque = False
+        self._fact = WireFact()
+        self._fact_s = float("-inf")
+
+    @property
+    def alone(self) -> bool:
+        """Whether nothing but the sockets shows what the target is about."""
+        return self._target.of != "answer"
 
     def read(self, now_s: float) -> WireReading:
         """What was measured since the previous read."""
-        traffic = self._watched.take(now_s)
-        reports = tuple(
-            report
-            for port in traffic
-            for report in getattr(port, self._kind)
-            if report.latency is not None
-        )
-        return WireReading(reports, self._watched.problem or self._tap.problem, traffic)
+        reports: list[Report] = []
+        problem = self._watched.problem or self._tap.problem
+        for port in self._watched.take(now_s):
+            self._silent_since_s[port.port] = now_s
+            self._traffic.append((now_s, port))
+            self._opaque = self._opaque or bool({"tls", "turns"} & port.connections.keys())
+            for report in getattr(port, self._kind):
+                if report.latency is not None:
+                    reports.append(report)
+                    self._measured.append((now_s, report.latency))
+        if problem is None:
+            reports += self._silent(now_s)
+        return WireReading(tuple(reports), problem, self._opaque)
+
+    def _silent(self, now_s: float) -> Iterator[Report]:
+        """An empty report of each port that is measured, and on which nothing happens."""
+        for port in self._watched.found:
+            if now_s - self._silent_since_s.setdefault(port, now_s) >= SILENT_S:
+                self._silent_since_s[port] = now_s
+                yield Report(
+                    now_s,
+                    writer=f"wire:{port}",
+                    latency=LatencySketch(),
+                    in_flight=0,
+                    oldest_s=0.0,
+                    span_s=SILENT_S,
+                )
+
+    def beside(self, reports: Iterable[Report], now_s: float) -> None:
+        """Latencies that the job reported itself, to compare."""
+        self._reported.extend((now_s, one.latency) for one in reports if one.latency is not None)
+
+    def fact(self, now_s: float, *, judges: bool) -> WireFact:
+        """What is known of its sockets, renewed every `RATE_S`/2. `judges`: whether the target is
+        judged by it now."""
+        due = now_s - self._fact_s >= RATE_S / 2
+        problem = self._watched.problem or self._tap.problem
+        if due or (self._fact.judges, self._fact.problem) != (judges, problem):
+            self._fact_s, self._fact = now_s, self._summary(now_s, problem, judges)
+        return self._fact
 
     def close(self) -> None:
         self._watched.close()
+
+    def _summary(self, now_s: float, problem: str | None, judges: bool) -> WireFact:
+        _forget(self._measured, now_s - COMPARED_S)
+        _forget(self._reported, now_s - COMPARED_S)
+        _forget(self._traffic, now_s - RATE_S)
+        traffic = [one for _, one in self._traffic]
+        measured = self._quantile(self._measured)
+        reported = None if self.alone else self._quantile(self._reported)
+        contradicts = measured is not None and reported is not None and _differ(measured, reported)
+        return WireFact(
+            ports=self._watched.found,
+            problem=problem,
+            judges=judges,
+            requests_per_s=sum(one.arrivals for one in traffic) * self._watched.one_of / RATE_S,
+            lost=sum(one.lost for one in traffic),
+            one_of=self._watched.one_of,
+            connections=_added(one.connections for one in traffic),
+            unmeasured=_added(one.unmeasured for one in traffic),
+            measured_s=None if measured is None else measured.highest_s,
+            reported_s=(
+                None
+                if reported is None or not contradicts
+                else (reported.lowest_s, reported.highest_s)
+            ),
+        )
+
+    def _quantile(self, kept: Iterable[tuple[float, LatencySketch]]) -> Bounds | None:
+        """The target's latency of these; None: of too few."""
+        whole = merge(*(one for _, one in kept))
+        if whole.count < COMPARED_REQUESTS:
+            return None
+        if self._target.quantile is None:
+            mean_s = whole.sum_s / whole.count
+            return Bounds(mean_s, mean_s)
+        return quantile_bounds(whole, self._target.quantile)
+
+
+def _differ(measured: Bounds, reported: Bounds) -> bool:
+    """Whether the two cannot both be right, with what a program does not count of itself."""
+    value = measured.highest_s
+    below = value < reported.lowest_s / CONTRADICTED_RATIO - CONTRADICTED_S
+    return below or value > reported.highest_s * CONTRADICTED_RATIO + CONTRADICTED_S
+
+
+def _forget(kept: deque[tuple[float, T]], before_s: float) -> None:
+    while kept and kept[0][0] < before_s:
+        kept.popleft()
+
+
+def _added(tables: Iterable[Mapping[str, int]]) -> tuple[tuple[str, int], ...]:
+    """The sums of these tables, the largest first."""
+    whole: dict[str, int] = {}
+    for table in tables:
+        for key, count in table.items():
+            whole[key] = whole.get(key, 0) + count
+    return tuple(sorted(whole.items(), key=lambda one: (-one[1], one[0]))[:_CALLERS_SHOWN])

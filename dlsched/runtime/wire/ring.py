@@ -9,7 +9,7 @@ from __future__ import annotations
 import mmap
 import socket
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 BLOCK_BYTES = 64 << 10
@@ -36,7 +36,7 @@ _KERNEL, _USER = 0, 1
 _LD_W_LEN, _LD_B, _LD_H = 0x80, 0x30, 0x28
 _LD_B_X, _LD_H_X, _LD_W_X = 0x50, 0x48, 0x40
 _LDX_IHL, _LDX_IMM = 0xB1, 0x01
-_TAX, _TXA = 0x07, 0x87
+_TAX = 0x07
 _ADD_X, _SUB_X, _AND, _RSH, _ADD = 0x0C, 0x1C, 0x54, 0x74, 0x04
 _LD_M, _ST = 0x60, 0x02
 _JEQ, _JGT, _JSET = 0x15, 0x25, 0x45
@@ -84,7 +84,18 @@ def program(ports: Iterable[int], one_of: int = 1) -> bytes:
     if not 0 < len(wanted) <= PORTS_MAX:
         raise ValueError(f"{len(wanted)} ports, 1 to {PORTS_MAX}")
     code = _Program()
-    # M[0]: where TCP begins; M[1]: the length of the whole packet; M[2]: the client's port.
+    _find_tcp(code)
+    _choose_ports(code, wanted, one_of)
+    _choose_what_says_something(code)
+    return code.packed()
+
+
+_LENGTH = 0
+"""The filter's memory of the length of the whole packet."""
+
+
+def _find_tcp(code: _Program) -> None:
+    """Go on at `tcp` with X where TCP begins, or at `no`."""
     code.do(_LD_B, 0)
     code.do(_RSH, 4)
     code.jump(_JEQ, 4, "v4")
@@ -95,23 +106,24 @@ def program(ports: Iterable[int], one_of: int = 1) -> bytes:
     code.do(_LD_H, 6)
     code.jump(_JSET, 0x1FFF, "no")  # a fragment without the header of TCP
     code.do(_LDX_IHL, 0)
-    code.do(_TXA)
-    code.do(_ST, 0)
     code.do(_LD_H, 2)
     code.jump(_JEQ, 0, None, "sized")
     code.do(_LD_W_LEN)  # larger than the field can say
     code.here("sized")
-    code.do(_ST, 1)
+    code.do(_ST, _LENGTH)
     code.go("tcp")
     code.here("v6")
     code.do(_LD_B, 6)
     code.jump(_JEQ, socket.IPPROTO_TCP, None, "no")
     code.do(_LDX_IMM, 40)
-    code.do(_TXA)
-    code.do(_ST, 0)
     code.do(_LD_H, 4)
     code.do(_ADD, 40)
-    code.do(_ST, 1)
+    code.do(_ST, _LENGTH)
+
+
+def _choose_ports(code: _Program, wanted: Sequence[int], one_of: int) -> None:
+    """Go on with packets to or from these ports, and of `one_of` above 1 with those of that part of
+    the clients' ports."""
     code.here("tcp")
     code.do(_LD_H_X, 2)
     for port in wanted:
@@ -128,6 +140,10 @@ def program(ports: Iterable[int], one_of: int = 1) -> bytes:
     code.here("sampled")
     if one_of > 1:
         code.jump(_JSET, one_of - 1, "no")
+
+
+def _choose_what_says_something(code: _Program) -> None:
+    """Take packets that say something, or begin or end a connection."""
     code.do(_LD_B_X, 13)
     code.jump(_JSET, 0x07, "take")  # FIN, SYN, RST
     code.do(_LD_B_X, 12)
@@ -135,7 +151,7 @@ def program(ports: Iterable[int], one_of: int = 1) -> bytes:
     code.do(_AND, 0x3C)
     code.do(_ADD_X)
     code.do(_TAX)  # X: where what is said begins
-    code.do(_LD_M, 1)
+    code.do(_LD_M, _LENGTH)
     code.do(_SUB_X)
     code.jump(_JEQ, 0, "no")
     code.jump(_JSET, 0x80000000, "no")
@@ -147,7 +163,6 @@ def program(ports: Iterable[int], one_of: int = 1) -> bytes:
     code.do(_RET, SNAP_BYTES)
     code.here("no")
     code.do(_RET, 0)
-    return code.packed()
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,56 @@
+"""What is measured at a job's sockets, in words. Pure."""
+
+from __future__ import annotations
+
+from dlsched.api.schema import WireStatus
+from dlsched.model.facts import WireFact
+from dlsched.model.spec import LatencyTarget, Target
+from dlsched.model.units import counted, render_percent, render_seconds
+
+_PROTOCOLS = {"http": "HTTP", "tls": "TLS", "turns": "an unknown protocol"}
+
+
+def wire_of(fact: WireFact | None, target: Target | None) -> WireStatus | None:
+    """The status of these facts; None: its sockets are not to be measured."""
+    if fact is None:
+        return None
+    return WireStatus(
+        ports=fact.ports,
+        judges=fact.judges,
+        requests_per_s=fact.requests_per_s,
+        measured_ratio=fact.measured_ratio,
+        text=_text(fact),
+        contradiction=_contradiction(fact, target),
+    )
+
+
+def _text(fact: WireFact) -> str:
+    if fact.problem is not None:
+        return f"sockets: not measured: {fact.problem}"
+    ports = ", ".join(str(port) for port in fact.ports)
+    parts = [f"sockets: port {ports}, {fact.requests_per_s:.3g} requests a second"]
+    protocols = [_PROTOCOLS.get(name, name) for name, _ in fact.connections]
+    if protocols:
+        parts.append(f"in {', '.join(protocols)}")
+    text = " ".join(parts)
+    if fact.one_of > 1:
+        text += f"; one of {fact.one_of} connections is measured: there are too many packets"
+    if fact.lost:
+        text += f"; {counted(fact.lost, 'request')} not seen whole"
+    if fact.unmeasured:
+        ratio = render_percent(1.0 - (fact.measured_ratio or 0.0))
+        why = ", ".join(name for name, _ in fact.unmeasured)
+        text += f"; {ratio} of the new connections cannot be measured: {why}"
+    return text
+
+
+def _contradiction(fact: WireFact, target: Target | None) -> str | None:
+    if fact.reported_s is None or fact.measured_s is None or not isinstance(target, LatencyTarget):
+        return None
+    what = "the mean" if target.quantile is None else f"p{100 * target.quantile:g}"
+    lowest_s, highest_s = fact.reported_s
+    reported = render_seconds(highest_s)
+    if highest_s > 1.02 * lowest_s:
+        reported = f"{render_seconds(lowest_s)} to {reported}"
+    measured = render_seconds(fact.measured_s)
+    return f"it reports {what} {reported}; at its sockets {what} is {measured}"
