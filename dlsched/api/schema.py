@@ -173,6 +173,8 @@ class WireStatus(Value):
     requests_per_s: float
     measured_ratio: float | None
     """Which part of its new connections is measured; None: there were none."""
+    callers: Mapping[str, float]
+    """Requests a second by client: containers by name, others by address."""
     text: str
     """All of it in one line."""
     contradiction: str | None

@@ -19,6 +19,7 @@ def wire_of(fact: WireFact | None, target: Target | None) -> WireStatus | None:
         judges=fact.judges,
         requests_per_s=fact.requests_per_s,
         measured_ratio=fact.measured_ratio,
+        callers=dict(fact.callers),
         text=_text(fact),
         contradiction=_contradiction(fact, target),
     )
@@ -41,6 +42,9 @@ def _text(fact: WireFact) -> str:
         ratio = render_percent(1.0 - (fact.measured_ratio or 0.0))
         why = ", ".join(name for name, _ in fact.unmeasured)
         text += f"; {ratio} of the new connections cannot be measured: {why}"
+    if fact.callers:
+        called = (f"{name}, {rate:.3g} a second" for name, rate in fact.callers)
+        text += f"; called by: {'; '.join(called)}"
     return text
 
 

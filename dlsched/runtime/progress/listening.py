@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from contextlib import suppress
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from itertools import islice
@@ -22,7 +22,7 @@ DESCRIPTORS_MAX = 65_536
 """Descriptors of all of them."""
 _TABLE_BYTES_MAX = 32 << 20
 
-_LISTENING = "0A"
+_CONNECTED, _LISTENING = "01", "0A"
 _SOCKET = re.compile(r"socket:\[([0-9]+)\]")
 
 
@@ -57,7 +57,7 @@ def loopback_of(pid: int, container: str, port: int, proc: Path = PROC) -> str:
     there = {one for one in listening_in(pid, proc) if one.port == port and one.answers_on_loopback}
     if not there:
         raise Unanswered("nothing listens on 127.0.0.1 there")
-    if not {one.inode for one in there} <= _sockets(pid, container, proc):
+    if not {one.inode for one in there} <= sockets_of(pid, container, proc):
         raise Unanswered("the socket that listens there is not the container's")
     return LOOPBACK
 
@@ -65,7 +65,7 @@ def loopback_of(pid: int, container: str, port: int, proc: Path = PROC) -> str:
 def listening_of(pid: int, container: str, proc: Path = PROC) -> tuple[ListeningSocket, ...]:
     """The listening TCP sockets of this container's own processes, by port."""
     there = tuple(listening_in(pid, proc))
-    own = _sockets(pid, container, proc) if there else frozenset()
+    own = sockets_of(pid, container, proc) if there else frozenset()
     found = (one for one in there if one.inode in own)
     return tuple(sorted(found, key=lambda one: (one.port, str(one.address))))
 
@@ -79,8 +79,27 @@ def shares_network(pid: int, proc: Path) -> bool:
         return False
 
 
+def connected_in(
+    pid: int | str, to: Container[int], proc: Path = PROC
+) -> Iterator[tuple[int, str]]:
+    """The sockets in that process' network that are connected to one of these ports: the own port
+    of each, and its inode."""
+    for fields in _table(pid, proc, _CONNECTED):
+        with suppress(ValueError):
+            if int(fields[2].rpartition(":")[2], 16) in to:
+                yield int(fields[1].rpartition(":")[2], 16), fields[9]
+
+
 def listening_in(pid: int, proc: Path = PROC) -> Iterator[ListeningSocket]:
     """The TCP sockets that listen in that process' network, whoever they belong to."""
+    for fields in _table(pid, proc, _LISTENING):
+        address, _, number = fields[1].partition(":")
+        with suppress(ValueError):
+            yield ListeningSocket(_address(address), int(number, 16), fields[9])
+
+
+def _table(pid: int | str, proc: Path, state: str) -> Iterator[list[str]]:
+    """The lines of the kernel's tables of TCP sockets with that state."""
     for table in ("tcp", "tcp6"):
         try:
             with (proc / str(pid) / "net" / table).open(encoding="ascii", errors="replace") as file:
@@ -89,10 +108,8 @@ def listening_in(pid: int, proc: Path = PROC) -> Iterator[ListeningSocket]:
             continue
         for line in text.splitlines()[1:]:
             fields = line.split()
-            if len(fields) > 9 and fields[3] == _LISTENING:
-                address, _, number = fields[1].partition(":")
-                with suppress(ValueError):
-                    yield ListeningSocket(_address(address), int(number, 16), fields[9])
+            if len(fields) > 9 and fields[3] == state:
+                yield fields
 
 
 def _address(written: str) -> IPv4Address | IPv6Address:
@@ -105,7 +122,7 @@ def _address(written: str) -> IPv4Address | IPv6Address:
     return mapped or address
 
 
-def _sockets(pid: int, container: str, proc: Path) -> frozenset[str]:
+def sockets_of(pid: int, container: str, proc: Path = PROC) -> frozenset[str]:
     """The inodes of all sockets of the container's processes."""
     found: set[str] = set()
     descriptors = islice(_descriptors(pid, container, proc), DESCRIPTORS_MAX)

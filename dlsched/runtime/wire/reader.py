@@ -109,7 +109,8 @@ class WireReader:
         judged by it now."""
         due = now_s - self._fact_s >= RATE_S / 2
         problem = self._watched.problem or self._tap.problem
-        if due or (self._fact.judges, self._fact.problem) != (judges, problem):
+        known = (self._fact.judges, self._fact.problem, self._fact.ports)
+        if due or known != (judges, problem, self._watched.found):
             self._fact_s, self._fact = now_s, self._summary(now_s, problem, judges)
         return self._fact
 
@@ -133,6 +134,10 @@ class WireReader:
             one_of=self._watched.one_of,
             connections=_added(one.connections for one in traffic),
             unmeasured=_added(one.unmeasured for one in traffic),
+            callers=tuple(
+                (name, count * self._watched.one_of / RATE_S)
+                for name, count in _added(one.callers for one in traffic)
+            ),
             measured_s=None if measured is None else measured.highest_s,
             reported_s=(
                 None

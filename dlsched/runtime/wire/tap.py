@@ -25,6 +25,7 @@ from dlsched.model.units import shown
 from dlsched.runtime.cgroup.read import PROC
 from dlsched.runtime.progress.listening import listening_of
 from dlsched.runtime.progress.sidecar_line import BadLine, latency_in
+from dlsched.runtime.wire.callers import Callers
 from dlsched.runtime.wire.child import BLOCK, FRAME, TICK, TIME, WATCH
 from dlsched.runtime.wire.interfaces import NotSeen, interfaces_of
 from dlsched.runtime.wire.ring import BLOCKS_MOST, PORTS_MAX, Ring
@@ -65,7 +66,7 @@ class PortTraffic:
     unmeasured: Mapping[str, int] = field(default_factory=dict)
     """Those that are not, by reason."""
     callers: Mapping[str, int] = field(default_factory=dict)
-    """Requests by client: an address, or `:PORT` on the host itself."""
+    """Requests by client: a container's name, or an address."""
 
 
 class Watched:
@@ -254,6 +255,7 @@ class Tap:
         self._thread: threading.Thread | None = None
         self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._closed = False
+        self.callers = Callers(proc)
         self.problem: str | None = None
         """Why nothing is measured now, in one line."""
 
@@ -409,10 +411,21 @@ class _Pump:
             self._backoff_s = BACKOFF_S
 
     def _take(self, report: dict[str, Any]) -> None:
-        for number, counted in report["ports"].items():
-            known = self._numbers.get(int(number)) if number.isdigit() else None
-            if known is not None:
-                known[0].add(known[1], checked(counted))
+        counts = {
+            known: checked(counted)
+            for number, counted in report["ports"].items()
+            if number.isdigit() and (known := self._numbers.get(int(number))) is not None
+        }
+        callers = self._tap.callers
+        clients = {client for one in counts.values() for client in one["callers"]}
+        ports = {port for _, port in self._numbers.values()}
+        callers.resolve(clients, ports, time.monotonic())
+        for (watched, port), counted in counts.items():
+            named: dict[str, int] = {}
+            for client, requests in counted["callers"].items():
+                name = callers.name(client)
+                named[name] = named.get(name, 0) + requests
+            watched.add(port, {**counted, "callers": named})
 
     # ------------------------------------------------------------------ the child
 

@@ -61,10 +61,10 @@ def test_a_port_that_two_programs_share_is_not_asked(
     group: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (group / "cgroup.procs").write_text(f"{os.getpid()}\n")
-    own = set(listening._sockets(os.getpid(), CONTAINER, listening.PROC))
+    own = set(listening.sockets_of(os.getpid(), CONTAINER, listening.PROC))
     with socket.create_server(("127.0.0.1", 0), reuse_port=True) as one:
         assert loopback_of(os.getpid(), CONTAINER, port_of(one)) == "127.0.0.1"
-        monkeypatch.setattr(listening, "_sockets", lambda *_: frozenset(own))
+        monkeypatch.setattr(listening, "sockets_of", lambda *_: frozenset(own))
         with pytest.raises(Unanswered, match=NOT_ITS):
             loopback_of(os.getpid(), CONTAINER, port_of(one))
 

@@ -1,0 +1,59 @@
+"""What is measured at sockets, in one line."""
+
+from __future__ import annotations
+
+from dlsched.api.wire_status import wire_of
+from dlsched.model.facts import WireFact
+from dlsched.model.spec import LatencyTarget
+
+TARGET = LatencyTarget(0.05, 0.95)
+
+
+def text_of(fact: WireFact) -> str:
+    status = wire_of(fact, TARGET)
+    assert status is not None
+    return status.text
+
+
+def test_nothing_is_measured_of_a_job_without_sockets() -> None:
+    assert wire_of(None, TARGET) is None
+
+
+def test_ports_rate_protocols_and_callers_are_named() -> None:
+    fact = WireFact(
+        (8000,),
+        judges=True,
+        requests_per_s=18.04,
+        connections=(("http", 4),),
+        callers=(("gateway", 18.0),),
+    )
+    assert text_of(fact) == (
+        "sockets: port 8000, 18 requests a second in HTTP; called by: gateway, 18 a second"
+    )
+
+
+def test_what_is_not_measured_is_said_with_the_reason() -> None:
+    fact = WireFact(
+        (8000,), one_of=4, lost=2, connections=(("tls", 3),), unmeasured=(("HTTP/2", 1),)
+    )
+    assert text_of(fact) == (
+        "sockets: port 8000, 0 requests a second in TLS; one of 4 connections is measured: there "
+        "are too many packets; 2 requests not seen whole; 25 % of the new connections cannot be "
+        "measured: HTTP/2"
+    )
+
+
+def test_a_problem_stands_alone() -> None:
+    fact = WireFact(problem="it listens on no TCP port")
+    assert text_of(fact) == "sockets: not measured: it listens on no TCP port"
+
+
+def test_a_contradiction_has_both_numbers() -> None:
+    status = wire_of(WireFact(measured_s=0.0113, reported_s=(0.0978, 0.0978)), TARGET)
+    assert status is not None
+    assert status.contradiction == "it reports p95 97.8 ms; at its sockets p95 is 11.3 ms"
+    between = wire_of(WireFact(measured_s=0.3, reported_s=(0.05, 0.1)), LatencyTarget(0.2))
+    assert between is not None
+    assert between.contradiction == (
+        "it reports the mean 50 ms to 100 ms; at its sockets the mean is 300 ms"
+    )

@@ -1,0 +1,151 @@
+"""What is measured at a job's sockets is handed on, compared with its own reports, and summed up."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any, cast
+
+import pytest
+
+from dlsched.estimate.sketch import from_latencies
+from dlsched.model.facts import LatencySketch, Report
+from dlsched.model.spec import LatencyTarget
+from dlsched.runtime.wire.reader import SILENT_S, WireReader
+from dlsched.runtime.wire.tap import PortTraffic, Tap
+
+TARGET = LatencyTarget(0.05, 0.95)
+
+
+@dataclass
+class Socket:
+    """Stands in for what the tap watches."""
+
+    found: tuple[int, ...] = (8000,)
+    problem: str | None = None
+    one_of: int = 1
+    traffic: list[PortTraffic] = field(default_factory=list)
+    closed: bool = False
+
+    def take(self, now_s: float) -> tuple[PortTraffic, ...]:
+        taken, self.traffic = tuple(self.traffic), []
+        return taken
+
+    def close(self) -> None:
+        self.closed = True
+
+
+@dataclass
+class OneSocket:
+    socket: Socket
+    problem: str | None = None
+
+    def watch(self, *_: object) -> Socket:
+        return self.socket
+
+
+def reader_of(socket: Socket, target: LatencyTarget = TARGET) -> WireReader:
+    return WireReader(cast(Tap, OneSocket(socket)), 7, "c" * 64, (), target)
+
+
+def traffic(latency: LatencySketch, **others: Any) -> PortTraffic:
+    report = Report(0.0, writer="wire:8000", latency=latency)
+    whole = PortTraffic(8000, (report,), (), (), arrivals=latency.count)
+    return replace(whole, **others)
+
+
+def hundred(seconds: float) -> LatencySketch:
+    return from_latencies([seconds] * 100)
+
+
+def test_answers_are_handed_on() -> None:
+    socket = Socket(traffic=[traffic(hundred(0.011))])
+    reading = reader_of(socket).read(5.0)
+    assert [one.latency for one in reading.reports] == [hundred(0.011)]
+    assert reading.problem is None
+
+
+@pytest.mark.parametrize(("of", "kind"), [("first-byte", "first"), ("gap", "gaps")])
+def test_a_target_may_be_about_another_time(of: Any, kind: str) -> None:
+    wanted = Report(0.0, latency=hundred(0.2))
+    socket = Socket(traffic=[traffic(hundred(1.5), **{kind: (wanted,)})])
+    reader = reader_of(socket, LatencyTarget(0.3, 0.95, of=of))
+    assert [one.latency for one in reader.read(5.0).reports] == [hundred(0.2)]
+    assert reader.alone
+
+
+def test_a_silent_port_is_reported_as_silent() -> None:
+    reader = reader_of(Socket())
+    assert reader.read(0.0).reports == ()
+    (silent,) = reader.read(SILENT_S).reports
+    assert silent.latency == LatencySketch()
+    assert (silent.in_flight, silent.writer) == (0, "wire:8000")
+    assert reader.read(SILENT_S + 1).reports == ()
+
+
+def test_a_port_that_is_not_measured_is_not_silent() -> None:
+    reader = reader_of(Socket(problem="it listens on no TCP port"))
+    assert reader.read(0.0).problem == "it listens on no TCP port"
+    assert reader.read(60.0).reports == ()
+
+
+def test_reports_that_differ_from_the_sockets_contradict() -> None:
+    socket = Socket(traffic=[traffic(hundred(0.0113))])
+    reader = reader_of(socket)
+    reader.read(1.0)
+    reader.beside([Report(1.0, latency=hundred(0.0978))], 1.0)
+    fact = reader.fact(1.0, judges=False)
+    assert fact.measured_s == pytest.approx(0.0113, rel=0.02)
+    assert fact.reported_s == pytest.approx((0.0978, 0.0978), rel=0.02)
+
+
+def test_an_interval_around_the_measured_latency_is_no_contradiction() -> None:
+    socket = Socket(traffic=[traffic(hundred(0.0113))])
+    reader = reader_of(socket)
+    reader.read(1.0)
+    wide = LatencySketch(100, 1.1, spans=((0.0, 0.1, 100),))
+    reader.beside([Report(1.0, latency=wide)], 1.0)
+    assert reader.fact(1.0, judges=False).reported_s is None
+
+
+def test_few_requests_contradict_nothing() -> None:
+    socket = Socket(traffic=[traffic(from_latencies([0.01] * 20))])
+    reader = reader_of(socket)
+    reader.read(1.0)
+    reader.beside([Report(1.0, latency=hundred(0.2))], 1.0)
+    assert reader.fact(1.0, judges=False).reported_s is None
+
+
+def test_old_reports_are_not_compared() -> None:
+    socket = Socket(traffic=[traffic(hundred(0.01))])
+    reader = reader_of(socket)
+    reader.beside([Report(0.0, latency=hundred(0.2))], 0.0)
+    reader.read(100.0)
+    assert reader.fact(100.0, judges=False).reported_s is None
+
+
+def test_rates_count_the_connections_that_are_left_out() -> None:
+    socket = Socket(one_of=4, traffic=[traffic(hundred(0.01), callers={"gateway": 100})])
+    reader = reader_of(socket)
+    reader.read(1.0)
+    fact = reader.fact(1.0, judges=True)
+    assert fact.requests_per_s == pytest.approx(40.0)
+    assert fact.callers == (("gateway", pytest.approx(40.0)),)
+
+
+def test_the_share_of_measured_connections_is_known() -> None:
+    one = traffic(hundred(0.01), connections={"http": 3}, unmeasured={"HTTP/2": 1})
+    reader = reader_of(Socket(traffic=[one]))
+    reader.read(1.0)
+    assert reader.fact(1.0, judges=True).measured_ratio == pytest.approx(0.75)
+
+
+@pytest.mark.parametrize(("kind", "hides"), [("http", False), ("tls", True), ("turns", True)])
+def test_failures_are_hidden_where_only_turns_are_measured(kind: str, hides: bool) -> None:
+    reader = reader_of(Socket(traffic=[traffic(hundred(0.01), connections={kind: 1})]))
+    assert reader.read(1.0).hides_failures is hides
+
+
+def test_closing_stops_the_watch() -> None:
+    socket = Socket()
+    reader_of(socket).close()
+    assert socket.closed
