@@ -37,7 +37,7 @@ def _text(fact: WireFact) -> str:
     if fact.one_of > 1:
         text += f"; one of {fact.one_of} connections is measured: there are too many packets"
     if fact.lost:
-        text += f"; {counted(fact.lost, 'request')} not seen whole"
+        text += f"; {counted(fact.lost, 'request')} not captured whole"
     if fact.unmeasured:
         ratio = render_percent(1.0 - (fact.measured_ratio or 0.0))
         why = ", ".join(name for name, _ in fact.unmeasured)

@@ -76,7 +76,7 @@ class WireFact:
     one_of: int = 1
     """Of so many connections one is measured."""
     lost: int = 0
-    """Requests that were not seen whole, as where packets were dropped."""
+    """Requests that were not captured whole, as where packets were dropped."""
     connections: tuple[tuple[str, int], ...] = ()
     """New connections that are measured, by protocol: http, tls, turns."""
     unmeasured: tuple[tuple[str, int], ...] = ()

@@ -38,8 +38,8 @@ def test_what_is_not_measured_is_said_with_the_reason() -> None:
     )
     assert text_of(fact) == (
         "sockets: port 8000, 0 requests a second in TLS; one of 4 connections is measured: there "
-        "are too many packets; 2 requests not seen whole; 25 % of the new connections cannot be "
-        "measured: HTTP/2"
+        "are too many packets; 2 requests not captured whole; 25 % of the new connections cannot "
+        "be measured: HTTP/2"
     )
 
 

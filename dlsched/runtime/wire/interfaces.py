@@ -1,4 +1,4 @@
-"""On which of the host's interfaces a container's connections are seen."""
+"""On which of the host's interfaces a container's connections are visible."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _INSIDE = ("sys", "devices", "virtual", "net")
 """Where sysfs has virtual interfaces, without a link on the way."""
 
 
-class NotSeen(Exception):
-    """Why a container's connections are not seen, in one line."""
+class NotVisible(Exception):
+    """Why a container's connections are not visible, in one line."""
 
 
 def interfaces_of(
     pid: int, sockets: Iterable[ListeningSocket], proc: Path = PROC, net: Path = NET
 ) -> tuple[str, ...]:
-    """The host's interfaces that carry what comes to these sockets. Raises NotSeen."""
+    """The host's interfaces that carry what comes to these sockets. Raises NotVisible."""
     if shares_network(pid, proc):
         return _of_the_host(tuple(sockets), net)
     return (_outside_of(pid, proc),)
@@ -53,22 +53,22 @@ def _is_up(interface: Path) -> bool:
 
 
 def _outside_of(pid: int, proc: Path) -> str:
-    """The host's end of a container's pair of interfaces. Raises NotSeen."""
+    """The host's end of a container's pair of interfaces. Raises NotVisible."""
     indices = set()
     try:
         for name in _names(pid, proc):
             indices.add(_peer(pid, name, proc))
     except OSError as error:
-        raise NotSeen(f"its network cannot be inspected: {error.strerror}") from None
+        raise NotVisible(f"its network cannot be inspected: {error.strerror}") from None
     indices.discard(0)
     names = []
     for index in indices:
         with suppress(OSError):
             names.append(socket.if_indextoname(index))
     if len(names) != 1:
-        raise NotSeen(
+        raise NotVisible(
             "its network is not a bridge with one interface (macvlan, ipvlan, overlay and none "
-            "are not seen)"
+            "are not visible)"
         )
     return names[0]
 

@@ -42,7 +42,7 @@ class WireReading:
     problem: str | None = None
     """Why its sockets are not measured now, in one line."""
     hides_failures: bool = False
-    """Whether some answers cannot be told from failures: those of TLS and of unknown protocols."""
+    """Whether it cannot be known which answers are failures: in TLS and unknown protocols."""
 
 
 class WireReader:

@@ -18,7 +18,7 @@ BLOCKS_MOST = 128
 RETIRE_MS = 200
 """A block is handed over at the latest after this time."""
 HEAD_SNAP_BYTES = 1024
-"""Of a packet that begins an answer in HTTP/1, so that the length of its body is seen."""
+"""Of a packet that begins an answer in HTTP/1, so that the length of its body is known."""
 SNAP_BYTES = 256
 """Of any other packet. 96 would leave 10 bytes of what is said over IPv6 with time stamps."""
 

@@ -27,11 +27,11 @@ from dlsched.runtime.progress.listening import listening_of
 from dlsched.runtime.progress.sidecar_line import BadLine, latency_in
 from dlsched.runtime.wire.callers import Callers
 from dlsched.runtime.wire.child import BLOCK, FRAME, TICK, TIME, WATCH
-from dlsched.runtime.wire.interfaces import NotSeen, interfaces_of
+from dlsched.runtime.wire.interfaces import NotVisible, interfaces_of
 from dlsched.runtime.wire.ring import BLOCKS_MOST, PORTS_MAX, Ring
 
 TICK_S = 1.0
-LOOK_S = 5.0
+DISCOVER_S = 5.0
 """Which ports are listened on, and where, is looked up so often."""
 ANSWER_S = 5.0
 """A child that does not take what it is given, or does not report, for so long is hung."""
@@ -60,9 +60,9 @@ class PortTraffic:
     """Between the parts of one answer."""
     arrivals: int = 0
     lost: int = 0
-    """Requests that were not seen whole."""
+    """Requests that were not captured whole."""
     connections: Mapping[str, int] = field(default_factory=dict)
-    """Newly seen ones that are measured, by protocol: http, tls, turns."""
+    """New ones that are measured, by protocol: http, tls, turns."""
     unmeasured: Mapping[str, int] = field(default_factory=dict)
     """Those that are not, by reason."""
     callers: Mapping[str, int] = field(default_factory=dict)
@@ -337,7 +337,7 @@ class _Pump:
         """What the child was asked to watch."""
         self._retry_s = 0.0
         self._backoff_s = BACKOFF_S
-        self._looked_s = float("-inf")
+        self._discovered_s = float("-inf")
         self._ticked_s = float("-inf")
         self._heard_s = float("-inf")
         self._known: tuple[Watched, ...] = ()
@@ -366,9 +366,9 @@ class _Pump:
             os.read(self._tap.wake_read, 4096)
         now_s = time.monotonic()
         watched = self._tap.all()
-        if watched != self._known or now_s - self._looked_s >= LOOK_S:
-            self._look(watched)
-            self._known, self._looked_s = watched, now_s
+        if watched != self._known or now_s - self._discovered_s >= DISCOVER_S:
+            self._discover(watched)
+            self._known, self._discovered_s = watched, now_s
         if not self._rings:
             self._ticked_s = now_s
             return
@@ -392,7 +392,7 @@ class _Pump:
                 continue
             if event & ~select.POLLIN:  # the interface is down or gone
                 self._rings.pop(name).close()
-                self._looked_s = float("-inf")
+                self._discovered_s = float("-inf")
                 continue
             ring = self._rings[name]
             for block in ring.ready():
@@ -457,8 +457,8 @@ class _Pump:
 
     # ------------------------------------------------------------------ what is watched
 
-    def _look(self, watched: tuple[Watched, ...]) -> None:
-        """Look up on which ports and interfaces these containers are seen, and watch them there."""
+    def _discover(self, watched: tuple[Watched, ...]) -> None:
+        """Find on which ports and interfaces these containers are visible, and watch them there."""
         by_interface: dict[str, dict[int, Watched]] = {}
         for one in watched:
             self._find(one)
@@ -482,8 +482,8 @@ class _Pump:
             return
         try:
             one.interfaces = interfaces_of(one.pid, sockets, self._tap.proc)
-        except NotSeen as why:
-            one.problem = f"not seen on the wire: {why}"
+        except NotVisible as why:
+            one.problem = f"not visible on the wire: {why}"
 
     def _set_ring(self, interface: str, ports: Mapping[int, Watched]) -> None:
         wanted = tuple(sorted(ports))
@@ -502,7 +502,7 @@ class _Pump:
             except PermissionError:
                 problem = NO_RIGHT
             except OSError as error:
-                problem = f"not seen on the wire of {interface}: {error.strerror or error}"
+                problem = f"not visible on the wire of {interface}: {error.strerror or error}"
         for one in ports.values():
             one.problem = problem
 
