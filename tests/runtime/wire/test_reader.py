@@ -1,4 +1,4 @@
-"""What is measured at a job's sockets is handed on, compared with its own reports, and summed up."""
+"""What is measured at a job's sockets is handed on, and compared with its own reports."""
 
 from __future__ import annotations
 
