@@ -129,7 +129,7 @@ def test_rates_count_the_connections_that_are_left_out() -> None:
     reader.read(1.0)
     fact = reader.fact(1.0, judges=True)
     assert fact.requests_per_s == pytest.approx(40.0)
-    assert fact.callers == (("gateway", pytest.approx(40.0)),)
+    assert dict(fact.callers) == {"gateway": pytest.approx(40.0)}
 
 
 def test_the_share_of_measured_connections_is_known() -> None:
