@@ -7,6 +7,7 @@ from dlsched.api.why_schema import ChangeStatus, EventStatus, Explanation, NowSt
 from dlsched.cli.gpu_pages import in_full, short
 from dlsched.cli.layout import GAP, Page
 from dlsched.cli.pages import (
+    CPU_LABEL,
     blindness,
     delivered,
     is_unclear,
@@ -47,6 +48,8 @@ def show_why(name: str, answer: Explanation, page: Page) -> None:
     if job is not None:
         for reason in _reasons(job, now):
             page.note("now", reason, "bold")
+        if answer.host_cpu is not None:
+            page.note(CPU_LABEL, answer.host_cpu.text, "yellow")
         print_forecasts(job, page)
         if now.shadow is not None:
             page.note(f"shadow {now.shadow.policy}", _would(now.shadow), "dim")

@@ -6,7 +6,15 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal
 
-from dlsched.model.facts import CheckpointAck, GpuAccess, GpuFact, LatencySketch, LogFact, Sample
+from dlsched.model.facts import (
+    CheckpointAck,
+    GpuAccess,
+    GpuFact,
+    HostCpu,
+    LatencySketch,
+    LogFact,
+    Sample,
+)
 from dlsched.model.resource import CPU, Resource
 from dlsched.model.spec import MAX_FAILED_RATIO, AccuracyTarget, JobSpec, Limits
 from dlsched.model.units import render_seconds
@@ -382,6 +390,7 @@ class NodeView:
     gpu_trouble: str | None = None
     bound_by: str | None = None
     throttled_ratio: float = 0.0
+    host_cpu: HostCpu | None = None
     weighs: bool = True
     """Whether weights divide it where jobs want more than there is. Policies see GPU time as a node
     too, but ceilings alone divide that."""
