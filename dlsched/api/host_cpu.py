@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from dlsched.api.schema import CpuUserStatus, HostCpuStatus, JobStatus, Status
 from dlsched.estimate.tuning import ROOM_RATIO
@@ -70,14 +71,21 @@ def missed_beside(status: Status) -> HostCpuStatus | None:
 
 def _status(busy_cores: float, cores: float, users: Iterable[CpuUserStatus]) -> HostCpuStatus:
     largest = sorted(users, key=lambda one: (-one.cores, one.name))[:USERS_SHOWN]
-    state = "short" if busy_cores > ROOM_RATIO * cores else "not short"
-    text = f"{state}, {busy_cores:.2f} of {render_cores(cores)} used"
+    found = HostCpuStatus(busy_cores, cores, tuple(largest), "")
+    text = state_text(found)
     if largest:
-        text += f", most by {'; '.join(map(_user, largest))}"
-    return HostCpuStatus(busy_cores, cores, tuple(largest), text)
+        text += f", most by {'; '.join(map(user_text, largest))}"
+    return replace(found, text=text)
 
 
-def _user(one: CpuUserStatus) -> str:
+def state_text(cpu: HostCpuStatus) -> str:
+    """Whether CPU is short, without its users."""
+    state = "short" if cpu.busy_cores > ROOM_RATIO * cpu.cores else "not short"
+    return f"{state}, {cpu.busy_cores:.2f} of {render_cores(cpu.cores)} used"
+
+
+def user_text(one: CpuUserStatus) -> str:
+    """A user, and what would help."""
     helps = "" if one.command is None else f" (would help: {one.command})"
     return f"{one.kind} {one.name}, {one.cores:.2f} cores{helps}"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dlsched.api.host_cpu import state_text, user_text
 from dlsched.api.schema import JobStatus
 from dlsched.api.why_schema import ChangeStatus, EventStatus, Explanation, NowStatus, ShadowStatus
 from dlsched.cli.gpu_pages import in_full, short
@@ -49,7 +50,9 @@ def show_why(name: str, answer: Explanation, page: Page) -> None:
         for reason in _reasons(job, now):
             page.note("now", reason, "bold")
         if answer.host_cpu is not None:
-            page.note(CPU_LABEL, answer.host_cpu.text, "yellow")
+            page.note(CPU_LABEL, state_text(answer.host_cpu), "yellow")
+            for one in answer.host_cpu.users:
+                page.line(user_text(one), indent=6)
         print_forecasts(job, page)
         if now.shadow is not None:
             page.note(f"shadow {now.shadow.policy}", _would(now.shadow), "dim")
