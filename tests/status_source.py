@@ -15,7 +15,17 @@ from dlsched.model.actions import Outcome, Resize
 from dlsched.model.cycle import CycleReport, RejectedFile, Shadow
 from dlsched.model.decision import Decision
 from dlsched.model.errors import AdoptionRefused, NotOurs
-from dlsched.model.facts import ComputeMode, GpuAccess, GpuFact, LatencySketch, LogFact, Sample
+from dlsched.model.facts import (
+    ComputeMode,
+    CpuUser,
+    CpuUserKind,
+    GpuAccess,
+    GpuFact,
+    HostCpu,
+    LatencySketch,
+    LogFact,
+    Sample,
+)
 from dlsched.model.forecast import Forecast, ForecastKind
 from dlsched.model.spec import (
     AccuracyTarget,
@@ -328,6 +338,8 @@ def everything_report() -> CycleReport:
         replace(view, fact=replace(view.fact, numa_node=1)) for view in gpus.snapshot.node.gpus
     )
     node = replace(gpus.snapshot.node, gpus=views, gpu_trouble="NVML: one GPU is lost")
+    burner = CpuUser(CpuUserKind.CONTAINER, "burner", 1.2, "burner")
+    node = replace(node, host_cpu=HostCpu(3.9, (burner,)))
     node = replace(node, bound_by="quota of 4 cores of control group /lxc", throttled_ratio=0.2)
     jobs = (full, bounded, *others, *plain.snapshot.jobs, training)
     outlooks = {

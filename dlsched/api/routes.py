@@ -28,7 +28,15 @@ from dlsched.api.page import Page
 from dlsched.api.reading import as_json
 from dlsched.api.schema import SCHEMA_VERSION, JobStatus
 from dlsched.api.source import StatusSource
-from dlsched.api.status import discreet, explanation, job_now, job_status, node_status, plain
+from dlsched.api.status import (
+    cpu_beside,
+    discreet,
+    explanation,
+    job_now,
+    job_status,
+    node_status,
+    plain,
+)
 from dlsched.api.stream import STREAM_FOLLOWERS_MAX, StreamResponse
 from dlsched.api.usage import usage_status
 from dlsched.model.cycle import CycleReport
@@ -154,7 +162,8 @@ class _Routes:
         row = None if not known and (changes or events) else self._row(name, report)
         effects = self._source.effects(name, limit)
         now = job_now(name, report)
-        return _AsciiJson(as_json(explanation(row, now, changes, events, effects)))
+        cpu = None if row is None else cpu_beside(row, report)
+        return _AsciiJson(as_json(explanation(row, now, changes, events, effects, cpu)))
 
     async def logs(self, request: Request) -> Response:
         name = _job_name(request)

@@ -331,6 +331,31 @@ class EngineStatus(Value):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
+class CpuUserStatus(Value):
+    """Something that uses the host's CPU."""
+
+    kind: str
+    """job, container (of no job), unit (of systemd) or process (in neither)."""
+    name: str
+    cores: float
+    command: str | None
+    """What would take CPU from it for jobs, while CPU is short; None: nothing is known to."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class HostCpuStatus(Value):
+    """Who uses the host's CPU, in the mean of about ten seconds."""
+
+    busy_cores: float
+    """CPU used by everything."""
+    cores: float
+    users: tuple[CpuUserStatus, ...]
+    """The largest ones, at most three."""
+    text: str
+    """The same in one line."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
 class NodeStatus(Value):
     """What the node has, and what of it is given and used."""
 
@@ -340,6 +365,8 @@ class NodeStatus(Value):
     memory_bytes: int
     foreign_cores: float | None
     """CPU used by everything that is no job."""
+    host_cpu: HostCpuStatus | None
+    """Who used it, without jobs; None: not known yet."""
     gpus: tuple[GpuStatus, ...]
     gpu_trouble: str | None
     used_cores: float

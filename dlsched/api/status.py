@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from typing import Any
 
+from dlsched.api.host_cpu import beside, host_cpu_status, is_missed
 from dlsched.api.reading import read_part
 from dlsched.api.schema import (
     SCHEMA_VERSION,
@@ -21,6 +22,7 @@ from dlsched.api.schema import (
     GpuHolderStatus,
     GpuStatus,
     GpuUserStatus,
+    HostCpuStatus,
     JobGpuStatus,
     JobStatus,
     LatencyTargetStatus,
@@ -133,6 +135,7 @@ def node_of(snapshot: Snapshot) -> NodeStatus:
         cores=node.cores,
         memory_bytes=node.memory_bytes,
         foreign_cores=node.foreign_cores,
+        host_cpu=host_cpu_status(node.host_cpu, node.cores),
         gpus=gpu_rows(snapshot),
         gpu_trouble=node.gpu_trouble,
         used_cores=sum(job.usage.cpu_cores or 0.0 for job in running),
@@ -221,6 +224,7 @@ def explanation(
     changes: Sequence[Mapping[str, object]],
     events: Sequence[Mapping[str, object]],
     effects: Mapping[int, Effect],
+    host_cpu: HostCpuStatus | None = None,
 ) -> Explanation:
     """What `why` shows; changes, events and effects are the journal's, effects by cycle."""
     return Explanation(
@@ -232,7 +236,16 @@ def explanation(
         effects=tuple(
             effect_status(cycle, effects[cycle]) for cycle in sorted(effects, reverse=True)
         ),
+        host_cpu=host_cpu,
     )
+
+
+def cpu_beside(job: JobStatus, report: CycleReport) -> HostCpuStatus | None:
+    """Who uses the host's CPU beside that job, while it misses its target."""
+    node, missed = report.snapshot.node, is_missed(job)
+    host = host_cpu_status(node.host_cpu, node.cores)
+    used = ((view.name, view.usage.cpu_cores) for view in report.snapshot.running)
+    return beside(host, used, [job.name] if missed else [])
 
 
 def effect_status(cycle: int, effect: Effect) -> EffectStatus:

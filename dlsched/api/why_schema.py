@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from dlsched.api.schema import JobStatus, Value
+from dlsched.api.schema import HostCpuStatus, JobStatus, Value
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -127,3 +127,5 @@ class Explanation(Value):
     events: tuple[EventStatus, ...]
     effects: tuple[EffectStatus, ...]
     """Of the last changes, while the job has a latency target."""
+    host_cpu: HostCpuStatus | None
+    """Who uses the host's CPU beside this job, other jobs too, while it misses its target."""

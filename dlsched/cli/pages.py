@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from dlsched.api.host_cpu import missed_beside
 from dlsched.api.schema import AccuracyTargetStatus, ForecastStatus, JobStatus, Status
 from dlsched.cli.gpu_pages import in_short, show_gpus
 from dlsched.cli.layout import GAP, Cell, Column, Page, cropped
@@ -40,6 +41,9 @@ _OVER = ("stopping", "stopped", "finished")
 """Jobs in these states are not counted in the last line."""
 
 
+CPU_LABEL = "host CPU"
+
+
 class _Layout(NamedTuple):
     """The columns of the table at some width."""
 
@@ -67,6 +71,7 @@ def show_jobs(status: Status, page: Page) -> None:
         page.line("no jobs yet: `dlsched submit FILE` adds one")
     show_gpus(status.node.gpus, page)
     show_alarms(status, page)
+    show_cpu(status, page)
     page.line(node_line(status), "" if status.engine.ok else "bold red")
 
 
@@ -77,6 +82,7 @@ def show_hosts(found: Mapping[str, Status], page: Page) -> None:
         _show_table([job for _, job in jobs], page, [host for host, _ in jobs])
     for host, status in found.items():
         show_alarms(status, page, host)
+        show_cpu(status, page, host)
     for host, status in found.items():
         page.line(f"{host}: {node_line(status)}", "" if status.engine.ok else "bold red")
 
@@ -89,6 +95,12 @@ def show_alarms(status: Status, page: Page, host: str = "") -> None:
     for rejected in status.rejected:
         for problem in rejected.problems:
             page.note("rejected", f"{of}{problem}", "red")
+
+
+def show_cpu(status: Status, page: Page, host: str = "") -> None:
+    """Who uses the host's CPU, while a target is missed."""
+    if (cpu := missed_beside(status)) is not None:
+        page.note(f"{host}: {CPU_LABEL}" if host else CPU_LABEL, cpu.text, "yellow")
 
 
 def _show_table(jobs: Sequence[JobStatus], page: Page, hosts: Sequence[str] = ()) -> None:

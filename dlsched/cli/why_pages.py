@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dlsched.api.host_cpu import state_text, user_text
 from dlsched.api.schema import JobStatus
 from dlsched.api.why_schema import ChangeStatus, EventStatus, Explanation, NowStatus, ShadowStatus
 from dlsched.cli.gpu_pages import in_full, short
 from dlsched.cli.layout import GAP, Page
 from dlsched.cli.pages import (
+    CPU_LABEL,
     blindness,
     delivered,
     is_unclear,
@@ -47,6 +49,10 @@ def show_why(name: str, answer: Explanation, page: Page) -> None:
     if job is not None:
         for reason in _reasons(job, now):
             page.note("now", reason, "bold")
+        if answer.host_cpu is not None:
+            page.note(CPU_LABEL, state_text(answer.host_cpu), "yellow")
+            for one in answer.host_cpu.users:
+                page.line(user_text(one), indent=6)
         print_forecasts(job, page)
         if now.shadow is not None:
             page.note(f"shadow {now.shadow.policy}", _would(now.shadow), "dim")

@@ -330,8 +330,47 @@ class Observation:
     gpus_away: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """UUIDs of the GPUs of jobs that left for another node and may return, by job."""
     container_names: Mapping[str, str] = field(default_factory=dict)
-    """The engine's names of containers that hold GPUs, by ID; one that it does not list is
-    missing."""
+    """The engine's names of containers that hold GPUs or use CPU, by ID; one that it does not list
+    is missing."""
+
+
+NAMED_CORES = 0.05
+"""A smaller user of the CPU is not named: what it takes makes no job late."""
+
+
+class CpuUserKind(StrEnum):
+    """What uses CPU on the host beside jobs."""
+
+    CONTAINER = "container"
+    """A container that is no job, of any engine."""
+    UNIT = "unit"
+    """A unit of systemd."""
+    PROCESS = "process"
+    """A process that is in neither."""
+
+
+@dataclass(frozen=True, slots=True)
+class CpuUser:
+    """Something that is no job, and the CPU that it uses."""
+
+    kind: CpuUserKind
+    name: str
+    """Printable and short; that of a process with its ID, and a container's ID where it has no
+    name."""
+    cores: float
+    yields_by: str | None = None
+    """The container to adopt, or the unit whose weight to lower, so that it yields to jobs. None:
+    nothing is known to help."""
+
+
+@dataclass(frozen=True, slots=True)
+class HostCpu:
+    """Who used the CPU of the host between the last two samples."""
+
+    busy_cores: float
+    """CPU used by everything, jobs too."""
+    users: tuple[CpuUser, ...] = ()
+    """The largest users that are no job, largest first; their number is bounded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -358,3 +397,5 @@ class NodeFact:
     """Fraction of the last seconds in which a quota that is not visible held containers back."""
     parts: tuple[tuple[tuple[str, ...], str], ...] = ()
     """Jobs around which a tighter quota lies than around others, and that quota in a few words."""
+    host_cpu: HostCpu | None = None
+    """None: not known yet, or not visible."""

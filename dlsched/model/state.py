@@ -10,6 +10,7 @@ from dlsched.model.facts import (
     CheckpointAck,
     GpuAccess,
     GpuFact,
+    HostCpu,
     LatencySketch,
     LogFact,
     Sample,
@@ -392,6 +393,7 @@ class NodeView:
     gpu_trouble: str | None = None
     bound_by: str | None = None
     throttled_ratio: float = 0.0
+    host_cpu: HostCpu | None = None
     weighs: bool = True
     """Whether weights divide it where jobs want more than there is. Policies see GPU time as a node
     too, but ceilings alone divide that."""

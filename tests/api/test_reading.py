@@ -26,7 +26,7 @@ from dlsched.api.client import Daemon
 from dlsched.api.json_schema import status_schema
 from dlsched.api.reading import SchemaMismatch, as_json, read
 from dlsched.api.schema import SCHEMA_VERSION, Status
-from dlsched.api.status import explanation, job_now, node_status
+from dlsched.api.status import cpu_beside, explanation, job_now, node_status
 from dlsched.api.stream_events import EventHistory, point
 from dlsched.api.why_schema import Explanation
 from dlsched.model.alarms import Alarm, AlarmKey
@@ -54,7 +54,8 @@ def explained(
 ) -> Explanation:
     name = "digits-resnet"
     (row,) = [job for job in node_status(report).jobs if job.name == name]
-    return explanation(row, job_now(name, report), [change], [event], {70: EFFECT})
+    cpu = cpu_beside(row, report)
+    return explanation(row, job_now(name, report), [change], [event], {70: EFFECT}, cpu)
 
 
 def sent(value: object) -> Any:

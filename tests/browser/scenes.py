@@ -19,6 +19,7 @@ from dlsched.estimate.sketch import from_latencies
 from dlsched.model.actions import Outcome, Resize
 from dlsched.model.cycle import CycleReport, Shadow
 from dlsched.model.decision import Decision
+from dlsched.model.facts import CpuUser, CpuUserKind, HostCpu
 from dlsched.model.spec import LatencyTarget, Limits
 from dlsched.model.state import JobView, Progress
 from dlsched.policies.registry import load
@@ -84,7 +85,12 @@ def _hostile(_folder: Path) -> Scene:
     )
     gpu, *_ = gpu_report().snapshot.node.gpus
     holders = tuple(replace(one, name=MARKUP, user=MARKUP, job=None) for one in gpu.holders)
-    node = replace(shown.snapshot.node, gpus=(replace(gpu, holders=holders),))
+    user = CpuUser(CpuUserKind.UNIT, MARKUP, 1.0, MARKUP)
+    node = replace(
+        shown.snapshot.node,
+        gpus=(replace(gpu, holders=holders),),
+        host_cpu=HostCpu(4.0, (user,)),
+    )
     shown = replace(shown, snapshot=replace(shown.snapshot, node=node))
     return _still(shown, _HostileSource)
 

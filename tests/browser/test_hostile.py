@@ -16,6 +16,8 @@ def test_markup_is_shown_and_never_made(visit: Open) -> None:
     # A name that no spec accepts: /v1/jobs/NAME/why is no path then.
     one = visit("hostile", allowed=("404",))
     one.shows("#alarms", f"alarm {MARKUP}")
+    one.page.locator("#others").click()
+    one.shows("#others-list", f"unit {MARKUP}", MARKUP)
     for selector in ("#jobs tbody th", ".silent", "#changes li", "#gpus .held li"):
         expect(one.page.locator(selector).filter(has_text="<img").first).to_be_visible()
     one.page.locator('tr[data-job="digits-resnet"]').click()

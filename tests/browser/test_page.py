@@ -33,6 +33,19 @@ def test_the_headline_says_in_words_how_it_stands(visit: Open) -> None:
     )
 
 
+def test_what_others_use_opens_to_who_they_are(visit: Open) -> None:
+    one = visit("gpus", allowed=("503",))
+    others, users = one.page.locator("#others"), one.page.locator("#others-list")
+    expect(others).to_have_text("0.10 by others")
+    expect(users).to_be_hidden()
+    others.click()
+    expect(others).to_have_attribute("aria-expanded", "true")
+    has(users.get_by_role("listitem"), "container burner", "1.20 cores")
+    has(users, "would help: dlsched adopt burner --background")
+    others.click()
+    expect(users).to_be_hidden()
+
+
 @pytest.mark.gate
 def test_jobs_are_worst_first_with_a_word_and_a_shape(visit: Open) -> None:
     one = visit("example")

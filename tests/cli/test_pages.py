@@ -13,7 +13,7 @@ from dlsched.estimate.sketch import from_latencies
 from dlsched.model.actions import Move, Outcome, Start
 from dlsched.model.cycle import CycleReport, Shadow
 from dlsched.model.decision import Decision
-from dlsched.model.facts import LatencySketch, LogFact, Sample
+from dlsched.model.facts import CpuUser, CpuUserKind, HostCpu, LatencySketch, LogFact, Sample
 from dlsched.model.forecast import Forecast, ForecastKind
 from dlsched.model.spec import AccuracyTarget, Checkpoint, LatencyTarget, Limits
 from dlsched.model.state import Diverged, Idle, JobState, JobView, Lacks, Progress, Reached, Tiers
@@ -148,6 +148,17 @@ def unheard() -> CycleReport:
     )
 
 
+def late() -> CycleReport:
+    """One late service beside a quick one and two users of the CPU that are no job."""
+    report = report_of(job("late", latency_s=0.08), job("quick", latency_s=0.04))
+    busy = (
+        CpuUser(CpuUserKind.CONTAINER, "burner", 1.8, "burner"),
+        CpuUser(CpuUserKind.PROCESS, "cc1plus (pid 4711)", 1.0),
+    )
+    node = replace(report.snapshot.node, foreign_cores=2.81, host_cpu=HostCpu(3.85, busy))
+    return replace(report, snapshot=replace(report.snapshot, node=node))
+
+
 def empty() -> CycleReport:
     return replace(example_report(), snapshot=replace(example_report().snapshot, jobs=()))
 
@@ -158,6 +169,7 @@ SCENES: Mapping[str, Callable[[], CycleReport]] = {
     "conditions": conditions,
     "gpus": moving,
     "short": short,
+    "late": late,
     "unheard": unheard,
     "empty": empty,
 }

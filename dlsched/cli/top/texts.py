@@ -12,7 +12,7 @@ from dlsched.cli.cluster_pages import show_cluster
 from dlsched.cli.gpu_pages import show_gpus
 from dlsched.cli.layout import Page
 from dlsched.cli.output import LogText
-from dlsched.cli.pages import node_line, show_alarms
+from dlsched.cli.pages import node_line, show_alarms, show_cpu
 from dlsched.cli.top.feed import View
 from dlsched.cli.why_pages import show_why
 from dlsched.model.units import counted
@@ -64,6 +64,7 @@ def node_text(view: View, width: int, *, with_gpus: bool) -> Text:
         page.note("engine", status.engine.trouble, "bold red")
     notes = _Lines(width)
     show_alarms(status, notes)
+    show_cpu(status, notes)
     lines = [*page.lines, *notes.lines[:NOTES_MAX]]
     if (more := len(notes.lines) - NOTES_MAX) > 0:
         lines.append(Text(f"  and {counted(more, 'more line')}: `dlsched ps`", "red"))

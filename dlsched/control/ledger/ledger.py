@@ -268,6 +268,7 @@ class Ledger:
             gpu_trouble=observed.node.gpu_trouble if observed.node else None,
             bound_by=observed.node.bound_by if observed.node else None,
             throttled_ratio=observed.node.throttled_ratio if observed.node else 0.0,
+            host_cpu=observed.node.host_cpu if observed.node else None,
         )
 
     def _starts(

@@ -23,6 +23,7 @@ from dlsched.runtime import host
 from dlsched.runtime.allotment import change_allotment, job_dir
 from dlsched.runtime.cgroup.enclosing import Surroundings
 from dlsched.runtime.cgroup.read import PROC
+from dlsched.runtime.cpu_users import CpuUsers
 from dlsched.runtime.docker.background import Patience, begin
 from dlsched.runtime.docker.carrying import Arrivals
 from dlsched.runtime.docker.create.creation import Creation
@@ -89,8 +90,7 @@ class DockerRuntime:
         Raises OSError when the state directory cannot be used.
         """
         self._options = options
-        self._clock = clock
-        self._wake = wake
+        self._clock, self._wake = clock, wake
         self._engine = engine or Engine(options.host, options.timeout_s)
         self._unhurried = engine or Engine(options.host, max(options.timeout_s, UNHURRIED_S))
         self._patience = Patience(options.call_wait_s)
@@ -100,6 +100,7 @@ class DockerRuntime:
         self._originals = Originals(state_dir, read_only=options.read_only)
         self._adoptions = Adoptions(state_dir, read_only=options.read_only)
         left_out = own_containers()
+        self._cpu_users = CpuUsers(clock.now_s, begin, left_out, proc)
         self._listings = Listings(
             self._engine,
             options.instance,
@@ -243,6 +244,9 @@ class DockerRuntime:
         idle, watches = self._operations.idle, self._watches.all()
         self._facts = tuple([self._fact(watch, now_s, idle=idle) for watch in watches])
         self._changed.clear()
+        jobs = frozenset(one.described.container_id for one in watches)
+        self._cpu_users.sample(now_s, jobs)
+        names = self._container_names()
         return Observation(
             now_s=now_s,
             engine_ok=problem is None,
@@ -251,25 +255,23 @@ class DockerRuntime:
             begun=self._starts.begun(listing),
             left_alone=() if listing is None else listing.left_alone,
             host_busy_core_s=host.busy_core_s(),
-            node=node,
+            node=node and replace(node, host_cpu=self._cpu_users.named(names, jobs)),
             gpus_away=self._moves.gpus_away(),
-            container_names=self._gpu_container_names(),
+            container_names=names,
         )
 
-    def _gpu_container_names(self) -> Mapping[str, str]:
-        """The engine's names of all containers on GPUs, by ID."""
-        holding = {
-            process.container_id
-            for gpu in self._node.gpus
-            for process in gpu.processes
-            if process.container_id is not None
-        }
+    def _container_names(self) -> Mapping[str, str]:
+        """The engine's names of all containers on GPUs, and of those that use CPU, by ID."""
+        shown = set(self._cpu_users.containers)
+        for gpu in self._node.gpus:
+            holding = (process.container_id for process in gpu.processes)
+            shown.update(one for one in holding if one is not None)
         described = [watch.described for watch in self._watches.all()]
         ours = {one.container_id: one.name for one in described}
-        self._listings.want_names(frozenset(holding - ours.keys()))
+        self._listings.want_names(frozenset(shown - ours.keys()))
         listing = self._listings.last
         others = {} if listing is None else listing.others
-        return {key: name for key, name in {**others, **ours}.items() if key in holding}
+        return {key: name for key, name in {**others, **ours}.items() if key in shown}
 
     def advance(self, now_s: float) -> None:
         """Take the next step of every stop and move, and repair what an earlier agent left undone.

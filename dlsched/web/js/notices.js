@@ -1,7 +1,7 @@
 // What is said in words: headline, banner, alarms, rejected files, GPUs, and what to do when there is no job.
 
 import { $, el, setData, setHidden, setText } from "./dom.js";
-import { clock, gib, headline, idleTime, plural, share } from "./words.js";
+import { clock, cores, gib, headline, idleTime, plural, share } from "./words.js";
 
 const SPOKEN_EVERY_MS = 10000; // a screen reader is not told more often
 
@@ -10,16 +10,26 @@ export class Notices {
     this.app = app;
     this.spokenAt = -Infinity;
     this.kept = {};
+    $("others").addEventListener("click", () => {
+      const open = $("others-list").hidden;
+      setHidden($("others-list"), !open);
+      $("others").setAttribute("aria-expanded", String(open));
+    });
   }
 
   show(status) {
     const said = headline(status);
-    setText($("targets"), said[0]);
-    setText($("node"), said[1]);
+    const [targets, before, others, after] = said;
+    setText($("targets"), targets);
+    setText($("node"), before);
+    setText($("others"), others);
+    setHidden($("others"), !others);
+    setText($("node-rest"), after);
     if (performance.now() - this.spokenAt >= SPOKEN_EVERY_MS) {
       this.spokenAt = performance.now();
-      setText($("spoken"), said.join(" "));
+      setText($("spoken"), `${targets} ${before}${others}${after}`);
     }
+    this.#once("others", status.node.host_cpu, () => $("others-list").replaceChildren(...cpuUsers(status.node.host_cpu)));
     this.#once("alarms", [status.alarms, status.rejected, status.node.gpu_trouble], () => this.#alarms(status));
     this.#once("gpus", status.node.gpus, () => this.#gpus(status.node.gpus));
     setHidden($("empty"), status.jobs.length > 0);
@@ -64,6 +74,15 @@ export class Notices {
     setHidden($("gpus-card"), gpus.length === 0);
     document.querySelector("#gpus tbody").replaceChildren(...gpus.map(gpuRow));
   }
+}
+
+// Who uses the CPU of the host, without jobs, and what would help while it is short.
+function cpuUsers(cpu) {
+  if (!cpu) return [el("p", { text: "Who uses the CPU is not known yet: the first two samples take 10 s." })];
+  if (!cpu.users.length) return [el("p", { text: "No container, unit or process of the host uses 0.05 cores or more." })];
+  const lines = cpu.users.map((one) => el("li", {}, el("b", { text: `${one.kind} ${one.name}` }), `${cores(one.cores)} cores`,
+    one.command === null ? null : el("span", {}, "would help: ", el("code", { text: one.command }))));
+  return [el("ul", {}, ...lines)];
 }
 
 function gpuRow(gpu) {

@@ -56,7 +56,7 @@ export class Why {
     return [head, el("div", { class: "sides" }, el("div", {}, ...this.#now(answer), ...said(answer)), el("div", {}, ...history(answer)))];
   }
 
-  #now({ job, now }) {
+  #now({ job, now, host_cpu: cpu }) {
     const lines = [];
     const line = (label, text, kind = "") => { if (text) lines.push(el("dt", { text: label }), el("dd", { class: kind, text })); };
     if (job) {
@@ -76,6 +76,7 @@ export class Why {
       line(one.tier === "latency" ? "forecast" : `forecast, ${one.tier}`, one.sentence);
       line("needs", one.givers);
     }
+    line("host CPU", cpu?.text);
     if (job?.gpu) line("GPU", gpuText(job.gpu));
     if (job?.memory_bytes) line("memory", gib(job.memory_bytes));
     const { shadow } = now;

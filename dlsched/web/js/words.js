@@ -79,7 +79,7 @@ export function stateOf(job, ratio = job.ratio) {
 
 const OVER = ["stopping", "stopped", "finished"]; // as `dlsched ps` counts
 
-// In two sentences: the targets, and the node.
+// The targets in a sentence, and the node in one of three parts: the middle one is what others use.
 export function headline(status) {
   const present = status.jobs.filter((job) => !OVER.includes(job.state));
   const services = present.filter((job) => job.target?.kind === "latency");
@@ -94,7 +94,7 @@ export function headline(status) {
     if (of(status.jobs, word)) said.push(`${of(status.jobs, word)} ${word}`);
   }
   const node = status.node;
-  const others = node.foreign_cores === null ? "" : `, ${cores(node.foreign_cores)} by others`;
+  const others = node.foreign_cores === null ? "" : `${cores(node.foreign_cores)} by others`;
   const free = node.unlimited_jobs ? `, ${plural(node.unlimited_jobs, "job")} without` : "";
   const shadow = status.shadow ? ` (shadow ${status.shadow})` : "";
   const bound = node.bound_by ? ` (${node.bound_by})` : "";
@@ -102,8 +102,8 @@ export function headline(status) {
     : cores(node.capacity_cores);
   const engine = status.engine.ok ? "engine ok" : "engine does not answer";
   return [`${said.join(", ") || plural(status.jobs.length, "job")}.`,
-    `Capacity ${capacity} cores${bound}, ${cores(node.used_cores)} used${others}, ` +
-    `CPU limits add up to ${cores(node.given_cores)}${free}. Policy ${status.policy}${shadow}, ${engine}.`];
+    `Capacity ${capacity} cores${bound}, ${cores(node.used_cores)} used${others && ", "}`, others,
+    `, CPU limits add up to ${cores(node.given_cores)}${free}. Policy ${status.policy}${shadow}, ${engine}.`];
 }
 
 // The forecast of the next target that is not met, as `dlsched ps` has it; a blind or idle job has none.
