@@ -34,7 +34,7 @@ from dlsched.runtime.docker.reading import (
     LOGGED_WITHIN_S,
     Outside,
     _names,
-    _Proxy,
+    _Other,
     named_in,
     printed_from_s,
     wall_s,
@@ -462,7 +462,7 @@ def test_a_proxy_is_inspected_again_after_a_while(monkeypatch: pytest.MonkeyPatc
         asked.append(name)
         return container(len(asked))
 
-    proxy = _Proxy("edge", Outside(FOLLOW, inspect))
+    proxy = _Other("edge", Outside(FOLLOW, inspect))
     assert [proxy.locate(80), proxy.locate(80)] == ["10.0.0.1", "10.0.0.1"]
     now_s[0] += reading.PROXY_KEPT_S
     assert (proxy.locate(80), asked) == ("10.0.0.2", ["edge", "edge"])
@@ -479,7 +479,7 @@ def test_a_proxy_in_the_hosts_network_is_asked_where_it_listens_itself(
         return "127.0.0.1"
 
     monkeypatch.setattr(reading, "loopback_of", loopback_of)
-    proxy = _Proxy("edge", Outside(FOLLOW, lambda _: container(0)))
+    proxy = _Other("edge", Outside(FOLLOW, lambda _: container(0)))
     assert [proxy.locate(80), proxy.locate(80)] == ["127.0.0.1"] * 2
     assert asked == [(7, "e" * 64, 80)] * 2, "each time"
 
@@ -500,7 +500,7 @@ def test_a_proxy_that_is_not_found_is_said(error: Exception | None, why: str) ->
         return {"Id": 5}
 
     with pytest.raises(Unanswered, match=why):
-        _Proxy("edge", Outside(FOLLOW, inspect)).locate(80)
+        _Other("edge", Outside(FOLLOW, inspect)).locate(80)
 
 
 def test_the_containers_name_stands_in_the_filter_as_proxies_write_it() -> None:

@@ -21,6 +21,7 @@ class Page(http.server.BaseHTTPRequestHandler):
 {name}_bucket{{{label},le="+Inf"}} {n}
 {name}_count{{{label}}} {n}
 {name}_sum{{{label}}} {n * 0.07}
+http_request_duration_highr_seconds_count {n}
 '''.encode()
         self.send_response(200)
         self.send_header("Content-Length", str(len(body)))
