@@ -68,7 +68,7 @@ def probe(
 
     A container is recognised by the names on its metrics page, on whatever port it listens, and by
     the last lines of its log. Pages are asked for by GET, within two seconds. It works without a
-    daemon, for root and the members of the group docker. Without root listening ports are not seen:
+    daemon, for root and the members of the group docker. Without root listening ports are unknown:
     it then asks those that the image exposes or presets name (`dlsched presets`).
 
     \b
@@ -202,7 +202,7 @@ def _show_narrow(found: tuple[Probed, ...], page: Page) -> None:
         condition, command = _advice(one)
         speaks = "" if _speaks(one) == _UNKNOWN else _speaks(one)
         just_now = "" if _just_now(one) == "-" else _just_now(one)
-        text = "; ".join(filter(None, (speaks, just_now, condition)))
+        text = "; ".join(filter(None, (speaks, just_now, condition))) or _UNKNOWN
         page.line(f"{one.name}: {text}{':' if condition and command else ''}")
         if command:
             print_text(_continued(one_line(command), page.width))

@@ -67,8 +67,8 @@ CLOSED = Probed(
     "lmsysorg/sglang",
     None,
     "sglang",
-    unread="port 30000: Connection refused",
-    ports=(),
+    unread="port 30000: answers with status 404; start it with --enable-metrics",
+    ports=(ProbedPort(30000, ("::",)),),
 )
 OURS = Probed("ours", "5" * 64, "x", "adopted by its labels", cpu_cores=None)
 

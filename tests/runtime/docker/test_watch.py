@@ -485,6 +485,35 @@ def test_a_proxy_in_the_hosts_network_is_asked_where_it_listens_itself(
 
 
 @pytest.mark.parametrize(
+    ("owner", "same", "own", "answer"),
+    [
+        (5, True, True, "10.0.0.5"),
+        (5, False, True, NO_ADDRESS),  # the owner runs again, in a network of its own
+        (0, True, True, NO_ADDRESS),
+        (5, True, False, "the socket that listens there is not the container's"),
+    ],
+)
+@pytest.mark.timed
+def test_in_anothers_network_its_address_is_asked_for_own_sockets(
+    monkeypatch: pytest.MonkeyPatch, owner: int, same: bool, own: bool, answer: str
+) -> None:
+    def require_own(*_: object) -> None:
+        if not own:
+            raise Unanswered("the socket that listens there is not the container's")
+
+    monkeypatch.setattr(reading, "require_own", require_own)
+    monkeypatch.setattr(
+        reading, "shares_network", lambda _, __, other="self": other != "self" and same
+    )
+    guest = replace(inspected(container(0)), network_of="f" * 64)
+    try:
+        found = reading.locate(guest, 80, lambda: inspected(container(owner)))
+    except Unanswered as why:
+        found = str(why)
+    assert found == answer
+
+
+@pytest.mark.parametrize(
     ("error", "why"),
     [
         (EngineRefused(404, "No such container: edge"), "there is no such container"),

@@ -122,8 +122,8 @@ def _line_of(names: Iterable[str]) -> re.Pattern[bytes]:
 
 
 def _is_relayed(line: bytes) -> bool:
-    """Whether the line is another program's: whoever collects metrics and publishes them again (a
-    federated Prometheus, the Pushgateway, an OpenTelemetry collector) adds these two labels."""
+    """Whether the line is another program's: collectors that publish metrics again (a federated
+    Prometheus, the Pushgateway, OpenTelemetry's) add these two labels."""
     return all(re.search(rb'[{,]%s="' % one, line) for one in (b"job", b"instance"))
 
 

@@ -249,7 +249,7 @@ class _Sample:
     def _read_page(self, one: Inspected, body: Body) -> str | None:
         """Read the first metrics page that answers; returns why none does."""
         until_s = self._now_s() + HTTP_S
-        why: str | None = None
+        why = "it listens on no port" if self.found.ports == () else None
         every = self._known.all
         exposed = recognition.exposed_ports(body)
         asked = every if self._known.is_proxy(one.image) else self._stacks

@@ -29,7 +29,7 @@ http_request_duration_highr_seconds_count {n}
         self.wfile.write(body)
     def log_message(self, *_):
         pass
-http.server.HTTPServer(("", 8000), Page).serve_forever()
+http.server.HTTPServer(("", 18999), Page).serve_forever()
 """
 
 PRINTER = """

@@ -305,9 +305,11 @@ def test_a_container_that_listens_nowhere_is_asked_nothing(
         pytest.fail("a port was asked")
 
     pages.append(never)
+    config = {"Image": "lmsysorg/sglang:latest", "Labels": {}}
     listens[body(1)["Id"]] = []
-    (one,) = probed(PlayedEngine(body(1))).values()
+    (one,) = probed(PlayedEngine(body(1, config=config))).values()
     assert (one.ports, one.where) == ((), None)
+    assert one.unread == "it listens on no port; start it with --enable-metrics"
 
 
 def test_ports_are_unknown_where_the_kernel_does_not_say(pages: list[Fetch]) -> None:
