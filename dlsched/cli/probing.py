@@ -67,7 +67,7 @@ def probe(
     the command that adopts each. Nothing is changed.
 
     A container is recognised by the names on its metrics page, on whatever port it listens, and by
-    the last lines of its log. Pages are asked for by GET, within two seconds. It works without a
+    the last lines of its log. Pages are asked for by GET, within four seconds. It works without a
     daemon, for root and the members of the group docker. Without root listening ports are unknown:
     it then asks those that the image exposes or presets name (`dlsched presets`).
 
@@ -311,12 +311,12 @@ def _advice(one: Probed) -> tuple[str, str]:
         return "when it has answered requests", f"dlsched probe {name}"
     if one.unread is not None and (one.preset is not None or one.sources):
         return "when that is mended", f"dlsched adopt {name} --latency TIME{sources}"
-    if not one.ports and one.cpu_cores is not None and one.cpu_cores >= BUSY_CORES:
-        unsure = "if no one waits for its answers" if one.ports is None else ""
-        return unsure, f"dlsched adopt {name} --background"
-    if not one.ports:
+    if one.ports or one.where is not None:
+        return "leave it, or", f"dlsched adopt {name} --minimum {_minimum(one)}"
+    if one.cpu_cores is None or one.cpu_cores < BUSY_CORES:
         return "leave it", ""
-    return "leave it, or", f"dlsched adopt {name} --minimum {_minimum(one)}"
+    unsure = "if no one waits for its answers" if one.ports is None else ""
+    return unsure, f"dlsched adopt {name} --background"
 
 
 def _target(reading: ProbeReading | None) -> Iterator[str]:

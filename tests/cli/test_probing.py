@@ -135,6 +135,11 @@ def test_a_container_that_only_burns_cpu_is_proposed_as_background(
     assert _proposal(Probed("x", "8" * 64, "y", None, cpu_cores=cores, ports=ports)) == proposal
 
 
+def test_a_container_with_a_page_is_no_background_job() -> None:
+    one = Probed("x", "8" * 64, "y", None, where="port 9100", sources=("port=9100",), cpu_cores=2.0)
+    assert _proposal(one) == "leave it, or: dlsched adopt x --minimum 2"
+
+
 def test_a_latency_within_a_bucket_is_proposed_at_its_bound() -> None:
     reading = ProbeReading("latency", 0.25, 0.1, 0.95, 40, 2.0)
     one = replace(SERVICE, reading=reading)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import partial
 from ipaddress import ip_address
+from itertools import islice
 from typing import Any
 
 from dlsched.config.metrics.resolving import Contradiction, Presets
@@ -31,6 +32,9 @@ OTHER_PROTOCOLS = frozenset(
 
 PORTS_MAX = 12
 """Ports of one container that are asked at most."""
+
+SOCKETS_MAX = 1024
+"""Listening sockets of one container that count at most: a program may open one on each port."""
 
 LEAST_FOR_TAIL = 20
 """With fewer requests the p95 is hardly more than the slowest one."""
@@ -142,11 +146,11 @@ def options_of(preset: str | None, port: int, path: str, name: str | None) -> tu
 
 
 def by_port(listening: Iterable[ListeningSocket]) -> tuple[ProbedPort, ...]:
-    """The ports of these sockets, each with the addresses, in order."""
+    """The ports of these sockets, each with the addresses, in order: the first `SOCKETS_MAX`."""
     addresses: dict[int, dict[str, None]] = {}
-    for one in listening:
+    for one in islice(sorted(listening, key=lambda one: one.port), SOCKETS_MAX):
         addresses.setdefault(one.port, {})[str(one.address)] = None
-    return tuple(ProbedPort(port, tuple(given)) for port, given in sorted(addresses.items()))
+    return tuple(ProbedPort(port, tuple(given)) for port, given in addresses.items())
 
 
 def answers(at: ProbedPort, address: str) -> bool:

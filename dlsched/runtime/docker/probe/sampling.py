@@ -30,20 +30,22 @@ from dlsched.runtime.docker.probe.recognition import PageExtract
 from dlsched.runtime.docker.reading import locate, wall_s
 from dlsched.runtime.gpu.inventory import Inventory
 from dlsched.runtime.progress.exposition import PageDelta, Pages
-from dlsched.runtime.progress.http_page import Unanswered, fetch
+from dlsched.runtime.progress.http_page import ANSWER_S, Unanswered, fetch
 from dlsched.runtime.progress.listening import listening_of, shows_sockets
 from dlsched.runtime.progress.scrape import named
 from dlsched.runtime.progress.sidecar import READ_BYTES
 
-HTTP_S = 2.0
+HTTP_S = 4.0
 """Time for all pages of one container together."""
-PORT_S = 0.5
-"""Time for each port at least while there is that much left: a server that accepts a connection and
-speaks no HTTP must not use up the time of the ports after it. A large page takes 0.2 s."""
+PORT_S = 1.0
+"""Time for each request at least while there is that much left, as a large page of a busy server
+takes; at most `ANSWER_S`. A server that accepts connections and speaks no HTTP must not use up the
+time of the ports after it."""
 AGAIN_S = 1.0
 """Time for the second page: it has answered before."""
-GPU_S = 2.0
-"""How long the GPU driver is waited for: it takes a second to begin, as `dlsched doctor` finds."""
+GPU_S = 5.0
+"""How long the GPU driver is waited for, while containers are sampled: an unused one takes seconds
+to initialise."""
 LOG_LINES = 200
 LOG_BYTES = READ_BYTES // 2
 """Of the end of a log; as much as is read of it in one cycle, and not cut there."""
@@ -265,7 +267,7 @@ class _Sample:
                 left_s = until_s - self._now_s()
                 if left_s <= 0.0:
                     return why or f"no answer within {HTTP_S:g} s"
-                within_s = min(left_s, max(PORT_S, left_s / (len(to_ask) - turn)))
+                within_s = min(left_s, ANSWER_S, max(PORT_S, left_s / (len(to_ask) - turn)))
                 extract = PageExtract(every)
                 try:
                     fetch(address, port, path, extract.feed, within_s)

@@ -172,7 +172,9 @@ def test_the_default_instance_is_not_in_the_name() -> None:
     ("mode", "owner"), [(f"container:{'f' * 64}", "f" * 64), ("host", None), ("container:", None)]
 )
 def test_whose_network_it_shares_is_read(mode: str, owner: str | None) -> None:
-    assert inspected(with_(HostConfig={"NetworkMode": mode})).network_of == owner
+    body = description({})
+    shared = {**body, "HostConfig": {**body["HostConfig"], "NetworkMode": mode}}
+    assert inspected(shared).network_of == owner
 
 
 @pytest.mark.parametrize(

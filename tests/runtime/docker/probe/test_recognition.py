@@ -15,6 +15,7 @@ from dlsched.runtime.docker.probe.recognition import (
     METRICS_PATHS,
     OTHER_PROTOCOLS,
     PORTS_MAX,
+    SOCKETS_MAX,
     answers,
     by_port,
     latency_reading,
@@ -108,6 +109,11 @@ def test_a_port_is_reached_where_it_is_bound() -> None:
     assert at_80 == ProbedPort(80, ("127.0.0.1", "10.0.0.2"))
     assert [answers(at_80, address) for address in ("10.0.0.2", "10.0.0.3")] == [True, False]
     assert answers(at_9000, "10.0.0.3")
+
+
+def test_ports_of_a_container_that_opens_all_are_bounded() -> None:
+    everywhere = [ListeningSocket(ip_address("::"), port, "1") for port in range(1, 65536)]
+    assert len(by_port(everywhere)) == SOCKETS_MAX
 
 
 @pytest.mark.parametrize(
