@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 import os
 import shlex
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
+from time import monotonic, sleep
 from typing import TYPE_CHECKING
 
 import click
@@ -17,7 +19,7 @@ from dlsched.cli import options
 from dlsched.cli.layout import Cell, Column, Page, columns_of
 from dlsched.cli.output import one_line, print_json, print_text
 from dlsched.model.errors import DlschedError, EngineUnavailable, SettingsError
-from dlsched.model.units import counted, render_seconds
+from dlsched.model.units import counted, render_bytes, render_within
 
 if TYPE_CHECKING:
     from dlsched.runtime.docker.probe import Probed, ProbeReading
@@ -26,6 +28,13 @@ _STEPS = (1.0, 1.2, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0)
 """Round figures of a proposed target, times a power of ten."""
 _OVER_MIN_S, _OVER_MAX_S = 0.5, 60.0
 _METRICS_SHOWN = 3
+_PORTS_SHOWN = 2
+_UNKNOWN = "nothing known"
+BUSY_CORES = 0.05
+"""From this mean use on, a container that serves no one is proposed as background: less than a
+twentieth of a core delays no one."""
+WATCH_S = 10.0
+"""Time between the beginnings of two samples of --watch."""
 _FALLING = 0.9
 """Of a metric that falls, or of what is left to the best one: a goal that is not far."""
 _ENGINE_S = 10.0
@@ -42,26 +51,30 @@ _ENGINE_S = 10.0
     metavar="TIME",
     help="Time in which requests and CPU use are counted, 0.5s to 1min.",
 )
+@click.option("--watch", is_flag=True, help="Repeat it every ten seconds, until Ctrl-C.")
 @options.output
 @options.asking
 def probe(
     names: tuple[str, ...],
     no_http: bool,
     over: str,
+    watch: bool,
     output: str,
     config: Path | None,
     run_dir: Path | None,
 ) -> None:
-    """Show what running containers speak, what was read just now, and the command that adopts each.
-    Nothing is changed.
+    """Show where running containers listen, what they use and speak, what was read just now, and
+    the command that adopts each. Nothing is changed.
 
-    A container is recognised by its image, its metrics page and the last lines of its log. Pages
-    are asked for by GET, at the ports that it exposes or that presets name (`dlsched presets`),
-    within two seconds. It works without a daemon, for root and the members of the group docker.
+    A container is recognised by the names on its metrics page, on whatever port it listens, and by
+    the last lines of its log. Pages are asked for by GET, within four seconds. It works without a
+    daemon, for root and the members of the group docker. Without root listening ports are unknown:
+    it then asks those that the image exposes or presets name (`dlsched presets`).
 
     \b
     Examples:
       dlsched probe
+      dlsched probe --watch
       dlsched probe asr --over 10s
       dlsched probe --no-http -o json
     """
@@ -78,12 +91,41 @@ def probe(
         _engine_host(config) or os.environ.get("DOCKER_HOST") or DockerOptions().host, _ENGINE_S
     )
     asked = ProbeOptions(names, not no_http, over_s, own_containers())
+
+    def sampled() -> tuple[Probed, ...]:
+        return probed(engine, presets, asked, _managed(config, run_dir))
+
     try:
-        found = probed(engine, presets, asked, _managed(config, run_dir))
+        if watch:
+            _watch(sampled, output)
+        else:
+            _print(sampled(), output)
     except EngineUnavailable as error:
         raise EngineUnavailable(f"{error}; {remedy(engine.host)}") from error
     finally:
         engine.close()
+
+
+def _watch(sampled: Callable[[], tuple[Probed, ...]], output: str) -> None:
+    """Print what is sampled every `WATCH_S`, until Ctrl-C: on a terminal in place of the last one,
+    elsewhere below it."""
+    first = True
+    with suppress(KeyboardInterrupt):
+        while True:
+            next_s = monotonic() + WATCH_S
+            found = sampled()
+            if output == "table":
+                # The screen is empty for as long as printing takes: all sampling is done by now.
+                click.clear()
+                if not first and not sys.stdout.isatty():
+                    print_text("")
+            _print(found, output)
+            sys.stdout.flush()
+            first = False
+            sleep(max(0.0, next_s - monotonic()))
+
+
+def _print(found: tuple[Probed, ...], output: str) -> None:
     if output == "json":
         from dlsched.api.status import plain
 
@@ -121,19 +163,26 @@ def _show(found: tuple[Probed, ...]) -> None:
     if not found:
         page.line("no container runs; nothing has been changed")
         return
+    uses, rows = _use(found)
     columns = (
-        Column("CONTAINER", 4, 24),
+        *uses,
         Column("IMAGE", 5, 28),
         Column("SPEAKS", 6, 24),
-        Column("CPU", 3, right=True),
         Column("JUST NOW", 8, 48, wraps=True),
+        Column("PROPOSAL", 8),
     )
-    rows = [_row(one) for one in found]
-    proposals = [_proposal(one) for one in found]
-    whole = (*columns, Column("PROPOSAL", 8))
-    beside = [(*row, Cell(text)) for row, text in zip(rows, proposals, strict=True)]
-    if page.room(whole, beside) >= 0:
-        page.table(whole, beside)
+    whole = [
+        (
+            *row,
+            Cell(one.image),
+            Cell(_speaks(one)),
+            Cell(_just_now(one), "" if one.reading is not None else "dim"),
+            Cell(_proposal(one)),
+        )
+        for one, row in zip(found, rows, strict=True)
+    ]
+    if page.room(columns, whole) >= 0:
+        page.table(columns, whole)
     else:
         _show_narrow(found, page)
     managed = sum(one.managed is not None for one in found)
@@ -145,18 +194,15 @@ def _show(found: tuple[Probed, ...]) -> None:
 def _show_narrow(found: tuple[Probed, ...], page: Page) -> None:
     """Without room for the whole table: what was read, and the command on lines of its
     own."""
-    columns = (
-        Column("CONTAINER", 4, 24),
-        Column("SPEAKS", 6, 24),
-        Column("CPU", 3, right=True),
-        Column("IMAGE", 5, 28),
-    )
-    page.table(columns, [(row[0], row[2], row[3], row[1]) for row in map(_row, found)])
+    uses, rows = _use(found)
+    whole = [(*row, Cell(one.image)) for one, row in zip(found, rows, strict=True)]
+    page.table((*uses, Column("IMAGE", 5, 28)), whole)
     page.line("")
     for one in found:
         condition, command = _advice(one)
+        speaks = "" if _speaks(one) == _UNKNOWN else _speaks(one)
         just_now = "" if _just_now(one) == "-" else _just_now(one)
-        text = "; ".join(filter(None, (just_now, condition)))
+        text = "; ".join(filter(None, (speaks, just_now, condition))) or _UNKNOWN
         page.line(f"{one.name}: {text}{':' if condition and command else ''}")
         if command:
             print_text(_continued(one_line(command), page.width))
@@ -180,19 +226,43 @@ def _continued(command: str, columns: int) -> str:
     return " \\\n".join(lines)
 
 
-def _row(one: Probed) -> tuple[Cell, ...]:
-    return (
-        Cell(one.name),
-        Cell(one.image),
-        Cell(_speaks(one)),
-        Cell("?" if one.cpu_cores is None else f"{one.cpu_cores:.2f}"),
-        Cell(_just_now(one), "" if one.reading is not None else "dim"),
+def _use(found: tuple[Probed, ...]) -> tuple[tuple[Column, ...], list[tuple[Cell, ...]]]:
+    """Columns and cells of what each container is called, where it listens, and what it uses; of
+    GPU memory where any container holds some."""
+    on_gpu = any(one.gpu_memory_bytes is not None for one in found)
+    columns = (
+        Column("CONTAINER", 4, 20),
+        Column("PORTS", 5, 14),
+        Column("CPU", 3, right=True),
+        Column("MEMORY", 6, right=True),
+        *((Column("GPU", 3, right=True),) if on_gpu else ()),
     )
+    rows = []
+    for one in found:
+        cpu = "?" if one.cpu_cores is None else f"{one.cpu_cores:.2f}"
+        texts = [one.name, _ports(one), cpu, _size(one.memory_bytes, "?")]
+        if on_gpu:
+            texts.append(_size(one.gpu_memory_bytes, "-"))
+        rows.append(tuple(map(Cell, texts)))
+    return columns, rows
+
+
+def _ports(one: Probed) -> str:
+    """Such as `80,443` or `80,443,+3`."""
+    if one.ports is None:
+        return "?"
+    first = [str(at.port) for at in one.ports[:_PORTS_SHOWN]]
+    left = len(one.ports) - len(first)
+    return ",".join([*first, f"+{left}"] if left else first) or "-"
+
+
+def _size(size_bytes: int | None, unknown: str) -> str:
+    return unknown if size_bytes is None else render_bytes(size_bytes)
 
 
 def _speaks(one: Probed) -> str:
     if one.where is None:
-        return "nothing known" if one.preset is None else f"{one.preset}, by its image"
+        return _UNKNOWN if one.preset is None else f"{one.preset}, by its image"
     return f"{one.preset or 'Prometheus'} ({one.where})"
 
 
@@ -208,7 +278,8 @@ def _read(reading: ProbeReading) -> str:
     if reading.seconds is not None:
         kind = "mean" if reading.quantile is None else f"p{100 * reading.quantile:g}"
         count = counted(reading.requests, "request")
-        text = f"{kind} {render_seconds(reading.seconds)} of {count}"
+        above_s = reading.seconds if reading.above_s is None else reading.above_s
+        text = f"{kind} {render_within(above_s, reading.seconds)} of {count}"
         if reading.lines is not None:
             return f"{text}, in its last {reading.of_lines} lines"
         over_s = reading.over_s
@@ -240,7 +311,12 @@ def _advice(one: Probed) -> tuple[str, str]:
         return "when it has answered requests", f"dlsched probe {name}"
     if one.unread is not None and (one.preset is not None or one.sources):
         return "when that is mended", f"dlsched adopt {name} --latency TIME{sources}"
-    return "leave it, or", f"dlsched adopt {name} --minimum {_minimum(one)}"
+    if one.ports or one.where is not None:
+        return "leave it, or", f"dlsched adopt {name} --minimum {_minimum(one)}"
+    if one.cpu_cores is None or one.cpu_cores < BUSY_CORES:
+        return "leave it", ""
+    unsure = "if no one waits for its answers" if one.ports is None else ""
+    return unsure, f"dlsched adopt {name} --background"
 
 
 def _target(reading: ProbeReading | None) -> Iterator[str]:
@@ -248,7 +324,8 @@ def _target(reading: ProbeReading | None) -> Iterator[str]:
     if reading is None:
         return
     if reading.seconds is not None:
-        yield f"--latency {_round_seconds(reading.seconds)}"
+        whole = _round_seconds if reading.above_s is None else _exactly
+        yield f"--latency {whole(reading.seconds)}"
         if reading.quantile is not None:
             yield f"--quantile p{100 * reading.quantile:g}"
     elif reading.metrics:
@@ -274,8 +351,12 @@ def _goal(metric: str, value: float) -> Iterator[str]:
 def _round_seconds(seconds: float) -> str:
     """The next round duration above, as `adopt` reads it."""
     power = 10.0 ** math.floor(math.log10(max(seconds, 1e-4)))
-    whole = next(power * step for step in _STEPS if power * step >= seconds * (1 - 1e-9))
-    return f"{whole * 1e3:.4g}ms" if whole < 1.0 else f"{whole:.4g}s"
+    return _exactly(next(power * step for step in _STEPS if power * step >= seconds * (1 - 1e-9)))
+
+
+def _exactly(seconds: float) -> str:
+    """A duration, as `adopt` reads it: of a bucket's bound any other would lie within a bucket."""
+    return f"{seconds * 1e3:.6g}ms" if seconds < 1.0 else f"{seconds:.6g}s"
 
 
 def _minimum(one: Probed) -> str:

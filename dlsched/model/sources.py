@@ -41,6 +41,9 @@ class Metric:
     """Of a ratio: the counter of all latencies together."""
     count: str | None = None
     """Of a ratio: the counter of requests."""
+    beside: str | None = None
+    """Another metric that stands on the pages of this one's program, where the name alone would be
+    ambiguous; None: it is not, or the owner chose it."""
     errors: str | None = None
     """The counter of failed requests; of one with a label of `failed`, only the series that match
     count."""
@@ -71,7 +74,8 @@ class MetricsEndpoint:
     """They are tried in this order."""
     http_path: str = DEFAULT_HTTP_PATH
     metrics: tuple[Metric, ...] = ()
-    """The first one that the page has is read; (): the target's metric, or a known server's."""
+    """The first one that the page has is read; (): the target's metric, or the one that a
+    preset knows."""
     needs: str | None = None
     """What the program needs to be started with, for when it does not answer."""
     hint: str | None = None

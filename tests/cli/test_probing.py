@@ -12,10 +12,11 @@ from typing import Any
 
 import pytest
 
-from dlsched.cli.probing import _goal, _round_seconds
+from dlsched.cli import probing
+from dlsched.cli.probing import _goal, _just_now, _proposal, _round_seconds
 from dlsched.model.errors import EngineUnavailable
 from dlsched.runtime.docker import probe as package
-from dlsched.runtime.docker.probe import Probed, ProbeOptions, ProbeReading
+from dlsched.runtime.docker.probe import Probed, ProbedPort, ProbeOptions, ProbeReading
 from dlsched.runtime.docker.probe.probed import NO_REQUEST
 from tests.cli.conftest import Program
 from tests.status_source import FakeSource
@@ -31,8 +32,10 @@ SERVICE = Probed(
     preset="fastapi",
     where="port 8000",
     sources=("fastapi",),
-    reading=ProbeReading("latency", 0.143, 0.95, 120, 10.0),
+    reading=ProbeReading("latency", 0.143, None, 0.95, 120, 10.0),
     cpu_cores=1.234,
+    memory_bytes=214 << 20,
+    ports=(ProbedPort(8000, ("0.0.0.0",)), ProbedPort(9000, ("::",)), ProbedPort(9001, ("::",))),
 )
 TRAINING = Probed(
     "train",
@@ -44,24 +47,42 @@ TRAINING = Probed(
     sources=("nanogpt",),
     reading=ProbeReading("training", lines=9, of_lines=200, step=750, metrics=(("val_loss", 2.5),)),
     cpu_cores=3.9,
+    memory_bytes=3 << 30,
+    gpu_memory_bytes=11 << 30,
+    ports=(),
 )
-SILENT = Probed("postgres", "3" * 64, "postgres:17", None, cpu_cores=0.4)
+SILENT = Probed(
+    "postgres",
+    "3" * 64,
+    "postgres:17",
+    None,
+    cpu_cores=0.4,
+    memory_bytes=81 << 20,
+    ports=(ProbedPort(5432, ("0.0.0.0", "::")),),
+)
+BURNING = Probed("encoder", "7" * 64, "acme/encode", None, cpu_cores=0.93, ports=())
 CLOSED = Probed(
-    "sgl", "4" * 64, "lmsysorg/sglang", None, "sglang", unread="port 30000: Connection refused"
+    "sgl",
+    "4" * 64,
+    "lmsysorg/sglang",
+    None,
+    "sglang",
+    unread="port 30000: answers with status 404; start it with --enable-metrics",
+    ports=(ProbedPort(30000, ("::",)),),
 )
 OURS = Probed("ours", "5" * 64, "x", "adopted by its labels", cpu_cores=None)
 
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[ProbeOptions, Any]]:
-    """What the command asked for; all five are found."""
+    """What the command asked for; all six are found."""
     calls: list[tuple[ProbeOptions, Any]] = []
 
     def probe(
         _: object, __: object, options: ProbeOptions, managed: Any = None
     ) -> tuple[Probed, ...]:
         calls.append((options, managed))
-        return (SERVICE, TRAINING, SILENT, CLOSED, OURS)
+        return (SERVICE, TRAINING, SILENT, BURNING, CLOSED, OURS)
 
     monkeypatch.setattr(package, "probe", probe)
     return calls
@@ -98,6 +119,58 @@ def test_it_fits_the_terminal_and_a_folded_command_is_still_one(
     assert shlex.split(command.replace("\\\n", "")) == shlex.split(proposal)
 
 
+@pytest.mark.parametrize(
+    ("cores", "ports", "proposal"),
+    [
+        (0.93, (), "dlsched adopt x --background"),
+        (0.93, None, "if no one waits for its answers: dlsched adopt x --background"),
+        (0.04, (), "leave it"),
+        (None, (), "leave it"),
+        (0.93, (ProbedPort(80, ("::",)),), "leave it, or: dlsched adopt x --minimum 1"),
+    ],
+)
+def test_a_container_that_only_burns_cpu_is_proposed_as_background(
+    cores: float | None, ports: tuple[ProbedPort, ...] | None, proposal: str
+) -> None:
+    assert _proposal(Probed("x", "8" * 64, "y", None, cpu_cores=cores, ports=ports)) == proposal
+
+
+def test_a_container_with_a_page_is_no_background_job() -> None:
+    one = Probed("x", "8" * 64, "y", None, where="port 9100", sources=("port=9100",), cpu_cores=2.0)
+    assert _proposal(one) == "leave it, or: dlsched adopt x --minimum 2"
+
+
+def test_a_latency_within_a_bucket_is_proposed_at_its_bound() -> None:
+    reading = ProbeReading("latency", 0.25, 0.1, 0.95, 40, 2.0)
+    one = replace(SERVICE, reading=reading)
+    assert _proposal(one) == "dlsched adopt asr --latency 250ms --quantile p95 --metrics fastapi"
+    # A round figure above an odd bound would lie within the next bucket.
+    odd = replace(one, reading=replace(reading, seconds=0.075))
+    assert "--latency 75ms" in _proposal(odd)
+    assert _just_now(one) == "p95 100 to 250 ms of 40 requests in 2.0 s"
+
+
+def test_watch_repeats_every_ten_seconds_until_interrupted(
+    program: Program, asked: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now_s = [100.0]
+
+    def sleep(seconds: float) -> None:
+        now_s[0] += seconds
+        if len(asked) == 3:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(probing, "monotonic", lambda: now_s[0])
+    monkeypatch.setattr(probing, "sleep", sleep)
+    once = program("probe").stdout
+    asked.clear()
+    result = program("probe", "--watch")
+    assert (result.exit_code, result.stderr) == (0, "")
+    # Into a pipe one below the other, without a byte that steers a terminal.
+    assert result.stdout == "\n".join([once] * 3)
+    assert now_s == [100.0 + 3 * probing.WATCH_S]
+
+
 def test_json_has_everything_and_the_proposal(program: Program, asked: list[Any]) -> None:
     result = program("probe", "--json", "--no-http", "--over", "5s", "asr")
     found = {one["name"]: one for one in json.loads(result.stdout)}
@@ -128,7 +201,7 @@ def test_a_hostile_name_or_metric_stays_one_word_of_the_command(
         None,
         sources=("name=$(reboot)",),
         where="port 1",
-        reading=ProbeReading("latency", 0.1, None, 3),
+        reading=ProbeReading("latency", 0.1, requests=3),
     )
     monkeypatch.setattr(package, "probe", lambda *_: (evil,))
     result = program("probe", "-o", "json")

@@ -26,7 +26,8 @@ pytestmark = [pytest.mark.e2e, pytest.mark.engine]
 def services(
     node: Session, docker_client: docker.APIClient, changes_host_network: None
 ) -> Iterator[tuple[str, ...]]:
-    """A service with a metrics page, one that only prints, and a training; names."""
+    """A service with a metrics page on a port that is no preset's and not exposed, one that only
+    prints, and a training; names."""
     network = f"dlsched-test-{secrets.token_hex(4)}"
     docker_client.create_network(network)
     made = []
@@ -35,7 +36,6 @@ def services(
             BASE,
             ["python", "-c", program],
             name=f"{name}-{node.instance}",
-            ports=[8000] if name == "web" else [],
             host_config=docker_client.create_host_config(network_mode=network),
         )["Id"]
         made.append(container)
@@ -64,6 +64,8 @@ def test_what_is_proposed_adopts_as_it_stands(
     wait_for(lambda: all(one["reading"] for one in found(node, *services)), 60, "readings")
     before = [docker_client.inspect_container(name) for name in services]
     listed = {one["name"]: one for one in found(node, *services)}
+    listening = [[at["port"] for at in listed[name]["ports"]] for name in services]
+    assert listening == [[18999], [], []]
     assert [docker_client.inspect_container(name) for name in services] == before
     for name in services:
         words = shlex.split(listed[name]["proposal"])

@@ -131,9 +131,9 @@ class MetricKeys(Keys):
         Annotated[tuple[MetricName, ...], Field(max_length=CANDIDATES_MAX), _ONE_OR_MORE] | None
     ) = Field(
         None,
-        description="The metric to read, or several: the first one that the page has. vLLM and "
-        "Triton need none. A quantile is as exact as the histogram's buckets: have some around "
-        "the target.",
+        description="The metric to read, or several: the first one that the page has. Pages that a "
+        "preset reads need none. A quantile is as exact as the histogram's buckets: have some "
+        "around the target.",
     )
     kind: (
         Annotated[
@@ -150,6 +150,11 @@ class MetricKeys(Keys):
         None, description="Of a ratio: the counter of all latencies together."
     )
     count: MetricName | None = Field(None, description="Of a ratio: the counter of requests.")
+    beside: MetricName | None = Field(
+        None,
+        description="Of a preset whose metric's name other programs use, too: another metric that "
+        "its pages have. A page is recognised by both.",
+    )
     errors: MetricName | None = Field(
         None,
         description="The counter of requests that failed; of one with a label of failed, only the "

@@ -34,7 +34,7 @@ BASES_MAX = 4
 
 _RATIO = frozenset({"total", "count"})
 _WHAT_IS_READ = frozenset({"name", "total", "count", "first_of"})
-_HOW_IT_IS_READ = frozenset({"kind", "unit", *_WHAT_IS_READ})
+_HOW_IT_IS_READ = frozenset({"kind", "unit", "beside", *_WHAT_IS_READ})
 """Fields of a base that fall when another metric is named."""
 
 
@@ -244,6 +244,7 @@ def _named(given: Mapping[str, Any], place: str) -> Iterator[Metric]:
         kind="ratio" if pair else kind if kind in ("histogram", "summary") else None,
         total=given.get("total"),
         count=given.get("count"),
+        beside=given.get("beside"),
         errors=given.get("errors"),
         unit_s=None if unit is None else UNITS_S[unit],
         where=filters_of(given.get("where")),

@@ -17,7 +17,12 @@ from dlsched.runtime.cgroup.read import PROC, belongs
 from dlsched.runtime.docker.engine import Body, EngineRefused
 from dlsched.runtime.docker.identity.labels import Inspected, inspected
 from dlsched.runtime.progress.http_page import Unanswered
-from dlsched.runtime.progress.listening import loopback_of
+from dlsched.runtime.progress.listening import (
+    NO_ADDRESS,
+    loopback_of,
+    require_own,
+    shares_network,
+)
 from dlsched.runtime.progress.log_pattern import HISTORY_LINES, LogReader, LogStream
 from dlsched.runtime.progress.scrape import ScrapeReader
 from dlsched.runtime.progress.sidecar import SidecarReader
@@ -32,7 +37,7 @@ LOGGED_WITHIN_S = 1.0
 before the news begin could be written just after the history was read, and be lost."""
 
 PROXY_KEPT_S = 30.0
-"""A proxy is inspected so often: its address changes when it is recreated."""
+"""Another container is inspected so often: its address changes when it is recreated."""
 
 CONTAINER = "${container}"
 """In a filter: the container's name."""
@@ -143,16 +148,30 @@ def _locator(
     described: Inspected, endpoint: MetricsEndpoint, outside: Outside
 ) -> Callable[[int], str]:
     """What finds the address to ask for a port; raises Unanswered."""
-    address = described.address
     if endpoint.via is not None:
-        return _Proxy(endpoint.via, outside).locate
-    if address is not None:
-        return lambda _: address
-    return lambda port: loopback_of(described.pid, described.container_id, port, outside.proc)
+        return _Other(endpoint.via, outside).locate
+    owner = _Other(described.network_of or "", outside)
+    return lambda port: locate(described, port, owner.inspected, outside.proc)
 
 
-class _Proxy:
-    """A proxy's container: where it can be asked."""
+def locate(
+    described: Inspected, port: int, owner: Callable[[], Inspected], proc: Path = PROC
+) -> str:
+    """The address to ask a container for that port; raises Unanswered. `owner` describes the
+    container whose network it shares."""
+    if described.address is not None:
+        return described.address
+    if described.network_of is None or shares_network(described.pid, proc):
+        return loopback_of(described.pid, described.container_id, port, proc)
+    other = owner()
+    if other.address is None or not shares_network(described.pid, proc, other.pid):
+        raise Unanswered(NO_ADDRESS)
+    require_own(described.pid, described.container_id, other.address, port, proc)
+    return other.address
+
+
+class _Other:
+    """Another container than the one that is read: its proxy, or the owner of its network."""
 
     def __init__(self, name: str, outside: Outside) -> None:
         self._name = name
@@ -161,12 +180,13 @@ class _Proxy:
 
     def locate(self, port: int) -> str:
         """Its address for that port; raises Unanswered."""
-        found = self._inspected()
+        found = self.inspected()
         if found.address is not None:
             return found.address
         return loopback_of(found.pid, found.container_id, port, self._outside.proc)
 
-    def _inspected(self) -> Inspected:
+    def inspected(self) -> Inspected:
+        """What the engine says of it, at most `PROXY_KEPT_S` old; raises Unanswered."""
         now_s = time.monotonic()
         if self._found is not None and now_s - self._found[0] < PROXY_KEPT_S:
             return self._found[1]

@@ -24,6 +24,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from dlsched.config.metrics.keys import CANDIDATES_MAX
 from dlsched.config.metrics.pattern import compiled
 from dlsched.estimate.sketch import merge
 from dlsched.model.facts import LatencySketch
@@ -124,6 +125,8 @@ _PROCESS = "process_start_time_seconds"
 """Prometheus' own clients say by it which process answers."""
 _MOST_COUNTED = 2.0**53
 """Larger integers have no exact float."""
+_ANY_LATENCY = "http_request_duration_seconds"
+"""The names on a page that no preset knows are shown by their likeness to this one."""
 _VALUES_SHOWN = 4
 """Values of a label in one message."""
 _LEFT_OUT_MAX = 64
@@ -160,6 +163,8 @@ class Candidate:
             self.total, self.count = f"{name}_sum", f"{name}_count"
             self.bucket, self.value = f"{name}_bucket", name
         self.errors = metric.errors
+        self.beside = () if metric.beside is None else spellings(metric.beside)
+        """Names of lines of which the page must have one."""
         self._failed = [(one, compiled(one.pattern)) for one in metric.failed]
         suffixed = metric.total or name
         self.unit_s = unit_of(suffixed) if metric.unit_s is None else metric.unit_s
@@ -174,6 +179,7 @@ class Candidate:
 
     @property
     def names(self) -> tuple[str, ...]:
+        """Names of the lines that are read."""
         names = (self.total, self.count, self.bucket, self.value)
         return tuple(name for name in names if name is not None)
 
@@ -198,6 +204,11 @@ class Candidate:
         """Whether the requests in the series with these labels failed; None: no label says that."""
         known = [(one, each) for one, each in self._failed if labels.get(one.label)]
         return any(_matches(one, each, labels) for one, each in known) if known else None
+
+
+def spellings(metric: str) -> tuple[str, ...]:
+    """How lines of that metric may begin, whatever its type."""
+    return (metric, f"{metric}_count", f"{metric}_sum", f"{metric}_bucket")
 
 
 def _matches(one: LabelFilter, expression: Any, labels: Mapping[str, str]) -> bool:
@@ -266,10 +277,14 @@ class Pages:
         """Of `metrics` the first one that a page has is read. `from_end`: the first page is a
         baseline. `hint`: what helps where there are several models."""
         self._candidates = [Candidate(metric) for metric in metrics]
+        # More than one can name are those of all presets.
+        self._recognises = len(metrics) > CANDIDATES_MAX
         names = {_PROCESS}
         for one in self._candidates:
             names.update(one.names)
             names.update(filter(None, (one.errors,)))
+            names.update(one.beside)
+        self._beside = frozenset(name for one in self._candidates for name in one.beside)
         self._wanted = wanted_lines(names)
         gauges = frozenset(one.value for one in self._candidates if one.value is not None)
         self._parser = LineParser(self._keeps, gauges)
@@ -309,11 +324,11 @@ class Pages:
     def _keeps(self, head: Head) -> bool:
         # Each candidate is asked, since it remembers what it leaves out.
         kept = [one.keeps(head) for one in self._candidates]
-        return head.name == _PROCESS or any(kept)
+        return head.name == _PROCESS or head.name in self._beside or any(kept)
 
     def _instead(self, named: Iterable[str]) -> str:
         """What the page has in place of the metric, with the remedy."""
-        wanted = self._candidates[0].metric.name if self._candidates else None
+        wanted = _ANY_LATENCY if self._recognises else self._candidates[0].metric.name
         found = closest(wanted or "", sorted(named))
         return f"; found: {', '.join(found)}: choose one by `name`" if found else ""
 
@@ -324,7 +339,12 @@ class Pages:
         at_s: float,
         age_s: float | None,
     ) -> PageDelta:
-        for wanted in self._candidates:
+        candidates = [
+            one
+            for one in self._candidates
+            if not one.beside or not by_name.keys().isdisjoint(one.beside)
+        ]
+        for wanted in candidates:
             lines = [line for name in wanted.names for line in by_name.get(name, ())]
             if len(self._candidates) > 1:  # another one may want other series of that name
                 heads = {id(line.head): line.head for line in lines}
@@ -333,9 +353,11 @@ class Pages:
             if lines:
                 counted = wanted.errors in by_name or wanted.errors in left_out
                 return self._delta(wanted, lines, by_name, at_s, age_s, counted=counted)
-        for wanted in self._candidates:
+        for wanted in candidates:
             if not left_out.isdisjoint(wanted.names):
                 return self._nothing_passes(wanted)
+        if self._recognises:
+            return PageDelta(problem="none of its metrics is one that a preset reads", absent=True)
         known = " or ".join(one.shown for one in self._candidates)
         return PageDelta(problem=f"there is no {known} among its metrics", absent=True)
 

@@ -10,7 +10,7 @@ from contextlib import suppress
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from itertools import islice
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from dlsched.runtime.cgroup.read import PROC, group_folders
 from dlsched.runtime.progress.http_page import Unanswered
@@ -34,19 +34,13 @@ class ListeningSocket(NamedTuple):
     port: int
     inode: str
 
-    @property
-    def answers_on_loopback(self) -> bool:
-        """Whether a connection to 127.0.0.1 reaches it. A socket bound to `::` takes IPv4 as well,
-        unless its program forbids it, which is not visible."""
-        return self.address.is_unspecified or self.address == _IPV4_LOOPBACK
+    def answers_on(self, address: str) -> bool:
+        """Whether a connection to that address reaches it. A socket bound to `::` takes IPv4 as
+        well, unless its program forbids it, which is not visible."""
+        return self.address.is_unspecified or self.address == ip_address(address)
 
 
-_IPV4_LOOPBACK = IPv4Address(LOOPBACK)
-
-NO_ADDRESS = (
-    "the container has no address of its own (network none or another container's), so its "
-    "metrics cannot be read"
-)
+NO_ADDRESS = "the container has no address that can be asked, so its metrics cannot be read"
 
 
 def loopback_of(pid: int, container: str, port: int, proc: Path = PROC) -> str:
@@ -54,12 +48,29 @@ def loopback_of(pid: int, container: str, port: int, proc: Path = PROC) -> str:
     Unanswered."""
     if not shares_network(pid, proc):
         raise Unanswered(NO_ADDRESS)
-    there = {one for one in listening_in(pid, proc) if one.port == port and one.answers_on_loopback}
-    if not there:
-        raise Unanswered("nothing listens on 127.0.0.1 there")
-    if not {one.inode for one in there} <= sockets_of(pid, container, proc):
-        raise Unanswered("the socket that listens there is not the container's")
+    require_own(pid, container, LOOPBACK, port, proc)
     return LOOPBACK
+
+
+def require_own(pid: int, container: str, address: str, port: int, proc: Path = PROC) -> None:
+    """Raise Unanswered unless this container alone listens there, of those in its network."""
+    listen = [one for one in listening_in(pid, proc) if one.port == port]
+    there = {one.inode for one in listen if one.answers_on(address)}
+    if not there:
+        raise Unanswered(f"nothing listens on {address} there")
+    if not there <= sockets_of(pid, container, proc):
+        raise Unanswered("the socket that listens there is not the container's")
+
+
+def shows_sockets(pid: int, container: str, proc: Path = PROC) -> bool:
+    """Whether the kernel says here on what that container listens: the process is on this host, and
+    its descriptors can be read."""
+    if next(_processes(pid, container, proc), None) is None:
+        return False
+    try:
+        return next((proc / str(pid) / "fd").iterdir(), None) is not None
+    except OSError:
+        return False
 
 
 def listening_of(pid: int, container: str, proc: Path = PROC) -> tuple[ListeningSocket, ...]:
@@ -70,10 +81,11 @@ def listening_of(pid: int, container: str, proc: Path = PROC) -> tuple[Listening
     return tuple(sorted(found, key=lambda one: (one.port, str(one.address))))
 
 
-def shares_network(pid: int, proc: Path) -> bool:
-    """Whether that process is in this process' network, so that both have one loopback."""
+def shares_network(pid: int, proc: Path, other: int | Literal["self"] = "self") -> bool:
+    """Whether that process is in the other's network (this process'), so that both have one
+    loopback."""
     try:
-        own = (proc / "self" / "ns" / "net").readlink()
+        own = (proc / str(other) / "ns" / "net").readlink()
         return own == (proc / str(pid) / "ns" / "net").readlink()
     except OSError:
         return False

@@ -1,7 +1,7 @@
 """Reads a container's Prometheus endpoint in a thread, with bounds.
 
 `http_page` asks, and `exposition` reads what it answers while it arrives. Of an endpoint that names
-no metric, the target's is read, or those of known servers.
+no metric, the target's is read, or the one by which a preset's program is recognised.
 """
 
 from __future__ import annotations
@@ -23,10 +23,6 @@ from dlsched.runtime.progress.exposition import PageDelta, Pages
 from dlsched.runtime.progress.http_page import Unanswered, fetch
 from dlsched.runtime.progress.samples import Samples
 from dlsched.runtime.progress.sidecar import SourceReading
-
-KNOWN_SERVERS = ("vllm", "triton")
-"""Presets whose metrics belong to one server alone, so that they are known without a name."""
-
 
 PATH_LABELS = ("endpoint", "handler", "http_route", "http_target", "path", "route", "uri", "url")
 """Labels in which servers and clients of Prometheus put a request's path."""
@@ -73,7 +69,7 @@ def named(endpoint: MetricsEndpoint, target: str | None) -> tuple[Metric, ...]:
 
 def _named(metrics: Sequence[Metric], target: str | None) -> tuple[Metric, ...]:
     if any(one.name or one.total for one in metrics):
-        return tuple(metrics)
+        return tuple(replace(one, beside=None) for one in metrics)
     candidates = (Metric(name=target),) if target else known_metrics()
     given = metrics[0] if metrics else Metric()
     return tuple(
@@ -92,16 +88,21 @@ def _named(metrics: Sequence[Metric], target: str | None) -> tuple[Metric, ...]:
 
 @cache
 def known_metrics() -> tuple[Metric, ...]:
-    """The metrics of known servers, in the order in which they are looked for."""
+    """The metrics by which pages are recognised, in the order in which they are looked for: those
+    that are a preset's by their own name, then those that need another metric beside them, since
+    servers such as vLLM are built on a framework that publishes these."""
     presets = package_presets()
-    keys = (presets.by_name[name].keys for name in KNOWN_SERVERS)
+    every = (one.keys for one in presets.by_name.values())
+    # A preset with a base reads something else of the same program; one with `via`, its proxy.
+    keys = (one for one in every if one.base is None and one.port is not None and one.via is None)
     sources = (source for one in keys for source in presets.sources(one))
-    return tuple(
+    metrics = (
         metric
         for source in sources
         if isinstance(source, MetricsEndpoint)
         for metric in source.metrics
     )
+    return tuple(sorted(metrics, key=lambda one: one.beside is not None))
 
 
 APART_S = 0.9

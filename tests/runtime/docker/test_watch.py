@@ -34,7 +34,7 @@ from dlsched.runtime.docker.reading import (
     LOGGED_WITHIN_S,
     Outside,
     _names,
-    _Proxy,
+    _Other,
     named_in,
     printed_from_s,
     wall_s,
@@ -462,7 +462,7 @@ def test_a_proxy_is_inspected_again_after_a_while(monkeypatch: pytest.MonkeyPatc
         asked.append(name)
         return container(len(asked))
 
-    proxy = _Proxy("edge", Outside(FOLLOW, inspect))
+    proxy = _Other("edge", Outside(FOLLOW, inspect))
     assert [proxy.locate(80), proxy.locate(80)] == ["10.0.0.1", "10.0.0.1"]
     now_s[0] += reading.PROXY_KEPT_S
     assert (proxy.locate(80), asked) == ("10.0.0.2", ["edge", "edge"])
@@ -479,9 +479,38 @@ def test_a_proxy_in_the_hosts_network_is_asked_where_it_listens_itself(
         return "127.0.0.1"
 
     monkeypatch.setattr(reading, "loopback_of", loopback_of)
-    proxy = _Proxy("edge", Outside(FOLLOW, lambda _: container(0)))
+    proxy = _Other("edge", Outside(FOLLOW, lambda _: container(0)))
     assert [proxy.locate(80), proxy.locate(80)] == ["127.0.0.1"] * 2
     assert asked == [(7, "e" * 64, 80)] * 2, "each time"
+
+
+@pytest.mark.parametrize(
+    ("owner", "same", "own", "answer"),
+    [
+        (5, True, True, "10.0.0.5"),
+        (5, False, True, NO_ADDRESS),  # the owner runs again, in a network of its own
+        (0, True, True, NO_ADDRESS),
+        (5, True, False, "the socket that listens there is not the container's"),
+    ],
+)
+@pytest.mark.timed
+def test_in_anothers_network_its_address_is_asked_for_own_sockets(
+    monkeypatch: pytest.MonkeyPatch, owner: int, same: bool, own: bool, answer: str
+) -> None:
+    def require_own(*_: object) -> None:
+        if not own:
+            raise Unanswered("the socket that listens there is not the container's")
+
+    monkeypatch.setattr(reading, "require_own", require_own)
+    monkeypatch.setattr(
+        reading, "shares_network", lambda _, __, other="self": other != "self" and same
+    )
+    guest = replace(inspected(container(0)), network_of="f" * 64)
+    try:
+        found = reading.locate(guest, 80, lambda: inspected(container(owner)))
+    except Unanswered as why:
+        found = str(why)
+    assert found == answer
 
 
 @pytest.mark.parametrize(
@@ -500,7 +529,7 @@ def test_a_proxy_that_is_not_found_is_said(error: Exception | None, why: str) ->
         return {"Id": 5}
 
     with pytest.raises(Unanswered, match=why):
-        _Proxy("edge", Outside(FOLLOW, inspect)).locate(80)
+        _Other("edge", Outside(FOLLOW, inspect)).locate(80)
 
 
 def test_the_containers_name_stands_in_the_filter_as_proxies_write_it() -> None:

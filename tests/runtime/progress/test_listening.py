@@ -11,7 +11,13 @@ import pytest
 
 from dlsched.runtime.progress import listening
 from dlsched.runtime.progress.http_page import Unanswered
-from dlsched.runtime.progress.listening import NO_ADDRESS, loopback_of
+from dlsched.runtime.progress.listening import (
+    NO_ADDRESS,
+    listening_of,
+    loopback_of,
+    require_own,
+    shows_sockets,
+)
 
 CONTAINER = "c" * 64
 NOT_ITS = "the socket that listens there is not the container's"
@@ -97,3 +103,33 @@ def test_a_table_that_is_none_names_no_socket(group: Path, tmp_path: Path, table
     (tmp_path / "7" / "net" / "tcp").write_text(table)
     with pytest.raises(Unanswered, match="nothing listens"):
         loopback_of(7, CONTAINER, 80, tmp_path)
+
+
+@pytest.mark.timed
+def test_only_the_containers_own_sockets_are_listed(
+    server: socket.socket, group: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ports = {one.port for one in listening_of(os.getpid(), CONTAINER)}
+    assert ports == set(), "the group has no process yet"
+    (group / "cgroup.procs").write_text(f"{os.getpid()}\n")
+    own = {one.port: str(one.address) for one in listening_of(os.getpid(), CONTAINER)}
+    assert own[port_of(server)] == "127.0.0.1"
+
+
+@pytest.mark.timed
+def test_a_socket_on_another_address_is_not_the_one_asked(
+    server: socket.socket, group: Path
+) -> None:
+    (group / "cgroup.procs").write_text(f"{os.getpid()}\n")
+    require_own(os.getpid(), CONTAINER, "127.0.0.1", port_of(server))
+    with pytest.raises(Unanswered, match=r"nothing listens on 10\.0\.0\.2"):
+        require_own(os.getpid(), CONTAINER, "10.0.0.2", port_of(server))
+
+
+def test_where_processes_cannot_be_read_nothing_is_said(group: Path, tmp_path: Path) -> None:
+    assert not shows_sockets(7, CONTAINER, tmp_path), "no process of the container is seen"
+    (group / "cgroup.procs").write_text("7\n")
+    assert not shows_sockets(7, CONTAINER, tmp_path), "nor are its descriptors"
+    (tmp_path / "7" / "fd").mkdir(parents=True)
+    (tmp_path / "7" / "fd" / "0").symlink_to("/dev/null")
+    assert shows_sockets(7, CONTAINER, tmp_path)

@@ -164,6 +164,8 @@ class Inspected:
     """Where its progress can be read."""
     address: str | None = None
     """Its own IP address; None: it shares another's network, or has none."""
+    network_of: str | None = None
+    """The container whose network it shares; None: none's."""
     restart: Restart | None = None
     """The restart policy of its spec; None: unknown."""
     restart_strays: bool = False
@@ -249,6 +251,7 @@ def _read(body: Body) -> Inspected:
         nano_cpus=int(host.get("NanoCpus") or 0),
         memory_bytes=int(host.get("Memory") or 0) or None,
         address=address_in(body),
+        network_of=_network_of(host.get("NetworkMode")),
         restart=restart,
         gpus=gpus_in(body),
         gpu_access=gpu_access_in(body),
@@ -257,6 +260,11 @@ def _read(body: Body) -> Inspected:
         origin=labels.get(ORIGIN) or None,
         restart_strays=restart is not None and _strays(restart, host.get("RestartPolicy") or {}),
     )
+
+
+def _network_of(mode: object) -> str | None:
+    kind, _, container = str(mode).partition(":")
+    return container or None if kind == "container" else None
 
 
 def _whole(label: str | None) -> int | None:

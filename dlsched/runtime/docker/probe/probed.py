@@ -15,7 +15,10 @@ class ProbeReading:
     kind: str
     """`latency` or `training`."""
     seconds: float | None = None
-    """The latency: its mean (`quantile` None), or that quantile."""
+    """The latency: its mean (`quantile` None), or that quantile; where it is known within the
+    bounds of a histogram's bucket only, the upper one."""
+    above_s: float | None = None
+    """The bucket's lower bound; None: `seconds` is the latency itself."""
     quantile: float | None = None
     requests: int = 0
     over_s: float | None = None
@@ -27,6 +30,15 @@ class ProbeReading:
     step: int | None = None
     metrics: tuple[tuple[str, float], ...] = ()
     """The last value of each metric that a training printed."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProbedPort:
+    """A TCP port on which the container's own processes listen."""
+
+    port: int
+    addresses: tuple[str, ...]
+    """The addresses to which they are bound, such as `0.0.0.0` or `::`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +61,13 @@ class Probed:
     cpu_cores: float | None = None
     """Its mean use while it was sampled."""
     limit_cores: float | None = None
+    memory_bytes: int | None = None
+    """What its control group holds, with the cache of files."""
+    gpu_memory_bytes: int | None = None
+    """What its processes hold on all GPUs together; None: nothing, or the driver does not say."""
+    ports: tuple[ProbedPort, ...] | None = None
+    """Where it listens, by port; None: the kernel does not say (an engine on another host, or
+    without the right to read the processes of others)."""
     others: tuple[str, ...] = ()
     """Further names by which it was recognised: presets that read something else of it."""
     histograms: tuple[str, ...] = ()

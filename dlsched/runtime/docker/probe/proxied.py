@@ -42,7 +42,7 @@ class Known:
 
     def reports(self, page: bytes) -> bool:
         """Whether a page has requests of other containers."""
-        return any(one.names is not None and one.names.search(page) for one in self.proxies)
+        return any(one.stands_on(page) for one in self.proxies)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ def _proxies(presets: Presets) -> Iterator[Stack]:
             if isinstance(source, MetricsEndpoint) and source.metrics:
                 images = tuple(fields.get("image", ()))
                 derived = preset.keys.base is not None
-                yield Stack(name, images, derived, source, None, read_by(source))
+                yield Stack(name, images, derived, source, None, *read_by(source))
 
 
 def through(

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import partial
+from ipaddress import ip_address
+from itertools import islice
 from typing import Any
 
 from dlsched.config.metrics.resolving import Contradiction, Presets
-from dlsched.estimate.sketch import from_latencies, quantile_s
+from dlsched.estimate.sketch import from_latencies, quantile_bounds
 from dlsched.model.facts import LatencySketch
 from dlsched.model.sources import DEFAULT_HTTP_PATH, LogPattern, MetricsEndpoint
-from dlsched.runtime.docker.probe.probed import ProbeReading
+from dlsched.runtime.docker.probe.probed import ProbedPort, ProbeReading
 from dlsched.runtime.progress.exposition import Candidate
+from dlsched.runtime.progress.listening import ListeningSocket
 from dlsched.runtime.progress.log_lines import LogBatch, LogLines
 from dlsched.runtime.progress.page_lines import PageFilter, wanted_lines
 
@@ -30,12 +33,20 @@ OTHER_PROTOCOLS = frozenset(
 PORTS_MAX = 12
 """Ports of one container that are asked at most."""
 
+SOCKETS_MAX = 1024
+"""Listening sockets of one container that count at most: a program may open one on each port."""
+
 LEAST_FOR_TAIL = 20
 """With fewer requests the p95 is hardly more than the slowest one."""
 TAIL = 0.95
 
 HISTOGRAMS_MAX = 6
 _TIMED = "duration|latency|response_time|request_time|processing_time|took"
+_OF_ITSELF = (
+    "(?:^|_)(?:gc|scrapes?|sched|fsync|wal|compactions?|eventloop|client|reloads?|reconcile|sync"
+    "|workqueue|queue|poll|pause|tsdb|sd|rule|notifications|peer|slow)(?:_|$)"
+)
+"""Times of a program's own work, or as a client: no one waits for its answer to these."""
 _TYPE = re.compile(rb"\n# TYPE [^\n]*")
 _TYPE_LINE = re.compile(
     rb"^# TYPE ([A-Za-z_:][A-Za-z0-9_:]{0,127}) (?:histogram|summary)\s*$", re.MULTILINE
@@ -59,13 +70,21 @@ class Stack:
     """Whether it reads something else of the same program as another preset."""
     endpoint: MetricsEndpoint | None = None
     log: LogPattern | None = None
-    names: re.Pattern[bytes] | None = None
-    """What begins a line of its metrics."""
+    lines: re.Pattern[bytes] | None = None
+    """A line of its metrics."""
+    beside: re.Pattern[bytes] | None = None
+    """What else begins a line of its pages, where other programs have metrics of that name."""
 
     def made_from(self, image: str) -> bool:
         for registry in _REGISTRIES:
             image = image.removeprefix(registry)
         return any(fnmatchcase(image, glob) for glob in self.images)
+
+    def stands_on(self, page: bytes) -> bool:
+        """Whether the page has its metrics, as the container's own."""
+        if self.lines is None or (self.beside is not None and not self.beside.search(page)):
+            return False
+        return any(not _is_relayed(line[0]) for line in self.lines.finditer(page))
 
     @property
     def needs(self) -> str | None:
@@ -88,16 +107,28 @@ def _stacks(presets: Presets) -> Iterator[Stack]:
         for source in sources:
             images, derived = tuple(fields.get("image", ())), preset.keys.base is not None
             if isinstance(source, MetricsEndpoint) and source.metrics and source.via is None:
-                yield Stack(name, images, derived, source, None, read_by(source))
+                yield Stack(name, images, derived, source, None, *read_by(source))
             elif isinstance(source, LogPattern):
                 yield Stack(name, images, derived, None, source)
 
 
-def read_by(endpoint: MetricsEndpoint) -> re.Pattern[bytes]:
-    """What begins a line of the endpoint's metrics."""
-    names = {one for each in endpoint.metrics for one in Candidate(each).names}
+def read_by(endpoint: MetricsEndpoint) -> tuple[re.Pattern[bytes], re.Pattern[bytes] | None]:
+    """A line of the endpoint's metrics, and one that must stand beside them."""
+    candidates = [Candidate(one) for one in endpoint.metrics]
+    beside = {name for one in candidates for name in one.beside}
+    read = {name for one in candidates for name in one.names}
+    return _line_of(read), _line_of(beside) if beside else None
+
+
+def _line_of(names: Iterable[str]) -> re.Pattern[bytes]:
     spelled = b"|".join(re.escape(one.encode()) for one in sorted(names, reverse=True))
-    return re.compile(rb"^(?:%s)[{ \t]" % spelled, re.MULTILINE)
+    return re.compile(rb"^(?:%s)[{ \t][^\n]*" % spelled, re.MULTILINE)
+
+
+def _is_relayed(line: bytes) -> bool:
+    """Whether the line is another program's: collectors that publish metrics again (a federated
+    Prometheus, the Pushgateway, OpenTelemetry's) add these two labels."""
+    return all(re.search(rb'[{,]%s="' % one, line) for one in (b"job", b"instance"))
 
 
 def options_of(preset: str | None, port: int, path: str, name: str | None) -> tuple[str, ...]:
@@ -109,6 +140,24 @@ def options_of(preset: str | None, port: int, path: str, name: str | None) -> tu
     if name is not None:
         given.append(f"name={name}")
     return tuple(given)
+
+
+# ---------------------------------------------------------------------- ports
+
+
+def by_port(listening: Iterable[ListeningSocket]) -> tuple[ProbedPort, ...]:
+    """The ports of these sockets, each with the addresses, in order: the first `SOCKETS_MAX`."""
+    addresses: dict[int, dict[str, None]] = {}
+    for one in islice(sorted(listening, key=lambda one: one.port), SOCKETS_MAX):
+        addresses.setdefault(one.port, {})[str(one.address)] = None
+    return tuple(ProbedPort(port, tuple(given)) for port, given in addresses.items())
+
+
+def answers(at: ProbedPort, address: str) -> bool:
+    """Whether a connection to that address reaches the port."""
+    return any(
+        ListeningSocket(ip_address(one), at.port, "").answers_on(address) for one in at.addresses
+    )
 
 
 # ---------------------------------------------------------------------- pages
@@ -126,15 +175,21 @@ def exposed_ports(body: Mapping[str, Any]) -> list[int]:
 
 
 def ports_to_ask(
-    exposed: Iterable[int], image: str, stacks: Sequence[Stack]
+    listening: Collection[int] | None, exposed: Iterable[int], image: str, stacks: Sequence[Stack]
 ) -> tuple[tuple[int, tuple[str, ...]], ...]:
-    """Ports, each with the paths to try: of presets of this image, then those that the container
-    exposes; where there is neither, those of all presets."""
+    """Ports, each with the paths to try: those on which the container listens, the likely ones
+    first. Where that is not known (None), those of presets of this image, then those that the
+    container exposes; where there is neither, those of all presets."""
     endpoints = [(stack, stack.endpoint) for stack in stacks if stack.endpoint is not None]
     own = [port for stack, one in endpoints if stack.made_from(image) for port in one.ports]
     shown = [port for port in sorted(set(exposed)) if port not in OTHER_PROTOCOLS]
     any_port = [port for _, one in endpoints for port in one.ports]
-    ports = dict.fromkeys((own + shown) or ([] if set(exposed) else any_port))
+    if listening is None:
+        ports = dict.fromkeys((own + shown) or ([] if set(exposed) else any_port))
+    else:
+        speak_http = [port for port in sorted(set(listening)) if port not in OTHER_PROTOCOLS]
+        likely = [port for port in own + any_port + shown if port in speak_http]
+        ports = dict.fromkeys(likely + speak_http)
     return tuple(
         (
             port,
@@ -156,7 +211,8 @@ class PageExtract:
         names = {_PROCESS}
         for stack in stacks:
             if stack.endpoint is not None:
-                names.update(*(Candidate(one).names for one in stack.endpoint.metrics))
+                for one in map(Candidate, stack.endpoint.metrics):
+                    names.update(one.names, one.beside)
         wanted = (wanted_lines(names), _TYPE, _TIMED_LINE)
         self._filters = [PageFilter(one) for one in wanted]
 
@@ -176,31 +232,39 @@ class PageExtract:
 
 
 def speakers(page: bytes, image: str, port: int, stacks: Sequence[Stack]) -> tuple[Stack, ...]:
-    """The stacks whose metrics stand on the page: those of this image first, then those of this
-    port; what a program's other presets read comes last."""
-    found = [one for one in stacks if one.names is not None and one.names.search(page)]
+    """The stacks whose metrics stand on the page: those of this image first, then those with names
+    of their own before frameworks on which others are built, then those of this port; what a
+    program's other presets read comes last."""
+    found = [one for one in stacks if one.stands_on(page)]
 
-    def rank(stack: Stack) -> tuple[bool, bool, bool]:
+    def rank(stack: Stack) -> tuple[bool, ...]:
         at_port = stack.endpoint is not None and port in stack.endpoint.ports
-        return stack.derived, not stack.made_from(image), not at_port
+        ambiguous = stack.beside is not None
+        return stack.derived, not stack.made_from(image), ambiguous, not at_port
 
     return tuple(sorted(found, key=rank))
 
 
 def histograms(page: bytes) -> tuple[str, ...]:
-    """Names of the page's histograms and summaries that seem to be latencies."""
+    """Names of the page's histograms and summaries that seem to be latencies of requests: those
+    that say so first."""
     names = dict.fromkeys(match[1].decode("ascii") for match in _TYPE_LINE.finditer(page))
-    return tuple(name for name in names if re.search(_TIMED, name))[:HISTOGRAMS_MAX]
+    timed = [one for one in names if re.search(_TIMED, one) and not re.search(_OF_ITSELF, one)]
+    timed.sort(key=lambda one: "request" not in one)
+    return tuple(timed[:HISTOGRAMS_MAX])
 
 
 def latency_reading(sketch: LatencySketch, over_s: float | None) -> ProbeReading | None:
-    """The reading of these requests: their p95 where it is known, else the mean."""
+    """The reading of these requests: their p95 where something bounds it, else the mean."""
     mean_s = sketch.mean_s
     if mean_s is None:
         return None
-    if sketch.count >= LEAST_FOR_TAIL and (seconds := quantile_s(sketch, TAIL)) is not None:
-        return ProbeReading("latency", seconds, TAIL, sketch.count, over_s)
-    return ProbeReading("latency", mean_s, None, sketch.count, over_s)
+    # By buckets alone: a target between their bounds could not be judged by the next requests.
+    tail = quantile_bounds(sketch, TAIL, by_sum=False)
+    if sketch.count < LEAST_FOR_TAIL or tail is None or tail.most_s is None:
+        return ProbeReading("latency", mean_s, None, None, sketch.count, over_s)
+    above_s = None if tail.is_exact else tail.lowest_s
+    return ProbeReading("latency", tail.highest_s, above_s, TAIL, sketch.count, over_s)
 
 
 # ---------------------------------------------------------------------- log lines
@@ -232,7 +296,7 @@ def _read(log: bytes, source: LogPattern) -> ProbeReading | None:
     if batch.latencies_s:
         one = latency_reading(from_latencies(batch.latencies_s), None)
         if one is not None:
-            return whole("latency", one.seconds, one.quantile, one.requests)
+            return whole("latency", one.seconds, one.above_s, one.quantile, one.requests)
     metrics: dict[str, float] = {}
     for sample in batch.samples:
         metrics.update(sample.metrics)

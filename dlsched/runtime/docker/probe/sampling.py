@@ -1,9 +1,10 @@
 """Samples all running containers concurrently, within a few seconds, and changes none.
 
-Of the engine it asks for lists, descriptions and the last lines of logs; of a container's own
-address, metrics pages by GET, each once and the one that is read twice. Ports are those that the
-container exposes or that presets name. Nothing is followed, and every answer is bounded in time
-and size.
+Of the engine it asks for lists, descriptions and the last lines of logs; of the kernel, where a
+container listens and what it uses; of a container's own address, metrics pages by GET, each once
+and the one that is read twice. Ports are those on which the container listens; where the kernel
+does not say, those that it exposes or that presets name. Nothing is followed, and every answer is
+bounded in time and size.
 """
 
 from __future__ import annotations
@@ -19,24 +20,32 @@ from dlsched.config.metrics.resolving import Presets
 from dlsched.model.errors import DlschedError
 from dlsched.model.sources import Metric, MetricsEndpoint
 from dlsched.runtime.cgroup.read import CgroupReader
-from dlsched.runtime.docker.background import begin_all
+from dlsched.runtime.docker.background import begin, begin_all
 from dlsched.runtime.docker.engine import Body, Engine, one_line
 from dlsched.runtime.docker.identity.labels import ENABLE, INSTANCE, Inspected, inspected, labels_in
 from dlsched.runtime.docker.probe import proxied, recognition
 from dlsched.runtime.docker.probe.probed import NO_REQUEST, Probed
 from dlsched.runtime.docker.probe.proxied import Known, ProxyPage
 from dlsched.runtime.docker.probe.recognition import PageExtract
-from dlsched.runtime.docker.reading import wall_s
+from dlsched.runtime.docker.reading import locate, wall_s
+from dlsched.runtime.gpu.inventory import Inventory
 from dlsched.runtime.progress.exposition import PageDelta, Pages
-from dlsched.runtime.progress.http_page import Unanswered, fetch
-from dlsched.runtime.progress.listening import loopback_of
+from dlsched.runtime.progress.http_page import ANSWER_S, Unanswered, fetch
+from dlsched.runtime.progress.listening import listening_of, shows_sockets
 from dlsched.runtime.progress.scrape import named
 from dlsched.runtime.progress.sidecar import READ_BYTES
 
-HTTP_S = 2.0
+HTTP_S = 4.0
 """Time for all pages of one container together."""
+PORT_S = 1.0
+"""Time for each request at least while there is that much left, as a large page of a busy server
+takes; at most `ANSWER_S`. A server that accepts connections and speaks no HTTP must not use up the
+time of the ports after it."""
 AGAIN_S = 1.0
 """Time for the second page: it has answered before."""
+GPU_S = 5.0
+"""How long the GPU driver is waited for, while containers are sampled: an unused one takes seconds
+to initialise."""
 LOG_LINES = 200
 LOG_BYTES = READ_BYTES // 2
 """Of the end of a log; as much as is read of it in one cycle, and not cut there."""
@@ -95,16 +104,35 @@ def probe(
         for one in [*chosen, *beside]
     ]
     until_s = now_s() + WHOLE_S
+    held = begin(_held_on_gpus, "probe-gpus")
     _all(begin_all([one.begin for one in samples], "probe", CONCURRENT), until_s, now_s)
     begun_s = max((one.begun_s for one in samples), default=now_s())
     time.sleep(max(0.0, begun_s + options.over_s - now_s()))
     _all(begin_all([one.end for one in samples], "probe", CONCURRENT), until_s, now_s)
+    on_gpus: Mapping[str, int] = {}
+    with suppress(TimeoutError, DlschedError):
+        on_gpus = held.result(max(0.0, until_s - now_s()))
     pages = [page for one in samples if (page := one.proxied) is not None]
     found = [
         proxied.through(one.found, one.alias, pages, known.proxies)
         for one in samples[: len(chosen)]
     ]
-    return tuple(sorted(found, key=lambda one: one.name))
+    held_by = [replace(one, gpu_memory_bytes=on_gpus.get(one.container_id)) for one in found]
+    return tuple(sorted(held_by, key=lambda one: one.name))
+
+
+def _held_on_gpus() -> dict[str, int]:
+    """The memory that each container's processes hold on all GPUs, in bytes by its id."""
+    inventory = Inventory(first_wait_s=GPU_S)
+    try:
+        gpus = inventory.poll(0.0).devices
+    finally:
+        inventory.close()
+    held: dict[str, int] = {}
+    for one in (each for gpu in gpus for each in gpu.processes):
+        if one.container_id is not None and one.memory_bytes is not None:
+            held[one.container_id] = held.get(one.container_id, 0) + one.memory_bytes
+    return held
 
 
 def _all(futures: Iterable[Future[None]], until_s: float, now_s: Callable[[], float]) -> None:
@@ -188,7 +216,7 @@ class _Sample:
             limit_cores=one.limit_cores,
             unread=None,
         )
-        self._begin_cpu(one)
+        self._begin_group(one)
         unread = self._read_page(one, body) if self._options.http else None
         self.begun_s = self._now_s()
         if self.found.reading is None:
@@ -196,13 +224,18 @@ class _Sample:
         if self.found.reading is None and self.found.where is None:
             self._say_why_unread(one, unread)
 
-    def _begin_cpu(self, one: Inspected) -> None:
+    def _begin_group(self, one: Inspected) -> None:
         group = CgroupReader(one.pid, container=one.container_id)
-        if group.read().usage_core_s is None:
+        read = group.read()
+        if read.usage_core_s is None:
             group.close()
         else:
             self._group = group
         self._cpu = self._used()
+        ports = None
+        if shows_sockets(one.pid, one.container_id):
+            ports = recognition.by_port(listening_of(one.pid, one.container_id))
+        self.found = replace(self.found, memory_bytes=read.memory_bytes, ports=ports)
 
     def _used(self) -> tuple[float, float] | None:
         """The moment, and its CPU time: of the kernel, or else of the engine."""
@@ -218,13 +251,15 @@ class _Sample:
     def _read_page(self, one: Inspected, body: Body) -> str | None:
         """Read the first metrics page that answers; returns why none does."""
         until_s = self._now_s() + HTTP_S
-        why: str | None = None
+        why = "it listens on no port" if self.found.ports == () else None
         every = self._known.all
         exposed = recognition.exposed_ports(body)
         asked = every if self._known.is_proxy(one.image) else self._stacks
-        for port, paths in recognition.ports_to_ask(exposed, one.image, asked):
+        listening = None if self.found.ports is None else {at.port for at in self.found.ports}
+        to_ask = recognition.ports_to_ask(listening, exposed, one.image, asked)
+        for turn, (port, paths) in enumerate(to_ask):
             try:
-                address = one.address or loopback_of(one.pid, one.container_id, port)
+                address = self._address(one, port)
             except Unanswered as error:
                 why = why or f"port {port}: {error}"
                 continue
@@ -232,9 +267,10 @@ class _Sample:
                 left_s = until_s - self._now_s()
                 if left_s <= 0.0:
                     return why or f"no answer within {HTTP_S:g} s"
+                within_s = min(left_s, ANSWER_S, max(PORT_S, left_s / (len(to_ask) - turn)))
                 extract = PageExtract(every)
                 try:
-                    fetch(address, port, path, extract.feed, left_s)
+                    fetch(address, port, path, extract.feed, within_s)
                 except Unanswered as error:
                     why = why or f"port {port}: {error}"
                     if "status" not in str(error):
@@ -249,6 +285,22 @@ class _Sample:
                         self.found = replace(self.found, reading=None, unread=extract.refused)
                     return None
         return why
+
+    def _address(self, one: Inspected, port: int) -> str:
+        """Where to ask for that port; raises Unanswered."""
+        address = locate(one, port, lambda: self._described(one.network_of or ""))
+        for at in self.found.ports or ():
+            if at.port == port and not recognition.answers(at, address):
+                where = ", ".join(at.addresses)
+                raise Unanswered(f"it listens on {where} alone, and not on {address}")
+        return address
+
+    def _described(self, container: str) -> Inspected:
+        try:
+            with self._gate:
+                return inspected(self._engine.inspect(container))
+        except (DlschedError, ValueError) as error:
+            raise Unanswered(one_line(error)) from error
 
     def _recognise(self, one: Inspected, address: str, port: int, path: str, page: bytes) -> None:
         """Take a page: whose it is, and what it says since the server began."""

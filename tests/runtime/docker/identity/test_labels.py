@@ -169,6 +169,15 @@ def test_the_default_instance_is_not_in_the_name() -> None:
 
 
 @pytest.mark.parametrize(
+    ("mode", "owner"), [(f"container:{'f' * 64}", "f" * 64), ("host", None), ("container:", None)]
+)
+def test_whose_network_it_shares_is_read(mode: str, owner: str | None) -> None:
+    body = description({})
+    shared = {**body, "HostConfig": {**body["HostConfig"], "NetworkMode": mode}}
+    assert inspected(shared).network_of == owner
+
+
+@pytest.mark.parametrize(
     ("networks", "address"),
     [
         ({"b": {"IPAddress": "10.0.0.2"}, "a": {"IPAddress": ""}}, "10.0.0.2"),

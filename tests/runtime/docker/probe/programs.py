@@ -21,6 +21,7 @@ class Page(http.server.BaseHTTPRequestHandler):
 {name}_bucket{{{label},le="+Inf"}} {n}
 {name}_count{{{label}}} {n}
 {name}_sum{{{label}}} {n * 0.07}
+http_request_duration_highr_seconds_count {n}
 '''.encode()
         self.send_response(200)
         self.send_header("Content-Length", str(len(body)))
@@ -28,7 +29,7 @@ class Page(http.server.BaseHTTPRequestHandler):
         self.wfile.write(body)
     def log_message(self, *_):
         pass
-http.server.HTTPServer(("", 8000), Page).serve_forever()
+http.server.HTTPServer(("", 18999), Page).serve_forever()
 """
 
 PRINTER = """

@@ -64,9 +64,9 @@ def test_its_requests_are_read_at_the_proxy_and_so_it_is_adopted(pages: list[Fet
     found = probed(PlayedEngine(edge(), body(1), body(2), body(3)))
     one = found["c001"]
     assert (one.preset, one.where, one.sources) == ("traefik", "at edge", ("traefik", "via=edge"))
-    assert (one.reading.requests, one.reading.quantile) == (40, None)
+    assert (one.reading.requests, one.reading.quantile) == (40, 0.95)
     assert one.reading.over_s is not None
-    assert _proposal(one).startswith("dlsched adopt c001 --latency 80ms --metrics")
+    assert _proposal(one).startswith("dlsched adopt c001 --latency 100ms --quantile p95 ")
     assert _proposal(one).endswith("--metrics traefik --metrics via=edge")
     # Without a request in between, all that the proxy counted.
     quiet = found["c003"].reading

@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+from ipaddress import ip_address
+
 import pytest
 
 from dlsched.config.metrics.loading import package_presets, parse_presets
 from dlsched.config.metrics.resolving import Preset, Presets
-from dlsched.runtime.docker.probe import recognition
+from dlsched.model.facts import LatencySketch
+from dlsched.report.buckets import LONGEST_S
+from dlsched.runtime.docker.probe import ProbedPort, recognition
 from dlsched.runtime.docker.probe.recognition import (
     METRICS_PATHS,
     OTHER_PROTOCOLS,
     PORTS_MAX,
+    SOCKETS_MAX,
+    answers,
+    by_port,
+    latency_reading,
     ports_to_ask,
     printed,
     speakers,
     stacks_of,
 )
 from dlsched.runtime.progress.exposition import Candidate
+from dlsched.runtime.progress.listening import ListeningSocket
 
 STACKS = stacks_of(package_presets())
 
@@ -62,30 +71,81 @@ def test_images_go_by_their_globs(image: str, known: bool) -> None:
 
 
 def test_ports_are_those_of_the_image_then_those_exposed() -> None:
-    asked = dict(ports_to_ask([9999, 80], "vllm/vllm-openai:1", STACKS))
+    asked = dict(ports_to_ask(None, [9999, 80], "vllm/vllm-openai:1", STACKS))
     assert list(asked) == [8000, 80, 9999]
     assert asked[9999] == METRICS_PATHS
     (tfserving,) = [one for one in STACKS if one.preset == "tfserving"]
-    asked = dict(ports_to_ask([], "tensorflow/serving:2", STACKS))
+    asked = dict(ports_to_ask(None, [], "tensorflow/serving:2", STACKS))
     assert asked[8501][0] == tfserving.endpoint.http_path != "/metrics"
 
 
 def test_without_any_port_those_of_all_presets_are_asked() -> None:
     known = {port for one in STACKS if one.endpoint for port in one.endpoint.ports}
-    asked = dict(ports_to_ask([], "acme/asr", STACKS))
+    asked = dict(ports_to_ask(None, [], "acme/asr", STACKS))
     assert 8000 in asked
     assert set(asked) <= known
     assert len(asked) <= PORTS_MAX
 
 
 def test_servers_of_other_protocols_are_not_asked() -> None:
-    assert ports_to_ask([5432], "postgres:17", STACKS) == ()
+    assert ports_to_ask(None, [5432], "postgres:17", STACKS) == ()
     assert 5432 in OTHER_PROTOCOLS
-    assert [port for port, _ in ports_to_ask([6379, 9121], "redis", STACKS)] == [9121]
+    assert [port for port, _ in ports_to_ask(None, [6379, 9121], "redis", STACKS)] == [9121]
+
+
+def test_ports_asked_are_those_that_listen_likely_ones_first() -> None:
+    asked = dict(ports_to_ask([18999, 5432, 30000, 80], [8000, 18999], "lmsysorg/sglang:1", STACKS))
+    assert list(asked) == [30000, 80, 18999]
+    assert ports_to_ask([], [8000], "vllm/vllm-openai:1", STACKS) == ()
+
+
+def test_a_port_is_reached_where_it_is_bound() -> None:
+    sockets = [
+        ListeningSocket(ip_address("::"), 9000, "1"),
+        ListeningSocket(ip_address("127.0.0.1"), 80, "2"),
+        ListeningSocket(ip_address("10.0.0.2"), 80, "3"),
+    ]
+    at_80, at_9000 = by_port(sockets)
+    assert at_80 == ProbedPort(80, ("127.0.0.1", "10.0.0.2"))
+    assert [answers(at_80, address) for address in ("10.0.0.2", "10.0.0.3")] == [True, False]
+    assert answers(at_9000, "10.0.0.3")
+
+
+def test_ports_of_a_container_that_opens_all_are_bounded() -> None:
+    everywhere = [ListeningSocket(ip_address("::"), port, "1") for port in range(1, 65536)]
+    assert len(by_port(everywhere)) == SOCKETS_MAX
+
+
+@pytest.mark.parametrize(
+    ("quick", "slow", "expected"),
+    [
+        (20, 0, (0.1, 0.0, 0.95)),
+        (18, 2, (0.5, 0.1, 0.95)),
+        (10, 0, (0.02, None, None)),  # of so few the mean
+    ],
+)
+def test_a_p95_within_a_bucket_is_read_as_its_bounds(
+    quick: int, slow: int, expected: tuple[float | None, ...]
+) -> None:
+    sketch = LatencySketch(
+        count=quick + slow,
+        sum_s=0.02 * quick + 0.2 * slow,
+        spans=((0.0, 0.1, quick), (0.1, 0.5, slow)) if slow else ((0.0, 0.1, quick),),
+    )
+    reading = latency_reading(sketch, 2.0)
+    assert reading is not None
+    assert (reading.seconds, reading.above_s, reading.quantile) == pytest.approx(expected)
+
+
+def test_a_p95_that_nothing_bounds_is_read_as_the_mean() -> None:
+    sketch = LatencySketch(count=40, sum_s=80.0, spans=((1.0, LONGEST_S, 40),))
+    reading = latency_reading(sketch, None)
+    assert reading is not None
+    assert (reading.seconds, reading.quantile) == (2.0, None)
 
 
 def test_never_more_ports_than_the_bound() -> None:
-    assert len(ports_to_ask(range(10_000, 20_000), "x", STACKS)) == PORTS_MAX
+    assert len(ports_to_ask(None, range(10_000, 20_000), "x", STACKS)) == PORTS_MAX
 
 
 def test_lines_of_a_log_are_read_by_who_matches_most() -> None:
@@ -204,6 +264,7 @@ def test_each_log_is_taken_for_its_own_whatever_the_image(preset: str) -> None:
 )
 def test_each_page_is_taken_for_its_own_whatever_the_image(stack: recognition.Stack) -> None:
     wanted = Candidate(stack.endpoint.metrics[0])
-    page = f"process_cpu_seconds_total 3\n{wanted.count} 4\n{wanted.total} 2\n".encode()
+    beside = "".join(f"{name} 1\n" for name in wanted.beside[:1])
+    page = f"process_cpu_seconds_total 3\n{beside}{wanted.count} 4\n{wanted.total} 2\n".encode()
     found = speakers(page, "acme/anything:1", 1234, STACKS)
     assert [one.preset for one in found][:1] == [stack.preset]

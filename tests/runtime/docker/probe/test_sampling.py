@@ -4,15 +4,26 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
+from ipaddress import ip_address
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from dlsched.config.metrics.loading import package_presets
+from dlsched.model.facts import GpuFact, GpuProcess
+from dlsched.runtime.docker import reading
 from dlsched.runtime.docker.engine import EngineRefused
-from dlsched.runtime.docker.probe import Probed, ProbeOptions, UnknownContainer, probe, sampling
+from dlsched.runtime.docker.probe import (
+    Probed,
+    ProbedPort,
+    ProbeOptions,
+    UnknownContainer,
+    probe,
+    sampling,
+)
 from dlsched.runtime.progress.http_page import Unanswered
+from dlsched.runtime.progress.listening import ListeningSocket
 from dlsched.simulation.clock import VirtualClock
 
 pytestmark = pytest.mark.timed
@@ -98,6 +109,8 @@ def page(count: int, mean_s: float = 0.07, name: str = "http_request_duration_se
     labels = 'handler="/predict"'
     return (
         f"# TYPE {name} histogram\n"
+        # By this the page of FastAPI's instrumentator is recognised.
+        "http_request_duration_highr_seconds_count 1\n"
         f'{name}_bucket{{{labels},le="0.1"}} {count}\n'
         f'{name}_bucket{{{labels},le="+Inf"}} {count}\n'
         f"{name}_count{{{labels}}} {count}\n"
@@ -124,7 +137,9 @@ def test_the_second_page_counts_what_came_in_between(pages: list[Fetch]) -> None
     pages.append(lambda *_: page(next(counts)))
     (one,) = probed(PlayedEngine(body(1))).values()
     assert (one.preset, one.where, one.sources) == ("fastapi", "port 8000", ("fastapi",))
-    assert (one.reading.requests, one.reading.quantile) == (30, None)
+    assert (one.reading.requests, one.reading.quantile) == (30, 0.95)
+    # The mean is 70 ms; of the p95 the bucket's bounds are known.
+    assert (one.reading.above_s, one.reading.seconds) == (0.0, 0.1)
     assert one.reading.over_s is not None
 
 
@@ -253,4 +268,117 @@ def test_no_page_is_asked_for_without_http(pages: list[Fetch]) -> None:
 def test_a_container_on_the_hosts_network_says_why_it_is_not_asked(pages: list[Fetch]) -> None:
     config = {"Image": "vllm/vllm-openai:1", "Labels": {}}
     (one,) = probed(PlayedEngine(body(1, config=config, address=""))).values()
-    assert "no address of its own" in one.unread  # it has no process here
+    assert "no address that can be asked" in one.unread  # it has no process here
+
+
+@pytest.fixture
+def listens(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[ListeningSocket]]:
+    """Where the kernel says that containers listen, by id; of others it does not say."""
+    sockets: dict[str, list[ListeningSocket]] = {}
+    monkeypatch.setattr(sampling, "shows_sockets", lambda _, container: container in sockets)
+    monkeypatch.setattr(sampling, "listening_of", lambda _, container: sockets[container])
+    return sockets
+
+
+def at(port: int, address: str = "0.0.0.0") -> ListeningSocket:
+    return ListeningSocket(ip_address(address), port, "1")
+
+
+def test_a_page_is_found_on_whatever_port_listens(
+    pages: list[Fetch], listens: dict[str, list[ListeningSocket]]
+) -> None:
+    def there(_: str, port: int, __: str, ___: float) -> bytes:
+        assert port == 18999, "no port is asked on which nothing listens"
+        return page(40)
+
+    pages.append(there)
+    listens[body(1)["Id"]] = [at(18999)]
+    (one,) = probed(PlayedEngine(body(1))).values()
+    assert (one.preset, one.sources) == ("fastapi", ("fastapi", "port=18999"))
+    assert one.ports == (ProbedPort(18999, ("0.0.0.0",)),)
+
+
+def test_a_container_that_listens_nowhere_is_asked_nothing(
+    pages: list[Fetch], listens: dict[str, list[ListeningSocket]]
+) -> None:
+    def never(*_: object) -> bytes:
+        pytest.fail("a port was asked")
+
+    pages.append(never)
+    config = {"Image": "lmsysorg/sglang:latest", "Labels": {}}
+    listens[body(1)["Id"]] = []
+    (one,) = probed(PlayedEngine(body(1, config=config))).values()
+    assert (one.ports, one.where) == ((), None)
+    assert one.unread == "it listens on no port; start it with --enable-metrics"
+
+
+def test_ports_are_unknown_where_the_kernel_does_not_say(pages: list[Fetch]) -> None:
+    pages.append(lambda *_: page(40))
+    (one,) = probed(PlayedEngine(body(1))).values()
+    assert (one.ports, one.where) == (None, "port 8000")
+
+
+def test_a_port_bound_inside_the_container_says_where(
+    pages: list[Fetch], listens: dict[str, list[ListeningSocket]]
+) -> None:
+    config = {"Image": "vllm/vllm-openai:1", "Labels": {}}
+    listens[body(1)["Id"]] = [at(8000, "127.0.0.1")]
+    (one,) = probed(PlayedEngine(body(1, config=config))).values()
+    assert one.unread == "port 8000: it listens on 127.0.0.1 alone, and not on 10.9.0.2"
+
+
+def test_a_port_that_never_answers_leaves_time_for_the_next(
+    pages: list[Fetch],
+    listens: dict[str, list[ListeningSocket]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock, engine = VirtualClock(100.0), PlayedEngine(body(1))
+    monkeypatch.setattr(sampling, "time", SimpleNamespace(sleep=clock.advance, time=time.time))
+    monkeypatch.setattr(engine, "now_s", clock.now_s)
+
+    def hang(_: str, port: int, __: str, within_s: float) -> bytes:
+        if port == 18999:
+            return page(40)
+        clock.advance(within_s)
+        raise Unanswered("no whole answer")
+
+    pages.append(hang)
+    listens[body(1)["Id"]] = [at(port) for port in (7001, 7002, 18999)]
+    (one,) = probed(engine).values()
+    assert one.where == "port 18999"
+
+
+def test_a_container_in_anothers_network_is_asked_at_its_address(
+    pages: list[Fetch],
+    listens: dict[str, list[ListeningSocket]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    owner = body(1)
+    guest = body(2, address="", HostConfig={"NetworkMode": f"container:{owner['Id']}"})
+    listens[guest["Id"]] = [at(18999)]
+    monkeypatch.setattr(reading, "shares_network", lambda _, __, other="self": other != "self")
+    monkeypatch.setattr(reading, "require_own", lambda *_: None)
+    asked = []
+
+    def there(address: str, port: int, _: str, __: float) -> bytes:
+        asked.append((address, port))
+        return page(40)
+
+    pages.append(there)
+    assert probed(PlayedEngine(owner, guest), "c002")["c002"].where == "port 18999"
+    assert set(asked) == {("10.9.0.2", 18999)}
+
+
+def test_memory_on_gpus_is_added_up_by_container(
+    pages: list[Fetch], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = body(1)["Id"], body(2)["Id"]
+    on_b = (GpuProcess(8, first, 1 << 30), GpuProcess(9, None, 5), GpuProcess(5, second))
+    gpus = [
+        GpuFact("a", 0, "H100", 80 << 30, processes=(GpuProcess(7, first, 3 << 30),)),
+        GpuFact("b", 1, "H100", 80 << 30, processes=on_b),
+    ]
+    played = SimpleNamespace(poll=lambda _: SimpleNamespace(devices=gpus), close=lambda: None)
+    monkeypatch.setattr(sampling, "Inventory", lambda **_: played)
+    found = probed(PlayedEngine(body(1), body(2)))
+    assert [one.gpu_memory_bytes for one in found.values()] == [4 << 30, None]
