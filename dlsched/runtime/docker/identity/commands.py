@@ -51,6 +51,7 @@ _OPTIONS = {
     "cpus.min": "--minimum",
     "cpus.max": "--maximum",
     "weight": "--weight",
+    "background": "--background",
 }
 """The option of `adopt` that gives each label."""
 
