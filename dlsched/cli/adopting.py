@@ -223,13 +223,18 @@ def _agreed(
         _show_containers(found)
     if yes or not found:
         return bool(found) or output == "json"
-    if output == "json" or not sys.stdin.isatty():
+    if output == "json" or not _has_terminal():
         say("error: nothing has been changed: there is no terminal to ask on; give --yes")
         ctx.exit(INVALID)
     if not click.confirm(question, err=True):
         say("nothing has been changed")
         ctx.exit(FAILURE)
     return True
+
+
+def _has_terminal() -> bool:
+    """Whether there is a person to ask."""
+    return sys.stdin.isatty()
 
 
 def _show_containers(found: Sequence[Mapping[str, Any]]) -> None:

@@ -307,8 +307,8 @@ class JobKeys(Keys):
     target: TargetKeys | None = Field(None, description="What is asked of the job.")
     background: Background = Field(
         False,
-        description="Whether it gets only CPU that no other job uses; then without a target "
-        "(default false).",
+        description="Whether it comes last, without a target: it gets only CPU that no other job "
+        "uses (default false).",
     )
     metrics: Annotated[MetricsKeys, PRESET_ALONE] | None = Field(
         None, description="Where its progress is read from: a preset's name, or a mapping."
