@@ -412,6 +412,11 @@ class FakeSource:
         self.refuses: str | None = None
         """Why no container is adopted, and no job stopped."""
         self.given_back: list[Mapping[str, object]] = []
+        self.adopted: list[Mapping[str, object]] = []
+        self.others: list[Mapping[str, object]] = []
+        """Containers, with the fields of `Found`."""
+        self.unrestored: dict[str, str] = {}
+        """Why a dropped container did not get all limits back."""
         self.cluster_status: ClusterStatus | None = None
 
     def cluster(self) -> ClusterStatus | None:
@@ -479,7 +484,11 @@ class FakeSource:
 
     def drop(self, container: str) -> Mapping[str, object]:
         self._wish("drop", container)
-        return {"job": container, "adopted": True, "now": "no limit", "failure": None}
+        failure = self.unrestored.get(container)
+        return {"job": container, "adopted": True, "now": "no limit", "failure": failure}
+
+    def found(self) -> Mapping[str, object]:
+        return {"adopted": self.adopted, "others": self.others}
 
     def adopted_labels(self, container: str) -> Mapping[str, str]:
         return self.labels[container]

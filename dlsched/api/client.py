@@ -120,6 +120,10 @@ class Daemon:
         """Request that an adopted container is let go; the result of giving its limits back."""
         return self._control.ask("POST", f"/v1/containers/{_quoted(container)}/drop", RELEASE_S)
 
+    def containers(self) -> dict[str, Any]:
+        """The containers that are `adopted`, and the `others` that run and no instance manages."""
+        return self._control.ask("GET", "/v1/containers", RELEASE_S)
+
     def adopted_labels(self, container: str) -> dict[str, str]:
         answer = self._reading.ask("GET", f"/v1/containers/{_quoted(container)}/labels")
         return dict(answer["labels"])

@@ -87,6 +87,7 @@ def build_app(source: StatusSource, connections: Callable[[], Mapping[str, int]]
             Route("/v1/jobs/{name}/logs", routes.logs),
             Route("/v1/jobs/{name}/stop", routes.stop, methods=["POST"]),
             Route("/v1/jobs/{name}/start", routes.start, methods=["POST"]),
+            Route("/v1/containers", routes.containers),
             Route("/v1/containers/{name}/adopt", routes.adopt, methods=["POST"]),
             Route("/v1/containers/{name}/drop", routes.drop, methods=["POST"]),
             Route("/v1/containers/{name}/labels", routes.adopted_labels),
@@ -249,6 +250,14 @@ class _Routes:
 
     async def start(self, request: Request) -> Response:
         return await self._request(request, self._source.start)
+
+    async def containers(self, request: Request) -> Response:
+        caller = caller_of(request)
+        if not caller.may_change:
+            raise HTTPException(
+                HTTPStatus.FORBIDDEN, refusal(caller, "the list of other programs' containers")
+            )
+        return _AsciiJson(plain(await run_in_threadpool(self._source.found)))
 
     async def adopt(self, request: Request) -> Response:
         body = await _labels(request)

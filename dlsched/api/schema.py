@@ -254,6 +254,8 @@ class JobStatus(Value):
     owner: int | None
     """uid of the job file's owner."""
     weight: float
+    background: bool
+    """Whether it comes last, and so gets only CPU that no other job uses."""
     attained_core_s: float
     """CPU time over all its starts."""
 

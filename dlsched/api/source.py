@@ -73,6 +73,10 @@ class StatusSource(Protocol):
     def drop(self, container: str) -> Mapping[str, object]:
         """Let an adopted container go; the result of giving its limits back. Raises KeyError."""
 
+    def found(self) -> Mapping[str, object]:
+        """The adopted containers, and other running ones that no instance manages; the fields of
+        `FoundContainers`."""
+
     def adopted_labels(self, container: str) -> Mapping[str, str]:
         """The labels that `adopt` was given; raises KeyError where it was not."""
 

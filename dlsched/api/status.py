@@ -205,6 +205,7 @@ def job_status(job: JobView, now_s: float, outlooks: Sequence[Forecast] = ()) ->
         starts=job.starts,
         owner=job.spec.owner,
         weight=job.spec.weight,
+        background=job.spec.background,
         attained_core_s=job.attained_core_s,
     )
 

@@ -1,8 +1,10 @@
-"""The commands `adopt`, `drop` and `export`: running containers that others started."""
+"""The commands `adopt`, `drop` and `export`: running containers that others started, one of them or
+all."""
 
 from __future__ import annotations
 
 import re
+import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,12 +13,13 @@ import click
 
 from dlsched.cli import options
 from dlsched.cli.completing import adopted_names
-from dlsched.cli.output import one_line, print_json, print_text
-from dlsched.cli.program import FAILURE
+from dlsched.cli.output import one_line, print_json, print_text, say
+from dlsched.cli.program import FAILURE, INVALID
+from dlsched.model.errors import Refused
 from dlsched.model.units import counted, render_cores
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from dlsched.api.client import Daemon
     from dlsched.api.schema import JobStatus
@@ -32,8 +35,13 @@ NEARLY_RATIO = 0.99
 _NUMBER_IN_YAML_1_2 = r"[-+]?(0[a-zA-Z]\w*|\.?[0-9][0-9.]*[eE][-+]?[0-9]+)"
 
 
+BACKGROUND = {"dlsched.background": "true"}
+
+_yes = click.option("--yes", is_flag=True, help="Ask no question, as in scripts.")
+
+
 @click.command(short_help="Keep a running container at a target, without a restart.")
-@click.argument("name")
+@click.argument("name", required=False)
 @click.option("--latency", metavar="TIME", help="Answer within this time, such as 300ms.")
 @click.option("--quantile", metavar="Q", help="Which latency: mean (default), p50 to p99.9.")
 @click.option("--of", metavar="WHAT", help="Which time: answer (default), first-byte or gap.")
@@ -51,10 +59,33 @@ _NUMBER_IN_YAML_1_2 = r"[-+]?(0[a-zA-Z]\w*|\.?[0-9][0-9.]*[eE][-+]?[0-9]+)"
 @click.option("--minimum", metavar="CORES", help="Least that the container gets, such as 0.5.")
 @click.option("--maximum", metavar="CORES", help="Most that the container gets, such as 4.")
 @click.option("--weight", metavar="W", help="How much it counts beside others (default 1).")
+@click.option(
+    "--background", is_flag=True, help="It has no target, and gets only CPU that no other job uses."
+)
+@click.option(
+    "--others-background",
+    is_flag=True,
+    help="Instead of NAME: all other running containers of this host, in the background.",
+)
+@_yes
 @options.output
 @options.asking
-def adopt(name: str, output: str, config: Path | None, run_dir: Path | None, **given: Any) -> None:
+@click.pass_context
+def adopt(
+    ctx: click.Context,
+    /,
+    name: str | None,
+    others_background: bool,
+    yes: bool,
+    output: str,
+    config: Path | None,
+    run_dir: Path | None,
+    **given: Any,
+) -> None:
     """Adopt a running container: no restart, no labels, nothing of it is changed but its limits.
+
+    --others-background adopts all running containers that no dlsched manages yet, after a list of
+    them and a question; what fails is one line each, and then it ends with 1.
 
     The adoption outlives restarts of the container and of dlsched; for a service of Docker Compose
     the next container is adopted as well. Labels of the container win over this command.
@@ -68,8 +99,15 @@ def adopt(name: str, output: str, config: Path | None, run_dir: Path | None, **g
       dlsched adopt llm --latency 2s --metrics vllm --metrics where.model_name=llama
       dlsched adopt train --reach map=0.60 --metrics 'pattern=map: (?P<map>[-+0-9.eE]+)'
       dlsched adopt postgres --minimum 1
+      dlsched adopt nightly-report --background
+      dlsched adopt --others-background
     """
+    of_one = any(value for option, value in given.items() if option != "background")
+    _check_selection(name, others_background, "--others-background", yes=yes, given=of_one)
     daemon = options.daemon(config, run_dir)
+    if name is None:
+        _adopt_others(ctx, daemon, yes, output)
+        return
     taken = daemon.adopt(name, _labels(**given))
     job = _read_job(daemon, taken["job"])
     if output == "json":
@@ -80,7 +118,9 @@ def adopt(name: str, output: str, config: Path | None, run_dir: Path | None, **g
     print_text(f"  it had: {limit}; it has that again after `dlsched drop {name}`")
     if taken["successors"] is not None:
         print_text(one_line(f"  the next container of {taken['successors']} is adopted as well"))
-    if job is None or job.target is not None:
+    if given["background"]:
+        print_text("  it comes last: it gets only CPU that no other job uses, without a limit")
+    elif job is None or job.target is not None:
         print_text(one_line(f"  it reads: {_progress(job)}"))
     wire = None if job is None else job.sidecar.wire
     if wire is not None and wire.judges and wire.ports:
@@ -88,30 +128,162 @@ def adopt(name: str, output: str, config: Path | None, run_dir: Path | None, **g
 
 
 @click.command(short_help="Let an adopted container go, with all its limits as before.")
-@click.argument("name", shell_complete=adopted_names)
+@click.argument("name", required=False, shell_complete=adopted_names)
+@click.option("--all", "every", is_flag=True, help="Instead of NAME: all adopted containers.")
+@_yes
 @options.output
 @options.asking
 @click.pass_context
 def drop(
-    ctx: click.Context, name: str, output: str, config: Path | None, run_dir: Path | None
+    ctx: click.Context,
+    name: str | None,
+    every: bool,
+    yes: bool,
+    output: str,
+    config: Path | None,
+    run_dir: Path | None,
 ) -> None:
     """Let an adopted container go: every limit is given back and checked in the kernel.
 
-    It stays dropped, whatever its labels say, until `dlsched adopt NAME`. Ends with 1 if it did
-    not get all limits back.
+    It stays dropped, whatever its labels say, until `dlsched adopt NAME`. --all lets all adopted
+    containers go, after a list of them and a question. Ends with 1 if a container did not get all
+    limits back.
 
     \b
-    Example:
+    Examples:
       dlsched drop asr
+      dlsched drop --all
     """
-    back = options.daemon(config, run_dir).drop(name)
+    _check_selection(name, every, "--all", yes=yes)
+    daemon = options.daemon(config, run_dir)
+    if name is None:
+        _drop_all(ctx, daemon, yes, output)
+        return
+    back = daemon.drop(name)
     if output == "json":
         print_json(back)
     else:
-        now = f"{name}: dropped; it has: {back['now'] or 'not read'}"
-        failure = back["failure"]
-        print_text(one_line(f"{now} (checked)" if failure is None else f"{now}; FAILED: {failure}"))
+        print_text(_dropped(name, back))
     if back["failure"] is not None:
+        ctx.exit(FAILURE)
+
+
+def _dropped(name: str, back: Mapping[str, Any]) -> str:
+    """What a drop did to the container, in one line."""
+    now = f"{name}: dropped; it has: {back['now'] or 'not read'}"
+    failure = back["failure"]
+    return one_line(f"{now} (checked)" if failure is None else f"{now}; FAILED: {failure}")
+
+
+# ------------------------------------------------------------------ several containers
+
+
+def _check_selection(
+    name: str | None, every: bool, option: str, *, yes: bool, given: bool = False
+) -> None:
+    """Raise UsageError unless it is either NAME or that option, and --yes with the latter alone.
+    `given`: whether there are options that concern one container."""
+    if name is None and not every:
+        raise click.UsageError(f"which container? Give NAME, or {option}")
+    if every and name is not None:
+        raise click.UsageError(f"NAME and {option} exclude each other")
+    if every and given:
+        raise click.UsageError(f"{option} takes no target, bounds or weight: adopt those by NAME")
+    if yes and not every:
+        raise click.UsageError(f"--yes goes with {option}: nothing is asked about one container")
+
+
+def _adopt_others(ctx: click.Context, daemon: Daemon, yes: bool, output: str) -> None:
+    others = daemon.containers()["others"]
+    question = f"Put {counted(len(others), 'container')} in the background?"
+    if not _agreed(ctx, others, question, yes, output):
+        return
+    _for_each(
+        ctx,
+        others,
+        lambda one: daemon.adopt(one["container_id"], BACKGROUND),
+        lambda one, taken: f"{one['name']}: in the background, as job {taken['job']}",
+        output,
+    )
+
+
+def _drop_all(ctx: click.Context, daemon: Daemon, yes: bool, output: str) -> None:
+    adopted = daemon.containers()["adopted"]
+    question = f"Drop {counted(len(adopted), 'container')}?"
+    if not _agreed(ctx, adopted, question, yes, output):
+        return
+    _for_each(
+        ctx,
+        adopted,
+        lambda one: daemon.drop(one["container_id"]),
+        lambda one, back: _dropped(one["name"], back),
+        output,
+    )
+
+
+def _agreed(
+    ctx: click.Context, found: Sequence[Mapping[str, Any]], question: str, yes: bool, output: str
+) -> bool:
+    """Show these containers and ask; whether to go on. Ends with 1 on a no, with 2 without
+    a terminal."""
+    if output == "table":
+        _show_containers(found)
+    if yes or not found:
+        return bool(found) or output == "json"
+    if output == "json" or not _has_terminal():
+        say("error: nothing has been changed: there is no terminal to ask on; give --yes")
+        ctx.exit(INVALID)
+    if not click.confirm(question, err=True):
+        say("nothing has been changed")
+        ctx.exit(FAILURE)
+    return True
+
+
+def _has_terminal() -> bool:
+    """Whether there is a person to ask."""
+    return sys.stdin.isatty()
+
+
+def _show_containers(found: Sequence[Mapping[str, Any]]) -> None:
+    from dlsched.cli.layout import Cell, Column, Page
+
+    page = Page()
+    if not found:
+        page.line("no such container; nothing has been changed")
+        return
+    columns = [Column("CONTAINER", 4, 40), Column("IMAGE", 5, 48)]
+    rows = [[Cell(one["name"]), Cell(one["image"] or "-")] for one in found]
+    if any(one["cpu_cores"] is not None for one in found):
+        columns.insert(1, Column("CPU", 3, right=True))
+        for row, one in zip(rows, found, strict=True):
+            used = one["cpu_cores"]
+            row.insert(1, Cell("?" if used is None else f"{used:.2f}"))
+    page.table(columns, rows)
+
+
+def _for_each(
+    ctx: click.Context,
+    found: Sequence[Mapping[str, Any]],
+    change: Callable[[Mapping[str, Any]], Mapping[str, Any]],
+    line: Callable[[Mapping[str, Any], Mapping[str, Any]], str],
+    output: str,
+) -> None:
+    """Change each and print a line of it; what is refused keeps no other back. Ends with 1 if one
+    failed."""
+    results: list[dict[str, Any]] = []
+    for one in found:
+        try:
+            done = change(one)
+        except Refused as error:
+            done = {"failure": str(error)}
+            say(f"{one['name']}: {error}")
+        else:
+            if output == "table":
+                print_text(one_line(line(one, done)))
+        results.append({"name": one["name"], "failure": None, **done})
+    if output == "json":
+        print_json({"containers": results})
+    if any(result["failure"] is not None for result in results):
         ctx.exit(FAILURE)
 
 
@@ -198,6 +370,7 @@ def _labels(
     minimum: str | None,
     maximum: str | None,
     weight: str | None,
+    background: bool = False,
 ) -> dict[str, str]:
     asked = {
         "target.latency": latency,
@@ -209,6 +382,7 @@ def _labels(
         "cpus.max": maximum,
         "weight": weight,
         "wire": wire,
+        "background": "true" if background else None,
     }
     if reach is not None:
         asked |= _reach(reach, good_enough)
@@ -224,7 +398,7 @@ def _labels(
         asked[name] = value if equals else one
     if not any(value is not None for value in asked.values()):
         raise click.UsageError(
-            "what for? Give --latency, --reach, --minimum, --maximum or --weight"
+            "what for? Give --latency or --background, or --reach, --minimum, --maximum, --weight"
         )
     return {f"dlsched.{key}": value for key, value in asked.items() if value is not None}
 

@@ -42,7 +42,7 @@ def ps(
     RESULT of a service is OK where the latency is not above the target, else LATE and by how much
     it is above (+63%, 3.2x). Of a training it is NOT YET, DELIVERED once the first value of its
     target is reached, FINISHED at the second. An adopted container was started by another program;
-    the progress of a blind job is unknown.
+    the progress of a blind job is unknown; a background job gets only CPU that no other job uses.
 
     FORECAST is what the policy expects of the next target that is not met, where it can tell:
     `in 4 min (3-6)` with its 80 % interval; `lacks 1.2 cores` that other jobs have; `at best 64 ms`

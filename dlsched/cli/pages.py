@@ -220,6 +220,7 @@ def cpu_and_limit(job: JobStatus) -> Cell:
 def _reason(job: JobStatus, *, forecast_shown: bool) -> str:
     parts = [
         "adopted" if job.source == "container" else "",
+        "background" if job.background else "",
         None if job.diverged is None else f"diverged: {job.diverged}",
         delivered(job),
         job.reason,

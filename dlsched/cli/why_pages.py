@@ -68,6 +68,8 @@ def _headline(job: JobStatus) -> str:
     parts = [f"{job.name}: {job.state}"]
     if job.source == "container":
         parts.append("adopted")
+    if job.background:
+        parts.append("background")
     if job.target is not None:
         parts.append(f"target {job.target.text}")
     if job.ratio is not None or job.failing is not None or is_unclear(job):

@@ -73,6 +73,17 @@ def cluster_problems(spec: JobSpec) -> Iterator[tuple[Place, str]]:
         yield ("failover",), what
 
 
+def background_problem(spec: JobSpec) -> str | None:
+    """Why it cannot come last; None: it can, or it is no background job."""
+    if not spec.background:
+        return None
+    if spec.target is not None:
+        return "it comes last, which no target allows: leave out either background or target"
+    if spec.bounds.floor_share < 1:
+        return "a share of a GPU's time cannot come last: leave out either background or gpus.share"
+    return None
+
+
 __all__ = ["env_file_reader", "json_schema", "parse_spec"]
 
 ENV_FILE_MAX_BYTES = 64 * 1024
@@ -129,6 +140,7 @@ def _parsed(
         checkpoint=_checkpoint(keys),
         failover=keys.failover,
         nodes=_pairs(keys.nodes, "nodes", finding),
+        background=keys.background,
         sources=_sources(keys, presets, finding),
         wire=keys.wire,
     )
@@ -136,6 +148,8 @@ def _parsed(
         check_target(spec.sources, spec.target)
     except Contradiction as error:
         finding.add(("metrics", *error.place) if error.place else _QUANTILE, error.what)
+    if (problem := background_problem(spec)) is not None:
+        finding.add(("background",), problem)
     for place, what in (*cluster_problems(spec), *refusals(spec)):
         finding.add(place, what)
     if finding.problems:

@@ -273,6 +273,9 @@ class LoggingKeys(Keys):
     options: dict[str, Text] | None = Field(None, description="The driver's options.")
 
 
+Background = Annotated[bool, flag()]
+
+
 class JobKeys(Keys):
     """A job of dlsched: one container, what it may use, and what is asked of it."""
 
@@ -311,6 +314,11 @@ class JobKeys(Keys):
         1.0, description="Weight beside other jobs, above 0, at most 1000 (default 1)."
     )
     target: TargetKeys | None = Field(None, description="What is asked of the job.")
+    background: Background = Field(
+        False,
+        description="Whether it comes last, without a target: it gets only CPU that no other job "
+        "uses (default false).",
+    )
     metrics: Annotated[MetricsKeys, PRESET_ALONE] | None = Field(
         None, description="Where its progress is read from: a preset's name, or a mapping."
     )
@@ -363,7 +371,7 @@ _INNER: dict[tuple[str, ...], type[Keys]] = {
 
 FLAGS = frozenset(
     {("checkpoint", "shared"), ("healthcheck", "disable"), ("metrics", "errors_timed")}
-    | {("read_only",)}
+    | {("background",), ("read_only",)}
 )
 """Paths of a job file where true or false is meant."""
 

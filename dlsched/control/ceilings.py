@@ -4,7 +4,7 @@ is kept: an action that depends on another waits for its outcome."""
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 
 from dlsched.model.actions import Action, Outcome, Resize, Start
 from dlsched.model.spec import JobSpec, OwnerCeilings
@@ -53,8 +53,15 @@ class CeilingBudget:
     """Applied ceilings by job. Under a policy that reserves, their sum stays within capacity."""
 
     def __init__(
-        self, ceilings: Mapping[str, float], capacity_cores: float, *, reserves: bool
+        self,
+        ceilings: Mapping[str, float],
+        capacity_cores: float,
+        *,
+        reserves: bool,
+        unbounded: Set[str] = frozenset(),
     ) -> None:
+        """`unbounded`: jobs whose ceilings do not count, as they come last."""
+        self._unbounded = unbounded
         self._ceilings = dict(ceilings)
         self._capacity_cores = capacity_cores
         self._reserves = reserves
@@ -65,6 +72,8 @@ class CeilingBudget:
         shrink the job's old ceiling still counts, so growth that depends on it does not fit."""
         if not self._reserves or not isinstance(action, Start | Resize):
             return None  # a move keeps the applied limits
+        if action.job in self._unbounded:
+            return None
         wanted, has = action.limits.cpu_cores, self._ceilings.get(action.job, 0.0)
         if wanted is not None and wanted <= has:
             return None
@@ -107,5 +116,5 @@ class CeilingBudget:
         self._sum += now - has
 
     def _wanted(self, action: Start | Resize) -> float:
-        cores = action.limits.cpu_cores
+        cores = 0.0 if action.job in self._unbounded else action.limits.cpu_cores
         return self._capacity_cores if cores is None else cores

@@ -196,11 +196,12 @@ def execute(
     if (why := runtime.held) is not None:
         reported = actions if answer.decision is not None else ()
         return tuple(Outcome(action, "withheld", why) for action in reported)
-    snapshot = state.snapshot
+    snapshot, first = state.snapshot, state.snapshot.foreground
     ceilings = CeilingBudget(
-        applied_ceilings(snapshot),
-        snapshot.node.capacity_cores,
+        applied_ceilings(first),
+        first.node.capacity_cores,
         reserves=answer.rules.reserves,
+        unbounded=frozenset(job.name for job in snapshot.jobs if job.spec.background),
     )
     outcomes: list[Outcome] = []
     while len(outcomes) < len(actions):

@@ -66,8 +66,10 @@ class Accountant:
         return found
 
     def _fair_shares(self, snapshot: Snapshot) -> dict[str, float]:
-        capacity_cores = snapshot.node.capacity_cores
-        claims = {job.name: claim(job, capacity_cores) for job in snapshot.running}
+        """A background job has none: whatever it uses is borrowed."""
+        foreground = snapshot.foreground
+        capacity_cores = foreground.node.capacity_cores
+        claims = {job.name: claim(job, capacity_cores) for job in foreground.running}
         if claims != self._claims or capacity_cores != self._capacity_cores:
             self._claims, self._capacity_cores = claims, capacity_cores
             self._fair = water_fill(capacity_cores, claims)

@@ -11,8 +11,9 @@ from dlsched.control.ledger.state import State
 from dlsched.model.cycle import Shadow
 from dlsched.model.decision import Answer, Decision, Failure, PolicyMemory, PolicyRules
 from dlsched.model.forecast import Forecast
-from dlsched.model.spec import Limits
+from dlsched.model.spec import JobSpec, Limits
 from dlsched.model.state import Snapshot
+from dlsched.model.units import render_cores
 from dlsched.policies.gpu_node import places
 from dlsched.policies.protocol import Policy, heeds_progress, observes_only
 
@@ -104,7 +105,7 @@ class Decider:
             return None
         self.asks += 1
         try:
-            decision = self._named.policy.decide(snapshot, self._memory)
+            decision = self._decided(snapshot)
             refuse_nonsense(decision, {job.name for job in snapshot.jobs})
             self._measure(decision.memory, snapshot)
             why = dict(decision.why)
@@ -116,6 +117,23 @@ class Decider:
         self._weights, self._forecasts = decision.weights, decision.outlooks
         self._ask_at_s = snapshot.now_s + decision.next_s
         return decision
+
+    def _decided(self, snapshot: Snapshot) -> Decision:
+        """The policy divides the node among the jobs in the foreground. Background jobs use what
+        these leave, without a ceiling: the planner gives them the least weight. A policy that only
+        observes has them as all others."""
+        policy = self._named.policy
+        if observes_only(policy):
+            return policy.decide(snapshot, self._memory)
+        decision = policy.decide(snapshot.foreground, self._memory)
+        last = [job for job in snapshot.running if job.spec.background]
+        if not last:
+            return decision
+        return replace(
+            decision,
+            limits={**decision.limits, **{job.name: Limits() for job in last}},
+            why={**decision.why, **{job.name: _why_last(job.spec) for job in last}},
+        )
 
     def _fail(self, error: Exception) -> None:
         self.failures += 1
@@ -129,6 +147,12 @@ class Decider:
         if snapshot.wakes or self._unmeasured >= ASKS_PER_MEASURE:
             self.check_memory(memory, places(snapshot))
             self._unmeasured = 0
+
+
+def _why_last(spec: JobSpec) -> str:
+    """The reason of a background job's limits."""
+    least = f"{render_cores(spec.kept_cores)} as promised, and " if spec.kept_cores else ""
+    return f"background: {least}the CPU that no other job uses"
 
 
 class ShadowDecider:

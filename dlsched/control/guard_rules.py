@@ -42,10 +42,13 @@ def steadied(
     starts: Sequence[JobSpec],
 ) -> dict[str, float | None]:
     """The allowed amount for each running job, not rounded. `notes` gets what changed and why, by
-    job. Jobs that are not in `decided` keep their last desired limit."""
+    job. Jobs that are not in `decided` keep their last desired limit. Background jobs need no room
+    in the capacity."""
     running = {job.name: job for job in snapshot.running}
+    foreground = snapshot.foreground
+    first = {job.name: job for job in foreground.running}
     cores: dict[str, float | None] = {}
-    shares = _unheard_shares(snapshot) if heeds_progress else {}
+    shares = _unheard_shares(foreground) if heeds_progress else {}
     for name, job in running.items():
         wanted = decided.get(name, job.desired.cpu_cores)
         most = snapshot.node.cores
@@ -69,13 +72,15 @@ def steadied(
         cores |= _fitted(what, owners_room, theirs, asked, notes, snapshot.resource)
     room = math.inf
     if reserves:
-        room = max(0.0, snapshot.node.capacity_cores - _held_cores(snapshot, starts))
-        cores = _fitted("capacity", room, running, cores, notes, snapshot.resource)
+        room = max(0.0, foreground.node.capacity_cores - _held_cores(foreground, starts))
+        asked = {name: cores[name] for name in first}
+        cores |= _fitted("capacity", room, first, asked, notes, snapshot.resource)
     kept = _kept(snapshot, running, cores, options, notes)
     for _, owners_room, theirs in owners:
         if math.fsum(kept[name] or 0.0 for name in theirs) > owners_room + 1e-9:
             kept |= {name: cores[name] for name in theirs}
-    kept = _beside_kept(room, running, cores, kept, options, notes, snapshot.resource)
+    theirs_kept = {name: kept[name] for name in first}
+    kept |= _beside_kept(room, first, cores, theirs_kept, options, notes, snapshot.resource)
     whole = snapshot.resource.amount(snapshot.node.capacity_cores)
     for name, cores_given in shares.items():
         note = (
@@ -188,7 +193,7 @@ def _beside_kept(
         for name in running:
             if kept[name] != cores[name]:
                 notes[name] = f"capacity: no room to keep {resource.amount(before[name])}"
-        return dict(cores)
+        return {name: cores[name] for name in running}
     fitted = dict(kept)
     for name in growing:
         step = (after[name] - before[name]) * (1.0 - excess / growth)

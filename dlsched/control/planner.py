@@ -42,8 +42,8 @@ def plan(
     state: State, answer: Answer, approved: Approved, options: GuardOptions
 ) -> tuple[Action, ...]:
     """All actions in order: removals, shrinks, growths, moves, starts. A moving job keeps its
-    applied limits, except for GPU time that is not free at its destination. The trainings with the
-    lowest weights enter the idle class if allowed."""
+    applied limits, except for GPU time that is not free at its destination. Background jobs and the
+    trainings with the lowest weights enter the idle class if allowed."""
     reserves = answer.rules.reserves
     shares = _shares(state, answer, approved)
     resizes = _resizes(state, answer, approved, options, shares)
@@ -188,7 +188,11 @@ def _burst(job: JobView, limits: Limits, ratio: float) -> float | None:
 
 
 def _idle(job: JobView, weight: float | None, heaviest: float) -> bool:
-    if weight is None or not job.may_idle:
+    if not job.may_idle:
+        return False
+    if job.spec.background:
+        return True
+    if weight is None:
         return False
     return weight <= (_BACK_RATIO if job.cpu_idle else _IDLE_RATIO) * heaviest
 
@@ -214,23 +218,23 @@ def _first_limits(
     start, or an equal part of what the owner's other jobs leave of their common ceiling. Under a
     policy that reserves, an equal part of what all others leave, as the sum of ceilings must
     fit."""
-    snapshot, limits = state.snapshot, approved.limits
+    snapshot, limits = state.snapshot.foreground, approved.limits
     ceiling = spec.bounds.ceiling_cores
     if spec.owner in owners:
-        theirs = [job for job in snapshot.running if job.spec.owner == spec.owner]
+        theirs = [job for job in state.snapshot.running if job.spec.owner == spec.owner]
         given = sum(limits.get(job.name, job.actual).cpu_cores or 0.0 for job in theirs)
         count = sum(each.owner == spec.owner for each in state.starts)
         part = spec.bounds.floor_cores + max(0.0, owners[spec.owner] - given) / count
         ceiling = part if ceiling is None else min(part, ceiling)
-    if not reserves:
+    if not reserves or spec.background:
         return Limits(ceiling)
     capacity = snapshot.node.capacity_cores
-    begun = {each.name for each in state.starts}
+    begun = {each.name for each in state.starts if not each.background}
     given = 0.0
     for name, actual in applied_ceilings(snapshot).items():
         cores = limits[name].cpu_cores if name in limits else actual
         given += 0.0 if name in begun else capacity if cores is None else cores
-    part = max(0.0, capacity - given) / len(state.starts)
+    part = max(0.0, capacity - given) / len(begun)
     part = part if ceiling is None else min(part, ceiling)
     return Limits(on_grain(part, spec.bounds.floor_cores, snapshot.node.grain_cores))
 
@@ -258,9 +262,14 @@ def _shares(state: State, answer: Answer, approved: Approved) -> dict[str, int]:
 
     With weights, the engine's default is the median of all jobs but trainings, so that most of them
     compare with foreign containers as without dlsched. The scale stays while it is close and most
-    weights are unchanged, so one changed weight does not change all shares.
+    weights are unchanged, so one changed weight does not change all shares. Background jobs weigh
+    what is kept for them, or the least that the engine takes.
     """
-    snapshot, decided = state.snapshot, answer.weights
+    only_observes = answer.rules.observes_only
+    snapshot = state.snapshot if only_observes else state.snapshot.foreground
+    last = [*(job.spec for job in state.snapshot.running), *state.starts]
+    last = [spec for spec in last if spec.background and not only_observes]
+    decided = answer.weights
     capacity = snapshot.node.capacity_cores
     weights: dict[str, float] = {}
     jobs = [job for job in snapshot.running if not observed_only(job, answer)]
@@ -269,8 +278,7 @@ def _shares(state: State, answer: Answer, approved: Approved) -> dict[str, int]:
         weights[job.name] = decided.get(job.name, capacity if cores is None else cores)
     first = [weights[job.name] for job in jobs if not _trains(job)]
     typical = median_high(first) if decided and first else fmean(weights.values() or (0.0,))
-    if typical <= 0:
-        return {spec.name: DEFAULT_SHARES for spec in state.starts}
+    typical = typical or capacity or 1.0
     scale = DEFAULT_SHARES / typical
     scales = [
         job.cpu_shares / weights[job.name]
@@ -281,6 +289,7 @@ def _shares(state: State, answer: Answer, approved: Approved) -> dict[str, int]:
     same = sum(abs(one - now) <= _SAME_SCALE * now for one in scales)
     if decided and 2 * same > len(scales) and scale / _SCALE_RATIO <= now <= _SCALE_RATIO * scale:
         scale = now
+    weights |= {spec.name: spec.kept_cores for spec in last}
     shares = {
         name: max(_LEAST_SHARES, min(_MOST_SHARES, round(scale * weight)))
         for name, weight in weights.items()

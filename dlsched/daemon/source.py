@@ -154,6 +154,10 @@ class AgentSource:
         """Let an adopted container go. Raises as `adopt`."""
         return asdict(self._adopting(container, lambda adopting: adopting.drop(container)))
 
+    def found(self) -> Mapping[str, object]:
+        """The adopted containers, and those that could be. Raises DlschedError."""
+        return asdict(self._runtime.adopting.found())
+
     def adopted_labels(self, container: str) -> Mapping[str, str]:
         """The labels that `adopt` was given. Raises KeyError."""
         return self._runtime.adopting.labels(container)

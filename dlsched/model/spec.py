@@ -208,6 +208,13 @@ class JobSpec:
     """What becomes of it in a cluster once its node is down."""
     nodes: tuple[tuple[str, str], ...] = field(default=(), metadata=NOT_IN_DIGEST)
     """Labels that a cluster's node must have for it."""
+    background: bool = False
+    """Whether it comes last: it has no target, and gets only CPU that no other job uses."""
+
+    @property
+    def kept_cores(self) -> float:
+        """Cores that other jobs leave to a background job: its `cpus.min`; 0 without one."""
+        return self.bounds.floor_cores if self.bounds.promised else 0.0
 
 
 @dataclass(frozen=True, slots=True)

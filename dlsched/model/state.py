@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Literal
 
@@ -280,13 +280,10 @@ class JobView:
 
     @property
     def may_idle(self) -> bool:
-        """Whether it may use the idle class: a training on CPUs without a guaranteed floor."""
-        return (
-            self.can_idle
-            and isinstance(self.spec.target, AccuracyTarget)
-            and not self.gpus
-            and not self.spec.bounds.promised
-        )
+        """Whether it may use the idle class: a background job, or a training on CPUs, without a
+        guaranteed floor."""
+        trains = isinstance(self.spec.target, AccuracyTarget) and not self.gpus
+        return self.can_idle and (self.spec.background or trains) and not self.spec.bounds.promised
 
     @property
     def runs(self) -> bool:
@@ -418,3 +415,19 @@ class Snapshot:
         """The jobs whose limits can be decided now."""
         running = JobState.RUNNING
         return tuple([job for job in self.jobs if job.state is running])
+
+    @property
+    def foreground(self) -> Snapshot:
+        """The node without its background jobs, which use the CPU that the others leave. Policies
+        divide this one. What background jobs use counts as idle; what `cpus.min` keeps for them
+        is not part of the capacity."""
+        last = [job for job in self.jobs if job.spec.background]
+        if not last:
+            return self
+        kept = sum(job.spec.kept_cores for job in last if job.state.holds)
+        capacity_cores = max(0.0, self.node.capacity_cores - kept)
+        return replace(
+            self,
+            node=replace(self.node, capacity_cores=capacity_cores),
+            jobs=tuple([job for job in self.jobs if not job.spec.background]),
+        )

@@ -99,6 +99,11 @@ class Adoptions:
                 return one
         return None
 
+    @property
+    def all(self) -> tuple[Adopted, ...]:
+        """Every adoption by command."""
+        return tuple(self._records)
+
     def job(self, name: str) -> Adopted | None:
         return self._adopted.of(name)
 

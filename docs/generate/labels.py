@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from dlsched.config.job_schema import JobKeys
 from dlsched.config.metrics.keys import MetricsKeys
 from dlsched.runtime.docker.identity.adoption import AdoptionKeys
 from dlsched.runtime.docker.identity.labels import DEFAULT_INSTANCE, ENABLE, INSTANCE, PREFIX
@@ -40,7 +41,7 @@ def _asked() -> Iterator[tuple[str, str]]:
     for key, value in schema["properties"].items():
         reference = next((one["$ref"] for one in value.get("anyOf", ()) if "$ref" in one), None)
         if reference is None:
-            yield f"{PREFIX}{key}", "Beside other jobs: above 0, at most 1000 (default 1)."
+            yield f"{PREFIX}{key}", JobKeys.model_fields[key].description or ""
             continue
         for name, inner in schema["$defs"][reference.rpartition("/")[2]]["properties"].items():
             yield f"{PREFIX}{key}.{name}", inner["description"]

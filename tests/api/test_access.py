@@ -104,6 +104,15 @@ def test_metrics_are_for_those_who_may_read(
     assert by_tcp(port, "evil.example", url="/metrics").startswith(b"HTTP/1.1 403")
 
 
+def test_only_the_control_socket_lists_other_programs_containers(
+    server: ApiServer, source: FakeSource
+) -> None:
+    assert ask(server.control_path, "GET", "/v1/containers").json() == source.found()
+    refused = ask(server.status_path, "GET", "/v1/containers")
+    assert refused.status_code == 403
+    assert "the list of other programs' containers is not for " in refused.json()["error"]
+
+
 def test_the_control_socket_reads_and_changes(server: ApiServer, source: FakeSource) -> None:
     assert ask(server.control_path, "GET", "/v1/jobs").status_code == 200
     assert ask(server.control_path, "POST", "/v1/jobs/queued/stop").status_code == 202

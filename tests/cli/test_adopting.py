@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -62,7 +63,12 @@ def test_good_enough_is_nearly_what_is_to_be_reached(
 @pytest.mark.parametrize(
     ("words", "line"),
     [
-        ((), "what for? Give --latency, --reach, --minimum, --maximum or --weight"),
+        (
+            (),
+            "what for? Give --latency or --background, or --reach, --minimum, --maximum, --weight",
+        ),
+        (("--others-background",), "NAME and --others-background exclude each other"),
+        (("--background", "--yes"), "--yes goes with --others-background"),
         (("--metrics", "vllm", "--metrics", "fastapi"), "vllm is given already"),
         (("--reach", "map"), "--reach 'map': write METRIC=VALUE"),
         (("--reach", "map=high"), "'high' is no number"),
@@ -95,3 +101,120 @@ def test_a_refused_adoption_is_one_line_and_ends_with_1(
     daemon.refuses = "queued: it does not run (exited)"
     done = program("adopt", "queued", "--weight", "2")
     assert (done.exit_code, done.output) == (1, f"error: {daemon.refuses}\n")
+
+
+# ------------------------------------------------------------------ several containers
+
+
+def found(name: str, cpu_cores: float | None = None) -> dict[str, object]:
+    return {"container_id": name, "name": name, "image": "app:1", "cpu_cores": cpu_cores}
+
+
+TWO = ("digits-vgg", "digits-resnet")
+"""Of the jobs of the daemon, which knows no other container."""
+
+
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dlsched.cli.adopting._has_terminal", lambda: True)
+
+
+@pytest.mark.timed
+def test_all_others_go_into_the_background_after_one_question(
+    daemon: FakeSource, program: Program, terminal: None
+) -> None:
+    daemon.others = [found(name, 0.5) for name in TWO]
+    done = program("adopt", "--others-background", input="y\n")
+    assert done.exit_code == 0, done.output
+    assert done.stdout.splitlines() == [
+        "CONTAINER       CPU  IMAGE",
+        "digits-vgg     0.50  app:1",
+        "digits-resnet  0.50  app:1",
+        "digits-vgg: in the background, as job digits-vgg",
+        "digits-resnet: in the background, as job digits-resnet",
+    ]
+    assert "Put 2 containers in the background? [y/N]" in done.stderr
+    assert daemon.labels == {name: {"dlsched.background": "true"} for name in TWO}
+
+
+@pytest.mark.timed
+@pytest.mark.parametrize("words", [("adopt", "--others-background"), ("drop", "--all")])
+def test_nothing_is_done_after_a_no(
+    daemon: FakeSource, program: Program, terminal: None, words: tuple[str, ...]
+) -> None:
+    daemon.others = daemon.adopted = [found(name) for name in TWO]
+    done = program(*words, input="n\n")
+    assert (done.exit_code, daemon.asked) == (1, [])
+    assert done.stderr.endswith("nothing has been changed\n")
+
+
+@pytest.mark.timed
+@pytest.mark.parametrize("words", [("adopt", "--others-background"), ("drop", "--all")])
+def test_without_a_terminal_nothing_is_done_without_yes(
+    daemon: FakeSource, program: Program, words: tuple[str, ...]
+) -> None:
+    daemon.others = daemon.adopted = [found(name) for name in TWO]
+    for more in ((), ("--json",)):
+        done = program(*words, *more)
+        assert (done.exit_code, daemon.asked) == (2, [])
+        assert done.stderr == (
+            "error: nothing has been changed: there is no terminal to ask on; give --yes\n"
+        )
+
+
+@pytest.mark.timed
+@pytest.mark.parametrize("words", [("adopt", "--others-background"), ("drop", "--all")])
+def test_one_failure_keeps_no_other_container_back(
+    daemon: FakeSource, program: Program, words: tuple[str, ...]
+) -> None:
+    daemon.others = daemon.adopted = [found(name) for name in ("vanished", *TWO)]
+    done = program(*words, "--yes")
+    assert done.exit_code == 1
+    assert done.stderr == "vanished: no container 'vanished'; `docker ps` lists them\n"
+    assert daemon.asked == [(words[0], name) for name in TWO]
+
+
+@pytest.mark.timed
+def test_all_are_dropped_and_one_without_its_limits_ends_with_1(
+    daemon: FakeSource, program: Program
+) -> None:
+    daemon.adopted = [found(name) for name in TWO]
+    daemon.unrestored["digits-vgg"] = "shares is 2, must be 1024"
+    done = program("drop", "--all", "--yes", "--json")
+    assert done.exit_code == 1
+    rows = json.loads(done.stdout)["containers"]
+    assert [(row["name"], row["failure"]) for row in rows] == [
+        ("digits-vgg", "shares is 2, must be 1024"),
+        ("digits-resnet", None),
+    ]
+
+
+@pytest.mark.timed
+@pytest.mark.parametrize("words", [("adopt", "--others-background"), ("drop", "--all")])
+def test_no_container_is_no_failure(
+    daemon: FakeSource, program: Program, words: tuple[str, ...]
+) -> None:
+    done = program(*words)
+    assert (done.exit_code, done.stdout) == (0, "no such container; nothing has been changed\n")
+
+
+@pytest.mark.timed
+def test_an_adoption_into_the_background_says_what_it_means(
+    daemon: FakeSource, program: Program
+) -> None:
+    done = program("adopt", "digits-vgg", "--background")
+    assert done.exit_code == 0, done.output
+    assert done.stdout.splitlines()[-1] == (
+        "  it comes last: it gets only CPU that no other job uses, without a limit"
+    )
+
+
+def test_a_container_or_all_of_them_must_be_named(program: Program) -> None:
+    for words, line in (
+        (("adopt", "--latency", "50ms"), "which container? Give NAME, or --others-background"),
+        (("drop",), "which container? Give NAME, or --all"),
+        (("adopt", "--others-background", "--weight", "2"), "adopt those by NAME"),
+    ):
+        done = program(*words)
+        assert done.exit_code == 2
+        assert done.output.splitlines()[-1].endswith(line)

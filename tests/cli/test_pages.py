@@ -15,7 +15,14 @@ from dlsched.model.cycle import CycleReport, Shadow
 from dlsched.model.decision import Decision
 from dlsched.model.facts import CpuUser, CpuUserKind, HostCpu, LatencySketch, LogFact, Sample
 from dlsched.model.forecast import Forecast, ForecastKind
-from dlsched.model.spec import AccuracyTarget, Checkpoint, LatencyTarget, Limits
+from dlsched.model.spec import (
+    AccuracyTarget,
+    Checkpoint,
+    ContainerSpec,
+    JobSpec,
+    LatencyTarget,
+    Limits,
+)
 from dlsched.model.state import Diverged, Idle, JobState, JobView, Lacks, Progress, Reached, Tiers
 from tests.cli.conftest import Program
 from tests.status_source import (
@@ -61,6 +68,11 @@ def conditions() -> CycleReport:
         training("blind", blind=BLIND),
         replace(job("adopted", latency_s=None), adopted=True, blind=BLIND),
         replace(job("guarded", latency_s=None), blind=BLIND),
+        replace(
+            job("last", target=None, latency_s=None, limit_cores=None),
+            spec=JobSpec("last", ContainerSpec("cruncher"), background=True),
+            adopted=True,
+        ),
         job("unread-log", progress=refused),
         job("read-log", progress=matched),
         job("stopped", latency_s=None, state=JobState.STOPPED),

@@ -357,7 +357,7 @@ def test_a_checkpoint_in_shared_storage(volume: str) -> None:
             f"{SHARED.replace(', shared: true', '')}\nfailover: restart",
             "job.yaml:5:11: failover: restart needs a checkpoint with shared: true",
         ),
-        ("zzz: x", "zzz: unknown key; known here: cap_drop, checkpoint, command"),
+        ("zzz: x", "zzz: unknown key; known here: background, cap_drop, checkpoint"),
         ("cpus: {floor: 1}", "cpus.floor: unknown key; known here: max, min"),
         ("env_file: x.env", "env_file: 'x.env' cannot be read here"),
     ],
@@ -371,7 +371,7 @@ def test_all_keys_are_listed_once_in_a_file() -> None:
     with pytest.raises(SpecError) as caught:
         parse_spec(text, "job.yaml")
     said = [problem.what for problem in caught.value.problems]
-    assert said[0].startswith("unknown key; known here: cap_drop, ")
+    assert said[0].startswith("unknown key; known here: background, cap_drop, ")
     assert said[1:] == [
         "unknown key", "unknown key; did you mean image?", "unknown key",
         "unknown key; known here: max, min",
@@ -492,6 +492,34 @@ def test_only_what_needs_a_new_container_changes_its_digest() -> None:
     assert live.container_digest == stop.container_digest == before.container_digest
     assert len({before.digest, live.digest, other.digest, stop.digest}) == 4
     assert other.container_digest != before.container_digest
+
+
+def test_a_job_goes_into_the_background_without_a_new_container() -> None:
+    before, behind = parsed(""), parsed("background: true\n")
+    assert (before.background, behind.background) == (False, True)
+    assert behind.container_digest == before.container_digest
+    assert behind.digest != before.digest
+    assert before.digest == parsed("background: false\n").digest
+
+
+@pytest.mark.parametrize(
+    ("more", "line"),
+    [
+        (
+            "target: {latency: 50ms}",
+            "it comes last, which no target allows: leave out either background or target",
+        ),
+        (
+            "gpus: {count: 1, share: 0.5}",
+            "a share of a GPU's time cannot come last: leave out either background or gpus.share",
+        ),
+    ],
+)
+def test_a_background_job_asks_for_nothing_of_others(more: str, line: str) -> None:
+    with pytest.raises(SpecError) as caught:
+        parsed(f"background: true\n{more}\n")
+    (problem,) = caught.value.problems
+    assert (problem.path, problem.what) == ("background", line)
 
 
 def test_a_share_of_gpus_changes_live_and_the_gpus_themselves_do_not() -> None:

@@ -300,3 +300,40 @@ def test_of_two_instances_the_first_has_a_container_until_its_limits_are_given_b
     gets(0.2)
     ok(node, "drop", name)
     assert strangers.facts(container) == before
+
+
+BUSY = ["sh", "-c", "while :; do :; done & while :; do :; done"]
+
+
+def test_the_least_weight_keeps_busy_containers_behind_a_service(
+    node: Session, strangers: Strangers
+):
+    shop, left = f"shop-{node.instance}", f"left-{node.instance}"
+    busy = [f"busy-{number}-{node.instance}" for number in (1, 2)]
+    service = strangers.named(shop, SERVE)
+    containers = {name: strangers.named(name, BUSY) for name in busy}
+    stays = strangers.named(left, BUSY)
+    every = [service, *containers.values(), stays]
+    before = [strangers.facts(one) for one in every]
+    node.start("adaptive")
+    ok(node, "adopt", shop, "--latency", "60ms", "--metrics", READ)
+    others = {one["name"]: one for one in node.client.containers()["others"]}
+    assert {*busy, left} <= others.keys() and shop not in others
+    assert others[left]["cpu_cores"] > 0
+    for name in busy:
+        assert "it comes last" in ok(node, "adopt", name, "--background")
+    assert not {*busy, shop} & {one["name"] for one in node.client.containers()["others"]}
+    refusal = "--background: it comes last, which no target allows"
+    assert refusal in refused(node, "adopt", busy[0], "--background", "--latency", "1s")
+
+    for name, container in containers.items():
+        wait_for(lambda one=container: strangers.limits(one)[3] == 2, 60, f"{name} to come last")
+        job = row(node, name)
+        assert (job["background"], job["blind"], job["cpu"]["actual_cores"]) == (True, None, None)
+        assert "background: the CPU that no other job uses" in ok(node, "why", name)
+    assert "adopted; background" in ok(node, "ps")
+    assert "background: true" in ok(node, "export", busy[0], "--job")
+
+    dropped = ok(node, "drop", "--all", "--yes")
+    assert dropped.count("(checked)") == 3
+    assert [strangers.facts(one) for one in every] == before

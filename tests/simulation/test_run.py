@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from dlsched.control.decider import NamedPolicy
+from dlsched.model.cycle import CycleReport
 from dlsched.model.decision import Decision
 from dlsched.model.state import Snapshot
 from dlsched.policies.none import NoneParameters, NonePolicy
@@ -51,6 +52,37 @@ def test_times_are_exact_whatever_the_cycle(cycle: str) -> None:
     assert lone.completion_s == pytest.approx(0.25 + 50.0)
     assert lone.tier1_s == pytest.approx(0.25 + 70 / 20)
     assert lone.tier2_s == pytest.approx(0.25 + 231 / 20)
+
+
+SHOP = """
+trace: 1
+node: {cores: 2}
+duration: 1m
+jobs:
+  - name: shop
+    target: {latency: 60ms, quantile: p95}
+    service: {work: 0.01, noise: 0.5, loop: {kind: poisson, rate: 25}}
+"""
+HOG = """
+  - name: hog
+    background: true
+    training:
+      {steps: 100000000, work: 0.1, threads: 4, evaluate_every: 100,
+       curve: {family: exponential, start: 0, end: 1, scale: 100}}
+"""
+
+
+@pytest.mark.parametrize("policy", ["adaptive", "dqoes", "fair", "flowcon", "tradl"])
+def test_a_background_job_uses_all_cpu_that_a_service_leaves(policy: str) -> None:
+    trace, reports = parse_trace(SHOP + HOG, "beside"), list[CycleReport]()
+    beside = simulate(trace, NamedPolicy(policy, load(policy)), 1, publish=reports.append)
+    hog, shop = reports[-1].snapshot.jobs
+    assert (hog.name, hog.actual.cpu_cores, hog.cpu_shares) == ("hog", None, 2)
+    used_core_s = hog.attained_core_s + shop.attained_core_s
+    assert used_core_s > 0.97 * trace.node.cores * trace.duration_s
+    (alone,) = run(parse_trace(SHOP, "alone"), policy).jobs
+    assert alone.met_ratio is not None and alone.met_ratio > 0
+    assert beside.jobs[1].met_ratio == pytest.approx(alone.met_ratio, abs=0.05)
 
 
 class Broken(NonePolicy):

@@ -157,7 +157,7 @@ def _no_trend(job: JobStatus) -> str:
     if (kind := uncertain(job)) is not None:
         return kind
     if job.target is None:
-        return "no target"
+        return "background" if job.background else "no target"
     if job.target.kind == "accuracy":
         return "training"
     return "no requests" if job.state == "running" else ""

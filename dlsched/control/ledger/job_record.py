@@ -50,6 +50,7 @@ def changes_of(name: str, was: JobSpec, now: JobSpec) -> list[str]:
         ("target", was.target != now.target),
         ("bounds", was.bounds != now.bounds),
         ("weight", was.weight != now.weight),
+        ("background", was.background != now.background),
     )
     return [f"{name}: its {part} changed" for part, changed in parts if changed]
 

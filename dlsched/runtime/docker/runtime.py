@@ -186,6 +186,7 @@ class DockerRuntime:
             self._came_with,
             clock.wall_time,
             left_out,
+            proc,
         )
         self._operations = Operations(self._stops, self._moves, self._resizes)
         self._watches = Watches(

@@ -284,10 +284,11 @@ class Tally:
     def _divide(self) -> None:
         """Who used more than a fair share, and whose share that was."""
         running = [job for job in self.jobs.values() if job.open.ran_s]
-        fair = fair_shares((job.last for job in running), self._slice_core_s / self._slice_s)
+        first = [job.last for job in running if not job.last.spec.background]
+        fair = fair_shares(first, self._slice_core_s / self._slice_s)
         over: list[float] = []
         for job in running:
-            fair_core_s = fair[job.last.name] * job.open.ran_s
+            fair_core_s = fair.get(job.last.name, 0.0) * job.open.ran_s
             job.fair_core_s += fair_core_s
             over.append(job.open.used_core_s - fair_core_s)
         borrowed = math.fsum(one for one in over if one > 0)

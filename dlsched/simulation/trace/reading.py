@@ -115,6 +115,7 @@ def _job(keys: TraceJobKeys) -> SimulatedJob:
         bounds=bounds_of(keys.cpus),
         weight=keys.weight,
         target=target_of(keys.target),
+        background=keys.background,
         container_digest=keys.name,
         digest=keys.name,
     )

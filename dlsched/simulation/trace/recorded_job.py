@@ -95,6 +95,7 @@ def _spec(spec: JobSpec, name: str) -> JobSpec:
         bounds=spec.bounds,
         weight=spec.weight,
         target=spec.target,
+        background=spec.background,
         container_digest=name,
         digest=name,
     )

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from dlsched.config.fields import Keys, Reader, choice, kind, number, seconds, size, text, whole
-from dlsched.config.job_schema import CpusKeys, TargetKeys
+from dlsched.config.job_schema import Background, CpusKeys, TargetKeys
 from dlsched.config.job_values import Image, RestartPolicy
 from dlsched.model.spec import NAME
 
@@ -283,6 +283,7 @@ class TraceJobKeys(Keys):
     checkpoint: CheckpointKeys | None = None
     restart: RestartPolicy = "no"
     target: TargetKeys | None = None
+    background: Background = False
     service: ServiceKeys | None = None
     training: TrainingKeys | None = None
     faults: tuple[FaultKeys, ...] = ()
@@ -294,6 +295,8 @@ class TraceJobKeys(Keys):
             raise ValueError("needs either service or training")
         if self.leaves is not None and self.leaves <= self.at:
             raise ValueError(f"leaves at {self.leaves:g} s, but comes at {self.at:g} s")
+        if self.background and self.target is not None:
+            raise ValueError("it comes last, which no target allows: leave out one of the two")
         if self.target is not None and (self.target.latency is None) == (self.training is None):
             what = "a latency" if self.training else "a metric"
             raise ValueError(f"{what} is not what a {self._kind} is asked for")

@@ -142,6 +142,7 @@ def _job_keys(job: SimulatedJob) -> dict[str, Any]:
             ),
             "restart": restart.name + retries,
             "target": _target_keys(spec.target),
+            "background": spec.background,
             **_load_keys(job.load),
             "faults": [_fault_keys(one) for one in job.faults],
             "shifts": [
@@ -153,6 +154,7 @@ def _job_keys(job: SimulatedJob) -> dict[str, Any]:
         start_up="1s",
         start_up_work=0.0,
         weight=1.0,
+        background=False,
         image="simulated",
         checkpoint={},
         restart="no",

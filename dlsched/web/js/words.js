@@ -69,7 +69,7 @@ export function stateOf(job, ratio = job.ratio) {
   if (job.gpu?.lost) return state("bad", "GPU lost", "✕", 0);
   if (job.failing) return FAILS;
   if (DOUBT[uncertain(job)]) return DOUBT[uncertain(job)];
-  if (!job.target) return state("plain", "running", "–", 8);
+  if (!job.target) return state("plain", job.background ? "background" : "running", "–", 8);
   if (job.target.kind === "accuracy") {
     if (job.tiers?.finished) return state("ok", "finished", "✓", 7);
     return job.tiers?.delivered ? state("ok", "delivered", "●", 7) : state("train", "training", "◐", 6);

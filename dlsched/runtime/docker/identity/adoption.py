@@ -11,8 +11,8 @@ from dataclasses import replace
 from pydantic import Field, TypeAdapter
 
 from dlsched.config.fields import Keys, validate
-from dlsched.config.job import bounds_of, target_of
-from dlsched.config.job_schema import CpusKeys, TargetKeys
+from dlsched.config.job import background_problem, bounds_of, target_of
+from dlsched.config.job_schema import Background, CpusKeys, TargetKeys
 from dlsched.config.job_values import Weight, WirePorts
 from dlsched.config.yaml import Document, Value, read_plain
 from dlsched.config.yaml import Path as Place
@@ -42,6 +42,7 @@ class AdoptionKeys(Keys):
     cpus: CpusKeys | None = None
     weight: Weight = Field(1.0)
     wire: WirePorts = Field(())
+    background: Background = False
 
 
 _ADAPTER = TypeAdapter(AdoptionKeys)
@@ -51,6 +52,7 @@ _KNOWN: Mapping[str, Place] = {
     for place in (
         ("weight",),
         ("wire",),
+        ("background",),
         *((outer, inner) for outer, keys in _INNER.items() for inner in keys.model_fields),
     )
 }
@@ -86,14 +88,18 @@ def spec_of(
                 f"that it came with, {render_cores(came_with_cores)}: give {PREFIX}cpus.max too"
             )
         bounds = replace(bounds, ceiling_cores=came_with_cores)
-    return JobSpec(
+    spec = JobSpec(
         name=name,
         container=container,
         bounds=bounds,
         weight=keys.weight,
         target=target_of(keys.target),
         wire=keys.wire,
+        background=keys.background,
     )
+    if (problem := background_problem(spec)) is not None:
+        raise NotAdoptable(f"label {PREFIX}background: {problem}")
+    return spec
 
 
 def job_name(container: str) -> str:

@@ -4,12 +4,15 @@ give limits back. Called from the API's threads; waits for the engine, never for
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from dlsched.model.errors import AdoptionRefused
 from dlsched.model.spec import ContainerSpec, LatencyTarget
 from dlsched.model.units import plain_text, shown
+from dlsched.runtime.cgroup.read import PROC, CgroupReader
 from dlsched.runtime.docker.engine import Engine, EngineRefused
 from dlsched.runtime.docker.identity.adoption import NotAdoptable, counting, job_name, spec_of
 from dlsched.runtime.docker.identity.claims import image_labels
@@ -36,6 +39,9 @@ DROP_S = 20.0
 
 _POLL_S = 0.05
 
+USE_S = 0.5
+"""Time over which the CPU use of listed containers is measured: five periods of a quota."""
+
 _NO_SOURCE = (
     "nothing says where its progress is read: give --metrics PRESET or KEY=VALUE; "
     "`dlsched probe` proposes one"
@@ -53,6 +59,7 @@ _OPTIONS = {
     "cpus.max": "--maximum",
     "weight": "--weight",
     "wire": "--wire",
+    "background": "--background",
 }
 """The option of `adopt` that gives each label."""
 
@@ -69,6 +76,27 @@ class Taken:
     """The Compose service whose next containers are adopted, too."""
 
 
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A container, as it is listed before a question about several."""
+
+    container_id: str
+    name: str
+    image: str = ""
+    """Empty: it is gone, and the next container of its service is awaited."""
+    cpu_cores: float | None = None
+    """Its mean use over `USE_S`; None: unread."""
+
+
+@dataclass(frozen=True, slots=True)
+class FoundContainers:
+    """The containers of others on this host, by name."""
+
+    adopted: tuple[Found, ...]
+    others: tuple[Found, ...]
+    """The running ones that are not managed, by this instance or another."""
+
+
 class AdoptionCommands:
     """Adopts and drops containers of one engine."""
 
@@ -83,6 +111,7 @@ class AdoptionCommands:
         came_with: Callable[[Inspected], float | None],
         wall_time: Callable[[], str],
         left_out: frozenset[str],
+        proc: Path = PROC,
     ) -> None:
         """`left_out`: ids of containers that are never adopted."""
         self._engine = engine
@@ -94,6 +123,7 @@ class AdoptionCommands:
         self._came_with = came_with
         self._wall_time = wall_time
         self._left_out = left_out
+        self._proc = proc
 
     def adopt(self, name: str, labels: Mapping[str, str]) -> Taken:
         """Adopt the running container of that name or id as these labels ask; durable before it
@@ -154,6 +184,52 @@ class AdoptionCommands:
         if original is None:
             return GivenBack(job, container, adopted=True, now="as it was: nothing was changed")
         return replace(self._writer.give_back(original), job=job)
+
+    def found(self) -> FoundContainers:
+        """What can be dropped, and what could be adopted. Takes `USE_S` and an inspection of each
+        container. Raises EngineUnavailable, EngineRefused."""
+        last = self._listings.last
+        listed = {} if last is None else last.containers
+        adopted = {
+            key: Found(key, one.name, one.image)
+            for key, one in listed.items()
+            if one.adopted is not None
+        }
+        for record in self._adoptions.all:
+            adopted.setdefault(record.container_id, Found(record.container_id, record.name))
+        others: list[Found] = []
+        with ExitStack() as ending:
+            groups: dict[str, CgroupReader] = {}
+            for summary in self._engine.containers({}):
+                container = str(summary["Id"])
+                if summary.get("State") != "running" or container in listed.keys() | adopted.keys():
+                    continue
+                if (one := self._unmanaged(container)) is not None:
+                    others.append(Found(container, one.name, one.image))
+                    groups[container] = CgroupReader(one.pid, self._proc, container=container)
+                    ending.callback(groups[container].close)
+            used_cores = _uses(groups)
+        others = [replace(one, cpu_cores=used_cores[one.container_id]) for one in others]
+
+        def sorted_by_name(found: Iterable[Found]) -> tuple[Found, ...]:
+            return tuple(sorted(found, key=lambda one: one.name))
+
+        return FoundContainers(sorted_by_name(adopted.values()), sorted_by_name(others))
+
+    def _unmanaged(self, container: str) -> Inspected | None:
+        """The description of a container that no instance manages; None: one does, or it is gone
+        or cannot be described."""
+        try:
+            described, every, own = self._inspect(container)
+        except (AdoptionRefused, KeyError):
+            return None
+        managed = (
+            container in self._left_out
+            or every.get(JOB)
+            or own.get(ENABLE) == "true"
+            or self._writer.claims.is_elsewhere(container)
+        )
+        return None if managed else described
 
     def labels(self, name: str) -> Mapping[str, str]:
         """What `adopt` asked for the job or container of that name. Raises KeyError."""
@@ -216,6 +292,22 @@ class AdoptionCommands:
             if last is None or container not in last.containers:
                 return
             time.sleep(_POLL_S)
+
+
+def _uses(groups: Mapping[str, CgroupReader]) -> dict[str, float | None]:
+    """The mean use of each group over `USE_S`, in cores; None: unread."""
+
+    def read() -> dict[str, tuple[float, float | None]]:
+        return {key: (time.monotonic(), group.read().usage_core_s) for key, group in groups.items()}
+
+    before = read()
+    if before:
+        time.sleep(USE_S)
+    return {
+        key: None if used is None or was is None else max(0.0, used - was) / (now_s - began_s)
+        for key, (now_s, used) in read().items()
+        for began_s, was in (before[key],)
+    }
 
 
 def _as_options(problem: str) -> str:

@@ -68,6 +68,10 @@ def test_labels_say_what_a_job_file_says() -> None:
     assert learned.target == AccuracyTarget("accuracy", 0.9, 0.97, 7200.0)
 
 
+def test_a_label_puts_a_container_into_the_background() -> None:
+    assert adopted({"dlsched.background": "true"}) == JobSpec("web", CONTAINER, background=True)
+
+
 def test_to_be_enabled_is_enough() -> None:
     assert adopted({}) == JobSpec("web", CONTAINER)
 
@@ -108,6 +112,17 @@ def test_the_ceiling_is_the_labels_else_what_it_came_with(
         ),
         ({"dlsched.cpus.max": "lots"}, "label dlsched.cpus.max: 'lots' is not a number"),
         (
+            {"dlsched.background": "yes"},
+            "label dlsched.background: 'yes' is neither true nor false",
+        ),
+        (
+            {"dlsched.background": "true", "dlsched.target.latency": "50ms"},
+            (
+                "label dlsched.background: it comes last, which no target allows: "
+                "leave out either background or target"
+            ),
+        ),
+        (
             {"dlsched.weight": "0"},
             "label dlsched.weight: 0 is out of bounds: above 0, at most 1000",
         ),
@@ -123,8 +138,8 @@ def test_the_ceiling_is_the_labels_else_what_it_came_with(
         (
             {"dlsched.x": "1"},
             (
-                "label 'dlsched.x' is unknown; known are cpus.max, cpus.min, enable, instance, "
-                "metrics, metrics.*, "
+                "label 'dlsched.x' is unknown; known are background, cpus.max, cpus.min, enable, "
+                "instance, metrics, metrics.*, "
                 "target.deadline, target.deliver, target.finish, target.latency, "
                 "target.max_failed, target.metric, "
                 "target.quantile, weight"

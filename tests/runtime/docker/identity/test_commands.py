@@ -22,7 +22,7 @@ from tests.runtime.docker.fake_host import FakeHost
 from tests.runtime.docker.identity.test_claims import image, stranger
 from tests.runtime.docker.test_listing import FakeEngine, seen
 
-WEB, OTHER = "a" * 64, "b" * 64
+WEB, OTHER, OWN = "a" * 64, "b" * 64, "e" * 64
 NUMBER = "com.docker.compose.container-number"
 COMPOSE = {
     "com.docker.compose.project": "shop",
@@ -54,7 +54,8 @@ class Node:
             Originals(state),
             lambda one: one.limit_cores,
             lambda: "now",
-            frozenset(),
+            frozenset({OWN}),
+            self.host.proc,
         )
 
     def run(self, container: str, name: str, labels: Mapping[str, str]) -> None:
@@ -191,3 +192,39 @@ def test_the_drop_of_a_namesake_leaves_the_adoption_of_the_other(tmp_path: Path)
     adoptions.adopt(Adopted("web", WEB, "Web"))
     adoptions.drop(OTHER, "web")
     assert adoptions.by_id(WEB) is not None
+
+
+@pytest.mark.timed
+def test_only_containers_that_no_instance_manages_are_listed_as_others(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dlsched.runtime.docker.identity.commands.USE_S", 0.0)
+    node.run(WEB, "web", {})
+    node.commands.adopt(WEB, {"dlsched.background": "true"})
+    node.run(OTHER, "other", {})
+    node.run(OWN, "dlsched", {})
+    node.run("1" * 64, "labelled", {"dlsched.enable": "true", "dlsched.instance": "i"})
+    node.run("2" * 64, "of-another", {"dlsched.enable": "true", "dlsched.instance": "x"})
+    node.run("3" * 64, "job-of-another", {"dlsched.instance": "x", "dlsched.job": "j"})
+    node.run("4" * 64, "ended", {})
+    node.engine.states["4" * 64] = "exited"
+    node.run("5" * 64, "gone", {})
+    node.engine.gone.add("5" * 64)
+    node.run("6" * 64, "claimed", {})
+    node.jobs()
+    with closing(ExclusiveClaims(node.host.proc)) as other:
+        assert other.take("6" * 64)
+        found = node.commands.found()
+    assert [one.name for one in found.others] == ["other"]
+    assert [one.name for one in found.adopted] == ["labelled", "web"]
+
+
+@pytest.mark.timed
+def test_an_adoption_whose_container_is_gone_is_listed(node: Node) -> None:
+    node.run(WEB, "web", {})
+    node.commands.adopt(WEB, {"dlsched.background": "true"})
+    del node.engine.states[WEB]
+    node.jobs()
+    assert [(one.name, one.image) for one in node.commands.found().adopted] == [("web", "")]
+    assert node.commands.drop(WEB).container_id == WEB
+    assert node.commands.found().adopted == ()
