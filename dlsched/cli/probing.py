@@ -19,7 +19,7 @@ from dlsched.cli import options
 from dlsched.cli.layout import Cell, Column, Page, columns_of
 from dlsched.cli.output import one_line, print_json, print_text
 from dlsched.model.errors import DlschedError, EngineUnavailable, SettingsError
-from dlsched.model.units import counted, render_bytes, render_within
+from dlsched.model.units import counted, render_bytes, render_seconds, render_within
 
 if TYPE_CHECKING:
     from dlsched.runtime.docker.probe import Probed, ProbeReading
@@ -46,7 +46,7 @@ _ENGINE_S = 10.0
 @click.option("--no-http", is_flag=True, help="Ask no container for its metrics page.")
 @click.option(
     "--over",
-    default="2s",
+    default="5s",
     show_default=True,
     metavar="TIME",
     help="Time in which requests and CPU use are counted, 0.5s to 1min.",
@@ -64,7 +64,8 @@ def probe(
     run_dir: Path | None,
 ) -> None:
     """Show where running containers listen, what they use and speak, what was read just now, and
-    the command that adopts each. Nothing is changed.
+    the command that adopts each. Nothing is changed. Response times are measured at the
+    containers' sockets, where root runs it.
 
     A container is recognised by the names on its metrics page, on whatever port it listens, and by
     the last lines of its log. Pages are asked for by GET, within four seconds. It works without a
@@ -84,13 +85,15 @@ def probe(
     from dlsched.runtime.docker.probe import ProbeOptions
     from dlsched.runtime.docker.probe import probe as probed
     from dlsched.runtime.docker.remedy import remedy
+    from dlsched.runtime.wire.tap import Tap
 
     over_s = options.seconds(over, "--over", _OVER_MIN_S, _OVER_MAX_S)
     presets = options.presets(config)
     engine = Engine(
         _engine_host(config) or os.environ.get("DOCKER_HOST") or DockerOptions().host, _ENGINE_S
     )
-    asked = ProbeOptions(names, not no_http, over_s, own_containers())
+    tap = Tap()
+    asked = ProbeOptions(names, not no_http, over_s, own_containers(), tap)
 
     def sampled() -> tuple[Probed, ...]:
         return probed(engine, presets, asked, _managed(config, run_dir))
@@ -103,6 +106,7 @@ def probe(
     except EngineUnavailable as error:
         raise EngineUnavailable(f"{error}; {remedy(engine.host)}") from error
     finally:
+        tap.close()
         engine.close()
 
 
@@ -261,6 +265,8 @@ def _size(size_bytes: int | None, unknown: str) -> str:
 
 
 def _speaks(one: Probed) -> str:
+    if one.where is None and one.timed is not None and one.preset is None:
+        return f"port {one.timed}"
     if one.where is None:
         return _UNKNOWN if one.preset is None else f"{one.preset}, by its image"
     return f"{one.preset or 'Prometheus'} ({one.where})"
@@ -268,8 +274,25 @@ def _speaks(one: Probed) -> str:
 
 def _just_now(one: Probed) -> str:
     if one.reading is not None:
-        return _read(one.reading)
-    return one.unread or "-"
+        return f"{_read(one.reading)}{_at_socket(one)}"
+    unmeasured = [(at.port, at.times.unmeasured) for at in one.ports or () if at.times is not None]
+    why = [f"port {port}: not measured: {', '.join(each)}" for port, each in unmeasured if each]
+    return "; ".join(filter(None, (one.unread, *why))) or "-"
+
+
+def _at_socket(one: Probed) -> str:
+    """What else was measured at its socket: requests a second, failures, the first byte."""
+    times = next((at.times for at in one.ports or () if at.port == one.timed), None)
+    if times is None:
+        return ""
+    parts = [f"{times.requests / times.over_s:.3g} a second"]
+    if times.failed:
+        parts.append(f"{times.failed} failed")
+    first_s = times.first_p50_s if times.first_p95_s is None else times.first_p95_s
+    if first_s is not None:
+        kind = "p50" if times.first_p95_s is None else "p95"
+        parts.append(f"first byte {kind} {render_seconds(first_s)}")
+    return f"; {', '.join(parts)}"
 
 
 def _read(reading: ProbeReading) -> str:
@@ -311,11 +334,12 @@ def _advice(one: Probed) -> tuple[str, str]:
         return "when it has answered requests", f"dlsched probe {name}"
     if one.unread is not None and (one.preset is not None or one.sources):
         return "when that is mended", f"dlsched adopt {name} --latency TIME{sources}"
-    if one.ports or one.where is not None:
+    if one.where is not None:
         return "leave it, or", f"dlsched adopt {name} --minimum {_minimum(one)}"
-    if one.cpu_cores is None or one.cpu_cores < BUSY_CORES:
+    serves = any(at.times is not None for at in one.ports or ())
+    if serves or one.cpu_cores is None or one.cpu_cores < BUSY_CORES:
         return "leave it", ""
-    unsure = "if no one waits for its answers" if one.ports is None else ""
+    unsure = "if no one waits for its answers" if one.ports != () else ""
     return unsure, f"dlsched adopt {name} --background"
 
 

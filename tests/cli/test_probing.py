@@ -17,7 +17,7 @@ from dlsched.cli.probing import _goal, _just_now, _proposal, _round_seconds
 from dlsched.model.errors import EngineUnavailable
 from dlsched.runtime.docker import probe as package
 from dlsched.runtime.docker.probe import Probed, ProbedPort, ProbeOptions, ProbeReading
-from dlsched.runtime.docker.probe.probed import NO_REQUEST
+from dlsched.runtime.docker.probe.probed import NO_REQUEST, PortTimes
 from tests.cli.conftest import Program
 from tests.status_source import FakeSource
 from tests.texts import same_text
@@ -60,6 +60,26 @@ SILENT = Probed(
     memory_bytes=81 << 20,
     ports=(ProbedPort(5432, ("0.0.0.0", "::")),),
 )
+TIMED = Probed(
+    "api",
+    "8" * 64,
+    "acme/api",
+    None,
+    reading=ProbeReading("latency", 0.0113, None, 0.95, 97, 5.0),
+    timed=18999,
+    cpu_cores=0.21,
+    memory_bytes=35 << 20,
+    ports=(ProbedPort(18999, ("::",), PortTimes(99, 5.0, 97, 1, 0.0101, 0.0113, 0.0098, 0.0109)),),
+)
+MUTE = Probed(
+    "grpc",
+    "9" * 64,
+    "acme/grpc",
+    None,
+    cpu_cores=0.31,
+    memory_bytes=35 << 20,
+    ports=(ProbedPort(50051, ("::",), PortTimes(0, 5.0, 0, 0, unmeasured=("HTTP/2",))),),
+)
 BURNING = Probed("encoder", "7" * 64, "acme/encode", None, cpu_cores=0.93, ports=())
 CLOSED = Probed(
     "sgl",
@@ -75,14 +95,14 @@ OURS = Probed("ours", "5" * 64, "x", "adopted by its labels", cpu_cores=None)
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[ProbeOptions, Any]]:
-    """What the command asked for; all six are found."""
+    """What the command asked for; all eight are found."""
     calls: list[tuple[ProbeOptions, Any]] = []
 
     def probe(
         _: object, __: object, options: ProbeOptions, managed: Any = None
     ) -> tuple[Probed, ...]:
         calls.append((options, managed))
-        return (SERVICE, TRAINING, SILENT, BURNING, CLOSED, OURS)
+        return (SERVICE, TIMED, MUTE, TRAINING, SILENT, BURNING, CLOSED, OURS)
 
     monkeypatch.setattr(package, "probe", probe)
     return calls
@@ -126,7 +146,11 @@ def test_it_fits_the_terminal_and_a_folded_command_is_still_one(
         (0.93, None, "if no one waits for its answers: dlsched adopt x --background"),
         (0.04, (), "leave it"),
         (None, (), "leave it"),
-        (0.93, (ProbedPort(80, ("::",)),), "leave it, or: dlsched adopt x --minimum 1"),
+        (
+            0.93,
+            (ProbedPort(80, ("::",)),),
+            "if no one waits for its answers: dlsched adopt x --background",
+        ),
     ],
 )
 def test_a_container_that_only_burns_cpu_is_proposed_as_background(

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
 from dlsched.model.facts import ContainerFact, LogFact, Operation, Report, WireFact
-from dlsched.model.sources import ProgressSource
+from dlsched.model.sources import MetricsEndpoint, ProgressSource
 from dlsched.model.spec import JobSpec, LatencyTarget, Limits, Target
 from dlsched.runtime.cgroup.limits import DEFAULT_SHARES, older_shares, quota_cores, weights_of
 from dlsched.runtime.cgroup.read import CgroupReader, CgroupReading, RunQueueWait
@@ -313,7 +313,15 @@ class Watch:
         tap = self._outside.tap
         if tap is not None and ports is not None and isinstance(target, LatencyTarget):
             described = self.described
-            self._wire = WireReader(tap, described.pid, described.container_id, ports, target)
+            pages = (*described.sources, *self._asked[0])
+            self._wire = WireReader(
+                tap,
+                described.pid,
+                described.container_id,
+                ports,
+                target,
+                {one.http_path for one in pages if isinstance(one, MetricsEndpoint)},
+            )
 
     def _opened(
         self,

@@ -16,6 +16,9 @@ PAGE_BYTES = 16 << 20
 """Bytes of the body; it is filtered while it arrives, and never kept."""
 HEAD_BYTES = 256 * 1024
 """Bytes of all heads."""
+PROBES = r"(/v2)?/(metrics|health|healthz|healthcheck|health_check|health/.*|live|livez|liveness)/?"
+PROBES += r"|(/v2)?/(ready|readyz|readiness|ping)/?"
+"""Paths that are asked by those who watch a service, not by those who use it."""
 _CHUNK_BYTES = 64 * 1024
 _SMALLER = "not read: let the program publish fewer series"
 

@@ -20,15 +20,12 @@ from dlsched.model.sources import LabelFilter, Metric, MetricsEndpoint
 from dlsched.model.spec import AccuracyTarget, Target
 from dlsched.model.units import render_address, shown
 from dlsched.runtime.progress.exposition import PageDelta, Pages
-from dlsched.runtime.progress.http_page import Unanswered, fetch
+from dlsched.runtime.progress.http_page import PROBES, Unanswered, fetch
 from dlsched.runtime.progress.samples import Samples
 from dlsched.runtime.progress.sidecar import SourceReading
 
 PATH_LABELS = ("endpoint", "handler", "http_route", "http_target", "path", "route", "uri", "url")
 """Labels in which servers and clients of Prometheus put a request's path."""
-PROBES = r"(/v2)?/(metrics|health|healthz|healthcheck|health_check|health/.*|live|livez|liveness)/?"
-PROBES += r"|(/v2)?/(ready|readyz|readiness|ping)/?"
-"""Paths that are asked by those who watch a service, not by those who use it."""
 
 
 STATUS_LABELS = (

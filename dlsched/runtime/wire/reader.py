@@ -49,11 +49,17 @@ class WireReader:
     """Reads one start of a container."""
 
     def __init__(
-        self, tap: Tap, pid: int, container: str, ports: tuple[int, ...], target: LatencyTarget
+        self,
+        tap: Tap,
+        pid: int,
+        container: str,
+        ports: tuple[int, ...],
+        target: LatencyTarget,
+        paths: Iterable[str] = (),
     ) -> None:
-        """`ports`: (): all on which it listens."""
+        """`ports`: (): all on which it listens. `paths`: requests for these do not count."""
         self._tap = tap
-        self._watched: Watched = tap.watch(pid, container, ports)
+        self._watched: Watched = tap.watch(pid, container, ports, paths)
         self._target = target
         self._kind = _KINDS[target.of]
         self._measured: deque[tuple[float, LatencySketch]] = deque()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import select
 import subprocess
 import sys
@@ -23,6 +24,7 @@ from typing import Any
 from dlsched.model.facts import Report
 from dlsched.model.units import shown
 from dlsched.runtime.cgroup.read import PROC
+from dlsched.runtime.progress.http_page import PROBES
 from dlsched.runtime.progress.listening import listening_of
 from dlsched.runtime.progress.sidecar_line import BadLine, latency_in
 from dlsched.runtime.wire.callers import Callers
@@ -260,10 +262,11 @@ class Tap:
         """Why nothing is measured now, in one line."""
 
     def watch(
-        self, pid: int, container: str, ports: tuple[int, ...] = (), skip: str = ""
+        self, pid: int, container: str, ports: tuple[int, ...] = (), paths: Iterable[str] = ()
     ) -> Watched:
         """Measure this start of a container from now on; to be closed. `ports`: (): all on which
-        it listens. `skip`: an expression for the paths of requests that do not count."""
+        it listens. `paths`: requests for these do not count, as those of health checks."""
+        skip = "|".join((PROBES, *(re.escape(path) for path in paths)))
         watched = Watched(self, pid, container, ports, skip)
         with self._lock:
             self._watched.append(watched)

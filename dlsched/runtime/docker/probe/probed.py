@@ -33,12 +33,34 @@ class ProbeReading:
 
 
 @dataclass(frozen=True, slots=True)
+class PortTimes:
+    """Response times at one port's socket while it was sampled; None: of too few requests."""
+
+    requests: int
+    """That came."""
+    over_s: float
+    answers: int
+    """Of which the time is known."""
+    failed: int
+    p50_s: float | None = None
+    """Until the whole answer."""
+    p95_s: float | None = None
+    first_p50_s: float | None = None
+    """Until the first byte of the answer's body."""
+    first_p95_s: float | None = None
+    unmeasured: tuple[str, ...] = ()
+    """Why the times of some connections are not known."""
+
+
+@dataclass(frozen=True, slots=True)
 class ProbedPort:
     """A TCP port on which the container's own processes listen."""
 
     port: int
     addresses: tuple[str, ...]
     """The addresses to which they are bound, such as `0.0.0.0` or `::`."""
+    times: PortTimes | None = None
+    """None: nothing was measured at its socket."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +78,8 @@ class Probed:
     """Options of `adopt --metrics` that read it there."""
     reading: ProbeReading | None = None
     """None: nothing was read."""
+    timed: int | None = None
+    """The port at whose socket `reading` was measured; None: it was read elsewhere."""
     unread: str | None = None
     """Why nothing was read, with the remedy where one is known."""
     cpu_cores: float | None = None

@@ -12,14 +12,15 @@ from itertools import islice
 from typing import Any
 
 from dlsched.config.metrics.resolving import Contradiction, Presets
-from dlsched.estimate.sketch import from_latencies, quantile_bounds
+from dlsched.estimate.sketch import from_latencies, merge, quantile_bounds, quantile_s
 from dlsched.model.facts import LatencySketch
 from dlsched.model.sources import DEFAULT_HTTP_PATH, LogPattern, MetricsEndpoint
-from dlsched.runtime.docker.probe.probed import ProbedPort, ProbeReading
+from dlsched.runtime.docker.probe.probed import PortTimes, ProbedPort, ProbeReading
 from dlsched.runtime.progress.exposition import Candidate
 from dlsched.runtime.progress.listening import ListeningSocket
 from dlsched.runtime.progress.log_lines import LogBatch, LogLines
 from dlsched.runtime.progress.page_lines import PageFilter, wanted_lines
+from dlsched.runtime.wire.tap import PortTraffic
 
 METRICS_PATHS = (DEFAULT_HTTP_PATH, "/metrics/", "/actuator/prometheus")
 """Where metrics pages commonly are."""
@@ -265,6 +266,47 @@ def latency_reading(sketch: LatencySketch, over_s: float | None) -> ProbeReading
         return ProbeReading("latency", mean_s, None, None, sketch.count, over_s)
     above_s = None if tail.is_exact else tail.lowest_s
     return ProbeReading("latency", tail.highest_s, above_s, TAIL, sketch.count, over_s)
+
+
+# ---------------------------------------------------------------------- sockets
+
+
+def times_of(traffic: PortTraffic, over_s: float) -> PortTimes:
+    """What was measured at a port's socket in that time."""
+    whole = merge(*(one.latency for one in traffic.whole if one.latency is not None))
+    first = merge(*(one.latency for one in traffic.first if one.latency is not None))
+
+    def of(sketch: LatencySketch, quantile: float) -> float | None:
+        return quantile_s(sketch, quantile) if sketch.count else None
+
+    return PortTimes(
+        requests=traffic.arrivals,
+        over_s=over_s,
+        answers=whole.count,
+        failed=whole.errors,
+        p50_s=of(whole, 0.5),
+        p95_s=of(whole, TAIL) if whole.count >= LEAST_FOR_TAIL else None,
+        first_p50_s=of(first, 0.5),
+        first_p95_s=of(first, TAIL) if first.count >= LEAST_FOR_TAIL else None,
+        unmeasured=tuple(traffic.unmeasured),
+    )
+
+
+def busiest(ports: Iterable[ProbedPort]) -> tuple[int, ProbeReading] | None:
+    """The port with most answers, as a reading; None: none has answered."""
+    found = [(at.times.answers, at.port, at.times) for at in ports if at.times is not None]
+    answers, port, times = max(found, default=(0, 0, None), key=lambda one: one[:2])
+    if times is None or not answers:
+        return None
+    tail = times.p95_s is not None
+    seconds = times.p95_s if tail else times.p50_s
+    return port, ProbeReading(
+        "latency",
+        seconds,
+        quantile=TAIL if tail else 0.5,
+        requests=answers,
+        over_s=times.over_s,
+    )
 
 
 # ---------------------------------------------------------------------- log lines

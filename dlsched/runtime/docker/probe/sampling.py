@@ -34,6 +34,7 @@ from dlsched.runtime.progress.http_page import ANSWER_S, Unanswered, fetch
 from dlsched.runtime.progress.listening import listening_of, shows_sockets
 from dlsched.runtime.progress.scrape import named
 from dlsched.runtime.progress.sidecar import READ_BYTES
+from dlsched.runtime.wire.tap import Tap, Watched
 
 HTTP_S = 4.0
 """Time for all pages of one container together."""
@@ -78,6 +79,8 @@ class ProbeOptions:
     """Time between the two readings of a page and of CPU time."""
     left_out: frozenset[str] = frozenset()
     """Ids of containers that are not sampled: dlsched's own."""
+    tap: Tap | None = None
+    """What measures response times at their sockets; None: nothing does."""
 
 
 def probe(
@@ -178,6 +181,7 @@ class _Sample:
         now_s: Callable[[], float],
     ) -> None:
         self._engine = engine
+        self._watched: Watched | None = None
         self._gate = gate
         self._known = known
         self._stacks = known.stacks
@@ -185,6 +189,7 @@ class _Sample:
         self._managed = managed
         self._now_s = now_s
         self._group: CgroupReader | None = None
+        self._watched_s = 0.0
         self._cpu: tuple[float, float] | None = None
         """A moment, and the CPU time then."""
         self._again: _Reader | None = None
@@ -236,6 +241,14 @@ class _Sample:
         if shows_sockets(one.pid, one.container_id):
             ports = recognition.by_port(listening_of(one.pid, one.container_id))
         self.found = replace(self.found, memory_bytes=read.memory_bytes, ports=ports)
+        if self._options.tap is not None and ports:
+            asked = {
+                stack.endpoint.http_path for stack in self._known.all if stack.endpoint is not None
+            }
+            self._watched = self._options.tap.watch(
+                one.pid, one.container_id, paths=sorted({*asked, *recognition.METRICS_PATHS})
+            )
+            self._watched_s = self._now_s()
 
     def _used(self) -> tuple[float, float] | None:
         """The moment, and its CPU time: of the kernel, or else of the engine."""
@@ -408,6 +421,32 @@ class _Sample:
             self._group.close()
         if self.proxied is not None:
             self._end_proxied(self.proxied)
+        self._end_again()
+        if self._watched is not None:
+            self._end_times(self._watched)
+
+    def _end_times(self, watched: Watched) -> None:
+        """Take what was measured at its sockets; it goes before a page that is less exact."""
+        over_s = self._now_s() - self._watched_s
+        traffic = {one.port: one for one in watched.take(0.0)}
+        watched.close()
+        ports = self.found.ports or ()
+        timed = tuple(
+            replace(at, times=recognition.times_of(traffic[at.port], over_s))
+            if at.port in traffic
+            else at
+            for at in ports
+        )
+        self.found = replace(self.found, ports=timed)
+        busiest = recognition.busiest(timed)
+        read = self.found.reading
+        exact = read is not None and read.quantile is not None and read.above_s is None
+        if busiest is None or exact or (read is not None and read.kind != "latency"):
+            return
+        port, reading = busiest
+        self.found = replace(self.found, reading=reading, timed=port, sources=(), unread=None)
+
+    def _end_again(self) -> None:
         if self._again is None:
             return
         with suppress(Unanswered):

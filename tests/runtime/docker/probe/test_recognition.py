@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from ipaddress import ip_address
+from typing import Any
 
 import pytest
 
 from dlsched.config.metrics.loading import package_presets, parse_presets
 from dlsched.config.metrics.resolving import Preset, Presets
-from dlsched.model.facts import LatencySketch
+from dlsched.estimate.sketch import from_latencies
+from dlsched.model.facts import LatencySketch, Report
 from dlsched.report.buckets import LONGEST_S
 from dlsched.runtime.docker.probe import ProbedPort, recognition
 from dlsched.runtime.docker.probe.recognition import (
@@ -17,15 +19,18 @@ from dlsched.runtime.docker.probe.recognition import (
     PORTS_MAX,
     SOCKETS_MAX,
     answers,
+    busiest,
     by_port,
     latency_reading,
     ports_to_ask,
     printed,
     speakers,
     stacks_of,
+    times_of,
 )
 from dlsched.runtime.progress.exposition import Candidate
 from dlsched.runtime.progress.listening import ListeningSocket
+from dlsched.runtime.wire.tap import PortTraffic
 
 STACKS = stacks_of(package_presets())
 
@@ -268,3 +273,44 @@ def test_each_page_is_taken_for_its_own_whatever_the_image(stack: recognition.St
     page = f"process_cpu_seconds_total 3\n{beside}{wanted.count} 4\n{wanted.total} 2\n".encode()
     found = speakers(page, "acme/anything:1", 1234, STACKS)
     assert [one.preset for one in found][:1] == [stack.preset]
+
+
+# ---------------------------------------------------------------------- sockets
+
+
+def traffic_of(latency: LatencySketch, first: LatencySketch, **others: Any) -> PortTraffic:
+    return PortTraffic(
+        8000,
+        (Report(0.0, latency=latency),),
+        (Report(0.0, latency=first),),
+        arrivals=latency.count,
+        **others,
+    )
+
+
+def test_times_at_a_socket_are_those_of_its_answers() -> None:
+    whole = from_latencies([0.01] * 90 + [0.05] * 10, errors=2)
+    times = times_of(traffic_of(whole, from_latencies([0.004] * 100)), 5.0)
+    assert (times.requests, times.answers, times.failed, times.over_s) == (100, 100, 2, 5.0)
+    assert times.p50_s == pytest.approx(0.01, rel=0.01)
+    assert times.p95_s == pytest.approx(0.05, rel=0.01)
+    assert times.first_p95_s == pytest.approx(0.004, rel=0.01)
+
+
+def test_few_answers_have_no_p95() -> None:
+    few = from_latencies([0.01] * 5)
+    times = times_of(traffic_of(few, few), 5.0)
+    assert times.p95_s is None
+    assert times.p50_s == pytest.approx(0.01, rel=0.01)
+
+
+def test_the_port_with_most_answers_is_the_service() -> None:
+    quiet, busy = (
+        ProbedPort(port, ("::",), times_of(traffic_of(sketch, sketch), 5.0))
+        for port, sketch in ((1, from_latencies([0.5] * 3)), (2, from_latencies([0.01] * 40)))
+    )
+    found = busiest((quiet, busy, ProbedPort(3, ("::",))))
+    assert found is not None
+    port, reading = found
+    assert (port, reading.quantile, reading.requests) == (2, 0.95, 40)
+    assert busiest((ProbedPort(3, ("::",)),)) is None
