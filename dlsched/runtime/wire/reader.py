@@ -26,6 +26,7 @@ SILENT_S = 5.0
 """A port on which nothing happens is reported so often."""
 RATE_S = 10.0
 """Rates and shares are of this time."""
+SOON_S = 1.0
 
 T = TypeVar("T")
 
@@ -68,6 +69,7 @@ class WireReader:
         self._silent_since_s: dict[int, float] = {}
         """By port: when it was last heard of, or last reported as silent."""
         self._opaque = False
+        self._begun_s: float | None = None
         self._fact = WireFact()
         self._fact_s = float("-inf")
 
@@ -80,6 +82,8 @@ class WireReader:
         """What was measured since the previous read."""
         reports: list[Report] = []
         problem = self._watched.problem or self._tap.problem
+        if self._begun_s is None:
+            self._begun_s = now_s
         for port in self._watched.take(now_s):
             self._silent_since_s[port.port] = now_s
             self._traffic.append((now_s, port))
@@ -111,9 +115,10 @@ class WireReader:
         self._reported.extend((now_s, one.latency) for one in reports if one.latency is not None)
 
     def fact(self, now_s: float, *, judges: bool) -> WireFact:
-        """What is known of its sockets, renewed every `RATE_S`/2. `judges`: whether the target is
-        judged by it now."""
-        due = now_s - self._fact_s >= RATE_S / 2
+        """What is known of its sockets, renewed every `RATE_S`/2, at first every second. `judges`:
+        whether the target is judged by it now."""
+        apart_s = RATE_S / 2 if self._measured_s(now_s) >= RATE_S else SOON_S
+        due = now_s - self._fact_s >= apart_s
         problem = self._watched.problem or self._tap.problem
         known = (self._fact.judges, self._fact.problem, self._fact.ports)
         if due or known != (judges, problem, self._watched.found):
@@ -123,11 +128,16 @@ class WireReader:
     def close(self) -> None:
         self._watched.close()
 
+    def _measured_s(self, now_s: float) -> float:
+        """The time that rates are of."""
+        return min(RATE_S, max(SOON_S, now_s - (self._begun_s or now_s)))
+
     def _summary(self, now_s: float, problem: str | None, judges: bool) -> WireFact:
         _forget(self._measured, now_s - COMPARED_S)
         _forget(self._reported, now_s - COMPARED_S)
         _forget(self._traffic, now_s - RATE_S)
         traffic = [one for _, one in self._traffic]
+        each = self._watched.one_of / self._measured_s(now_s)
         measured = self._quantile(self._measured)
         reported = None if self.alone else self._quantile(self._reported)
         contradicts = measured is not None and reported is not None and _differ(measured, reported)
@@ -135,14 +145,13 @@ class WireReader:
             ports=self._watched.found,
             problem=problem,
             judges=judges,
-            requests_per_s=sum(one.arrivals for one in traffic) * self._watched.one_of / RATE_S,
+            requests_per_s=sum(one.arrivals for one in traffic) * each,
             lost=sum(one.lost for one in traffic),
             one_of=self._watched.one_of,
             connections=_added(one.connections for one in traffic),
             unmeasured=_added(one.unmeasured for one in traffic),
             callers=tuple(
-                (name, count * self._watched.one_of / RATE_S)
-                for name, count in _added(one.callers for one in traffic)
+                (name, count * each) for name, count in _added(one.callers for one in traffic)
             ),
             measured_s=None if measured is None else measured.highest_s,
             reported_s=(

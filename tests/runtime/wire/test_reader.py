@@ -127,7 +127,7 @@ def test_rates_count_the_connections_that_are_left_out() -> None:
     socket = Socket(one_of=4, traffic=[traffic(hundred(0.01), callers={"gateway": 100})])
     reader = reader_of(socket)
     reader.read(1.0)
-    fact = reader.fact(1.0, judges=True)
+    fact = reader.fact(11.0, judges=True)
     assert fact.requests_per_s == pytest.approx(40.0)
     assert dict(fact.callers) == {"gateway": pytest.approx(40.0)}
 
