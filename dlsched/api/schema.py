@@ -176,7 +176,9 @@ class WireStatus(Value):
     callers: Mapping[str, float]
     """Requests a second by client: containers by name, others by address."""
     text: str
-    """All of it in one line."""
+    """What is measured, and what is not, in one line."""
+    called_by: str | None
+    """`callers` in one line; None: no one calls it."""
     contradiction: str | None
     """How what it reports itself differs, with both numbers."""
 

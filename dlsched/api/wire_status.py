@@ -21,15 +21,16 @@ def wire_of(fact: WireFact | None, target: Target | None) -> WireStatus | None:
         measured_ratio=fact.measured_ratio,
         callers=dict(fact.callers),
         text=_text(fact),
+        called_by="; ".join(f"{name}, {rate:.3g} a second" for name, rate in fact.callers) or None,
         contradiction=_contradiction(fact, target),
     )
 
 
 def _text(fact: WireFact) -> str:
     if fact.problem is not None:
-        return f"sockets: not measured: {fact.problem}"
+        return f"not measured: {fact.problem}"
     ports = ", ".join(str(port) for port in fact.ports)
-    parts = [f"sockets: port {ports}, {fact.requests_per_s:.3g} requests a second"]
+    parts = [f"port {ports}, {fact.requests_per_s:.3g} requests a second"]
     protocols = [_PROTOCOLS.get(name, name) for name, _ in fact.connections]
     if protocols:
         parts.append(f"in {', '.join(protocols)}")
@@ -42,9 +43,6 @@ def _text(fact: WireFact) -> str:
         ratio = render_percent(1.0 - (fact.measured_ratio or 0.0))
         why = ", ".join(name for name, _ in fact.unmeasured)
         text += f"; {ratio} of the new connections cannot be measured: {why}"
-    if fact.callers:
-        called = (f"{name}, {rate:.3g} a second" for name, rate in fact.callers)
-        text += f"; called by: {'; '.join(called)}"
     return text
 
 

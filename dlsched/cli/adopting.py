@@ -124,7 +124,7 @@ def adopt(
         print_text(one_line(f"  it reads: {_progress(job)}"))
     wire = None if job is None else job.sidecar.wire
     if wire is not None and wire.judges and wire.ports:
-        print_text(one_line(f"  {wire.text}"))
+        print_text(one_line(f"  sockets: {wire.text}"))
 
 
 @click.command(short_help="Let an adopted container go, with all its limits as before.")

@@ -121,7 +121,9 @@ def _reasons(job: JobStatus, now: NowStatus) -> list[str]:
     lines = [one for one in (diverged, job.reason, job.failing, why, blind, *sources(job)) if one]
     wire = job.sidecar.wire
     if wire is not None and (job.sidecar.trouble is None or job.sidecar.trouble not in wire.text):
-        lines.append(wire.text)
+        lines.append(f"sockets: {wire.text}")
+    if wire is not None and wire.called_by is not None:
+        lines.append(f"called by: {wire.called_by}")
     if job.sidecar.hides_failures:
         lines.append(_HIDES_FAILURES)
     if now.guard:

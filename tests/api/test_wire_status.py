@@ -27,9 +27,10 @@ def test_ports_rate_protocols_and_callers_are_named() -> None:
         connections=(("http", 4),),
         callers=(("gateway", 18.0),),
     )
-    assert text_of(fact) == (
-        "sockets: port 8000, 18 requests a second in HTTP; called by: gateway, 18 a second"
-    )
+    assert text_of(fact) == "port 8000, 18 requests a second in HTTP"
+    status = wire_of(fact, TARGET)
+    assert status is not None
+    assert status.called_by == "gateway, 18 a second"
 
 
 def test_what_is_not_measured_is_said_with_the_reason() -> None:
@@ -37,7 +38,7 @@ def test_what_is_not_measured_is_said_with_the_reason() -> None:
         (8000,), one_of=4, lost=2, connections=(("tls", 3),), unmeasured=(("HTTP/2", 1),)
     )
     assert text_of(fact) == (
-        "sockets: port 8000, 0 requests a second in TLS; one of 4 connections is measured: there "
+        "port 8000, 0 requests a second in TLS; one of 4 connections is measured: there "
         "are too many packets; 2 requests not captured whole; 25 % of the new connections cannot "
         "be measured: HTTP/2"
     )
@@ -45,7 +46,7 @@ def test_what_is_not_measured_is_said_with_the_reason() -> None:
 
 def test_a_problem_stands_alone() -> None:
     fact = WireFact(problem="it listens on no TCP port")
-    assert text_of(fact) == "sockets: not measured: it listens on no TCP port"
+    assert text_of(fact) == "not measured: it listens on no TCP port"
 
 
 def test_a_contradiction_has_both_numbers() -> None:

@@ -76,6 +76,10 @@ export class Why {
       line(one.tier === "latency" ? "forecast" : `forecast, ${one.tier}`, one.sentence);
       line("needs", one.givers);
     }
+    const wire = job?.sidecar.wire;
+    line("sockets", wire?.text);
+    line("contradiction", wire?.contradiction, "failed");
+    line("called by", wire?.called_by);
     line("host CPU", cpu?.text);
     if (job?.gpu) line("GPU", gpuText(job.gpu));
     if (job?.memory_bytes) line("memory", gib(job.memory_bytes));
