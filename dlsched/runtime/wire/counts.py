@@ -4,6 +4,7 @@ daemon: the child that reads packets uses it."""
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -19,6 +20,8 @@ its next byte. None: it does not, or it is not known."""
 
 _LOG_GROWTH = math.log(GROWTH)
 _NS_S = 1e-9
+UNIT_NS = round(UNIT_S / _NS_S)
+_NS_UNIT = _NS_S / UNIT_S
 
 
 class Sketch:
@@ -33,13 +36,13 @@ class Sketch:
 
     def add(self, ns: int) -> None:
         """Count one latency in nanoseconds; one below zero, of a clock that stepped, is zero."""
-        seconds = ns * _NS_S if ns > 0 else 0.0
-        index = 0
-        if seconds > UNIT_S:
-            index = min(LAST_BUCKET, math.ceil(math.log(seconds / UNIT_S) / _LOG_GROWTH))
-        self.buckets[index] = self.buckets.get(index, 0) + 1
+        index = math.ceil(math.log(ns * _NS_UNIT) / _LOG_GROWTH) if ns > UNIT_NS else 0
+        index = min(index, LAST_BUCKET)
+        buckets = self.buckets
+        buckets[index] = buckets.get(index, 0) + 1
         self.count += 1
-        self.sum_s += seconds
+        if ns > 0:
+            self.sum_s += ns * _NS_S
 
     def plain(self) -> dict[str, Any]:
         """As in a line of the sidecar protocol."""
@@ -50,11 +53,13 @@ class PortCounts:
     """Requests, answers and connections of one port since the last report."""
 
     __slots__ = (
-        "arrivals", "callers", "connections", "failed", "first", "gaps", "lost", "unmeasured",
-        "whole",
+        "arrivals", "callers", "connections", "failed", "first", "gaps", "lost", "skips",
+        "unmeasured", "whole",
     )  # fmt: skip
 
     def __init__(self) -> None:
+        self.skips: re.Pattern[bytes] | None = None
+        """Paths of requests that do not count."""
         self.begin()
 
     def begin(self) -> None:
@@ -68,7 +73,7 @@ class PortCounts:
         self.arrivals = 0
         self.failed = 0
         self.lost = 0
-        """Requests of which a packet was missed."""
+        """Requests of which a packet was missed, or that are not measured for another reason."""
         self.connections: dict[str, int] = {}
         """Connections that were measured, by protocol."""
         self.unmeasured: dict[str, int] = {}
@@ -92,7 +97,7 @@ class PortCounts:
         callers[caller] = callers.get(caller, 0) + 1
 
     def take(self, ages: Iterable[Ages]) -> dict[str, Any]:
-        """What was counted since the last report, as it is reported; the counting begins anew.
+        """What was counted since the last report, as it is reported; the counting begins again.
         `ages`: of the requests that are open now."""
         waiting = tuple(zip(*ages, strict=True)) or ((), (), ())
         plain: dict[str, Any] = {

@@ -10,14 +10,16 @@ from __future__ import annotations
 import re
 import socket
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from itertools import islice
 from typing import Any
 
-from dlsched.runtime.wire.connection import Connection
+from dlsched.runtime.wire.connection import UNMEASURED, Connection
 from dlsched.runtime.wire.counts import Ages, PortCounts
 
 CONNECTIONS_MAX = 20_000
-"""Connections that are followed at a time, some 600 bytes each; the oldest one gives way."""
+"""Connections that are followed at a time, some 1.3 kB each; the oldest ones give side."""
+EVICTED_AT_A_TIME = CONNECTIONS_MAX // 100
 PURGE_S = 10.0
 IDLE_S = 120.0
 """A connection without an open request is forgotten after this time; if it goes on, it is known
@@ -26,20 +28,22 @@ OPEN_S = 3600.0
 """One with an open request is forgotten when nothing was heard for so long: its end was missed."""
 RETIRE_S = 0.2
 """The kernel hands over a packet at the latest after this time."""
+STEP_NS = 10_000_000
+"""A packet so much older than the one before it shows that the clock was set back. Packets that two
+processors capture at a time change places within less."""
 
 _LOOPBACK_6 = bytes(15) + b"\x01"
 _MASK = 0xFFFFFFFF
 _HALF = 0x80000000
-_FIN, _SYN, _RST = 1, 2, 4
+_FIN, _SYN, _RST, _ACK = 1, 2, 4, 16
+_CLIENT, _SERVER = 0, 1
 
 _BLOCK = struct.Struct("=IIIIIIQ")
 """version, offset to private, status, packets, offset to the first one, length, sequence."""
 _PACKET = struct.Struct("=IIIIIIHH")
 """next, seconds, nanoseconds, captured, length, status, offset of the link, of the network."""
-_TCP = struct.Struct(">HHIIH")
-"""source port, destination port, sequence number, acknowledgement, data offset and flags."""
-
-Key = tuple[bytes, bytes, int, int]
+_TCP = struct.Struct(">IIH")
+"""sequence number, acknowledgement, data offset and flags; behind the ports."""
 
 
 class Meter:
@@ -49,8 +53,13 @@ class Meter:
         self._ports: dict[int, dict[int, int]] = {}
         """By ring, then port: the meter's number of the container's port."""
         self._counts: dict[int, PortCounts] = {}
-        self._skips: dict[int, re.Pattern[bytes] | None] = {}
-        self._connections: dict[Key, Connection] = {}
+        self._table: dict[bytes, tuple[Connection, int]] = {}
+        """By addresses and ports as they stand in a packet: its connection, and who speaks."""
+        self._over: tuple[dict[bytes, int], dict[bytes, int]] = {}, {}
+        """The rings of connections that ended after the last report, and after the one before: the
+        same packets may come by another ring, and some of the same ring late."""
+        self._newest_ns: dict[int, int] = {}
+        """By ring: when its last packet came."""
         self._purged_ns = 0
         self.packets = 0
         self.bad = 0
@@ -64,161 +73,216 @@ class Meter:
         self._ports = {ring: dict(one) for ring, one in ports.items()}
         numbers = {number for one in self._ports.values() for number in one.values()}
         self._counts = {one: self._counts.get(one) or PortCounts() for one in numbers}
-        self._skips = {
-            one: re.compile(skips[one].encode()) if one in skips else None for one in numbers
-        }
+        for number, counts in self._counts.items():
+            skip = skips.get(number)
+            counts.skips = None if skip is None else re.compile(skip.encode())
         kept = {id(one) for one in self._counts.values()}
-        for key in [key for key, one in self._connections.items() if id(one.port) not in kept]:
-            del self._connections[key]
+        self._table = {
+            key: held
+            for key, held in self._table.items()
+            if id(held[0].port) in kept and held[0].ring in self._ports
+        }
+        self._newest_ns = {ring: self._newest_ns.get(ring, 0) for ring in self._ports}
 
     def block(self, ring: int, data: bytes) -> None:
         """Read one block of a ring."""
-        ports = self._ports.get(ring)
-        if not ports or len(data) < _BLOCK.size:
+        if not self._ports.get(ring) or len(data) < _BLOCK.size:
             return
         count, at = _BLOCK.unpack_from(data)[3:5]
         end = len(data) - _PACKET.size
+        newest_ns = self._newest_ns[ring]
+        read = 0
         for _ in range(count):
             if at > end:
                 self.bad += 1
-                return
+                break
             following, sec, nsec, captured, length, _, _, net = _PACKET.unpack_from(data, at)
-            self.packets += 1
+            read += 1
+            ns = sec * 1_000_000_000 + nsec
+            if ns < newest_ns - STEP_NS:
+                self._clock_is_set_back()
+                newest_ns = ns
+            elif ns > newest_ns:
+                newest_ns = ns
+            begin = at + net
+            last = begin + captured
             try:
-                begin = at + net
-                self._packet(
-                    ring,
-                    ports,
-                    sec * 1_000_000_000 + nsec,
-                    data,
-                    begin,
-                    min(begin + captured, len(data)),
-                    length,
-                )
-            except (struct.error, IndexError):
+                self._packet(ring, ns, data, begin, last if last < len(data) else len(data), length)
+            except IndexError:
                 self.bad += 1
             if not following:
-                return
+                break
             at += following
+        self._newest_ns[ring] = newest_ns
+        self.packets += read
 
-    def _packet(
-        self,
-        ring: int,
-        ports: Mapping[int, int],
-        ns: int,
-        data: bytes,
-        ip: int,
-        end: int,
-        length: int,
-    ) -> None:
+    def _packet(self, ring: int, ns: int, data: bytes, ip: int, end: int, length: int) -> None:
         """One packet: its network header begins at `ip`, what was captured of it ends at `end`."""
-        version = data[ip] >> 4
-        if version == 4:
-            tcp = ip + ((data[ip] & 15) << 2)
+        first = data[ip]
+        if first == 0x45:
+            tcp = ip + 20
             total = data[ip + 2] << 8 | data[ip + 3] or length
-            source, target = data[ip + 12 : ip + 16], data[ip + 16 : ip + 20]
-        elif version == 6:
+            key = data[ip + 12 : ip + 24]
+        elif first >> 4 == 6:
             tcp = ip + 40
             total = (data[ip + 4] << 8 | data[ip + 5]) + 40
             if total == 40:
                 total = length
-            source, target = data[ip + 8 : ip + 24], data[ip + 24 : ip + 40]
+            key = data[ip + 8 : ip + 44]
         else:
+            tcp = ip + ((first & 15) << 2)
+            total = data[ip + 2] << 8 | data[ip + 3] or length
+            key = data[ip + 12 : ip + 20] + data[tcp : tcp + 4]
+            if first >> 4 != 4 or tcp < ip + 20:
+                self.bad += 1
+                return
+        if tcp + 20 > end:
             self.bad += 1
             return
-        sport, dport, seq, _, bits = _TCP.unpack_from(data, tcp)
-        begin = tcp + ((bits >> 12) << 2)
-        size = total - (begin - ip)
-        if size < 0 or begin < tcp + 20:
+        seq, ack, bits = _TCP.unpack_from(data, tcp + 4)
+        begin = tcp + (bits >> 12 << 2)
+        size = total - begin + ip
+        if size < 0 or begin < tcp + 20 or total > length:
             self.bad += 1
             return
-        if dport in ports:
-            to_server = True
-            key = (source, target, sport, dport)
-        elif sport in ports:
-            to_server = False
-            key = (target, source, dport, sport)
-        else:
-            return
-        connection = self._connections.get(key)
-        if bits & _SYN and to_server and (connection is None or not connection.syn_ns):
-            connection = None  # the client's port is used again
-        if connection is None:
-            if not size and not (to_server and bits & _SYN):
-                return  # the end of what is not followed
-            connection = self._begun(key, ports[key[3]], ring)
-        elif connection.ring != ring:
-            return  # it is seen on two interfaces
-        connection.seen_ns = ns
-        said = data[begin : min(end, begin + size)]
-        if to_server:
-            self._of_client(connection, ns, seq, size, said, bits)
-        else:
-            self._of_server(connection, ns, seq, size, said, bits)
-        if connection.closed:
-            del self._connections[key]
-
-    def _begun(self, key: Key, number: int, ring: int) -> Connection:
-        connections = self._connections
-        if key in connections:
-            del connections[key]
-        elif len(connections) >= CONNECTIONS_MAX:
-            del connections[next(iter(connections))]
-            self.evicted += 1
-        caller = _caller(key)
-        begun = Connection(self._counts[number], caller, self._skips[number], ring)
-        connections[key] = begun
-        return begun
+        held = self._table.get(key)
+        if held is None or bits & _SYN:
+            held = self._of_unknown(ring, key, held, seq, size, bits)
+            if held is None:
+                return
+        one, side = held
+        if one.ring != ring:
+            return  # it is found on two interfaces
+        one.heard_ns = ns
+        if one.kind != UNMEASURED:
+            last = begin + size
+            said = data[begin : last if last < end else end]
+            self._says(one, side, ns, seq, ack, bits, size, said)
+        if bits & (_FIN | _RST):
+            if bits & _RST:
+                one.resets(side == _SERVER)
+            else:
+                one.ended |= 1 << side
+                if side == _CLIENT:
+                    one.client_ends()
+                else:
+                    one.server_ends(ns)
+                if one.ended == 3:
+                    one.close()
+            if one.closed:
+                self._forget(key if side == _CLIENT else _turned(key))
 
     @staticmethod
-    def _of_client(one: Connection, ns: int, seq: int, size: int, said: bytes, bits: int) -> None:
+    def _says(
+        one: Connection, side: int, ns: int, seq: int, ack: int, bits: int, size: int, said: bytes
+    ) -> None:
+        """A packet of the client or the server, by its sequence numbers: what was sent again is
+        dropped, and what was missed is noticed."""
+        nexts = one.nexts
         if bits & _SYN:
-            one.asks_to_connect(ns)
             seq = (seq + 1) & _MASK
-            one.client_next = seq
-        if size:
-            expected = one.client_next
-            following = (seq + size) & _MASK
-            if expected is not None and expected != seq:
-                fresh = (following - expected) & _MASK
-                if not fresh or fresh >= _HALF:
-                    size = 0  # sent again
-                elif fresh < size:
-                    said, size = said[size - fresh :], fresh
-                else:
-                    one.client_missed()
-            if size:
-                one.client_next = following
+            if side == _CLIENT:
+                one.asks_to_connect(ns)
+            else:
+                one.connects(ns)
+            if nexts[side] is None:
+                nexts[side] = seq
+        other = nexts[1 - side]
+        answered = False
+        if ack != other and bits & _ACK:
+            if other is None:
+                other = nexts[1 - side] = ack
+            missed = (ack - other) & _MASK
+            if 0 < missed < _HALF:
+                nexts[1 - side] = ack
+                # The end of a direction counts as one byte.
+                if not (missed == 1 and one.ended >> (1 - side) & 1):
+                    answered = True
+                    _misses(one, 1 - side, missed, more=False)
+        expected = nexts[side]
+        if seq != expected and expected is not None and (size or bits & (_FIN | _RST)):
+            missed = (seq - expected) & _MASK
+            if missed < _HALF:
+                _misses(one, side, missed, more=size > 0, answered=answered)
+            else:  # some or all of it is sent again
+                size -= _MASK + 1 - missed
+                said = said[_MASK + 1 - missed :]
+                seq = expected
+        if size > 0:
+            nexts[side] = (seq + size) & _MASK
+            if side == _CLIENT:
                 one.client_says(ns, size, said)
-        if bits & _RST:
-            one.client_resets()
-        elif bits & _FIN:
-            one.client_ends()
+            else:
+                one.server_says(ns, size, said)
 
-    @staticmethod
-    def _of_server(one: Connection, ns: int, seq: int, size: int, said: bytes, bits: int) -> None:
-        if bits & _SYN:
-            one.connects(ns)
-            seq = (seq + 1) & _MASK
-            one.server_next = seq
-        if size:
-            expected = one.server_next
-            following = (seq + size) & _MASK
-            if expected is not None and expected != seq:
-                fresh = (following - expected) & _MASK
-                if not fresh or fresh >= _HALF:
-                    size = 0
-                elif fresh < size:
-                    said, size, seq = said[size - fresh :], fresh, expected
-                else:
-                    one.server_missed()
-            if size:
-                one.server_next = following
-                one.server_says(ns, seq, size, said)
-        if bits & _RST:
-            one.server_resets()
-        elif bits & _FIN:
-            one.server_ends(ns)
+    # ------------------------------------------------------------------ the table
+
+    def _of_unknown(
+        self,
+        ring: int,
+        key: bytes,
+        held: tuple[Connection, int] | None,
+        seq: int,
+        size: int,
+        bits: int,
+    ) -> tuple[Connection, int] | None:
+        """The connection of a packet that begins one, or belongs to none that is known."""
+        asks = bits & (_SYN | _ACK) == _SYN
+        if held is not None:
+            one, side = held
+            if not asks or side == _SERVER or one.ring != ring or one.isn == seq:
+                return held
+            one.close()  # the client's port is used again
+            self._forget(key)
+        if not size and not asks:
+            return None  # the end of what is not followed
+        ports = self._ports[ring]
+        side = _CLIENT
+        number = ports.get(key[-2] << 8 | key[-1])
+        if number is None:
+            side = _SERVER
+            number = ports.get(key[-4] << 8 | key[-3])
+            if number is None or bits & _SYN:
+                return None
+        of_client = key if side == _CLIENT else _turned(key)
+        for over in self._over:
+            if of_client in over and not (asks and over[of_client] == ring):
+                return None
+        if len(self._table) >= 2 * CONNECTIONS_MAX:
+            self._evict()
+        one = Connection(self._counts[number], _caller(of_client), ring)
+        if asks:
+            one.isn = seq
+        self._table[of_client] = one, _CLIENT
+        self._table[_turned(of_client)] = one, _SERVER
+        return one, side
+
+    def _forget(self, key: bytes) -> None:
+        """Take out the connection with this key of its client."""
+        one, _ = self._table.pop(key)
+        del self._table[_turned(key)]
+        if len(self._over[0]) < CONNECTIONS_MAX:
+            self._over[0][key] = one.ring
+
+    def _evict(self) -> None:
+        for key, one in list(islice(self._connections(), EVICTED_AT_A_TIME)):
+            one.close()
+            self._forget(key)
+            self.evicted += 1
+
+    def _connections(self) -> Iterator[tuple[bytes, Connection]]:
+        for key, (one, side) in self._table.items():
+            if side == _CLIENT:
+                yield key, one
+
+    def _clock_is_set_back(self) -> None:
+        """No time that runs now is right."""
+        for key, one in list(self._connections()):
+            if one.syn_ns:
+                one.close()
+                self._forget(key)
+            else:
+                one.lose()
 
     # ------------------------------------------------------------------ reports
 
@@ -227,39 +291,61 @@ class Meter:
         on which nothing happened is left out."""
         now_ns -= int(RETIRE_S * 1e9)
         waiting: dict[int, list[Ages]] = {}
-        for connection in self._connections.values():
-            if connection.open or connection.syn_again:
-                waiting.setdefault(id(connection.port), []).append(connection.ages_ns(now_ns))
+        left = []
+        for key, one in self._connections():
+            if one.open or one.syn_again:
+                if one.gave_up(now_ns):
+                    left.append((key, one))
+                else:
+                    waiting.setdefault(id(one.port), []).append(one.ages_ns(now_ns))
+        for key, one in left:
+            one.not_connected()
+            self._forget(key)
+        if now_ns - self._purged_ns > PURGE_S * 1e9:
+            self._purge(now_ns)
         whole = {
             "ports": {
                 str(number): counts.take(waiting.get(id(counts), ()))
                 for number, counts in self._counts.items()
                 if counts.has_news or id(counts) in waiting
             },
-            "followed": len(self._connections),
+            "followed": len(self._table) // 2,
             "packets": self.packets,
             "bad": self.bad,
             "evicted": self.evicted,
         }
         self.packets = self.bad = self.evicted = 0
-        if now_ns - self._purged_ns > PURGE_S * 1e9:
-            self._purge(now_ns)
+        self._over = {}, self._over[0]
         return whole
 
     def _purge(self, now_ns: int) -> None:
         """Forget connections that are silent."""
         self._purged_ns = now_ns
         idle_ns, open_ns = now_ns - int(IDLE_S * 1e9), now_ns - int(OPEN_S * 1e9)
-        for key, one in list(self._connections.items()):
-            if one.seen_ns < (open_ns if one.open else idle_ns):
-                one.port.lost += one.open
-                del self._connections[key]
+        for key, one in list(self._connections()):
+            if one.heard_ns < (open_ns if one.open else idle_ns):
+                one.close()
+                self._forget(key)
 
 
-def _caller(key: Key) -> str:
+def _misses(one: Connection, side: int, count: int, *, more: bool, answered: bool = False) -> None:
+    if side == _CLIENT:
+        one.client_missed(count, more=more, answered=answered)
+    else:
+        one.server_missed(count, more=more)
+
+
+def _turned(key: bytes) -> bytes:
+    """The key of the other direction."""
+    half = len(key) // 2 - 2
+    return key[half : 2 * half] + key[:half] + key[-2:] + key[-4:-2]
+
+
+def _caller(key: bytes) -> str:
     """The client's address; on the host itself its port, by which its process can be found."""
-    if len(key[0]) == 4:
-        return f":{key[2]}" if key[0][0] == 127 else socket.inet_ntop(socket.AF_INET, key[0])
-    if key[0] == _LOOPBACK_6:
-        return f":{key[2]}"
-    return socket.inet_ntop(socket.AF_INET6, key[0])
+    port = key[-4] << 8 | key[-3]
+    if len(key) == 12:
+        return f":{port}" if key[0] == 127 else socket.inet_ntop(socket.AF_INET, key[:4])
+    if key[:16] == _LOOPBACK_6:
+        return f":{port}"
+    return socket.inet_ntop(socket.AF_INET6, key[:16])

@@ -1,0 +1,35 @@
+"""Drawn conversations and bytes of a fixed seed, as in the fuzz of the wire."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from benchmarks.robustness.fuzzing import wire_bytes, wire_talks
+from benchmarks.robustness.fuzzing.trial import Broken
+from dlsched.runtime.wire.connection import Connection
+
+SEED, TALKS = 5, 250
+
+
+def answers(number: int) -> str:
+    return wire_talks.answer(wire_talks.make(Random(f"{SEED}:{number}")))
+
+
+def test_what_is_counted_of_drawn_talks_is_true() -> None:
+    kinds = {answers(number).split()[0] for number in range(TALKS)}
+    assert kinds == {"clean", "cut", "faults", "odd", "all"}
+
+
+def test_any_bytes_are_read_within_bounds() -> None:
+    for number in range(TALKS):
+        assert wire_bytes.answer(wire_bytes.make(Random(f"{SEED}:{number}")))
+
+
+@pytest.mark.parametrize("name", ["client_missed", "server_missed", "server_ends", "_chunks"])
+def test_a_connection_with_a_fault_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Connection, name, lambda *_, **__: None)
+    with pytest.raises(Broken):
+        for number in range(TALKS * 4):
+            answers(number)
