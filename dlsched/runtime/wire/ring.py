@@ -18,7 +18,10 @@ BLOCKS_MOST = 128
 RETIRE_MS = 200
 """A block is handed over at the latest after this time."""
 HEAD_SNAP_BYTES = 1024
-"""Of a packet that begins an answer in HTTP/1, so that the length of its body is known."""
+"""Of a packet that begins an answer or an upload in HTTP/1, so that the length of its body is
+known."""
+HELLO_SNAP_BYTES = 2048
+"""Of one that begins TLS, so that it is known whether the client may go on in HTTP/2."""
 SNAP_BYTES = 256
 """Of any other packet. 96 would leave 10 bytes of what is said over IPv6 with time stamps."""
 
@@ -90,6 +93,8 @@ def program(ports: Iterable[int], one_of: int = 1) -> bytes:
     return code.packed()
 
 
+_WITH_A_LENGTH = (b"HTTP", b"POST", b"PUT ", b"PATC")
+"""How packets begin whose head says how long a body is."""
 _LENGTH = 0
 """The filter's memory of the length of the whole packet."""
 
@@ -157,7 +162,12 @@ def _choose_what_says_something(code: _Program) -> None:
     code.jump(_JSET, 0x80000000, "no")
     code.jump(_JGT, 3, None, "take")
     code.do(_LD_W_X, 0)
-    code.jump(_JEQ, int.from_bytes(b"HTTP", "big"), None, "take")
+    for begins in _WITH_A_LENGTH:
+        code.jump(_JEQ, int.from_bytes(begins, "big"), "head")
+    code.do(_RSH, 16)
+    code.jump(_JEQ, 0x1603, None, "take")
+    code.do(_RET, HELLO_SNAP_BYTES)
+    code.here("head")
     code.do(_RET, HEAD_SNAP_BYTES)
     code.here("take")
     code.do(_RET, SNAP_BYTES)
