@@ -25,6 +25,7 @@ from dlsched.model.facts import (
     LatencySketch,
     LogFact,
     Sample,
+    WireFact,
 )
 from dlsched.model.forecast import Forecast, ForecastKind
 from dlsched.model.spec import (
@@ -315,6 +316,15 @@ def everything_report() -> CycleReport:
             refused="latency_ms: 'fast': not a finite number",
             log=LogFact(lines=512, matched=0, example="'loading'", buffered=True),
             trouble="its line is too long",
+            wire=WireFact(
+                (8000,),
+                requests_per_s=18.0,
+                connections=(("http", 3),),
+                unmeasured=(("HTTP/2", 1),),
+                callers=(("gateway", 18.0),),
+                measured_s=0.0113,
+                reported_s=(0.0978, 0.0978),
+            ),
         ),
         idle=Idle(NOW_S - 240.0),
         attained_core_s=12.0,

@@ -22,6 +22,7 @@ def asked(**given: object) -> dict[str, str]:
     names = [
         "latency",
         "quantile",
+        "of",
         "max_failed",
         "reach",
         "good_enough",
@@ -29,6 +30,7 @@ def asked(**given: object) -> dict[str, str]:
         "minimum",
         "maximum",
         "weight",
+        "wire",
     ]
     return _labels(metrics=given.pop("metrics", ()), **{**dict.fromkeys(names), **given})  # type: ignore[arg-type]
 

@@ -141,8 +141,8 @@ def test_the_ceiling_is_the_labels_else_what_it_came_with(
                 "label 'dlsched.x' is unknown; known are background, cpus.max, cpus.min, enable, "
                 "instance, metrics, metrics.*, "
                 "target.deadline, target.deliver, target.finish, target.latency, "
-                "target.max_failed, target.metric, "
-                "target.quantile, weight"
+                "target.max_failed, target.metric, target.of, "
+                "target.quantile, weight, wire"
             ),
         ),
         (
