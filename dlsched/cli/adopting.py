@@ -125,6 +125,21 @@ def adopt(
     wire = None if job is None else job.sidecar.wire
     if wire is not None and wire.judges and wire.ports:
         print_text(one_line(f"  sockets: {wire.text}"))
+    if job is not None and job.target is not None:
+        _show_cpu(daemon, name)
+
+
+def _show_cpu(daemon: Daemon, name: str) -> None:
+    """Who uses the host's CPU beside that container, and the command that would help."""
+    from dlsched.api.host_cpu import state_text, user_text
+
+    host = daemon.status().node.host_cpu
+    users = () if host is None else tuple(one for one in host.users if one.name != name)
+    if host is None or not users:
+        return
+    print_text(one_line(f"  host CPU: {state_text(host)}"))
+    for one in users:
+        print_text(one_line(f"    {user_text(one)}"))
 
 
 @click.command(short_help="Let an adopted container go, with all its limits as before.")

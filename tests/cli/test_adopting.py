@@ -15,7 +15,7 @@ from dlsched.config.job import parse_spec
 from dlsched.model.sources import MetricsEndpoint
 from dlsched.model.spec import LatencyTarget
 from tests.cli.conftest import Program
-from tests.status_source import FakeSource
+from tests.status_source import FakeSource, everything_report
 
 
 def asked(**given: object) -> dict[str, str]:
@@ -103,6 +103,19 @@ def test_a_refused_adoption_is_one_line_and_ends_with_1(
     daemon.refuses = "queued: it does not run (exited)"
     done = program("adopt", "queued", "--weight", "2")
     assert (done.exit_code, done.output) == (1, f"error: {daemon.refuses}\n")
+
+
+@pytest.mark.timed
+def test_adoption_says_what_is_measured_and_who_uses_the_cpu(
+    daemon: FakeSource, program: Program
+) -> None:
+    daemon.report = everything_report()
+    done = program("adopt", "shared-one", "--latency", "50ms", "--quantile", "p95")
+    assert done.exit_code == 0, done.output
+    assert done.output.splitlines()[-2:] == [
+        "  host CPU: short, 3.90 of 4 cores used",
+        "    container burner, 1.20 cores (would help: dlsched adopt burner --background)",
+    ]
 
 
 # ------------------------------------------------------------------ several containers

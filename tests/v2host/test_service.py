@@ -49,6 +49,22 @@ FILES = {
     "/etc/systemd/system/dlsched.service.d/slow.conf": DROP_IN,
     "/etc/sysusers.d/dlsched.conf": (ROOT / "config/dlsched.sysusers").read_text(),
 }
+TIMED = "timed"
+SERVER = """
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+class Answer(BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200)
+        self.send_header("Content-Length", "2")
+        self.end_headers()
+        self.wfile.write(b"ok")
+
+HTTPServer(("127.0.0.1", 18999), Answer).serve_forever()
+"""
+CLIENT = (
+    "python3 -c 'from urllib.request import urlopen; urlopen(\"http://127.0.0.1:18999/\").read()'"
+)
 ALPHA = "dlsched-alpha"
 WEB = "web"
 HELD = f"{round(held.CORES * 100_000)} 100000\n"
@@ -132,6 +148,28 @@ def test_it_holds_a_job_in_a_slice_of_its_own_and_an_adopted_container(
         "alpha": "running",
         WEB: "running",
     }
+
+
+def test_the_unit_measures_a_silent_service_at_its_socket(
+    node: docker.APIClient, base_image: str, tmp_path: Path
+) -> None:
+    program = tmp_path / "server.py"
+    program.write_text(SERVER)
+    shell(
+        f"docker run -d --name {TIMED} --network host --label dlsched.enable=true "
+        f"--label dlsched.target.latency=5s -v {program}:/server.py {base_image} python3 /server.py"
+    )
+
+    def measured() -> bool:
+        shell(CLIENT, code=None)
+        jobs = json.loads(shell("dlsched ps -o json"))["jobs"]
+        (timed,) = (one for one in jobs if one["name"] == TIMED)
+        return bool(timed["requests"] and timed["sidecar"]["wire"]["judges"])
+
+    try:
+        until(measured, "a measured answer", shown=log)
+    finally:
+        shell(f"docker rm -f {TIMED}", code=None)
 
 
 def test_release_gives_back_and_keeps_off_until_resumed(
