@@ -10,10 +10,12 @@ import json
 import os
 import secrets
 import shutil
+import signal
 import socket
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
@@ -36,7 +38,17 @@ from tools.waiting import wait_for
 _CGROUP_PARENT = os.environ.get(CGROUP_PARENT) or None
 _DLSCHED = Path(sys.executable).parent / "dlsched"
 
-__all__ = ["JOURNAL", "STRANGER", "Session", "free_address", "idle_group", "session", "wait_for"]
+__all__ = [
+    "JOURNAL",
+    "STRANGER",
+    "Session",
+    "cpu_files",
+    "free_address",
+    "idle_group",
+    "launch",
+    "session",
+    "wait_for",
+]
 
 JOURNAL = "journal.db"
 REPORT_S = 120.0
@@ -67,6 +79,13 @@ class Process(Protocol):
 
     def kill(self) -> None:
         """SIGKILL."""
+
+
+_CPU_FILES = (
+    *("cpu.shares", "cpu.cfs_quota_us", "cpu.cfs_period_us", "cpu.cfs_burst_us"),
+    *("cpu.weight", "cpu.max", "cpu.max.burst", "cpu.idle"),
+)
+"""Of cgroup v1, and of v2."""
 
 
 Launch = Callable[[Sequence[str], BinaryIO], Process]
@@ -312,8 +331,24 @@ def session(capacity_cores: float | None = None, launch: Launch = launch) -> Ite
     try:
         yield one
     finally:
-        one.close()
-        shutil.rmtree(root, ignore_errors=True)
+        with uninterrupted():
+            one.close()
+            shutil.rmtree(root, ignore_errors=True)
+
+
+@contextmanager
+def uninterrupted() -> Iterator[None]:
+    """What clears away goes on to its end, though somebody presses Ctrl-C a second time."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # signals go to the main thread
+        return
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = [(number, signal.signal(number, signal.SIG_IGN)) for number in numbers]
+    try:
+        yield
+    finally:
+        for number, handler in before:
+            signal.signal(number, handler)
 
 
 def weigh_group(path: str, weight: float) -> None:
@@ -323,6 +358,17 @@ def weigh_group(path: str, weight: float) -> None:
             file = Path(f"{mount}{path}") / name
             if file.exists():
                 file.write_text(str(round(weight * default)))
+
+
+def cpu_files(pid: int) -> dict[str, str]:
+    """What the kernel has for the control group of that process: its `cpu.*` limits by name."""
+    found = {}
+    for mount in cgroup_mounts():
+        for name in _CPU_FILES:
+            file = Path(f"{mount}{_cpu_group(pid)}") / name
+            if file.exists():
+                found[name] = file.read_text().strip()
+    return found
 
 
 def idle_group(pid: int, *, idle: bool) -> None:

@@ -1,4 +1,4 @@
-"""The demo: its set, its tables, and its scene of real traffic."""
+"""The long comparison: its set, its tables, and its scene of real traffic."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rich.console import Console
 from benchmarks.judge.services import Judged
 from benchmarks.publish import pictures
 from benchmarks.real.comparison import Comparison, Plan, PolicyRun, draw, spec_text
-from benchmarks.real.demo import TRAFFIC, summary, traffic_table
+from benchmarks.real.demo_all import TRAFFIC, summary, traffic_table
 from benchmarks.real.http_services import Measured
 from benchmarks.real.kept import KeptServices
 from dlsched.config.job import parse_spec
@@ -60,7 +60,7 @@ def test_both_readings_of_each_policy_are_shown():
 
 def test_the_job_files_are_valid():
     for job in draw(3):
-        spec = parse_spec(spec_text(job, 0.0421), "demo.yaml")
+        spec = parse_spec(spec_text(job, 0.0421), "job.yaml")
         assert spec.target == LatencyTarget(0.0421)
         assert spec.name == job.name
 
