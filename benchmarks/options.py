@@ -48,7 +48,8 @@ def end_on_terminate() -> None:
     """SIGTERM, and the end of the terminal, end the program in order: what it started is cleared
     away."""
     for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, lambda number, _: sys.exit(128 + number))
+        if signal.getsignal(number) != signal.SIG_IGN:  # as nohup has it
+            signal.signal(number, lambda number, _: sys.exit(128 + number))
 
 
 def told_if_it_fails(name: str, run: Callable[[], object]) -> int:

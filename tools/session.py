@@ -42,15 +42,16 @@ __all__ = [
     "JOURNAL",
     "STRANGER",
     "Session",
-    "cpu_files",
     "free_address",
     "idle_group",
     "launch",
     "session",
+    "undivided",
     "wait_for",
 ]
 
 JOURNAL = "journal.db"
+_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 REPORT_S = 120.0
 """Longest time of a report on a few minutes: it takes three seconds."""
 STRANGER = "dlsched-bench"
@@ -79,13 +80,6 @@ class Process(Protocol):
 
     def kill(self) -> None:
         """SIGKILL."""
-
-
-_CPU_FILES = (
-    *("cpu.shares", "cpu.cfs_quota_us", "cpu.cfs_period_us", "cpu.cfs_burst_us"),
-    *("cpu.weight", "cpu.max", "cpu.max.burst", "cpu.idle"),
-)
-"""Of cgroup v1, and of v2."""
 
 
 Launch = Callable[[Sequence[str], BinaryIO], Process]
@@ -331,24 +325,26 @@ def session(capacity_cores: float | None = None, launch: Launch = launch) -> Ite
     try:
         yield one
     finally:
-        with uninterrupted():
+        with undivided():
             one.close()
             shutil.rmtree(root, ignore_errors=True)
 
 
 @contextmanager
-def uninterrupted() -> Iterator[None]:
-    """What clears away goes on to its end, though somebody presses Ctrl-C a second time."""
+def undivided() -> Iterator[None]:
+    """Ctrl-C, and other signals that end the program, wait until what is within is done."""
     if threading.current_thread() is not threading.main_thread():
-        yield  # signals go to the main thread
+        yield  # the main thread has all signals
         return
-    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    before = [(number, signal.signal(number, signal.SIG_IGN)) for number in numbers]
+    came: list[int] = []
+    before = [(n, signal.signal(n, lambda n, _: came.append(n))) for n in _ENDING]
     try:
         yield
     finally:
         for number, handler in before:
             signal.signal(number, handler)
+        for number in came[:1]:
+            signal.raise_signal(number)
 
 
 def weigh_group(path: str, weight: float) -> None:
@@ -358,17 +354,6 @@ def weigh_group(path: str, weight: float) -> None:
             file = Path(f"{mount}{path}") / name
             if file.exists():
                 file.write_text(str(round(weight * default)))
-
-
-def cpu_files(pid: int) -> dict[str, str]:
-    """What the kernel has for the control group of that process: its `cpu.*` limits by name."""
-    found = {}
-    for mount in cgroup_mounts():
-        for name in _CPU_FILES:
-            file = Path(f"{mount}{_cpu_group(pid)}") / name
-            if file.exists():
-                found[name] = file.read_text().strip()
-    return found
 
 
 def idle_group(pid: int, *, idle: bool) -> None:

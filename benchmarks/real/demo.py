@@ -29,7 +29,10 @@ from rich.table import Table
 from benchmarks.options import options, told_if_it_fails
 from benchmarks.places import ROOT
 from benchmarks.publish import results
-from tools.session import STRANGER, Session, cpu_files, free_address, launch, session
+from dlsched.runtime.cgroup.limits import DEFAULT_SHARES, engine_cores
+from dlsched.runtime.cgroup.read import CgroupReader, CgroupReading
+from tools.session import STRANGER, Session, free_address, launch, session, undivided
+from tools.steps import step
 
 IMAGE = "dlsched-examples/inference"
 CLIENT = ROOT / "examples" / "images" / "inference"
@@ -72,6 +75,9 @@ SERVICES = (
 )
 NEIGHBOURS = ("demo-batch-1", "demo-batch-2")
 NAMES = (*(service.name for service in SERVICES), *NEIGHBOURS)
+
+LIFE = ("Pid", "StartedAt")
+"""What would change if a container were restarted."""
 
 Requests = Mapping[str, Sequence[tuple[float, float | None]]]
 """By service: when each was due (monotonic clock) and its latency in seconds; None: it failed."""
@@ -160,6 +166,8 @@ def headlines(rows: Sequence[Row], whole_s: Sequence[float]) -> list[str]:
         if row.phase == ADOPTED and row.container in NEIGHBOURS
     ]
     shown = ", ".join(f"{ratio:.2f}" for ratio in left)
+    others = {row.run: f"{row.others_cores:.2f}" for row in rows if row.phase == ADOPTED}
+    beside = f" (all else used {', '.join(others.values())} of {CORES} cores)"
     return [
         (
             f"p95 of both services at most {FASTER_RATIO:g} of plain Docker's: in {quick} of "
@@ -168,7 +176,7 @@ def headlines(rows: Sequence[Row], whole_s: Sequence[float]) -> list[str]:
         ),
         (
             f"CPU of each neighbour at least {LEFT_RATIO:g} of its half of what the services "
-            f"leave: {shown}: {results.verdict(min(left) >= LEFT_RATIO)}"
+            f"leave: {shown}{beside}: {results.verdict(min(left) >= LEFT_RATIO)}"
         ),
         (
             f"the demo at most {WHOLE_S:g} s: {', '.join(f'{s:.0f}' for s in whole_s)} s: "
@@ -187,39 +195,33 @@ def _faster_ratio(rows: Sequence[Row], run: int, name: str) -> float:
 def table(rows: Sequence[Row], seed: int) -> Table:
     """Before and after, of one run."""
     before, after = ([row for row in rows if row.phase == phase] for phase in (PLAIN, ADOPTED))
+    both = list(zip(before, after, strict=True))
+    counts = (f"{was.container} {was.requests} and {now.requests}" for was, now in both)
     failed = sum(row.failed or 0 for row in rows)
     shown = Table(
-        title=f"before and after (seed {seed})",
+        title=f"{PLAIN} -> {ADOPTED}",
         title_justify="left",
-        caption=f"latencies in ms, of the clients; requests that failed: {failed}; part: a "
-        "neighbour's CPU over its half of what the services leave; all else on these cores "
-        f"(clients, dlsched, other programs): {before[0].others_cores:.2f} and "
-        f"{after[0].others_cores:.2f}",
+        caption=f"seed {seed}; requests: {', '.join(list(counts)[: len(SERVICES)])}, {failed} "
+        "failed; part: a neighbour's CPU over its half of what the services leave; all else used "
+        f"{before[0].others_cores:.2f} and {after[0].others_cores:.2f} of these {CORES} cores",
         caption_justify="left",
     )
-    both = [
-        f"{name}\n{what}" for what in ("p50", "p95", "CPU", "part") for name in ("plain", "adopted")
-    ]
-    for column in ("container", "target", "requests", *both):
+    for column in ("container", "target, ms", "p50, ms", "p95, ms", "CPU, cores", "part"):
         shown.add_column(column, justify="left" if column == "container" else "right")
-    for was, now in zip(before, after, strict=True):
-        measured = was.requests is not None
-        pairs = [(was.p50_ms, now.p50_ms, ".1f"), (was.p95_ms, now.p95_ms, ".1f")]
-        none = "never" if measured else ""
-        shown.add_row(
-            was.container,
-            f"{now.target_ms:g}" if now.target_ms else "",
-            f"{was.requests}/{now.requests}" if measured else "",
-            *(
-                none if value is None else f"{value:{form}}"
-                for *two, form in pairs
-                for value in two
-            ),
-            f"{was.cpu_cores:.2f}",
-            f"{now.cpu_cores:.2f}",
-            *("" if row.left_ratio is None else f"{row.left_ratio:.2f}" for row in (was, now)),
-        )
+    for was, now in both:
+        cells = ["", "", ""]
+        if was.requests is not None:
+            pairs = (was.p50_ms, now.p50_ms), (was.p95_ms, now.p95_ms)
+            cells = [f"{now.target_ms:g}", *(_pair(*pair, ".1f") for pair in pairs)]
+        cells.append(_pair(was.cpu_cores, now.cpu_cores, ".2f"))
+        if was.left_ratio is not None:
+            cells.append(_pair(was.left_ratio, now.left_ratio, ".2f"))
+        shown.add_row(was.container, *cells)
     return shown
+
+
+def _pair(was: float | None, now: float | None, form: str) -> str:
+    return " -> ".join("never" if value is None else f"{value:{form}}" for value in (was, now))
 
 
 def say(line: str) -> None:
@@ -255,6 +257,9 @@ class Scene:
             self._run(service.name, "host", ("python", "serve.py", *listen))
         for name in NEIGHBOURS:
             self._run(name, "none", SPIN)
+        self._one.confine()
+        for container in self._containers.values():
+            container.reload()
         for service, address in addresses.items():
             self.watch(START_WITHIN_S, f"{service.name} starts", lambda at=address: _answers(at))
             if not _answers(address):
@@ -265,16 +270,17 @@ class Scene:
     def _run(self, name: str, network: str, command: Sequence[str]) -> None:
         words = " ".join(f"'{word}'" if " " in word else word for word in command)
         say(f"$ docker run -d --name {name} --network {network} {IMAGE} {words}")
-        self._containers[name] = self._one.engine.containers.run(
-            IMAGE,
-            list(command),
-            name=name,
-            detach=True,
-            network_mode=network,
-            cpuset_cpus=",".join(map(str, self._cpus)),
-            cgroup_parent=self._one.cgroup_parent or None,
-            labels={STRANGER: self._one.instance},
-        )
+        with undivided():  # else one may be made that is not removed
+            self._containers[name] = self._one.engine.containers.run(
+                IMAGE,
+                list(command),
+                name=name,
+                detach=True,
+                network_mode=network,
+                cpuset_cpus=",".join(map(str, self._cpus)),
+                cgroup_parent=self._one.cgroup_parent or None,
+                labels={STRANGER: self._one.instance},
+            )
 
     @contextmanager
     def _client(self, service: Service, address: str, seed: int) -> Iterator[None]:
@@ -295,8 +301,8 @@ class Scene:
         reader.start()
         try:
             yield
-            client.terminate()  # it waits for what is in flight
-            reader.join(30)
+            client.terminate()
+            self.watch(30.0, "the last requests are answered", lambda: not reader.is_alive())
         finally:
             client.kill()
             client.wait()
@@ -341,13 +347,7 @@ class Scene:
 
     def _cpu_s(self) -> dict[str, float]:
         """CPU time by container, and under "" that of the cores on which they run."""
-        found = {
-            name: one.client.api.stats(one.id, stream=False, one_shot=True)["cpu_stats"][
-                "cpu_usage"
-            ]
-            for name, one in self._containers.items()
-        }
-        cpu_s = {name: int(usage["total_usage"]) / 1e9 for name, usage in found.items()}
+        cpu_s = {name: _kernel(one).usage_core_s or 0.0 for name, one in self._containers.items()}
         lines = [line.split() for line in Path("/proc/stat").read_text().splitlines()]
         wanted = {f"cpu{cpu}" for cpu in self._cpus}
         # user, nice, system, idle, iowait, irq, softirq, steal
@@ -377,11 +377,22 @@ class Scene:
         for name, one in self._containers.items():
             one.reload()
             state = one.attrs["State"]
-            life = {key: state[key] for key in ("Pid", "StartedAt")}
-            engine = {k: v for k, v in one.attrs["HostConfig"].items() if k.startswith("Cpu")}
-            engine["NanoCpus"] = one.attrs["HostConfig"].get("NanoCpus")
-            found[name] = {**life, **engine, **cpu_files(state["Pid"])}
+            life = {key: state[key] for key in LIFE}
+            own, kernel = one.attrs["HostConfig"], _kernel(one)
+            cores = engine_cores(own["NanoCpus"] or 0, own["CpuQuota"], own["CpuPeriod"])
+            # Docker cannot write the 0 again that stands for its default.
+            engine = {"limit": cores, "shares given": own["CpuShares"] or DEFAULT_SHARES}
+            fields = ("quota_us", "period_us", "burst_us", "shares", "weight", "idle")
+            found[name] = life | engine | {field: getattr(kernel, field) for field in fields}
         return found
+
+
+def _kernel(container: Any) -> CgroupReading:
+    reader = CgroupReader(container.attrs["State"]["Pid"], container=container.id)
+    try:
+        return reader.read()
+    finally:
+        reader.close()
 
 
 def changed(before: Mapping[str, object], after: Mapping[str, object]) -> list[str]:
@@ -406,8 +417,8 @@ def play(
     """The whole scene. Raises RuntimeError where a container does not get back what it had."""
     one.listen = free_address()
     os.environ["DLSCHED_RUN_DIR"] = str(one.root / "run")
-    say("dlsched starts; it has no container yet")
-    one.start("adaptive", more={"capacity": CORES})
+    with step("dlsched starts; it has no container yet"):
+        one.start("adaptive", more={"capacity": CORES})
     say(f"the page: http://{one.listen}/   (open it now: it lives until the end)")
     say(f"for commands of your own: export DLSCHED_RUN_DIR={one.root / 'run'}")
     say("== four containers under plain Docker")
@@ -423,7 +434,7 @@ def play(
         for name, requests in scene.requests.items():
             p95_s = quantile(phases[0].latencies_s(list(requests)), 0.95)
             if math.isinf(p95_s):
-                raise RuntimeError(f"{name} does not answer 95 % of its requests")
+                raise RuntimeError(f"{name} answers too few requests: is this host busy?")
             targets_ms[name] = max(1.0, math.floor(1000 * FASTER_RATIO * p95_s))
             target = ("--latency", f"{targets_ms[name]:g}ms", "--quantile", "p95")
             scene.dlsched("adopt", name, *target)
@@ -438,10 +449,9 @@ def play(
         wrong = []
         for name, now in scene.limits().items():
             problems = changed(had[name], now)
-            say(
-                f"  {name}: {'; '.join(problems) or 'exactly what it had'} ({len(now)} values of "
-                "engine and kernel compared; the same process, never restarted)"
-            )
+            words = (f"{k} {v}" for k, v in now.items() if v is not None and k not in LIFE)
+            had_all = f"exactly what it had: {', '.join(words)}, the same process"
+            say(f"  {name}: {'; '.join(problems) or had_all}")
             wrong += problems
     if wrong:
         raise RuntimeError("not everything is as it was (see above)")
@@ -466,10 +476,14 @@ def main(arguments: list[str] | None = None) -> int:
         seeds = range(chosen.seed, chosen.seed + chosen.runs)
         for number, seed in enumerate(seeds, 1):
             began_s = time.monotonic()
-            with session() as one:
-                mine, phases, requests = play(one, number, seed, chosen.judge)
-                host = results.host_facts(one.engine.version()["Version"])
-                say("the containers are removed")
+            with ExitStack() as ending:
+                one = ending.enter_context(session())
+                try:
+                    mine, phases, requests = play(one, number, seed, chosen.judge)
+                    host = results.host_facts(one.engine.version()["Version"])
+                finally:
+                    with step("dlsched stops, the demo's containers are removed"):
+                        ending.close()
             whole_s.append(time.monotonic() - began_s)
             rows += mine
             console.print(table(mine, seed))
