@@ -337,14 +337,14 @@ def undivided() -> Iterator[None]:
         yield  # the main thread has all signals
         return
     came: list[int] = []
-    before = [(n, signal.signal(n, lambda n, _: came.append(n))) for n in _ENDING]
+    before = [(one, signal.signal(one, lambda n, _: came.append(n))) for one in _ENDING]
     try:
         yield
     finally:
         for number, handler in before:
             signal.signal(number, handler)
-        for number in came[:1]:
-            signal.raise_signal(number)
+        for came_first in came[:1]:
+            signal.raise_signal(came_first)
 
 
 def weigh_group(path: str, weight: float) -> None:

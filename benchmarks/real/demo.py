@@ -482,7 +482,7 @@ def main(arguments: list[str] | None = None) -> int:
                     mine, phases, requests = play(one, number, seed, chosen.judge)
                     host = results.host_facts(one.engine.version()["Version"])
                 finally:
-                    with step("dlsched stops, the demo's containers are removed"):
+                    with undivided(), step("dlsched stops, the demo's containers are removed"):
                         ending.close()
             whole_s.append(time.monotonic() - began_s)
             rows += mine
