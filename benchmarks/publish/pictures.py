@@ -32,7 +32,7 @@ from dlsched.simulation.cluster.scoring import Contender
 from dlsched.simulation.scoring import PLAIN as PLAIN_DOCKER
 
 _SMOOTH_S = 5.0
-_TICKS_MS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
+_TICKS_MS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 5000)
 _DRAWN = (Contender("specon", "none"), Contender("spread", ENDS), STAYS, BEST)
 _PARTS = {"mean_ratio": "mean completion", "makespan_ratio": "until all have ended"}
 
@@ -67,7 +67,11 @@ def draw_scene(
         axis.axvspan(*(s - start_s for s in (phases[0].ended_s, phases[1].began_s)), color="0.92")
         axis.set_title(name, fontsize=9)
         axis.set_ylabel("milliseconds")
-        axis.set_ylim(bottom=0)
+        axis.set_yscale("log")
+        limits = axis.get_ylim()
+        axis.set_yticks(_TICKS_MS, [f"{tick}" for tick in _TICKS_MS])
+        axis.set_yticks([], minor=True)
+        axis.set_ylim(limits)
         axis.grid(alpha=0.3)
         axis.legend(fontsize=8, loc="upper right")
     axes[-1][0].set_xlabel("seconds; grey: adopted with one command each, while all run")

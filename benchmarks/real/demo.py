@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from docker.errors import NotFound
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
@@ -192,36 +193,55 @@ def _faster_ratio(rows: Sequence[Row], run: int, name: str) -> float:
     return math.inf if plain is None or adopted is None else adopted / plain
 
 
+def lines_of(rows: Sequence[Row]) -> list[dict[str, str]]:
+    """A line a run and container: before and after."""
+    return [
+        {
+            "container": was.container,
+            "target": "" if now.target_ms is None else f"{now.target_ms:g} ms",
+            "p50, ms": "" if now.requests is None else _pair(was.p50_ms, now.p50_ms),
+            "p95, ms": "" if now.requests is None else _pair(was.p95_ms, now.p95_ms),
+            "CPU, cores": _pair(was.cpu_cores, now.cpu_cores, 2),
+            "part": "" if now.left_ratio is None else _pair(was.left_ratio, now.left_ratio, 2),
+        }
+        for was, now in _both(rows)
+    ]
+
+
 def table(rows: Sequence[Row], seed: int) -> Table:
     """Before and after, of one run."""
-    before, after = ([row for row in rows if row.phase == phase] for phase in (PLAIN, ADOPTED))
-    both = list(zip(before, after, strict=True))
-    counts = (f"{was.container} {was.requests} and {now.requests}" for was, now in both)
-    failed = sum(row.failed or 0 for row in rows)
+    both = _both(rows)
+    counts = (
+        f"{was.container} {was.requests} and {now.requests}"
+        for was, now in both
+        if was.requests is not None
+    )
+    others = " and ".join(f"{row.others_cores:.2f}" for row in both[0])
     shown = Table(
         title=f"{PLAIN} -> {ADOPTED}",
         title_justify="left",
-        caption=f"seed {seed}; requests: {', '.join(list(counts)[: len(SERVICES)])}, {failed} "
-        "failed; part: a neighbour's CPU over its half of what the services leave; all else used "
-        f"{before[0].others_cores:.2f} and {after[0].others_cores:.2f} of these {CORES} cores",
+        box=SIMPLE_HEAD,
+        padding=(0, 1, 0, 0),
+        caption=f"seed {seed}; requests: {', '.join(counts)}, "
+        f"{sum(row.failed or 0 for row in rows)} failed; part: a neighbour's CPU over its half of "
+        f"what the services leave; all else used {others} of these {CORES} cores",
         caption_justify="left",
     )
-    for column in ("container", "target, ms", "p50, ms", "p95, ms", "CPU, cores", "part"):
+    lines = lines_of(rows)
+    for column in lines[0]:
         shown.add_column(column, justify="left" if column == "container" else "right")
-    for was, now in both:
-        cells = ["", "", ""]
-        if was.requests is not None:
-            pairs = (was.p50_ms, now.p50_ms), (was.p95_ms, now.p95_ms)
-            cells = [f"{now.target_ms:g}", *(_pair(*pair, ".1f") for pair in pairs)]
-        cells.append(_pair(was.cpu_cores, now.cpu_cores, ".2f"))
-        if was.left_ratio is not None:
-            cells.append(_pair(was.left_ratio, now.left_ratio, ".2f"))
-        shown.add_row(was.container, *cells)
+    for line in lines:
+        shown.add_row(*line.values())
     return shown
 
 
-def _pair(was: float | None, now: float | None, form: str) -> str:
-    return " -> ".join("never" if value is None else f"{value:{form}}" for value in (was, now))
+def _both(rows: Sequence[Row]) -> list[tuple[Row, Row]]:
+    before, after = ([row for row in rows if row.phase == phase] for phase in (PLAIN, ADOPTED))
+    return list(zip(before, after, strict=True))
+
+
+def _pair(was: float | None, now: float | None, digits: int = 1) -> str:
+    return " -> ".join("never" if one is None else f"{one:.{digits}f}" for one in (was, now))
 
 
 def say(line: str) -> None:
@@ -490,7 +510,8 @@ def main(arguments: list[str] | None = None) -> int:
         pictures.draw_scene(phases, requests, mine, results.FOLDER / "demo.png")
         lines = headlines(rows, whole_s)
         saved = [asdict(row) for row in rows]
-        results.save("demo", host, seeds, saved, headlines=lines)
+        title = f"Two services and two busy neighbours, {PLAIN} -> {ADOPTED}, {JUDGE_S:g} s each"
+        results.save("demo", host, seeds, saved, title=title, table=lines_of(rows), headlines=lines)
         for line in (*lines, f"picture and figures: {results.FOLDER}"):
             say(line)
 
