@@ -367,7 +367,12 @@ class Scene:
 
     def _cpu_s(self) -> dict[str, float]:
         """CPU time by container, and under "" that of the cores on which they run."""
-        cpu_s = {name: _kernel(one).usage_core_s or 0.0 for name, one in self._containers.items()}
+        cpu_s = {}
+        for name, one in self._containers.items():
+            used = _kernel(one).usage_core_s
+            if used is None:
+                raise RuntimeError(f"the CPU time of {name} cannot be read: has it ended?")
+            cpu_s[name] = used
         lines = [line.split() for line in Path("/proc/stat").read_text().splitlines()]
         wanted = {f"cpu{cpu}" for cpu in self._cpus}
         # user, nice, system, idle, iowait, irq, softirq, steal
@@ -492,6 +497,7 @@ def main(arguments: list[str] | None = None) -> int:
         from benchmarks.publish import pictures
 
         rows: list[Row] = []
+        lines: list[dict[str, object]] = []
         whole_s = []
         seeds = range(chosen.seed, chosen.seed + chosen.runs)
         for number, seed in enumerate(seeds, 1):
@@ -506,13 +512,14 @@ def main(arguments: list[str] | None = None) -> int:
                         ending.close()
             whole_s.append(time.monotonic() - began_s)
             rows += mine
+            lines += [{"run": number, **line} for line in lines_of(mine)]
             console.print(table(mine, seed))
         pictures.draw_scene(phases, requests, mine, results.FOLDER / "demo.png")
-        lines = headlines(rows, whole_s)
+        figures = headlines(rows, whole_s)
         saved = [asdict(row) for row in rows]
         title = f"Two services and two busy neighbours, {PLAIN} -> {ADOPTED}, {JUDGE_S:g} s each"
-        results.save("demo", host, seeds, saved, title=title, table=lines_of(rows), headlines=lines)
-        for line in (*lines, f"picture and figures: {results.FOLDER}"):
+        results.save("demo", host, seeds, saved, title=title, table=lines, headlines=figures)
+        for line in (*figures, f"picture and figures: {results.FOLDER}"):
             say(line)
 
     return told_if_it_fails("demo", run)
