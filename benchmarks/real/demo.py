@@ -41,7 +41,7 @@ PLAIN, ADOPTED = "plain Docker", "adopted"
 CORES = 2
 WARM_S, SETTLE_S, JUDGE_S = 5.0, 15.0, 40.0
 """Before the first measurement, before the second, and of each: 600 requests a service."""
-LINE_EVERY_S = 4.0
+LINE_EVERY_S = 3.0
 """So often there is a line, whatever goes on."""
 START_WITHIN_S = 60.0
 COMMAND_WITHIN_S = 60.0
@@ -241,7 +241,9 @@ def _both(rows: Sequence[Row]) -> list[tuple[Row, Row]]:
 
 
 def _pair(was: float | None, now: float | None, digits: int = 1) -> str:
-    return " -> ".join("never" if one is None else f"{one:.{digits}f}" for one in (was, now))
+    return " -> ".join(
+        "never" if one is None else f"{one:.{0 if one >= 100 else digits}f}" for one in (was, now)
+    )
 
 
 def say(line: str) -> None:
@@ -256,6 +258,8 @@ class Scene:
         # Two cores of a larger host: the scene is the same there.
         self._cpus = sorted(os.sched_getaffinity(0))[:CORES]
         self._containers: dict[str, Any] = {}
+        self._counted: dict[str, int] = {}
+        """By service: how many requests its client counted in all."""
         self.requests: dict[str, list[tuple[float, float | None]]] = {
             service.name: [] for service in SERVICES
         }
@@ -323,6 +327,9 @@ class Scene:
             yield
             client.terminate()
             self.watch(30.0, "the last requests are answered", lambda: not reader.is_alive())
+            got, sent = len(self.requests[service.name]), self._counted.get(service.name)
+            if got != sent:
+                raise RuntimeError(f"the client of {service.name} lost requests: {got} of {sent}")
         finally:
             client.kill()
             client.wait()
@@ -332,9 +339,11 @@ class Scene:
             row = json.loads(line)
             if "due_s" in row:
                 self.requests[name].append((row["due_s"], row["latency_s"]))
+            elif "total" in row:
+                self._counted[name] = row["sent"] + row["dropped"]
 
     def watch(self, seconds: float, what: str, until: Callable[[], bool] = lambda: False) -> None:
-        """Wait so long, or until then, with a line every four seconds of what clients see."""
+        """Wait so long, or until then, with a line every three seconds of what clients see."""
         end_s = time.monotonic() + seconds
         line_s = time.monotonic() + LINE_EVERY_S
         while not until() and (left_s := end_s - time.monotonic()) > 0:

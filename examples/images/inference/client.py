@@ -247,8 +247,11 @@ def main() -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
 
+    whole = threading.Lock()
+
     def tell(row: dict[str, object]) -> None:
-        print(json.dumps(row), flush=True)
+        with whole:  # answers come in many threads
+            print(json.dumps(row), flush=True)
 
     def tell_each(due: float, latency_s: float | None) -> None:
         tell({"due_s": due, "latency_s": latency_s})
