@@ -80,6 +80,9 @@ NAMES = (*(service.name for service in SERVICES), *NEIGHBOURS)
 LIFE = ("Pid", "StartedAt")
 """What would change if a container were restarted."""
 
+_DAEMON, _WHOLE = "dlsched", "whole"
+"""Beside the containers' names: what used CPU."""
+
 Requests = Mapping[str, Sequence[tuple[float, float | None]]]
 """By service: when each was due (monotonic clock) and its latency in seconds; None: it failed."""
 
@@ -93,8 +96,10 @@ class Phase:
     ended_s: float
     cpu_cores: Mapping[str, float]
     """By container."""
+    daemon_cores: float
+    """dlsched with its child."""
     others_cores: float
-    """All else on these cores: clients, the daemon, what else the host does, stolen time."""
+    """All else on these cores: clients, what else the host does, stolen time."""
 
     def latencies_s(self, requests: Sequence[tuple[float, float | None]]) -> list[float]:
         """Latencies in order of those that were due in this span; a failed one is infinite."""
@@ -117,6 +122,7 @@ class Row:
     cpu_cores: float
     left_ratio: float | None
     """Of a neighbour: its CPU over its half of what the services leave."""
+    daemon_cores: float
     others_cores: float
     requests: int | None = None
     failed: int | None = None
@@ -137,16 +143,17 @@ def rows_of(
     found = []
     for phase in phases:
         for name in NAMES:
-            cpu, others = round(phase.cpu_cores[name], 3), round(phase.others_cores, 3)
+            shares = (phase.cpu_cores[name], phase.daemon_cores, phase.others_cores)
+            cpu, daemon, others = (round(cores, 3) for cores in shares)
             if name in NEIGHBOURS:
                 left = round(phase.left_ratio(name), 3)
-                found.append(Row(number, name, phase.name, cpu, left, others))
+                found.append(Row(number, name, phase.name, cpu, left, daemon, others))
                 continue
             ordered = phase.latencies_s(requests[name])
             p50_ms, p95_ms = (_ms(quantile(ordered, part)) for part in (0.5, 0.95))
             failed = sum(map(math.isinf, ordered))
             seen = (len(ordered), failed, p50_ms, p95_ms, targets_ms.get(name))
-            found.append(Row(number, name, phase.name, cpu, None, others, *seen))
+            found.append(Row(number, name, phase.name, cpu, None, daemon, others, *seen))
     return found
 
 
@@ -167,8 +174,12 @@ def headlines(rows: Sequence[Row], whole_s: Sequence[float]) -> list[str]:
         if row.phase == ADOPTED and row.container in NEIGHBOURS
     ]
     shown = ", ".join(f"{ratio:.2f}" for ratio in left)
-    others = {row.run: f"{row.others_cores:.2f}" for row in rows if row.phase == ADOPTED}
-    beside = f" (all else used {', '.join(others.values())} of {CORES} cores)"
+    others = {
+        row.run: f"{row.daemon_cores:.2f} + {row.others_cores:.2f}"
+        for row in rows
+        if row.phase == ADOPTED
+    }
+    beside = f" (dlsched + all else used {', '.join(others.values())} of {CORES} cores)"
     return [
         (
             f"p95 of both services at most {FASTER_RATIO:g} of plain Docker's: in {quick} of "
@@ -216,6 +227,7 @@ def table(rows: Sequence[Row], seed: int) -> Table:
         for was, now in both
         if was.requests is not None
     )
+    daemon = " and ".join(f"{row.daemon_cores:.2f}" for row in both[0])
     others = " and ".join(f"{row.others_cores:.2f}" for row in both[0])
     shown = Table(
         title=f"{PLAIN} -> {ADOPTED}",
@@ -224,7 +236,7 @@ def table(rows: Sequence[Row], seed: int) -> Table:
         padding=(0, 1, 0, 0),
         caption=f"seed {seed}; requests: {', '.join(counts)}, "
         f"{sum(row.failed or 0 for row in rows)} failed; part: a neighbour's CPU over its half of "
-        f"what the services leave; all else used {others} of these {CORES} cores",
+        f"what the services leave; dlsched used {daemon} of these {CORES} cores, all else {others}",
         caption_justify="left",
     )
     lines = lines_of(rows)
@@ -371,12 +383,15 @@ class Scene:
         self.watch(seconds, name)
         after, ended_s = self._cpu_s(), time.monotonic()
         cores = {key: (after[key] - before[key]) / (ended_s - began_s) for key in after}
-        others = cores.pop("") - sum(cores.values())
-        return Phase(name, began_s, ended_s, cores, max(0.0, others))
+        whole, daemon = cores.pop(_WHOLE), cores.pop(_DAEMON)
+        others = max(0.0, whole - daemon - sum(cores.values()))
+        return Phase(name, began_s, ended_s, cores, daemon, others)
 
     def _cpu_s(self) -> dict[str, float]:
-        """CPU time by container, and under "" that of the cores on which they run."""
-        cpu_s = {}
+        """CPU time by container, of the daemon, and of the cores on which containers run."""
+        daemon = self._one.process
+        own = [one.cpu_times() for one in (daemon, *daemon.children(recursive=True))]
+        cpu_s = {_DAEMON: sum(one.user + one.system for one in own)}
         for name, one in self._containers.items():
             used = _kernel(one).usage_core_s
             if used is None:
@@ -387,7 +402,7 @@ class Scene:
         # user, nice, system, idle, iowait, irq, softirq, steal
         busy = [[int(n) for n in line[1:9]] for line in lines if line[0] in wanted]
         ticks = sum(sum(one) - one[3] - one[4] for one in busy)
-        return cpu_s | {"": ticks / os.sysconf("SC_CLK_TCK")}
+        return cpu_s | {_WHOLE: ticks / os.sysconf("SC_CLK_TCK")}
 
     def dlsched(self, *words: str) -> None:
         """A command as a user types it. Raises RuntimeError when it fails."""
