@@ -3,7 +3,7 @@
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-cluster test test-all test-browser vendor durations test-v2 bench bench-gpu gpu-truth torture models dashboard docs man wheels lint clean environment python install uninstall
+.PHONY: help demo demo-all demo-cluster test test-all test-browser vendor durations test-v2 bench bench-gpu gpu-truth torture models dashboard docs man wheels lint clean environment python install uninstall
 
 PYTHON := .venv/bin/python
 # Runs a command with a Docker Engine that answers, a private one where there is none.
@@ -14,8 +14,11 @@ IMAGES := $(PYTHON) -m tools.images
 help:  ## what can be made
 	@awk -F ':.*##' '/^[a-z0-9-]+:.*##/ { printf "make %-12s%s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: environment  ## inference containers under plain Docker and under dlsched, real traffic too
-	@$(ENGINE) -- $(IMAGES) inference training -- $(PYTHON) -m benchmarks run demo
+demo: environment  ## two services beside busy neighbours, before and after dlsched has them: three minutes
+	@$(ENGINE) -- $(IMAGES) inference -- $(PYTHON) -m benchmarks run demo
+
+demo-all: environment  ## eight models under every policy, and real traffic beside a training: 13 minutes
+	@$(ENGINE) -- $(IMAGES) inference training -- $(PYTHON) -m benchmarks run demo-all
 
 demo-cluster: environment  ## trainings on three hosts of one swarm, one killed and one drained while they run
 	@$(PYTHON) -m benchmarks run demo-cluster

@@ -27,9 +27,16 @@ BENCHES = {
     "demo": Bench(
         "benchmarks.real.demo",
         "real",
+        "3 min",
+        "yes",
+        "two services beside two busy neighbours, before and after they are adopted (make demo)",
+    ),
+    "demo-all": Bench(
+        "benchmarks.real.demo_all",
+        "real",
         "13 min",
         "yes",
-        "eight models, and real traffic, under plain Docker and dlsched, live (make demo)",
+        "eight models, and real traffic, under plain Docker and dlsched, live (make demo-all)",
     ),
     "demo-cluster": Bench(
         "benchmarks.real.cluster_demo",

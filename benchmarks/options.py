@@ -45,8 +45,11 @@ def _some_of(names: Sequence[str]) -> Callable[[str], tuple[str, ...]]:
 
 
 def end_on_terminate() -> None:
-    """SIGTERM ends the program in order: what it started is cleared away."""
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    """SIGTERM, and the end of the terminal, end the program in order: what it started is cleared
+    away."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) != signal.SIG_IGN:  # as nohup has it
+            signal.signal(number, lambda number, _: sys.exit(128 + number))
 
 
 def told_if_it_fails(name: str, run: Callable[[], object]) -> int:

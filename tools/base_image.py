@@ -108,7 +108,9 @@ def ensure_base(host: str) -> str:
     with closing(connect(host, TRANSFER_TIMEOUT_S)) as client:
         known = base_id(client)
         if known is None and not ROOT_ARCHIVE.is_file():
-            if registry_answers(host) and pull_official(client):
+            with step("base image: asking for the official one"):
+                there = registry_answers(host)
+            if there and pull_official(client):
                 known = base_id(client)
             else:
                 bootstrap_archive()

@@ -10,10 +10,12 @@ import json
 import os
 import secrets
 import shutil
+import signal
 import socket
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
@@ -36,9 +38,20 @@ from tools.waiting import wait_for
 _CGROUP_PARENT = os.environ.get(CGROUP_PARENT) or None
 _DLSCHED = Path(sys.executable).parent / "dlsched"
 
-__all__ = ["JOURNAL", "STRANGER", "Session", "free_address", "idle_group", "session", "wait_for"]
+__all__ = [
+    "JOURNAL",
+    "STRANGER",
+    "Session",
+    "free_address",
+    "idle_group",
+    "launch",
+    "session",
+    "undivided",
+    "wait_for",
+]
 
 JOURNAL = "journal.db"
+_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 REPORT_S = 120.0
 """Longest time of a report on a few minutes: it takes three seconds."""
 STRANGER = "dlsched-bench"
@@ -312,8 +325,26 @@ def session(capacity_cores: float | None = None, launch: Launch = launch) -> Ite
     try:
         yield one
     finally:
-        one.close()
-        shutil.rmtree(root, ignore_errors=True)
+        with undivided():
+            one.close()
+            shutil.rmtree(root, ignore_errors=True)
+
+
+@contextmanager
+def undivided() -> Iterator[None]:
+    """Ctrl-C, and other signals that end the program, wait until what is within is done."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # the main thread has all signals
+        return
+    came: list[int] = []
+    before = [(one, signal.signal(one, lambda n, _: came.append(n))) for one in _ENDING]
+    try:
+        yield
+    finally:
+        for number, handler in before:
+            signal.signal(number, handler)
+        for came_first in came[:1]:
+            signal.raise_signal(came_first)
 
 
 def weigh_group(path: str, weight: float) -> None:

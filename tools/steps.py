@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Callable, Deque, Iterator, Mapping, Optional, Sequence
 
 FIRST_SIGN_S = 3.0
-SIGN_EVERY_S = 10.0
+SIGN_EVERY_S = 4.5
 TAIL_LINES = 25
 NOTE_WIDTH = 70
 

@@ -237,8 +237,8 @@ BLOCKS: Mapping[str, Callable[[], str]] = {
     **{
         name: _of(name, _tables, _figures, _host)
         for name in (
-            "adaptive-real", "adaptive-schedules", "full-host", "open-loop-real", "mixed", "loop",
-            "cluster-torture", "soak",
+            "adaptive-real", "adaptive-schedules", "demo", "full-host", "open-loop-real", "mixed",
+            "loop", "cluster-torture", "soak",
         )
     },
     "adaptive-inference": _of("adaptive-inference", adaptive_services),

@@ -22,7 +22,7 @@ from benchmarks.judge.services import Series, satisfied
 from benchmarks.judge.trainings import Measured
 from benchmarks.publish import results
 from benchmarks.publish.blocks_cluster import BEST, SHOWN, by_world, mean
-from benchmarks.real import http_services
+from benchmarks.real import demo, http_services
 from benchmarks.real.comparison import Comparison, PolicyRun
 from benchmarks.real.training_set import Schedule, TrainingJob
 from benchmarks.simulated.cluster import ENDS, PLAIN, STAYS
@@ -32,7 +32,7 @@ from dlsched.simulation.cluster.scoring import Contender
 from dlsched.simulation.scoring import PLAIN as PLAIN_DOCKER
 
 _SMOOTH_S = 5.0
-_TICKS_MS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
+_TICKS_MS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 5000)
 _DRAWN = (Contender("specon", "none"), Contender("spread", ENDS), STAYS, BEST)
 _PARTS = {"mean_ratio": "mean completion", "makespan_ratio": "until all have ended"}
 
@@ -43,7 +43,45 @@ def _save(figure: Figure, path: Path) -> None:
     plt.close(figure)
 
 
-def draw_demo(comparison: Comparison, path: Path) -> None:
+def draw_scene(
+    phases: Sequence[demo.Phase],
+    requests: demo.Requests,
+    rows: Sequence[demo.Row],
+    path: Path,
+) -> None:
+    """A panel a service: a dot a request by time, the p95 of both phases as lines, the target."""
+    figure, axes = plt.subplots(
+        len(requests), 1, figsize=(8.0, 5.2), sharex=True, squeeze=False, layout="constrained"
+    )
+    start_s = phases[0].began_s
+    for axis, (name, found) in zip(axes[:, 0], requests.items(), strict=True):
+        seen = [(due_s - start_s, 1000 * s) for due_s, s in found if s is not None]
+        axis.plot(*zip(*seen, strict=True), ".", markersize=2, color="0.6", label="a request")
+        for phase, colour in zip(phases, ("black", "C0"), strict=True):
+            (row,) = (one for one in rows if (one.container, one.phase) == (name, phase.name))
+            if row.p95_ms is None:
+                continue
+            span_s = [phase.began_s - start_s, phase.ended_s - start_s]
+            label = f"p95, {phase.name}: {row.p95_ms:.0f} ms"
+            axis.plot(span_s, [row.p95_ms] * 2, color=colour, linewidth=2.5, label=label)
+        axis.axvspan(*(s - start_s for s in (phases[0].ended_s, phases[1].began_s)), color="0.92")
+        axis.set_title(name, fontsize=9)
+        axis.set_ylabel("milliseconds")
+        axis.set_yscale("log")
+        limits = axis.get_ylim()
+        axis.set_yticks(_TICKS_MS, [f"{tick}" for tick in _TICKS_MS])
+        axis.set_yticks([], minor=True)
+        axis.set_ylim(limits)
+        axis.grid(alpha=0.3)
+        axis.legend(fontsize=8, loc="upper right")
+    axes[-1][0].set_xlabel("seconds; grey: adopted with one command each, while all run")
+    figure.suptitle(
+        "two services beside two neighbours of two busy processes each, on two cores", fontsize=10
+    )
+    _save(figure, path)
+
+
+def draw_models(comparison: Comparison, path: Path) -> None:
     """Each model's latency over its target, by time: a panel a policy, the band shaded."""
     runs = comparison.runs
     figure, axes = plt.subplots(

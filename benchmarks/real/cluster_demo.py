@@ -32,7 +32,7 @@ from benchmarks.real.cluster_trainings import (
     seeing,
     training,
 )
-from benchmarks.real.demo import Screen
+from benchmarks.real.demo_all import Screen
 from tools.engine import end_with_signal
 from tools.engines import swarm
 from tools.hosts import Host, cluster

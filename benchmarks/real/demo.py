@@ -1,254 +1,549 @@
-"""`make demo`: real models under plain Docker, published DQoES and dlsched, live, in two scenes.
+"""`make demo`: two services beside two busy neighbours, first under plain Docker, then adopted.
 
-`models`: eight closed loops. The last two policies are dlsched's own: `adaptive` told to stay
-within the band, then as it is by default, where a model may be as fast as there is CPU for. Nothing
-is chosen: the seed draws the set, the host measures it. `traffic`: HTTP services whose requests
-come by themselves, one hopeless, beside a training, under plain Docker and the default. Each prints
-its tables, draws a picture, and writes `benchmarks/results/demo.json` or `demo-traffic.json`. The
-page's address is printed while daemons run, and at the end where `dlsched report` wrote its page.
+Three minutes on two cores, with four containers of its own; no other container is touched. The
+services report nothing: dlsched measures them at their sockets. What the table shows was measured
+by their clients, from the moment that a request was due. Writes `demo.json` and `demo.png` of
+`benchmarks/results`.
 """
 
 from __future__ import annotations
 
+import json
+import math
 import os
+import socket
 import subprocess
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
-from typing import Any, TypeVar
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
 
-import docker
-from rich.console import Console, Group
-from rich.live import Live
+from docker.errors import NotFound
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
 from rich.table import Table
-from rich.text import Text
 
 from benchmarks.options import options, told_if_it_fails
 from benchmarks.places import ROOT
 from benchmarks.publish import results
-from benchmarks.real import http_services
-from benchmarks.real.comparison import Comparison, Plan, Watcher, compare
-from benchmarks.real.http_services import MODELS, POLICIES, Measured, Scenario, Service, harmed
-from dlsched.api.status import BAND_RATIO
-from tools.engine import CGROUP_PARENT
-from tools.session import Session, free_address, session
+from dlsched.runtime.cgroup.limits import DEFAULT_SHARES, engine_cores
+from dlsched.runtime.cgroup.read import CgroupReader, CgroupReading
+from tools.session import STRANGER, Session, free_address, launch, session, undivided
+from tools.steps import step
 
-_TITLES = {"none": "plain Docker", "adaptive": "adaptive (default)"}
+IMAGE = "dlsched-examples/inference"
+CLIENT = ROOT / "examples" / "images" / "inference"
+PLAIN, ADOPTED = "plain Docker", "adopted"
+CORES = 2
+WARM_S, SETTLE_S, JUDGE_S = 5.0, 15.0, 40.0
+"""Before the first measurement, before the second, and of each: 600 requests a service."""
+LINE_EVERY_S = 3.0
+"""So often there is a line, whatever goes on."""
+START_WITHIN_S = 60.0
+COMMAND_WITHIN_S = 60.0
+CLIENT_S = 900.0
+"""Longest life of a client, should nobody end it."""
 
-SCENES = ("models", "traffic")
+FASTER_RATIO = 0.5
+"""Figure: p95 of each service, of what it was under plain Docker."""
+LEFT_RATIO = 0.85
+"""Figure: CPU of each neighbour, of its half of what the services leave."""
+WHOLE_S = 180.0
+"""Figure: the demo takes no longer."""
 
-SETTLE_S, JUDGE_S = 20.0, 60.0
-TRAFFIC = Scenario(
-    "real traffic",
-    (
-        # 15 a second: 900 requests, so that a p95 is more than chance; half of a core together.
-        *(Service(model, model, 15.0, 0.025) for model in MODELS),
-        Service("hopeless", "resnet", 15.0, 0.001),
-    ),
-    trainings=("cnn",),
+SPIN = ("sh", "-c", "while :; do :; done & while :; do :; done")
+"""Two busy processes."""
+
+
+@dataclass(frozen=True)
+class Service:
+    """A network behind HTTP, and its client."""
+
+    name: str
+    model: str
+    images: int
+    """Of a request: about 15 ms of CPU."""
+    rate_per_s: float
+
+
+SERVICES = (
+    Service("demo-faces", "vgg", 48, 15.0),
+    Service("demo-search", "inception", 40, 15.0),
 )
-"""Web services that nobody waits for, one of them hopeless, beside a training that wants every
-core: plain Docker and the default policy on the same arrivals."""
+NEIGHBOURS = ("demo-batch-1", "demo-batch-2")
+NAMES = (*(service.name for service in SERVICES), *NEIGHBOURS)
 
-REPORT_LINES = 3
-"""Of the report, after its headline: targets met, plain Docker's estimate, the model's error."""
-REPORT_PAGE = ROOT / ".build" / "demo-report.html"
+LIFE = ("Pid", "StartedAt")
+"""What would change if a container were restarted."""
 
+_DAEMON, _WHOLE = "dlsched", "whole"
+"""Beside the containers' names: what used CPU."""
 
-class Screen(Watcher):
-    """The live table, on a terminal."""
-
-    def __init__(self, console: Console) -> None:
-        self._console = console
-        self._live = Live(console=console, refresh_per_second=4, transient=True)
-
-    def __enter__(self) -> Screen:
-        if self._console.is_terminal:
-            self._live.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._live.stop()
-
-    def stage(self, text: str) -> None:
-        self._console.print(f"[bold]==[/] {text}", highlight=False, soft_wrap=True)
-
-    def progress(self, text: str, left_s: float, status: Mapping[str, Any]) -> None:
-        if self._live.is_started:
-            self._live.update(Group(live_table(status), Text(f"{text}: {left_s:.0f} s left")))
+Requests = Mapping[str, Sequence[tuple[float, float | None]]]
+"""By service: when each was due (monotonic clock) and its latency in seconds; None: it failed."""
 
 
-def live_table(status: Mapping[str, Any]) -> Table:
-    """The daemon's own `ps`, as a table."""
-    table = Table(title=f"policy {status['policy']}", title_justify="left")
-    for column in ("model", "target", "measured", "of target", "cpu used / limit", ""):
-        table.add_column(column, justify="left" if column in ("model", "") else "right")
-    for row in status["jobs"]:
-        ratio, cpu = row["ratio"], row["cpu"]
-        limit = "-" if cpu["actual_cores"] is None else f"{cpu['actual_cores']:.2f}"
-        used = "-" if cpu["usage_cores"] is None else f"{cpu['usage_cores']:.2f}"
-        measured = "-" if row["measured_s"] is None else f"{row['measured_s'] * 1000:.0f} ms"
-        table.add_row(
-            row["name"],
-            "-" if row["target"] is None else row["target"]["text"],
-            measured,
-            "-" if ratio is None else f"{ratio:.2f}",
-            f"{used} / {limit}",
-            _verdict(ratio),
-        )
-    return table
+@dataclass(frozen=True)
+class Phase:
+    """A measured span of the scene."""
+
+    name: str
+    began_s: float
+    ended_s: float
+    cpu_cores: Mapping[str, float]
+    """By container."""
+    daemon_cores: float
+    """dlsched with its child."""
+    others_cores: float
+    """All else on these cores: clients, what else the host does, stolen time."""
+
+    def latencies_s(self, requests: Sequence[tuple[float, float | None]]) -> list[float]:
+        """Latencies in order of those that were due in this span; a failed one is infinite."""
+        due = (latency for due_s, latency in requests if self.began_s <= due_s < self.ended_s)
+        return sorted(math.inf if latency is None else latency for latency in due)
+
+    def left_ratio(self, neighbour: str) -> float:
+        """A neighbour's CPU over its equal part of what the services leave."""
+        left = CORES - sum(self.cpu_cores[service.name] for service in SERVICES)
+        return self.cpu_cores[neighbour] * len(NEIGHBOURS) / left
 
 
-def summary(comparison: Comparison) -> Table:
-    count = len(comparison.set)
-    table = Table(
-        title=f"satisfied models of {count} (seed {comparison.plan.seed}, demand "
-        f"{comparison.plan.demand_ratio:.0%} of {comparison.capacity_cores:.2f} cores)",
-        title_justify="left",
-        caption=f"in band: mean latency within {BAND_RATIO:.0%} of the target; updates: a minute",
-        caption_justify="left",
-    )
-    for column in ("policy", "in band", "not slower", "updates"):
-        left = column == "policy"
-        table.add_column(column, justify="left" if left else "right", no_wrap=True)
-    for run in comparison.runs:
-        row = run.row()
-        table.add_row(
-            _TITLES.get(run.policy, run.policy),
-            f"{row['satisfied_band']} of {count}",
-            f"{row['satisfied_slo']} of {count}",
-            f"{run.updates_per_min:.0f}",
-        )
-    return table
+@dataclass(frozen=True)
+class Row:
+    """One container in one phase of one run."""
+
+    run: int
+    container: str
+    phase: str
+    cpu_cores: float
+    left_ratio: float | None
+    """Of a neighbour: its CPU over its half of what the services leave."""
+    daemon_cores: float
+    others_cores: float
+    requests: int | None = None
+    failed: int | None = None
+    p50_ms: float | None = None
+    p95_ms: float | None = None
+    target_ms: float | None = None
 
 
-def play_traffic(session: Session, watcher: Watcher, seed: int) -> list[Measured]:
-    """The open loops under plain Docker, then under the default policy; about three minutes."""
-    watcher.stage(
-        f"real traffic: {len(TRAFFIC.services)} HTTP services under Poisson clients, one with a "
-        "target that nothing can meet, beside a training"
-    )
-    http_services.begin(session, TRAFFIC)
+def quantile(ordered: Sequence[float], part: float) -> float:
+    """That quantile of ordered values; infinite where there is none."""
+    return ordered[max(0, math.ceil(part * len(ordered)) - 1)] if ordered else math.inf
+
+
+def rows_of(
+    number: int, phases: Sequence[Phase], requests: Requests, targets_ms: Mapping[str, float]
+) -> list[Row]:
+    """A row a container and phase."""
     found = []
-    for policy in POLICIES:
-        watcher.stage(f"policy {policy}, {SETTLE_S:g} s to settle and {JUDGE_S:g} s judged")
-        found += http_services.measure(
-            session,
-            TRAFFIC,
-            policy,
-            seed,
-            settle_s=SETTLE_S,
-            judge_s=JUDGE_S,
-            look=partial(watcher.progress, f"traffic under {policy}"),
-        )
+    for phase in phases:
+        for name in NAMES:
+            shares = (phase.cpu_cores[name], phase.daemon_cores, phase.others_cores)
+            cpu, daemon, others = (round(cores, 3) for cores in shares)
+            if name in NEIGHBOURS:
+                left = round(phase.left_ratio(name), 3)
+                found.append(Row(number, name, phase.name, cpu, left, daemon, others))
+                continue
+            ordered = phase.latencies_s(requests[name])
+            p50_ms, p95_ms = (_ms(quantile(ordered, part)) for part in (0.5, 0.95))
+            failed = sum(map(math.isinf, ordered))
+            seen = (len(ordered), failed, p50_ms, p95_ms, targets_ms.get(name))
+            found.append(Row(number, name, phase.name, cpu, None, daemon, others, *seen))
     return found
 
 
-def traffic_table(found: Sequence[Measured]) -> Table:
-    """What each service's client saw under both, and what that cost."""
-    plain, own = ([row for row in found if row.policy == policy] for policy in POLICIES)
-    slower = harmed(http_services.real_table(found))
-    failed = sum(row.failed for row in found)
+def _ms(seconds: float) -> float | None:
+    return None if math.isinf(seconds) else round(1000 * seconds, 1)
+
+
+def headlines(rows: Sequence[Row], whole_s: Sequence[float]) -> list[str]:
+    """The figures, each ending in whether it is reached."""
+    runs = sorted({row.run for row in rows})
+    faster = [_faster_ratio(rows, run, one.name) for run in runs for one in SERVICES]
+    quick = sum(
+        all(_faster_ratio(rows, run, one.name) <= FASTER_RATIO for one in SERVICES) for run in runs
+    )
+    left = [
+        row.left_ratio or 0.0
+        for row in rows
+        if row.phase == ADOPTED and row.container in NEIGHBOURS
+    ]
+    shown = ", ".join(f"{ratio:.2f}" for ratio in left)
+    others = {
+        row.run: f"{row.daemon_cores:.2f} + {row.others_cores:.2f}"
+        for row in rows
+        if row.phase == ADOPTED
+    }
+    beside = f" (dlsched + all else used {', '.join(others.values())} of {CORES} cores)"
+    return [
+        (
+            f"p95 of both services at most {FASTER_RATIO:g} of plain Docker's: in {quick} of "
+            f"{len(runs)} runs ({', '.join(f'{ratio:.2f}' for ratio in faster)}): "
+            f"{results.verdict(quick == len(runs))}"
+        ),
+        (
+            f"CPU of each neighbour at least {LEFT_RATIO:g} of its half of what the services "
+            f"leave: {shown}{beside}: {results.verdict(min(left) >= LEFT_RATIO)}"
+        ),
+        (
+            f"the demo at most {WHOLE_S:g} s: {', '.join(f'{s:.0f}' for s in whole_s)} s: "
+            f"{results.verdict(max(whole_s) <= WHOLE_S)}"
+        ),
+    ]
+
+
+def _faster_ratio(rows: Sequence[Row], run: int, name: str) -> float:
+    """p95 when adopted over p95 under plain Docker; infinite where one is not known."""
+    p95 = {row.phase: row.p95_ms for row in rows if (row.run, row.container) == (run, name)}
+    plain, adopted = p95[PLAIN], p95[ADOPTED]
+    return math.inf if plain is None or adopted is None else adopted / plain
+
+
+def lines_of(rows: Sequence[Row]) -> list[dict[str, str]]:
+    """A line a run and container: before and after."""
+    return [
+        {
+            "container": was.container,
+            "target": "" if now.target_ms is None else f"{now.target_ms:g} ms",
+            "p50, ms": "" if now.requests is None else _pair(was.p50_ms, now.p50_ms),
+            "p95, ms": "" if now.requests is None else _pair(was.p95_ms, now.p95_ms),
+            "CPU, cores": _pair(was.cpu_cores, now.cpu_cores, 2),
+            "part": "" if now.left_ratio is None else _pair(was.left_ratio, now.left_ratio, 2),
+        }
+        for was, now in _both(rows)
+    ]
+
+
+def table(rows: Sequence[Row], seed: int) -> Table:
+    """Before and after, of one run."""
+    both = _both(rows)
+    counts = (
+        f"{was.container} {was.requests} and {now.requests}"
+        for was, now in both
+        if was.requests is not None
+    )
+    daemon = " and ".join(f"{row.daemon_cores:.2f}" for row in both[0])
+    others = " and ".join(f"{row.others_cores:.2f}" for row in both[0])
     shown = Table(
-        title=f"real traffic, ms: plain Docker and {POLICIES[1]} (seed {found[0].run})",
+        title=f"{PLAIN} -> {ADOPTED}",
         title_justify="left",
-        caption=f"slower than under plain Docker by more than 10 % + 2 ms: "
-        f"{', '.join(slower) or 'none'} of {len(plain)}; requests that failed: {failed}; "
-        f"CPU of the training meanwhile: {plain[0].trainings_core_s:g} s and "
-        f"{own[0].trainings_core_s:g} s; updates a minute: {plain[0].updates_per_min:g} and "
-        f"{own[0].updates_per_min:g}",
+        box=SIMPLE_HEAD,
+        padding=(0, 1, 0, 0),
+        caption=f"seed {seed}; requests: {', '.join(counts)}, "
+        f"{sum(row.failed or 0 for row in rows)} failed; part: a neighbour's CPU over its half of "
+        f"what the services leave; dlsched used {daemon} of these {CORES} cores, all else {others}",
         caption_justify="left",
     )
-    both = [f"{what}\n{name}" for name in ("plain", POLICIES[1]) for what in ("mean", "p95")]
-    for column in ("service", "target", "requests", *both):
-        shown.add_column(column, justify="left" if column == "service" else "right")
-    for before, after in zip(plain, own, strict=True):
-        counts = dict.fromkeys((before.requests, after.requests))
-        seen = (before.mean_ms, before.p95_ms, after.mean_ms, after.p95_ms)
-        shown.add_row(
-            before.service,
-            f"{before.target_ms:g}",
-            " / ".join(map(str, counts)),
-            *("never" if ms is None else f"{ms:.1f}" for ms in seen),
-        )
+    lines = lines_of(rows)
+    for column in lines[0]:
+        shown.add_column(column, justify="left" if column == "container" else "right")
+    for line in lines:
+        shown.add_row(*line.values())
     return shown
 
 
-Found = TypeVar("Found")
+def _both(rows: Sequence[Row]) -> list[tuple[Row, Row]]:
+    before, after = ([row for row in rows if row.phase == phase] for phase in (PLAIN, ADOPTED))
+    return list(zip(before, after, strict=True))
+
+
+def _pair(was: float | None, now: float | None, digits: int = 1) -> str:
+    return " -> ".join(
+        "never" if one is None else f"{one:.{0 if one >= 100 else digits}f}" for one in (was, now)
+    )
+
+
+def say(line: str) -> None:
+    print(line, flush=True)
+
+
+class Scene:
+    """Four containers and two clients, which run from the beginning to the end."""
+
+    def __init__(self, one: Session, seed: int) -> None:
+        self._one, self._seed = one, seed
+        # Two cores of a larger host: the scene is the same there.
+        self._cpus = sorted(os.sched_getaffinity(0))[:CORES]
+        self._containers: dict[str, Any] = {}
+        self._counted: dict[str, int] = {}
+        """By service: how many requests its client counted in all."""
+        self.requests: dict[str, list[tuple[float, float | None]]] = {
+            service.name: [] for service in SERVICES
+        }
+
+    def start(self, clients: ExitStack) -> None:
+        """All containers, then the clients. Raises RuntimeError where a name is taken."""
+        for name in NAMES:
+            try:
+                self._one.engine.containers.get(name)
+            except NotFound:
+                continue
+            raise RuntimeError(
+                f"there is a container {name}; if a killed demo left it: docker rm -f {name}"
+            )
+        addresses = {service: free_address() for service in SERVICES}
+        for service, address in addresses.items():
+            host, _, port = address.partition(":")
+            listen = ("--model", service.model, "--host", host, "--port", port)
+            self._run(service.name, "host", ("python", "serve.py", *listen))
+        for name in NEIGHBOURS:
+            self._run(name, "none", SPIN)
+        self._one.confine()
+        for container in self._containers.values():
+            container.reload()
+        for service, address in addresses.items():
+            self.watch(START_WITHIN_S, f"{service.name} starts", lambda at=address: _answers(at))
+            if not _answers(address):
+                raise RuntimeError(f"{service.name} does not listen after {START_WITHIN_S:g} s")
+        for index, (service, address) in enumerate(addresses.items()):
+            clients.enter_context(self._client(service, address, 1000 * self._seed + index))
+
+    def _run(self, name: str, network: str, command: Sequence[str]) -> None:
+        words = " ".join(f"'{word}'" if " " in word else word for word in command)
+        say(f"$ docker run -d --name {name} --network {network} {IMAGE} {words}")
+        with undivided():  # else one may be made that is not removed
+            self._containers[name] = self._one.engine.containers.run(
+                IMAGE,
+                list(command),
+                name=name,
+                detach=True,
+                network_mode=network,
+                cpuset_cpus=",".join(map(str, self._cpus)),
+                cgroup_parent=self._one.cgroup_parent or None,
+                labels={STRANGER: self._one.instance},
+            )
+
+    @contextmanager
+    def _client(self, service: Service, address: str, seed: int) -> Iterator[None]:
+        client = subprocess.Popen(
+            [
+                *(sys.executable, "client.py", f"http://{address}", "--each"),
+                *("--rate", str(service.rate_per_s), "--count", str(service.images)),
+                *("--seed", str(seed), "--seconds", str(CLIENT_S), "--in-flight", "256"),
+            ],
+            cwd=CLIENT,
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        reader = threading.Thread(
+            target=self._read, args=(service.name, client.stdout), daemon=True
+        )
+        reader.start()
+        try:
+            yield
+            client.terminate()
+            self.watch(30.0, "the last requests are answered", lambda: not reader.is_alive())
+            got, sent = len(self.requests[service.name]), self._counted.get(service.name)
+            if got != sent:
+                raise RuntimeError(f"the client of {service.name} lost requests: {got} of {sent}")
+        finally:
+            client.kill()
+            client.wait()
+
+    def _read(self, name: str, lines: Iterator[str]) -> None:
+        for line in lines:
+            row = json.loads(line)
+            if "due_s" in row:
+                self.requests[name].append((row["due_s"], row["latency_s"]))
+            elif "total" in row:
+                self._counted[name] = row["sent"] + row["dropped"]
+
+    def watch(self, seconds: float, what: str, until: Callable[[], bool] = lambda: False) -> None:
+        """Wait so long, or until then, with a line every three seconds of what clients see."""
+        end_s = time.monotonic() + seconds
+        line_s = time.monotonic() + LINE_EVERY_S
+        while not until() and (left_s := end_s - time.monotonic()) > 0:
+            if time.monotonic() >= line_s:
+                line_s += LINE_EVERY_S
+                say(f"  {what}, {left_s:.0f} s left at most{self._just_now()}")
+            time.sleep(min(0.1, left_s))
+
+    def _just_now(self) -> str:
+        since_s = time.monotonic() - LINE_EVERY_S
+        seen = {
+            name: sorted(s for due_s, s in list(found)[-200:] if s is not None and due_s > since_s)
+            for name, found in self.requests.items()
+        }
+        if not any(seen.values()):
+            return ""
+        shown = (
+            f"{name} {1000 * quantile(some, 0.95):.0f} ms" for name, some in seen.items() if some
+        )
+        return f"; p95 just now: {', '.join(shown)}"
+
+    def measure(self, name: str, seconds: float) -> Phase:
+        """Latencies are read later: the last are answered after the span."""
+        began_s, before = time.monotonic(), self._cpu_s()
+        self.watch(seconds, name)
+        after, ended_s = self._cpu_s(), time.monotonic()
+        cores = {key: (after[key] - before[key]) / (ended_s - began_s) for key in after}
+        whole, daemon = cores.pop(_WHOLE), cores.pop(_DAEMON)
+        others = max(0.0, whole - daemon - sum(cores.values()))
+        return Phase(name, began_s, ended_s, cores, daemon, others)
+
+    def _cpu_s(self) -> dict[str, float]:
+        """CPU time by container, of the daemon, and of the cores on which containers run."""
+        daemon = self._one.process
+        own = [one.cpu_times() for one in (daemon, *daemon.children(recursive=True))]
+        cpu_s = {_DAEMON: sum(one.user + one.system for one in own)}
+        for name, one in self._containers.items():
+            used = _kernel(one).usage_core_s
+            if used is None:
+                raise RuntimeError(f"the CPU time of {name} cannot be read: has it ended?")
+            cpu_s[name] = used
+        lines = [line.split() for line in Path("/proc/stat").read_text().splitlines()]
+        wanted = {f"cpu{cpu}" for cpu in self._cpus}
+        # user, nice, system, idle, iowait, irq, softirq, steal
+        busy = [[int(n) for n in line[1:9]] for line in lines if line[0] in wanted]
+        ticks = sum(sum(one) - one[3] - one[4] for one in busy)
+        return cpu_s | {_WHOLE: ticks / os.sysconf("SC_CLK_TCK")}
+
+    def dlsched(self, *words: str) -> None:
+        """A command as a user types it. Raises RuntimeError when it fails."""
+        say(f"$ dlsched {' '.join(words)}")
+        with (self._one.root / "command.log").open("w+b") as log:
+            command = launch(words, log)
+            try:
+                self.watch(COMMAND_WITHIN_S, "at work", lambda: command.poll() is not None)
+            finally:
+                command.kill()
+                command.wait()
+            log.seek(0)
+            for line in log.read().decode(errors="replace").splitlines():
+                say(f"  {line}")
+        if command.returncode:
+            raise RuntimeError(f"dlsched {words[0]} ended with {command.returncode}")
+
+    def limits(self) -> dict[str, dict[str, object]]:
+        """By container, all that must be the same at the end, by the engine and the kernel."""
+        found = {}
+        for name, one in self._containers.items():
+            one.reload()
+            state = one.attrs["State"]
+            life = {key: state[key] for key in LIFE}
+            own, kernel = one.attrs["HostConfig"], _kernel(one)
+            cores = engine_cores(own["NanoCpus"] or 0, own["CpuQuota"], own["CpuPeriod"])
+            # Docker cannot write the 0 again that stands for its default.
+            engine = {"limit": cores, "shares given": own["CpuShares"] or DEFAULT_SHARES}
+            fields = ("quota_us", "period_us", "burst_us", "shares", "weight", "idle")
+            found[name] = life | engine | {field: getattr(kernel, field) for field in fields}
+        return found
+
+
+def _kernel(container: Any) -> CgroupReading:
+    reader = CgroupReader(container.attrs["State"]["Pid"], container=container.id)
+    try:
+        return reader.read()
+    finally:
+        reader.close()
+
+
+def changed(before: Mapping[str, object], after: Mapping[str, object]) -> list[str]:
+    """What is not as it was, one phrase each."""
+    return [
+        f"{key} was {before.get(key)}, is {after.get(key)}"
+        for key in dict.fromkeys((*before, *after))
+        if before.get(key) != after.get(key)
+    ]
+
+
+def _answers(address: str) -> bool:
+    host, _, port = address.partition(":")
+    with socket.socket() as one:
+        one.settimeout(1.0)
+        return one.connect_ex((host, int(port))) == 0
 
 
 def play(
-    console: Console, cores: float | None, scene: Callable[[Session, Watcher], Found]
-) -> tuple[Found, Mapping[str, object], list[str]]:
-    """A scene in a session of its own: what was found, the host, and what the report says."""
-    with session(cores) as one, Screen(console) as screen:
-        one.listen = free_address()
-        address = f"http://{one.listen}/"
-        console.print(f"page while a policy runs: {address}", highlight=False, soft_wrap=True)
-        found = scene(one, screen)
-        return found, results.host_facts(one.engine.version()["Version"]), _report(one)
+    one: Session, number: int, seed: int, judge_s: float
+) -> tuple[list[Row], Sequence[Phase], Requests]:
+    """The whole scene. Raises RuntimeError where a container does not get back what it had."""
+    one.listen = free_address()
+    os.environ["DLSCHED_RUN_DIR"] = str(one.root / "run")
+    with step("dlsched starts; it has no container yet"):
+        one.start("adaptive", more={"capacity": CORES})
+    say(f"the page: http://{one.listen}/   (open it now: it lives until the end)")
+    say(f"for commands of your own: export DLSCHED_RUN_DIR={one.root / 'run'}")
+    say("== four containers under plain Docker")
+    scene = Scene(one, seed)
+    with ExitStack() as clients:
+        scene.start(clients)
+        had = scene.limits()
+        scene.watch(WARM_S, "warming up")
+        say(f"== {PLAIN}: measured for {judge_s:g} s")
+        phases = [scene.measure(PLAIN, judge_s)]
+        targets_ms = {}
+        say("== adopted while they run: for each service half of the p95 that it has now")
+        for name, requests in scene.requests.items():
+            p95_s = quantile(phases[0].latencies_s(list(requests)), 0.95)
+            if math.isinf(p95_s):
+                raise RuntimeError(f"{name} answers too few requests: is this host busy?")
+            targets_ms[name] = max(1.0, math.floor(1000 * FASTER_RATIO * p95_s))
+            target = ("--latency", f"{targets_ms[name]:g}ms", "--quantile", "p95")
+            scene.dlsched("adopt", name, *target)
+        for name in NEIGHBOURS:
+            scene.dlsched("adopt", name, "--background")
+        scene.watch(SETTLE_S, "limits and weights settle")
+        say(f"== {ADOPTED}: measured for {judge_s:g} s")
+        phases.append(scene.measure(ADOPTED, judge_s))
+        scene.dlsched("ps")
+        say("== everything as it was")
+        scene.dlsched("drop", "--all", "--yes")
+        wrong = []
+        for name, now in scene.limits().items():
+            problems = changed(had[name], now)
+            words = (f"{k} {v}" for k, v in now.items() if v is not None and k not in LIFE)
+            had_all = f"exactly what it had: {', '.join(words)}, the same process"
+            say(f"  {name}: {'; '.join(problems) or had_all}")
+            wrong += problems
+    if wrong:
+        raise RuntimeError("not everything is as it was (see above)")
+    return rows_of(number, phases, scene.requests, targets_ms), phases, scene.requests
 
 
 def main(arguments: list[str] | None = None) -> int:
     chosen = options(
         __doc__,
         arguments,
-        seed=(1, "of the models and of the arrivals"),
-        cores=(float, "most cores to ask for, on a shared engine"),
-        policies=(",".join(Plan.policies), "of the models"),
-        scenes=(SCENES, "those to play"),
+        seed=(1, "of the arrivals in the first run; the next run has the next seed"),
+        runs=(1, "how many times"),
+        judge=(JUDGE_S, "seconds of each of the two measurements"),
     )
     console = Console(stderr=False)
-    plan = Plan(seed=chosen.seed, policies=tuple(chosen.policies.split(",")))
 
     def run() -> None:
         from benchmarks.publish import pictures
 
-        cores = chosen.cores or _shared_cores(console)
-        report: list[str] = []
-        if "models" in chosen.scenes:
-            models, host, report = play(console, cores, partial(compare, plan=plan))
-            console.print(summary(models))
-            pictures.draw_demo(models, results.FOLDER / "demo.png")
-            results.save("demo", host, [plan.seed], [run.row() for run in models.runs])
-        if "traffic" in chosen.scenes:
-            traffic, host, report = play(console, cores, partial(play_traffic, seed=plan.seed))
-            console.print(traffic_table(traffic))
-            pictures.draw_traffic(traffic, results.FOLDER / "demo-traffic.png")
-            results.save("demo-traffic", host, [plan.seed], [vars(row) for row in traffic])
-        console.print(f"pictures and figures: {results.FOLDER}", *report, sep="\n", soft_wrap=True)
+        rows: list[Row] = []
+        lines: list[dict[str, object]] = []
+        whole_s = []
+        seeds = range(chosen.seed, chosen.seed + chosen.runs)
+        for number, seed in enumerate(seeds, 1):
+            began_s = time.monotonic()
+            with ExitStack() as ending:
+                one = ending.enter_context(session())
+                try:
+                    mine, phases, requests = play(one, number, seed, chosen.judge)
+                    host = results.host_facts(one.engine.version()["Version"])
+                finally:
+                    with undivided(), step("dlsched stops, the demo's containers are removed"):
+                        ending.close()
+            whole_s.append(time.monotonic() - began_s)
+            rows += mine
+            lines += [{"run": number, **line} for line in lines_of(mine)]
+            console.print(table(mine, seed))
+        pictures.draw_scene(phases, requests, mine, results.FOLDER / "demo.png")
+        figures = headlines(rows, whole_s)
+        saved = [asdict(row) for row in rows]
+        title = f"Two services and two busy neighbours, {PLAIN} -> {ADOPTED}, {JUDGE_S:g} s each"
+        results.save("demo", host, seeds, saved, title=title, table=lines, headlines=figures)
+        for line in (*figures, f"picture and figures: {results.FOLDER}"):
+            say(line)
 
     return told_if_it_fails("demo", run)
-
-
-def _report(one: Session) -> list[str]:
-    """`dlsched report` on the last policy's time: the lines to end with."""
-    try:
-        REPORT_PAGE.parent.mkdir(exist_ok=True)
-        lines = [line for line in one.report(REPORT_PAGE)[1 : 1 + REPORT_LINES] if line]
-    except (RuntimeError, OSError, subprocess.SubprocessError) as error:
-        return [f"no report: {error}"]
-    return [*lines, f"report: {REPORT_PAGE}"]
-
-
-def _shared_cores(console: Console) -> float | None:
-    """On an engine that is not ours: half of its cores, and say so."""
-    if os.environ.get(CGROUP_PARENT):
-        return None
-    client = docker.from_env()
-    try:
-        cores = float(client.info()["NCPU"]) / 2
-    finally:
-        client.close()
-    console.print(
-        f"uses the engine that answers here, and asks for at most {cores:g} of its cores "
-        "(--cores N for another number); touches only containers of its own instance"
-    )
-    return cores
-
-
-def _verdict(ratio: float | None) -> str:
-    if ratio is None:
-        return ""
-    if abs(ratio - 1) <= BAND_RATIO:
-        return "ok"
-    return "slow" if ratio > 1 else "fast"

@@ -426,6 +426,23 @@ def test_client_counts_every_answer_of_a_real_server(short_folder: Path) -> None
 
 
 @pytest.mark.timed
+def test_client_reports_each_request_that_failed_or_was_answered(short_folder: Path) -> None:
+    told: list[tuple[float, float | None]] = []
+
+    def each(due_s: float, latency_s: float | None) -> None:
+        told.append((due_s, latency_s))
+
+    with serving(short_folder, all_sevens) as path:
+        for target, answered in ((f"unix:{path}", True), (f"unix:{path}-absent", False)):
+            told.clear()
+            connect = example.client.connector(target, DEADLINE_S, anywhere=False)
+            loop = example.client.OpenLoop(connect, b'{"count": 4}', 4, each)
+            loop.run(iter([0.0] * 3 + [1e9]), 0.001, threading.Event(), lambda row: None)
+            assert [latency_s is not None for _, latency_s in told] == [answered] * 3
+            assert len({due_s for due_s, _ in told}) == 1  # all were due at one moment
+
+
+@pytest.mark.timed
 def test_client_counts_a_server_that_is_not_there_as_errors(short_folder: Path) -> None:
     connect = example.client.connector(f"unix:{short_folder}/absent", DEADLINE_S, anywhere=False)
     loop = example.client.OpenLoop(connect, b"{}", in_flight=4)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 
 import docker
 import pytest
 
 from tests.daemon.test_daemon import SLEEP, reaches, spec
-from tools.session import Session, session, wait_for
+from tools.session import Session, session, undivided, wait_for
 
 SPIN = "[python, -c, 'while True: pass']"
 
@@ -49,6 +50,16 @@ def test_a_session_removes_what_it_made_and_nothing_else(
         assert not Path(root).exists()
     finally:
         client.close()
+
+
+def test_a_signal_waits_until_what_is_undivided_is_done() -> None:
+    done = []
+    with pytest.raises(KeyboardInterrupt), undivided():
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
+        done.append("all")
+    assert done == ["all"]
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 def _used(node: Session) -> float:

@@ -28,6 +28,9 @@ import options
 
 TELL_EVERY_S = 5.0
 Connect = Callable[[], http.client.HTTPConnection]
+Each = Callable[[float, float | None], None]
+"""Called for each request with the moment at which it was due, on the monotonic clock, and its
+latency in seconds; None: it failed or was dropped."""
 
 
 def arrivals(rate_per_s: float, seed: int) -> Iterator[float]:
@@ -72,8 +75,10 @@ class Tally:
 class OpenLoop:
     """Sends the same request at each arrival, with at most `in_flight` of them unanswered."""
 
-    def __init__(self, connect: Connect, body: bytes, in_flight: int) -> None:
-        self._connect, self._body = connect, body
+    def __init__(
+        self, connect: Connect, body: bytes, in_flight: int, each: Each | None = None
+    ) -> None:
+        self._connect, self._body, self._each = connect, body, each or _ignore
         self._places = threading.BoundedSemaphore(in_flight)
         self._threads = ThreadPoolExecutor(in_flight)
         self._lock = threading.Lock()
@@ -112,6 +117,7 @@ class OpenLoop:
                 self._window.sent += 1
             else:
                 self._window.dropped += 1
+                self._each(due, None)
         if taken:
             self._threads.submit(self._request, due)
 
@@ -120,6 +126,7 @@ class OpenLoop:
             answered = self._post()
             latency_s = time.monotonic() - due
             with self._lock:
+                self._each(due, latency_s if answered else None)
                 if answered:
                     self._window.latencies_s.append(latency_s)
                 else:
@@ -151,6 +158,10 @@ class OpenLoop:
             window, self._window = self._window, Tally()
         total.add(window)
         tell({"at_s": round(at_s, 3), **window.row()})
+
+
+def _ignore(_due: float, _latency_s: float | None) -> None:
+    """Without --each."""
 
 
 class UnixConnection(http.client.HTTPConnection):
@@ -213,6 +224,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument(
         "--timeout", type=options.seconds, default=30.0, help="seconds to an error (default 30)"
     )
+    parser.add_argument("--each", action="store_true", help="print a line for each request too")
     parser.add_argument(
         "--anywhere", action="store_true", help="allow a target that is not a loopback address"
     )
@@ -235,11 +247,17 @@ def main() -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
 
+    whole = threading.Lock()
+
     def tell(row: dict[str, object]) -> None:
-        print(json.dumps(row), flush=True)
+        with whole:  # answers come in many threads
+            print(json.dumps(row), flush=True)
+
+    def tell_each(due: float, latency_s: float | None) -> None:
+        tell({"due_s": due, "latency_s": latency_s})
 
     body = json.dumps({"count": chosen.count}).encode()
-    loop = OpenLoop(chosen.connect, body, chosen.in_flight)
+    loop = OpenLoop(chosen.connect, body, chosen.in_flight, tell_each if chosen.each else None)
     total = loop.run(arrivals(chosen.rate, chosen.seed), chosen.seconds, stop, tell)
     tell({"total": True, **total.row()})
     if total.sent and not total.latencies_s:

@@ -1,114 +1,154 @@
-"""The demo: its set, its tables, and its scene of real traffic."""
+"""The demo: its figures, its table, what it refuses, and that nothing of it is left."""
 
 from __future__ import annotations
 
+import contextlib
 import io
+import os
+import signal
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
+import docker
+import pytest
 from rich.console import Console
 
-from benchmarks.judge.services import Judged
+from benchmarks.places import ROOT
 from benchmarks.publish import pictures
-from benchmarks.real.comparison import Comparison, Plan, PolicyRun, draw, spec_text
-from benchmarks.real.demo import TRAFFIC, summary, traffic_table
-from benchmarks.real.http_services import Measured
-from benchmarks.real.kept import KeptServices
-from dlsched.config.job import parse_spec
-from dlsched.model.spec import LatencyTarget
+from benchmarks.real import demo
+from benchmarks.real.demo import ADOPTED, NEIGHBOURS, PLAIN, SERVICES, Phase, Row
+from tools.session import session
 
-PLAN = Plan(seed=1, jobs=2)
-SET = draw(1, 2)
-TARGETS = {job.name: 0.1 for job in SET}
+CORES = dict.fromkeys(demo.NAMES, 0.25) | dict.fromkeys(NEIGHBOURS, 0.6)
+BEFORE = Phase(PLAIN, 100.0, 140.0, CORES, 0.03, 0.1)
+AFTER = Phase(ADOPTED, 160.0, 200.0, CORES | dict.fromkeys(NEIGHBOURS, 0.7), 0.05, 0.1)
+TARGETS_MS = {service.name: 30.0 for service in SERVICES}
 
 
-def run(policy: str, ratios: tuple[float, float]) -> PolicyRun:
-    judged = [
-        Judged(job.name, 0.1, 0.1 * ratio, 100, 11) for job, ratio in zip(SET, ratios, strict=True)
+def answered(before_s: float | None, after_s: float | None) -> demo.Requests:
+    due = [(100.0 + at, before_s) for at in range(40)] + [(160.0 + at, after_s) for at in range(40)]
+    return {service.name: due for service in SERVICES}
+
+
+def rows(before_s: float | None, after_s: float | None, run: int = 1) -> list[Row]:
+    return demo.rows_of(run, (BEFORE, AFTER), answered(before_s, after_s), TARGETS_MS)
+
+
+def shown(found: list[Row]) -> str:
+    text = io.StringIO()
+    Console(width=80, file=text).print(demo.table(found, seed=7))
+    return text.getvalue()
+
+
+def test_each_figure_ends_in_whether_it_is_reached() -> None:
+    latency, neighbours, whole = demo.headlines(rows(0.060, 0.030), [150.0])
+    assert latency.endswith("in 1 of 1 runs (0.50, 0.50): reached")
+    assert "0.93, 0.93 (dlsched + all else used 0.05 + 0.10 of 2 cores): reached" in neighbours
+    assert whole.endswith("150 s: reached")
+
+
+def test_one_run_that_misses_is_enough_to_miss() -> None:
+    both = rows(0.060, 0.030) + rows(0.060, 0.031, run=2)
+    starved = [
+        replace(row, left_ratio=0.84) if row.container == NEIGHBOURS[1] else row for row in both
     ]
-    kept = KeptServices(Path("nowhere"), 1, policy, 1, TARGETS, 60.0)
-    return PolicyRun(policy, judged, {}, kept, 2.5)
+    latency, neighbours, whole = demo.headlines(starved, [150.0, 181.0])
+    assert latency.endswith("in 1 of 2 runs (0.50, 0.50, 0.52, 0.52): not reached")
+    assert neighbours.endswith("not reached") and whole.endswith("not reached")
 
 
-def shown(table: object) -> str:
-    told = io.StringIO()
-    Console(width=80, file=told).print(table)
-    return told.getvalue()
-
-
-def compared() -> Comparison:
-    runs = [
-        run("none", (1.3, 0.5)),
-        run("adaptive?mode=band", (1.02, 0.98)),
-        run("adaptive", (0.8, 0.5)),
+def test_a_failed_request_is_later_than_every_answered_one() -> None:
+    requests = {name: [*found, (199.5, None)] for name, found in answered(0.060, 0.030).items()}
+    (row, *_) = (one for one in demo.rows_of(1, [AFTER], requests, TARGETS_MS) if one.requests)
+    assert (row.requests, row.failed, row.p95_ms) == (41, 1, 30.0)
+    assert [row.p95_ms for row in rows(0.060, None) if row.phase == ADOPTED and row.requests] == [
+        None,
+        None,
     ]
-    return Comparison(PLAN, SET, 1.9, TARGETS, runs)
+    assert demo.headlines(rows(0.060, None), [1.0])[0].endswith("not reached")
 
 
-def line(text: str, start: str) -> list[str]:
-    found = next(line for line in text.splitlines() if start in line)
-    return [cell.strip() for cell in found.strip("│ ").split("│")]
+def test_a_request_counts_where_it_was_due() -> None:
+    between = {name: [(150.0, 9.0), (160.0, 0.03)] for name in TARGETS_MS}
+    (row, *_) = (one for one in demo.rows_of(1, [AFTER], between, TARGETS_MS) if one.requests)
+    assert (row.requests, row.p95_ms) == (1, 30.0)
 
 
-def test_both_readings_of_each_policy_are_shown():
-    text = shown(summary(compared()))
-    assert line(text, "plain Docker")[1:3] == ["0 of 2", "1 of 2"]
-    assert line(text, "mode=band")[1:3] == ["2 of 2", "1 of 2"]
-    assert "…" not in text  # it fits an ordinary terminal
-    assert line(text, "adaptive (default)")[1:3] == ["0 of 2", "2 of 2"]
+def test_the_table_shows_both_phases_on_an_ordinary_terminal() -> None:
+    text = shown(rows(0.060, 0.030))
+    assert "\N{HORIZONTAL ELLIPSIS}" not in text
+    line = next(line for line in text.splitlines() if SERVICES[0].name in line)
+    assert "30 ms" in line and "60.0 -> 30.0" in line and "0.25 -> 0.25" in line
+    assert "0.80 -> 0.93" in text
+    assert "seed 7; requests: demo-faces 40 and 40" in " ".join(text.split())
+    assert "60.0 -> never" in shown(rows(0.060, None))
 
 
-def test_the_job_files_are_valid():
-    for job in draw(3):
-        spec = parse_spec(spec_text(job, 0.0421), "demo.yaml")
-        assert spec.target == LatencyTarget(0.0421)
-        assert spec.name == job.name
+def test_what_is_not_as_it_was_is_named() -> None:
+    had = {"Pid": 7, "shares": 1024, "quota_us": -1}
+    assert demo.changed(had, dict(had)) == []
+    assert demo.changed(had, {**had, "shares": 2}) == ["shares was 1024, is 2"]
 
 
-PLAIN = [
-    Measured(
-        "real traffic",
-        "none",
-        1,
-        one.name,
-        1000 * one.target_s,
-        912,
-        0,
-        9.0,
-        21.0,
-        0,
-        0.0,
-        64.2,
-    )
-    for one in TRAFFIC.services
-]
-OWN = [replace(row, policy="adaptive", updates_per_min=3.0, trainings_core_s=61.0) for row in PLAIN]
+def test_the_picture_is_drawn_also_without_answers(tmp_path: Path) -> None:
+    for after_s in (0.030, None):
+        found = rows(0.060, after_s)
+        path = tmp_path / "picture.png"
+        pictures.draw_scene((BEFORE, AFTER), answered(0.060, after_s), found, path)
+        assert path.stat().st_size > 10_000
 
 
-def shown_traffic(*rows: Measured) -> str:
-    told = io.StringIO()
-    Console(width=80, file=told).print(traffic_table(rows))
-    return " ".join(told.getvalue().split())
+@pytest.mark.e2e
+@pytest.mark.engine
+def test_an_interrupted_demo_leaves_no_container_process_or_file(
+    docker_host: str, inference_image: str, tmp_path: Path
+) -> None:
+    client = docker.DockerClient(base_url=docker_host)
+    environment = os.environ | {"DOCKER_HOST": docker_host, "TMPDIR": str(tmp_path)}
+    with contextlib.closing(client):
+        for phase in ("--name demo-batch-2", "dlsched adopt demo-batch-1"):
+            command = [sys.executable, "-u", "-m", "benchmarks", "run", "demo", "--judge", "2"]
+            with subprocess.Popen(
+                command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True
+            ) as scene:
+                assert scene.stdout is not None
+                for line in scene.stdout:
+                    if phase in line:
+                        scene.send_signal(signal.SIGINT)
+                        break
+                rest = scene.stdout.read()
+            assert scene.returncode == 130, rest
+            left = {one.name for one in client.containers.list(all=True)}
+            assert left.isdisjoint(demo.NAMES)
+            assert list(tmp_path.iterdir()) == []
+            assert _commands_with(str(tmp_path)) == []
 
 
-def test_it_says_that_nobody_is_slower_and_what_it_cost() -> None:
-    text = shown_traffic(*PLAIN, *OWN)
-    assert "\N{HORIZONTAL ELLIPSIS}" not in text  # it fits an ordinary terminal
-    assert "10 % + 2 ms: none of 6" in text
-    assert "64.2 s and 61 s" in text
-    assert "updates a minute: 0 and 3" in text
+def _commands_with(text: str) -> list[str]:
+    found = []
+    for one in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            words = one.read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            found += [words] if text in words else []
+    return found
 
 
-def test_who_is_slower_and_what_was_never_answered_are_named() -> None:
-    slow = replace(OWN[0], mean_ms=12.1)
-    lost = replace(OWN[1], requests=0, failed=912, mean_ms=None, p95_ms=None)
-    text = shown_traffic(*PLAIN, slow, lost, *OWN[2:])
-    assert f"{slow.service} (mean 12.1 ms, plain 9 ms)" in text
-    assert "912 / 0" in text and "never" in text
-    assert "requests that failed: 912" in text
-
-
-def test_the_picture_is_drawn_also_where_nothing_was_answered(tmp_path: Path) -> None:
-    lost = replace(OWN[1], requests=0, mean_ms=None, p95_ms=None)
-    pictures.draw_traffic([*PLAIN, OWN[0], lost, *OWN[2:]], tmp_path / "picture.png")
-    assert (tmp_path / "picture.png").stat().st_size > 10_000
+@pytest.mark.e2e
+@pytest.mark.engine
+def test_it_refuses_to_touch_a_container_of_its_name(
+    docker_host: str, base_image: str, instance: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DOCKER_HOST", docker_host)
+    monkeypatch.setenv("DLSCHED_RUN_DIR", "set again by the demo")
+    monkeypatch.setattr(demo, "NAMES", (instance,))
+    client = docker.DockerClient(base_url=docker_host)
+    with contextlib.closing(client):
+        labels = {"dlsched.instance": instance}
+        stranger = client.containers.create(
+            base_image, ["python"], name=instance, labels=labels, network_mode="none"
+        )
+        with session() as one, pytest.raises(RuntimeError, match=f"a container {instance}; if"):
+            demo.play(one, number=1, seed=1, judge_s=1.0)
+        assert client.containers.get(stranger.id).status == "created"

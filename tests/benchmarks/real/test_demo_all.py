@@ -1,0 +1,114 @@
+"""The long comparison: its set, its tables, and its scene of real traffic."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+from pathlib import Path
+
+from rich.console import Console
+
+from benchmarks.judge.services import Judged
+from benchmarks.publish import pictures
+from benchmarks.real.comparison import Comparison, Plan, PolicyRun, draw, spec_text
+from benchmarks.real.demo_all import TRAFFIC, summary, traffic_table
+from benchmarks.real.http_services import Measured
+from benchmarks.real.kept import KeptServices
+from dlsched.config.job import parse_spec
+from dlsched.model.spec import LatencyTarget
+
+PLAN = Plan(seed=1, jobs=2)
+SET = draw(1, 2)
+TARGETS = {job.name: 0.1 for job in SET}
+
+
+def run(policy: str, ratios: tuple[float, float]) -> PolicyRun:
+    judged = [
+        Judged(job.name, 0.1, 0.1 * ratio, 100, 11) for job, ratio in zip(SET, ratios, strict=True)
+    ]
+    kept = KeptServices(Path("nowhere"), 1, policy, 1, TARGETS, 60.0)
+    return PolicyRun(policy, judged, {}, kept, 2.5)
+
+
+def shown(table: object) -> str:
+    told = io.StringIO()
+    Console(width=80, file=told).print(table)
+    return told.getvalue()
+
+
+def compared() -> Comparison:
+    runs = [
+        run("none", (1.3, 0.5)),
+        run("adaptive?mode=band", (1.02, 0.98)),
+        run("adaptive", (0.8, 0.5)),
+    ]
+    return Comparison(PLAN, SET, 1.9, TARGETS, runs)
+
+
+def line(text: str, start: str) -> list[str]:
+    found = next(line for line in text.splitlines() if start in line)
+    return [cell.strip() for cell in found.strip("│ ").split("│")]
+
+
+def test_both_readings_of_each_policy_are_shown():
+    text = shown(summary(compared()))
+    assert line(text, "plain Docker")[1:3] == ["0 of 2", "1 of 2"]
+    assert line(text, "mode=band")[1:3] == ["2 of 2", "1 of 2"]
+    assert "…" not in text  # it fits an ordinary terminal
+    assert line(text, "adaptive (default)")[1:3] == ["0 of 2", "2 of 2"]
+
+
+def test_the_job_files_are_valid():
+    for job in draw(3):
+        spec = parse_spec(spec_text(job, 0.0421), "job.yaml")
+        assert spec.target == LatencyTarget(0.0421)
+        assert spec.name == job.name
+
+
+PLAIN = [
+    Measured(
+        "real traffic",
+        "none",
+        1,
+        one.name,
+        1000 * one.target_s,
+        912,
+        0,
+        9.0,
+        21.0,
+        0,
+        0.0,
+        64.2,
+    )
+    for one in TRAFFIC.services
+]
+OWN = [replace(row, policy="adaptive", updates_per_min=3.0, trainings_core_s=61.0) for row in PLAIN]
+
+
+def shown_traffic(*rows: Measured) -> str:
+    told = io.StringIO()
+    Console(width=80, file=told).print(traffic_table(rows))
+    return " ".join(told.getvalue().split())
+
+
+def test_it_says_that_nobody_is_slower_and_what_it_cost() -> None:
+    text = shown_traffic(*PLAIN, *OWN)
+    assert "\N{HORIZONTAL ELLIPSIS}" not in text  # it fits an ordinary terminal
+    assert "10 % + 2 ms: none of 6" in text
+    assert "64.2 s and 61 s" in text
+    assert "updates a minute: 0 and 3" in text
+
+
+def test_who_is_slower_and_what_was_never_answered_are_named() -> None:
+    slow = replace(OWN[0], mean_ms=12.1)
+    lost = replace(OWN[1], requests=0, failed=912, mean_ms=None, p95_ms=None)
+    text = shown_traffic(*PLAIN, slow, lost, *OWN[2:])
+    assert f"{slow.service} (mean 12.1 ms, plain 9 ms)" in text
+    assert "912 / 0" in text and "never" in text
+    assert "requests that failed: 912" in text
+
+
+def test_the_picture_is_drawn_also_where_nothing_was_answered(tmp_path: Path) -> None:
+    lost = replace(OWN[1], requests=0, mean_ms=None, p95_ms=None)
+    pictures.draw_traffic([*PLAIN, OWN[0], lost, *OWN[2:]], tmp_path / "picture.png")
+    assert (tmp_path / "picture.png").stat().st_size > 10_000
