@@ -29,6 +29,7 @@ _SO_ATTACH_FILTER = 26
 _ETH_P_ALL = 3
 _STATUS_AT = 8
 """Offset of a block's status."""
+_PACKETS_AT = 12
 _LENGTH_AT = 20
 _KERNEL, _USER = 0, 1
 
@@ -155,6 +156,7 @@ class RingCounts:
     """What the kernel counted since it was asked last."""
 
     packets: int
+    """All that passed the filter, with those dropped."""
     dropped: int
 
 
@@ -169,6 +171,7 @@ class Ring:
         self.blocks = blocks
         self.one_of = one_of
         self._at = 0
+        self._unread = 0
         # Without a protocol nothing gets in before filter and ring are there.
         self._socket = socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC, 0)
         try:
@@ -207,6 +210,7 @@ class Ring:
             if not memory[begin + _STATUS_AT] & _USER:
                 return
             (length,) = struct.unpack_from("=I", memory, begin + _LENGTH_AT)
+            self._unread -= struct.unpack_from("=I", memory, begin + _PACKETS_AT)[0]
             yield memory[begin : begin + min(length, BLOCK_BYTES)]
             struct.pack_into("=I", memory, begin + _STATUS_AT, _KERNEL)
             self._at = (self._at + 1) % self.blocks
@@ -215,7 +219,12 @@ class Ring:
         """What was counted since the last call."""
         packed = self._socket.getsockopt(_SOL_PACKET, _STATISTICS, 12)
         packets, dropped, _ = struct.unpack("=III", packed)
+        self._unread += packets - dropped
         return RingCounts(packets, dropped)
+
+    def unread(self) -> int:
+        """Packets that are in the ring now, as of the last `counts`: what closing it would lose."""
+        return max(0, self._unread)
 
     def close(self) -> None:
         self._memory.close()

@@ -38,6 +38,10 @@ BACKOFF_S = 1.0
 BACKOFF_MAX_S = 60.0
 LINE_BYTES_MAX = 4 << 20
 """Longest report."""
+READS_MAX = 16
+"""Reads of the child's reports between two other things to do."""
+REPORTS_MAX = 60
+"""Reports that a child may have ready: it makes one a tick."""
 TAKEN_MAX = 120
 """Reports that are kept for a loop that does not take them."""
 CALLERS_MAX = 256
@@ -60,6 +64,8 @@ class PortTraffic:
     arrivals: int = 0
     lost: int = 0
     """Requests that were not seen whole."""
+    dropped: int = 0
+    """Packets that the kernel had no room for, of all ports on the same interfaces."""
     connections: Mapping[str, int] = field(default_factory=dict)
     """Newly seen ones that are measured, by protocol: http, tls, turns."""
     unmeasured: Mapping[str, int] = field(default_factory=dict)
@@ -90,6 +96,7 @@ class Watched:
         """Of so many connections one is measured."""
         self._lock = threading.Lock()
         self._traffic: dict[int, list[dict[str, Any]]] = {}
+        self._dropped = 0
 
     def add(self, port: int, counted: dict[str, Any]) -> None:
         """Keep what the child reported; called by the tap's thread."""
@@ -98,18 +105,28 @@ class Watched:
             kept.append(counted)
             del kept[:-TAKEN_MAX]
 
+    def add_dropped(self, packets: int) -> None:
+        """Keep how many packets were lost; called by the tap's thread."""
+        with self._lock:
+            self._dropped += packets
+
     def take(self, now_s: float) -> tuple[PortTraffic, ...]:
         """What happened since the last call, stamped `now_s`."""
         with self._lock:
             traffic, self._traffic = self._traffic, {}
-        return tuple(_traffic(port, each, now_s) for port, each in sorted(traffic.items()))
+            dropped, self._dropped = self._dropped, 0
+        if dropped:
+            traffic = {**{port: [] for port in self.found}, **traffic}
+        return tuple(_traffic(port, each, now_s, dropped) for port, each in sorted(traffic.items()))
 
     def close(self) -> None:
         self._tap.forget(self)
 
 
-def _traffic(port: int, reported: list[dict[str, Any]], now_s: float) -> PortTraffic:
-    found = PortTraffic(port)
+def _traffic(
+    port: int, reported: Iterable[dict[str, Any]], now_s: float, dropped: int
+) -> PortTraffic:
+    found = PortTraffic(port, dropped=dropped)
     for one in reported:
         merged: dict[str, Any] = {}
         for name in ("whole", "first", "gaps"):
@@ -200,14 +217,19 @@ class Child:
 
     def reports(self) -> list[dict[str, Any]]:
         """The lines that it has written. Raises OSError where it is gone, BadLine for nonsense."""
-        found = []
+        found: list[dict[str, Any]] = []
         with suppress(BlockingIOError):
-            while chunk := os.read(self.lines, 1 << 20):
+            # A child that writes without end must not keep this thread.
+            for _ in range(READS_MAX):
+                chunk = os.read(self.lines, 1 << 20)
+                if not chunk:
+                    raise BrokenPipeError("the process has ended")
                 *lines, self._partial = (self._partial + chunk).split(b"\n")
+                if len(lines) + len(found) > REPORTS_MAX:
+                    raise BadLine(f"more than {REPORTS_MAX} reports at a time")
                 found += [_decoded(line) for line in lines]
                 if len(self._partial) > LINE_BYTES_MAX:
                     raise BadLine(f"a report of more than {LINE_BYTES_MAX} bytes")
-            raise BrokenPipeError("the process has ended")
         return found
 
     def close(self) -> None:
@@ -397,22 +419,24 @@ class _Pump:
                 if not child.send(BLOCK, self._index(name), block):
                     raise TimeoutError("it hangs")
         for report in child.reports():
-            self._heard_s = now_s
             self._take(report)
+            self._heard_s, self._backoff_s = now_s, BACKOFF_S
         if now_s - self._ticked_s >= TICK_S:
             self._ticked_s = now_s
-            self._count_drops()
+            self._count_drops(child)
             if not child.send(TICK, 0, TIME.pack(time.time_ns())):
                 raise TimeoutError("it hangs")
             if now_s - self._heard_s > ANSWER_S:
                 raise TimeoutError("it does not report")
-            self._backoff_s = BACKOFF_S
 
     def _take(self, report: dict[str, Any]) -> None:
-        for number, counted in report["ports"].items():
-            known = self._numbers.get(int(number)) if number.isdigit() else None
-            if known is not None:
-                known[0].add(known[1], checked(counted))
+        """Keep a report, if all of it is right. Raises BadLine."""
+        found = []
+        for number, known in self._numbers.items():
+            if (counted := report["ports"].get(str(number))) is not None:
+                found.append((known, checked(counted)))
+        for (one, port), counted in found:
+            one.add(port, counted)
 
     # ------------------------------------------------------------------ the child
 
@@ -455,6 +479,7 @@ class _Pump:
             self._rings.pop(gone).close()
         for interface, ports in by_interface.items():
             self._set_ring(interface, ports)
+        self._set_parts(watched)
         self._number(by_interface)
 
     def _find(self, one: Watched) -> None:
@@ -519,27 +544,49 @@ class _Pump:
                 with suppress(OSError):  # the next frame shows it
                     self._child.send(WATCH, 0, json.dumps(whole).encode())
 
-    def _count_drops(self) -> None:
-        """Where the kernel had to drop packets: a larger ring, then fewer connections."""
+    def _count_drops(self, child: Child) -> None:
+        """Report packets that the kernel had no room for, and make room: by a larger ring, then by
+        fewer connections. Raises OSError."""
         for interface, ring in list(self._rings.items()):
             dropped = ring.counts().dropped
             if not dropped:
                 continue
-            ports = self._ports[interface]
-            blocks, one_of = ring.blocks, ring.one_of
-            if blocks < BLOCKS_MOST:
-                blocks = min(4 * blocks, BLOCKS_MOST)
+            self._add_dropped(interface, dropped)
+            if ring.blocks < BLOCKS_MOST:
+                self._enlarge(child, interface, ring)
             else:
-                one_of *= 2
+                ring.filter(self._ports[interface], 2 * ring.one_of)
+        self._set_parts(self._known)
+
+    def _add_dropped(self, interface: str, packets: int) -> None:
+        for one in self._known:
+            if interface in one.interfaces:
+                one.add_dropped(packets)
+
+    def _enlarge(self, child: Child, interface: str, ring: Ring) -> None:
+        """Go on with a larger ring. Raises OSError."""
+        blocks = min(4 * ring.blocks, BLOCKS_MOST)
+        try:  # before the other one is closed: what both have is known by its number
+            larger = self._tap.ring(
+                interface, self._ports[interface], blocks=blocks, one_of=ring.one_of
+            )
+        except OSError:  # no memory for it: this one has to do
+            return
+        self._rings[interface] = larger
+        try:
+            for block in ring.ready():
+                if not child.send(BLOCK, self._index(interface), block):
+                    raise TimeoutError("it hangs")
+        finally:
+            dropped = ring.counts().dropped
+            self._add_dropped(interface, dropped + ring.unread())
             ring.close()
-            del self._rings[interface]
-            with suppress(OSError):
-                self._rings[interface] = self._tap.ring(
-                    interface, ports, blocks=blocks, one_of=one_of
-                )
-            for one in self._known:
-                if interface in one.interfaces:
-                    one.one_of = one_of
+
+    def _set_parts(self, watched: Iterable[Watched]) -> None:
+        """Note which part of its connections each one is measured by."""
+        for one in watched:
+            rings = [self._rings[each] for each in one.interfaces if each in self._rings]
+            one.one_of = max((ring.one_of for ring in rings), default=1)
 
     def _index(self, interface: str) -> int:
         return self._indices.setdefault(interface, len(self._indices))
