@@ -23,10 +23,6 @@ from benchmarks.wire import cells, cost, place, reader_faults, servers
 from dlsched.runtime.wire.tap import Tap
 
 NAME = "wire"
-PROGRAMS = {
-    "ip": "iproute2", "nginx": "nginx-light", "node": "nodejs", "openssl": "openssl", "wrk": "wrk",
-    "hey": "hey", "h2load": "nghttp2-client",
-}  # fmt: skip
 PARTS = ("truth", "clients", "cost", "child")
 _TITLES = {
     "truth": "Response times in ms: an open loop with its own clock, beside the wire",
@@ -48,7 +44,7 @@ def main(arguments: list[str] | None = None) -> int:
     )
 
     def run() -> None:
-        place.install(PROGRAMS)
+        prepare(chosen)
         place.enter(arguments)
         os.environ["PATH"] += ":/usr/sbin:/sbin"
         with tempfile.TemporaryDirectory(prefix="dlsched-wire-") as name:
@@ -59,6 +55,30 @@ def main(arguments: list[str] | None = None) -> int:
     return told_if_it_fails(NAME, run)
 
 
+def prepare(chosen: Any) -> None:
+    """See to all programs and packages, while there is a network. Raises SetupError."""
+    needed = {one.server for one in asked(chosen)} if "truth" in chosen.only else set()
+    programs = {"ip": "iproute2"}
+    if "clients" in chosen.only:
+        needed |= {server for _, _, server, _ in cells.OTHERS}
+        programs |= cells.PROGRAMS
+    if "cost" in chosen.only:
+        needed.add(servers.NGINX)
+        programs |= cells.PROGRAMS
+    if "child" in chosen.only:
+        needed.add(servers.UVICORN)
+    for server in needed:
+        programs |= server.programs
+    place.install(programs)
+    for server in needed:
+        server.packages()
+
+
+def asked(chosen: Any) -> list[cells.Cell]:
+    """The cells whose name has what was asked for."""
+    return [one for one in cells.all_cells() if chosen.cell in one.name]
+
+
 def measure(chosen: Any, folder: Path) -> None:
     """All parts that are asked for, printed and saved."""
     window_s = cells.QUICK_WINDOW_S if chosen.quick else cells.WINDOW_S
@@ -66,9 +86,8 @@ def measure(chosen: Any, folder: Path) -> None:
     for part in chosen.only:
         rows = tables.setdefault(_TITLES[part], [])
         if part == "truth":
-            asked = [one for one in cells.all_cells() if chosen.cell in one.name]
             with closing(Tap()) as tap:
-                for row in cells.rows(tap, folder, window_s, asked):
+                for row in cells.rows(tap, folder, window_s, asked(chosen)):
                     rows.append(shown(row))
         elif part == "clients":
             with closing(Tap()) as tap:

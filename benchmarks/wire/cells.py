@@ -210,6 +210,7 @@ def is_near(wire_ms: float | None, client_ms: float | None) -> bool:
 
 # ------------------------------------------------------------------ clients of other makers
 
+PROGRAMS = {"wrk": "wrk", "hey": "hey", "h2load": "nghttp2-client"}
 _WRK = """
 done = function(_, latency, _)
   io.write(string.format('{"p50": %f, "p95": %f}\\n',
@@ -227,7 +228,7 @@ def wrk(folder: Path, url: str, window_s: float) -> dict[str, Any]:
     return _as_client(found, int(requests[1]) if requests else 0)
 
 
-def hey(folder: Path, url: str, window_s: float) -> dict[str, Any]:
+def hey(_: Path, url: str, window_s: float) -> dict[str, Any]:
     out = printed("hey", "-z", f"{window_s:.0f}s", "-c", "8", "-q", "25", "-disable-keepalive", url)
     found = {
         f"p{which}": 1e3 * float(seconds)

@@ -185,11 +185,11 @@ class OpenLoop:
     def go_on(self, connection: Connection) -> None:
         try:
             if connection.state == _CONNECTING:
-                if connection.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
-                    raise OSError
                 try:
                     connection.sock.getpeername()
                 except OSError:
+                    if connection.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+                        self.fail(connection)
                     return  # not yet
                 connection.connect_ns = time.monotonic_ns() - connection.began_ns
                 if self.context is not None:

@@ -1,4 +1,4 @@
-"""What reading packets costs: CPU time a packet and a request, of idle containers, and of a rate."""
+"""What reading packets costs: CPU time of a packet and a request, and of idle containers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 from benchmarks.publish import results
 from benchmarks.wire import cells, place, servers
 from dlsched.runtime.wire.ring import BLOCK_BYTES, Ring, RingCounts
-from dlsched.runtime.wire.tap import Child, Tap
+from dlsched.runtime.wire.tap import Child, Tap, Watched
 
 PACKET_US, REQUEST_US = 2.0, 5.0
 CONTAINERS = 100
@@ -63,7 +63,7 @@ class CountingTap(Tap):
 
 
 @contextmanager
-def counting(window_s: float, tap: CountingTap) -> Iterator[dict[str, Any]]:
+def counting(tap: CountingTap) -> Iterator[dict[str, Any]]:
     """Fills in what was used in the meantime."""
     row: dict[str, Any] = {}
     before, packets, began_s = tap.used_s(), tap.packets, time.monotonic()
@@ -84,16 +84,26 @@ def rows(folder: Path, window_s: float) -> Iterator[dict[str, Any]]:
     yield idle(window_s)
 
 
+@contextmanager
+def asked(folder: Path) -> Iterator[tuple[CountingTap, int, Watched]]:
+    """nginx, its port, and who watches it."""
+    with (
+        closing(CountingTap()) as tap,
+        servers.NGINX.run(folder) as (one, port),
+        cells.watching(tap, one, port) as watched,
+    ):
+        time.sleep(cells.REPORTED_S)
+        cells.seen_by(watched)
+        yield tap, port, watched
+
+
 def at_full_speed(folder: Path, window_s: float) -> dict[str, Any]:
     """CPU time while wrk asks nginx as fast as it can."""
-    with closing(CountingTap()) as tap, servers.NGINX.run(folder) as (one, port):
-        with cells.watching(tap, one, port) as watched:
+    with asked(folder) as (tap, port, watched):
+        with counting(tap) as row:
+            answered = cells.wrk(folder, f"http://127.0.0.1:{port}/index.html", window_s)
             time.sleep(cells.REPORTED_S)
-            cells.seen_by(watched)
-            with counting(window_s, tap) as row:
-                answered = cells.wrk(folder, f"http://127.0.0.1:{port}/index.html", window_s)
-                time.sleep(cells.REPORTED_S)
-            seen, one_of = cells.seen_by(watched), watched.one_of
+        seen, one_of = cells.seen_by(watched), watched.one_of
     used_us, requests = 1e6 * row.pop("used_s"), seen.whole.count
     most_us = PACKET_US * row["packets"] + REQUEST_US * requests
     return {
@@ -113,17 +123,14 @@ def at_full_speed(folder: Path, window_s: float) -> dict[str, Any]:
 def at_a_rate(folder: Path, window_s: float, stopped_s: float) -> dict[str, Any]:
     """Whether all of 10,000 requests a second are measured, or the rest is reported; also while the
     process that reads is stopped for a while."""
-    with closing(CountingTap()) as tap, servers.NGINX.run(folder) as (one, port):
-        with cells.watching(tap, one, port) as watched:
+    with asked(folder) as (tap, port, watched):
+        with counting(tap) as row, place.stopped(tap.children[-1].pid, stopped_s):
+            log = place.printed(
+                "h2load", "--h1", "-c10", "-t1", f"--rps={RATE_PER_S // 10}",
+                "-n", str(int(RATE_PER_S * window_s)), f"http://127.0.0.1:{port}/index.html",
+            )  # fmt: skip
             time.sleep(cells.REPORTED_S)
-            cells.seen_by(watched)
-            with counting(window_s, tap) as row, place.stopped(tap.children[-1].pid, stopped_s):
-                log = place.printed(
-                    "h2load", "--h1", "-c10", "-t1", f"--rps={RATE_PER_S // 10}",
-                    "-n", str(int(RATE_PER_S * window_s)), f"http://127.0.0.1:{port}/index.html",
-                )  # fmt: skip
-                time.sleep(cells.REPORTED_S)
-            seen = cells.seen_by(watched)
+        seen = cells.seen_by(watched)
     (answered,) = map(int, re.findall(r"([0-9]+) succeeded", log))
     (took_s,) = (
         float(number) * {"s": 1.0, "ms": 1e-3}[unit]
@@ -153,7 +160,7 @@ def idle(window_s: float) -> dict[str, Any]:
             held.enter_context(closing(tap.watch(one.pid, one.container)))
         place.until(lambda: len(tap.rings) == CONTAINERS, "100 rings", 120)
         time.sleep(cells.REPORTED_S + 5)
-        with counting(window_s, tap) as row:
+        with counting(tap) as row:
             time.sleep(window_s)
         used_s = row.pop("used_s")
         mib = sum(ring.blocks for ring in tap.rings) * BLOCK_BYTES / 2**20
@@ -170,12 +177,17 @@ def idle(window_s: float) -> dict[str, Any]:
 def headlines(rows: Sequence[Mapping[str, Any]]) -> Sequence[str]:
     speed, rate, stopped, still = rows
     reported = rate["verdict"] == stopped["verdict"] == "reached"
-    return (
+    speed_says = (
         f"Cost: {speed['us a request']:.1f} us of CPU time a request on nginx under wrk, at most "
-        f"{speed['at most']:.1f} by its packets: {speed['verdict']}.",
+        f"{speed['at most']:.1f} by its packets: {speed['verdict']}."
+    )
+    idle_says = (
         f"Cost: {CONTAINERS} idle containers use {100 * still['core']:.2f} % of a core and "
         f"{still['kernel memory, MiB']:.0f} MiB of kernel memory, at most "
-        f"{100 * IDLE_CORE_RATIO:g} % and {IDLE_MIB:g} MiB: {still['verdict']}.",
-        f"Cost: at {rate['what']} nothing is dropped without being reported, also while the "
-        f"process that reads is stopped: {results.verdict(reported)}.",
+        f"{100 * IDLE_CORE_RATIO:g} % and {IDLE_MIB:g} MiB: {still['verdict']}."
     )
+    rate_says = (
+        f"Cost: at {rate['what']} nothing is dropped without being reported, also while the "
+        f"process that reads is stopped: {results.verdict(reported)}."
+    )
+    return speed_says, idle_says, rate_says

@@ -23,12 +23,21 @@ _EXAMPLES = ROOT / "examples" / "images"
 
 
 @dataclass(frozen=True)
+class At:
+    """Where a server runs."""
+
+    folder: Path
+    """The bench's."""
+    host: str
+    port: int
+
+
+@dataclass(frozen=True, eq=False)
 class Server:
     """A program, and how it is asked."""
 
     name: str
-    command: Callable[[Path, str, int], Sequence[str]]
-    """By the bench's folder, its address and its port."""
+    command: Callable[[At], Sequence[str]]
     request: Mapping[str, object] = field(default_factory=dict)
     """Fields of the client's `Plan`."""
     environment: Callable[[], Mapping[str, str]] = dict
@@ -36,14 +45,18 @@ class Server:
     tls: bool = False
     own_network: bool = False
     rates_per_s: tuple[float, ...] = (10.0, 200.0, 2000.0)
+    programs: Mapping[str, str] = field(default_factory=dict)
+    """What it needs of Debian: by the name of a program, its package."""
+    packages: Callable[[], object] = lambda: None
+    """Sees to packages of Python."""
 
     @contextmanager
     def run(self, folder: Path) -> Iterator[tuple[StandIn, int]]:
         """The server, once it takes connections, and its port."""
-        host = "0.0.0.0" if self.own_network else self.host  # noqa: S104 - a network of its own
+        host = "0.0.0.0" if self.own_network else self.host
         port = free_port(self.host)
         with stand_in(
-            self.command(folder, host, port),
+            self.command(At(folder, host, port)),
             environment=self.environment(),
             pair=1 if self.own_network else None,
         ) as one:
@@ -71,57 +84,79 @@ def _takes(host: str, port: int) -> bool:
 
 
 def prepare(folder: Path) -> None:
-    """What servers need: a certificate, a file to serve, packages. Raises SetupError."""
-    environments.ensure(ENVIRONMENT)
+    """Files that servers need, and a certificate where one can be made."""
     (folder / "www").mkdir()
     (folder / "www" / "index.html").write_bytes(b"<p>It works.</p>\n" * 64)
     (folder / "www" / "large").write_bytes(bytes(10_000_000))
     folder.chmod(0o755)  # for nginx' workers
+    if shutil.which("openssl") is None:
+        return
     make = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"]
     make += ["-subj", "/CN=wire", "-keyout", "key.pem", "-out", "certificate.pem"]
     subprocess.run(make, cwd=folder, check=True, capture_output=True)
+
+
+def _ensure() -> None:
+    environments.ensure(ENVIRONMENT)
 
 
 def _python() -> str:
     return str(environments.folder(ENVIRONMENT).resolve() / "bin" / "python")
 
 
-def _nginx(folder: Path, host: str, port: int) -> Sequence[str]:
-    text = (PROGRAMS / "nginx.conf").read_text().replace("FOLDER", str(folder))
-    made = folder / "nginx.conf"
-    made.write_text(text.replace("PORT", str(port)))
+def _nginx(at: At) -> Sequence[str]:
+    text = (PROGRAMS / "nginx.conf").read_text().replace("FOLDER", str(at.folder))
+    made = at.folder / "nginx.conf"
+    made.write_text(text.replace("PORT", str(at.port)))
     return [shutil.which("nginx", path="/usr/sbin:/usr/bin") or "nginx", "-c", str(made)]
 
 
-def _uvicorn(folder: Path, host: str, port: int) -> Sequence[str]:
-    command = [_python(), "-m", "uvicorn", "--app-dir", str(PROGRAMS), "--host", host]
-    command += ["--port", str(port), "--log-level", "warning", "--no-access-log"]
+def _uvicorn(at: At) -> Sequence[str]:
+    command = [_python(), "-m", "uvicorn", "--app-dir", str(PROGRAMS), "--host", at.host]
+    command += ["--port", str(at.port), "--log-level", "warning", "--no-access-log"]
     return [*command, "--timeout-keep-alive", "120", "--backlog", "4096", "asgi_app:app"]
 
 
-def _uvicorn_tls(folder: Path, host: str, port: int) -> Sequence[str]:
-    files = [folder / "key.pem", folder / "certificate.pem"]
+def _uvicorn_tls(at: At) -> Sequence[str]:
+    files = [at.folder / "key.pem", at.folder / "certificate.pem"]
     return [
-        *_uvicorn(folder, host, port), "--ssl-keyfile", str(files[0]),
+        *_uvicorn(at), "--ssl-keyfile", str(files[0]),
         "--ssl-certfile", str(files[1]),
     ]  # fmt: skip
 
 
-def _gunicorn(folder: Path, host: str, port: int) -> Sequence[str]:
-    command = [_python(), "-m", "gunicorn", "--chdir", str(PROGRAMS), "--bind", f"{host}:{port}"]
+def _gunicorn(at: At) -> Sequence[str]:
+    command = [
+        _python(),
+        "-m",
+        "gunicorn",
+        "--chdir",
+        str(PROGRAMS),
+        "--bind",
+        f"{at.host}:{at.port}",
+    ]
     command += ["--workers", "4", "--worker-class", "gthread", "--threads", "32"]
     return [*command, "--keep-alive", "120", "--backlog", "4096", "wsgi_app:app"]
 
 
-def _onnx(folder: Path, host: str, port: int) -> Sequence[str]:
+def _onnx(at: At) -> Sequence[str]:
     serve = str(_EXAMPLES / "inference" / "serve.py")
-    return [sys.executable, serve, "--model", "mobilenet", "--host", host, "--port", str(port)]
+    return [
+        sys.executable,
+        serve,
+        "--model",
+        "mobilenet",
+        "--host",
+        at.host,
+        "--port",
+        str(at.port),
+    ]
 
 
-def _program(name: str) -> Callable[[Path, str, int], Sequence[str]]:
-    def command(folder: Path, host: str, port: int) -> Sequence[str]:
+def _program(name: str) -> Callable[[At], Sequence[str]]:
+    def command(at: At) -> Sequence[str]:
         by = "node" if name.endswith(".js") else sys.executable
-        return [by, str(PROGRAMS / name), str(port)]
+        return [by, str(PROGRAMS / name), str(at.port)]
 
     return command
 
@@ -135,36 +170,50 @@ def _packages(of: str) -> Callable[[], Mapping[str, str]]:
     return environment
 
 
-NGINX = Server("nginx", _nginx)
-UVICORN = Server("uvicorn", _uvicorn)
-UVICORN_TLS = Server("uvicorn, TLS", _uvicorn_tls, tls=True)
-GUNICORN = Server("gunicorn, 4 workers", _gunicorn)
-NODE = Server("Node", _program("node_app.js"))
+_NGINX = {"nginx": "nginx-light"}
+_OPENSSL = {"openssl": "openssl"}
+NGINX = Server("nginx", _nginx, programs=_NGINX)
+UVICORN = Server("uvicorn", _uvicorn, packages=_ensure)
+UVICORN_TLS = Server("uvicorn, TLS", _uvicorn_tls, tls=True, programs=_OPENSSL, packages=_ensure)
+GUNICORN = Server("gunicorn, 4 workers", _gunicorn, packages=_ensure)
+NODE = Server("Node", _program("node_app.js"), programs={"node": "nodejs"})
 ONNX = Server(
     "ONNX example",
     _onnx,
     {"method": "POST", "path": "/predict", "body": '{"count": 32}'},
     _packages("inference"),
+    packages=_packages("inference"),
     rates_per_s=(10.0, 200.0),
 )
 TORCH = Server(
     "PyTorch example",
     _program("torch_app.py"),
     environment=_packages("training"),
+    packages=_packages("training"),
     rates_per_s=(10.0, 200.0),
 )
-STREAM = Server("token stream", _uvicorn, {"path": "/stream"}, rates_per_s=(10.0, 50.0))
+STREAM = Server(
+    "token stream", _uvicorn, {"path": "/stream"}, rates_per_s=(10.0, 50.0), packages=_ensure
+)
 SERVERS = (NGINX, UVICORN, UVICORN_TLS, GUNICORN, NODE, ONNX, TORCH, STREAM)
 """Each is measured with kept connections and with one a request, at each of its rates."""
 
-STREAM_TLS = Server("token stream, TLS", _uvicorn_tls, {"path": "/stream"}, tls=True)
-IPV6 = Server("uvicorn, IPv6", _uvicorn, host="::1")
-PAIR = Server("uvicorn, bridge network", _uvicorn, own_network=True)
+STREAM_TLS = Server(
+    "token stream, TLS",
+    _uvicorn_tls,
+    {"path": "/stream"},
+    tls=True,
+    programs=_OPENSSL,
+    packages=_ensure,
+)
+IPV6 = Server("uvicorn, IPv6", _uvicorn, host="::1", packages=_ensure)
+PAIR = Server("uvicorn, bridge network", _uvicorn, own_network=True, packages=_ensure)
 NARROW = Server("full accept queue", _program("narrow_app.py"))
 UPLOADS = Server(
     "uvicorn, 1 MB uploads",
     _uvicorn,
     {"method": "POST", "path": "/upload", "body_bytes": 1_000_000, "send_buffer_bytes": 16_384},
+    packages=_ensure,
 )
-LARGE = Server("uvicorn, 10 MB answers", _uvicorn, {"path": "/large"})
-LARGE_NGINX = Server("nginx, 10 MB answers", _nginx, {"path": "/large"})
+LARGE = Server("uvicorn, 10 MB answers", _uvicorn, {"path": "/large"}, packages=_ensure)
+LARGE_NGINX = Server("nginx, 10 MB answers", _nginx, {"path": "/large"}, programs=_NGINX)

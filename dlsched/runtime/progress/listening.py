@@ -62,9 +62,15 @@ def loopback_of(pid: int, container: str, port: int, proc: Path = PROC) -> str:
     return LOOPBACK
 
 
-def listening_of(pid: int, container: str, proc: Path = PROC) -> tuple[ListeningSocket, ...]:
-    """The listening TCP sockets of this container's own processes, by port."""
-    there = tuple(listening_in(pid, proc))
+def listening_of(
+    pid: int,
+    container: str,
+    proc: Path = PROC,
+    there: tuple[ListeningSocket, ...] | None = None,
+) -> tuple[ListeningSocket, ...]:
+    """The listening TCP sockets of this container's own processes, by port. `there`: those of its
+    network, where they are known."""
+    there = tuple(listening_in(pid, proc)) if there is None else there
     own = _sockets(pid, container, proc) if there else frozenset()
     found = (one for one in there if one.inode in own)
     return tuple(sorted(found, key=lambda one: (one.port, str(one.address))))

@@ -26,8 +26,9 @@ from dlsched.runtime.cgroup.read import PROC
 from dlsched.runtime.progress.listening import listening_of
 from dlsched.runtime.progress.sidecar_line import BadLine, latency_in
 from dlsched.runtime.wire.child import BLOCK, FRAME, TICK, TIME, WATCH
-from dlsched.runtime.wire.interfaces import NotSeen, interfaces_of
-from dlsched.runtime.wire.ring import BLOCKS_MOST, PORTS_MAX, Ring
+from dlsched.runtime.wire.interfaces import LOOPBACK, NotSeen, interfaces_of
+from dlsched.runtime.wire.networks import Network, Networks
+from dlsched.runtime.wire.ring import BLOCKS_LEAST, BLOCKS_MOST, BLOCKS_SHARED, PORTS_MAX, Ring
 
 TICK_S = 1.0
 LOOK_S = 5.0
@@ -92,6 +93,10 @@ class Watched:
         self.interfaces: tuple[str, ...] = ()
         self.problem: str | None = None
         """Why it is not measured now, in one line."""
+        self.unseen: str | None = None
+        """Why it cannot be, as far as its network says."""
+        self.network: Network | None = None
+        """In which it was found; None: to be looked up again."""
         self.one_of = 1
         """Of so many connections one is measured."""
         self._lock = threading.Lock()
@@ -346,6 +351,7 @@ class _Pump:
     def __init__(self, tap: Tap) -> None:
         self._tap = tap
         self._child: Child | None = None
+        self._networks = Networks(tap.proc)
         self._rings: dict[str, Ring] = {}
         self._indices: dict[str, int] = {}
         """What the child knows an interface by."""
@@ -387,7 +393,7 @@ class _Pump:
         now_s = time.monotonic()
         watched = self._tap.all()
         if watched != self._known or now_s - self._looked_s >= LOOK_S:
-            self._look(watched)
+            self._look(watched, now_s)
             self._known, self._looked_s = watched, now_s
         if not self._rings:
             self._ticked_s = now_s
@@ -468,55 +474,65 @@ class _Pump:
 
     # ------------------------------------------------------------------ what is watched
 
-    def _look(self, watched: tuple[Watched, ...]) -> None:
+    def _look(self, watched: tuple[Watched, ...], now_s: float) -> None:
         """Look up on which ports and interfaces these containers are seen, and watch them there."""
         by_interface: dict[str, dict[int, Watched]] = {}
         for one in watched:
-            self._find(one)
+            self._find(one, now_s)
             for interface in one.interfaces:
                 by_interface.setdefault(interface, {}).update(dict.fromkeys(one.found, one))
+        self._networks.keep(one.network.name for one in watched if one.network is not None)
         for gone in self._rings.keys() - by_interface.keys():
             self._rings.pop(gone).close()
+        problems = {id(one): one.unseen for one in watched}
         for interface, ports in by_interface.items():
-            self._set_ring(interface, ports)
+            if (problem := self._set_ring(interface, ports)) is not None:
+                problems |= {id(one): problem for one in ports.values()}
+        for one in watched:
+            one.problem = problems[id(one)]
         self._set_parts(watched)
         self._number(by_interface)
 
-    def _find(self, one: Watched) -> None:
-        one.problem = None
-        sockets = listening_of(one.pid, one.container, self._tap.proc)
+    def _find(self, one: Watched, now_s: float) -> None:
+        network = None
+        with suppress(OSError):
+            network = self._networks.of(one.pid, now_s, soon=not one.found)
+        if network is not None and network is one.network:
+            return
+        one.network, one.unseen, one.interfaces = network, None, ()
+        there = () if network is None else network.sockets
+        sockets = listening_of(one.pid, one.container, self._tap.proc, there)
         if one.ports:
             sockets = tuple(each for each in sockets if each.port in one.ports)
         one.found = tuple(sorted({each.port for each in sockets}))
-        one.interfaces = ()
         if not one.found:
-            one.problem = NO_PORT
+            one.unseen = NO_PORT
             return
         try:
             one.interfaces = interfaces_of(one.pid, sockets, self._tap.proc)
         except NotSeen as why:
-            one.problem = f"not seen on the wire: {why}"
+            one.unseen = f"not seen on the wire: {why}"
 
-    def _set_ring(self, interface: str, ports: Mapping[int, Watched]) -> None:
+    def _set_ring(self, interface: str, ports: Mapping[int, Watched]) -> str | None:
+        """Watch these ports there; why that is not possible, in one line."""
         wanted = tuple(sorted(ports))
-        problem = None
         if len(wanted) > PORTS_MAX:
-            problem = f"{len(wanted)} ports on {interface}, at most {PORTS_MAX} are watched"
-        else:
-            try:
-                ring = self._rings.get(interface)
-                if ring is None:
-                    self._rings[interface] = self._tap.ring(interface, wanted)
-                elif self._ports.get(interface) != wanted:
-                    ring.filter(wanted, ring.one_of)
-                self._ports[interface] = wanted
-                return
-            except PermissionError:
-                problem = NO_RIGHT
-            except OSError as error:
-                problem = f"not seen on the wire of {interface}: {error.strerror or error}"
-        for one in ports.values():
-            one.problem = problem
+            return f"{len(wanted)} ports on {interface}, at most {PORTS_MAX} are watched"
+        try:
+            ring = self._rings.get(interface)
+            if ring is None:
+                blocks = BLOCKS_SHARED if interface == LOOPBACK else BLOCKS_LEAST
+                self._rings[interface] = self._tap.ring(interface, wanted, blocks=blocks)
+            elif self._ports.get(interface) != wanted:
+                ring.filter(wanted, ring.one_of)
+        except PermissionError:
+            return NO_RIGHT
+        except OSError as error:
+            for one in ports.values():
+                one.network = None
+            return f"not seen on the wire of {interface}: {error.strerror or error}"
+        self._ports[interface] = wanted
+        return None
 
     def _number(self, by_interface: Mapping[str, Mapping[int, Watched]]) -> None:
         """Give each container's port its number, and ask the child for them."""
@@ -556,7 +572,7 @@ class _Pump:
                 self._enlarge(child, interface, ring)
             else:
                 ring.filter(self._ports[interface], 2 * ring.one_of)
-        self._set_parts(self._known)
+                self._set_parts(self._known)
 
     def _add_dropped(self, interface: str, packets: int) -> None:
         for one in self._known:
