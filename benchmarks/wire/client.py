@@ -125,9 +125,9 @@ class OpenLoop:
             self.context.verify_mode = ssl.CERT_NONE
         self.family = socket.AF_INET6 if ":" in plan.host else socket.AF_INET
 
-    def run(self) -> None:
+    def ask_all(self) -> None:
+        """Ask all that is planned, and wait for what is under way."""
         chance = random.Random(self.plan.seed)
-        signal.signal(signal.SIGTERM, lambda *_: self.end())
         due_s = time.monotonic() + 0.1
         asked = 0
         until_s = math.inf
@@ -151,6 +151,11 @@ class OpenLoop:
     def end(self) -> None:
         """Ask nothing more."""
         self.plan.count = 0
+
+    def close(self) -> None:
+        for connection in list(self.open.values()):
+            self.drop(connection)
+        self.poll.close()
 
     def ask(self) -> None:
         if self.busy >= CONNECTIONS_MAX:
@@ -335,7 +340,8 @@ def main() -> None:
     be_prompt()
     began_s, began_cpu_s = time.monotonic(), time.process_time()
     loop = OpenLoop(plan)
-    loop.run()
+    signal.signal(signal.SIGTERM, lambda *_: loop.end())
+    loop.ask_all()
     tally = loop.tally
     took_s = time.monotonic() - began_s
     found = {
