@@ -93,7 +93,7 @@ class Watched:
         self.interfaces: tuple[str, ...] = ()
         self.problem: str | None = None
         """Why it is not measured now, in one line."""
-        self.unseen: str | None = None
+        self.hidden: str | None = None
         """Why it cannot be, as far as its network says."""
         self.network: Network | None = None
         """In which it was found; None: to be looked up again."""
@@ -484,7 +484,7 @@ class _Pump:
         self._networks.keep(one.network.name for one in watched if one.network is not None)
         for gone in self._rings.keys() - by_interface.keys():
             self._rings.pop(gone).close()
-        problems = {id(one): one.unseen for one in watched}
+        problems = {id(one): one.hidden for one in watched}
         for interface, ports in by_interface.items():
             if (problem := self._set_ring(interface, ports)) is not None:
                 problems |= {id(one): problem for one in ports.values()}
@@ -499,19 +499,19 @@ class _Pump:
             network = self._networks.of(one.pid, now_s, soon=not one.found)
         if network is not None and network is one.network:
             return
-        one.network, one.unseen, one.interfaces = network, None, ()
+        one.network, one.hidden, one.interfaces = network, None, ()
         there = () if network is None else network.sockets
         sockets = listening_of(one.pid, one.container, self._tap.proc, there)
         if one.ports:
             sockets = tuple(each for each in sockets if each.port in one.ports)
         one.found = tuple(sorted({each.port for each in sockets}))
         if not one.found:
-            one.unseen = NO_PORT
+            one.hidden = NO_PORT
             return
         try:
             one.interfaces = interfaces_of(one.pid, sockets, self._tap.proc)
         except NotSeen as why:
-            one.unseen = f"not seen on the wire: {why}"
+            one.hidden = f"not seen on the wire: {why}"
 
     def _set_ring(self, interface: str, ports: Mapping[int, Watched]) -> str | None:
         """Watch these ports there; why that is not possible, in one line."""
