@@ -126,6 +126,7 @@ def test_the_largest_ring_measures_half_of_the_connections() -> None:
     assert (scene.ring.one_of, scene.watched.one_of) == (2, 2)
 
 
+@pytest.mark.timed
 def test_a_report_with_one_wrong_port_is_refused_whole() -> None:
     scene = Scene(FakeRing())
     with pytest.raises(BadLine):
@@ -136,6 +137,7 @@ def test_a_report_with_one_wrong_port_is_refused_whole() -> None:
     assert [one.latency.count for one in port.whole if one.latency] == [2]
 
 
+@pytest.mark.timed
 @pytest.mark.parametrize("number", ["\u00b2", "7", "-1", "9" * 5000, ""])
 def test_a_port_that_nobody_asked_for_is_left_out(number: str) -> None:
     scene = Scene(FakeRing())
