@@ -12,21 +12,23 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
 from benchmarks.options import options, told_if_it_fails
 from benchmarks.publish import results
+from benchmarks.publish.results import grouped
 from benchmarks.wire import cells, cost, place, reader_faults, servers
 from dlsched.runtime.wire.tap import Tap
 
 NAME = "wire"
 PARTS = ("truth", "clients", "cost", "child")
 _TITLES = {
-    "truth": "Response times in ms: an open loop with its own clock, beside the wire",
-    "clients": "Response times in ms: closed loops of other makers' clients, beside the wire",
+    "truth": "Response times in ms, client / wire: an open loop with a clock of its own",
+    "clients": "Response times in ms, client / wire: clients of other makers, 200 a second",
     "cost": "What reading packets costs",
     "child": "What the process that reads packets can do to a thread that takes its numbers",
 }
@@ -80,39 +82,47 @@ def asked(chosen: Any) -> list[cells.Cell]:
 
 
 def measure(chosen: Any, folder: Path) -> None:
-    """All parts that are asked for, printed and saved."""
+    """All parts that are asked for, printed and saved; other parts stay as they were saved."""
     window_s = cells.QUICK_WINDOW_S if chosen.quick else cells.WINDOW_S
-    tables: dict[str, list[dict[str, Any]]] = {}
+    rows: dict[str, list[dict[str, Any]]] = {}
     for part in chosen.only:
-        rows = tables.setdefault(_TITLES[part], [])
-        if part == "truth":
-            with closing(Tap()) as tap:
-                for row in cells.rows(tap, folder, window_s, asked(chosen)):
-                    rows.append(shown(row))
-        elif part == "clients":
-            with closing(Tap()) as tap:
-                for row in cells.beside_others(tap, folder, window_s):
-                    rows.append(shown(row))
-        elif part == "cost":
-            rows += map(shown, cost.rows(folder, window_s))
-        else:
-            rows += map(shown, reader_faults.rows(folder, kills=10 if chosen.quick else 100))
-    headlines = [line for part in chosen.only for line in said(part, tables[_TITLES[part]])]
+        for row in rows_of(part, chosen, folder, window_s):
+            print("  ".join(f"{k}={results.cell(v)}" for k, v in row.items()), flush=True)
+            rows.setdefault(part, []).append({"part": part, **row})
+    whole = not chosen.quick and not chosen.cell
+    if whole and (saved := results.load(NAME)) is not None:
+        rows = {**grouped(saved["rows"], itemgetter("part")), **rows}
+    parts = [part for part in PARTS if part in rows]
     results.finish(
         NAME,
         "none",
         [1],
-        [row for rows in tables.values() for row in rows],
-        tables,
-        headlines,
-        whole=not chosen.quick and not chosen.cell and tuple(chosen.only) == PARTS,
+        [row for part in parts for row in rows[part]],
+        {_TITLES[part]: [shown(part, row) for row in rows[part]] for part in parts},
+        [line for part in parts for line in said(part, rows[part])],
+        whole=whole,
     )
 
 
-def shown(row: dict[str, Any]) -> dict[str, Any]:
-    """The row, printed: a run takes long."""
-    print("  ".join(f"{k}={results.cell(v)}" for k, v in row.items() if v is not None), flush=True)
-    return {key: "-" if value is None else value for key, value in row.items()}
+def shown(part: str, row: Mapping[str, Any]) -> dict[str, Any]:
+    """The row as a line of its table."""
+    if part in ("truth", "clients"):
+        return cells.short(row)
+    return {key: value for key, value in results.known(row).items() if key != "part"}
+
+
+def rows_of(part: str, chosen: Any, folder: Path, window_s: float) -> Iterator[dict[str, Any]]:
+    """The rows of a part, one after the other: a run takes long."""
+    if part == "cost":
+        yield from cost.rows(folder, window_s)
+    elif part == "child":
+        yield from reader_faults.rows(folder, kills=10 if chosen.quick else 100)
+    else:
+        with closing(Tap()) as tap:
+            if part == "truth":
+                yield from cells.rows(tap, folder, window_s, asked(chosen))
+            else:
+                yield from cells.beside_others(tap, folder, window_s)
 
 
 def said(part: str, rows: Sequence[Mapping[str, Any]]) -> Sequence[str]:

@@ -25,6 +25,8 @@ TIME = struct.Struct("=q")
 """Of a tick: the wall clock in nanoseconds."""
 
 NOBODY = 65534
+READ_BYTES = 256 << 10
+"""Read at a time: some blocks."""
 MEMORY_BYTES = 512 << 20
 """Address space: some ten times what full tables take."""
 _PR_SET_NO_NEW_PRIVS, _PR_SET_DUMPABLE = 38, 4
@@ -76,7 +78,8 @@ def serve(frames: BinaryIO, lines: BinaryIO) -> None:
 def main() -> None:
     os.chdir("/")
     confine()
-    serve(sys.stdin.buffer, sys.stdout.buffer)
+    with open(0, "rb", buffering=READ_BYTES) as frames:
+        serve(frames, sys.stdout.buffer)
 
 
 if __name__ == "__main__":

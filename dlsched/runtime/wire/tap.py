@@ -31,6 +31,9 @@ from dlsched.runtime.wire.networks import Network, Networks
 from dlsched.runtime.wire.ring import BLOCKS_LEAST, BLOCKS_MOST, BLOCKS_SHARED, PORTS_MAX, Ring
 
 TICK_S = 1.0
+GATHER_S = 0.005
+"""Once a block is ready, further ones are waited for so long: to wake up costs more than to copy.
+At 10,000 requests a second 70 KiB come in this time, a quarter of the smallest ring."""
 LOOK_S = 5.0
 """Which ports are listened on, and where, is looked up so often."""
 ANSWER_S = 5.0
@@ -208,11 +211,15 @@ class Child:
 
     def send(self, kind: int, ring: int, data: bytes) -> bool:
         """Whether it took the frame within `ANSWER_S`; raises OSError where it is gone."""
-        whole = memoryview(FRAME.pack(kind, ring, len(data)) + data)
+        left = [memoryview(FRAME.pack(kind, ring, len(data))), memoryview(data)]
         until_s = time.monotonic() + ANSWER_S
-        while whole:
+        while left:
             try:
-                whole = whole[os.write(self.frames, whole) :]
+                written = os.writev(self.frames, left)
+                while left and written >= len(left[0]):
+                    written -= len(left.pop(0))
+                if left:
+                    left[0] = left[0][written:]
             except BlockingIOError:
                 left_s = until_s - time.monotonic()
                 if left_s <= 0.0:
@@ -388,6 +395,8 @@ class _Pump:
                 poll.register(descriptor, select.POLLIN)
         now_s = time.monotonic()
         events = poll.poll(max(0.0, 1e3 * (self._ticked_s + TICK_S - now_s)))
+        if any(descriptor in by_descriptor for descriptor, _ in events):
+            time.sleep(GATHER_S)
         with suppress(BlockingIOError):
             os.read(self._tap.wake_read, 4096)
         now_s = time.monotonic()

@@ -30,7 +30,7 @@ def row(seconds: float, count: int = 400, **more: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("wire_ms", "client_ms", "near"),
     [(10.9, 10.0, True), (11.1, 10.0, False), (8.9, 10.0, False), (0.6, 0.2, True),
-     (None, 1.0, False), (5.0, None, True)],
+     (None, 1.0, True), (5.0, None, True)],
 )  # fmt: skip
 def test_five_percent_and_half_a_millisecond(
     wire_ms: float | None, client_ms: float | None, near: bool

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import zlib
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 
 from dlsched.runtime.progress.sidecar_line import BadLine
+from dlsched.runtime.wire.child import BLOCK
 from dlsched.runtime.wire.ring import BLOCKS_MOST, RingCounts
 from dlsched.runtime.wire.tap import BACKOFF_S, READS_MAX, Child, Tap, Watched, _Pump
 
@@ -180,3 +182,19 @@ def test_one_read_of_a_flood_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     with child("while True: os.write(1, b'{\"ports\":{}}\\n' * 64)") as one:
         most = READS_MAX * (1 << 20) // len(b'{"ports":{}}\n')
         assert all(len(one.reports()) <= most for _ in range(50))
+
+
+@pytest.mark.process
+def test_a_frame_larger_than_the_pipe_arrives_whole() -> None:
+    data = bytes(range(256)) * 12_000
+    program = (
+        "import sys, zlib\n"
+        "data = sys.stdin.buffer.read(12 + 256 * 12_000)[12:]\n"
+        'os.write(1, b\'{"ports":{},"sum":%d}\\n\' % zlib.crc32(data))'
+    )
+    with child(program) as one:
+        assert one.send(BLOCK, 0, data)
+        reports: list[Any] = []
+        while not reports:
+            reports = one.reports()
+    assert reports == [{"ports": {}, "sum": zlib.crc32(data)}]
