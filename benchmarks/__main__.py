@@ -255,6 +255,13 @@ BENCHES = {
         "its own",
         "that nothing grows in half an hour of churn and in a simulated month",
     ),
+    "wire": Bench(
+        "benchmarks.wire.bench",
+        "wire",
+        "60 min",
+        "no",
+        "response times at sockets beside what clients saw; their cost; a reader that breaks",
+    ),
     "bench": Bench(
         "benchmarks.publish.bench",
         "publish",

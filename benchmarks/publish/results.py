@@ -159,12 +159,12 @@ def markdown(rows: Sequence[Mapping[str, object]]) -> str:
     columns = list(dict.fromkeys(column for row in rows for column in row))
     lines = ["| " + " | ".join(columns) + " |", "|" + " --- |" * len(columns)]
     lines += [
-        "| " + " | ".join(_cell(row.get(column, "-")) for column in columns) + " |" for row in rows
+        "| " + " | ".join(cell(row.get(column, "-")) for column in columns) + " |" for row in rows
     ]
     return "\n".join(lines)
 
 
-def _cell(value: object) -> str:
+def cell(value: object) -> str:
     if value is None:
         return "never"
     return f"{value:.3g}" if isinstance(value, float) else str(value)

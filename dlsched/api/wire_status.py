@@ -1,4 +1,4 @@
-"""What is measured at a job's sockets, in words. Pure."""
+"""What is measured at a job's sockets, as text. Pure."""
 
 from __future__ import annotations
 

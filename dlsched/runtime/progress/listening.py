@@ -73,9 +73,15 @@ def shows_sockets(pid: int, container: str, proc: Path = PROC) -> bool:
         return False
 
 
-def listening_of(pid: int, container: str, proc: Path = PROC) -> tuple[ListeningSocket, ...]:
-    """The listening TCP sockets of this container's own processes, by port."""
-    there = tuple(listening_in(pid, proc))
+def listening_of(
+    pid: int,
+    container: str,
+    proc: Path = PROC,
+    there: tuple[ListeningSocket, ...] | None = None,
+) -> tuple[ListeningSocket, ...]:
+    """The listening TCP sockets of this container's own processes, by port. `there`: those of its
+    network, where they are known."""
+    there = tuple(listening_in(pid, proc)) if there is None else there
     own = sockets_of(pid, container, proc) if there else frozenset()
     found = (one for one in there if one.inode in own)
     return tuple(sorted(found, key=lambda one: (one.port, str(one.address))))
@@ -103,7 +109,7 @@ def connected_in(
 
 
 def listening_in(pid: int, proc: Path = PROC) -> Iterator[ListeningSocket]:
-    """The TCP sockets that listen in that process' network, whoever they belong to."""
+    """The TCP sockets that listen in that process' network, of any program."""
     for fields in _table(pid, proc, _LISTENING):
         address, _, number = fields[1].partition(":")
         with suppress(ValueError):
@@ -126,10 +132,10 @@ def _table(pid: int | str, proc: Path, state: str) -> Iterator[list[str]]:
 
 def _address(written: str) -> IPv4Address | IPv6Address:
     """An address as the kernel writes it: 32 bits at a time, in the machine's byte order."""
-    words = [bytes.fromhex(written[at : at + 8]) for at in range(0, len(written), 8)]
+    parts = [bytes.fromhex(written[at : at + 8]) for at in range(0, len(written), 8)]
     if sys.byteorder == "little":
-        words = [word[::-1] for word in words]
-    address = ip_address(b"".join(words))
+        parts = [part[::-1] for part in parts]
+    address = ip_address(b"".join(parts))
     mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
     return mapped or address
 

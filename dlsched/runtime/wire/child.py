@@ -24,7 +24,9 @@ WATCH, BLOCK, TICK = 1, 2, 3
 TIME = struct.Struct("=q")
 """Of a tick: the wall clock in nanoseconds."""
 
-NOBODY = 65534
+UNPRIVILEGED = 65534
+READ_BYTES = 256 << 10
+"""Read at a time: some blocks."""
 MEMORY_BYTES = 512 << 20
 """Address space: some ten times what full tables take."""
 _PR_SET_NO_NEW_PRIVS, _PR_SET_DUMPABLE = 38, 4
@@ -34,8 +36,8 @@ def confine() -> None:
     """Give up all rights for good. Raises OSError where root cannot give up being root."""
     if os.getuid() == 0:
         os.setgroups([])
-        os.setresgid(NOBODY, NOBODY, NOBODY)
-        os.setresuid(NOBODY, NOBODY, NOBODY)
+        os.setresgid(UNPRIVILEGED, UNPRIVILEGED, UNPRIVILEGED)
+        os.setresuid(UNPRIVILEGED, UNPRIVILEGED, UNPRIVILEGED)
     libc = ctypes.CDLL(None, use_errno=True)
     libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
     libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
@@ -76,7 +78,8 @@ def serve(frames: BinaryIO, lines: BinaryIO) -> None:
 def main() -> None:
     os.chdir("/")
     confine()
-    serve(sys.stdin.buffer, sys.stdout.buffer)
+    with open(0, "rb", buffering=READ_BYTES) as frames:
+        serve(frames, sys.stdout.buffer)
 
 
 if __name__ == "__main__":

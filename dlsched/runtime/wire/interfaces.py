@@ -12,6 +12,7 @@ from dlsched.runtime.cgroup.read import PROC
 from dlsched.runtime.progress.listening import ListeningSocket, shares_network
 
 NET = Path("/sys/class/net")
+LOOPBACK = "lo"
 INTERFACES_MAX = 8
 """Interfaces of the host on which one container in its network is watched."""
 
@@ -35,12 +36,12 @@ def interfaces_of(
 def _of_the_host(sockets: tuple[ListeningSocket, ...], net: Path) -> tuple[str, ...]:
     """Loopback, which also carries what the host sends to its own addresses; and where a socket
     takes connections from outside, each interface that is part of no other one."""
-    found = ["lo"]
+    found = [LOOPBACK]
     if not all(one.address.is_loopback for one in sockets):
         with suppress(OSError):
             for one in sorted(net.iterdir()):
                 part = (one / "brport").exists() or (one / "master").exists()
-                if one.name != "lo" and not part and _is_up(one):
+                if one.name != LOOPBACK and not part and _is_up(one):
                     found.append(one.name)
     return tuple(found[:INTERFACES_MAX])
 
@@ -77,7 +78,7 @@ def _names(pid: int, proc: Path) -> list[str]:
     """Its interfaces but loopback."""
     lines = (proc / str(pid) / "net" / "dev").read_text(encoding="ascii", errors="replace")
     names = [line.partition(":")[0].strip() for line in lines.splitlines()[2:]]
-    return [name for name in names if name != "lo" and "/" not in name][:INTERFACES_MAX]
+    return [name for name in names if name != LOOPBACK and "/" not in name][:INTERFACES_MAX]
 
 
 def _peer(pid: int, name: str, proc: Path) -> int:

@@ -1,0 +1,105 @@
+"""What listens in the networks of containers: asked often, looked up where it may have changed.
+
+The kernel's table of TCP sockets takes milliseconds to read, however few sockets a network has,
+since one hash table serves all networks. How many sockets and which interfaces a network has is
+known within microseconds. So the table is read where these changed.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from dlsched.runtime.cgroup.read import PROC
+from dlsched.runtime.progress.listening import ListeningSocket, listening_in
+
+CHECK_S = 15.0
+"""Of a network where something listens it is checked so often whether it has changed."""
+BUSY_S = 30.0
+"""Its table is read at most so often: connections that come and go change it all the time."""
+SAME_S = 900.0
+"""As many sockets may be other ones: so often the table is read in any case."""
+_BYTES_MAX = 64 << 10
+
+
+@dataclass(frozen=True, slots=True)
+class Network:
+    """What listened in a network when that was last different."""
+
+    name: str
+    sockets: tuple[ListeningSocket, ...]
+    interfaces: bytes
+
+
+@dataclass(slots=True)
+class _Known:
+    network: Network
+    uses: bytes
+    """How many sockets it used when its table was read."""
+    read_s: float
+    checked_s: float = field(default=0.0)
+
+
+class Networks:
+    """The networks of all watched containers."""
+
+    def __init__(self, proc: Path = PROC) -> None:
+        self._proc = proc
+        self._known: dict[str, _Known] = {}
+
+    def of(self, pid: int, now_s: float, *, soon: bool = True) -> Network:
+        """The network of that process: the same object until it changes. `soon`: find a new socket
+        in the same call, and not within `BUSY_S`. Raises OSError."""
+        folder = f"{self._proc}/{pid}"
+        name = os.readlink(f"{folder}/ns/net")  # noqa: PTH115 - half the time of Path
+        known = self._known.get(name)
+        if known and (known.checked_s == now_s or (now_s - known.checked_s < CHECK_S and not soon)):
+            return known.network
+        uses, interfaces = _uses(folder), _interfaces(folder)
+        if known is None:
+            known = _Known(Network("", (), b""), b"", float("-inf"))
+            self._known[name] = known
+        known.checked_s = now_s
+        waits_s = 0.0 if soon else BUSY_S
+        if now_s - known.read_s >= (SAME_S if uses == known.uses else waits_s):
+            known.uses, known.read_s = uses, now_s
+            sockets = tuple(listening_in(pid, self._proc))
+        else:
+            sockets = known.network.sockets
+        found = Network(name, sockets, interfaces)
+        if found != known.network:
+            known.network = found
+        return known.network
+
+    def keep(self, names: Iterable[str]) -> None:
+        """Forget all other networks."""
+        self._known = {name: self._known[name] for name in set(names) if name in self._known}
+
+
+def _uses(folder: str) -> bytes:
+    """How many TCP sockets its network uses, as the kernel writes it."""
+    found = [b"?"]
+    for name in ("sockstat", "sockstat6"):
+        with suppress(OSError):
+            lines = _read(f"{folder}/net/{name}").splitlines()
+            found += [b" ".join(one.split()[:3]) for one in lines if one.startswith(b"TCP")]
+    return b" ".join(found)
+
+
+def _interfaces(folder: str) -> bytes:
+    """The names of its interfaces."""
+    with suppress(OSError):
+        lines = _read(f"{folder}/net/dev").splitlines()
+        return b" ".join(line.partition(b":")[0].strip() for line in lines[2:])
+    return b""
+
+
+def _read(path: str) -> bytes:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return os.read(descriptor, _BYTES_MAX)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,200 @@
+"""What the tap does where packets are dropped, or its child answers what it must not."""
+
+from __future__ import annotations
+
+import sys
+import zlib
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from dlsched.runtime.progress.sidecar_line import BadLine
+from dlsched.runtime.wire.child import BLOCK
+from dlsched.runtime.wire.ring import BLOCKS_MOST, RingCounts
+from dlsched.runtime.wire.tap import BACKOFF_S, READS_MAX, Child, Tap, Watched, _Pump
+
+LATENCY = {"count": 2, "sum": 0.006, "buckets": {"400": 2}}
+PORT = {
+    **dict.fromkeys(("whole", "first", "gaps"), LATENCY),
+    **dict.fromkeys(("arrivals", "lost"), 0),
+    **{name: {} for name in ("connections", "unmeasured", "callers")},
+}
+
+
+@dataclass
+class FakeRing:
+    """A ring whose counts are given."""
+
+    blocks: int = 16
+    one_of: int = 1
+    dropped: int = 0
+    left: int = 0
+    ready_blocks: list[bytes] = field(default_factory=list)
+    log: list[str] = field(default_factory=list)
+
+    def counts(self) -> RingCounts:
+        dropped, self.dropped = self.dropped, 0
+        return RingCounts(dropped, dropped)
+
+    def ready(self) -> Iterator[bytes]:
+        yield from self.ready_blocks
+
+    def unread(self) -> int:
+        return self.left
+
+    def filter(self, ports: object, one_of: int = 1) -> None:
+        self.one_of = one_of
+
+    def close(self) -> None:
+        self.log.append("close")
+
+
+@dataclass
+class FakeChild:
+    sent: list[bytes] = field(default_factory=list)
+
+    def send(self, kind: int, ring: int, data: bytes) -> bool:
+        self.sent.append(data)
+        return True
+
+    def close(self) -> None:
+        pass
+
+
+class Scene:
+    """A pump with one watched container on one ring."""
+
+    def __init__(self, ring: FakeRing) -> None:
+        self.ring, self.child = ring, FakeChild()
+        self.opened: list[FakeRing] = []
+        self.tap = Tap(open_ring=self.open)  # type: ignore[arg-type]
+        self.pump = _Pump(self.tap)
+        self.watched = Watched(self.tap, 1, "c", (80,), "")
+        self.watched.found, self.watched.interfaces = (80,), ("lo",)
+        self.pump._known = (self.watched,)
+        self.pump._rings = {"lo": ring}  # type: ignore[dict-item]
+        self.pump._ports = {"lo": (80,)}
+        self.pump._numbers = {1: (self.watched, 80), 2: (self.watched, 81)}
+
+    def open(self, interface: str, ports: object, **options: int) -> FakeRing:
+        self.ring.log.append("open")
+        self.opened.append(FakeRing(**options))
+        return self.opened[-1]
+
+    def tick(self) -> None:
+        self.pump._count_drops(self.child)  # type: ignore[arg-type]
+
+    def dropped(self) -> list[int]:
+        return [one.dropped for one in self.watched.take(0.0)]
+
+
+def test_dropped_packets_are_reported_once() -> None:
+    scene = Scene(FakeRing(dropped=7))
+    scene.tick()
+    assert scene.dropped() == [7]
+    scene.tick()
+    assert scene.dropped() == []
+
+
+def test_a_larger_ring_opens_before_the_other_closes() -> None:
+    scene = Scene(FakeRing(dropped=7, left=5, ready_blocks=[b"block"]))
+    scene.tick()
+    assert scene.ring.log == ["open", "close"]
+    assert [one.blocks for one in scene.opened] == [64]
+    assert scene.child.sent == [b"block"]
+    assert scene.dropped() == [12]
+
+
+def test_without_memory_the_small_ring_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = Scene(FakeRing(dropped=7))
+
+    def refuse(*_: object, **__: object) -> FakeRing:
+        raise OSError(12, "Cannot allocate memory")
+
+    monkeypatch.setattr(scene.tap, "ring", refuse)
+    scene.tick()
+    assert scene.ring.log == []
+    assert scene.dropped() == [7]
+
+
+def test_the_largest_ring_measures_half_of_the_connections() -> None:
+    scene = Scene(FakeRing(blocks=BLOCKS_MOST, dropped=7))
+    scene.tick()
+    assert scene.opened == []
+    assert (scene.ring.one_of, scene.watched.one_of) == (2, 2)
+
+
+@pytest.mark.timed
+def test_a_report_with_one_wrong_port_is_refused_whole() -> None:
+    scene = Scene(FakeRing())
+    with pytest.raises(BadLine):
+        scene.pump._take({"ports": {"1": PORT, "2": {**PORT, "arrivals": -1.5}}})
+    assert scene.watched.take(0.0) == ()
+    scene.pump._take({"ports": {"1": PORT}})
+    (port,) = scene.watched.take(0.0)
+    assert [one.latency.count for one in port.whole if one.latency] == [2]
+
+
+@pytest.mark.timed
+@pytest.mark.parametrize("number", ["\u00b2", "7", "-1", "9" * 5000, ""])
+def test_a_port_that_nobody_asked_for_is_left_out(number: str) -> None:
+    scene = Scene(FakeRing())
+    scene.pump._take({"ports": {number: PORT}})
+    assert scene.watched.take(0.0) == ()
+
+
+def test_a_child_that_never_reports_is_started_ever_less_often() -> None:
+    scene = Scene(FakeRing())
+    starts: list[float] = []
+    scene.tap.child = lambda: starts.append(now_s) or FakeChild()  # type: ignore[method-assign,return-value,func-returns-value]
+    for now_s in map(float, range(70)):
+        if scene.pump._begin_child(now_s):
+            scene.pump._failed("no report", now_s)
+    gaps = [later - earlier for earlier, later in pairwise(starts)]
+    assert gaps == [BACKOFF_S, 2.0, 4.0, 8.0, 16.0, 32.0]
+
+
+def child(program: str) -> Any:
+    return closing(Child((sys.executable, "-I", "-S", "-c", "import os\n" + program)))
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(
+    ("program", "why"),
+    [
+        ("while True: os.write(1, b'{\"ports\":{}}\\n' * 4096)", "reports at a time"),
+        ("while True: os.write(1, b'[' * 65536)", "a report of more than"),
+    ],
+)
+def test_a_child_that_writes_without_end_is_refused(program: str, why: str) -> None:
+    with child(program) as one, pytest.raises(BadLine, match=why):
+        while True:
+            one.reports()
+
+
+@pytest.mark.process
+def test_one_read_of_a_flood_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dlsched.runtime.wire.tap.REPORTS_MAX", 10**9)
+    with child("while True: os.write(1, b'{\"ports\":{}}\\n' * 64)") as one:
+        most = READS_MAX * (1 << 20) // len(b'{"ports":{}}\n')
+        assert all(len(one.reports()) <= most for _ in range(50))
+
+
+@pytest.mark.process
+def test_a_frame_larger_than_the_pipe_arrives_whole() -> None:
+    data = bytes(range(256)) * 12_000
+    program = (
+        "import sys, zlib\n"
+        "data = sys.stdin.buffer.read(12 + 256 * 12_000)[12:]\n"
+        'os.write(1, b\'{"ports":{},"sum":%d}\\n\' % zlib.crc32(data))'
+    )
+    with child(program) as one:
+        assert one.send(BLOCK, 0, data)
+        reports: list[Any] = []
+        while not reports:
+            reports = one.reports()
+    assert reports == [{"ports": {}, "sum": zlib.crc32(data)}]
