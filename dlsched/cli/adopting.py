@@ -470,5 +470,7 @@ def _progress(job: JobStatus | None) -> str:
         return f"its metric, {job.metric:g}"
     is_service = job.target is not None and job.target.kind == "latency"
     quiet = "no request yet" if is_service and job.sidecar.age_s is not None else None
+    if quiet is not None and job.in_flight:
+        quiet = f"{counted(job.in_flight, 'request')} wait for an answer"
     why = "; ".join(part for part in (blindness(job) or quiet, *sources(job)) if part)
     return f"nothing yet{f': {why}' if why else ''}; `dlsched why {job.name}` explains"
