@@ -157,8 +157,8 @@ def test_the_unit_measures_a_silent_service_at_its_socket(
     program.write_text(SERVER)
     shell(
         f"docker run -d --name {TIMED} --network host --label dlsched.enable=true "
-        f"--label dlsched.target.latency=5s -v {program}:/server.py -v /usr:/usr:ro -v /lib:/lib:ro "
-        f"-v /lib64:/lib64:ro {base_image} /usr/bin/python3 /server.py"
+        f"--label dlsched.target.latency=5s -v {program}:/server.py -v /usr:/usr:ro "
+        f"-v /lib:/lib:ro -v /lib64:/lib64:ro {base_image} /usr/bin/python3 /server.py"
     )
 
     def measured() -> bool:
