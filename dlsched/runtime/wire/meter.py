@@ -204,6 +204,7 @@ class Meter:
             missed = (seq - expected) & _MASK
             if missed < _HALF:
                 _misses(one, side, missed, more=size > 0, answered=answered)
+                nexts[side] = seq  # what comes late of it is known to be missed
             else:  # some or all of it is sent again
                 size -= _MASK + 1 - missed
                 said = said[_MASK + 1 - missed :]
