@@ -69,7 +69,11 @@ class WireReader:
         self._silent_since_s: dict[int, float] = {}
         """By port: when it was last heard of, or last reported as silent."""
         self._opaque = False
+        self._heard = 0
+        self._heard_s = float("-inf")
+        """When a report came, be it that nothing happened: without any, nothing is known."""
         self._begun_s: float | None = None
+        """Since when it is measured."""
         self._fact = WireFact()
         self._fact_s = float("-inf")
 
@@ -82,7 +86,7 @@ class WireReader:
         """What was measured since the previous read."""
         reports: list[Report] = []
         problem = self._watched.problem or self._tap.problem
-        if self._begun_s is None:
+        if self._begun_s is None or problem is not None or not self._watched.found:
             self._begun_s = now_s
         for port in self._watched.take(now_s):
             self._silent_since_s[port.port] = now_s
@@ -92,7 +96,9 @@ class WireReader:
                 if report.latency is not None:
                     reports.append(report)
                     self._measured.append((now_s, report.latency))
-        if problem is None:
+        if self._watched.heard != self._heard:
+            self._heard, self._heard_s = self._watched.heard, now_s
+        if problem is None and now_s - self._heard_s < SILENT_S:
             reports += self._silent(now_s)
         return WireReading(tuple(reports), problem, self._opaque)
 
@@ -130,7 +136,9 @@ class WireReader:
 
     def _measured_s(self, now_s: float) -> float:
         """The time that rates are of."""
-        return min(RATE_S, max(SOON_S, now_s - (self._begun_s or now_s)))
+        if self._begun_s is None:
+            return SOON_S
+        return min(RATE_S, max(SOON_S, now_s - self._begun_s))
 
     def _summary(self, now_s: float, problem: str | None, judges: bool) -> WireFact:
         _forget(self._measured, now_s - COMPARED_S)
