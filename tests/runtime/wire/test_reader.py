@@ -106,6 +106,27 @@ def test_rates_are_of_the_time_that_was_measured() -> None:
     assert reader.fact(62.0, judges=True).requests_per_s == 50.0
 
 
+def test_a_changed_sample_leaves_the_rate_as_it_was() -> None:
+    socket = Socket(one_of=1, traffic=[traffic(hundred(0.01), callers={"gateway": 100})])
+    reader = reader_of(socket)
+    reader.read(0.0)
+    socket.one_of, socket.traffic = (
+        2,
+        [traffic(hundred(0.01), callers={"gateway": 50}, arrivals=50)],
+    )
+    reader.read(10.0)
+    fact = reader.fact(10.0, judges=True)
+    assert fact.requests_per_s == 20.0
+    assert fact.callers == (("gateway", 20.0),)
+
+
+def test_dropped_packets_are_in_the_fact_once() -> None:
+    two = [traffic(hundred(0.01), dropped=7), traffic(hundred(0.01), port=8001, dropped=7)]
+    reader = reader_of(Socket(traffic=two))
+    reader.read(1.0)
+    assert reader.fact(1.0, judges=True).dropped == 7
+
+
 def test_a_port_that_is_not_measured_is_not_silent() -> None:
     reader = reader_of(Socket(problem="it listens on no TCP port"))
     assert reader.read(0.0).problem == "it listens on no TCP port"
