@@ -39,6 +39,8 @@ def _text(fact: WireFact) -> str:
         text += f"; one of {fact.one_of} connections is measured: there are too many packets"
     if fact.lost:
         text += f"; {counted(fact.lost, 'request')} not captured whole"
+    if fact.dropped:
+        text += f"; {counted(fact.dropped, 'packet')} of its network not read, for lack of room"
     if fact.unmeasured:
         ratio = render_percent(1.0 - (fact.measured_ratio or 0.0))
         why = ", ".join(name for name, _ in fact.unmeasured)

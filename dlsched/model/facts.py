@@ -77,6 +77,8 @@ class WireFact:
     """Of so many connections one is measured."""
     lost: int = 0
     """Requests that were not captured whole, as where packets were dropped."""
+    dropped: int = 0
+    """Packets of its interfaces for which the kernel had no room, be they its own or not."""
     connections: tuple[tuple[str, int], ...] = ()
     """New connections that are measured, by protocol: http, tls, turns."""
     unmeasured: tuple[tuple[str, int], ...] = ()

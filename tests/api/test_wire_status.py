@@ -35,12 +35,12 @@ def test_ports_rate_protocols_and_callers_are_named() -> None:
 
 def test_what_is_not_measured_is_said_with_the_reason() -> None:
     fact = WireFact(
-        (8000,), one_of=4, lost=2, connections=(("tls", 3),), unmeasured=(("HTTP/2", 1),)
+        (8000,), one_of=4, lost=2, dropped=7, connections=(("tls", 3),), unmeasured=(("HTTP/2", 1),)
     )
     assert text_of(fact) == (
         "port 8000, 0 requests a second in TLS; one of 4 connections is measured: there "
-        "are too many packets; 2 requests not captured whole; 25 % of the new connections cannot "
-        "be measured: HTTP/2"
+        "are too many packets; 2 requests not captured whole; 7 packets of its network not read, "
+        "for lack of room; 25 % of the new connections cannot be measured: HTTP/2"
     )
 
 

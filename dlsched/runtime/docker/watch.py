@@ -55,8 +55,9 @@ class Watch:
         """Sources that its job's file names, and its target."""
         self._wire: WireReader | None = None
         """Measures a latency target at its sockets."""
-        self._measured: tuple[tuple[int, ...] | None, Target | None] = (None, None)
-        """The ports that it was asked to measure, and the target."""
+        self._measured: tuple[object, ...] = ()
+        """The ports that it was asked to measure, the target, and the sources whose own requests do
+        not count."""
         self._reported_s = float("-inf")
         """When it last reported a latency itself."""
         self._wire_fact: WireFact | None = None
@@ -104,7 +105,7 @@ class Watch:
         asked = (spec.sources, spec.target if spec.sources else None)
         if self.described.adopted is not None:
             return
-        self._measure(spec.wire, spec.target)
+        self._measure(spec.wire, spec.target, spec.sources)
         if asked == self._asked:
             return
         # The file of a job that just started is the one it started with.
@@ -178,7 +179,7 @@ class Watch:
             source.close()
         if self._wire is not None:
             self._wire.close()
-        self._wire, self._wire_fact, self._measured = None, None, (None, None)
+        self._wire, self._wire_fact, self._measured = None, None, ()
         self.reader, self._waiting, self._sources, self._leaving = None, None, (), ()
 
     def _read_cgroup(self, group: CgroupReader, now_s: float, operation: Operation | None) -> bool:
@@ -301,19 +302,26 @@ class Watch:
         self._sources = self._opened(*asks, from_end=from_end, ran_before=ran_before)
         self._sources += self._opened(*self._asked, from_end=from_end, ran_before=ran_before)
         if (adopted := self.described.adopted) is not None:
-            self._measure(adopted.wire, adopted.target)
+            self._measure(adopted.wire, adopted.target, ())
 
-    def _measure(self, ports: tuple[int, ...] | None, target: Target | None) -> None:
-        """Measure these ports for that target, where it is one of latency and they may be."""
-        if (ports, target) == self._measured or self.reader is None:
+    def _measure(
+        self,
+        ports: tuple[int, ...] | None,
+        target: Target | None,
+        named: tuple[ProgressSource, ...],
+    ) -> None:
+        """Measure these ports for that target, where it is one of latency and they may be. `named`:
+        the sources of its job's file, which are read by requests that do not count."""
+        asked = (ports, target, self.described.sources, named)
+        if asked == self._measured or self.reader is None:
             return
         if self._wire is not None:
             self._wire.close()
-        self._wire, self._wire_fact, self._measured = None, None, (ports, target)
+        self._wire, self._wire_fact, self._measured = None, None, asked
         tap = self._outside.tap
         if tap is not None and ports is not None and isinstance(target, LatencyTarget):
             described = self.described
-            pages = (*described.sources, *self._asked[0])
+            pages = (*described.sources, *named)
             self._wire = WireReader(
                 tap,
                 described.pid,

@@ -59,8 +59,9 @@ def _outside_of(pid: int, proc: Path) -> str:
     try:
         for name in _names(pid, proc):
             indices.add(_peer(pid, name, proc))
-    except OSError as error:
-        raise NotVisible(f"its network cannot be inspected: {error.strerror}") from None
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or "it is not understood"
+        raise NotVisible(f"its network cannot be inspected: {why}") from None
     indices.discard(0)
     names = []
     for index in indices:
@@ -111,7 +112,7 @@ def _sysfs_devices(pid: int, proc: Path) -> set[int]:
     """The devices of all sysfs mounts in the process' view, as the kernel lists them."""
     found = set()
     text = (proc / str(pid) / "mountinfo").read_text(encoding="utf-8", errors="replace")
-    for line in text.splitlines():
+    for line in text.split("\n"):
         before, _, after = line.partition(" - ")
         fields = before.split()
         if after.startswith("sysfs ") and len(fields) > 2:

@@ -65,11 +65,17 @@ class WireReader:
         self._kind = _KINDS[target.of]
         self._measured: deque[tuple[float, LatencySketch]] = deque()
         self._reported: deque[tuple[float, LatencySketch]] = deque()
-        self._traffic: deque[tuple[float, PortTraffic]] = deque()
+        self._traffic: deque[tuple[float, tuple[PortTraffic, int]]] = deque()
+        """With the number of connections of which one was measured."""
+        self._dropped: deque[tuple[float, int]] = deque()
         self._silent_since_s: dict[int, float] = {}
         """By port: when it was last heard of, or last reported as silent."""
         self._opaque = False
+        self._heard = 0
+        self._heard_s = float("-inf")
+        """When a report came, be it that nothing happened: without any, nothing is known."""
         self._begun_s: float | None = None
+        """Since when it is measured."""
         self._fact = WireFact()
         self._fact_s = float("-inf")
 
@@ -82,17 +88,22 @@ class WireReader:
         """What was measured since the previous read."""
         reports: list[Report] = []
         problem = self._watched.problem or self._tap.problem
-        if self._begun_s is None:
+        if self._begun_s is None or problem is not None or not self._watched.found:
             self._begun_s = now_s
-        for port in self._watched.take(now_s):
+        taken = self._watched.take(now_s)
+        if dropped := max((port.dropped for port in taken), default=0):
+            self._dropped.append((now_s, dropped))
+        for port in taken:
             self._silent_since_s[port.port] = now_s
-            self._traffic.append((now_s, port))
+            self._traffic.append((now_s, (port, self._watched.one_of)))
             self._opaque = self._opaque or bool({"tls", "turns"} & port.connections.keys())
             for report in getattr(port, self._kind):
                 if report.latency is not None:
                     reports.append(report)
                     self._measured.append((now_s, report.latency))
-        if problem is None:
+        if self._watched.heard != self._heard:
+            self._heard, self._heard_s = self._watched.heard, now_s
+        if problem is None and now_s - self._heard_s < SILENT_S:
             reports += self._silent(now_s)
         return WireReading(tuple(reports), problem, self._opaque)
 
@@ -130,14 +141,18 @@ class WireReader:
 
     def _measured_s(self, now_s: float) -> float:
         """The time that rates are of."""
-        return min(RATE_S, max(SOON_S, now_s - (self._begun_s or now_s)))
+        if self._begun_s is None:
+            return SOON_S
+        return min(RATE_S, max(SOON_S, now_s - self._begun_s))
 
     def _summary(self, now_s: float, problem: str | None, judges: bool) -> WireFact:
         _forget(self._measured, now_s - COMPARED_S)
         _forget(self._reported, now_s - COMPARED_S)
         _forget(self._traffic, now_s - RATE_S)
-        traffic = [one for _, one in self._traffic]
-        each = self._watched.one_of / self._measured_s(now_s)
+        _forget(self._dropped, now_s - RATE_S)
+        parts = [part for _, part in self._traffic]
+        traffic = [one for one, _ in parts]
+        over_s = self._measured_s(now_s)
         measured = self._quantile(self._measured)
         reported = None if self.alone else self._quantile(self._reported)
         contradicts = measured is not None and reported is not None and _differ(measured, reported)
@@ -145,13 +160,18 @@ class WireReader:
             ports=self._watched.found,
             problem=problem,
             judges=judges,
-            requests_per_s=sum(one.arrivals for one in traffic) * each,
+            requests_per_s=sum(one.arrivals * one_of for one, one_of in parts) / over_s,
             lost=sum(one.lost for one in traffic),
+            dropped=sum(packets for _, packets in self._dropped),
             one_of=self._watched.one_of,
             connections=_added(one.connections for one in traffic),
             unmeasured=_added(one.unmeasured for one in traffic),
             callers=tuple(
-                (name, count * each) for name, count in _added(one.callers for one in traffic)
+                (name, count / over_s)
+                for name, count in _added(
+                    {name: count * one_of for name, count in one.callers.items()}
+                    for one, one_of in parts
+                )
             ),
             measured_s=None if measured is None else measured.highest_s,
             reported_s=(

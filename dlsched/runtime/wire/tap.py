@@ -7,6 +7,7 @@ or answer nonsense at any time: its reports are checked, and it is started again
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import re
@@ -21,8 +22,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from dlsched.model.errors import unexpected
 from dlsched.model.facts import Report
-from dlsched.model.units import shown
+from dlsched.model.units import plain_text, shown
 from dlsched.runtime.cgroup.read import PROC
 from dlsched.runtime.progress.http_page import PROBES
 from dlsched.runtime.progress.listening import listening_of
@@ -52,9 +54,16 @@ REPORTS_MAX = 60
 TAKEN_MAX = 120
 """Reports that are kept for a loop that does not take them."""
 CALLERS_MAX = 256
+ONE_OF_MAX = 1024
+"""One in so many connections is measured at least: of the 28,232 client ports of Linux some 27."""
+CALM_TICKS = 300
+"""Ticks without a dropped packet after which twice as many connections are tried: if these are too
+many, that costs one or two seconds in these five minutes."""
 
 NO_RIGHT = "dlsched may not see packets: its unit needs CAP_NET_RAW"
 NO_PORT = "it listens on no TCP port"
+SHARED_PORT = "another program listens on the same port, at another address"
+"""A filter and a connection know the port alone: the other's requests would count as its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +114,8 @@ class Watched:
         """In which it was found; None: to be looked up again."""
         self.one_of = 1
         """Of so many connections one is measured."""
+        self.heard = 0
+        """Reports of the child that were about it, or said that nothing happened."""
         self._lock = threading.Lock()
         self._traffic: dict[int, list[dict[str, Any]]] = {}
         self._dropped = 0
@@ -172,7 +183,7 @@ def checked(counted: object) -> dict[str, Any]:
         table = counted.get(name)
         if not isinstance(table, dict) or len(table) > CALLERS_MAX:
             raise BadLine(f"{name}: an object of at most {CALLERS_MAX} numbers")
-        found[name] = {key[:64]: _number(one) for key, one in table.items()}
+        found[name] = {plain_text(key[:64]): _number(one) for key, one in table.items()}
     return found
 
 
@@ -227,7 +238,9 @@ class Child:
                 left_s = until_s - time.monotonic()
                 if left_s <= 0.0:
                     return False
-                select.select((), (self.frames,), (), left_s)
+                room = select.poll()  # select() takes no descriptor above 1,023
+                room.register(self.frames, select.POLLOUT)
+                room.poll(1e3 * left_s)
         return True
 
     def reports(self) -> list[dict[str, Any]]:
@@ -357,6 +370,34 @@ class Tap:
         return self._open_ring(interface, ports, **options)
 
 
+def _by_interface(
+    watched: Iterable[Watched], problems: dict[int, str | None]
+) -> dict[str, dict[int, Watched]]:
+    """The ports to watch on each interface, and whose they are. `problems`, by id, gets why a
+    container is left out: one with many ports must not keep out the others, nor one whose network
+    is not what it seems take the requests of another one."""
+    found: dict[str, dict[int, Watched]] = {}
+    claims: dict[tuple[str, int], set[int]] = {}
+    for one in sorted(watched, key=lambda one: len(one.found)):
+        for interface in one.interfaces:
+            ports = found.setdefault(interface, {})
+            for port in one.found:
+                claims.setdefault((interface, port), set()).add(id(one))
+            if len({*ports, *one.found}) > PORTS_MAX:
+                problems[id(one)] = (
+                    f"there are more than {PORTS_MAX} ports on {interface}: name those to measure, "
+                    "such as dlsched.wire=8000"
+                )
+            else:
+                ports.update(dict.fromkeys(one.found, one))
+    for (interface, port), theirs in claims.items():
+        if len(theirs) > 1:
+            found[interface].pop(port, None)
+            why = f"port {port} on {interface} seems to be of two containers"
+            problems.update(dict.fromkeys(theirs, why))
+    return {interface: ports for interface, ports in found.items() if ports}
+
+
 class _Pump:
     """The tap's thread."""
 
@@ -369,8 +410,13 @@ class _Pump:
         """What the child knows an interface by."""
         self._ports: dict[str, tuple[int, ...]] = {}
         """Of each ring."""
+        self._calm: dict[str, int] = {}
+        """Ticks since a packet was dropped, of each ring."""
         self._numbers: dict[int, tuple[Watched, int]] = {}
         """What the child's numbers stand for: a container's port."""
+        self._unused_numbers = itertools.count(1)
+        """None is used again: a report that is under way may still be about the one before."""
+        self._unused_indices = itertools.count()
         self._asked: dict[str, Any] = {}
         """What the child was asked to watch."""
         self._retry_s = 0.0
@@ -384,7 +430,11 @@ class _Pump:
         """Until the tap is closed."""
         try:
             while not self._tap.ended:
-                self._once()
+                try:
+                    self._once()
+                except Exception as error:  # noqa: BLE001 - must be shown, and not look like silence
+                    self._failed(unexpected(error), time.monotonic())
+                    self._ticked_s = self._discovered_s = time.monotonic()
         finally:
             self._end_child()
             for ring in self._rings.values():
@@ -455,6 +505,8 @@ class _Pump:
         for number, known in self._numbers.items():
             if (counted := report["ports"].get(str(number))) is not None:
                 found.append((known, checked(counted)))
+        for one, _ in self._numbers.values():
+            one.heard += 1
         callers = self._tap.callers
         clients = {client for _, counted in found for client in counted["callers"]}
         ports = {port for _, port in self._numbers.values()}
@@ -474,6 +526,7 @@ class _Pump:
         try:
             self._child = self._tap.child()
             self._heard_s = now_s
+            self._skip_unread()
             if not self._child.send(WATCH, 0, json.dumps(self._asked).encode()):
                 raise TimeoutError("it hangs")
         except OSError as error:
@@ -481,6 +534,14 @@ class _Pump:
             return False
         self._tap.problem = None
         return True
+
+    def _skip_unread(self) -> None:
+        """Leave out what came while nothing read it: it is old, and no sign of too many packets.
+        Raises OSError."""
+        for interface, ring in self._rings.items():
+            for _ in ring.ready():
+                pass
+            self._add_dropped(interface, ring.counts().dropped)
 
     def _failed(self, why: str, now_s: float) -> None:
         """The child is of no use any more: start another one a little later."""
@@ -498,15 +559,16 @@ class _Pump:
 
     def _discover(self, watched: tuple[Watched, ...], now_s: float) -> None:
         """Find on which ports and interfaces these containers are visible, and watch them there."""
-        by_interface: dict[str, dict[int, Watched]] = {}
         for one in watched:
             self._find(one, now_s)
-            for interface in one.interfaces:
-                by_interface.setdefault(interface, {}).update(dict.fromkeys(one.found, one))
+        problems = {id(one): one.hidden for one in watched}
+        by_interface = _by_interface(watched, problems)
         self._networks.keep(one.network.name for one in watched if one.network is not None)
         for gone in self._rings.keys() - by_interface.keys():
             self._rings.pop(gone).close()
-        problems = {id(one): one.hidden for one in watched}
+        for known in (self._ports, self._indices, self._calm):
+            for gone in known.keys() - by_interface.keys():
+                del known[gone]
         for interface, ports in by_interface.items():
             if (problem := self._set_ring(interface, ports)) is not None:
                 problems |= {id(one): problem for one in ports.values()}
@@ -523,12 +585,14 @@ class _Pump:
             return
         one.network, one.hidden, one.interfaces = network, None, ()
         there = () if network is None else network.sockets
-        sockets = listening_of(one.pid, one.container, self._tap.proc, there)
-        if one.ports:
-            sockets = tuple(each for each in sockets if each.port in one.ports)
+        own = listening_of(one.pid, one.container, self._tap.proc, there)
+        sockets = tuple(each for each in own if not one.ports or each.port in one.ports)
+        others = {each.port for each in there if each not in own}
+        shared = [each for each in sockets if each.port in others]
+        sockets = tuple(each for each in sockets if each not in shared)
         one.found = tuple(sorted({each.port for each in sockets}))
         if not one.found:
-            one.hidden = NO_PORT
+            one.hidden = SHARED_PORT if shared else NO_PORT
             return
         try:
             one.interfaces = interfaces_of(one.pid, sockets, self._tap.proc)
@@ -538,8 +602,6 @@ class _Pump:
     def _set_ring(self, interface: str, ports: Mapping[int, Watched]) -> str | None:
         """Watch these ports there; why that is not possible, in one line."""
         wanted = tuple(sorted(ports))
-        if len(wanted) > PORTS_MAX:
-            return f"{len(wanted)} ports on {interface}, at most {PORTS_MAX} are watched"
         try:
             ring = self._rings.get(interface)
             if ring is None:
@@ -559,7 +621,6 @@ class _Pump:
     def _number(self, by_interface: Mapping[str, Mapping[int, Watched]]) -> None:
         """Give each container's port its number, and ask the child for them."""
         numbers = {(id(one), port): number for number, (one, port) in self._numbers.items()}
-        following = max(self._numbers, default=0) + 1
         self._numbers = {}
         asked: dict[str, dict[str, int]] = {}
         skips: dict[str, str] = {}
@@ -569,8 +630,7 @@ class _Pump:
             for port, one in ports.items():
                 number = numbers.get((id(one), port))
                 if number is None:
-                    number, following = following, following + 1
-                    numbers[id(one), port] = number
+                    number = numbers[id(one), port] = next(self._unused_numbers)
                 self._numbers[number] = one, port
                 asked.setdefault(str(self._index(interface)), {})[str(port)] = number
                 if one.skip:
@@ -584,17 +644,24 @@ class _Pump:
 
     def _count_drops(self, child: Child) -> None:
         """Report packets that the kernel had no room for, and make room: by a larger ring, then by
-        fewer connections. Raises OSError."""
+        fewer connections, as long as that is needed. Raises OSError."""
         for interface, ring in list(self._rings.items()):
             dropped = ring.counts().dropped
-            if not dropped:
-                continue
-            self._add_dropped(interface, dropped)
-            if ring.blocks < BLOCKS_MOST:
-                self._enlarge(child, interface, ring)
-            else:
-                ring.filter(self._ports[interface], 2 * ring.one_of)
-                self._set_parts(self._known)
+            self._calm[interface] = 0 if dropped else self._calm.get(interface, 0) + 1
+            if dropped:
+                self._add_dropped(interface, dropped)
+                if ring.blocks < BLOCKS_MOST:
+                    self._enlarge(child, interface, ring)
+                elif ring.one_of < ONE_OF_MAX:
+                    self._sample(interface, ring, 2 * ring.one_of)
+            elif ring.one_of > 1 and self._calm[interface] >= CALM_TICKS:
+                self._sample(interface, ring, ring.one_of // 2)
+
+    def _sample(self, interface: str, ring: Ring, one_of: int) -> None:
+        """Measure one of so many connections there. Raises OSError."""
+        ring.filter(self._ports[interface], one_of)
+        self._calm[interface] = 0
+        self._set_parts(self._known)
 
     def _add_dropped(self, interface: str, packets: int) -> None:
         for one in self._known:
@@ -627,4 +694,6 @@ class _Pump:
             one.one_of = max((ring.one_of for ring in rings), default=1)
 
     def _index(self, interface: str) -> int:
-        return self._indices.setdefault(interface, len(self._indices))
+        if interface not in self._indices:
+            self._indices[interface] = next(self._unused_indices)
+        return self._indices[interface]

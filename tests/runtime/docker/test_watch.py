@@ -44,6 +44,7 @@ from dlsched.runtime.progress import log_pattern
 from dlsched.runtime.progress.http_page import Unanswered
 from dlsched.runtime.progress.listening import NO_ADDRESS
 from dlsched.runtime.progress.log_pattern import HISTORY_LINES, LogStream
+from dlsched.runtime.wire.tap import Tap, Watched
 from tests.doubles import doing, job_spec
 from tests.runtime.cgroup.test_read import tree
 from tests.runtime.progress.fake_log import FakeLog
@@ -237,6 +238,25 @@ def test_what_its_log_says_is_in_the_fact_until_a_new_start(begin: Begin) -> Non
     watch.take(again, 4.0)
     fact, _ = watch.fact(4.0, None)
     assert (fact.log, fact.refused) == (LogFact(), None)
+
+
+def test_requests_for_the_page_that_its_file_names_do_not_count(begin: Begin) -> None:
+    tap = Tap()
+    asked: list[set[str]] = []
+
+    def watch_port(pid: int, container: str, ports: object, paths: set[str]) -> Watched:
+        asked.append(paths)
+        return Watched(tap, pid, container, (), "")
+
+    tap.watch = watch_port  # type: ignore[method-assign,assignment]
+    watch = begin(described(), Outside(FakeLog().follow, tap=tap))
+    spec = job_spec("web", target=LatencyTarget(0.05))
+    watch.read_from(spec)
+    page = MetricsEndpoint((8000,), http_path="/stats/prometheus")
+    for _ in range(2):
+        watch.read_from(replace(spec, sources=(page,)))
+    assert asked == [set(), {"/stats/prometheus"}]
+    tap.close()
 
 
 def test_without_a_source_there_is_nothing_to_read(begin: Begin) -> None:

@@ -25,9 +25,13 @@ class Socket:
     one_of: int = 1
     traffic: list[PortTraffic] = field(default_factory=list)
     closed: bool = False
+    heard: int = 0
+    reports: bool = True
+    """Whether the child reports."""
 
     def take(self, now_s: float) -> tuple[PortTraffic, ...]:
         taken, self.traffic = tuple(self.traffic), []
+        self.heard += self.reports
         return taken
 
     def close(self) -> None:
@@ -80,6 +84,47 @@ def test_a_silent_port_is_reported_as_silent() -> None:
     assert silent.latency == LatencySketch()
     assert (silent.in_flight, silent.writer) == (0, "wire:8000")
     assert reader.read(SILENT_S + 1).reports == ()
+
+
+def test_a_port_of_which_no_report_comes_is_not_silent() -> None:
+    socket = Socket()
+    reader = reader_of(socket)
+    reader.read(0.0)
+    socket.reports = False
+    assert reader.read(SILENT_S).reports == ()
+    assert reader.read(60.0).reports == ()
+
+
+def test_rates_are_of_the_time_that_was_measured() -> None:
+    socket = Socket(found=(), problem="it listens on no TCP port")
+    reader = reader_of(socket)
+    reader.read(0.0)
+    reader.read(60.0)
+    socket.found, socket.problem = (8000,), None
+    socket.traffic = [traffic(hundred(0.01))]
+    reader.read(62.0)
+    assert reader.fact(62.0, judges=True).requests_per_s == 50.0
+
+
+def test_a_changed_sample_leaves_the_rate_as_it_was() -> None:
+    socket = Socket(one_of=1, traffic=[traffic(hundred(0.01), callers={"gateway": 100})])
+    reader = reader_of(socket)
+    reader.read(0.0)
+    socket.one_of, socket.traffic = (
+        2,
+        [traffic(hundred(0.01), callers={"gateway": 50}, arrivals=50)],
+    )
+    reader.read(10.0)
+    fact = reader.fact(10.0, judges=True)
+    assert fact.requests_per_s == 20.0
+    assert fact.callers == (("gateway", 20.0),)
+
+
+def test_dropped_packets_are_in_the_fact_once() -> None:
+    two = [traffic(hundred(0.01), dropped=7), traffic(hundred(0.01), port=8001, dropped=7)]
+    reader = reader_of(Socket(traffic=two))
+    reader.read(1.0)
+    assert reader.fact(1.0, judges=True).dropped == 7
 
 
 def test_a_port_that_is_not_measured_is_not_silent() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.server
 import os
 import signal
+import socketserver
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -17,7 +18,16 @@ from dlsched.runtime.progress.listening import ListeningSocket
 from dlsched.runtime.progress.sidecar_line import BadLine
 from dlsched.runtime.wire import tap as module
 from dlsched.runtime.wire.ring import Ring
-from dlsched.runtime.wire.tap import NO_PORT, NO_RIGHT, Child, PortTraffic, Tap, Watched, checked
+from dlsched.runtime.wire.tap import (
+    NO_PORT,
+    NO_RIGHT,
+    SHARED_PORT,
+    Child,
+    PortTraffic,
+    Tap,
+    Watched,
+    checked,
+)
 from tools.waiting import until
 
 pytestmark = pytest.mark.timed
@@ -48,7 +58,8 @@ def port(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
     """A service on loopback, which counts as the container's."""
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Answers)
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    socket = ListeningSocket(IPv4Address("127.0.0.1"), server.server_port, "1")
+    inode = str(os.fstat(server.fileno()).st_ino)
+    socket = ListeningSocket(IPv4Address("127.0.0.1"), server.server_port, inode)
     monkeypatch.setattr(module, "listening_of", lambda *_: (socket,))
     yield server.server_port
     server.shutdown()
@@ -152,12 +163,26 @@ def test_without_the_right_the_reason_is_given(
     until(lambda: watched.problem == NO_RIGHT)
 
 
+def test_a_port_that_another_program_shares_is_not_measured(
+    port: int, begin: Callable[..., tuple[Tap, Watched]]
+) -> None:
+    with socketserver.TCPServer(("127.0.0.2", port), socketserver.BaseRequestHandler):
+        _, watched = begin()
+        until(lambda: watched.problem == SHARED_PORT)
+    assert watched.found == ()
+
+
 def test_a_container_that_listens_on_no_port_is_not_measured(
     begin: Callable[..., tuple[Tap, Watched]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "listening_of", lambda *_: ())
     _, watched = begin()
     until(lambda: watched.problem == NO_PORT)
+
+
+def test_names_of_the_child_cannot_steer_a_terminal() -> None:
+    named = checked({**COUNTED, "callers": {"\x1b[2J": 1}})
+    assert named["callers"] == {" [2J": 1}
 
 
 @pytest.mark.parametrize(

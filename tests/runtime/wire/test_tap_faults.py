@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import resource
 import sys
 import zlib
-from collections.abc import Iterator
-from contextlib import closing
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
@@ -15,7 +17,17 @@ import pytest
 from dlsched.runtime.progress.sidecar_line import BadLine
 from dlsched.runtime.wire.child import BLOCK
 from dlsched.runtime.wire.ring import BLOCKS_MOST, RingCounts
-from dlsched.runtime.wire.tap import BACKOFF_S, READS_MAX, Child, Tap, Watched, _Pump
+from dlsched.runtime.wire.tap import (
+    BACKOFF_S,
+    CALM_TICKS,
+    ONE_OF_MAX,
+    READS_MAX,
+    Child,
+    Tap,
+    Watched,
+    _by_interface,
+    _Pump,
+)
 
 LATENCY = {"count": 2, "sum": 0.006, "buckets": {"400": 2}}
 PORT = {
@@ -128,15 +140,105 @@ def test_the_largest_ring_measures_half_of_the_connections() -> None:
     assert (scene.ring.one_of, scene.watched.one_of) == (2, 2)
 
 
+def test_without_drops_more_connections_are_measured_again() -> None:
+    scene = Scene(FakeRing(blocks=BLOCKS_MOST, one_of=4))
+    for _ in range(CALM_TICKS - 1):
+        scene.tick()
+    assert scene.ring.one_of == 4
+    scene.tick()
+    assert (scene.ring.one_of, scene.watched.one_of) == (2, 2)
+    scene.tick()
+    assert scene.ring.one_of == 2
+
+
+def test_some_connections_are_measured_whatever_is_dropped() -> None:
+    scene = Scene(FakeRing(blocks=BLOCKS_MOST))
+    for _ in range(40):
+        scene.ring.dropped = 1
+        scene.tick()
+    assert scene.ring.one_of == ONE_OF_MAX
+
+
+def test_what_no_child_read_is_left_out_and_reported() -> None:
+    scene = Scene(FakeRing(dropped=7, ready_blocks=[b"old"]))
+    scene.tap.child = lambda: scene.child  # type: ignore[method-assign,return-value,assignment]
+    assert scene.pump._begin_child(0.0)
+    scene.tick()
+    assert scene.child.sent == [b"{}"]
+    assert scene.opened == []
+    assert scene.dropped() == [7]
+
+
+def watched_on(scene: Scene, ports: Iterable[int]) -> Watched:
+    one = Watched(scene.tap, 1, "c", (), "")
+    one.found, one.interfaces = tuple(ports), ("lo",)
+    return one
+
+
+def test_a_container_with_many_ports_keeps_out_no_other() -> None:
+    scene, problems = Scene(FakeRing()), dict[int, str | None]()
+    many, few = watched_on(scene, range(1000, 1060)), watched_on(scene, (80,))
+    found = _by_interface((many, few), problems)
+    assert found == {"lo": {80: few}}
+    assert [str(problems[id(many)])[:26]] == ["there are more than 60 por"]
+    assert id(few) not in problems
+
+
+def test_a_port_that_seems_to_be_of_two_is_of_neither() -> None:
+    scene, problems = Scene(FakeRing()), dict[int, str | None]()
+    one, other = watched_on(scene, (80, 81)), watched_on(scene, (80,))
+    assert _by_interface((one, other), problems) == {"lo": {81: one}}
+    assert problems[id(one)] == problems[id(other)] == "port 80 on lo seems to be of two containers"
+
+
+def test_a_number_is_never_of_another_container() -> None:
+    scene = Scene(FakeRing())
+    scene.pump._numbers = {}
+    numbers = set[int]()
+    for _ in range(3):
+        scene.pump._number({"lo": {80: watched_on(scene, (80,))}})
+        numbers |= scene.pump._numbers.keys()
+        scene.pump._number({})
+    assert len(numbers) == 3
+
+
+def test_of_interfaces_that_are_gone_nothing_is_kept() -> None:
+    scene = Scene(FakeRing())
+    for count in range(3):
+        scene.pump._set_ring(f"veth{count}", {80: scene.watched})
+        scene.pump._index(f"veth{count}")
+        scene.pump._discover((), float(count))
+    kept = (scene.pump._rings, scene.pump._ports, scene.pump._indices)
+    assert [len(one) for one in kept] == [0, 0, 0]
+    assert scene.pump._index("eth0") == 3
+
+
+@pytest.mark.timed
+def test_an_unforeseen_fault_is_shown_and_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    scene, calls = Scene(FakeRing()), list[int]()
+
+    def fault() -> None:
+        calls.append(1)
+        scene.tap._closed = len(calls) > 1
+        raise ValueError("nobody thought of this")
+
+    monkeypatch.setattr(scene.pump, "_once", fault)
+    scene.pump.run()
+    assert len(calls) == 2
+    assert "nobody thought of this" in str(scene.tap.problem)
+
+
 @pytest.mark.timed
 def test_a_report_with_one_wrong_port_is_refused_whole() -> None:
     scene = Scene(FakeRing())
     with pytest.raises(BadLine):
         scene.pump._take({"ports": {"1": PORT, "2": {**PORT, "arrivals": -1.5}}})
     assert scene.watched.take(0.0) == ()
+    assert not scene.watched.heard
     scene.pump._take({"ports": {"1": PORT}})
     (port,) = scene.watched.take(0.0)
     assert [one.latency.count for one in port.whole if one.latency] == [2]
+    assert scene.watched.heard
 
 
 @pytest.mark.timed
@@ -185,12 +287,28 @@ def test_one_read_of_a_flood_ends(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.process
+def test_a_full_pipe_is_waited_for_beside_many_descriptors() -> None:
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(2048, most[0]), max(2048, most[1])))
+    with ExitStack() as many:
+        low = os.open(os.devnull, os.O_RDONLY)
+        many.callback(os.close, low)
+        for _ in range(1100):
+            many.callback(os.close, os.dup(low))
+        with child("while os.read(0, 1 << 20): pass") as one:
+            assert one.frames > 1023
+            assert one.send(BLOCK, 0, bytes(8 << 20))
+    resource.setrlimit(resource.RLIMIT_NOFILE, most)
+
+
+@pytest.mark.process
 def test_a_frame_larger_than_the_pipe_arrives_whole() -> None:
     data = bytes(range(256)) * 12_000
     program = (
         "import sys, zlib\n"
         "data = sys.stdin.buffer.read(12 + 256 * 12_000)[12:]\n"
-        'os.write(1, b\'{"ports":{},"sum":%d}\\n\' % zlib.crc32(data))'
+        'os.write(1, b\'{"ports":{},"sum":%d}\\n\' % zlib.crc32(data))\n'
+        "sys.stdin.read()"
     )
     with child(program) as one:
         assert one.send(BLOCK, 0, data)
