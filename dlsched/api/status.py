@@ -327,6 +327,8 @@ def target_of(target: Target | None) -> LatencyTargetStatus | AccuracyTargetStat
         quantile = target.quantile
         which = "mean" if quantile is None else f"p{quantile * 100:g}"
         text = f"{which} {render_seconds(target.seconds)}"
+        if target.of != "answer":
+            text = f"{target.of.replace('-', ' ')} {text}"
         return LatencyTargetStatus("latency", text, target.seconds, quantile)
     if isinstance(target, AccuracyTarget):
         text = f"{target.metric} {target.deliver:g}, {target.finish:g}"

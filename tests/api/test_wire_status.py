@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dlsched.api.status import target_of
 from dlsched.api.wire_status import wire_of
 from dlsched.model.facts import WireFact
 from dlsched.model.spec import LatencyTarget
@@ -58,3 +59,12 @@ def test_a_contradiction_has_both_numbers() -> None:
     assert between.contradiction == (
         "it reports the mean 50 ms to 100 ms; at its sockets the mean is 300 ms"
     )
+
+
+def test_a_target_names_the_time_that_it_is_about() -> None:
+    texts = [target_of(LatencyTarget(0.05, 0.95, of=of)) for of in ("answer", "first-byte", "gap")]
+    assert [one and one.text for one in texts] == [
+        "p95 50 ms",
+        "first byte p95 50 ms",
+        "gap p95 50 ms",
+    ]

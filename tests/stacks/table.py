@@ -38,6 +38,7 @@ DOCUMENTED = (
     _documented("fairseq", "fairseq", "learning curve: val_loss"),
     _documented("Flax's examples", "flax", "learning curve: accuracy"),
     _documented("Traefik as proxy", "traefik", LATENCY, tried=Tried.NOT_TRIED),
+    _documented("OpenTelemetry eBPF Instrumentation", "obi", LATENCY, tried=Tried.NOT_TRIED),
     Stack(
         "uvicorn-log",
         "uvicorn's access log",

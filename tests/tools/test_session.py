@@ -52,8 +52,11 @@ def test_a_session_removes_what_it_made_and_nothing_else(
         client.close()
 
 
-def test_a_signal_waits_until_what_is_undivided_is_done() -> None:
+def test_a_signal_waits_until_what_is_undivided_is_done(request: pytest.FixtureRequest) -> None:
     done = []
+    # In the background of a shell it would be ignored.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    request.addfinalizer(lambda: signal.signal(signal.SIGINT, before))
     with pytest.raises(KeyboardInterrupt), undivided():
         signal.raise_signal(signal.SIGINT)
         signal.raise_signal(signal.SIGINT)

@@ -67,6 +67,8 @@ def _outside_of(pid: int, proc: Path) -> str:
     for index in indices:
         with suppress(OSError):
             names.append(socket.if_indextoname(index))
+    if not indices:
+        raise NotVisible("it has no network but its own loopback")
     if len(names) != 1:
         raise NotVisible(
             "its network is not a bridge with one interface (macvlan, ipvlan, overlay and none "

@@ -22,6 +22,8 @@ BUSY_S = 30.0
 """Its table is read at most so often: connections that come and go change it all the time."""
 SAME_S = 900.0
 """As many sockets may be other ones: so often the table is read in any case."""
+SHARED_S = 30.0
+"""The same of the host's own network, where a port may change hands between containers."""
 _BYTES_MAX = 64 << 10
 
 
@@ -49,6 +51,10 @@ class Networks:
     def __init__(self, proc: Path = PROC) -> None:
         self._proc = proc
         self._known: dict[str, _Known] = {}
+        self._hosts = ""
+        """The name of the host's own network."""
+        with suppress(OSError):
+            self._hosts = os.readlink(proc / "self" / "ns" / "net")  # noqa: PTH115
 
     def of(self, pid: int, now_s: float, *, soon: bool = True) -> Network:
         """The network of that process: the same object until it changes. `soon`: find a new socket
@@ -64,7 +70,8 @@ class Networks:
             self._known[name] = known
         known.checked_s = now_s
         waits_s = 0.0 if soon else BUSY_S
-        if now_s - known.read_s >= (SAME_S if uses == known.uses else waits_s):
+        same_s = SHARED_S if name == self._hosts else SAME_S
+        if now_s - known.read_s >= (same_s if uses == known.uses else waits_s):
             known.uses, known.read_s = uses, now_s
             sockets = tuple(listening_in(pid, self._proc))
         else:

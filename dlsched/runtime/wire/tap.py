@@ -27,7 +27,7 @@ from dlsched.model.facts import Report
 from dlsched.model.units import plain_text, shown
 from dlsched.runtime.cgroup.read import PROC
 from dlsched.runtime.progress.http_page import PROBES
-from dlsched.runtime.progress.listening import listening_of
+from dlsched.runtime.progress.listening import ListeningSocket, listening_of
 from dlsched.runtime.progress.sidecar_line import BadLine, latency_in
 from dlsched.runtime.wire.callers import Callers
 from dlsched.runtime.wire.child import BLOCK, FRAME, TICK, TIME, WATCH
@@ -62,6 +62,7 @@ many, that costs one or two seconds in these five minutes."""
 
 NO_RIGHT = "dlsched may not see packets: its unit needs CAP_NET_RAW"
 NO_PORT = "it listens on no TCP port"
+PORTS_SHOWN = 8
 SHARED_PORT = "another program listens on the same port, at another address"
 """A filter and a connection know the port alone: the other's requests would count as its own."""
 
@@ -284,6 +285,15 @@ def _decoded(line: bytes) -> dict[str, Any]:
     if not isinstance(decoded, dict) or not isinstance(decoded.get("ports"), dict):
         raise BadLine("a report without ports")
     return decoded
+
+
+def _not_listening(wanted: tuple[int, ...], own: Iterable[ListeningSocket]) -> str:
+    """Why there is nothing to measure: with the ports on which it does listen."""
+    ports = sorted({each.port for each in own})
+    if not ports:
+        return NO_PORT
+    asked, found = (", ".join(map(str, some)) for some in (wanted, ports[:PORTS_SHOWN]))
+    return f"it does not listen on port {asked}, but on {found}"
 
 
 class Tap:
@@ -592,7 +602,7 @@ class _Pump:
         sockets = tuple(each for each in sockets if each not in shared)
         one.found = tuple(sorted({each.port for each in sockets}))
         if not one.found:
-            one.hidden = SHARED_PORT if shared else NO_PORT
+            one.hidden = SHARED_PORT if shared else _not_listening(one.ports, own)
             return
         try:
             one.interfaces = interfaces_of(one.pid, sockets, self._tap.proc)

@@ -172,6 +172,15 @@ def test_a_port_that_another_program_shares_is_not_measured(
     assert watched.found == ()
 
 
+def test_another_port_than_asked_for_is_named(port: int) -> None:
+    tap = Tap()
+    try:
+        watched = tap.watch(os.getpid(), CONTAINER, (9999,))
+        until(lambda: watched.problem == f"it does not listen on port 9999, but on {port}")
+    finally:
+        tap.close()
+
+
 def test_a_container_that_listens_on_no_port_is_not_measured(
     begin: Callable[..., tuple[Tap, Watched]], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -24,6 +24,7 @@ from dlsched.runtime.docker.identity.labels import (
     Inspected,
     compose_service,
     container_name,
+    forbids_wire,
     inherits,
     inspected,
     labels_in,
@@ -209,6 +210,8 @@ class Claims:
         """The container under the job that these labels make of it."""
         container = ContainerSpec(described.image, memory_bytes=described.memory_bytes)
         spec = spec_of(name, own, container, self._came_with(described))
+        if forbids_wire(labels_in(body)):
+            spec = replace(spec, wire=None)
         sources = read_sources(own, self.presets)
         check_target(sources, spec.target)
         return replace(

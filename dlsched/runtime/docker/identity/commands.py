@@ -24,6 +24,7 @@ from dlsched.runtime.docker.identity.labels import (
     PREFIX,
     Inspected,
     compose_service,
+    forbids_wire,
     inspected,
     labels_in,
 )
@@ -45,6 +46,11 @@ USE_S = 0.5
 _NO_SOURCE = (
     "nothing says where its progress is read: give --metrics PRESET or KEY=VALUE; "
     "`dlsched probe` proposes one"
+)
+
+_FORBIDDEN = (
+    "its label dlsched.wire=false forbids to measure its sockets: give --metrics PRESET or "
+    "KEY=VALUE"
 )
 
 _OPTIONS = {
@@ -143,11 +149,15 @@ class AdoptionCommands:
             try:
                 container = ContainerSpec(described.image, memory_bytes=described.memory_bytes)
                 spec = spec_of(job, labels, container, self._came_with(described))
+                if forbids_wire(every):
+                    spec = replace(spec, wire=None)
                 sources = read_sources(labels, self._listings.presets)
                 check_target(sources, spec.target)
             except (NotAdoptable, ValueError) as error:
                 raise AdoptionRefused(_as_options(f"{described.name}: {error}")) from None
             measured = isinstance(spec.target, LatencyTarget) and spec.wire is not None
+            if spec.target is not None and not sources and not measured and forbids_wire(every):
+                raise AdoptionRefused(f"{described.name}: {_FORBIDDEN}")
             if spec.target is not None and not sources and not measured:
                 raise AdoptionRefused(f"{described.name}: {_NO_SOURCE}")
             self._adoptions.adopt(

@@ -26,6 +26,8 @@ PREFIX = "dlsched."
 ENABLE = f"{PREFIX}enable"
 """With the value `true` on another program's container: it asks to be adopted."""
 INSTANCE = f"{PREFIX}instance"
+WIRE = f"{PREFIX}wire"
+"""`false`, or the ports whose response times may be measured."""
 JOB = f"{PREFIX}job"
 DIGEST = f"{PREFIX}digest"
 CONTAINER_DIGEST = f"{PREFIX}container-digest"
@@ -205,6 +207,12 @@ def inspected(body: Body) -> Inspected:
         return _read(body)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise ValueError(f"its description is not understood: {one_line(repr(error))}") from error
+
+
+def forbids_wire(labels: Mapping[str, str]) -> bool:
+    """Whether a container's own label says that its packets are not to be read, also where it is
+    adopted by a command."""
+    return labels.get(WIRE, "").strip().lower() in ("false", "no", "off")
 
 
 def inherits(labels: Mapping[str, str], given: Mapping[str, str]) -> bool:

@@ -22,7 +22,14 @@ from dlsched.model.sources import Metric, MetricsEndpoint
 from dlsched.runtime.cgroup.read import CgroupReader
 from dlsched.runtime.docker.background import begin, begin_all
 from dlsched.runtime.docker.engine import Body, Engine, one_line
-from dlsched.runtime.docker.identity.labels import ENABLE, INSTANCE, Inspected, inspected, labels_in
+from dlsched.runtime.docker.identity.labels import (
+    ENABLE,
+    INSTANCE,
+    Inspected,
+    forbids_wire,
+    inspected,
+    labels_in,
+)
 from dlsched.runtime.docker.probe import proxied, recognition
 from dlsched.runtime.docker.probe.probed import NO_REQUEST, Probed
 from dlsched.runtime.docker.probe.proxied import Known, ProxyPage
@@ -190,6 +197,7 @@ class _Sample:
         self._now_s = now_s
         self._group: CgroupReader | None = None
         self._watched_s = 0.0
+        self._forbids_wire = False
         self._cpu: tuple[float, float] | None = None
         """A moment, and the CPU time then."""
         self._again: _Reader | None = None
@@ -210,6 +218,7 @@ class _Sample:
                 body = self._engine.inspect(self.found.container_id)
             one = inspected(body)
             labels = labels_in(body)
+            self._forbids_wire = forbids_wire(labels)
             self.alias = proxied.alias_of((body.get("Config") or {}).get("Labels") or {})
         except (DlschedError, ValueError, TypeError) as error:
             self.found = replace(self.found, unread=one_line(error))
@@ -241,7 +250,7 @@ class _Sample:
         if shows_sockets(one.pid, one.container_id):
             ports = recognition.by_port(listening_of(one.pid, one.container_id))
         self.found = replace(self.found, memory_bytes=read.memory_bytes, ports=ports)
-        if self._options.tap is not None and ports:
+        if self._options.tap is not None and ports and not self._forbids_wire:
             asked = {
                 stack.endpoint.http_path for stack in self._known.all if stack.endpoint is not None
             }

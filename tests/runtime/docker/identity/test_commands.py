@@ -123,6 +123,29 @@ def test_labels_of_the_image_do_not_keep_a_container_from_being_adopted_by_comma
     assert node.jobs() == {WEB: "web"}
 
 
+@pytest.mark.timed
+def test_a_containers_own_label_forbids_measuring_after_a_command_too(node: Node) -> None:
+    node.run(WEB, "web", {"dlsched.wire": "false"})
+    latency = {"dlsched.target.latency": "50ms"}
+    with pytest.raises(AdoptionRefused, match="forbids to measure its sockets"):
+        node.commands.adopt(WEB, latency)
+    node.commands.adopt(WEB, {**latency, "dlsched.metrics.port": "8000"})
+    assert node.jobs() == {WEB: "web"}
+    adopted = node.listings.last.containers[WEB].adopted
+    assert adopted is not None
+    assert adopted.wire is None
+
+
+@pytest.mark.timed
+def test_a_latency_needs_no_source_but_the_sockets(node: Node) -> None:
+    node.run(WEB, "web", {})
+    node.commands.adopt(WEB, {"dlsched.target.latency": "50ms", "dlsched.wire": "8000"})
+    node.jobs()
+    adopted = node.listings.last.containers[WEB].adopted
+    assert adopted is not None
+    assert (adopted.wire, adopted.sources) == ((8000,), ())
+
+
 @pytest.mark.parametrize("label", ["dlsched.enable", "dlsched.instance"])
 def test_a_command_does_not_ask_for_labels_that_an_export_would_then_contradict(
     node: Node, label: str
