@@ -49,6 +49,11 @@ def _text(fact: WireFact) -> str:
 
 
 def _contradiction(fact: WireFact, target: Target | None) -> str | None:
+    if fact.unreported:
+        return (
+            f"it reports no request; {fact.unreported} were answered at its sockets in the last "
+            "minute: is what it is read by another program's, or filtered by `where`?"
+        )
     if fact.reported_s is None or fact.measured_s is None or not isinstance(target, LatencyTarget):
         return None
     what = "the mean" if target.quantile is None else f"p{100 * target.quantile:g}"

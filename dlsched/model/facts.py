@@ -87,6 +87,8 @@ class WireFact:
     """Who calls it, with requests a second: containers by name, others by address."""
     measured_s: float | None = None
     """The target's latency in the last minute; None: of too few requests."""
+    unreported: int = 0
+    """Answers in the last minute, where the job reports that there were none."""
     reported_s: tuple[float, float] | None = None
     """Between which latencies the job reports it to be, where `measured_s` contradicts that."""
 

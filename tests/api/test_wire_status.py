@@ -61,6 +61,15 @@ def test_a_contradiction_has_both_numbers() -> None:
     )
 
 
+def test_a_silent_source_beside_answers_is_a_contradiction() -> None:
+    status = wire_of(WireFact(unreported=312), TARGET)
+    assert status is not None
+    assert status.contradiction == (
+        "it reports no request; 312 were answered at its sockets in the last minute: is what it is "
+        "read by another program's, or filtered by `where`?"
+    )
+
+
 def test_a_target_names_the_time_that_it_is_about() -> None:
     texts = [target_of(LatencyTarget(0.05, 0.95, of=of)) for of in ("answer", "first-byte", "gap")]
     assert [one and one.text for one in texts] == [

@@ -156,6 +156,8 @@ class WireReader:
         measured = self._quantile(self._measured)
         reported = None if self.alone else self._quantile(self._reported)
         contradicts = measured is not None and reported is not None and _differ(measured, reported)
+        silent = bool(self._reported) and not any(one.count for _, one in self._reported)
+        answers = sum(one.count for _, one in self._measured)
         return WireFact(
             ports=self._watched.found,
             problem=problem,
@@ -173,6 +175,7 @@ class WireReader:
                     for one, one_of in parts
                 )
             ),
+            unreported=answers if silent and answers >= COMPARED_REQUESTS else 0,
             measured_s=None if measured is None else measured.highest_s,
             reported_s=(
                 None

@@ -152,6 +152,15 @@ def test_an_interval_around_the_measured_latency_is_no_contradiction() -> None:
     assert reader.fact(1.0, judges=False).reported_s is None
 
 
+def test_reports_without_a_request_beside_answers_contradict() -> None:
+    socket = Socket(traffic=[traffic(hundred(0.01))])
+    reader = reader_of(socket)
+    reader.read(1.0)
+    assert reader.fact(1.0, judges=False).unreported == 0
+    reader.beside([Report(1.0, latency=LatencySketch())], 1.0)
+    assert reader.fact(7.0, judges=False).unreported == 100
+
+
 def test_few_requests_contradict_nothing() -> None:
     socket = Socket(traffic=[traffic(from_latencies([0.01] * 20))])
     reader = reader_of(socket)
