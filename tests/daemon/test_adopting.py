@@ -252,7 +252,8 @@ def test_bad_input_gets_one_line_and_changes_nothing(node: Session, strangers: S
     assert "it does not run (exited)" in refused(node, "adopt", ended, "--weight", "2")
     wrong = "cpus: min 4 cores is above max 2 cores"
     assert wrong in refused(node, "adopt", name, "--minimum", "4", "--maximum", "2")
-    assert "give --metrics PRESET or KEY=VALUE" in refused(node, "adopt", name, "--latency", "50ms")
+    reach = ("--reach", "accuracy=0.9")
+    assert "give --metrics PRESET or KEY=VALUE" in refused(node, "adopt", name, *reach)
     assert "was not adopted by `dlsched adopt`" in refused(node, "export", name)
     assert strangers.facts(container) == before
     assert node.client.jobs()["jobs"] == []
