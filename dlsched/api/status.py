@@ -70,7 +70,7 @@ from dlsched.model.state import (
     Reached,
     Snapshot,
 )
-from dlsched.model.units import render_seconds
+from dlsched.model.units import render_quantile, render_seconds
 
 BAND_RATIO = 0.10
 """Half width of the satisfied band, relative to the target."""
@@ -325,8 +325,7 @@ def target_of(target: Target | None) -> LatencyTargetStatus | AccuracyTargetStat
     """What a job asks; None: nothing."""
     if isinstance(target, LatencyTarget):
         quantile = target.quantile
-        which = "mean" if quantile is None else f"p{quantile * 100:g}"
-        text = f"{which} {render_seconds(target.seconds)}"
+        text = f"{render_quantile(quantile)} {render_seconds(target.seconds)}"
         if target.of != "answer":
             text = f"{target.of.replace('-', ' ')} {text}"
         return LatencyTargetStatus("latency", text, target.seconds, quantile)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dlsched.api.schema import WireStatus
 from dlsched.model.facts import WireFact
 from dlsched.model.spec import LatencyTarget, Target
-from dlsched.model.units import counted, render_percent, render_seconds
+from dlsched.model.units import counted, render_percent, render_quantile, render_seconds
 
 _PROTOCOLS = {"http": "HTTP", "tls": "TLS", "turns": "an unknown protocol"}
 
@@ -56,7 +56,7 @@ def _contradiction(fact: WireFact, target: Target | None) -> str | None:
         )
     if fact.reported_s is None or fact.measured_s is None or not isinstance(target, LatencyTarget):
         return None
-    what = "the mean" if target.quantile is None else f"p{100 * target.quantile:g}"
+    what = "the mean" if target.quantile is None else render_quantile(target.quantile)
     lowest_s, highest_s = fact.reported_s
     reported = render_seconds(highest_s)
     if highest_s > 1.02 * lowest_s:

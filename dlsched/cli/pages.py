@@ -11,7 +11,13 @@ from dlsched.api.schema import AccuracyTargetStatus, ForecastStatus, JobStatus, 
 from dlsched.cli.gpu_pages import in_short, show_gpus
 from dlsched.cli.layout import GAP, Cell, Column, Page, cropped
 from dlsched.estimate.measured import REQUESTS_MIN
-from dlsched.model.units import counted, render_cores, render_seconds, render_within
+from dlsched.model.units import (
+    counted,
+    render_cores,
+    render_quantile,
+    render_seconds,
+    render_within,
+)
 
 SILENT_S = 30.0
 """A service without a report for this long gets a remark."""
@@ -159,7 +165,7 @@ def measured_against_target(job: JobStatus, *, whole: bool = True) -> str:
         which = cropped(target.metric, METRIC_COLUMNS)
     else:
         quantile = None if target is None else target.quantile
-        which = "mean" if quantile is None else f"p{quantile * 100:g}"
+        which = render_quantile(quantile)
         measured = latency(job)
         asked = "" if target is None else render_seconds(target.seconds)
     if not asked:

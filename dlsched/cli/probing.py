@@ -19,7 +19,13 @@ from dlsched.cli import options
 from dlsched.cli.layout import Cell, Column, Page, columns_of
 from dlsched.cli.output import one_line, print_json, print_text
 from dlsched.model.errors import DlschedError, EngineUnavailable, SettingsError
-from dlsched.model.units import counted, render_bytes, render_seconds, render_within
+from dlsched.model.units import (
+    counted,
+    render_bytes,
+    render_quantile,
+    render_seconds,
+    render_within,
+)
 
 if TYPE_CHECKING:
     from dlsched.runtime.docker.probe import Probed, ProbeReading
@@ -299,7 +305,7 @@ def _read(reading: ProbeReading) -> str:
     """Such as `p95 143 ms of 120 requests in 10 s`."""
     lines = "" if reading.lines is None else f" ({reading.lines} of {reading.of_lines} lines)"
     if reading.seconds is not None:
-        kind = "mean" if reading.quantile is None else f"p{100 * reading.quantile:g}"
+        kind = render_quantile(reading.quantile)
         count = counted(reading.requests, "request")
         above_s = reading.seconds if reading.above_s is None else reading.above_s
         text = f"{kind} {render_within(above_s, reading.seconds)} of {count}"
@@ -351,7 +357,7 @@ def _target(reading: ProbeReading | None) -> Iterator[str]:
         whole = _round_seconds if reading.above_s is None else _exactly
         yield f"--latency {whole(reading.seconds)}"
         if reading.quantile is not None:
-            yield f"--quantile p{100 * reading.quantile:g}"
+            yield f"--quantile {render_quantile(reading.quantile)}"
     elif reading.metrics:
         yield from _goal(*reading.metrics[0])
 

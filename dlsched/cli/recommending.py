@@ -13,7 +13,7 @@ from dlsched.cli.layout import Cell, Column, Page
 from dlsched.cli.output import print_json, print_text, say
 from dlsched.cli.program import FAILURE
 from dlsched.model.spec import AccuracyTarget, LatencyTarget
-from dlsched.model.units import render_seconds
+from dlsched.model.units import render_quantile, render_seconds
 
 if TYPE_CHECKING:
     from dlsched.simulation.advice import Advice
@@ -171,8 +171,7 @@ def _why(one: Recommended) -> Cell:
 def _target(one: Recommended) -> str:
     target = one.target
     if isinstance(target, LatencyTarget):
-        kind = "mean" if target.quantile is None else f"p{100 * target.quantile:g}"
-        return f"{kind} {render_seconds(target.seconds)}"
+        return f"{render_quantile(target.quantile)} {render_seconds(target.seconds)}"
     if isinstance(target, AccuracyTarget):
         due = "" if target.deadline_s is None else f" in {render_seconds(target.deadline_s)}"
         return f"{target.metric} {target.deliver:g}{due}"

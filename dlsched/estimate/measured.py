@@ -9,7 +9,7 @@ from dlsched.estimate.tuning import SIGMAS
 from dlsched.model.facts import LatencySketch
 from dlsched.model.spec import AccuracyTarget, LatencyTarget, Target
 from dlsched.model.state import JobView, Progress
-from dlsched.model.units import closest, render_percent, render_seconds
+from dlsched.model.units import closest, render_percent, render_quantile, render_seconds
 
 REQUESTS_MIN = 5
 """A latency of fewer requests is not compared with its target."""
@@ -78,7 +78,7 @@ def unclear(target: Target | None, recent: LatencySketch) -> str | None:
     bounds = bounds_of(recent, target.quantile)
     if recent.count < REQUESTS_MIN or bounds is None or bounds.against(target.seconds) is not None:
         return None
-    stat, asked = f"p{100 * target.quantile:g}", render_seconds(target.seconds)
+    stat, asked = render_quantile(target.quantile), render_seconds(target.seconds)
     edges = quantile_bounds(recent, target.quantile, by_sum=False)
     if not recent.spans or edges is None:
         remedy = f"read a histogram with a bound at {asked}, or set a target for the mean"

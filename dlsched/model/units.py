@@ -110,6 +110,11 @@ def render_cores(cores: float) -> str:
     return f"{digits} core" if digits == "1" else f"{digits} cores"
 
 
+def render_quantile(quantile: float | None) -> str:
+    """`p95` of .95; `mean` of None."""
+    return "mean" if quantile is None else f"p{100 * quantile:g}"
+
+
 def counted(count: int, noun: str) -> str:
     """`1 job`, `2 jobs`."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

@@ -9,6 +9,7 @@ from dlsched.api.schema import AccuracyTargetStatus, JobStatus, LatencyTargetSta
 from dlsched.model.forecast import ForecastKind
 from dlsched.model.spec import Tier
 from dlsched.model.state import JobState
+from dlsched.model.units import render_quantile
 
 _JOB = ("job_name",)
 
@@ -23,7 +24,7 @@ def _stat(job: JobStatus) -> str:
     """Which statistic of its latencies is measured, such as `p95`."""
     target = job.target
     quantile = target.quantile if isinstance(target, LatencyTargetStatus) else None
-    return "mean" if quantile is None else f"p{quantile * 100:g}"
+    return render_quantile(quantile)
 
 
 def _latency_target(job: JobStatus) -> Iterable[Series]:

@@ -27,7 +27,7 @@ from dlsched.model.sources import (
     ProgressSource,
 )
 from dlsched.model.spec import AccuracyTarget, LatencyTarget, Target
-from dlsched.model.units import shown
+from dlsched.model.units import render_quantile, shown
 
 BASES_MAX = 4
 """Presets that take from one another: a person reads no longer chain."""
@@ -107,7 +107,7 @@ def check_target(sources: Sequence[ProgressSource], target: Target | None) -> No
             for source in sources
         ]
         if all(ratios):
-            what = f"p{100 * target.quantile:g} cannot be read"
+            what = f"{render_quantile(target.quantile)} cannot be read"
             raise Contradiction("", f"{what}: a ratio of two counters has only the mean")
     only = sources[0] if len(sources) == 1 else None
     if target is None or not isinstance(only, LogPattern):

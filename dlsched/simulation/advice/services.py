@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from dlsched.estimate.latency.law import normal_quantile
 from dlsched.model.spec import LatencyTarget
-from dlsched.model.units import CORES_MIN, render_cores, render_seconds
+from dlsched.model.units import CORES_MIN, render_cores, render_quantile, render_seconds
 from dlsched.simulation.advice.result import LEAST_REQUESTS, AdvisedLimits, MeasuredTarget
 from dlsched.simulation.trace.fitting import Law, LoadPhase, service_law
 from dlsched.simulation.trace.observed import ObservedJob, Window
@@ -168,7 +168,7 @@ def _as_parallel(one: _Service, cores: float, *, free: bool) -> _Service:
 def _why_not(
     one: _Service, target: LatencyTarget, room_cores: float, measured: MeasuredTarget | None
 ) -> str:
-    kind = "mean" if target.quantile is None else f"p{100 * target.quantile:g}"
+    kind = render_quantile(target.quantile)
     law, asked = one.law, render_seconds(target.seconds)
     phase = one.busiest(room_cores)
     best_s = one.latency_s(phase, room_cores)

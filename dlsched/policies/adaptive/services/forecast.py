@@ -10,6 +10,7 @@ from dlsched.estimate.tuning import FEW_REQUESTS, LITTLE, QUIET_S
 from dlsched.model.forecast import Forecast, ForecastKind
 from dlsched.model.resource import CPU, Resource
 from dlsched.model.state import JobView, Progress
+from dlsched.model.units import render_quantile
 from dlsched.model.units import render_seconds as _s
 from dlsched.policies.adaptive.services.model import BAND_RATIO, ServiceMemory
 
@@ -220,7 +221,7 @@ def unknown_outlook(asked: float, quantile: float | None, reason: str) -> tuple[
 
 
 def _target(asked_s: float, quantile: float | None) -> str:
-    kind = "mean" if quantile is None else f"p{100.0 * quantile:g}"
+    kind = render_quantile(quantile)
     return f"{kind} {_s(asked_s)}"
 
 
