@@ -17,6 +17,7 @@ import sys
 from contextlib import suppress
 from typing import BinaryIO
 
+from dlsched.runtime.wire.bpf import filter_of
 from dlsched.runtime.wire.meter import Meter
 
 FRAME = struct.Struct("=BxxxII")
@@ -86,11 +87,9 @@ def refuse_calls() -> bool:
         (_RETURN, 0, 0, _REFUSE),
         (_RETURN, 0, 0, _ALLOW),
     ]
-    packed = b"".join(struct.pack("=HBBI", *line) for line in lines)
-    buffer = ctypes.create_string_buffer(packed, len(packed))
-    program = ctypes.create_string_buffer(struct.pack("HL", len(lines), ctypes.addressof(buffer)))
     libc = ctypes.CDLL(None, use_errno=True)
-    return not libc.prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, program, 0, 0)
+    with filter_of(lines) as program:
+        return not libc.prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, program, 0, 0)
 
 
 def serve(frames: BinaryIO, lines: BinaryIO) -> None:

@@ -12,6 +12,9 @@ import struct
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from dlsched.runtime.wire.bpf import Line, filter_of
+from dlsched.runtime.wire.interfaces import LOOPBACK
+
 RETIRE_MS = 200
 """A block is handed over at the latest after this time."""
 BLOCK_BYTES = 16 << 10
@@ -72,21 +75,23 @@ class _Program:
     def here(self, label: str) -> None:
         self._places[label] = len(self._lines)
 
-    def packed(self) -> bytes:
-        """As the kernel takes it."""
-        packed = b""
-        for at, (code, value, yes, no) in enumerate(self._lines, 1):
-            true = 0 if yes is None else self._places[yes] - at
-            false = 0 if no is None else self._places[no] - at
-            packed += struct.pack("=HBBI", code, true, false, value)
-        return packed
+    def lines(self) -> list[Line]:
+        """With distances in place of labels."""
+
+        def distance(label: str | None, at: int) -> int:
+            return 0 if label is None else self._places[label] - at
+
+        return [
+            (code, distance(yes, at), distance(no, at), value)
+            for at, (code, value, yes, no) in enumerate(self._lines, 1)
+        ]
 
 
 PORTS_MAX = 60
 """Ports of one ring: a jump of the filter reaches 255 lines."""
 
 
-def program(ports: Iterable[int], one_of: int = 1) -> bytes:
+def program(ports: Iterable[int], one_of: int = 1) -> list[Line]:
     """The filter that lets in TCP of these ports that says something, or begins or ends a
     connection; of `one_of` (a power of two) above 1, that part of the connections alone."""
     wanted = sorted(set(ports))
@@ -111,7 +116,7 @@ def program(ports: Iterable[int], one_of: int = 1) -> bytes:
     if one_of > 1:
         code.jump(_JSET, one_of - 1, "no")
     _take(code)
-    return code.packed()
+    return code.lines()
 
 
 _WITH_A_LENGTH = (b"HTTP", b"POST", b"PUT ", b"PATC")
@@ -200,7 +205,7 @@ class Ring:
         try:
             self.filter(ports, one_of)
             self._socket.setsockopt(_SOL_PACKET, _VERSION, _TPACKET_V3)
-            if interface == "lo":  # each packet would appear twice
+            if interface == LOOPBACK:  # each packet would appear twice
                 self._socket.setsockopt(_SOL_PACKET, _IGNORE_OUTGOING, 1)
             frame = 2048
             size = blocks * BLOCK_BYTES
@@ -217,11 +222,8 @@ class Ring:
 
     def filter(self, ports: Iterable[int], one_of: int = 1) -> None:
         """Let in these ports alone from now on. Raises OSError."""
-        packed = program(ports, one_of)
-        lines = len(packed) // 8
-        held = _held(packed)
-        fprog = struct.pack("HL", lines, held[1])
-        self._socket.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, fprog)
+        with filter_of(program(ports, one_of)) as filtered:
+            self._socket.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, filtered)
         self.one_of = one_of
 
     def ready(self) -> Iterator[bytes]:
@@ -252,11 +254,3 @@ class Ring:
     def close(self) -> None:
         self._memory.close()
         self._socket.close()
-
-
-def _held(packed: bytes) -> tuple[object, int]:
-    """A copy in memory that stays, and its address."""
-    import ctypes
-
-    buffer = ctypes.create_string_buffer(packed, len(packed))
-    return buffer, ctypes.addressof(buffer)
