@@ -14,7 +14,7 @@ Line = tuple[int, int, int, int]
 
 @contextmanager
 def filter_of(lines: Iterable[Line]) -> Iterator[bytes]:
-    """The structure that the kernel takes; it points to memory that lives as long as the context."""
+    """The structure that the kernel takes; its memory lives as long as the context."""
     packed = [struct.pack("=HBBI", *line) for line in lines]
     memory = ctypes.create_string_buffer(b"".join(packed))
     yield struct.pack("HL", len(packed), ctypes.addressof(memory))

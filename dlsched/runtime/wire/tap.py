@@ -306,13 +306,13 @@ class Tap:
         start_child: Callable[[], Child] = Child,
         open_ring: Callable[..., Ring] = Ring,
     ) -> None:
-        self._proc = proc
-        self._start_child = start_child
-        self._open_ring = open_ring
+        self.proc = proc
+        self.child = start_child
+        self.ring = open_ring
         self._lock = threading.Lock()
         self._watched: list[Watched] = []
         self._thread: threading.Thread | None = None
-        self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self.wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._closed = False
         self.callers = Callers(proc)
         self.problem: str | None = None
@@ -355,29 +355,13 @@ class Tap:
         if self._thread is not None:
             self._thread.join(timeout=ANSWER_S)
 
-    # What the pump uses.
-
     @property
     def ended(self) -> bool:
         return self._closed
 
-    @property
-    def proc(self) -> Path:
-        return self._proc
-
-    @property
-    def wake_read(self) -> int:
-        return self._wake_read
-
     def all(self) -> tuple[Watched, ...]:
         with self._lock:
             return tuple(self._watched)
-
-    def child(self) -> Child:
-        return self._start_child()
-
-    def ring(self, interface: str, ports: Iterable[int], **options: int) -> Ring:
-        return self._open_ring(interface, ports, **options)
 
 
 def _by_interface(
@@ -406,6 +390,12 @@ def _by_interface(
             why = f"port {port} on {interface} seems to be of two containers"
             problems.update(dict.fromkeys(theirs, why))
     return {interface: ports for interface, ports in found.items() if ports}
+
+
+def _hand(child: Child, kind: int, data: bytes, ring: int = 0) -> None:
+    """Hand the child a frame. Raises OSError where it is gone or does not take it."""
+    if not child.send(kind, ring, data):
+        raise TimeoutError("it hangs")
 
 
 class _Pump:
@@ -494,20 +484,21 @@ class _Pump:
                 self._rings.pop(name).close()
                 self._discovered_s = float("-inf")
                 continue
-            ring = self._rings[name]
-            for block in ring.ready():
-                if not child.send(BLOCK, self._index(name), block):
-                    raise TimeoutError("it hangs")
+            self._hand_blocks(child, name, self._rings[name])
         for report in child.reports():
             self._take(report)
             self._heard_s, self._backoff_s = now_s, BACKOFF_S
         if now_s - self._ticked_s >= TICK_S:
             self._ticked_s = now_s
             self._count_drops(child)
-            if not child.send(TICK, 0, TIME.pack(time.time_ns())):
-                raise TimeoutError("it hangs")
+            _hand(child, TICK, TIME.pack(time.time_ns()))
             if now_s - self._heard_s > ANSWER_S:
                 raise TimeoutError("it does not report")
+
+    def _hand_blocks(self, child: Child, interface: str, ring: Ring) -> None:
+        """Hand what is ready to the child. Raises OSError."""
+        for block in ring.ready():
+            _hand(child, BLOCK, block, self._index(interface))
 
     def _take(self, report: dict[str, Any]) -> None:
         """Keep a report, if all of it is right. Raises BadLine."""
@@ -537,8 +528,7 @@ class _Pump:
             self._child = self._tap.child()
             self._heard_s = now_s
             self._skip_unread()
-            if not self._child.send(WATCH, 0, json.dumps(self._asked).encode()):
-                raise TimeoutError("it hangs")
+            _hand(self._child, WATCH, json.dumps(self._asked).encode())
         except OSError as error:
             self._failed(str(error), now_s)
             return False
@@ -643,14 +633,13 @@ class _Pump:
                     number = numbers[id(one), port] = next(self._unused_numbers)
                 self._numbers[number] = one, port
                 asked.setdefault(str(self._index(interface)), {})[str(port)] = number
-                if one.skip:
-                    skips[str(number)] = one.skip
+                skips[str(number)] = one.skip
         whole = {"ports": asked, "skips": skips}
         if whole != self._asked:
             self._asked = whole
             if self._child is not None:
                 with suppress(OSError):  # the next frame shows it
-                    self._child.send(WATCH, 0, json.dumps(whole).encode())
+                    _hand(self._child, WATCH, json.dumps(whole).encode())
 
     def _count_drops(self, child: Child) -> None:
         """Report packets that the kernel had no room for, and make room: by a larger ring, then by
@@ -689,9 +678,7 @@ class _Pump:
             return
         self._rings[interface] = larger
         try:
-            for block in ring.ready():
-                if not child.send(BLOCK, self._index(interface), block):
-                    raise TimeoutError("it hangs")
+            self._hand_blocks(child, interface, ring)
         finally:
             dropped = ring.counts().dropped
             self._add_dropped(interface, dropped + ring.unread())
