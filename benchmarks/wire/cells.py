@@ -15,11 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.wire import client, servers
-from benchmarks.wire.place import StandIn, busy, printed, until
+from benchmarks.wire.place import StandIn, busy, printed
 from benchmarks.wire.servers import Server
 from dlsched.estimate.sketch import merge, quantile_s
 from dlsched.model.facts import LatencySketch
 from dlsched.runtime.wire.tap import Tap, Watched
+from tools.waiting import until
 
 TOLERANCE_RATIO, TOLERANCE_MS = 0.05, 0.5
 REQUESTS_LEAST = 300
@@ -109,7 +110,7 @@ def seen_by(watched: Watched) -> Seen:
 
 @contextmanager
 def watching(tap: Tap, one: StandIn, port: int) -> Iterator[Watched]:
-    """Watch that port of a stand-in. Raises RuntimeError where it is not seen."""
+    """Watch that port of a stand-in. Raises AssertionError where it is not found."""
     watched = tap.watch(one.pid, one.container, (port,))
     try:
         until(lambda: watched.found and not watched.problem, f"watch {port}", 15)

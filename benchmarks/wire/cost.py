@@ -14,6 +14,7 @@ from benchmarks.publish import results
 from benchmarks.wire import cells, place, servers
 from dlsched.runtime.wire.ring import BLOCK_BYTES, Ring, RingCounts
 from dlsched.runtime.wire.tap import Child, Tap, Watched
+from tools.waiting import until
 
 PACKET_US, REQUEST_US = 2.0, 5.0
 CONTAINERS = 100
@@ -160,7 +161,7 @@ def idle(window_s: float) -> dict[str, Any]:
             command = [sys.executable, "-I", "-S", "-c", _LISTEN]
             one = held.enter_context(place.stand_in(command, pair=pair))
             held.enter_context(closing(tap.watch(one.pid, one.container)))
-        place.until(lambda: len(tap.rings) == CONTAINERS, "100 rings", 120)
+        until(lambda: len(tap.rings) == CONTAINERS, "100 rings", 120)
         time.sleep(cells.REPORTED_S + 5)
         with counting(tap) as row:
             time.sleep(window_s)

@@ -15,7 +15,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -179,15 +179,6 @@ def _members(group: Path) -> list[int]:
         return [int(one) for one in (group / "cgroup.procs").read_text().split()]
     except OSError:
         return []
-
-
-def until(holds: Callable[[], object], what: str, within_s: float = ANSWERS_WITHIN_S) -> None:
-    """Wait for it. Raises RuntimeError."""
-    until_s = time.monotonic() + within_s
-    while not holds():
-        if time.monotonic() > until_s:
-            raise RuntimeError(f"{what}: not within {within_s:g} s")
-        time.sleep(0.05)
 
 
 @contextmanager

@@ -26,6 +26,7 @@ from benchmarks.wire import cells, client, place, servers
 from dlsched.model.facts import LatencySketch
 from dlsched.report.buckets import bucket_value_s
 from dlsched.runtime.wire.tap import Child, Tap, Watched
+from tools.waiting import until
 
 DELAY_MS = 100.0
 TAKE_EVERY_S = 0.002
@@ -158,9 +159,9 @@ def broken(
         for _ in range(times):
             before, number = taken.requests, len(tap.children)
             harm(tap.children[-1])
-            place.until(lambda n=number: len(tap.children) > n, "another process", BACK_WITHIN_S)
+            until(lambda n=number: len(tap.children) > n, "another process", BACK_WITHIN_S)
             before = taken.requests
-            place.until(lambda b=before: taken.requests > b, "a number again", BACK_WITHIN_S)
+            until(lambda b=before: taken.requests > b, "a number again", BACK_WITHIN_S)
         load.send_signal(signal.SIGTERM)
         answered = json.loads(load.communicate(timeout=60)[0])
         time.sleep(cells.REPORTED_S)

@@ -13,9 +13,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from benchmarks.places import ROOT
-from benchmarks.wire.place import StandIn, stand_in, until
+from benchmarks.wire.place import ANSWERS_WITHIN_S, StandIn, stand_in
 from tests.stacks import environments
 from tools.images import fill_packages
+from tools.waiting import until
 
 PROGRAMS = Path(__file__).parent / "programs"
 ENVIRONMENT = "wire"
@@ -62,7 +63,11 @@ class Server:
         ) as one:
             if not self.own_network:
                 one.address = self.host
-            until(lambda: _takes(one.address, port) or one.process.poll() is not None, self.name)
+            until(
+                lambda: _takes(one.address, port) or one.process.poll() is not None,
+                self.name,
+                ANSWERS_WITHIN_S,
+            )
             if one.process.poll() is not None:
                 raise RuntimeError(f"{self.name} ended with code {one.process.returncode}")
             yield one, port

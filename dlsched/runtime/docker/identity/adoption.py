@@ -14,13 +14,26 @@ from dlsched.config.fields import Keys, validate
 from dlsched.config.job import background_problem, bounds_of, target_of
 from dlsched.config.job_schema import Background, CpusKeys, TargetKeys
 from dlsched.config.job_values import Weight, WirePorts
+from dlsched.config.metrics.resolving import Presets
 from dlsched.config.yaml import Document, Value, read_plain
 from dlsched.config.yaml import Path as Place
 from dlsched.model.errors import SpecError
 from dlsched.model.spec import NAME, ContainerSpec, JobSpec
 from dlsched.model.units import render_cores, shown
-from dlsched.runtime.docker.identity.labels import ENABLE, INSTANCE, PREFIX
-from dlsched.runtime.progress.sources import LABELS, METRICS, is_metrics_label
+from dlsched.runtime.docker.identity.labels import (
+    ENABLE,
+    INSTANCE,
+    PREFIX,
+    Inspected,
+    forbids_wire,
+)
+from dlsched.runtime.progress.sources import (
+    LABELS,
+    METRICS,
+    check_target,
+    is_metrics_label,
+    read_sources,
+)
 
 LABELS_MAX = 64
 """More labels of ours than this are not parsed."""
@@ -67,6 +80,23 @@ def counting(labels: Mapping[str, str], inherited: Mapping[str, str]) -> dict[st
         for label, value in labels.items()
         if label.startswith(PREFIX) and inherited.get(label) != value
     }
+
+
+def adopted_job(
+    described: Inspected,
+    name: str,
+    asked: Mapping[str, str],
+    own: Mapping[str, str],
+    came_with_cores: float | None,
+    presets: Presets | None,
+) -> JobSpec:
+    """The job that these labels, its own or those of a command, make of a container, with where its
+    progress is read. `own`: all labels of the container. Raises NotAdoptable, ValueError."""
+    container = ContainerSpec(described.image, memory_bytes=described.memory_bytes)
+    spec = spec_of(name, asked, container, came_with_cores)
+    sources = read_sources(asked, presets)
+    check_target(sources, spec.target)
+    return replace(spec, sources=sources, wire=None if forbids_wire(own) else spec.wire)
 
 
 def spec_of(

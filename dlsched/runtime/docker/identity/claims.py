@@ -10,11 +10,11 @@ from dataclasses import replace
 
 from dlsched.config.metrics.resolving import Presets
 from dlsched.model.alarms import Alarm, AlarmKey
-from dlsched.model.spec import NAME, ContainerSpec, Stop
+from dlsched.model.spec import NAME, Stop
 from dlsched.model.units import plain_text
 from dlsched.runtime.docker.engine import Body, Engine, EngineRefused
 from dlsched.runtime.docker.gpus.injection import gpu_names
-from dlsched.runtime.docker.identity.adoption import NotAdoptable, counting, spec_of
+from dlsched.runtime.docker.identity.adoption import NotAdoptable, adopted_job, counting
 from dlsched.runtime.docker.identity.labels import (
     DEFAULT_INSTANCE,
     ENABLE,
@@ -24,13 +24,11 @@ from dlsched.runtime.docker.identity.labels import (
     Inspected,
     compose_service,
     container_name,
-    forbids_wire,
     inherits,
     inspected,
     labels_in,
     set_aside_name,
 )
-from dlsched.runtime.progress.sources import check_target, read_sources
 from dlsched.store.adoptions import Adoptions
 
 _log = logging.getLogger(__name__)
@@ -208,12 +206,8 @@ class Claims:
         self, body: Body, described: Inspected, name: str, own: Mapping[str, str]
     ) -> Inspected:
         """The container under the job that these labels make of it."""
-        container = ContainerSpec(described.image, memory_bytes=described.memory_bytes)
-        spec = spec_of(name, own, container, self._came_with(described))
-        if forbids_wire(labels_in(body)):
-            spec = replace(spec, wire=None)
-        sources = read_sources(own, self.presets)
-        check_target(sources, spec.target)
+        came_with_cores = self._came_with(described)
+        spec = adopted_job(described, name, own, labels_in(body), came_with_cores, self.presets)
         return replace(
             described,
             instance=self._instance,
@@ -224,8 +218,8 @@ class Claims:
             stop=Stop(),
             restart=None,
             restart_strays=False,
-            adopted=replace(spec, sources=sources),
-            sources=sources,
+            adopted=spec,
+            sources=spec.sources,
             mps_threads_percent=None,
             mps_memory_bytes=None,
             origin=None,

@@ -10,11 +10,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dlsched.model.errors import AdoptionRefused
-from dlsched.model.spec import ContainerSpec, LatencyTarget
+from dlsched.model.spec import LatencyTarget
 from dlsched.model.units import plain_text, shown
 from dlsched.runtime.cgroup.read import PROC, CgroupReader
 from dlsched.runtime.docker.engine import Engine, EngineRefused
-from dlsched.runtime.docker.identity.adoption import NotAdoptable, counting, job_name, spec_of
+from dlsched.runtime.docker.identity.adoption import NotAdoptable, adopted_job, counting, job_name
 from dlsched.runtime.docker.identity.claims import image_labels
 from dlsched.runtime.docker.identity.labels import (
     DEFAULT_INSTANCE,
@@ -32,7 +32,6 @@ from dlsched.runtime.docker.limits.outcome import ELSEWHERE, GivenBack
 from dlsched.runtime.docker.limits.writer import LimitWriter
 from dlsched.runtime.docker.listing import Listings
 from dlsched.runtime.originals import Originals
-from dlsched.runtime.progress.sources import check_target, read_sources
 from dlsched.store.adoptions import Adopted, Adoptions
 
 DROP_S = 20.0
@@ -147,19 +146,20 @@ class AdoptionCommands:
             if not labels.keys().isdisjoint((ENABLE, INSTANCE)):
                 raise AdoptionRefused(f"{described.name}: enable and instance are for labels alone")
             try:
-                container = ContainerSpec(described.image, memory_bytes=described.memory_bytes)
-                spec = spec_of(job, labels, container, self._came_with(described))
-                if forbids_wire(every):
-                    spec = replace(spec, wire=None)
-                sources = read_sources(labels, self._listings.presets)
-                check_target(sources, spec.target)
+                spec = adopted_job(
+                    described,
+                    job,
+                    labels,
+                    every,
+                    self._came_with(described),
+                    self._listings.presets,
+                )
             except (NotAdoptable, ValueError) as error:
                 raise AdoptionRefused(_as_options(f"{described.name}: {error}")) from None
             measured = isinstance(spec.target, LatencyTarget) and spec.wire is not None
-            if spec.target is not None and not sources and not measured and forbids_wire(every):
-                raise AdoptionRefused(f"{described.name}: {_FORBIDDEN}")
-            if spec.target is not None and not sources and not measured:
-                raise AdoptionRefused(f"{described.name}: {_NO_SOURCE}")
+            if spec.target is not None and not spec.sources and not measured:
+                why = _FORBIDDEN if forbids_wire(every) else _NO_SOURCE
+                raise AdoptionRefused(f"{described.name}: {why}")
             self._adoptions.adopt(
                 Adopted(
                     job=job,
