@@ -1,5 +1,5 @@
 """Whose socket it is that listens: a port is a container's only where the listening socket belongs
-to a process of its control group, so that containers which share a network are told apart."""
+to a process of its control group, so that containers which share a network are distinguished."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 HTTP/1 is parsed, with what was cut off of a packet skipped by its length. Of TLS and of any other
 protocol only the turns are found: the client speaks, the server answers, the client speaks again.
-What cannot be told apart is not measured, and counted with the reason. A time counts only where
+What is ambiguous is not measured, and counted with the reason. A time counts only where
 both its ends were captured; where that shows later, it is held until then.
 """
 

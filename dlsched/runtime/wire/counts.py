@@ -11,7 +11,7 @@ from typing import Any
 from dlsched.report.buckets import GROWTH, LAST_BUCKET, UNIT_S
 
 CALLERS_MAX = 64
-"""Callers of one port that are told apart between two reports; further ones count as `other`."""
+"""Callers of one port that are counted each between two reports; further ones count as `other`."""
 OTHER = "other"
 
 Ages = tuple[int | None, int | None, int | None]

@@ -18,7 +18,7 @@ from dlsched.runtime.wire.connection import UNMEASURED, Connection
 from dlsched.runtime.wire.counts import Ages, PortCounts
 
 CONNECTIONS_MAX = 20_000
-"""Connections that are followed at a time, some 1.3 kB each; the oldest ones give side."""
+"""Connections that are followed at a time, some 1.3 kB each; the oldest ones are given up."""
 EVICTED_AT_A_TIME = CONNECTIONS_MAX // 100
 PURGE_S = 10.0
 IDLE_S = 120.0
