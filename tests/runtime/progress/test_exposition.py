@@ -99,16 +99,12 @@ def test_two_gauges_of_a_name_are_not_guessed_between() -> None:
     assert (told.value, told.problem) == (None, "2 series of that metric, and one is wanted")
 
 
-def test_zero_with_a_sign_is_the_same_value() -> None:
+@pytest.mark.parametrize(("first", "second"), [("0", "-0.0"), ("0.5", "0.5")])
+def test_several_processes_with_the_same_value_are_one_gauge(first: str, second: str) -> None:
     pages = Pages((Metric(name="loss"),), from_end=False)
-    assert pages.take(b'loss{pid="1"} 0\nloss{pid="2"} -0.0\n').value == 0.0
-    assert pages.take(b"loss -0.0\n").value is None
-
-
-def test_several_processes_with_the_same_value_are_one_gauge() -> None:
-    pages = Pages((Metric(name="loss"),), from_end=False)
-    assert pages.take(b'loss{pid="1"} 0.5\nloss{pid="2"} 0.5\n').value == 0.5
-    assert pages.take(b'loss{pid="1"} 0.5\nloss{pid="2"} 0.5\n').value is None
+    page = f'loss{{pid="1"}} {first}\nloss{{pid="2"}} {second}\n'.encode()
+    assert pages.take(page).value == float(first)
+    assert pages.take(page).value is None
 
 
 def test_a_gauge_that_is_not_finite_counts_after_a_finite_one() -> None:
