@@ -10,8 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.lanes import may_have
-
 ROOT = Path(__file__).resolve().parents[1]
 CASES = """
 import os, subprocess, sys
@@ -88,34 +86,3 @@ def test_the_gate_leaves_out_what_is_long_and_takes_what_is_marked(tmp_path: Pat
     told = outcome(tmp_path, "--gate", "--lane=timed,slow")
     assert re.findall(r"::(\w+) PASSED", told) == ["test_may_read_the_clock", "test_of_the_gate"]
     assert "2 passed, 7 deselected" in told
-
-
-def test_the_strongest_marker_names_the_lane(tmp_path: Path) -> None:
-    assert "test_of_two_lanes SKIPPED" in outcome(tmp_path, "--lane=slow")
-    assert "9 deselected / 0 selected" in outcome(tmp_path, "--lane=engine")
-    assert "LEFT OUT: 1 engine tests: none here" in outcome(tmp_path, "--lane=slow", "-n1")
-
-
-def test_a_lane_that_is_none_is_named(tmp_path: Path) -> None:
-    assert "--lane: fast: no such lane; unit, timed, process" in outcome(
-        tmp_path, "--lane=fast,unit"
-    )
-
-
-@pytest.mark.parametrize(
-    ("text", "lanes", "expected"),
-    [
-        ("", {"engine"}, False),
-        ("", {"unit"}, True),
-        ("", {"engine", "process"}, False),
-        ("def test_it(nvml): pass", {"process"}, True),
-        ("", set[str](), True),
-        ("one = pytest.mark.engine", {"engine", "e2e"}, True),
-        ("one = pytest.mark.engine", {"slow"}, False),
-    ],
-)
-def test_files_without_a_lanes_marker_are_not_imported_for_it(
-    tmp_path: Path, text: str, lanes: set[str], expected: bool
-) -> None:
-    (tmp_path / "test_one.py").write_text(text, encoding="utf-8")
-    assert may_have(tmp_path / "test_one.py", lanes) is expected

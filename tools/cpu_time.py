@@ -4,7 +4,6 @@ foreign load: other processes, and what a hypervisor took."""
 from __future__ import annotations
 
 import os
-import resource
 import time
 from collections.abc import Mapping
 from contextlib import suppress
@@ -30,9 +29,9 @@ class Reading:
     """CPU time of all cores and processes."""
 
 
-def read_clocks(stat: Path = STAT) -> Reading:
+def read_clocks() -> Reading:
     """The clocks now."""
-    ticks = [int(field) for field in stat.read_text(encoding="ascii").split("\n", 1)[0].split()[1:]]
+    ticks = [int(field) for field in STAT.read_text(encoding="ascii").split("\n", 1)[0].split()[1:]]
     busy = sum(ticks[column] for column in BUSY_COLUMNS if column < len(ticks))
     return Reading(time.monotonic(), busy / os.sysconf("SC_CLK_TCK"))
 
@@ -41,12 +40,6 @@ def foreign_cores(before: Reading, after: Reading, own_s: float) -> float:
     """Cores that other processes kept busy between two readings; `own_s` is our own CPU time."""
     passed_s = max(after.wall_s - before.wall_s, 1e-9)
     return max(0.0, (after.busy_s - before.busy_s - own_s) / passed_s)
-
-
-def processes_used_s() -> float:
-    """CPU time of this process and of its children that have ended."""
-    used = [resource.getrusage(of) for of in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    return sum(each.ru_utime + each.ru_stime for each in used)
 
 
 def engine_used_s(environment: Mapping[str, str]) -> Optional[float]:
@@ -59,11 +52,6 @@ def engine_used_s(environment: Mapping[str, str]) -> Optional[float]:
     if containers_s is None and daemons_s is None:
         return None
     return (containers_s or 0.0) + (daemons_s or 0.0)
-
-
-def own_used_s(environment: Mapping[str, str]) -> float:
-    """CPU time of this process, its children, and its private engine."""
-    return processes_used_s() + (engine_used_s(environment) or 0.0)
 
 
 def group_used_s(path: str) -> Optional[float]:

@@ -13,15 +13,14 @@ from __future__ import annotations
 import statistics
 from collections.abc import Mapping, Sequence
 
-from benchmarks.judge.trainings import Measured, rows, works
+from benchmarks.judge.trainings import Measured, works
 from benchmarks.options import options, told_if_it_fails
 from benchmarks.peers import oracle
-from benchmarks.publish import results
 from benchmarks.real import training, training_set
 from benchmarks.real.training import Kept
 from benchmarks.real.training_set import Schedule
 from dlsched.model.spec import Tier
-from dlsched.simulation.scoring import PLAIN, WORSE_RATIO, Row
+from dlsched.simulation.scoring import PLAIN, WORSE_RATIO
 
 NAME = "adaptive-schedules"
 
@@ -82,20 +81,8 @@ def _kept(schedule: Schedule) -> list[Kept]:
 
 def judge_kept() -> None:
     """Judge what is kept; writes the result file."""
-    found: list[Row] = []
-    table: list[dict[str, object]] = []
-    lines: list[str] = []
-    host: Mapping[str, object] = {}
-    for schedule in training_set.SCHEDULES:
-        kept = _kept(schedule)
-        runs = [training.measured(one) for one in kept]
-        host = kept[-1].host
-        own = rows(schedule.name, kept[0].capacity_cores, runs)
-        found += own
-        table += [{"schedule": schedule.name, **row} for row in training.table_rows(own, runs)]
-        lines += headlines(schedule.name, runs)
     title = "`adaptive` on real trainings: times from arrival"
-    results.finish(NAME, host, sorted({row.seed for row in found}), found, {title: table}, lines)
+    training.judge(NAME, title, _kept, lambda one, _, runs: headlines(one.name, runs))
 
 
 def run() -> None:

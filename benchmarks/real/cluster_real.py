@@ -41,7 +41,6 @@ NAME = "cluster-real"
 SEEDS, TRAININGS = 3, 20
 CONTENDERS = (PLAIN, Contender("specon", "none"), Contender("adaptive", ENDS))
 ENDED_WITHIN_S = 2400.0
-POLL_S = 1.0
 ASKED_MEAN, ASKED_PAUSE_S = 0.8, 8.0
 GIVEN_UP = " is given up: "
 """In the controller's log, of a move that failed."""
@@ -136,9 +135,6 @@ def main(arguments: list[str] | None = None) -> int:
     except SetupError as error:
         print(f"cluster-real: {error}")
         return 1
-    told = headlines(found)
-    print("\n".join(told))
-    if chosen.seeds >= SEEDS:
-        facts = results.host_facts("three private engines of one swarm")
-        results.save(NAME, facts, seeds, found, headlines=told)
+    engine, whole = "three private engines of one swarm", chosen.seeds >= SEEDS
+    results.finish(NAME, engine, seeds, found, {}, headlines(found), whole=whole)
     return 0

@@ -71,12 +71,12 @@ class ClusterTraining:
         )
 
 
-def draw(seed: int, count: int, arrive_s: float = ARRIVE_S) -> tuple[ClusterTraining, ...]:
+def draw(seed: int, count: int) -> tuple[ClusterTraining, ...]:
     """The trainings of that seed, in the order in which they come."""
     chance = random.Random(f"cluster-real/{seed}")
     names = [sorted(MODELS)[index % len(MODELS)] for index in range(count)]
     chance.shuffle(names)
-    arrivals = sorted(chance.uniform(0.0, arrive_s) for _ in names)
+    arrivals = sorted(chance.uniform(0.0, ARRIVE_S) for _ in names)
     return tuple(
         training(f"{name}-{index:02}", name, _length(chance), at_s - arrivals[0], seed + index)
         for index, (name, at_s) in enumerate(zip(names, arrivals, strict=True), start=1)

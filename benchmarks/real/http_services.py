@@ -21,12 +21,12 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+from benchmarks.judge.trainings import updates
 from benchmarks.options import options
 from benchmarks.places import ROOT
 from benchmarks.publish import results
 from benchmarks.publish.results import grouped
 from benchmarks.real import training_set
-from dlsched.model.actions import Resize
 from dlsched.simulation.scoring import PLAIN
 from tests.worlds.harm import SLOWER_RATIO, SLOWER_S
 from tools.session import Session, session, wait_for
@@ -148,13 +148,9 @@ def measure(
     answered = _clients(one, scenario, judge_s, 1000 * number + 500, look)
     one.stop()
     ceilings = dict.fromkeys(answered, 0)
-    updates = 0
     attained: dict[str, list[float]] = {name: [] for name in scenario.trainings}
-    for report in one.reports(first):
-        updates += sum(
-            isinstance(outcome.action, Resize) and outcome.status in ("done", "begun")
-            for outcome in report.outcomes
-        )
+    reports = list(one.reports(first))
+    for report in reports:
         limits = {} if report.decision is None else report.decision.limits
         for name in ceilings:
             ceilings[name] += name in limits and limits[name].cpu_cores is not None
@@ -173,7 +169,7 @@ def measure(
             _ms(row["mean_s"]),
             _ms(row["p95_s"]),
             ceilings[service.name],
-            round(updates / judge_s * 60, 1),
+            round(updates(reports) / judge_s * 60, 1),
             round(sum(core_s[-1] - core_s[0] for core_s in attained.values()), 1),
         )
         for service in scenario.services

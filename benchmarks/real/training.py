@@ -14,9 +14,10 @@ import json
 import math
 import statistics
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from benchmarks import places
 from benchmarks.judge.trainings import Measured, by_job, foreign_cores, judged, rows
@@ -302,16 +303,33 @@ def undisturbed(
     return one
 
 
+Told = Callable[[Schedule, Sequence[Row], Sequence[Measured]], list[str]]
+"""The headlines of one schedule, from its rows and runs."""
+
+
 def judge_kept(policies: Mapping[str, str], seeds: Sequence[int]) -> list[str]:
     """Judge what is kept; writes the result file and the pictures, returns the headlines."""
     from benchmarks.publish import pictures
 
+    def told(schedule: Schedule, own: Sequence[Row], runs: Sequence[Measured]) -> list[str]:
+        picture = results.FOLDER / f"training-{schedule.name}.png"
+        pictures.draw_trainings(schedule, runs, picture)
+        return headlines(schedule.name, own, runs)
+
+    title = "Trainings on real containers: times from arrival, ratios to plain Docker"
+    return judge(NAME, title, lambda one: kept_runs(one, policies, seeds), told, policies=policies)
+
+
+def judge(
+    name: str, title: str, kept_of: Callable[[Schedule], list[Kept]], told: Told, **more: Any
+) -> list[str]:
+    """Judge the kept runs of each schedule; writes that result file, returns the headlines."""
     found: list[Row] = []
     table: list[dict[str, object]] = []
     lines: list[str] = []
     host: Mapping[str, object] = {}
     for schedule in training_set.SCHEDULES:
-        kept = kept_runs(schedule, policies, seeds)
+        kept = kept_of(schedule)
         # A seed counts where plain Docker ran it, too.
         based = {one.seed for one in kept if one.policy == PLAIN}
         kept = [one for one in kept if one.seed in based]
@@ -322,14 +340,11 @@ def judge_kept(policies: Mapping[str, str], seeds: Sequence[int]) -> list[str]:
         own = rows(schedule.name, kept[0].capacity_cores, runs)
         found += own
         table += [{"schedule": schedule.name, **row} for row in table_rows(own, runs)]
-        lines += headlines(schedule.name, own, runs)
-        picture = results.FOLDER / f"training-{schedule.name}.png"
-        pictures.draw_trainings(schedule, runs, picture)
+        lines += told(schedule, own, runs)
     if not found:
         raise RuntimeError("no kept run with plain Docker beside it: nothing to judge")
-    title = "Trainings on real containers: times from arrival, ratios to plain Docker"
     seeds = sorted({row.seed for row in found})
-    results.finish(NAME, host, seeds, found, {title: table}, lines, policies=policies)
+    results.finish(name, host, seeds, found, {title: table}, lines, **more)
     return lines
 
 

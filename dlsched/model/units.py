@@ -26,15 +26,15 @@ _SECONDS_PER = {
 }  # fmt: skip
 
 
-def parse_bytes(text: str, *, low: int = 0, high: int = BYTES_MAX) -> int:
+def parse_bytes(text: str, *, low: int = 0) -> int:
     """Bytes of "1GiB", "512m" or "4096". As in Docker, every unit is a power of 1024. Raises
-    ValueError if the text is not a size, or is outside low to high."""
+    ValueError if the text is not a size, or is outside low to BYTES_MAX."""
     match = _BYTES.fullmatch(text.strip())
     if match is None:
         raise ValueError(f"{shown(text)} is not a size such as 512MiB or 1GiB")
     size_bytes = round(float(match[1]) * _BYTES_PER[(match[2] or "").lower()])
-    if not low <= size_bytes <= high:
-        bound = f"{render_bytes(low)} to {render_bytes(high)}"
+    if not low <= size_bytes <= BYTES_MAX:
+        bound = f"{render_bytes(low)} to {render_bytes(BYTES_MAX)}"
         raise ValueError(f"{shown(text)} is out of bounds: {bound}")
     return size_bytes
 
@@ -126,15 +126,15 @@ def shown(value: object) -> str:
     return quoted if len(quoted) <= 60 else f"{quoted[:57]}..."
 
 
-def closest(name: str, names: Iterable[str], most: int = 5) -> list[str]:
-    """Of names that a container chose, the few that are most like that one: escaped and cut."""
+def closest(name: str, names: Iterable[str]) -> list[str]:
+    """Of names that a container chose, the five that are most like that one: escaped and cut."""
 
     from difflib import SequenceMatcher  # commands that never need it start faster
 
     def unlike(one: str) -> float:
         return -SequenceMatcher(None, name.lower(), one.lower()).ratio()
 
-    return [ascii(one)[1:-1][:40] for one in sorted(dict.fromkeys(names), key=unlike)[:most]]
+    return [ascii(one)[1:-1][:40] for one in sorted(dict.fromkeys(names), key=unlike)[:5]]
 
 
 def render_address(address: str, port: int) -> str:

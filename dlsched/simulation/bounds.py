@@ -146,17 +146,7 @@ def mean_s(wanted: Sequence[Goal], supply: Supply) -> float:
     remaining critical path, by these with few threads first, and combinations; for few jobs,
     exchanges of neighbours improve them. Optimality is not proven.
     """
-    return _best(wanted, supply)[0]
-
-
-def times_s(wanted: Sequence[Goal], supply: Supply) -> tuple[float, ...]:
-    """The time of each goal from its arrival, in the schedule of `mean_s`."""
-    return _best(wanted, supply)[2]
-
-
-def _best(wanted: Sequence[Goal], supply: Supply) -> _Course:
-    best = min(_under(_by_work_left(power), wanted, supply) for power in _WIDTH_POWERS)
-    best_s, order, _ = best
+    best_s, order = min(_under(_by_work_left(power), wanted, supply) for power in _WIDTH_POWERS)
     tries = int(_TRIES / len(wanted) ** 2)
     improved = True
     while improved and tries > 0:
@@ -164,10 +154,10 @@ def _best(wanted: Sequence[Goal], supply: Supply) -> _Course:
         for place in range(len(order) - 1):
             tries -= 1
             other = (*order[:place], order[place + 1], order[place], *order[place + 2 :])
-            course = _under(_by_rank(other), wanted, supply)
-            if course[0] < best_s * (1.0 - 1e-12):
-                best, best_s, order, improved = course, course[0], other, True
-    return best
+            other_s, _ = _under(_by_rank(other), wanted, supply)
+            if other_s < best_s * (1.0 - 1e-12):
+                best_s, order, improved = other_s, other, True
+    return best_s
 
 
 def least_s(wanted: Sequence[Goal], cores: float, count: int) -> float:
@@ -200,12 +190,8 @@ def _by_rank(order: Sequence[int]) -> Rule:
     return lambda index, _goal, _left: rank[index]
 
 
-_Course = tuple[float, tuple[int, ...], tuple[float, ...]]
-"""The mean time, the order of completion, and each goal's time."""
-
-
-def _under(rule: Rule, wanted: Sequence[Goal], supply: Supply) -> _Course:
-    """The schedule in which the first by that rule get all that they can use."""
+def _under(rule: Rule, wanted: Sequence[Goal], supply: Supply) -> tuple[float, tuple[int, ...]]:
+    """The mean time and the order of completion if the first by that rule get all they can use."""
     left = [goal.needed_core_s for goal in wanted]
     coming = sorted(range(len(wanted)), key=lambda one: wanted[one].arrives_s, reverse=True)
     present: list[int] = []
@@ -239,7 +225,7 @@ def _under(rule: Rule, wanted: Sequence[Goal], supply: Supply) -> _Course:
                 present.remove(one)
                 there.append(one)
                 times[one] = min(now_s - goal.arrives_s, goal.there_s)
-    return math.fsum(times) / len(wanted), tuple(there), tuple(times)
+    return math.fsum(times) / len(wanted), tuple(there)
 
 
 def _take(free: list[tuple[float, float]], threads: float) -> float:

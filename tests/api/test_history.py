@@ -195,14 +195,6 @@ def test_a_journal_that_is_damaged_is_one_line(
     assert text.startswith(f"{source.journal}: ")
 
 
-@pytest.mark.parametrize("path", ["/v1/history", "/v1/usage"])
-def test_before_the_first_cycle_there_is_none(
-    source: FakeSource, daemon: Daemon, path: str
-) -> None:
-    source.report = None
-    assert refused(daemon, "", path) == (503, "the first cycle is not done yet")
-
-
 def test_history_is_only_read(server: ApiServer, daemon: Daemon) -> None:
     for endpoint, status in ((daemon._status, 403), (daemon._control, 405)):
         with pytest.raises(Refused) as caught:

@@ -265,10 +265,3 @@ def test_the_doctor_on_a_worker_asks_with_the_certificates_of_the_engine(
         "nodes": "warn",
     }
     assert f"{folders}/docker/swarm/certificates/" in done.stdout
-
-
-def test_the_doctor_shows_wrong_settings(program: Program, tmp_path: Path) -> None:
-    file = tmp_path / "dlsched.yaml"
-    file.write_text("cluster: {enabled: maybe}\n")
-    done = program("cluster", "doctor", "--config", str(file))
-    assert (done.exit_code, done.stdout.split()[:2]) == (1, ["fail", "settings"])

@@ -70,13 +70,6 @@ def test_a_narrow_terminal_has_the_reasons_below(program: Program, journal: Path
     assert any(line.startswith("far: out of reach: with all that it can use") for line in lines)
 
 
-@pytest.mark.long
-def test_since_counts_from_the_last_recorded_cycle(program: Program, journal: Path) -> None:
-    whole, late = parsed(program), parsed(program, "--since", "4m")
-    # The load of the first half, three times that of the second, is not in the last four minutes.
-    assert late["asr"]["min_cores"] < 0.6 * whole["asr"]["min_cores"]
-
-
 def test_the_compose_patch_is_yaml_with_bounds_that_dlsched_reads(
     program: Program, journal: Path
 ) -> None:

@@ -6,8 +6,6 @@ import json
 import os
 import sqlite3
 import stat
-import subprocess
-import sys
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
@@ -268,31 +266,6 @@ def test_a_page_of_no_jobs_and_of_many(tmp_path: Path) -> None:
     text = page_of(many)
     Page(text)
     assert len(text) < 2_000_000
-
-
-@pytest.mark.long
-@pytest.mark.process
-def test_the_process_reads_a_journal_that_is_being_written(folders: Path) -> None:
-    path = folders / "state" / "journal.db"
-    writer = Journal(path, frame_s=60.0, queue_reports=10_000)
-    try:
-        run(busy_node(150.0), "adaptive", writer.write)
-        writer.flush()
-        page = folders / "page.html"
-        done = subprocess.run(
-            [sys.executable, "-m", "dlsched", "report", "--html", str(page), "-o", "json"],
-            capture_output=True,
-            text=True,
-            timeout=120,
-            env={**os.environ, "DLSCHED_STATE_DIR": str(path.parent)},
-            check=False,
-        )
-    finally:
-        writer.close()
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["recorded_s"] == pytest.approx(150.0, abs=1.5)
-    assert done.stderr == f"page: {page}\n"
-    assert Page(page.read_text()).tags.count("section") >= 6
 
 
 def test_services_are_counted_that_a_sentence_is_about(recorded: Path) -> None:

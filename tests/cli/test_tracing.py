@@ -129,20 +129,6 @@ def test_record_says_when_no_cycle_is_in_the_range(program: Program, journal: Pa
     assert line.startswith(f"error: {journal}: no cycle could be read; the journal holds cycles 1 ")
 
 
-@pytest.mark.timed
-def test_a_cut_off_journal_gives_what_could_be_read(program: Program, journal: Path) -> None:
-    whole = parse_trace(program("trace", "record", str(journal)).stdout, "stdout")
-    with journal.open("r+b") as file:
-        file.truncate(journal.stat().st_size * 5 // 6)
-    result = program("trace", "record", str(journal))
-    assert result.exit_code == 1
-    part = parse_trace(result.stdout, "stdout")
-    assert part.duration_s < whole.duration_s
-    assert [job.spec for job in part.jobs] == [job.spec for job in whole.jobs]
-    assert result.stderr.splitlines()[-1].startswith(f"error: {journal}: ")
-    assert result.stderr.endswith("; the trace holds only what could be read\n")
-
-
 @pytest.mark.parametrize(("content", "code"), [(b"", 1), (b"no database at all " * 100, 2)])
 def test_what_is_no_journal_is_told_in_one_line(
     program: Program, tmp_path: Path, content: bytes, code: int

@@ -418,17 +418,6 @@ def test_whatever_a_shadow_does_the_jobs_get_what_they_would_without_it(answer):
     assert seen.shadow.policy == "shade"
 
 
-def test_a_shadow_is_told_with_limits_reasons_and_its_own_time_to_be_asked():
-    would = replace(limits(a=0.3), why={"a": "enough"}, next_s=2.5)
-    world = World(Scripted(limits(a=2.0)), "a", shadow=Scripted(would))
-    world.policy.answers = [Decision(), limits(a=2.0)]
-    shadows = [world.cycle().shadow for _ in range(6)]
-    assert [one.decision == would for one in shadows] == [True, True, False, False, True, False]
-    assert all(one.limits == {"a": Limits(0.3)} for one in shadows[1:])
-    assert all(one.why == {"a": "enough"} for one in shadows)
-    assert world.runtime.containers["a"].actual == Limits(2.0)
-
-
 def test_a_failing_shadow_is_an_alarm_and_asked_no_more_until_it_is_set_anew():
     shadow = Scripted(ValueError("boom"))
     world = World(Scripted(limits(a=0.5)), "a", shadow=shadow)

@@ -24,7 +24,6 @@ from dlsched.cluster.core.records import (
     RecordState,
     Request,
     Saved,
-    Submission,
     Verb,
     Wanted,
 )
@@ -41,10 +40,9 @@ from dlsched.cluster.status import (
 from dlsched.cluster.store import Member, MemoryStore, StoreError
 from dlsched.config.setting_values import TlsFiles
 from dlsched.config.settings import ClusterSettings, Settings
-from dlsched.daemon import cluster
 from dlsched.daemon.cluster import ClusterLoop, ClusterParts
 from dlsched.daemon.cluster_wiring import connect
-from dlsched.model.errors import AlreadyRunning, DaemonUnavailable, PolicyError
+from dlsched.model.errors import DaemonUnavailable
 from dlsched.runtime.clock import SystemClock
 from dlsched.runtime.docker.engine import Engine
 from tests.cluster.authority import Authority
@@ -220,44 +218,6 @@ def test_a_move_is_in_the_status_with_what_came_of_it(placed: Site) -> None:
     assert (status.totals.completed, status.totals.failed) == (1, 0)
 
 
-def test_a_controller_killed_between_submission_and_placement_is_followed_by_another(
-    site: Site,
-) -> None:
-    (site.watch / "a.yaml").write_text(RESNET)
-    site.loop._folder.scan(100.0)
-    site.loop._folder.scan(101.0)
-    assert "resnet" in site.store.submissions()
-    assert site.states == {}
-    site.start()
-    assert [job.name for job in site.steps().jobs] == ["resnet"]
-    assert [one.verb for one in site.agents.orders] == [Verb.ARRIVE]
-    site.start()
-    assert [job.state for job in site.steps().jobs] == ["running"]
-    assert len(site.agents.orders) == 1
-
-
-def test_an_unreadable_submission_ends_nothing_and_is_reported(site: Site) -> None:
-    site.store.submit(Submission("resnet", RESNET, "m2", "a.yaml"))
-    site.steps()
-    site.store.submit(Submission("resnet", "name: [", "m2", "a.yaml"))
-    assert [job.state for job in site.steps().jobs] == ["running"]
-    site.start()
-    status = site.steps()
-    assert [(job.state, job.why) for job in status.jobs] == [
-        ("running", "its submission cannot be read: it stays as it is")
-    ]
-    assert [line[:20] for line in status.rejected] == ["resnet: m2:a.yaml:1:"]
-    assert len(site.agents.orders) == 1
-
-
-def test_a_file_that_no_parser_expects_stops_no_other(site: Site) -> None:
-    (site.watch / "a.yaml").write_text(RESNET)
-    (site.watch / "b.yaml").write_text('name: "\\U00110000"\nimage: lab/resnet\n')
-    status = site.steps()
-    assert [(job.name, job.state) for job in status.jobs] == [("resnet", "running")]
-    assert [line[:34] for line in status.rejected] == ["b.yaml:1:10: cannot be read as YAM"]
-
-
 def test_a_round_that_raises_is_an_alarm_and_the_next_one_runs_as_usual(
     site: Site, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -340,21 +300,6 @@ def test_the_status_is_whole_or_refused(site: Site) -> None:
         file.write_text(broken)
         with pytest.raises(UnreadableStatus, match=FILE_NAME):
             site.status()
-
-
-def test_a_second_controller_on_the_host_is_refused(site: Site) -> None:
-    def connect(settings: Settings, clock: object) -> ClusterParts:
-        with pytest.raises(AlreadyRunning, match="a controller of the cluster runs on this host"):
-            cluster.run(settings, connect)
-        raise KeyError("first")
-
-    with pytest.raises(KeyError, match="first"):
-        cluster.run(site.settings, connect)
-
-
-def test_an_unknown_policy_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(PolicyError):
-        Site(tmp_path, policy="fastest")
 
 
 @pytest.mark.process

@@ -383,13 +383,6 @@ def test_a_release_holds_everything_until_a_reload(agent: Make, released: Path) 
     assert not released.exists()
 
 
-def test_a_reload_with_wrong_settings_changes_nothing(agent: Make, settings: Settings) -> None:
-    one = agent()
-    for reload in (wrong, lambda: replace(settings, policy="fair", shadow="ghost")):
-        one._reload(reload)
-        assert (one.source.about()["policy"], one.source.about()["shadow"]) == ("none", None)
-
-
 def test_the_agent_reads_what_the_controller_beside_it_reports(
     agent: Make, settings: Settings
 ) -> None:

@@ -6,14 +6,13 @@ import os
 import secrets
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import closing
 from pathlib import Path
 
 import docker
 import pytest
 
 from tests.conftest import group_for
-from tests.docs.tutorial import Reader, Typed, fits, steps
+from tests.docs.tutorial import Reader, fits
 
 ROOT = Path(__file__).parents[2]
 TUTORIALS = ROOT / "docs" / "tutorials"
@@ -77,15 +76,6 @@ def test_with_containers(cleared: None, follow: Follow, name: str) -> None:
     follow(name, 600)
 
 
-def test_blocks_are_typed_in_order() -> None:
-    page = (
-        "```console\n$ a\nseen\n$ b\n```\ntext\n```yaml\n# x.yaml\nk: v\n```\n```yaml\nk: v\n```\n"
-    )
-    first, second, written = steps(page)
-    assert (first, second) == (Typed("a", ("seen",)), Typed("b"))
-    assert written.command == "cat > x.yaml <<'END-OF-FILE'\n# x.yaml\nk: v\nEND-OF-FILE"
-
-
 @pytest.mark.parametrize(
     ("shown", "output", "right"),
     [
@@ -100,12 +90,3 @@ def test_blocks_are_typed_in_order() -> None:
 )
 def test_what_is_seen_is_compared(shown: tuple[str, ...], output: str, right: bool) -> None:
     assert fits(shown, output) == right
-
-
-@pytest.mark.process
-def test_something_else_than_the_page_says_is_an_error(tmp_path: Path) -> None:
-    with closing(Reader(tmp_path, {"PATH": os.environ["PATH"]})) as reader:
-        with pytest.raises(AssertionError, match="meant:\nb"):
-            reader.follow("```console\n$ echo a\nb\n```", patience_s=0)
-        with pytest.raises(AssertionError, match="exit 3"):
-            reader.follow("```console\n$ (exit 3)\n```", patience_s=0)

@@ -91,28 +91,6 @@ def test_model_that_was_changed_is_refused(tmp_path: Path, monkeypatch: pytest.M
         example.classifier.open_model("vgg", threads=1)
 
 
-def test_test_split_holds_every_digit_between_0_and_1() -> None:
-    test = example.digits.load()
-    assert test.inputs.shape == (CATALOGUE["test_split"]["images"], 1, 32, 32)
-    assert test.inputs.dtype == np.float32
-    assert (test.inputs.min(), test.inputs.max()) == (0, 1)
-    assert np.bincount(test.labels).min() >= 40
-
-
-def test_upsample_keeps_flat_images_flat_and_ramps_straight() -> None:
-    flat = example.digits.upsample(np.full((1, 8, 8), 16))
-    assert np.allclose(flat, 1)
-    ramp = example.digits.upsample(np.tile(np.arange(8), (1, 8, 1)))[0, 0] * 16
-    assert np.allclose(np.diff(ramp[:, 2:-2], axis=1), 0.25)
-    assert np.allclose(ramp[:, :2], 0)
-    assert np.allclose(ramp[:, -2:], 7)
-
-
-def test_batch_goes_round_the_end() -> None:
-    few = example.digits.Digits(np.zeros((3, 1, 32, 32), np.float32), np.array([7, 8, 9]))
-    assert few.batch(2, 5).labels.tolist() == [9, 7, 8, 9, 7]
-
-
 # ---- options
 
 
@@ -149,13 +127,6 @@ def test_bad_option_gets_one_line_and_exit_code_2(
     assert error.count("\n") == 1
 
 
-def test_command_line_wins_over_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MODEL", "vgg")
-    monkeypatch.setenv("BATCH", "32")
-    chosen = example.runner.parse(["--batch", "48"])
-    assert (chosen.model, chosen.batch, chosen.threads) == ("vgg", 48, 1)
-
-
 # ---- runner
 
 
@@ -183,20 +154,6 @@ def test_runner_measures_each_batch_and_tells_its_accuracy() -> None:
     assert told == ["accuracy 0.5000 over 12 images in 3 batches"]
 
 
-def test_runner_tells_every_thirty_seconds() -> None:
-    told: list[str] = []
-    clock = itertools.count(0.0, 10.0)
-    example.runner.run(
-        loop_that_says_seven(1),
-        contextlib.nullcontext,
-        threading.Event(),
-        6,
-        told.append,
-        lambda: next(clock),
-    )
-    assert [line.rsplit(" ", 2)[1] for line in told] == ["3", "6", "6"]
-
-
 def test_runner_ends_after_the_batch_in_which_it_was_told_to() -> None:
     stop = threading.Event()
 
@@ -208,14 +165,6 @@ def test_runner_ends_after_the_batch_in_which_it_was_told_to() -> None:
     told: list[str] = []
     example.runner.run(loop_that_says_seven(2), measure, stop, None, told.append, lambda: 0.0)
     assert told == ["accuracy 0.5000 over 2 images in 1 batches"]
-
-
-@pytest.mark.timed
-def test_cost_is_an_average_of_at_least_three_batches() -> None:
-    calls: list[None] = []
-    cost = example.classifier.measure_cost(lambda: calls.append(None), seconds=1e-9)
-    assert len(calls) == 1 + cost.batches == 4
-    assert 0 <= cost.wall_s_per_batch < 1
 
 
 # ---- reports
@@ -440,22 +389,6 @@ def test_client_reports_each_request_that_failed_or_was_answered(short_folder: P
             loop.run(iter([0.0] * 3 + [1e9]), 0.001, threading.Event(), lambda row: None)
             assert [latency_s is not None for _, latency_s in told] == [answered] * 3
             assert len({due_s for due_s, _ in told}) == 1  # all were due at one moment
-
-
-@pytest.mark.timed
-def test_client_counts_a_server_that_is_not_there_as_errors(short_folder: Path) -> None:
-    connect = example.client.connector(f"unix:{short_folder}/absent", DEADLINE_S, anywhere=False)
-    loop = example.client.OpenLoop(connect, b"{}", in_flight=4)
-    total = loop.run(iter([0.0, 0.0, 1e9]), 0.001, threading.Event(), lambda row: None)
-    assert (total.sent, total.errors, total.latencies_s) == (2, 2, [])
-
-
-@pytest.mark.parametrize(
-    "target", ["http://127.0.0.1:8080", "http://[::1]:8080/", "http://localhost"]
-)
-def test_loopback_targets_are_allowed(target: str) -> None:
-    connect = example.client.connector(target, 1.0, anywhere=False)
-    assert isinstance(connect(), http.client.HTTPConnection)
 
 
 # ---- in containers

@@ -59,12 +59,6 @@ def test_the_split_is_stratified_complete_and_the_same_whatever_the_seed() -> No
     assert np.array_equal(example.digits.split(everything)[1].images, held_out.images)
 
 
-def test_enlarging_keeps_flat_images_flat_and_ramps_straight() -> None:
-    assert np.allclose(example.digits.enlarge(np.full((1, 8, 8), 16)), 1)
-    ramp = example.digits.enlarge(np.tile(np.arange(8), (1, 8, 1)))[0, 0] * 16
-    assert np.allclose(np.diff(ramp[:, 1:-1], axis=1), 0.5)
-
-
 # ---- options
 
 
@@ -88,19 +82,6 @@ def test_bad_option_gets_one_line_and_exit_code_2(
     error = capsys.readouterr().err
     assert said in error
     assert error.count("\n") == 1
-
-
-def test_what_is_not_asked_for_is_the_models_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    chosen = example.train.parse(["--model", "gru", "--steps", "7"])
-    own = example.train.DEFAULTS["gru"]
-    assert (chosen.steps, chosen.batch, chosen.rate) == (7, own.batch, own.rate)
-    assert (chosen.checkpoint_dir, chosen.threads) == (None, None)
-    monkeypatch.setattr(example.train, "CHECKPOINTS", tmp_path)
-    assert example.train.parse([]).checkpoint_dir is None
-    monkeypatch.setattr(example.train, "CHECKPOINTS", Path("/proc"))
-    assert example.train.parse([]).checkpoint_dir == Path("/proc")
 
 
 # ---- checkpoint files

@@ -18,7 +18,6 @@ RESERVED_BYTES = 640 << 20
 # NVML's return codes, of which its own words are longer.
 NOT_SUPPORTED = 3
 NO_PERMISSION = 4
-DRIVER_NOT_LOADED = 9
 GPU_IS_LOST = 15
 VERSION_MISMATCH = 18
 UNKNOWN = 999

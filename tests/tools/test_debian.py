@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-import threading
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -32,27 +30,6 @@ def test_root_installs_after_renewing_the_lists(monkeypatch: pytest.MonkeyPatch)
     assert "--no-install-recommends" in ran[1]
 
 
-def test_a_debian_that_is_cut_off_is_not_taken_for_the_cache(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ran: list[Sequence[str]] = []
-
-    def run_step(title: str, argv: Sequence[str]) -> None:
-        ran.append(argv)
-        if argv[0] == "tar":
-            raise SetupError("no space left on device")
-
-    monkeypatch.setattr(debian, "run_step", run_step)
-    monkeypatch.setattr("shutil.which", lambda name: f"/sbin/{name}")
-    finished: list[Path] = []
-    archive = tmp_path / "images" / "host.tar"
-    with pytest.raises(SetupError, match="no space"):
-        debian.bootstrap_archive(archive, "host", ["systemd", "make"], finished.append)
-    assert "--include=systemd,make" in ran[0]
-    assert finished == [Path(ran[0][-1])]
-    assert list(archive.parent.iterdir()) == []
-
-
 def test_a_package_is_unpacked_once_after_new_lists_where_they_are_old(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -76,14 +53,6 @@ def test_a_package_is_unpacked_once_after_new_lists_where_they_are_old(
     assert ran == ["download", "update", "download", "dpkg"]
     assert [path.name for path in folder.parent.iterdir()] == ["one"]
     assert (folder / "usr").is_dir()
-
-
-def test_where_no_package_can_be_unpacked_that_is_said(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("shutil.which", lambda name: None)
-    with pytest.raises(SetupError, match="the tests needs apt-get and dpkg"):
-        debian.unpack("one", tmp_path / "one", "the tests")
 
 
 class Machine:
@@ -155,45 +124,3 @@ def test_they_are_checked_meant_for_debian_and_fetched_once_for_each_list(
     requirements.write_text("tinypack==1.1 --hash=sha256:00\n")
     assert debian_wheels("arm64") != filled
     assert not filled.exists()
-
-
-@pytest.mark.timed
-def test_two_that_ask_together_get_the_same_wheels_fetched_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    both = threading.Barrier(2, timeout=60)
-    commands: list[Sequence[str]] = []
-
-    def run_step(title: str, argv: Sequence[str]) -> None:
-        commands.append(argv)
-        both.wait()  # the other asks while these are on their way
-        (Path(argv[argv.index("--dest") + 1]) / "first.whl").touch()
-
-    def second() -> Path:
-        both.wait()
-        return debian_wheels("arm64")
-
-    monkeypatch.setattr(wheels, "run_step", run_step)
-    monkeypatch.setattr(wheels, "WHEELS", tmp_path / "wheels")
-    with ThreadPoolExecutor(2) as pool:
-        folders = [
-            asked.result(timeout=60)
-            for asked in (pool.submit(debian_wheels, "arm64"), pool.submit(second))
-        ]
-    assert folders[0] == folders[1]
-    assert [path.name for path in folders[0].iterdir()] == ["first.whl"]
-    assert len(commands) == 1
-
-
-def test_what_is_cut_off_is_not_taken_for_whole(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def run_step(title: str, argv: Sequence[str]) -> None:
-        (Path(argv[argv.index("--dest") + 1]) / "first.whl").touch()
-        raise SetupError("the index is gone")
-
-    monkeypatch.setattr(wheels, "run_step", run_step)
-    monkeypatch.setattr(wheels, "WHEELS", tmp_path / "wheels")
-    for _ in range(2):
-        with pytest.raises(SetupError, match="the index is gone"):
-            debian_wheels("amd64")

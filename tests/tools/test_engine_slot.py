@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from tools import engine_probe
-from tools.engine_probe import answering_host, answers
 from tools.engine_slot import Slot, existing_slots, free_slot, locked
 
 HOLDER = """
@@ -62,25 +59,3 @@ def test_a_slot_with_something_left_to_clear_is_not_handed_out(tmp_path: Path) -
         assert other != first
     first.forget()
     assert first.recorded_run_folder() is None
-
-
-def test_a_record_cut_short_counts_as_none(tmp_path: Path) -> None:
-    with free_slot(tmp_path) as slot:
-        (slot.folder / "record.json").write_text('{"run_fol', encoding="utf-8")
-        assert slot.recorded_run_folder() is None
-
-
-@pytest.mark.timed
-def test_nobody_and_a_dead_socket_do_not_answer(tmp_path: Path) -> None:
-    path = tmp_path / "dead.sock"
-    assert not answers(f"unix://{path}")
-    with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(str(path))
-    assert path.exists()
-    assert not answers(f"unix://{path}")
-
-
-def test_the_usual_sockets_are_asked_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine_probe, "answers", lambda host: host == "unix:///x/docker.sock")
-    assert answering_host({"XDG_RUNTIME_DIR": "/x"}) == "unix:///x/docker.sock"
-    assert answering_host({}) is None

@@ -27,7 +27,7 @@ from tests.waiting import until
 from tools.engine_probe import connect
 from tools.engine_remains import cgroup_mounts, command_line
 from tools.engine_slot import Slot
-from tools.engines import EngineNode, copy_images, limit_group, swarm
+from tools.engines import EngineNode, copy_images, swarm
 from tools.private_engine import clear_crashed
 from tools.steps import SetupError
 
@@ -39,21 +39,6 @@ def test_impossible_numbers_are_refused(tmp_path: Path, nodes: int, managers: in
     wanted = pytest.raises(SetupError, match="1 <= managers <= nodes <= 100")
     with wanted, swarm(nodes, managers, tmp_path):
         pass
-
-
-def test_a_group_of_version_2_is_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, text in (("cgroup.controllers", "cpuset cpu io\n"), ("cgroup.subtree_control", "")):
-        (tmp_path / name).write_text(text, encoding="ascii")
-    monkeypatch.setattr("tools.engines.cgroup_mounts", lambda: [tmp_path])
-    limit_group("name", 1.5)
-    assert (tmp_path / "cgroup.subtree_control").read_text(encoding="ascii") == "+cpu"
-    assert (tmp_path / "name" / "cpu.max").read_text(encoding="ascii") == "150000 100000"
-
-
-def test_without_control_groups_a_limit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tools.engines.cgroup_mounts", list)
-    with pytest.raises(SetupError, match="no control group with CPU limits"):
-        limit_group("name", 1.0)
 
 
 def reaches(one: EngineNode, other: EngineNode) -> bool:

@@ -8,7 +8,6 @@ import pytest
 
 from tools import debian, environment
 from tools.environment import (
-    compiler_for_tests,
     first_python,
     prepare,
     python_for_environments,
@@ -46,21 +45,6 @@ def test_without_python_and_root_one_line_says_what_to_install(
     monkeypatch.setattr(debian, "installable", lambda: False)
     with pytest.raises(SetupError, match=r"install python3 .*python3-venv"):
         python_for_environments()
-
-
-@pytest.mark.process
-@pytest.mark.parametrize("script", [None, "exit 1", "exit 0"])
-def test_a_compiler_with_headers_is_made_sure_of(
-    commands: Path, monkeypatch: pytest.MonkeyPatch, script: str | None
-) -> None:
-    if script is not None:
-        add_command(commands, "cc", script)
-    monkeypatch.setattr(debian, "installable", lambda: False)
-    if script == "exit 0":
-        compiler_for_tests()
-        return
-    with pytest.raises(SetupError, match=r"apt-get install .* gcc libc6-dev"):
-        compiler_for_tests()
 
 
 @pytest.fixture

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import secrets
-import zipfile
 from collections.abc import Iterator
 from contextlib import closing, suppress
 from pathlib import Path
@@ -14,31 +12,12 @@ import docker
 import pytest
 from docker.errors import ImageNotFound
 
-from tools import images, systemd_image
-from tools.base_image import base_id, trim
+from tools import images
+from tools.base_image import base_id
 from tools.engine import MISSING
 from tools.engine_probe import connect
-from tools.images import digest_of_folder, ensure_image, fill_packages
+from tools.images import digest_of_folder, ensure_image
 from tools.steps import SetupError
-from tools.systemd_image import BUSYBOX, ensure_systemd, finish
-
-
-def test_trim_takes_documents_and_lists_and_leaves_the_rest(tmp_path: Path) -> None:
-    compiled = "usr/lib/python3.11/json/__pycache__/decoder.pyc"
-    kept = ["usr/lib/python3.11/json/__init__.py", compiled, "usr/share/zoneinfo/UTC", "var/log"]
-    surplus = [
-        "usr/share/doc/bash/README",
-        "usr/share/man/man1/ls.1.gz",
-        "var/log/dpkg.log",
-    ]
-    for name in [*kept[:3], *surplus]:
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).touch()
-    (tmp_path / "usr" / "bin").mkdir()
-    trim(tmp_path)
-    assert [name for name in kept if not (tmp_path / name).exists()] == []
-    assert [name for name in surplus if (tmp_path / name).exists()] == []
-    assert (tmp_path / "usr" / "bin" / "python").readlink() == Path("python3")
 
 
 @pytest.mark.engine
@@ -58,63 +37,7 @@ def test_the_base_image_has_python_3_11_by_both_names(
         assert json.loads(docker_client.logs(made["Id"])) == [3, 11]
 
 
-def test_the_tree_holds_an_engine_by_itself_and_a_small_image_for_it(tmp_path: Path) -> None:
-    for folder in ("etc/systemd/system", "sbin", "bin", "usr/bin", "usr/share/doc/bash"):
-        (tmp_path / folder).mkdir(parents=True)
-    (tmp_path / "bin" / "busybox").write_bytes(b"ELF")
-    finish(tmp_path)
-    assert '"bridge": "none"' in (tmp_path / "etc/docker/daemon.json").read_text()
-    assert os.access(tmp_path / "sbin/first", os.X_OK)
-    assert (tmp_path / "etc/systemd/system/apt-daily.timer").readlink() == Path("/dev/null")
-    assert (tmp_path / BUSYBOX / "bin/sh").read_bytes() == b"ELF"
-    assert not (tmp_path / "usr/share/doc/bash").exists()
-
-
-@pytest.mark.engine
-def test_who_cannot_make_it_is_told(
-    docker_host: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(systemd_image, "BUILD", tmp_path)
-    monkeypatch.setattr(systemd_image, "REPOSITORY", "dlsched-tests/none-such")
-    monkeypatch.setattr("os.geteuid", lambda: 1000)
-    with pytest.raises(SetupError, match="run as root"):
-        ensure_systemd(docker_host)
-
-
 DOCKERFILE = "ARG BASE\nFROM ${BASE}\nCOPY hello.txt /hello.txt\n"
-
-
-def write_wheel(folder: Path) -> Path:
-    """A wheel for a Python and a platform that need not be the host's."""
-    wheel = folder / "tinypack-1.0-cp311-cp311-manylinux_2_28_aarch64.whl"
-    described = {
-        "tinypack/__init__.py": "",
-        "tinypack/tests/test_it.py": "",
-        "tinypack-1.0.dist-info/METADATA": "Metadata-Version: 2.1\nName: tinypack\nVersion: 1.0\n",
-        "tinypack-1.0.dist-info/WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: false\n"
-        "Tag: cp311-cp311-manylinux_2_28_aarch64\n",
-        "tinypack-1.0.dist-info/RECORD": "",
-    }
-    with zipfile.ZipFile(wheel, "w") as archive:
-        for name, text in described.items():
-            archive.writestr(name, text)
-    return wheel
-
-
-@pytest.mark.process
-def test_packages_are_those_of_the_image_and_not_of_the_host(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(images, "PACKAGES", tmp_path / "packages")
-    source = tmp_path / "demo"
-    source.mkdir()
-    requirements = source / "requirements.txt"
-    requirements.write_text(f"{write_wheel(tmp_path)}\n", encoding="utf-8")
-    filled = fill_packages(requirements, "arm64")
-    assert sorted(path.name for path in filled.iterdir()) == ["tinypack", "tinypack-1.0.dist-info"]
-    assert [path.name for path in (filled / "tinypack").iterdir()] == ["__init__.py"]
-    monkeypatch.setattr(images, "run_step", None)
-    assert fill_packages(requirements, "arm64") == filled
 
 
 def test_a_name_that_no_image_has_is_refused_before_the_engine_is_asked() -> None:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +14,7 @@ from tests.lanes import LANES, but_the_first_long
 from tests.tools.live import ROOT, WITHIN_S
 from tests.waiting import until
 from tools import test_lanes
-from tools.cpu_time import Reading, foreign_cores, read_clocks
-from tools.test_lanes import Part, Runner, Tally, lost
+from tools.test_lanes import Part, Tally, lost
 
 PASSES = "def test_it(): pass"
 FAILS = "def test_it(): assert False"
@@ -34,40 +31,9 @@ def test_a_collected_case_that_did_not_run_is_an_error() -> None:
     assert lost(tally, ["unit", "engine"]) == ["lane unit: 2 cases collected, but 1 ran"]
 
 
-@pytest.mark.parametrize(
-    ("given", "names"),
-    [
-        ([], ["pure", "timed", "process", "gate"]),
-        (["--all"], ["pure", "timed", "process", "engines", "slow", "browser", "stacks"]),
-        (["--only", "browser"], ["browser"]),
-    ],
-)
-def test_the_gate_everything_or_one_part_runs(
-    given: list[str], names: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ran: list[str] = []
-
-    def run_all(groups: Sequence[Sequence[Part]], *_: object) -> int:
-        ran.extend(part.name for parts in groups for part in parts)
-        return 3
-
-    monkeypatch.setattr(test_lanes, "run_all", run_all)
-    assert test_lanes.main(given) == 3
-    assert ran == names
-
-
 def test_every_lane_belongs_to_a_part_of_everything_or_to_the_emulated_host() -> None:
     found = [lane for group in test_lanes.ALL for part in group for lane in part.lanes]
     assert sorted([*found, "v2host"]) == sorted(LANES)
-
-
-@pytest.mark.timed
-def test_foreign_load_is_what_is_busy_beyond_our_own(tmp_path: Path) -> None:
-    stat = tmp_path / "stat"
-    stat.write_text("cpu  100 10 50 900 70 3 2 35 0 0\ncpu0 1 2 3\n", encoding="ascii")
-    assert read_clocks(stat).busy_s == pytest.approx(200 / os.sysconf("SC_CLK_TCK"))
-    assert foreign_cores(Reading(0.0, 0.0), Reading(10.0, 12.0), 7.0) == pytest.approx(0.5)
-    assert foreign_cores(Reading(0.0, 0.0), Reading(10.0, 12.0), 12.5) == 0.0
 
 
 def play(folder: Path, monkeypatch: pytest.MonkeyPatch, **files: str) -> int:
@@ -142,35 +108,6 @@ def test_an_end_without_an_account_is_a_failure(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert play(tmp_path, monkeypatch, ends=ENDS, one=PASSES) == 1
-
-
-@pytest.mark.process
-def test_a_signal_while_parts_are_started_ends_those_and_starts_no_more(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    runner, tally = Runner(tmp_path, [], os.environ), Tally()
-
-    class Reader:
-        def __init__(self, args: tuple[str, subprocess.Popen[str]], **_: object) -> None:
-            self.process = args[1]
-
-        def start(self) -> None:
-            runner.pass_on(signal.SIGINT, None)
-
-        def join(self, _within_s: float) -> None:
-            assert self.process.stdout is not None
-            self.process.stdout.close()
-
-    monkeypatch.setattr(test_lanes, "command_of", lambda *_: ["sleep", "1000"])
-    # A shell's background has the signal ignored, and what a process ignores its children do, too.
-    before = signal.signal(signal.SIGINT, runner.pass_on)
-    try:
-        with monkeypatch.context() as reading:
-            reading.setattr(test_lanes.threading, "Thread", Reader)
-            runner.run([Part("one", ("unit",), 0), Part("two", ("process",), 0)], tally)
-    finally:
-        signal.signal(signal.SIGINT, before)
-    assert tally.codes == [-signal.SIGINT]
 
 
 INTERRUPTED = """

@@ -14,6 +14,8 @@ UNKNOWN_LEFT = Left(60.0, 600.0, 6000.0)
 """For a job of which nothing is known, where nothing is known of any job: ten minutes of one core,
 within a factor of ten."""
 
+SHOWN_REASONS = 3
+"""Reasons that keep a job from nodes, in one line."""
 _WEIGHT_MIN = 1e-3
 
 
@@ -160,17 +162,17 @@ def known_left(job: ClusterJob) -> Left | None:
     return left
 
 
-def summary(by_node: Mapping[str, str | None], shown_reasons: int = 3) -> str:
+def summary(by_node: Mapping[str, str | None]) -> str:
     """What keeps a job from these nodes (None: nothing), the most frequent reason first."""
     reasons = {name: reason for name, reason in by_node.items() if reason is not None}
     if not reasons:
         return "there are no nodes"
     found = Counter(reasons.values()).most_common()
     parts = []
-    for reason, count in found[:shown_reasons]:
+    for reason, count in found[:SHOWN_REASONS]:
         first = min(name for name, one in reasons.items() if one == reason)
         parts.append(f"{first if count == 1 else counted(count, 'node')}: {reason}")
-    rest = sum(count for _, count in found[shown_reasons:])
+    rest = sum(count for _, count in found[SHOWN_REASONS:])
     return "; ".join([*parts, *([f"{counted(rest, 'more node')}: others"] if rest else [])])
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from dlsched.cluster.core.model import ClusterDecision, ClusterJob, ClusterMemory, Move, NodeState
+from dlsched.cluster.core.model import ClusterDecision, ClusterJob, Move, NodeState
 from dlsched.cluster.core.occupancy import Occupancy, lacks, summary
 from dlsched.control.admission import rank_s
 from dlsched.model.units import render_seconds
@@ -214,9 +214,7 @@ ROUND_S = 10.0
 """Between rounds, where a policy has no interval of its own."""
 
 
-def decision(
-    occupancy: Occupancy, choose: Choice, memory: ClusterMemory | None = None
-) -> ClusterDecision:
+def decision(occupancy: Occupancy, choose: Choice) -> ClusterDecision:
     """A decision without moves but those off draining nodes."""
     draining = moves_off(occupancy, choose)
     found = place(occupancy, choose)
@@ -224,6 +222,5 @@ def decision(
         place=found.place,
         moves=draining.moves,
         why={**draining.why, **found.why},
-        memory=memory,
         next_s=SOON_S if found.more else ROUND_S,
     )

@@ -103,10 +103,9 @@ def simulate_cluster(
     cluster: str,
     seed: int = 0,
     options: ClusterOptions | None = None,
-    store: MemoryStore | None = None,
 ) -> ClusterRun:
     """Run the trace to its end; the same arguments give the same result. Raises BrokenInvariant."""
-    return SimulatedCluster(trace, cluster, seed, options or ClusterOptions(), store).run()
+    return SimulatedCluster(trace, cluster, seed, options or ClusterOptions()).run()
 
 
 def with_nodes(trace: Trace, count: int) -> Trace:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import io
 import os
 import signal
 import subprocess
@@ -13,10 +12,8 @@ from pathlib import Path
 
 import docker
 import pytest
-from rich.console import Console
 
 from benchmarks.places import ROOT
-from benchmarks.publish import pictures
 from benchmarks.real import demo
 from benchmarks.real.demo import ADOPTED, NEIGHBOURS, PLAIN, SERVICES, Phase, Row
 from tools.session import session
@@ -34,12 +31,6 @@ def answered(before_s: float | None, after_s: float | None) -> demo.Requests:
 
 def rows(before_s: float | None, after_s: float | None, run: int = 1) -> list[Row]:
     return demo.rows_of(run, (BEFORE, AFTER), answered(before_s, after_s), TARGETS_MS)
-
-
-def shown(found: list[Row]) -> str:
-    text = io.StringIO()
-    Console(width=80, file=text).print(demo.table(found, seed=7))
-    return text.getvalue()
 
 
 def test_each_figure_ends_in_whether_it_is_reached() -> None:
@@ -77,28 +68,10 @@ def test_a_request_counts_where_it_was_due() -> None:
     assert (row.requests, row.p95_ms) == (1, 30.0)
 
 
-def test_the_table_shows_both_phases_on_an_ordinary_terminal() -> None:
-    text = shown(rows(0.060, 0.030))
-    assert "\N{HORIZONTAL ELLIPSIS}" not in text
-    line = next(line for line in text.splitlines() if SERVICES[0].name in line)
-    assert "30 ms" in line and "60.0 -> 30.0" in line and "0.25 -> 0.25" in line
-    assert "0.80 -> 0.93" in text
-    assert "seed 7; requests: demo-faces 40 and 40" in " ".join(text.split())
-    assert "60.0 -> never" in shown(rows(0.060, None))
-
-
 def test_what_is_not_as_it_was_is_named() -> None:
     had = {"Pid": 7, "shares": 1024, "quota_us": -1}
     assert demo.changed(had, dict(had)) == []
     assert demo.changed(had, {**had, "shares": 2}) == ["shares was 1024, is 2"]
-
-
-def test_the_picture_is_drawn_also_without_answers(tmp_path: Path) -> None:
-    for after_s in (0.030, None):
-        found = rows(0.060, after_s)
-        path = tmp_path / "picture.png"
-        pictures.draw_scene((BEFORE, AFTER), answered(0.060, after_s), found, path)
-        assert path.stat().st_size > 10_000
 
 
 @pytest.mark.e2e

@@ -4,58 +4,14 @@ from __future__ import annotations
 
 import io
 from dataclasses import replace
-from pathlib import Path
 
 from rich.console import Console
 
-from benchmarks.judge.services import Judged
-from benchmarks.publish import pictures
-from benchmarks.real.comparison import Comparison, Plan, PolicyRun, draw, spec_text
-from benchmarks.real.demo_all import TRAFFIC, summary, traffic_table
+from benchmarks.real.comparison import draw, spec_text
+from benchmarks.real.demo_all import TRAFFIC, traffic_table
 from benchmarks.real.http_services import Measured
-from benchmarks.real.kept import KeptServices
 from dlsched.config.job import parse_spec
 from dlsched.model.spec import LatencyTarget
-
-PLAN = Plan(seed=1, jobs=2)
-SET = draw(1, 2)
-TARGETS = {job.name: 0.1 for job in SET}
-
-
-def run(policy: str, ratios: tuple[float, float]) -> PolicyRun:
-    judged = [
-        Judged(job.name, 0.1, 0.1 * ratio, 100, 11) for job, ratio in zip(SET, ratios, strict=True)
-    ]
-    kept = KeptServices(Path("nowhere"), 1, policy, 1, TARGETS, 60.0)
-    return PolicyRun(policy, judged, {}, kept, 2.5)
-
-
-def shown(table: object) -> str:
-    told = io.StringIO()
-    Console(width=80, file=told).print(table)
-    return told.getvalue()
-
-
-def compared() -> Comparison:
-    runs = [
-        run("none", (1.3, 0.5)),
-        run("adaptive?mode=band", (1.02, 0.98)),
-        run("adaptive", (0.8, 0.5)),
-    ]
-    return Comparison(PLAN, SET, 1.9, TARGETS, runs)
-
-
-def line(text: str, start: str) -> list[str]:
-    found = next(line for line in text.splitlines() if start in line)
-    return [cell.strip() for cell in found.strip("│ ").split("│")]
-
-
-def test_both_readings_of_each_policy_are_shown():
-    text = shown(summary(compared()))
-    assert line(text, "plain Docker")[1:3] == ["0 of 2", "1 of 2"]
-    assert line(text, "mode=band")[1:3] == ["2 of 2", "1 of 2"]
-    assert "…" not in text  # it fits an ordinary terminal
-    assert line(text, "adaptive (default)")[1:3] == ["0 of 2", "2 of 2"]
 
 
 def test_the_job_files_are_valid():
@@ -106,9 +62,3 @@ def test_who_is_slower_and_what_was_never_answered_are_named() -> None:
     assert f"{slow.service} (mean 12.1 ms, plain 9 ms)" in text
     assert "912 / 0" in text and "never" in text
     assert "requests that failed: 912" in text
-
-
-def test_the_picture_is_drawn_also_where_nothing_was_answered(tmp_path: Path) -> None:
-    lost = replace(OWN[1], requests=0, mean_ms=None, p95_ms=None)
-    pictures.draw_traffic([*PLAIN, OWN[0], lost, *OWN[2:]], tmp_path / "picture.png")
-    assert (tmp_path / "picture.png").stat().st_size > 10_000

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from random import Random
 
-from benchmarks.robustness.fuzzing.trial import Broken, Target, told_line
+from benchmarks.robustness.fuzzing.trial import Target, told_line
 
 _kept: list[object] = []
 
@@ -28,11 +28,6 @@ def _at(hurt: Callable[[bytes], object], bytes_: int = 1, within_s: float = 1.0)
         return "read"
 
     return _target(answer, within_s)
-
-
-def well_behaved() -> Target:
-    """Answers with what it was asked."""
-    return _target(lambda data: data.hex())
 
 
 def raises() -> Target:
@@ -78,12 +73,3 @@ def leaks() -> Target:
 def forgets() -> Target:
     """Answers otherwise each time."""
     return _target(lambda data: f"{data.hex()} {os.urandom(4).hex()}")
-
-
-def breaks() -> Target:
-    """Says itself that a promise is broken."""
-
-    def complain(_: bytes) -> None:
-        raise Broken("as it was meant to be")
-
-    return _at(complain, 256)

@@ -100,13 +100,6 @@ def test_a_terminal_that_cannot_be_drawn_on_is_refused(
 
 
 @pytest.mark.process
-def test_without_a_daemon_it_is_one_line_and_3(terminal: Terminal, folders: Path) -> None:
-    assert run(terminal) == 3
-    terminal.until(f"error: no daemon answers on {folders}/run/status.sock".encode())
-    assert b"\x1b" not in terminal.drawn, "nothing was drawn"
-
-
-@pytest.mark.process
 @pytest.mark.parametrize("end", ["q", "SIGTERM"])
 def test_it_draws_and_gives_the_terminal_back(
     terminal: Terminal, daemon: FakeSource, end: str

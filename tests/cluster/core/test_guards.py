@@ -72,18 +72,15 @@ NODES = [node(name) for name in "abcd"]
 MANY = [node(f"n{index:02}") for index in range(32)]
 
 
-def test_one_move_from_a_source() -> None:
-    jobs = [job("x", "n00"), job("y", "n00")]
-    found = moved(Move("x", "n01"), Move("y", "n02"), jobs=jobs, nodes=MANY)
+@pytest.mark.parametrize(
+    ("source", "target", "why"),
+    [("n00", "n02", "a job is moving from n00"), ("n02", "n01", "a job is moving to n01")],
+)
+def test_one_move_from_a_source_and_to_a_target(source: str, target: str, why: str) -> None:
+    jobs = [job("x", "n00"), job("y", source)]
+    found = moved(Move("x", "n01"), Move("y", target), jobs=jobs, nodes=MANY)
     assert found.moves == (Move("x", "n01"),)
-    assert found.refused["y"].endswith("a job is moving from n00")
-
-
-def test_one_move_to_a_target() -> None:
-    jobs = [job("x", "n00"), job("y", "n01")]
-    found = moved(Move("x", "n02"), Move("y", "n02"), jobs=jobs, nodes=MANY)
-    assert found.moves == (Move("x", "n02"),)
-    assert found.refused["y"].endswith("a job is moving to n02")
+    assert found.refused["y"].endswith(why)
 
 
 def test_one_move_for_each_16_nodes_with_those_under_way() -> None:

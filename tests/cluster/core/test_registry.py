@@ -17,16 +17,14 @@ def test_by_name_and_by_class(name: str) -> None:
     assert dict(policy.decide(snapshot([node("a")], [job("q")]), None).place) == {"q": "a"}
 
 
-def test_policies_of_one_node_are_none_of_the_cluster() -> None:
-    with pytest.raises(PolicyError, match=r"no policy 'fair'; known are .*spread, or module:Class"):
-        load("fair")
-
-
-def test_what_is_no_policy_has_its_missing_parts_listed() -> None:
-    with pytest.raises(PolicyError, match="has no Parameters, decide; see"):
-        load("dlsched.cluster.core.model:Move")
-
-
-def test_an_unknown_parameter_has_one_line() -> None:
-    with pytest.raises(PolicyError, match="policy spread: no parameter 'alpha'; it has none"):
-        load("spread?alpha=1")
+@pytest.mark.parametrize(
+    ("spelled", "why"),
+    [
+        ("fair", r"no policy 'fair'; known are .*spread, or module:Class"),
+        ("dlsched.cluster.core.model:Move", "has no Parameters, decide; see"),
+        ("spread?alpha=1", "policy spread: no parameter 'alpha'; it has none"),
+    ],
+)
+def test_what_is_no_policy_of_the_cluster_is_refused_in_one_line(spelled: str, why: str) -> None:
+    with pytest.raises(PolicyError, match=why):
+        load(spelled)

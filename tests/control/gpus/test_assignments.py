@@ -337,30 +337,28 @@ def test_how_soon_a_job_reports_after_its_start_is_part_of_the_pause():
 LOST = (gpu_fact(0), gpu_fact(1, trouble="fell off the bus"))
 
 
-def test_a_gpu_in_trouble_under_a_job_is_told_and_the_job_is_kept():
-    cycles = Cycles(gpus=LOST)
-    cycles.runs(saving("runs"), "GPU-1")
+@pytest.mark.parametrize(
+    ("spec", "options", "told", "moves"),
+    [
+        (saving("runs"), {}, "it is kept as it is", {}),
+        (
+            saving("runs"),
+            {"on_loss": "move", "move": False},
+            "it moves when there is room",
+            {"runs": (("GPU-0",), "its GPU 1: fell off the bus; to GPU 0")},
+        ),
+        (gpu_spec("runs"), {"on_loss": "move"}, "it stays: it declares no checkpoint", {}),
+    ],
+    ids=["kept", "moves by setting", "would lose its work"],
+)
+def test_a_gpu_in_trouble_under_a_job_is_told_with_what_becomes_of_the_job(
+    spec, options, told, moves
+):
+    cycles = Cycles(gpus=LOST, **options)
+    cycles.runs(spec, "GPU-1")
     state = cycles.update()
-    assert texts(state.alarms) == ("runs: its GPU 1: fell off the bus; it is kept as it is",)
-    assert state.moves == {}
-
-
-def test_by_setting_it_moves():
-    cycles = Cycles(gpus=LOST, on_loss="move", move=False)
-    cycles.runs(saving("runs"), "GPU-1")
-    state = cycles.update()
-    assert texts(state.alarms) == (
-        "runs: its GPU 1: fell off the bus; it moves when there is room",
-    )
-    assert state.moves == {"runs": (("GPU-0",), "its GPU 1: fell off the bus; to GPU 0")}
-
-
-def test_by_setting_it_stays_all_the_same_if_it_would_lose_its_work():
-    cycles = Cycles(gpus=LOST, on_loss="move")
-    cycles.runs(gpu_spec("runs"), "GPU-1")
-    state = cycles.update()
-    assert texts(state.alarms)[0].endswith("it stays: it declares no checkpoint")
-    assert state.moves == {}
+    assert texts(state.alarms) == (f"runs: its GPU 1: fell off the bus; {told}",)
+    assert state.moves == moves
 
 
 def test_a_gpu_that_vanished_is_in_trouble_but_not_where_none_can_be_seen():

@@ -167,21 +167,13 @@ def test_a_job_that_has_just_become_still_is_folded_until_its_window_shows_it(
     assert measures.rests and measures.usage.window_cores == 0.0
 
 
-def test_a_change_of_limits_ends_its_rest() -> None:
-    measures, idle = Measures(), running("a", usage_core_s=5.0, actual=Limits(1.0))
-    for now_s in range(1, 40):
-        measures.update(idle, float(now_s), 30.0)
-    assert measures.rests and measures.limited(Limits(2.0), 40.0)
-    measures.update(replace(idle, actual=Limits(2.0)), 41.0, 30.0)
-    assert not measures.rests and measures.changed_at_s == 40.0
-
-
-def test_its_rate_after_a_change_of_limits_in_its_rest_is_of_the_time_since() -> None:
+def test_a_change_of_limits_ends_its_rest_and_its_rate_is_of_the_time_since() -> None:
     measures, idle = Measures(), running("a", usage_core_s=5.0, actual=Limits(1.0))
     for now_s in range(1, 60):
         measures.update(idle, float(now_s), 30.0)
     assert measures.rests and measures.limited(Limits(2.0), 59.1)
     measures.update(replace(idle, usage_core_s=5.5, actual=Limits(2.0)), 60.0, 30.0)
+    assert not measures.rests and measures.changed_at_s == 59.1
     assert measures.usage.cpu_cores == pytest.approx(0.5), "of the last second, not of all its rest"
 
 

@@ -289,15 +289,6 @@ def test_a_sidecar_without_the_metric_names_what_it_has(names: tuple[str, ...], 
     assert said == f"steps come, `top1` never{end}"
 
 
-@pytest.mark.parametrize("target", ["accuracy", "acc"])
-def test_a_page_without_the_metric_says_what_it_has(target: str) -> None:
-    page = "# TYPE val_acc gauge\nval_acc 0.8\n"
-    found = read([page], target=AccuracyTarget(target, 0.5, 0.6), port="1")
-    assert (found.value, found.latency) == (None, None)
-    wanted = f"there is no {target} among its metrics; found: val_acc: choose one by `name`"
-    assert found.problem == wanted
-
-
 @pytest.mark.parametrize(
     "line",
     [
@@ -646,10 +637,3 @@ def test_quantiles_alone_are_refused() -> None:
     assert found.latency is None
     wanted = "m has quantiles alone, of a time of its own, and no sum and count"
     assert found.problem == f"{wanted}: read another metric"
-
-
-def test_a_percentile_of_two_counters_is_refused() -> None:
-    with pytest.raises(ValueError, match="a ratio of two counters has only the mean"):
-        read(
-            two("t_total @\nn_total @\n"), port="1", kind="ratio", total="t_total", count="n_total"
-        )

@@ -60,30 +60,6 @@ def test_whole_number_is_read(pattern: str, line: str, values: dict[str, float])
     assert Pattern(pattern).read(line.encode()) == pytest.approx(values)
 
 
-@pytest.mark.parametrize(
-    ("preset", "line", "value"),
-    [
-        ("keras", "- val_accuracy: 9.8000e-04 - val_loss: 6.9", 0.00098),
-        ("keras", "- acc: 0.85 - val_acc: 0.8847 - val_loss: 0.32", 0.8847),
-        ("keras", "- val_sparse_categorical_accuracy: 0.91", 0.91),
-        ("fairseq", "| valid_loss 8.1e-05 | num_updates 100", 8.1e-05),
-        ("nanogpt", "step 5: train loss 0.1, val loss 9.1e-05", 9.1e-05),
-        ("deit", '{"test_acc1": 1e-05, "epoch": 3}', 1e-05),
-        ("flax", "epoch:  1, train_loss: 0.2, test_accuracy: 5e-05", 5e-05),
-        ("hf-trainer", "{'eval_loss': '8.1E-05', 'epoch': 1}", 8.1e-05),
-        ("pytorch-mnist", "Accuracy: 0/10000 (1e-02%)", 0.01),
-        ("xgboost", "[0]\teval-auc:9e-05", 9e-05),
-        ("lightgbm", "[1]\tvalid_0's auc: 9e-05", 9e-05),
-        ("yolo", "   all 5 9 1e-05 9.0e-05 9.03e-05 1.2e-05", 1.2e-05),
-    ],
-)
-def test_presets_read_exponents(preset: str, line: str, value: float) -> None:
-    (source,) = package_presets().sources(MetricsKeys(base=preset))
-    assert isinstance(source, LogPattern) and source.metric
-    numbers = Pattern(source.pattern).read(line.encode())
-    assert numbers is not None and numbers[source.metric] == pytest.approx(value)
-
-
 def test_keras_reads_no_training_value() -> None:
     (source,) = package_presets().sources(MetricsKeys(base="keras"))
     assert isinstance(source, LogPattern)

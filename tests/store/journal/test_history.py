@@ -30,7 +30,6 @@ from dlsched.store.journal.history import (
 )
 from dlsched.store.journal.minutes import JobMinute
 from dlsched.store.journal.reader import JournalReader
-from dlsched.store.journal.writer import Journal
 from tests.store.journal.hours import BEGIN_S, cycle, view, write
 
 
@@ -144,42 +143,6 @@ def test_more_values_than_fit_are_refused(path: Path, monkeypatch: pytest.Monkey
 def test_a_journal_that_is_not_there_is_one_line(path: Path) -> None:
     with pytest.raises(NoJournal, match="no such journal"):
         curves(path, Range(BEGIN_S, BEGIN_S + 60, 60.0))
-
-
-def test_what_is_no_journal_has_nothing_or_is_one_line(path: Path) -> None:
-    path.write_bytes(b"")
-    assert curves(path, Range(BEGIN_S, BEGIN_S + 60, 60.0)).jobs == {}
-    path.write_bytes(b"no database at all " * 100)
-    with pytest.raises(NoJournal) as caught:
-        curves(path, Range(BEGIN_S, BEGIN_S + 60, 60.0))
-    assert str(caught.value) == f"{path}: file is not a database"
-
-
-@pytest.mark.timed
-def test_a_cut_off_journal_is_read_as_far_as_it_goes(path: Path) -> None:
-    half_an_hour(path)
-    with path.open("r+b") as file:
-        file.truncate(path.stat().st_size // 2)
-    asked = Range(BEGIN_S, BEGIN_S + 1800, 60.0)
-    try:
-        notes = curves(path, asked).notes
-    except NoJournal as error:
-        notes = (str(error),)
-    assert any(str(path) in note for note in notes)
-    assert not any("\n" in note for note in notes)
-
-
-@pytest.mark.timed
-def test_it_is_read_while_it_is_written(path: Path) -> None:
-    journal = Journal(path, queue_reports=1000)
-    for number in range(1, 400):
-        journal.write(cycle(number, view("alpha")))
-        if number % 50 == 0:
-            found = curves(path, Range(BEGIN_S, BEGIN_S + 600, 60.0))
-            assert found.notes == ()
-    journal.flush()  # however long it takes: closing waits ten seconds
-    journal.close()
-    assert journal.problem() is None
 
 
 @pytest.mark.timed

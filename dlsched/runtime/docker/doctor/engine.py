@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 from dlsched.model.errors import DlschedError, EngineUnavailable
 from dlsched.runtime.cgroup.enclosing import Around, Surroundings
@@ -69,10 +68,10 @@ def examine(engine: Engine) -> Iterator[Finding]:
     yield from _security(info)
 
 
-def around_containers(engine: Engine, options: DockerOptions, proc: Path = PROC) -> Around:
+def around_containers(engine: Engine, options: DockerOptions) -> Around:
     """What bounds the CPU of the containers that run, at most `CONTAINERS_READ` of them, and of
     jobs' own containers to be. Raises DlschedError."""
-    surroundings = Surroundings(proc)
+    surroundings = Surroundings(PROC)
     group = ParentGroup(options.instance, options.cgroup_under)
     driver = str(engine.info().get("CgroupDriver", "cgroupfs"))
     places = {surroundings.place_below(group.name(driver)): ["jobs from files"]}

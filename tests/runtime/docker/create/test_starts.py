@@ -147,17 +147,6 @@ def test_exit_code_and_last_lines(rig: Rig) -> None:
 
 
 @on_engine
-@pytest.mark.gate
-def test_an_out_of_memory_kill_is_told(rig: Rig) -> None:
-    eat = "x = []\nwhile True: x.append(bytearray(1 << 20))"
-    spec = job_spec("eater", ("python", "-c", eat), memory_bytes=32 << 20)
-    rig.apply(Start(spec, Limits(None), 1024))
-    found = rig.until_state("eater", ContainerState.EXITED)
-    assert found.oom_killed
-    assert found.exit_code == 137
-
-
-@on_engine
 def test_removing_ends_a_crash_loop(rig: Rig) -> None:
     spec = job_spec("loops", ("sh", "-c", "exit 3"), restart=Restart("always"))
     rig.apply(Start(spec, Limits(None), 1024))
