@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,7 +19,13 @@ from benchmarks.gpu.truth import (
     ANSWER_BYTES,
     ERRORS_BYTES,
     Part,
+    differences,
+    flat,
     judge,
+    outcome_of,
+    percentiles,
+    summary,
+    wrong_of,
 )
 from benchmarks.places import ROOT
 
@@ -47,6 +54,27 @@ def test_an_answer_is_judged_and_its_sound_lines_are_kept(
     outcome = judge(answer, code, cut)
     assert (outcome["state"], outcome["reason"][: len(reason)]) == (state, reason)
     assert outcome["figures"] == ({"a": 1, "b": [1.5]} if state == "ran" else {"a": 1})
+
+
+@pytest.mark.timed
+def test_a_part_gets_what_is_left_of_the_time_and_none_begins_without(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    limits = []
+
+    def run(command: object, limit_s: float) -> dict[str, Any]:
+        limits.append(limit_s)
+        return outcome_of("ran", "", {"a": 1})
+
+    monkeypatch.setattr(truth, "run", run)
+    long = ("long", 1e6, ())
+    result = truth.measure([long, long], tmp_path / "new" / "r.json", {}, deadline_s=50.0)
+    assert [limit <= 50.0 for limit in limits] == [True, True]
+    assert result["ended"]
+    result = truth.measure([long], tmp_path / "r.json", {}, deadline_s=4.0)
+    assert len(limits) == 2
+    told = result["parts"]["long"]
+    assert (told["state"], told["reason"]) == ("not run", "no time left: 4 s")
 
 
 def imported(file: Path) -> list[tuple[str, bool]]:
@@ -81,6 +109,57 @@ def test_only_the_standard_library_torch_pynvml_and_the_reporter_are_imported() 
             else:
                 assert top in {*sys.stdlib_module_names, "torch", "pynvml", "psutil"}, (file, name)
     assert {"job.py", "places.py", "keeper.py"} <= {one.name for one in done}
+
+
+GPU: dict[str, Any] = {
+    "name": "NVIDIA H100", "uuid": "GPU-1", "driver": "570.1", "memory_bytes": 80 << 30,
+    "reserved_bytes": 0, "memory_used_bytes": 1 << 30, "compute_mode": "Default",
+    "mig": "Disabled", "busy_ratio": 0.5,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("other", "lines"),
+    [
+        ({}, []),
+        ({"memory_used_bytes": (1 << 30) + (1 << 20), "busy_ratio": 0.6}, []),
+        ({"mig": None}, ["GPU-1: mig Disabled, nvidia-smi None"]),
+        ({"uuid": "GPU-2"}, ["GPU-1: listed by one of both alone"] * 2),
+        ({"busy_ratio": 0.9}, ["GPU-1: busy_ratio 0.5, nvidia-smi 0.9"]),
+    ],
+)
+def test_nvml_and_nvidia_smi_are_compared(other: dict[str, Any], lines: list[str]) -> None:
+    found = differences("uuid", [GPU], [GPU | other])
+    assert [line.replace("GPU-2", "GPU-1") for line in found] == lines
+
+
+@pytest.mark.parametrize(
+    ("started", "reserved_bytes", "busy_ratio", "told"),
+    [
+        (7, 1 << 30, 0.9, []),
+        (8, 1 << 30, 0.9, ["NVML does not list 8, which was started here"]),
+        (7, 4 << 30, 0.9, ["NVML: 3221225472 bytes, of which torch alone has reserved 4294967296"]),
+        (7, 1 << 30, None, ["NVML: use of 7, which computes: None"]),
+    ],
+)
+def test_what_nvml_says_of_a_started_process_is_checked(
+    started: int, reserved_bytes: int, busy_ratio: float | None, told: list[str]
+) -> None:
+    ours = [{"pid": 7, "memory_bytes": 3 << 30, "busy_ratio": busy_ratio}]
+    assert wrong_of(started, reserved_bytes, ours) == told
+
+
+def test_figures_are_shown_by_their_whole_names() -> None:
+    assert percentiles([float(n) for n in range(1, 101)]) == {
+        "requests": 100, "p50_ms": 50.0, "p95_ms": 95.0, "p99_ms": 99.0,
+    }  # fmt: skip
+    assert percentiles([]) == {"requests": 0}
+    figures = {"a": {"b_s": 0.12345, "c": None}, "d": [{"e": True}], "f": [], "g": [1, 2]}
+    assert list(flat(figures)) == [
+        ("a.b_s", "0.123"), ("a.c", "not known"), ("d.0.e", "yes"), ("f", "none"), ("g", "1; 2"),
+    ]  # fmt: skip
+    parts = {"one": outcome_of("ran", "", {}), "two": outcome_of("failed", "why", {})}
+    assert summary(parts) == "1 of 2 parts ran; failed: two"
 
 
 WELL = """echo '{"a": 1}'"""
