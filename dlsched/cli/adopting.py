@@ -316,8 +316,12 @@ def export(name: str, job: bool, output: str, config: Path | None, run_dir: Path
       dlsched export asr
       dlsched export asr --job
     """
-    labels = options.daemon(config, run_dir).adopted_labels(name)
-    whole: dict[str, Any] = {"labels": {"dlsched.enable": "true", **labels}}
+    from dlsched.runtime.docker.identity.labels import DEFAULT_INSTANCE, ENABLE, INSTANCE
+
+    daemon = options.daemon(config, run_dir)
+    labels, instance = daemon.adopted_labels(name), daemon.about()["instance"]
+    whose = {} if instance == DEFAULT_INSTANCE else {INSTANCE: instance}
+    whole: dict[str, Any] = {"labels": {ENABLE: "true", **whose, **labels}}
     if job:
         whole = {"name": name.lower(), **job_keys(labels)}
     if output == "json":

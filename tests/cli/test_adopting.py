@@ -118,6 +118,20 @@ def test_adoption_says_what_is_measured_and_who_uses_the_cpu(
     ]
 
 
+@pytest.mark.timed
+@pytest.mark.parametrize(
+    ("instance", "whose"), [("default", ""), ("lab", "  dlsched.instance: lab\n")]
+)
+def test_an_export_names_the_instance_that_is_to_adopt_it(
+    daemon: FakeSource, program: Program, instance: str, whose: str
+) -> None:
+    daemon.instance, daemon.labels = instance, {"asr": {"dlsched.weight": "2"}}
+    done = program("export", "asr")
+    enabled = "labels:\n  dlsched.enable: 'true'\n"
+    assert (done.exit_code, done.stdout) == (0, f"{enabled}{whose}  dlsched.weight: '2'\n")
+    assert "instance" not in program("export", "asr", "--job").stdout
+
+
 # ------------------------------------------------------------------ several containers
 
 
