@@ -219,12 +219,22 @@ def test_all_are_dropped_and_one_without_its_limits_ends_with_1(
 
 
 @pytest.mark.timed
-@pytest.mark.parametrize("words", [("adopt", "--others-background"), ("drop", "--all")])
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (
+            ("adopt", "--others-background"),
+            "no other container runs that could be adopted; nothing has been changed",
+        ),
+        (("drop", "--all"), "nothing is adopted"),
+        (("drop", "--all", "--yes"), "nothing is adopted"),
+    ],
+)
 def test_no_container_is_no_failure(
-    daemon: FakeSource, program: Program, words: tuple[str, ...]
+    daemon: FakeSource, program: Program, words: tuple[str, ...], line: str
 ) -> None:
     done = program(*words)
-    assert (done.exit_code, done.stdout) == (0, "no such container; nothing has been changed\n")
+    assert (done.exit_code, done.output) == (0, f"{line}\n")
 
 
 @pytest.mark.timed
