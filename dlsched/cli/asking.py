@@ -39,6 +39,9 @@ def ps(
 ) -> None:
     """Show every job, its target, whether it is met, and why the job is as it is.
 
+    MEASURED is the latency of a service's requests of the last 30 s (setting `window`), or the
+    last value that a training reported.
+
     RESULT of a service is OK where the latency is not above the target, else LATE and by how much
     it is above (+63%, 3.2x). Of a training it is NOT YET, DELIVERED once the first value of its
     target is reached, FINISHED at the second. An adopted container was started by another program;
