@@ -53,7 +53,10 @@ def expected(in_s: float, low_s: float | None = None, high_s: float | None = Non
         (expected(5400, -10, 3 * 3600), "in 1.5 h (0.0-3.0)"),
         (expected(40 * 3600, 86_400, 20 * 86_400), "in 1.7 d (1.0-20)"),
         (expected(0.9, -5, 5), "any moment"),
-        (expected(-100), "any moment"),
+        (expected(-9), "any moment"),
+        (expected(-100, -150, 5), "any moment"),
+        (expected(-11), "?"),
+        (expected(-100, -150, -20), "?"),
         (Forecast(ForecastKind.EXPECTED, "latency"), "expected"),
         (Forecast(ForecastKind.EXPECTED, "end", NOW_S + 145), "ends in 145 s"),
         (Forecast(ForecastKind.MET, "end", NOW_S - 70), "ended"),
@@ -80,6 +83,10 @@ def test_in_short(outlook: Forecast, words: str) -> None:
         (expected(250), "expected in 4 min 10 s"),
         (expected(250, 249.9, 250.1), "expected in 4 min 10 s"),
         (expected(0.9, -9, 9), "expected any moment"),
+        (
+            replace(expected(-100, -150, -20), why="0.9 at step 1800"),
+            "cannot be foreseen yet: it was expected 20 s ago at the latest, and is not met",
+        ),
         (Forecast(ForecastKind.EXPECTED, "latency"), "expected"),
         (
             CROWDED,

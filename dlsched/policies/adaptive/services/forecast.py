@@ -7,7 +7,7 @@ from functools import lru_cache
 
 from dlsched.estimate.sketch import measured_s, quantile_bounds
 from dlsched.estimate.tuning import FEW_REQUESTS, LITTLE, QUIET_S
-from dlsched.model.forecast import Forecast, ForecastKind
+from dlsched.model.forecast import Forecast, ForecastKind, as_of
 from dlsched.model.resource import CPU, Resource
 from dlsched.model.state import JobView, Progress
 from dlsched.model.units import render_quantile
@@ -45,11 +45,11 @@ def met_outlook(
     samples = (model.cv / LITTLE) ** 2 + 1.0
     rate = model.rate_per_s
     in_s = _three(max(samples / rate, _SHORTEST_S) if rate > 0.0 else _LONGEST_S)
-    # Counted from the last change of limits; if that time has passed, from now.
-    since_s = max(job.changed_at_s or 0.0, job.started_at_s or 0.0)
-    at_s = since_s + in_s if since_s + in_s > now_s else now_s + in_s
-    rounded = (target_s, one.quantile, _three(now_is_s), given, needs, round(at_s), in_s)
-    return _expected(*rounded, resource)
+    # Counted from the last change of limits: a later forecast would never come true.
+    at_s = max(job.changed_at_s or 0.0, job.started_at_s or 0.0) + in_s
+    rounded = (target_s, one.quantile, _three(now_is_s), given, needs)
+    answer = _expected(*rounded, round(at_s), in_s, resource)
+    return answer if as_of(answer[1], now_s) is answer[1] else _failed(*rounded, resource)
 
 
 def hopeless_outlook(
@@ -166,6 +166,23 @@ def _expected(
         needs_cores=needs,
         why=why,
     )
+
+
+@lru_cache(maxsize=_KEPT)
+def _failed(
+    asked: float,
+    quantile: float | None,
+    measured: float,
+    given: float | None,
+    needs: float,
+    resource: Resource,
+) -> tuple[str, Forecast]:
+    """For a service that was expected to meet its target by now."""
+    why = (
+        f"{_target(asked, quantile)}: {_s(measured)} of late, {_given(given, resource)}, "
+        "which was expected to meet it by now and does not"
+    )
+    return why, Forecast(ForecastKind.UNKNOWN, "latency", needs_cores=needs, why=why)
 
 
 @lru_cache(maxsize=_KEPT)
