@@ -57,8 +57,8 @@ SOON_S = 1.0
 """Times closer than this read "any moment": no reader is faster."""
 
 WITHDRAWN_S = 10.0
-"""An expectation is withdrawn this long after its latest time. Policies decide each second, and
-events may be late."""
+"""An expectation is withdrawn this long after its latest time. The policy `adaptive` renews
+those of trainings every five seconds."""
 
 NAMED = 3
 """Number of jobs named in a list; the rest is only counted."""

@@ -22,7 +22,7 @@ def test_the_headline_says_in_words_how_it_stands(visit: Open) -> None:
         "1 of 7 services on target, 1 slow, 1 just above",
         "0 of 1 training delivered",
         "Capacity 4.00 cores, 3.12 used, 0.10 by others",
-        "CPU limits add up to 3.65, 1 job without.",
+        "CPU limits add up to 3.65, 1 job without a limit.",
         "Policy dqoes, engine ok.",
     )
     one.shows(

@@ -236,7 +236,7 @@ def _end(
     spread = earliest_s < latest_s  # else there is one measurement, which shows none
     why = f"{resource.work(value.end_core_s)} are left to the end"
     if known.told_steps is None or not rule.heeds_total_steps:
-        why += ", by its way to finish"
+        why += ", estimated from its way to finish"
     return Forecast(
         ForecastKind.EXPECTED,
         "end",
@@ -276,7 +276,7 @@ def _expected(
         at_s=now_s + in_s,
         earliest_s=now_s + earliest_s,
         latest_s=now_s + latest_s,
-        why=f"{goal} is about {resource.work(left_core_s)} off ({low:.0f} to {high:.0f})",
+        why=f"{goal} takes about {resource.work(left_core_s)} more ({low:.0f} to {high:.0f})",
     )
 
 
@@ -336,7 +336,7 @@ def _in_time(
         return Forecast(
             kind,
             outlook.tier,
-            why=f"its deadline {when}, alone it takes {left_core_s / cores:.0f} s",
+            why=f"its deadline {when}; even alone it takes {left_core_s / cores:.0f} s more",
         )
     lacking = needs - left_core_s / in_s
     lacks: list[tuple[str, float]] = []
@@ -354,5 +354,5 @@ def _in_time(
         latest_s=outlook.latest_s,
         needs_cores=needs,
         lacks=tuple(lacks),
-        why=f"at the present order it is {late_s:.0f} s late",
+        why=f"in the present order of trainings it is {late_s:.0f} s late",
     )
