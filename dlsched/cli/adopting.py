@@ -115,13 +115,13 @@ def adopt(
         return
     print_text(f"{name}: adopted while it runs, as job {taken['job']}: no restart, no labels")
     limit = "no limit" if taken["limit_cores"] is None else render_cores(taken["limit_cores"])
-    print_text(f"  it had: {limit}; it has that again after `dlsched drop {name}`")
+    print_text(f"  before: {limit}; `dlsched drop {name}` gives that back")
     if taken["successors"] is not None:
         print_text(one_line(f"  the next container of {taken['successors']} is adopted as well"))
     if given["background"]:
         print_text("  it comes last: it gets only CPU that no other job uses, without a limit")
     elif job is None or job.target is not None:
-        print_text(one_line(f"  it reads: {_progress(job)}"))
+        print_text(one_line(f"  measured: {_progress(job)}"))
     wire = None if job is None else job.sidecar.wire
     if wire is not None and wire.judges and wire.ports:
         print_text(one_line(f"  sockets: {wire.text}"))
@@ -422,7 +422,8 @@ def _labels(
         asked[name] = value if equals else one
     if not any(value is not None for value in asked.values()):
         raise click.UsageError(
-            "what for? Give --latency or --background, or --reach, --minimum, --maximum, --weight"
+            "nothing is asked of it: give --latency, --reach, --minimum, --maximum, --weight "
+            "or --background"
         )
     return {f"dlsched.{key}": value for key, value in asked.items() if value is not None}
 

@@ -49,7 +49,8 @@ def ps(
 
     FORECAST is what the policy expects of the next target that is not met, where it can tell:
     `in 4 min (3-6)` with its 80 % interval; `lacks 1.2 cores` that other jobs have; `at best 64 ms`
-    on this node, whatever else runs on it; `?` not known yet. `dlsched why` gives the numbers.
+    on this node, whatever else runs on it; `?` not known yet, or withdrawn because its time has
+    passed. `dlsched why` gives the numbers.
 
     With --cluster it is `dlsched cluster status`: jobs of all hosts, each with its node.
 

@@ -288,7 +288,7 @@ def _missing_reports(job: JobStatus) -> str | None:
     if age_s > SILENT_S:
         return f"no report for {render_seconds(age_s)}"
     if job.requests < REQUESTS_MIN:
-        return f"{job.requests} of {REQUESTS_MIN} requests needed"
+        return f"{counted(job.requests, 'request')} measured, {REQUESTS_MIN} needed"
     return None
 
 

@@ -141,14 +141,14 @@ def _sentence(outlook: Forecast, now_s: float) -> str:
         case ForecastKind.CROWDED:
             as_it_is = f", as it is {_expected(outlook, now_s)}" if outlook.at_s else ""
             needs = "" if any(name in outlook.why for name, _ in outlook.lacks) else _needs(outlook)
-            return f"not beside these others{as_it_is}{needs}"
+            return f"not beside the other jobs{as_it_is}{needs}"
         case ForecastKind.IMPOSSIBLE:
             known = outlook.best is None or _best(outlook) in outlook.why
             return "not on this node" + ("" if known else f", at best {_best(outlook)}")
         case ForecastKind.UNLIKELY:
             return "not expected"
         case ForecastKind.UNKNOWN:
-            return "cannot be foreseen yet"
+            return "no forecast"
 
 
 def _needs(outlook: Forecast) -> str:

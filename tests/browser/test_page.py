@@ -219,7 +219,7 @@ def test_why_says_what_the_daemon_says_with_the_effect_of_a_change(visit: Open) 
         "resize: failed, engine said: busy",
         "helped: 90 -> 81.7 ms (212 requests), 2 others changed too; expected 84 ms",
         "limit 1.000 -> 1.100 cores",
-        "not beside these others",
+        "not beside the other jobs",
     )
     one.page.get_by_role("button", name="Copy command").click()
     one.shows("#copy", "Copied")

@@ -67,7 +67,7 @@ def test_good_enough_is_nearly_what_is_to_be_reached(
     [
         (
             (),
-            "what for? Give --latency or --background, or --reach, --minimum, --maximum, --weight",
+            "nothing is asked of it: give --latency, --reach, ",
         ),
         (("--others-background",), "NAME and --others-background exclude each other"),
         (("--background", "--yes"), "--yes goes with --others-background"),

@@ -85,22 +85,22 @@ def test_in_short(outlook: Forecast, words: str) -> None:
         (expected(0.9, -9, 9), "expected any moment"),
         (
             replace(expected(-100, -150, -20), why="0.9 at step 1800"),
-            "cannot be foreseen yet: it was expected 20 s ago at the latest, and is not met",
+            "no forecast: it was expected 20 s ago at the latest, and is not met",
         ),
         (Forecast(ForecastKind.EXPECTED, "latency"), "expected"),
         (
             CROWDED,
             (
-                "not beside these others, needs 2.45 cores, would be met with 0.8 cores from "
+                "not beside the other jobs, needs 2.45 cores, would be met with 0.8 cores from "
                 "vgg-2, 0.4 cores from resnet: p95 81 ms of 50 ms with 1.25 cores"
             ),
         ),
-        (Forecast(ForecastKind.CROWDED, "latency"), "not beside these others"),
+        (Forecast(ForecastKind.CROWDED, "latency"), "not beside the other jobs"),
         (
             Forecast(
                 ForecastKind.CROWDED, "deliver", NOW_S + 250, needs_cores=2.0, why="10 s late"
             ),
-            "not beside these others, as it is expected in 4 min 10 s, needs 2 cores: 10 s late",
+            "not beside the other jobs, as it is expected in 4 min 10 s, needs 2 cores: 10 s late",
         ),
         (IMPOSSIBLE, "not on this node, at best 64 ms"),
         (
@@ -109,11 +109,11 @@ def test_in_short(outlook: Forecast, words: str) -> None:
         ),
         (
             replace(CROWDED, why="it would be met if vgg-2 gave 0.8"),
-            "not beside these others: it would be met if vgg-2 gave 0.8",
+            "not beside the other jobs: it would be met if vgg-2 gave 0.8",
         ),
         (Forecast(ForecastKind.IMPOSSIBLE, "finish", why="it falls"), "not on this node: it falls"),
         (Forecast(ForecastKind.UNLIKELY, "finish", why="it falls"), "not expected: it falls"),
-        (UNKNOWN, "cannot be foreseen yet"),
+        (UNKNOWN, "no forecast"),
     ],
 )
 def test_in_full(outlook: Forecast, words: str) -> None:
