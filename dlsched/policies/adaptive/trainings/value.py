@@ -251,7 +251,7 @@ def _ranked(
         job.attained_core_s,
         _is_known(known, rule),
         _late(job, known),
-        ", ".join(parts),
+        f"it needs {', '.join(parts)}",
         (left[0], left[1]),
         (chances[0], chances[1]),
         tiers_done=0 if left[0] is not None else 1 if left[1] is not None else 2,

@@ -99,7 +99,7 @@ def test_the_cheapest_next_tier_is_served_first() -> None:
     assert first(placed) == "cheap"
     assert placed.uses == {"cheap": pytest.approx(CORES - FLOOR), "dear": FLOOR}
     assert "core-s to 0.7" in placed.why["cheap"]
-    assert "core-s to the end" in placed.why["cheap"]
+    assert "core-s to the end; it gets " in placed.why["cheap"]
 
 
 def test_who_is_nearer_to_its_tier_goes_before_who_is_shorter_in_all() -> None:
