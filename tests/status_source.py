@@ -418,6 +418,7 @@ class FakeSource:
         self.journal = Path("no-journal.db")
         self.log: Iterator[bytes] = iter((b"one\n", b"two\n"))
         self.watch = "/etc/dlsched/jobs.d"
+        self.instance = "default"
         self.failed: str | None = None
         self.refuses: str | None = None
         """Why no container is adopted, and no job stopped."""
@@ -510,7 +511,7 @@ class FakeSource:
     def about(self) -> Mapping[str, object]:
         return {
             "version": "0.1.0",
-            "instance": "default",
+            "instance": self.instance,
             "policy": "dqoes",
             "shadow": None,
             "dry_run": False,

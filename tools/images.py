@@ -6,11 +6,12 @@ goes into it, kept in a label, has changed.
 
     python -m tools.images [NAME...] [-- COMMAND...]    makes those images (all, if none is named),
                                                         then becomes COMMAND
-    python -m tools.images systemd ...                  makes all, and that of a host with systemd
+    python -m tools.images --help                       lists the names
 """
 
 from __future__ import annotations
 
+import argparse
 import os
 import shutil
 import sys
@@ -35,6 +36,8 @@ from tools.systemd_image import ensure_systemd
 SOURCES = ROOT / "examples" / "images"
 PACKAGES = BUILD / "images"
 REPOSITORY = "dlsched-examples"
+# Python and no packages: what the others are built on.
+PLAIN = "base"
 # Not an example: it takes minutes to make, too long for the first test that needs it.
 SYSTEMD = "systemd"
 DIGEST_LABEL = "dlsched.image.digest"
@@ -201,24 +204,48 @@ def ensure_all(host: str, names: Sequence[str] = (), sources: Path = SOURCES) ->
 
     Raises SetupError, also for a name that no folder has.
     """
-    folders = {path.parent.name: path.parent for path in sorted(sources.glob("*/Dockerfile"))}
+    folders = examples(sources)
     for name in names:
-        if name not in folders:
-            raise SetupError(f"images: {name!r} is none of {', '.join(folders)}")
+        if name not in (PLAIN, *folders):
+            raise SetupError(f"images: {name!r} is none of {', '.join((PLAIN, *folders))}")
+    made = [folders[name] for name in names or folders if name != PLAIN]
     try:
         base_id = ensure_base(host)
         with closing(connect(host, BUILD_TIMEOUT_S)) as client:
-            tags = [ensure_image(client, folders[name], base_id) for name in names or folders]
-            return [BASE, *tags]
+            return [BASE, *(ensure_image(client, folder, base_id) for folder in made)]
     except (DockerException, RequestException) as error:
         raise SetupError(f"images: the engine at {host} fails: {error}") from error
+
+
+def examples(sources: Path = SOURCES) -> dict[str, Path]:
+    """The folders of example images, by name."""
+    return {path.parent.name: path.parent for path in sorted(sources.glob("*/Dockerfile"))}
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m tools.images",
+        usage="python -m tools.images [NAME...] [-- COMMAND...]",
+        description="Make example images on the engine of DOCKER_HOST, then run COMMAND, if one is "
+        f"given. An image that is made already is kept. Each is {REPOSITORY}/NAME, and {BASE} is "
+        "always made.",
+    )
+    known = ", ".join((PLAIN, *examples(), SYSTEMD))
+    parser.add_argument(
+        "names",
+        metavar="NAME",
+        nargs="*",
+        help=f"one of {known}; none: all but {SYSTEMD}, a host for tests. It is made beside the "
+        "others that are named, or beside all",
+    )
+    return parser
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Make the images on DOCKER_HOST's engine, then become the command, if one is given."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     at = given.index("--") if "--" in given else len(given)
-    names, command = given[:at], given[at + 1 :]
+    names, command = _parser().parse_args(given[:at]).names, given[at + 1 :]
     try:
         if MISSING not in os.environ:
             host = os.environ.get("DOCKER_HOST", "unix:///var/run/docker.sock")

@@ -59,7 +59,7 @@ from dlsched.estimate.measured import (
 from dlsched.model.actions import Action
 from dlsched.model.cycle import CycleReport
 from dlsched.model.facts import LogFact
-from dlsched.model.forecast import Forecast, givers, in_full, in_short
+from dlsched.model.forecast import Forecast, as_of, givers, in_full, in_short
 from dlsched.model.spec import AccuracyTarget, ContainerSpec, JobSpec, LatencyTarget, Limits, Target
 from dlsched.model.state import (
     LACKING_REPORTS,
@@ -362,6 +362,7 @@ def _forecast(outlook: Forecast, now_s: float) -> ForecastStatus:
     def ahead_s(at_s: float | None) -> float | None:
         return None if at_s is None else max(at_s - now_s, 0.0)
 
+    outlook = as_of(outlook, now_s)
     return ForecastStatus(
         tier=outlook.tier,
         kind=outlook.kind.value,

@@ -51,8 +51,8 @@ def _text(fact: WireFact) -> str:
 def _contradiction(fact: WireFact, target: Target | None) -> str | None:
     if fact.unreported:
         return (
-            f"it reports no request; {fact.unreported} were answered at its sockets in the last "
-            "minute: is what it is read by another program's, or filtered by `where`?"
+            f"it reports no request, but {fact.unreported} were answered at its sockets in the "
+            "last minute: another program's page or log may be read, or `where` leaves them out"
         )
     if fact.reported_s is None or fact.measured_s is None or not isinstance(target, LatencyTarget):
         return None

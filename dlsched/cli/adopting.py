@@ -115,13 +115,13 @@ def adopt(
         return
     print_text(f"{name}: adopted while it runs, as job {taken['job']}: no restart, no labels")
     limit = "no limit" if taken["limit_cores"] is None else render_cores(taken["limit_cores"])
-    print_text(f"  it had: {limit}; it has that again after `dlsched drop {name}`")
+    print_text(f"  before: {limit}; `dlsched drop {name}` gives that back")
     if taken["successors"] is not None:
         print_text(one_line(f"  the next container of {taken['successors']} is adopted as well"))
     if given["background"]:
         print_text("  it comes last: it gets only CPU that no other job uses, without a limit")
     elif job is None or job.target is not None:
-        print_text(one_line(f"  it reads: {_progress(job)}"))
+        print_text(one_line(f"  measured: {_progress(job)}"))
     wire = None if job is None else job.sidecar.wire
     if wire is not None and wire.judges and wire.ports:
         print_text(one_line(f"  sockets: {wire.text}"))
@@ -161,8 +161,8 @@ def drop(
     """Let an adopted container go: every limit is given back and checked in the kernel.
 
     It stays dropped, whatever its labels say, until `dlsched adopt NAME`. --all lets all adopted
-    containers go, after a list of them and a question. Ends with 1 if a container did not get all
-    limits back.
+    containers go, after a list of them and a question; with nothing adopted it says so and ends
+    with 0. Ends with 1 if a container did not get all limits back.
 
     \b
     Examples:
@@ -211,7 +211,8 @@ def _check_selection(
 def _adopt_others(ctx: click.Context, daemon: Daemon, yes: bool, output: str) -> None:
     others = daemon.containers()["others"]
     question = f"Put {counted(len(others), 'container')} in the background?"
-    if not _agreed(ctx, others, question, yes, output):
+    none = "no other container runs that could be adopted; nothing has been changed"
+    if not _agreed(ctx, others, none, question, yes, output):
         return
     _for_each(
         ctx,
@@ -225,7 +226,7 @@ def _adopt_others(ctx: click.Context, daemon: Daemon, yes: bool, output: str) ->
 def _drop_all(ctx: click.Context, daemon: Daemon, yes: bool, output: str) -> None:
     adopted = daemon.containers()["adopted"]
     question = f"Drop {counted(len(adopted), 'container')}?"
-    if not _agreed(ctx, adopted, question, yes, output):
+    if not _agreed(ctx, adopted, "nothing is adopted", question, yes, output):
         return
     _for_each(
         ctx,
@@ -237,12 +238,19 @@ def _drop_all(ctx: click.Context, daemon: Daemon, yes: bool, output: str) -> Non
 
 
 def _agreed(
-    ctx: click.Context, found: Sequence[Mapping[str, Any]], question: str, yes: bool, output: str
+    ctx: click.Context,
+    found: Sequence[Mapping[str, Any]],
+    none: str,
+    question: str,
+    yes: bool,
+    output: str,
 ) -> bool:
     """Show these containers and ask; whether to go on. Ends with 1 on a no, with 2 without
-    a terminal."""
-    if output == "table":
+    a terminal. `none`: the line without any, which is no failure."""
+    if output == "table" and found:
         _show_containers(found)
+    elif output == "table":
+        print_text(none)
     if yes or not found:
         return bool(found) or output == "json"
     if output == "json" or not _has_terminal():
@@ -263,9 +271,6 @@ def _show_containers(found: Sequence[Mapping[str, Any]]) -> None:
     from dlsched.cli.layout import Cell, Column, Page
 
     page = Page()
-    if not found:
-        page.line("no such container; nothing has been changed")
-        return
     columns = [Column("CONTAINER", 4, 40), Column("IMAGE", 5, 48)]
     rows = [[Cell(one["name"]), Cell(one["image"] or "-")] for one in found]
     if any(one["cpu_cores"] is not None for one in found):
@@ -316,8 +321,12 @@ def export(name: str, job: bool, output: str, config: Path | None, run_dir: Path
       dlsched export asr
       dlsched export asr --job
     """
-    labels = options.daemon(config, run_dir).adopted_labels(name)
-    whole: dict[str, Any] = {"labels": {"dlsched.enable": "true", **labels}}
+    from dlsched.runtime.docker.identity.labels import DEFAULT_INSTANCE, ENABLE, INSTANCE
+
+    daemon = options.daemon(config, run_dir)
+    labels, instance = daemon.adopted_labels(name), daemon.about()["instance"]
+    whose = {} if instance == DEFAULT_INSTANCE else {INSTANCE: instance}
+    whole: dict[str, Any] = {"labels": {ENABLE: "true", **whose, **labels}}
     if job:
         whole = {"name": name.lower(), **job_keys(labels)}
     if output == "json":
@@ -413,7 +422,8 @@ def _labels(
         asked[name] = value if equals else one
     if not any(value is not None for value in asked.values()):
         raise click.UsageError(
-            "what for? Give --latency or --background, or --reach, --minimum, --maximum, --weight"
+            "nothing is asked of it: give --latency, --reach, --minimum, --maximum, --weight "
+            "or --background"
         )
     return {f"dlsched.{key}": value for key, value in asked.items() if value is not None}
 

@@ -39,6 +39,9 @@ def ps(
 ) -> None:
     """Show every job, its target, whether it is met, and why the job is as it is.
 
+    MEASURED is the latency of a service's requests of the last 30 s (setting `window`), or the
+    last value that a training reported.
+
     RESULT of a service is OK where the latency is not above the target, else LATE and by how much
     it is above (+63%, 3.2x). Of a training it is NOT YET, DELIVERED once the first value of its
     target is reached, FINISHED at the second. An adopted container was started by another program;
@@ -46,7 +49,8 @@ def ps(
 
     FORECAST is what the policy expects of the next target that is not met, where it can tell:
     `in 4 min (3-6)` with its 80 % interval; `lacks 1.2 cores` that other jobs have; `at best 64 ms`
-    on this node, whatever else runs on it; `?` not known yet. `dlsched why` gives the numbers.
+    on this node, whatever else runs on it; `?` not known yet, or withdrawn because its time has
+    passed. `dlsched why` gives the numbers.
 
     With --cluster it is `dlsched cluster status`: jobs of all hosts, each with its node.
 

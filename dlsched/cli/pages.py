@@ -288,7 +288,7 @@ def _missing_reports(job: JobStatus) -> str | None:
     if age_s > SILENT_S:
         return f"no report for {render_seconds(age_s)}"
     if job.requests < REQUESTS_MIN:
-        return f"{job.requests} of {REQUESTS_MIN} requests needed"
+        return f"{counted(job.requests, 'request')} measured, {REQUESTS_MIN} needed"
     return None
 
 
@@ -308,12 +308,15 @@ def node_line(status: Status) -> str:
     in_time = sum(job.satisfied_slo is True for job in services)
     in_band = sum(job.satisfied_band is True for job in services)
     done = sum(tiers.delivered is not None for tiers in trainings)
-    without = f", {counted(node.unlimited_jobs, 'job')} without" if node.unlimited_jobs else ""
     shadow = f", shadow {status.shadow}" if status.shadow else ""
-    limits = f"CPU limits add up to {node.given_cores:.2f}{without}"  # may exceed the capacity
+    limits = f"CPU limits add up to {node.given_cores:.2f} cores"  # may exceed the capacity
+    if node.unlimited_jobs:
+        limits += f", {counted(node.unlimited_jobs, 'job')} without a limit"
     parts = [
         f"policy {status.policy}{shadow}",
-        f"{in_time} of {len(services)} services OK, {in_band} within 10 %" if services else "",
+        f"{in_time} of {len(services)} services OK, {in_band} within 10 % of target"
+        if services
+        else "",
         f"{done} of {counted(len(trainings), 'training')} delivered" if trainings else "",
         f"{_capacity(status)}, {node.used_cores:.2f} used, {limits}",
         "engine ok" if status.engine.ok else "engine does not answer",

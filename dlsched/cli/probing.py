@@ -22,6 +22,7 @@ from dlsched.model.errors import DlschedError, EngineUnavailable, SettingsError
 from dlsched.model.units import (
     counted,
     render_bytes,
+    render_cores,
     render_quantile,
     render_seconds,
     render_within,
@@ -29,6 +30,7 @@ from dlsched.model.units import (
 
 if TYPE_CHECKING:
     from dlsched.runtime.docker.probe import Probed, ProbeReading
+    from dlsched.runtime.docker.probe.probed import PortTimes
 
 _STEPS = (1.0, 1.2, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0)
 """Round figures of a proposed target, times a power of ten."""
@@ -36,6 +38,9 @@ _OVER_MIN_S, _OVER_MAX_S = 0.5, 60.0
 _METRICS_SHOWN = 3
 _PORTS_SHOWN = 2
 _UNKNOWN = "nothing known"
+STREAM_GAPS, STREAM_RATIO = 3, 2.0
+"""Answers are streams of parts, such as tokens, from so many gaps each on, if the whole takes so
+many times as long as the first byte: then users wait for the first byte."""
 BUSY_CORES = 0.05
 """From this mean use on, a container that serves no one is proposed as background: less than a
 twentieth of a core delays no one."""
@@ -288,17 +293,37 @@ def _just_now(one: Probed) -> str:
 
 def _at_socket(one: Probed) -> str:
     """What else was measured at its socket: requests a second, failures, the first byte."""
-    times = next((at.times for at in one.ports or () if at.port == one.timed), None)
-    if times is None:
+    if (times := _timed(one)) is None:
         return ""
     parts = [f"{times.requests / times.over_s:.3g} a second"]
     if times.failed:
         parts.append(f"{times.failed} failed")
-    first_s = times.first_p50_s if times.first_p95_s is None else times.first_p95_s
+    first_s, kind = _first_byte(times)
     if first_s is not None:
-        kind = "p50" if times.first_p95_s is None else "p95"
         parts.append(f"first byte {kind} {render_seconds(first_s)}")
+    if _streams(times):
+        parts.append(f"{times.gaps / times.answers + 1:.3g} parts an answer")
     return f"; {', '.join(parts)}"
+
+
+def _timed(one: Probed) -> PortTimes | None:
+    """The times of the socket at which it was read; None: it was read elsewhere."""
+    return next((at.times for at in one.ports or () if at.port == one.timed), None)
+
+
+def _first_byte(times: PortTimes) -> tuple[float | None, str]:
+    """The time until the first byte (None: not known), and its quantile."""
+    if times.first_p95_s is None:
+        return times.first_p50_s, "p50"
+    return times.first_p95_s, "p95"
+
+
+def _streams(times: PortTimes) -> bool:
+    """Whether answers come in parts, the first long before the last."""
+    first_s, whole_s = times.first_p50_s, times.p50_s
+    if first_s is None or whole_s is None or times.gaps < STREAM_GAPS * times.answers:
+        return False
+    return whole_s >= STREAM_RATIO * first_s
 
 
 def _read(reading: ProbeReading) -> str:
@@ -331,11 +356,11 @@ def _advice(one: Probed) -> tuple[str, str]:
     if one.managed is not None:
         return f"nothing: {one.managed}", ""
     name = shlex.quote(one.name)
-    target = " ".join(_target(one.reading))
+    target, busy = " ".join(_target(one)), _busy(one)
     preset = () if one.preset is None else (one.preset,)
     sources = "".join(f" --metrics {shlex.quote(source)}" for source in one.sources or preset)
     if target:
-        return "", f"dlsched adopt {name} {target}{sources}"
+        return busy, f"dlsched adopt {name} {target}{sources}"
     if one.unread == NO_REQUEST:
         return "when it has answered requests", f"dlsched probe {name}"
     if one.unread is not None and (one.preset is not None or one.sources):
@@ -349,15 +374,35 @@ def _advice(one: Probed) -> tuple[str, str]:
     return unsure, f"dlsched adopt {name} --background"
 
 
-def _target(reading: ProbeReading | None) -> Iterator[str]:
-    """Options of a target that it just meets, or is on the way to."""
+def _busy(one: Probed) -> str:
+    """Why its latency is no measure of what it can do; empty: it is one."""
+    reading, host = one.reading, one.host
+    if reading is None or reading.seconds is None or reading.over_s is None:
+        return ""
+    if host is None or not host.is_short:
+        return ""
+    used = f"{host.busy_cores:.2f} of {render_cores(host.cores)} used"
+    return f"measured on a busy host ({used}), so set TIME to what users need"
+
+
+def _target(one: Probed) -> Iterator[str]:
+    """Options of a target that it just meets, or is on the way to. What a busy host just meets is
+    no target: TIME stands in its place."""
+    reading, times = one.reading, _timed(one)
     if reading is None:
         return
     if reading.seconds is not None:
         whole = _round_seconds if reading.above_s is None else _exactly
-        yield f"--latency {whole(reading.seconds)}"
+        seconds, kind = reading.seconds, None
         if reading.quantile is not None:
-            yield f"--quantile {render_quantile(reading.quantile)}"
+            kind = render_quantile(reading.quantile)
+        if times is not None and _streams(times):
+            first_s, kind = _first_byte(times)
+            seconds = reading.seconds if first_s is None else first_s
+            yield "--of first-byte"
+        yield f"--latency {'TIME' if _busy(one) else whole(seconds)}"
+        if kind is not None:
+            yield f"--quantile {kind}"
     elif reading.metrics:
         yield from _goal(*reading.metrics[0])
 

@@ -141,7 +141,7 @@ def _fitted(
         fitted[name] = becomes = floors[name] + (value - floors[name]) * ratio
         notes[name] = (
             f"{what}: {value:.3f} becomes {resource.amount(becomes)}, "
-            f"all asked for {total:.3f} of {capacity:.3f}"
+            f"all jobs asked for {total:.3f} of {resource.amount(capacity)}"
         )
     return fitted
 
@@ -224,7 +224,7 @@ def _why_kept(
     changed_s = math.inf if job.changed_at_s is None else snapshot.now_s - job.changed_at_s
     if changed_s < options.cooldown_s:
         left_s = options.cooldown_s - changed_s
-        return f"cool-down: changed lately, {left_s:.0f} s left"
+        return f"cool-down: its limit was changed {changed_s:.0f} s ago, {left_s:.0f} s left"
     return None
 
 

@@ -84,7 +84,7 @@ class Effect:
             again = _AGAIN.get(self.next_kind or "", "changed again")
             return f"{self.verdict}: {again} after {wait}"
         if self.verdict is Verdict.LATER:
-            return f"its effect is known in {wait}"
+            return f"effect: measured in {wait}"
         fewest = min((self.requests_after, "after"), (self.requests_before, "before"))
         if self.verdict is Verdict.FEW and fewest[0] < self.least_requests:
             text = f"{self.verdict} ({fewest[0]} {fewest[1]} it)"

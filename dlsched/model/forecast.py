@@ -1,10 +1,10 @@
 """Forecasts for targets as text, and which changes of them are worth a log line. Policies compute
-the forecasts. Times are relative to now; a time that has passed is due at any moment."""
+the forecasts. Times are relative to now; a forecast whose time has passed is withdrawn."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Literal
 
@@ -56,6 +56,10 @@ TURN_S = 60.0
 SOON_S = 1.0
 """Times closer than this read "any moment": no reader is faster."""
 
+WITHDRAWN_S = 10.0
+"""An expectation is withdrawn this long after its latest time. The policy `adaptive` renews
+those of trainings every five seconds."""
+
 NAMED = 3
 """Number of jobs named in a list; the rest is only counted."""
 
@@ -74,8 +78,20 @@ _DAYS = 1000
 """Upper bound of shown times. Beyond it no forecast is reliable, whatever a job reports."""
 
 
+def as_of(outlook: Forecast, now_s: float) -> Forecast:
+    """The forecast; unknown where it was to come true by a time that has passed."""
+    last_s = max(outlook.at_s or now_s, outlook.latest_s or 0.0)
+    if outlook.kind is not ForecastKind.EXPECTED or now_s <= last_s + WITHDRAWN_S:
+        return outlook
+    why = f"it was expected {render_seconds(now_s - last_s)} ago at the latest, and is not met"
+    return replace(
+        outlook, kind=ForecastKind.UNKNOWN, at_s=None, earliest_s=None, latest_s=None, why=why
+    )
+
+
 def in_short(outlook: Forecast, now_s: float) -> str:
     """Text for a column: `met`, `in 4 min (3-6)`, `lacks 1.2 cores`, `at best 64 ms`, `?`."""
+    outlook = as_of(outlook, now_s)
     ends = "ends " if outlook.tier == "end" else ""
     match outlook.kind:
         case ForecastKind.MET:
@@ -96,6 +112,7 @@ def in_short(outlook: Forecast, now_s: float) -> str:
 def in_full(outlook: Forecast, now_s: float) -> str:
     """One sentence: the kind, the time or the cores, and the policy's reason, without
     repetition."""
+    outlook = as_of(outlook, now_s)
     because = f": {outlook.why}" if outlook.why else ""
     return _sentence(outlook, now_s) + because
 
@@ -124,14 +141,14 @@ def _sentence(outlook: Forecast, now_s: float) -> str:
         case ForecastKind.CROWDED:
             as_it_is = f", as it is {_expected(outlook, now_s)}" if outlook.at_s else ""
             needs = "" if any(name in outlook.why for name, _ in outlook.lacks) else _needs(outlook)
-            return f"not beside these others{as_it_is}{needs}"
+            return f"not beside the other jobs{as_it_is}{needs}"
         case ForecastKind.IMPOSSIBLE:
             known = outlook.best is None or _best(outlook) in outlook.why
             return "not on this node" + ("" if known else f", at best {_best(outlook)}")
         case ForecastKind.UNLIKELY:
             return "not expected"
         case ForecastKind.UNKNOWN:
-            return "cannot be foreseen yet"
+            return "no forecast"
 
 
 def _needs(outlook: Forecast) -> str:

@@ -146,7 +146,7 @@ class Usage:
     """A container's use of resources, from kernel and driver. None means unread, not zero."""
 
     cpu_cores: float | None = None
-    """Mean since the previous cycle."""
+    """Mean since the previous cycle, or over half a second where that was sooner."""
     window_cores: float | None = None
     """Mean over the same time as `Progress.window`."""
     memory_bytes: int | None = None

@@ -65,8 +65,8 @@ def test_a_silent_source_beside_answers_is_a_contradiction() -> None:
     status = wire_of(WireFact(unreported=312), TARGET)
     assert status is not None
     assert status.contradiction == (
-        "it reports no request; 312 were answered at its sockets in the last minute: is what it is "
-        "read by another program's, or filtered by `where`?"
+        "it reports no request, but 312 were answered at its sockets in the last minute: another "
+        "program's page or log may be read, or `where` leaves them out"
     )
 
 

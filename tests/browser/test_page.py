@@ -22,7 +22,7 @@ def test_the_headline_says_in_words_how_it_stands(visit: Open) -> None:
         "1 of 7 services on target, 1 slow, 1 just above",
         "0 of 1 training delivered",
         "Capacity 4.00 cores, 3.12 used, 0.10 by others",
-        "CPU limits add up to 3.65, 1 job without.",
+        "CPU limits add up to 3.65, 1 job without a limit.",
         "Policy dqoes, engine ok.",
     )
     one.shows(
@@ -219,7 +219,7 @@ def test_why_says_what_the_daemon_says_with_the_effect_of_a_change(visit: Open) 
         "resize: failed, engine said: busy",
         "helped: 90 -> 81.7 ms (212 requests), 2 others changed too; expected 84 ms",
         "limit 1.000 -> 1.100 cores",
-        "not beside these others",
+        "not beside the other jobs",
     )
     one.page.get_by_role("button", name="Copy command").click()
     one.shows("#copy", "Copied")

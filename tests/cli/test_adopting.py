@@ -67,7 +67,7 @@ def test_good_enough_is_nearly_what_is_to_be_reached(
     [
         (
             (),
-            "what for? Give --latency or --background, or --reach, --minimum, --maximum, --weight",
+            "nothing is asked of it: give --latency, --reach, ",
         ),
         (("--others-background",), "NAME and --others-background exclude each other"),
         (("--background", "--yes"), "--yes goes with --others-background"),
@@ -116,6 +116,20 @@ def test_adoption_says_what_is_measured_and_who_uses_the_cpu(
         "  host CPU: short, 3.90 of 4 cores used",
         "    container burner, 1.20 cores (would help: dlsched adopt burner --background)",
     ]
+
+
+@pytest.mark.timed
+@pytest.mark.parametrize(
+    ("instance", "whose"), [("default", ""), ("lab", "  dlsched.instance: lab\n")]
+)
+def test_an_export_names_the_instance_that_is_to_adopt_it(
+    daemon: FakeSource, program: Program, instance: str, whose: str
+) -> None:
+    daemon.instance, daemon.labels = instance, {"asr": {"dlsched.weight": "2"}}
+    done = program("export", "asr")
+    enabled = "labels:\n  dlsched.enable: 'true'\n"
+    assert (done.exit_code, done.stdout) == (0, f"{enabled}{whose}  dlsched.weight: '2'\n")
+    assert "instance" not in program("export", "asr", "--job").stdout
 
 
 # ------------------------------------------------------------------ several containers
@@ -205,12 +219,22 @@ def test_all_are_dropped_and_one_without_its_limits_ends_with_1(
 
 
 @pytest.mark.timed
-@pytest.mark.parametrize("words", [("adopt", "--others-background"), ("drop", "--all")])
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (
+            ("adopt", "--others-background"),
+            "no other container runs that could be adopted; nothing has been changed",
+        ),
+        (("drop", "--all"), "nothing is adopted"),
+        (("drop", "--all", "--yes"), "nothing is adopted"),
+    ],
+)
 def test_no_container_is_no_failure(
-    daemon: FakeSource, program: Program, words: tuple[str, ...]
+    daemon: FakeSource, program: Program, words: tuple[str, ...], line: str
 ) -> None:
     done = program(*words)
-    assert (done.exit_code, done.stdout) == (0, "no such container; nothing has been changed\n")
+    assert (done.exit_code, done.output) == (0, f"{line}\n")
 
 
 @pytest.mark.timed

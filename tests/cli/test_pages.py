@@ -83,7 +83,7 @@ def conditions() -> CycleReport:
     )
     met, finish = Forecast(ForecastKind.MET, "deliver"), Forecast(ForecastKind.MET, "finish")
     never = replace(finish, kind=ForecastKind.IMPOSSIBLE, best=0.952)
-    told = "p95 50 ms: 51 ms now, given 0.6 cores, it needs 0.52"
+    told = "p95 is 20.1 ms, target 50 ms: its limit is 0.6 cores, it needs 0.52 cores"
     hostile = Forecast(
         ForecastKind.CROWDED, "latency", lacks=(("\x1b[31mred", 1.0),), why="\x07\u202eback"
     )

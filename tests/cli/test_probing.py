@@ -17,7 +17,7 @@ from dlsched.cli.probing import _goal, _just_now, _proposal, _round_seconds
 from dlsched.model.errors import EngineUnavailable
 from dlsched.runtime.docker import probe as package
 from dlsched.runtime.docker.probe import Probed, ProbedPort, ProbeOptions, ProbeReading
-from dlsched.runtime.docker.probe.probed import NO_REQUEST, PortTimes
+from dlsched.runtime.docker.probe.probed import NO_REQUEST, HostUse, PortTimes
 from tests.cli.conftest import Program
 from tests.status_source import FakeSource
 from tests.texts import same_text
@@ -172,6 +172,36 @@ def test_a_latency_within_a_bucket_is_proposed_at_its_bound() -> None:
     odd = replace(one, reading=replace(reading, seconds=0.075))
     assert "--latency 75ms" in _proposal(odd)
     assert _just_now(one) == "p95 100 to 250 ms of 40 requests in 2.0 s"
+
+
+def streaming(gaps: int, first_s: float) -> Probed:
+    times = PortTimes(40, 5.0, 40, 0, 1.9, 2.1, first_s, 1.1 * first_s, gaps)
+    reading = ProbeReading("latency", 2.1, None, 0.95, 40, 5.0)
+    at = (ProbedPort(18999, ("::",), times),)
+    return replace(TIMED, name="llm", reading=reading, ports=at)
+
+
+@pytest.mark.parametrize(
+    ("gaps", "first_s", "target"),
+    [
+        (800, 0.2, "--of first-byte --latency 250ms --quantile p95"),
+        (80, 0.2, "--latency 2.5s --quantile p95"),
+        (800, 1.2, "--latency 2.5s --quantile p95"),
+    ],
+    ids=["tokens", "few parts", "the first comes late"],
+)
+def test_of_a_stream_the_first_byte_is_proposed(gaps: int, first_s: float, target: str) -> None:
+    assert _proposal(streaming(gaps, first_s)) == f"dlsched adopt llm {target}"
+
+
+def test_what_a_busy_host_just_meets_is_no_target() -> None:
+    busy = "measured on a busy host (3.9 of 4 cores used), so set TIME to what users need: "
+    short = HostUse(3.9, 4.0)
+    wanted = f"{busy}dlsched adopt api --latency TIME --quantile p95"
+    assert _proposal(replace(TIMED, host=short)).replace("3.90", "3.9") == wanted
+    assert "--of first-byte --latency TIME" in _proposal(replace(streaming(800, 0.2), host=short))
+    assert _proposal(replace(TIMED, host=HostUse(2.0, 4.0))) == _proposal(TIMED)
+    assert _proposal(replace(TRAINING, host=short)) == _proposal(TRAINING)
 
 
 def test_watch_repeats_every_ten_seconds_until_interrupted(

@@ -317,7 +317,7 @@ def test_an_owners_jobs_share_its_ceiling_above_their_floors():
         1.2, abs=0.01
     )
     assert guarded.notes["a"] == (
-        "owner uid 1001: 2.000 becomes 0.733 cores, all asked for 3.200 of 1.200"
+        "owner uid 1001: 2.000 becomes 0.733 cores, all jobs asked for 3.200 of 1.200 cores"
     )
 
 
@@ -374,7 +374,8 @@ def test_a_gpu_is_given_out_once_under_any_policy():
     shares, notes = share_out(sharer("a", 0.3), sharer("b", 0.3), a=0.8, b=0.8)
     assert shares == {"a": 0.5, "b": 0.5}
     assert notes["a"] == (
-        "capacity: 0.800 becomes 0.500 of GPU-0's time, all asked for 1.600 of 1.000"
+        "capacity: 0.800 becomes 0.500 of GPU-0's time, "
+        "all jobs asked for 1.600 of 1.000 of GPU-0's time"
     )
 
 

@@ -41,7 +41,7 @@ def test_a_running_service_is_adopted_and_dropped_as_it_was(node: Session, stran
     printed = ok(node, "adopt", name, "--latency", "60ms", "--metrics", READ)
     job = name.lower()
     assert f"{name}: adopted while it runs, as job {job}: no restart, no labels" in printed
-    assert f"it had: no limit; it has that again after `dlsched drop {name}`" in printed
+    assert f"before: no limit; `dlsched drop {name}` gives that back" in printed
     assert " over " in printed, printed
     shows(node, job, lambda one: one["measured_s"], "to be measured")
     assert strangers.facts(service)[:3] == before[:3]
@@ -146,7 +146,7 @@ def test_idle_and_a_metric_that_never_comes_are_said(node: Session, strangers: S
     strangers.named(idle, ["python", "-u", "-m", "http.server", "8000"])
     node.start("adaptive", more={"blind_after": "15s"})
     printed = ok(node, "adopt", training, "--reach", "accuracy=0.9", "--metrics", "keras")
-    assert f"it reads: nothing yet: {NEVER}" in printed.replace("\n", " "), printed
+    assert f"measured: nothing yet: {NEVER}" in printed.replace("\n", " "), printed
     took = r"pattern=took (?P<latency_ms>[0-9.]+) ms"
     ok(node, "adopt", idle, "--latency", "50ms", "--metrics", took)
 
@@ -181,7 +181,7 @@ def test_limits_that_were_changed_are_as_before_after_a_drop(node: Session, stra
     before = strangers.facts(service)
     node.start("dqoes")
     printed = ok(node, "adopt", name, "--latency", "60ms", "--metrics", READ, "--minimum", "0.1")
-    assert "it had: 0.9 cores" in printed
+    assert "before: 0.9 cores" in printed
     wait_for(lambda: strangers.facts(service) != before, 60, "its limit to be changed")
     ok(node, "drop", name)
     assert strangers.facts(service) == before

@@ -137,5 +137,5 @@ def test_a_change_that_another_follows_is_not_judged(kind: str, told: str) -> No
 
 
 def test_an_effect_takes_its_time() -> None:
-    assert str(not_judged(AT_S, None, AT_S + 28)) == "its effect is known in 12 s"
+    assert str(not_judged(AT_S, None, AT_S + 28)) == "effect: measured in 12 s"
     assert not_judged(AT_S, None, AT_S + 40) is None

@@ -53,7 +53,10 @@ def expected(in_s: float, low_s: float | None = None, high_s: float | None = Non
         (expected(5400, -10, 3 * 3600), "in 1.5 h (0.0-3.0)"),
         (expected(40 * 3600, 86_400, 20 * 86_400), "in 1.7 d (1.0-20)"),
         (expected(0.9, -5, 5), "any moment"),
-        (expected(-100), "any moment"),
+        (expected(-9), "any moment"),
+        (expected(-100, -150, 5), "any moment"),
+        (expected(-11), "?"),
+        (expected(-100, -150, -20), "?"),
         (Forecast(ForecastKind.EXPECTED, "latency"), "expected"),
         (Forecast(ForecastKind.EXPECTED, "end", NOW_S + 145), "ends in 145 s"),
         (Forecast(ForecastKind.MET, "end", NOW_S - 70), "ended"),
@@ -80,20 +83,24 @@ def test_in_short(outlook: Forecast, words: str) -> None:
         (expected(250), "expected in 4 min 10 s"),
         (expected(250, 249.9, 250.1), "expected in 4 min 10 s"),
         (expected(0.9, -9, 9), "expected any moment"),
+        (
+            replace(expected(-100, -150, -20), why="0.9 at step 1800"),
+            "no forecast: it was expected 20 s ago at the latest, and is not met",
+        ),
         (Forecast(ForecastKind.EXPECTED, "latency"), "expected"),
         (
             CROWDED,
             (
-                "not beside these others, needs 2.45 cores, would be met with 0.8 cores from "
+                "not beside the other jobs, needs 2.45 cores, would be met with 0.8 cores from "
                 "vgg-2, 0.4 cores from resnet: p95 81 ms of 50 ms with 1.25 cores"
             ),
         ),
-        (Forecast(ForecastKind.CROWDED, "latency"), "not beside these others"),
+        (Forecast(ForecastKind.CROWDED, "latency"), "not beside the other jobs"),
         (
             Forecast(
                 ForecastKind.CROWDED, "deliver", NOW_S + 250, needs_cores=2.0, why="10 s late"
             ),
-            "not beside these others, as it is expected in 4 min 10 s, needs 2 cores: 10 s late",
+            "not beside the other jobs, as it is expected in 4 min 10 s, needs 2 cores: 10 s late",
         ),
         (IMPOSSIBLE, "not on this node, at best 64 ms"),
         (
@@ -102,11 +109,11 @@ def test_in_short(outlook: Forecast, words: str) -> None:
         ),
         (
             replace(CROWDED, why="it would be met if vgg-2 gave 0.8"),
-            "not beside these others: it would be met if vgg-2 gave 0.8",
+            "not beside the other jobs: it would be met if vgg-2 gave 0.8",
         ),
         (Forecast(ForecastKind.IMPOSSIBLE, "finish", why="it falls"), "not on this node: it falls"),
         (Forecast(ForecastKind.UNLIKELY, "finish", why="it falls"), "not expected: it falls"),
-        (UNKNOWN, "cannot be foreseen yet"),
+        (UNKNOWN, "no forecast"),
     ],
 )
 def test_in_full(outlook: Forecast, words: str) -> None:

@@ -60,6 +60,9 @@ Worst first: failed or diverged; more than 10 % above the target; blind or
 not running; up to 10 % above; not measured yet; target met; all others.
 A latency counts by its mean over 30 s.
 
+MEASURED: of a service the latency of its requests of the last 30 s (setting
+`window`), of a training the last value that it reported.
+
 TREND: measured latency over target, 15 s a column, 5 minutes. The scale is
 from 0.5 to 1.5, the same for all jobs: in the lower half the target is met.
 

@@ -40,6 +40,10 @@ SILENCE_S = 30.0
 """A silent job's CPU use is a mean over once to twice that: a health check is a second of it, and
 what loading a model took is forgotten by the time that it might be called blind."""
 
+RATE_S = 0.5
+"""Shortest time of a rate of CPU use. Events begin cycles 20 ms apart; within a quota's period,
+usually 100 ms, a container may use nothing or all of it."""
+
 _SAMPLES = 256
 _GAPS = 5
 """Number of gaps between reports of requests whose median is the typical gap. As a median it
@@ -110,6 +114,8 @@ class Measures:
     _life: str | None = None
     """`ContainerFact.life`, so that samples stay in one series when the job moves."""
     _counters: _Counters | None = None
+    _rated: _Counters | None = None
+    """The counters from which the next rate of CPU use is measured."""
     _cpu: deque[tuple[float, float]] = field(default_factory=deque)
     _gpu: deque[tuple[float, float]] = field(default_factory=deque)
     """(time, cumulated busy seconds), as a mean over its GPUs."""
@@ -170,7 +176,7 @@ class Measures:
         self._fresh, self._last_progress = _NONE, None
         self._watched = True
         self.usage = Usage()
-        self._counters = self._resting = None
+        self._counters = self._rated = self._resting = None
         self.rests = False
         self.container_id = self._life = None
 
@@ -283,7 +289,8 @@ class Measures:
         self._start_observed, self._watched = self._watched, True
         self._silence, self._in_flight = (), None
         self.actual = fact.actual
-        self._counters = None
+        self._counters = self._rated = None
+        self.usage = Usage()
         self._cpu.clear()
         self._gpu.clear()
         self._recent, self._window = _Slide(), None
@@ -297,14 +304,17 @@ class Measures:
             then, self._counters = self._counters, now
             if then is not None and now.core_s < then.core_s:
                 # Someone else restarted it, and the engine did not count that.
-                then = None
+                then = self._rated = None
                 self._cpu.clear()
-            if then is None:
-                used_core_s = now.core_s
-            elif now_s > then.at_s:
-                used_core_s = max(0.0, now.core_s - then.core_s)
-                cpu_cores = used_core_s / (now_s - then.at_s)
-                throttled = _throttled_ratio(then, now)
+            used_core_s = now.core_s - (0.0 if then is None else then.core_s)
+            if (since := self._rated) is None:
+                self._rated = now
+            elif now_s < since.at_s + RATE_S and fact.state not in _ENDED:
+                cpu_cores, throttled = self.usage.cpu_cores, self.usage.throttled_ratio
+            elif now_s > since.at_s:
+                cpu_cores = (now.core_s - since.core_s) / (now_s - since.at_s)
+                throttled = _throttled_ratio(since, now)
+                self._rated = now
             self.attained_core_s += used_core_s
             self._cpu.append((now.at_s, now.core_s))
             window_cores = self._mean_rate(self._cpu, window_s)
@@ -322,7 +332,7 @@ class Measures:
         then = self._counters
         if self._resting is None or then is None or self._rests_at_s <= then.at_s:
             return
-        self._counters = then._replace(at_s=self._rests_at_s)
+        self._counters = self._rated = then._replace(at_s=self._rests_at_s)
         for at_s in (max(then.at_s, min(since_s, self._rests_at_s)), self._rests_at_s):
             self._cpu.append((at_s, then.core_s))
 

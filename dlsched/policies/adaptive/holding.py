@@ -205,7 +205,7 @@ def held(hold: Hold, training: Sequence[JobView], least_cores: Mapping[str, floa
             text = f"limited to {ceilings[job.name]:.2f} cores"
         first = (*apart, *hold.lacks)[0]
         text += (
-            f": {first.name} was at {render_seconds(first.latency_s)} of "
+            f": the latency of {first.name} was {render_seconds(first.latency_s)}, target "
             f"{render_seconds(first.target_s)}"
         )
         if apart:

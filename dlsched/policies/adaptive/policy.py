@@ -174,12 +174,11 @@ def _expected_s(
 ) -> dict[str, float]:
     """The latencies expected under these ceilings, of services whose targets fit: the others get
     what is left, whatever their ceiling."""
-    fitting = (ForecastKind.MET, ForecastKind.EXPECTED)
     known = {one.name: one for one in services.memory}
     expected = {
         name: expected_s(known[name], limits[name])
         for name, outlooks in services.outlooks.items()
-        if outlooks[0].kind in fitting
+        if outlooks[0].needs_cores is not None and outlooks[0].kind is not ForecastKind.CROWDED
     }
     return {name: one_s for name, one_s in expected.items() if one_s is not None}
 

@@ -22,8 +22,8 @@ def place(
         uses=uses,
         weights=dict(shares),
         why={
-            job.name: f"no target: its fair share is {shares[job.name]:.3f} of {whole}, "
-            "and what is idle"
+            job.name: f"no target: its fair share is {shares[job.name]:.3f} of {whole}; "
+            f"it may also use idle {resource.name}"
             for job in jobs
         },
     )

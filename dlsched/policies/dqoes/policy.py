@@ -11,9 +11,10 @@ from dlsched.estimate.latency.law import Clients
 from dlsched.estimate.sketch import against_target_s, cv
 from dlsched.estimate.tuning import MOSTLY
 from dlsched.model.decision import Decision, PolicyMemory
+from dlsched.model.resource import Resource
 from dlsched.model.spec import LatencyTarget, Limits
 from dlsched.model.state import OFTEN_S, JobView, Snapshot
-from dlsched.model.units import render_seconds
+from dlsched.model.units import render_quantile, render_seconds
 from dlsched.policies.fair_share import Claim, claim, fair_shares, water_fill
 from dlsched.policies.published.dqoes import QoeClass, qoe_class
 
@@ -214,15 +215,16 @@ class DqoesPolicy:
             if want.hopeless_until_s > snapshot.now_s:
                 why[job.name] += "; more does not help it"
             elif not kept:
-                short = f"too dear while {snapshot.resource.name} is short"
-                why[job.name] += f"; it needs {want.wanted_cores:.3f}, {short}"
-            why[job.name] += _of_open_loop(want, snapshot.now_s)
+                needs = snapshot.resource.amount(want.wanted_cores)
+                short = f"too much while {snapshot.resource.name} is short"
+                why[job.name] += f"; it needs {needs}, {short}"
+            why[job.name] += _of_open_loop(want, snapshot.now_s, snapshot.resource)
 
         limits |= fair_shares(others, capacity - math.fsum(limits.values()))
         for job in others:
             why[job.name] = (
-                f"no latency target: {snapshot.resource.amount(limits[job.name])}, "
-                f"its fair share of {shares[job.name]:.3f} and what is idle"
+                f"no latency target: {snapshot.resource.amount(limits[job.name])}, its fair share "
+                f"of {shares[job.name]:.3f} and idle {snapshot.resource.name}"
             )
         # A job that restarts or was paused continues with its last need.
         names = sorted(job.name for job in snapshot.jobs if not job.runs)
@@ -378,21 +380,22 @@ class DqoesPolicy:
         return limits
 
 
-def _of_open_loop(want: DqoesJob, now_s: float) -> str:
+def _of_open_loop(want: DqoesJob, now_s: float, resource: Resource) -> str:
     """A warning for a job that may be an open loop; else empty."""
     if not want.is_open:
         return ""
-    queued = f", as they did under {want.late_cores:.3f}" if now_s < want.late_until_s else ""
+    late = resource.amount(want.late_cores)
+    queued = f", as they did with {late}" if now_s < want.late_until_s else ""
     return (
-        "; it may be an open loop, whose requests do not wait for answers: under a ceiling near "
-        f"what it needs they queue up without bound{queued}; policy adaptive in mode slo sets "
-        "none while there is room"
+        "; its requests may not wait for answers (an open loop): they then queue up without bound "
+        f"under a limit near what it needs{queued}; policy adaptive in mode slo sets none while "
+        "there is room"
     )
 
 
 def _cores(job: JobView) -> str:
     limit = job.actual.cpu_cores
-    return "no ceiling" if limit is None else f"{limit:.3f}"
+    return "no limit" if limit is None else f"{limit:.3f}"
 
 
 _QUANTILE_NOISE = 3.0
@@ -462,8 +465,8 @@ def read(
     status = qoe_class(aim_s, aim_s - p, rule.alpha)
     side = {"G": "under", "S": "near", "B": "over"}[status]
     return Reading(
-        text=f"p {render_seconds(p)} {side} target {render_seconds(target.seconds)} "
-        f"({status}, {window.count} requests)",
+        text=f"{render_quantile(target.quantile)} is about {render_seconds(p)}, {side} the target, "
+        f"{render_seconds(target.seconds)} (class {status}, {window.count} requests)",
         qoe_class=status,
         base_cores=base,
         deviation=math.log(p / aim_s),

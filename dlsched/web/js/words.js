@@ -95,7 +95,7 @@ export function headline(status) {
   }
   const node = status.node;
   const others = node.foreign_cores === null ? "" : `${cores(node.foreign_cores)} by others`;
-  const free = node.unlimited_jobs ? `, ${plural(node.unlimited_jobs, "job")} without` : "";
+  const free = node.unlimited_jobs ? `, ${plural(node.unlimited_jobs, "job")} without a limit` : "";
   const shadow = status.shadow ? ` (shadow ${status.shadow})` : "";
   const bound = node.bound_by ? ` (${node.bound_by})` : "";
   const capacity = node.throttled_ratio ? `unknown: throttled from outside, at most ${cores(node.capacity_cores)}`

@@ -186,3 +186,21 @@ def test_counts_that_begin_anew_are_another_starts() -> None:
     assert measures.attained_core_s == pytest.approx(100.5)
     measures.update(replace(job, usage_core_s=1.5), 3.0, 30.0)
     assert (measures.usage.cpu_cores, measures.usage.window_cores) == (1.0, 1.0)
+
+
+def test_a_rate_of_cpu_use_is_of_half_a_second_at_least() -> None:
+    """Commands wake the loop: 20 ms after a cycle a container has used nothing, or a burst."""
+    measures, job = Measures(), running("a", usage_core_s=100.0, periods=10, throttled_periods=0)
+    measures.update(job, 1.0, 30.0)
+    measures.update(job, 1.02, 30.0)
+    assert measures.usage.cpu_cores is None, "unknown, not zero"
+    measures.update(replace(job, usage_core_s=101.0, periods=20, throttled_periods=5), 2.0, 30.0)
+    assert (measures.usage.cpu_cores, measures.usage.throttled_ratio) == (1.0, 0.5)
+    later = replace(job, usage_core_s=101.0, periods=20, throttled_periods=5)
+    assert measures.update(later, 2.02, 30.0) == 0.0
+    assert (measures.usage.cpu_cores, measures.usage.throttled_ratio) == (1.0, 0.5)
+    assert measures.update(replace(later, usage_core_s=102.0), 3.0, 30.0) == pytest.approx(1.0)
+    assert measures.usage.cpu_cores == pytest.approx(1.0)
+    assert measures.attained_core_s == pytest.approx(102.0)
+    measures.update(replace(job, starts=2, usage_core_s=0.0), 3.1, 30.0)
+    assert measures.usage.cpu_cores is None, "of another start nothing is known"

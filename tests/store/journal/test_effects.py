@@ -76,7 +76,7 @@ def test_a_change_before_the_next_is_not_judged_and_none_that_failed_counts(path
     written(path, *rest, *failed, *(cycle(n, 100) for n in range(112, 130)))
     assert {n: str(one) for n, one in told(path).items()} == {
         100: "not judged: changed again after 6 s",
-        106: "its effect is known in 17 s",
+        106: "effect: measured in 17 s",
     }
 
 

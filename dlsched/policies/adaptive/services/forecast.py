@@ -7,10 +7,10 @@ from functools import lru_cache
 
 from dlsched.estimate.sketch import measured_s, quantile_bounds
 from dlsched.estimate.tuning import FEW_REQUESTS, LITTLE, QUIET_S
-from dlsched.model.forecast import Forecast, ForecastKind
+from dlsched.model.forecast import Forecast, ForecastKind, as_of
 from dlsched.model.resource import CPU, Resource
 from dlsched.model.state import JobView, Progress
-from dlsched.model.units import render_quantile
+from dlsched.model.units import counted, render_quantile
 from dlsched.model.units import render_seconds as _s
 from dlsched.policies.adaptive.services.model import BAND_RATIO, ServiceMemory
 
@@ -19,7 +19,7 @@ _KEPT = 8192
 _HUNG = 10
 """A service hangs if it answers nothing while its oldest request is so many times its typical
 latency old, and at least `QUIET_S`, since a service that starts or is moved pauses too."""
-_HANGS = f"its oldest request waits over {_HUNG} times as long, and none is answered: it hangs"
+_HANGS = f"it hangs: its oldest request waits over {_HUNG} times as long, and none is answered"
 
 
 def met_outlook(
@@ -45,11 +45,11 @@ def met_outlook(
     samples = (model.cv / LITTLE) ** 2 + 1.0
     rate = model.rate_per_s
     in_s = _three(max(samples / rate, _SHORTEST_S) if rate > 0.0 else _LONGEST_S)
-    # Counted from the last change of limits; if that time has passed, from now.
-    since_s = max(job.changed_at_s or 0.0, job.started_at_s or 0.0)
-    at_s = since_s + in_s if since_s + in_s > now_s else now_s + in_s
-    rounded = (target_s, one.quantile, _three(now_is_s), given, needs, round(at_s), in_s)
-    return _expected(*rounded, resource)
+    # Counted from the last change of limits: a later forecast would never come true.
+    at_s = max(job.changed_at_s or 0.0, job.started_at_s or 0.0) + in_s
+    rounded = (target_s, one.quantile, _three(now_is_s), given, needs)
+    answer = _expected(*rounded, round(at_s), in_s, resource)
+    return answer if as_of(answer[1], now_s) is answer[1] else _failed(*rounded, resource)
 
 
 def hopeless_outlook(
@@ -64,8 +64,7 @@ def hopeless_outlook(
     if job.progress.window.count >= FEW_REQUESTS:
         now_is_s = measured(one, job.progress)
         if _keeps(now_is_s, target_s, band=band):
-            why = f"{_s(_three(now_is_s))} now, though that seemed out of reach"
-            return unknown_outlook(target_s, one.quantile, why)
+            return _unexpected(target_s, one.quantile, _three(now_is_s))
     tried = one.useless_until_s > now_s
     model_s = one.best_s or 0.0
     shown_s, count = _shown(job.progress, one.quantile)
@@ -73,8 +72,8 @@ def hopeless_outlook(
         best_s = float(f"{model_s:.3g}")
         return impossible_outlook(target_s, one.quantile, best_s, tried, resource)
     if shown_s <= target_s:
-        why = f"{_s(_three(shown_s))} of {count} requests now, though that seemed out of reach"
-        return unknown_outlook(target_s, one.quantile, why)
+        of = f" of {counted(count, 'request')}"
+        return _unexpected(target_s, one.quantile, _three(shown_s), of)
     best_s = _three(shown_s, down=True)
     return impossible_outlook(target_s, one.quantile, best_s, tried, resource, is_measured=True)
 
@@ -137,8 +136,8 @@ def _met(
     needs: float,
     resource: Resource,
 ) -> tuple[str, Forecast]:
-    has = _given(given, resource)
-    why = f"{_target(asked, quantile)}: {_s(measured)} now, {has}, it needs {needs:g}"
+    needed = resource.amount(needs, "g")
+    why = f"{_measured(asked, quantile, measured)}: {_limit(given, resource)}, it needs {needed}"
     return why, Forecast(ForecastKind.MET, "latency", needs_cores=needs, why=why)
 
 
@@ -154,8 +153,8 @@ def _expected(
     resource: Resource,
 ) -> tuple[str, Forecast]:
     why = (
-        f"{_target(asked, quantile)}: {_s(measured)} of late, {_given(given, resource)}, "
-        f"which is expected to meet it; the requests of {_s(in_s)} tell"
+        f"{_measured(asked, quantile, measured)}: {_limit(given, resource)}, which is expected to "
+        f"meet it; {_s(in_s)} of new requests will show it"
     )
     return why, Forecast(
         ForecastKind.EXPECTED,
@@ -169,6 +168,23 @@ def _expected(
 
 
 @lru_cache(maxsize=_KEPT)
+def _failed(
+    asked: float,
+    quantile: float | None,
+    measured: float,
+    given: float | None,
+    needs: float,
+    resource: Resource,
+) -> tuple[str, Forecast]:
+    """For a service that was expected to meet its target by now."""
+    why = (
+        f"{_measured(asked, quantile, measured)}: {_limit(given, resource)}, which was expected to "
+        "meet it by now and does not"
+    )
+    return why, Forecast(ForecastKind.UNKNOWN, "latency", needs_cores=needs, why=why)
+
+
+@lru_cache(maxsize=_KEPT)
 def crowded_outlook(
     asked: float,
     quantile: float | None,
@@ -177,12 +193,12 @@ def crowded_outlook(
     resource: Resource = CPU,
 ) -> tuple[str, Forecast]:
     """For a service left out of the chosen set; `lacks`: the jobs that could give it cores."""
-    givers = " and ".join(f"{name} gave {cores:g}" for name, cores in lacks)
+    givers = " and ".join(f"{name} gave {resource.amount(cores, 'g')}" for name, cores in lacks)
     why = f"{_target(asked, quantile)} needs {resource.amount(needs, 'g')}, "
     if givers:
-        why += f"which others are satisfied with; it would be met if {givers}"
+        why += f"with which other services meet theirs; it would be met if {givers}"
     else:
-        why += "more than there is room for now"
+        why += "more than is free now"
     return why, Forecast(ForecastKind.CROWDED, "latency", needs_cores=needs, lacks=lacks, why=why)
 
 
@@ -209,7 +225,7 @@ def impossible_outlook(
     else:
         why = (
             f"{_target(asked, quantile)} cannot be kept here: {_s(best)} at best, {how}, "
-            "and noise comes on top"
+            "and single requests vary"
         )
     return why, Forecast(ForecastKind.IMPOSSIBLE, "latency", best=best, why=why)
 
@@ -220,13 +236,25 @@ def unknown_outlook(asked: float, quantile: float | None, reason: str) -> tuple[
     return why, Forecast(ForecastKind.UNKNOWN, "latency", why=why)
 
 
+def _unexpected(
+    asked_s: float, quantile: float | None, measured_s: float, of: str = ""
+) -> tuple[str, Forecast]:
+    """For a service that meets a target which its model calls impossible."""
+    why = f"{_measured(asked_s, quantile, measured_s, of)}: met, though that seemed out of reach"
+    return why, Forecast(ForecastKind.UNKNOWN, "latency", why=why)
+
+
+def _measured(asked_s: float, quantile: float | None, measured_s: float, of: str = "") -> str:
+    """Such as `p95 is 97.8 ms, target 50 ms`."""
+    return f"{render_quantile(quantile)} is {_s(measured_s)}{of}, target {_s(asked_s)}"
+
+
 def _target(asked_s: float, quantile: float | None) -> str:
-    kind = render_quantile(quantile)
-    return f"{kind} {_s(asked_s)}"
+    return f"target {render_quantile(quantile)} {_s(asked_s)}"
 
 
-def _given(cores: float | None, resource: Resource) -> str:
-    return "no ceiling" if cores is None else f"given {resource.amount(cores, 'g')}"
+def _limit(cores: float | None, resource: Resource) -> str:
+    return "no limit is set" if cores is None else f"its limit is {resource.amount(cores, 'g')}"
 
 
 def _three(value: float, *, down: bool = False) -> float:

@@ -89,7 +89,7 @@ def give_untrusted(
     # No CPU is reserved for a service without requests.
     use = most_cores if begins else expected_cores(job, most_cores)
     use = max(use, job.spec.bounds.floor_cores)
-    answer = unknown_outlook(target.seconds, target.quantile, f"{why}, it has no ceiling")
+    answer = unknown_outlook(target.seconds, target.quantile, f"{why}; no limit is set")
     placing.give(job.name, None, use, given.even_cores, answer)
     return use
 

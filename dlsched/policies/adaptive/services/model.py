@@ -286,7 +286,8 @@ def distrust(
     progress, model, doubt = job.progress, one.model, one.doubt
     reported_s = max(progress.as_of_s or 0.0, job.started_at_s or 0.0)
     if progress.every_s > rule.blind_s:
-        return f"requests reported every {render_seconds(progress.every_s)} are too rare to go by"
+        every = render_seconds(progress.every_s)
+        return f"it reports only every {every}, too rarely to set a limit by"
     if job.unheard is not None and now_s - reported_s > rule.blind_s:
         return job.unheard
     if surely_failing(progress.recent, job.max_failed_ratio):
@@ -296,7 +297,7 @@ def distrust(
     if model is None or not is_known:
         return "too few requests yet"
     if model.clients.say_one and model.in_service > _CLAIMED:
-        return f"{_DISBELIEVED}: one at a time, its requests add up to more than the time"
+        return f"{_DISBELIEVED}: one at a time, they take more than the time that passed"
     return None
 
 
@@ -309,13 +310,13 @@ def _contradiction(
     if job.started_at_s is not None:
         age_s = snapshot.now_s - job.started_at_s
         if mean_s > _CONTRADICTED * max(age_s, OFTEN_S):
-            return "a request cannot take longer than its service runs"
+            return "it reports latencies longer than it has been running"
     idle = job.usage.cpu_cores is not None and job.attained_core_s <= known.attained_core_s
     if idle and known.model is None:
-        return f"a request cannot be answered without {snapshot.resource.time}"
+        return f"it reports answers, but has used no {snapshot.resource.time}"
     if (sample.cpu_core_s or 0.0) > _CONTRADICTED * cores * sketch.sum_s:
-        spread = ", on all cores" if cores > 1 else ""
-        return f"a request cannot take less than its {snapshot.resource.time}{spread}"
+        spread = " on all cores" if cores > 1 else ""
+        return f"it reports latencies shorter than their {snapshot.resource.time}{spread}"
     return None
 
 

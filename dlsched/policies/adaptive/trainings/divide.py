@@ -74,7 +74,7 @@ def place(
     why = {}
     for name, cores in given.items():
         memory, one = memories[name], values[name]
-        why[name] = f"{one.why}: {resource.amount(cores, '.2f')}"
+        why[name] = f"{one.why}; it gets {resource.amount(cores, '.2f')}"
         first = name == order[0] or cores > MOSTLY * widths[name]
         known_as = (memory.given_cores, memory.first, memory.late)
         if renew or known_as != (cores, first, one.risks_deadline):

@@ -14,7 +14,7 @@ from dlsched.model.forecast import Forecast, ForecastKind
 from dlsched.model.resource import CPU, Resource
 from dlsched.model.spec import AccuracyTarget
 from dlsched.model.state import JobView, Reached
-from dlsched.model.units import counted
+from dlsched.model.units import counted, render_percent
 from dlsched.policies.adaptive.parameters import AdaptiveParameters
 from dlsched.policies.adaptive.trainings.model import TrainingMemory, heeded_steps
 from dlsched.policies.adaptive.trainings.value import MarginalValue, deadline_at_s
@@ -177,7 +177,7 @@ def _of_job(
             continue
         left = value.tiers_core_s[place]
         if known.learnt is None or steps is None or not value.known or quiet:
-            why = f"{counted(len(known.points), 'evaluation')}, too few to foresee {goal}"
+            why = f"{counted(len(known.points), 'evaluation')} reported, too few to foresee {goal}"
             if quiet:
                 how = "it has reported nothing for long"
                 if job.progress.lacks is not None:
@@ -201,11 +201,11 @@ def _of_job(
             kind = ForecastKind.IMPOSSIBLE if chance < _NEARLY_NEVER else ForecastKind.UNLIKELY
             why = f"by its curve so far {target.metric} levels off at {level:.4g}, short of {goal}"
             if not endless and kind is ForecastKind.UNLIKELY:
-                why += f", with a chance of {chance:.0%} to reach it"
+                why += f", with a chance of {render_percent(round(chance, 2))} to reach it"
             found.append(Forecast(kind, tier, best=level, why=why))
             continue
         if reach.chance < MOSTLY:
-            why = f"{goal} is reached with a chance of {reach.chance:.0%}"
+            why = f"{goal} is reached with a chance of {render_percent(round(reach.chance, 2))}"
             found.append(Forecast(ForecastKind.UNKNOWN, tier, best=level, why=why))
             continue
         at_s = in_s[place]
@@ -236,7 +236,7 @@ def _end(
     spread = earliest_s < latest_s  # else there is one measurement, which shows none
     why = f"{resource.work(value.end_core_s)} are left to the end"
     if known.told_steps is None or not rule.heeds_total_steps:
-        why += ", by its way to finish"
+        why += ", estimated from its way to finish"
     return Forecast(
         ForecastKind.EXPECTED,
         "end",
@@ -276,7 +276,7 @@ def _expected(
         at_s=now_s + in_s,
         earliest_s=now_s + earliest_s,
         latest_s=now_s + latest_s,
-        why=f"{goal} is about {resource.work(left_core_s)} off ({low:.0f} to {high:.0f})",
+        why=f"{goal} takes about {resource.work(left_core_s)} more ({low:.0f} to {high:.0f})",
     )
 
 
@@ -336,7 +336,7 @@ def _in_time(
         return Forecast(
             kind,
             outlook.tier,
-            why=f"its deadline {when}, alone it takes {left_core_s / cores:.0f} s",
+            why=f"its deadline {when}; even alone it takes {left_core_s / cores:.0f} s more",
         )
     lacking = needs - left_core_s / in_s
     lacks: list[tuple[str, float]] = []
@@ -354,5 +354,5 @@ def _in_time(
         latest_s=outlook.latest_s,
         needs_cores=needs,
         lacks=tuple(lacks),
-        why=f"at the present order it is {late_s:.0f} s late",
+        why=f"in the present order of trainings it is {late_s:.0f} s late",
     )

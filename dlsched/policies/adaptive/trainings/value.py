@@ -156,8 +156,8 @@ def marginal_value(
         # Such a job has no tier that could be reached: the more it attained, the later it comes.
         left_core_s = max(job.attained_core_s, 1.0)
         index = job.spec.weight * rule.end_weight / left_core_s
-        how = "silent" if job.diverged is None else f"diverged ({job.diverged})"
-        why = f"{how}, after {resource.work(job.attained_core_s)}"
+        how = "silent: no report for long" if job.diverged is None else f"diverged ({job.diverged})"
+        why = f"{how}; it has used {resource.work(job.attained_core_s)}"
         return MarginalValue(
             index, left_core_s, job.attained_core_s, False, False, why, silent=True
         )
@@ -178,12 +178,12 @@ def _newcomers(
     left_core_s = max(job.attained_core_s, 1.0)
     index = (rule.deliver_weight + rule.finish_weight + rule.end_weight) / left_core_s
     count = len(known.points)
-    why = f"{counted(count, 'evaluation')}, too few to rank it"
+    why = f"{counted(count, 'evaluation')} reported, too few to fit its learning curve"
     if typical_core_s is not None and job.tiers.delivered is None:
         like_others_core_s = _left_core_s(job.attained_core_s, typical_core_s)
         index = rule.deliver_weight / like_others_core_s
         work = resource.work(like_others_core_s)
-        why += f", {work} to {known.tier_values[0]:g} if it is like the others"
+        why += f"; {work} to {known.tier_values[0]:g} if it needs as much as the others"
     late = _late(job, known)
     return MarginalValue(
         job.spec.weight * index, left_core_s, job.attained_core_s, False, late, why
@@ -251,7 +251,7 @@ def _ranked(
         job.attained_core_s,
         _is_known(known, rule),
         _late(job, known),
-        ", ".join(parts),
+        f"it needs {', '.join(parts)}",
         (left[0], left[1]),
         (chances[0], chances[1]),
         tiers_done=0 if left[0] is not None else 1 if left[1] is not None else 2,

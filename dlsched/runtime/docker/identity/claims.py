@@ -16,7 +16,6 @@ from dlsched.runtime.docker.engine import Body, Engine, EngineRefused
 from dlsched.runtime.docker.gpus.injection import gpu_names
 from dlsched.runtime.docker.identity.adoption import NotAdoptable, adopted_job, counting
 from dlsched.runtime.docker.identity.labels import (
-    DEFAULT_INSTANCE,
     ENABLE,
     INSTANCE,
     JOB,
@@ -24,6 +23,7 @@ from dlsched.runtime.docker.identity.labels import (
     Inspected,
     compose_service,
     container_name,
+    elsewhere,
     inherits,
     inspected,
     labels_in,
@@ -181,8 +181,11 @@ class Claims:
         own = counting(labels, given or {})
         container = described.container_id
         if own.get(ENABLE) == _ENABLED:
-            if own.get(INSTANCE, DEFAULT_INSTANCE) != self._instance:
+            if (why := elsewhere(own, self._instance)) is not None:
                 self._settled[container] = None
+                if INSTANCE not in own and container not in self._logged:
+                    self._logged.add(container)
+                    _log.info("container %s is not adopted: %s", plain_text(described.name), why)
                 return None
             if given is None:
                 raise NotAdoptable("its image is gone, so the labels that came with it are unknown")

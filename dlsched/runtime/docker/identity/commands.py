@@ -17,13 +17,13 @@ from dlsched.runtime.docker.engine import Engine, EngineRefused
 from dlsched.runtime.docker.identity.adoption import NotAdoptable, adopted_job, counting, job_name
 from dlsched.runtime.docker.identity.claims import image_labels
 from dlsched.runtime.docker.identity.labels import (
-    DEFAULT_INSTANCE,
     ENABLE,
     INSTANCE,
     JOB,
     PREFIX,
     Inspected,
     compose_service,
+    elsewhere,
     forbids_wire,
     inspected,
     labels_in,
@@ -261,9 +261,7 @@ class AdoptionCommands:
             own = counting(every, image_labels(self._engine, body) or {})
         except (TypeError, ValueError) as error:
             raise AdoptionRefused(f"{shown(name)}: {error}") from None
-        whose = own.get(INSTANCE, DEFAULT_INSTANCE)
-        if own.get(ENABLE) == "true" and whose != self._instance:
-            why = f"its own labels give it to instance {shown(whose)}"
+        if own.get(ENABLE) == "true" and (why := elsewhere(own, self._instance)) is not None:
             raise AdoptionRefused(f"{described.name}: {why}")
         return described, every, own
 

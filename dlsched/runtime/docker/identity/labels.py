@@ -81,6 +81,20 @@ def compose_service(labels: Mapping[str, str]) -> str | None:
     return f"{project}/{service}" if project and service else None
 
 
+def elsewhere(own: Mapping[str, str], instance: str) -> str | None:
+    """Why a container that asks for adoption is not that instance's; None: it is. `own`: our labels
+    that did not come with its image."""
+    whose = own.get(INSTANCE, DEFAULT_INSTANCE)
+    if whose == instance:
+        return None
+    if INSTANCE in own:
+        return f"its label {INSTANCE} gives it to instance {shown(whose)}"
+    return (
+        f"without a label {INSTANCE} it belongs to instance {DEFAULT_INSTANCE}, and this is "
+        f"instance {instance}: to have it here, start it with {INSTANCE}={instance}"
+    )
+
+
 def labels_of(spec: JobSpec, instance: str, source: str) -> dict[str, str]:
     """The user's labels and ours, which cannot be overridden."""
     return {

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from dlsched.estimate.tuning import ROOM_RATIO
+
 NO_REQUEST = "no request yet"
 """A metrics page is there, and nothing has been counted."""
 
@@ -48,6 +50,8 @@ class PortTimes:
     first_p50_s: float | None = None
     """Until the first byte of the answer's body."""
     first_p95_s: float | None = None
+    gaps: int = 0
+    """Between the parts of answers."""
     unmeasured: tuple[str, ...] = ()
     """Why the times of some connections are not known."""
 
@@ -61,6 +65,19 @@ class ProbedPort:
     """The addresses to which they are bound, such as `0.0.0.0` or `::`."""
     times: PortTimes | None = None
     """None: nothing was measured at its socket."""
+
+
+@dataclass(frozen=True, slots=True)
+class HostUse:
+    """The CPU of the host, while containers were sampled."""
+
+    busy_cores: float
+    cores: float
+
+    @property
+    def is_short(self) -> bool:
+        """Whether requests wait for a CPU, so that times measured now are those of a busy host."""
+        return self.busy_cores > ROOM_RATIO * self.cores
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +102,8 @@ class Probed:
     cpu_cores: float | None = None
     """Its mean use while it was sampled."""
     limit_cores: float | None = None
+    host: HostUse | None = None
+    """None: not known, as of an engine on another host."""
     memory_bytes: int | None = None
     """What its control group holds, with the cache of files."""
     gpu_memory_bytes: int | None = None

@@ -288,6 +288,7 @@ def times_of(traffic: PortTraffic, over_s: float) -> PortTimes:
         p95_s=of(whole, TAIL) if whole.count >= LEAST_FOR_TAIL else None,
         first_p50_s=of(first, 0.5),
         first_p95_s=of(first, TAIL) if first.count >= LEAST_FOR_TAIL else None,
+        gaps=sum(one.latency.count for one in traffic.gaps if one.latency is not None),
         unmeasured=tuple(traffic.unmeasured),
     )
 

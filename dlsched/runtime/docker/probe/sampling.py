@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 from dlsched.config.metrics.resolving import Presets
 from dlsched.model.errors import DlschedError
 from dlsched.model.sources import Metric, MetricsEndpoint
+from dlsched.runtime import host
 from dlsched.runtime.cgroup.read import CgroupReader
 from dlsched.runtime.docker.background import begin, begin_all
 from dlsched.runtime.docker.engine import Body, Engine, one_line
@@ -31,7 +32,7 @@ from dlsched.runtime.docker.identity.labels import (
     labels_in,
 )
 from dlsched.runtime.docker.probe import proxied, recognition
-from dlsched.runtime.docker.probe.probed import NO_REQUEST, Probed
+from dlsched.runtime.docker.probe.probed import NO_REQUEST, HostUse, Probed
 from dlsched.runtime.docker.probe.proxied import Known, ProxyPage
 from dlsched.runtime.docker.probe.recognition import PageExtract
 from dlsched.runtime.docker.reading import locate, wall_s
@@ -117,7 +118,9 @@ def probe(
     held = begin(_held_on_gpus, "probe-gpus")
     _all(begin_all([one.begin for one in samples], "probe", CONCURRENT), until_s, now_s)
     begun_s = max((one.begun_s for one in samples), default=now_s())
+    before, busy_s = host.busy_core_s(), now_s()
     time.sleep(max(0.0, begun_s + options.over_s - now_s()))
+    use = _host_use(before, host.busy_core_s(), now_s() - busy_s)
     _all(begin_all([one.end for one in samples], "probe", CONCURRENT), until_s, now_s)
     on_gpus: Mapping[str, int] = {}
     with suppress(TimeoutError, DlschedError):
@@ -127,8 +130,22 @@ def probe(
         proxied.through(one.found, one.alias, pages, known.proxies)
         for one in samples[: len(chosen)]
     ]
-    held_by = [replace(one, gpu_memory_bytes=on_gpus.get(one.container_id)) for one in found]
-    return tuple(sorted(held_by, key=lambda one: one.name))
+    whole = [
+        replace(
+            one,
+            gpu_memory_bytes=on_gpus.get(one.container_id),
+            host=None if one.ports is None else use,
+        )
+        for one in found
+    ]
+    return tuple(sorted(whole, key=lambda one: one.name))
+
+
+def _host_use(before: float | None, after: float | None, over_s: float) -> HostUse | None:
+    """What the host used between these counts of core-seconds; None: not known."""
+    if before is None or after is None or over_s <= 0.0:
+        return None
+    return HostUse(max(after - before, 0.0) / over_s, host.threads())
 
 
 def _held_on_gpus() -> dict[str, int]:

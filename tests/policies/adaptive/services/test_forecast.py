@@ -10,6 +10,7 @@ from dlsched.estimate.sketch import from_latencies, measured_s
 from dlsched.model.forecast import ForecastKind
 from dlsched.model.spec import LatencyTarget
 from tests.policies.adaptive.services.test_divide import (
+    BAND,
     SLO,
     known,
     learned_of,
@@ -71,3 +72,18 @@ def test_a_service_that_pauses_while_it_moves_does_not_hang() -> None:
 def test_a_request_that_takes_some_times_as_long_as_usual_does_not_hang() -> None:
     assert kind_while(6.0, usual_s=1.0) is ForecastKind.MET
     assert kind_while(15.0, usual_s=1.0) is ForecastKind.UNKNOWN
+
+
+def test_an_expectation_runs_down_and_is_withdrawn_if_it_does_not_come_true() -> None:
+    job = service("a", count=50, mean_s=0.07, cores=0.404, changed_at_s=100.0)
+    memory = learned_of(job, known("a"))
+    found = []
+    for after_s in (1.0, 2.0, 5.0, 60.0, 600.0):
+        later = seen([job], now_s=100.0 + after_s)
+        (outlook,) = place([job], later, [memory], 2.0, BAND).outlooks["a"]
+        found.append((outlook.kind, outlook.at_s))
+    at_s = found[0][1]
+    assert at_s is not None and at_s < 160.0
+    assert found[:3] == [(ForecastKind.EXPECTED, at_s)] * 3, "the time stays, so it runs down"
+    assert found[3:] == [(ForecastKind.UNKNOWN, None)] * 2
+    assert outlook.why.endswith("which was expected to meet it by now and does not")

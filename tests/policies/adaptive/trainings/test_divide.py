@@ -99,7 +99,7 @@ def test_the_cheapest_next_tier_is_served_first() -> None:
     assert first(placed) == "cheap"
     assert placed.uses == {"cheap": pytest.approx(CORES - FLOOR), "dear": FLOOR}
     assert "core-s to 0.7" in placed.why["cheap"]
-    assert "core-s to the end" in placed.why["cheap"]
+    assert "core-s to the end; it gets " in placed.why["cheap"]
 
 
 def test_who_is_nearer_to_its_tier_goes_before_who_is_shorter_in_all() -> None:
@@ -248,7 +248,7 @@ def test_a_newcomer_does_not_put_back_who_is_as_near_as_others_were() -> None:
     new = training("new", 0, told=None, attained_core_s=3.0)
     placed = decided([training("begun", 250, told=800), new])
     assert first(placed) == "begun"
-    assert "384 core-s to 0.7 if it is like the others" in placed.why["new"]
+    assert "384 core-s to 0.7 if it needs as much as the others" in placed.why["new"]
     # Of whom it is not known either it is known at least that it began earlier.
     earlier = training("earlier", 0, told=None, attained_core_s=200.0)
     rule = AdaptiveParameters(explore_ratio=0.0)
@@ -585,7 +585,7 @@ def test_only_so_many_curves_are_fitted_at_once_and_none_is_forgotten() -> None:
 def test_without_the_word_on_its_steps_the_end_is_taken_from_its_way_to_finish() -> None:
     rule = AdaptiveParameters(heeds_total_steps=False)
     end = decided([training("a", 600)], rule=rule).outlooks["a"][2]
-    assert "by its way to finish" in end.why
+    assert "estimated from its way to finish" in end.why
     assert end.at_s is not None
     assert end.at_s == pytest.approx(100.0 + (933 * 1.35 - 600) / CORES, rel=0.15)
 
@@ -665,4 +665,4 @@ def test_a_deadline_in_the_past_is_told_as_passed() -> None:
     late = training("a", target=replace(TARGET, deadline_s=50.0))
     deliver = decided([late], now_s=100.0).outlooks["a"][0]
     assert deliver.kind is ForecastKind.IMPOSSIBLE
-    assert "its deadline has passed, alone it takes" in deliver.why
+    assert "its deadline has passed; even alone it takes" in deliver.why

@@ -202,14 +202,20 @@ def test_the_ceiling_is_what_it_came_with_whatever_its_limit_is_now(
     assert listings.last.containers["web"].adopted.bounds.ceiling_cores == 2.0
 
 
+_NO_INSTANCE = (
+    "container web is not adopted: without a label dlsched.instance it belongs to instance "
+    "default, and this is instance i: to have it here, start it with dlsched.instance=i"
+)
+
+
 @pytest.mark.parametrize(
-    ("instance", "labels", "ours"),
+    ("instance", "labels", "ours", "logged"),
     [
-        ("default", {}, True),
-        ("i", {}, False),
-        ("default", {"dlsched.instance": "i"}, False),
-        ("i", {"dlsched.instance": "i"}, True),
-        ("i", {"dlsched.instance": "i", "dlsched.enable": "yes"}, False),
+        ("default", {}, True, []),
+        ("i", {}, False, [_NO_INSTANCE]),
+        ("default", {"dlsched.instance": "i"}, False, []),
+        ("i", {"dlsched.instance": "i"}, True, []),
+        ("i", {"dlsched.instance": "i", "dlsched.enable": "yes"}, False, []),
     ],
 )
 def test_without_an_instance_it_is_the_default_ones(
@@ -218,12 +224,16 @@ def test_without_an_instance_it_is_the_default_ones(
     instance: str,
     labels: dict[str, str],
     ours: bool,
+    logged: list[str],
     caplog: pytest.LogCaptureFixture,
 ) -> None:
+    caplog.set_level("INFO")
     stranger(engine, "web", {"dlsched.enable": "true", **labels})
     listings = listings_of(engine, clock, instance=instance)
-    assert seen(listings) == ({"web"} if ours else set())
-    assert caplog.messages == []
+    for _ in range(2):
+        assert seen(listings) == ({"web"} if ours else set())
+        listings.want("web")
+    assert caplog.messages == logged
 
 
 def test_of_labels_that_came_with_the_image_none_counts(

@@ -87,13 +87,19 @@ def test_an_adopted_container_is_dropped_and_exported_by_the_short_id_that_ps_sh
     assert node.jobs() == {}
 
 
-@pytest.mark.parametrize("instance", [{"dlsched.instance": "other"}, {}])
+@pytest.mark.parametrize(
+    ("instance", "why"),
+    [
+        ({"dlsched.instance": "other"}, "its label dlsched.instance gives it to instance 'other'"),
+        ({}, "without a label dlsched.instance it belongs to instance default"),
+    ],
+)
 def test_a_container_that_its_labels_give_to_another_instance_is_neither_dropped_nor_adopted(
-    node: Node, instance: Mapping[str, str]
+    node: Node, instance: Mapping[str, str], why: str
 ) -> None:
     node.run(WEB, "web", {"dlsched.enable": "true", **instance})
     for command in (node.commands.drop, lambda name: node.commands.adopt(name, {})):
-        with pytest.raises(AdoptionRefused, match="its own labels give it to instance"):
+        with pytest.raises(AdoptionRefused, match=why):
             command(WEB)
     assert not node.adoptions.any
 

@@ -295,6 +295,9 @@ def test_times_at_a_socket_are_those_of_its_answers() -> None:
     assert times.p50_s == pytest.approx(0.01, rel=0.01)
     assert times.p95_s == pytest.approx(0.05, rel=0.01)
     assert times.first_p95_s == pytest.approx(0.004, rel=0.01)
+    assert times.gaps == 0
+    parts = (Report(0.0, latency=from_latencies([0.002] * 300)),)
+    assert times_of(traffic_of(whole, whole, gaps=parts), 5.0).gaps == 300
 
 
 def test_few_answers_have_no_p95() -> None:

@@ -312,6 +312,26 @@ def test_a_container_that_listens_nowhere_is_asked_nothing(
     assert one.unread == "it listens on no port; start it with --enable-metrics"
 
 
+@pytest.mark.parametrize(
+    ("counts_core_s", "short"), [((5.0, 5.0), False), ((5.0, 1e6), True), ((None, 5.0), None)]
+)
+def test_the_use_of_the_host_is_that_of_the_time_of_the_samples(
+    pages: list[Fetch],
+    listens: dict[str, list[ListeningSocket]],
+    monkeypatch: pytest.MonkeyPatch,
+    counts_core_s: tuple[float | None, float],
+    short: bool | None,
+) -> None:
+    counts = iter(counts_core_s * 2)
+    monkeypatch.setattr(sampling.host, "busy_core_s", lambda: next(counts))
+    listens[body(1)["Id"]] = []
+    (one,) = probed(PlayedEngine(body(1))).values()
+    assert (None if one.host is None else one.host.is_short) is short
+    del listens[body(1)["Id"]]  # of an engine on another host
+    (one,) = probed(PlayedEngine(body(1))).values()
+    assert one.host is None
+
+
 def test_ports_are_unknown_where_the_kernel_does_not_say(pages: list[Fetch]) -> None:
     pages.append(lambda *_: page(40))
     (one,) = probed(PlayedEngine(body(1))).values()
