@@ -16,7 +16,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -30,7 +30,7 @@ from dlsched.runtime.progress.http_page import PROBES
 from dlsched.runtime.progress.listening import ListeningSocket, listening_of
 from dlsched.runtime.progress.sidecar_line import BadLine, latency_in
 from dlsched.runtime.wire.callers import Callers
-from dlsched.runtime.wire.child import BLOCK, FRAME, TICK, TIME, WATCH
+from dlsched.runtime.wire.child import BLOCK, FRAME, LINE_BYTES_MAX, TICK, TIME, WATCH
 from dlsched.runtime.wire.interfaces import LOOPBACK, NotVisible, interfaces_of
 from dlsched.runtime.wire.networks import Network, Networks
 from dlsched.runtime.wire.ring import BLOCKS_LEAST, BLOCKS_MOST, BLOCKS_SHARED, PORTS_MAX, Ring
@@ -45,12 +45,11 @@ ANSWER_S = 5.0
 """A child that does not take what it is given, or does not report, for so long is hung."""
 BACKOFF_S = 1.0
 BACKOFF_MAX_S = 60.0
-LINE_BYTES_MAX = 4 << 20
-"""Longest report."""
 READS_MAX = 16
-"""Reads of the child's reports between two other things to do."""
-REPORTS_MAX = 60
-"""Reports that a child may have ready: it makes one a tick."""
+"""Reads of the child's lines between two other things to do, of `LINE_BYTES_MAX` each."""
+LINES_MAX = 128
+"""Lines that a child may have ready: at most 32 in so many reads, since two that follow one another
+fill one, and the last one of each report, of which it makes one a tick."""
 TAKEN_MAX = 120
 """Reports that are kept for a loop that does not take them."""
 CALLERS_MAX = 256
@@ -244,22 +243,24 @@ class Child:
                 room.poll(1e3 * left_s)
         return True
 
-    def reports(self) -> list[dict[str, Any]]:
-        """The lines that it has written. Raises OSError where it is gone, BadLine for nonsense."""
-        found: list[dict[str, Any]] = []
+    def reports(self) -> Iterator[dict[str, Any]]:
+        """The lines that it has written. Raises OSError where it is gone, BadLine for nonsense:
+        what came before is right, and a line that it did not end is left out."""
+        found = 0
         with suppress(BlockingIOError):
             # A child that writes without end must not keep this thread.
             for _ in range(READS_MAX):
-                chunk = os.read(self.lines, 1 << 20)
+                chunk = os.read(self.lines, LINE_BYTES_MAX)
                 if not chunk:
                     raise BrokenPipeError("the process has ended")
                 *lines, self._partial = (self._partial + chunk).split(b"\n")
-                if len(lines) + len(found) > REPORTS_MAX:
-                    raise BadLine(f"more than {REPORTS_MAX} reports at a time")
-                found += [_decoded(line) for line in lines]
-                if len(self._partial) > LINE_BYTES_MAX:
-                    raise BadLine(f"a report of more than {LINE_BYTES_MAX} bytes")
-        return found
+                found += len(lines)
+                if found > LINES_MAX:
+                    raise BadLine(f"more than {LINES_MAX} lines at a time")
+                if max(map(len, (*lines, self._partial))) > LINE_BYTES_MAX:
+                    raise BadLine(f"a line of more than {LINE_BYTES_MAX} bytes")
+                for line in lines:
+                    yield _decoded(line)
 
     def close(self) -> None:
         """End it, whatever it does."""
@@ -285,6 +286,11 @@ def _decoded(line: bytes) -> dict[str, Any]:
     if not isinstance(decoded, dict) or not isinstance(decoded.get("ports"), dict):
         raise BadLine("a report without ports")
     return decoded
+
+
+def is_whole(line: Mapping[str, Any]) -> bool:
+    """Whether this is the last line of a report."""
+    return "packets" in line
 
 
 def _not_listening(wanted: tuple[int, ...], own: Iterable[ListeningSocket]) -> str:
@@ -487,7 +493,8 @@ class _Pump:
             self._hand_blocks(child, name, self._rings[name])
         for report in child.reports():
             self._take(report)
-            self._heard_s, self._backoff_s = now_s, BACKOFF_S
+            if is_whole(report):
+                self._heard_s, self._backoff_s = now_s, BACKOFF_S
         if now_s - self._ticked_s >= TICK_S:
             self._ticked_s = now_s
             self._count_drops(child)
@@ -501,13 +508,14 @@ class _Pump:
             _hand(child, BLOCK, block, self._index(interface))
 
     def _take(self, report: dict[str, Any]) -> None:
-        """Keep a report, if all of it is right. Raises BadLine."""
+        """Keep a line of a report, if all of it is right. Raises BadLine."""
         found = []
         for number, known in self._numbers.items():
             if (counted := report["ports"].get(str(number))) is not None:
                 found.append((known, checked(counted)))
-        for one, _ in self._numbers.values():
-            one.heard += 1
+        if is_whole(report):  # of ports that it leaves out nothing is to be said
+            for one, _ in self._numbers.values():
+                one.heard += 1
         callers = self._tap.callers
         clients = {client for _, counted in found for client in counted["callers"]}
         ports = {port for _, port in self._numbers.values()}

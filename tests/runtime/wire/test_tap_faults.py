@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import resource
 import sys
@@ -15,7 +16,7 @@ from typing import Any
 import pytest
 
 from dlsched.runtime.progress.sidecar_line import BadLine
-from dlsched.runtime.wire.child import BLOCK
+from dlsched.runtime.wire.child import BLOCK, LINE_BYTES_MAX, lines_of
 from dlsched.runtime.wire.ring import BLOCKS_MOST, RingCounts
 from dlsched.runtime.wire.tap import (
     BACKOFF_S,
@@ -27,6 +28,7 @@ from dlsched.runtime.wire.tap import (
     Watched,
     _by_interface,
     _Pump,
+    is_whole,
 )
 
 LATENCY = {"count": 2, "sum": 0.006, "buckets": {"400": 2}}
@@ -232,13 +234,29 @@ def test_an_unforeseen_fault_is_shown_and_ends_nothing(monkeypatch: pytest.Monke
 def test_a_report_with_one_wrong_port_is_refused_whole() -> None:
     scene = Scene(FakeRing())
     with pytest.raises(BadLine):
-        scene.pump._take({"ports": {"1": PORT, "2": {**PORT, "arrivals": -1.5}}})
+        scene.pump._take({"ports": {"1": PORT, "2": {**PORT, "arrivals": -1.5}}, "packets": 9})
     assert scene.watched.take(0.0) == ()
     assert not scene.watched.heard
     scene.pump._take({"ports": {"1": PORT}})
     (port,) = scene.watched.take(0.0)
     assert [one.latency.count for one in port.whole if one.latency] == [2]
+    assert not scene.watched.heard, "of other ports more may come"
+    scene.pump._take({"ports": {}, "packets": 9})
     assert scene.watched.heard
+
+
+def test_a_large_report_is_in_short_lines() -> None:
+    full = {"count": 2001 * 10**6, "sum": 1e15, "buckets": dict.fromkeys(range(2001), 10**6)}
+    callers = {f"fd00:1111:2222:3333:4444:5555:6666:{one:04x}": 10**6 for one in range(65)}
+    port = {**PORT, "whole": full, "first": full, "gaps": full, "callers": callers}
+    ports = {**{str(one): port for one in range(9)}, **{str(one): PORT for one in range(9, 2000)}}
+    lines = list(lines_of({"ports": ports, "packets": 7, "bad": 0}))
+    assert max(map(len, lines)) <= LINE_BYTES_MAX
+    assert len(lines) < 20
+    decoded = [json.loads(line) for line in lines]
+    assert [number for one in decoded for number in one["ports"]] == list(ports)
+    assert [is_whole(one) for one in decoded] == [False] * (len(lines) - 1) + [True]
+    assert list(lines_of({"ports": {}, "packets": 0})) == [b'{"ports":{},"packets":0}\n']
 
 
 @pytest.mark.timed
@@ -268,22 +286,35 @@ def child(program: str) -> Any:
 @pytest.mark.parametrize(
     ("program", "why"),
     [
-        ("while True: os.write(1, b'{\"ports\":{}}\\n' * 4096)", "reports at a time"),
-        ("while True: os.write(1, b'[' * 65536)", "a report of more than"),
+        ("while True: os.write(1, b'{\"ports\":{}}\\n' * 4096)", "lines at a time"),
+        ("while True: os.write(1, b'[' * 65536)", "a line of more than"),
     ],
 )
 def test_a_child_that_writes_without_end_is_refused(program: str, why: str) -> None:
     with child(program) as one, pytest.raises(BadLine, match=why):
         while True:
-            one.reports()
+            list(one.reports())
 
 
 @pytest.mark.process
 def test_one_read_of_a_flood_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dlsched.runtime.wire.tap.REPORTS_MAX", 10**9)
+    monkeypatch.setattr("dlsched.runtime.wire.tap.LINES_MAX", 10**9)
     with child("while True: os.write(1, b'{\"ports\":{}}\\n' * 64)") as one:
-        most = READS_MAX * (1 << 20) // len(b'{"ports":{}}\n')
-        assert all(len(one.reports()) <= most for _ in range(50))
+        most = READS_MAX * LINE_BYTES_MAX // len(b'{"ports":{}}\n')
+        assert all(len(list(one.reports())) <= most for _ in range(50))
+
+
+@pytest.mark.process
+def test_a_line_that_a_child_did_not_end_costs_itself_alone() -> None:
+    taken: list[Any] = []
+    says = b'{"ports":{},"a":1}\n{"ports":{},"a":2}\n{"ports":{"3'
+    with (
+        child(f"os.write(1, {says!r})") as one,
+        pytest.raises(BrokenPipeError, match="has ended"),
+    ):
+        while True:
+            taken += one.reports()
+    assert [line["a"] for line in taken] == [1, 2]
 
 
 @pytest.mark.process
@@ -314,5 +345,5 @@ def test_a_frame_larger_than_the_pipe_arrives_whole() -> None:
         assert one.send(BLOCK, 0, data)
         reports: list[Any] = []
         while not reports:
-            reports = one.reports()
+            reports = list(one.reports())
     assert reports == [{"ports": {}, "sum": zlib.crc32(data)}]
