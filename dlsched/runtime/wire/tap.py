@@ -414,10 +414,18 @@ class _Pump:
         self._rings: dict[str, Ring] = {}
         self._indices: dict[str, int] = {}
         """What the child knows an interface by."""
+        self._bound: frozenset[str] | None = None
+        """The interfaces that were to have a ring when that was last found; None: find it again."""
         self._ports: dict[str, tuple[int, ...]] = {}
         """Of each ring."""
         self._calm: dict[str, int] = {}
         """Ticks since a packet was dropped, of each ring."""
+        self._handed: set[str] = set()
+        """Rings that had packets since the last tick: a ring without any has dropped none."""
+        self._polled: tuple[Child | None, dict[str, Ring]] = None, {}
+        """What `_poll` waits for, beside the tap itself."""
+        self._poll = select.poll()
+        self._by_descriptor: dict[int, str] = {}
         self._numbers: dict[int, tuple[Watched, int]] = {}
         """What the child's numbers stand for: a container's port."""
         self._unused_numbers = itertools.count(1)
@@ -447,16 +455,11 @@ class _Pump:
                 ring.close()
 
     def _once(self) -> None:
-        poll = select.poll()
-        poll.register(self._tap.wake_read, select.POLLIN)
-        by_descriptor = {ring.fileno(): name for name, ring in self._rings.items()}
-        if self._child is not None:
-            poll.register(self._child.lines, select.POLLIN)
-            for descriptor in by_descriptor:
-                poll.register(descriptor, select.POLLIN)
+        if self._polled != (self._child, self._rings):
+            self._poll_again()
         now_s = time.monotonic()
-        events = poll.poll(max(0.0, 1e3 * (self._ticked_s + TICK_S - now_s)))
-        if any(descriptor in by_descriptor for descriptor, _ in events):
+        events = self._poll.poll(max(0.0, 1e3 * (self._ticked_s + TICK_S - now_s)))
+        if any(descriptor in self._by_descriptor for descriptor, _ in events):
             time.sleep(GATHER_S)
         with suppress(BlockingIOError):
             os.read(self._tap.wake_read, 4096)
@@ -472,18 +475,28 @@ class _Pump:
             self._ticked_s = now_s
             return
         try:
-            self._carry(events, by_descriptor, now_s)
+            self._carry(events, now_s)
         except (OSError, BadLine) as error:
             self._failed(str(error), now_s)
 
-    def _carry(
-        self, events: list[tuple[int, int]], by_descriptor: Mapping[int, str], now_s: float
-    ) -> None:
+    def _poll_again(self) -> None:
+        """Wait for these rings and this child from now on; without a child, for no ring."""
+        self._polled = self._child, dict(self._rings)
+        self._poll = select.poll()
+        self._poll.register(self._tap.wake_read, select.POLLIN)
+        self._by_descriptor = {}
+        if self._child is not None:
+            self._poll.register(self._child.lines, select.POLLIN)
+            self._by_descriptor = {ring.fileno(): name for name, ring in self._rings.items()}
+            for descriptor in self._by_descriptor:
+                self._poll.register(descriptor, select.POLLIN)
+
+    def _carry(self, events: list[tuple[int, int]], now_s: float) -> None:
         """Hand blocks to the child, and take its reports. Raises OSError, BadLine."""
         child = self._child
         assert child is not None
         for descriptor, event in events:
-            name = by_descriptor.get(descriptor)
+            name = self._by_descriptor.get(descriptor)
             if name is None or name not in self._rings:
                 continue
             if event & ~select.POLLIN:  # the interface is down or gone
@@ -504,6 +517,7 @@ class _Pump:
 
     def _hand_blocks(self, child: Child, interface: str, ring: Ring) -> None:
         """Hand what is ready to the child. Raises OSError."""
+        self._handed.add(interface)
         for block in ring.ready():
             _hand(child, BLOCK, block, self._index(interface))
 
@@ -567,8 +581,11 @@ class _Pump:
 
     def _discover(self, watched: tuple[Watched, ...], now_s: float) -> None:
         """Find on which ports and interfaces these containers are visible, and watch them there."""
-        for one in watched:
-            self._find(one, now_s)
+        bound, self._bound = self._bound, None
+        changed = [self._find(one, now_s) for one in watched]
+        if not any(changed) and watched == self._known and bound == self._rings.keys():
+            self._bound = bound
+            return
         problems = {id(one): one.hidden for one in watched}
         by_interface = _by_interface(watched, problems)
         self._networks.keep(one.network.name for one in watched if one.network is not None)
@@ -584,13 +601,15 @@ class _Pump:
             one.problem = problems[id(one)]
         self._set_parts(watched)
         self._number(by_interface)
+        self._bound = frozenset(by_interface)
 
-    def _find(self, one: Watched, now_s: float) -> None:
+    def _find(self, one: Watched, now_s: float) -> bool:
+        """Find where it is visible; whether that may have changed."""
         network = None
         with suppress(OSError):
             network = self._networks.of(one.pid, now_s, soon=not one.found)
         if network is not None and network is one.network:
-            return
+            return False
         one.network, one.hidden, one.interfaces = network, None, ()
         there = () if network is None else network.sockets
         own = listening_of(one.pid, one.container, self._tap.proc, there)
@@ -601,11 +620,12 @@ class _Pump:
         one.found = tuple(sorted({each.port for each in sockets}))
         if not one.found:
             one.hidden = SHARED_PORT if shared else _not_listening(one.ports, own)
-            return
+            return True
         try:
             one.interfaces = interfaces_of(one.pid, sockets, self._tap.proc)
         except NotVisible as why:
             one.hidden = f"not visible on the wire: {why}"
+        return True
 
     def _set_ring(self, interface: str, ports: Mapping[int, Watched]) -> str | None:
         """Watch these ports there; why that is not possible, in one line."""
@@ -652,7 +672,10 @@ class _Pump:
     def _count_drops(self, child: Child) -> None:
         """Report packets that the kernel had no room for, and make room: by a larger ring, then by
         fewer connections, as long as that is needed. Raises OSError."""
+        handed, self._handed = self._handed, set()
         for interface, ring in list(self._rings.items()):
+            if interface not in handed and ring.one_of == 1:
+                continue
             dropped = ring.counts().dropped
             self._calm[interface] = 0 if dropped else self._calm.get(interface, 0) + 1
             if dropped:

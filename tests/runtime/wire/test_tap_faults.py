@@ -10,13 +10,17 @@ import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
+from ipaddress import IPv4Address
 from itertools import pairwise
 from typing import Any
 
 import pytest
 
+from dlsched.runtime.progress.listening import ListeningSocket
 from dlsched.runtime.progress.sidecar_line import BadLine
+from dlsched.runtime.wire import tap
 from dlsched.runtime.wire.child import BLOCK, LINE_BYTES_MAX, lines_of
+from dlsched.runtime.wire.networks import Network, Networks
 from dlsched.runtime.wire.ring import BLOCKS_MOST, RingCounts
 from dlsched.runtime.wire.tap import (
     BACKOFF_S,
@@ -49,8 +53,10 @@ class FakeRing:
     left: int = 0
     ready_blocks: list[bytes] = field(default_factory=list)
     log: list[str] = field(default_factory=list)
+    asked: int = 0
 
     def counts(self) -> RingCounts:
+        self.asked += 1
         dropped, self.dropped = self.dropped, 0
         return RingCounts(dropped, dropped)
 
@@ -99,7 +105,8 @@ class Scene:
         self.opened.append(FakeRing(**options))
         return self.opened[-1]
 
-    def tick(self) -> None:
+    def tick(self, *, idle: bool = False) -> None:
+        self.pump._handed = set() if idle else {"lo"}
         self.pump._count_drops(self.child)  # type: ignore[arg-type]
 
     def dropped(self) -> list[int]:
@@ -112,6 +119,84 @@ def test_dropped_packets_are_reported_once() -> None:
     assert scene.dropped() == [7]
     scene.tick()
     assert scene.dropped() == []
+
+
+def test_a_ring_without_packets_costs_nothing() -> None:
+    scene = Scene(FakeRing())
+    scene.tick(idle=True)
+    assert scene.ring.asked == 0
+    scene.ring.one_of = 2
+    scene.tick(idle=True)
+    assert scene.ring.asked == 1, "it is asked until all connections are measured again"
+
+
+def test_a_ring_that_had_packets_is_asked_what_it_dropped() -> None:
+    scene = Scene(FakeRing(dropped=7, ready_blocks=[b"block"]))
+    scene.pump._hand_blocks(scene.child, "lo", scene.ring)  # type: ignore[arg-type]
+    scene.pump._count_drops(scene.child)  # type: ignore[arg-type]
+    assert scene.dropped() == [7]
+
+
+@pytest.fixture
+def networks(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """The sockets of each network, whose process is the container's; and how often rings were set
+    for them."""
+    found: dict[str, Any] = {"sets": 0}
+    known: dict[int, Network] = {}
+
+    def of(_: object, pid: int, now_s: float, *, soon: bool) -> Network:
+        sockets = tuple(ListeningSocket(IPv4Address(0), port, "7") for port in found[str(pid)])
+        fresh = Network(str(pid), sockets, b"")
+        if known.get(pid) != fresh:
+            known[pid] = fresh
+        return known[pid]
+
+    by_interface = tap._by_interface
+
+    def counted(*arguments: Any) -> Any:
+        found["sets"] += 1
+        return by_interface(*arguments)
+
+    monkeypatch.setattr(Networks, "of", of)
+    monkeypatch.setattr(tap, "_by_interface", counted)
+    monkeypatch.setattr(tap, "listening_of", lambda _pid, _name, _proc, there: there)
+    monkeypatch.setattr(tap, "interfaces_of", lambda pid, *_: (f"veth{pid}",))
+    return found
+
+
+def test_what_did_not_change_is_not_set_again(networks: dict[str, Any]) -> None:
+    scene = Scene(FakeRing())
+    one, other = (Watched(scene.tap, pid, "c", (), "") for pid in (1, 2))
+    networks |= {"1": [80], "2": [80]}
+
+    def discover(now_s: float, *watched: Watched) -> tuple[int, list[str]]:
+        before = networks["sets"]
+        scene.pump._discover(watched, now_s)
+        scene.pump._known = watched
+        return networks["sets"] - before, [str(each.found) for each in watched]
+
+    assert discover(0.0, one, other) == (1, ["(80,)", "(80,)"])
+    assert discover(5.0, one, other)[0] == 0
+    networks["2"] = [80, 81]
+    assert discover(10.0, one, other) == (1, ["(80,)", "(80, 81)"])
+    assert discover(15.0, one)[0] == 1
+    assert list(scene.pump._rings) == ["veth1"]
+    scene.pump._rings.clear()  # the interface is down
+    assert discover(20.0, one)[0] == 1
+    assert list(scene.pump._rings) == ["veth1"]
+
+
+def test_a_fault_while_rings_are_set_is_not_the_end_of_it(
+    networks: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene = Scene(FakeRing())
+    one = Watched(scene.tap, 1, "c", (), "")
+    networks["1"], scene.pump._known = [80], (one,)
+    with monkeypatch.context() as broken, pytest.raises(ZeroDivisionError):
+        broken.setattr(scene.pump, "_set_ring", lambda *_: 1 / 0)
+        scene.pump._discover((one,), 0.0)
+    scene.pump._discover((one,), 5.0)
+    assert list(scene.pump._rings) == ["veth1"]
 
 
 def test_a_larger_ring_opens_before_the_other_closes() -> None:
