@@ -38,7 +38,9 @@ def _text(fact: WireFact) -> str:
     if fact.one_of > 1:
         text += f"; one of {fact.one_of} connections is measured: there are too many packets"
     if fact.lost:
-        text += f"; {counted(fact.lost, 'request')} not captured whole"
+        in_tls = any(name == "tls" and number for name, number in fact.connections)
+        first = ", or among the first ones of a TLS connection" if in_tls else ""
+        text += f"; {counted(fact.lost, 'request')} not measured: not captured whole{first}"
     if fact.dropped:
         text += f"; {counted(fact.dropped, 'packet')} of its network not read, for lack of room"
     if fact.unmeasured:

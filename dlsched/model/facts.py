@@ -76,7 +76,8 @@ class WireFact:
     one_of: int = 1
     """Of so many connections one is measured."""
     lost: int = 0
-    """Requests that were not captured whole, as where packets were dropped."""
+    """Requests that are not measured: not captured whole, as where packets were dropped; or in TLS
+    and not distinguished from its handshake."""
     dropped: int = 0
     """Packets of its interfaces for which the kernel had no room, be they its own or not."""
     connections: tuple[tuple[str, int], ...] = ()

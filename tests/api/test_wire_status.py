@@ -40,8 +40,9 @@ def test_what_is_not_measured_is_said_with_the_reason() -> None:
     )
     assert text_of(fact) == (
         "port 8000, 0 requests a second in TLS; one of 4 connections is measured: there "
-        "are too many packets; 2 requests not captured whole; 7 packets of its network not read, "
-        "for lack of room; 25 % of the new connections cannot be measured: HTTP/2"
+        "are too many packets; 2 requests not measured: not captured whole, or among the first "
+        "ones of a TLS connection; 7 packets of its network not read, for lack of room; 25 % of "
+        "the new connections cannot be measured: HTTP/2"
     )
 
 

@@ -39,6 +39,8 @@ ALERT_BYTES = 31
 shortest request in HTTP/1 is longer."""
 FAREWELL_BYTES = 24
 """Size of the record with which TLS 1.3 says goodbye."""
+END_BYTES, END_BYTES_MAX = 64, 80
+"""Size of the records with which a client ends the handshake of TLS 1.3, by the checksum in use."""
 INTERIM_BYTES = 85
 """Size of `HTTP/1.1 100 Continue` as a TLS record with the widest padding and checksum in use."""
 PUSH_NS = 30_000_000_000
@@ -648,6 +650,8 @@ class Connection:
             self._give_up(STARTTLS)
             return
         if self.open and not self._answering:  # it goes on
+            if self._asked_bytes >= END_BYTES and _is_sealed(data):
+                self._leaves_out()
             self.asked_ns = ns
             self._asked_bytes += size
             return
@@ -660,6 +664,14 @@ class Connection:
         self._counts = self.kind == TURNS or self._is_request_in_tls(data)
         if self._counts:
             self._arrives()
+        elif self._app_turns or (data[:1] == b"\x14" and size > END_BYTES_MAX + ALERT_BYTES):
+            self._leaves_out()
+
+    def _leaves_out(self) -> None:
+        """A request in TLS may be in this turn, which is not measured."""
+        if self.kind == TLS and not (self._counts or self._reported):
+            self.port.lost += 1
+            self._reported = True
 
     def _turn_goes_on(self, ns: int, size: int, data: bytes) -> None:
         """The server answers."""
@@ -690,7 +702,7 @@ class Connection:
     def _is_request_in_tls(self, data: bytes) -> bool:
         """Whether a turn that begins so can be a request: not the handshake, and not the first
         records after it, which may be its end."""
-        if len(data) < 3 or data[0] != 23 or data[1] != 3:
+        if not _is_sealed(data):
             self._app_turns = 0 if data[:1] in (b"\x14", b"\x16") else self._app_turns
             return False
         self._app_turns += 1
@@ -736,6 +748,11 @@ def may_be_http2(hello: bytes) -> bool:
     except IndexError:
         return True
     return at > len(hello)
+
+
+def _is_sealed(data: bytes) -> bool:
+    """Whether a TLS record begins here whose kind is encrypted too, or that is data."""
+    return len(data) > 2 and data[0] == 23 and data[1] == 3
 
 
 def _may_be_farewell(size: int, data: bytes) -> bool:

@@ -79,7 +79,7 @@ class PortTraffic:
     """Between the parts of one answer."""
     arrivals: int = 0
     lost: int = 0
-    """Requests that were not captured whole."""
+    """Requests that are not measured, as in `WireFact`."""
     dropped: int = 0
     """Packets that the kernel had no room for, of all ports on the same interfaces."""
     connections: Mapping[str, int] = field(default_factory=dict)
