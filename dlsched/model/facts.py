@@ -29,6 +29,8 @@ class LatencySketch:
     """(lowest, highest latency in seconds, count), sorted: requests of which only bounds are known,
     since a page counts them in wide buckets; the highest bound of all is `LONGEST_S`. A request
     that is neither here nor in `buckets` is known by its part of the sum alone."""
+    missed: int = 0
+    """Answers beyond `count` that were perhaps not measured, at most: nothing is known of them."""
 
     @property
     def mean_s(self) -> float | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from dlsched.estimate.sketch import Bounds, merge, quantile_bounds
@@ -31,6 +31,9 @@ SOON_S = 1.0
 T = TypeVar("T")
 
 _KINDS = {"answer": "whole", "first-byte": "first", "gap": "gaps"}
+_MISSED = {"whole": 1, "first": 1, "gaps": 2}
+"""Times of each kind that a packet can be missing from. It may be of any port and connection, so
+this is the most."""
 _CALLERS_SHOWN = 5
 
 
@@ -68,6 +71,8 @@ class WireReader:
         self._traffic: deque[tuple[float, tuple[PortTraffic, int]]] = deque()
         """With the number of connections of which one was measured."""
         self._dropped: deque[tuple[float, int]] = deque()
+        self._missed: dict[int, int] = {}
+        """By port: answers that may be missing since its last report."""
         self._silent_since_s: dict[int, float] = {}
         """By port: when it was last heard of, or last reported as silent."""
         self._opaque = False
@@ -94,13 +99,17 @@ class WireReader:
         if dropped := max((port.dropped for port in taken), default=0):
             self._dropped.append((now_s, dropped))
         for port in taken:
+            if port.dropped:
+                self._missed[port.port] = self._missed.get(port.port, 0) + port.dropped
             self._silent_since_s[port.port] = now_s
             self._traffic.append((now_s, (port, self._watched.one_of)))
             self._opaque = self._opaque or bool({"tls", "turns"} & port.connections.keys())
             for report in getattr(port, self._kind):
                 if report.latency is not None:
-                    reports.append(report)
-                    self._measured.append((now_s, report.latency))
+                    missed = _MISSED[self._kind] * self._missed.pop(port.port, 0)
+                    latency = replace(report.latency, missed=missed)
+                    reports.append(replace(report, latency=latency))
+                    self._measured.append((now_s, latency))
         if self._watched.heard != self._heard:
             self._heard, self._heard_s = self._watched.heard, now_s
         if problem is None and now_s - self._heard_s < SILENT_S:

@@ -14,6 +14,7 @@ from dlsched.model.facts import LatencySketch, Report
 from dlsched.report.buckets import LONGEST_S
 from dlsched.runtime.docker.probe import ProbedPort, recognition
 from dlsched.runtime.docker.probe.recognition import (
+    DROPPED,
     METRICS_PATHS,
     OTHER_PROTOCOLS,
     PORTS_MAX,
@@ -295,6 +296,17 @@ def test_times_at_a_socket_are_those_of_its_answers() -> None:
     assert times.p50_s == pytest.approx(0.01, rel=0.01)
     assert times.p95_s == pytest.approx(0.05, rel=0.01)
     assert times.first_p95_s == pytest.approx(0.004, rel=0.01)
+
+
+def test_a_quantile_that_dropped_packets_may_move_is_none() -> None:
+    whole = from_latencies([0.01] * 60 + [0.05] * 40)
+    found = [times_of(traffic_of(whole, whole, dropped=many), 5.0) for many in (1, 10, 30)]
+    assert [(one.p50_s is None, one.p95_s is None) for one in found] == [
+        (False, False), (False, True), (True, True),
+    ]  # fmt: skip
+    assert [one.unmeasured for one in found] == [(), (), (DROPPED,)]
+    port = ProbedPort(1, ("::",), found[2])
+    assert busiest((port,)) is None
 
 
 def test_few_answers_have_no_p95() -> None:
