@@ -43,6 +43,8 @@ def _text(fact: WireFact) -> str:
         text += f"; {counted(fact.lost, 'request')} not measured: not captured whole{first}"
     if fact.dropped:
         text += f"; {counted(fact.dropped, 'packet')} of its network not read, for lack of room"
+    if fact.missed_s:
+        text += f"; {fact.missed_s:.1f} s not measured: the process that reads packets had ended"
     if fact.unmeasured:
         ratio = render_percent(1.0 - (fact.measured_ratio or 0.0))
         why = ", ".join(name for name, _ in fact.unmeasured)

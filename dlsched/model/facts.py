@@ -82,6 +82,9 @@ class WireFact:
     and not distinguished from its handshake."""
     dropped: int = 0
     """Packets of its interfaces for which the kernel had no room, be they its own or not."""
+    missed_s: float = 0.0
+    """Seconds that ended in this time and were not measured: the process that reads packets ended,
+    or hung, and another one was started."""
     connections: tuple[tuple[str, int], ...] = ()
     """New connections that are measured, by protocol: http, tls, turns."""
     unmeasured: tuple[tuple[str, int], ...] = ()

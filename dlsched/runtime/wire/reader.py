@@ -76,11 +76,12 @@ class WireReader:
         self._silent_since_s: dict[int, float] = {}
         """By port: when it was last heard of, or last reported as silent."""
         self._opaque = False
-        self._heard = 0
         self._heard_s = float("-inf")
         """When a report came, be it that nothing happened: without any, nothing is known."""
-        self._begun_s: float | None = None
-        """Since when it is measured."""
+        self._times_s: deque[tuple[float, tuple[float, float]]] = deque()
+        """Seconds that were newly covered by reports, and that no report will cover."""
+        self._sums_s = 0.0, 0.0
+        """The same since the beginning."""
         self._fact = WireFact()
         self._fact_s = float("-inf")
 
@@ -93,9 +94,14 @@ class WireReader:
         """What was measured since the previous read."""
         reports: list[Report] = []
         problem = self._watched.problem or self._tap.problem
-        if self._begun_s is None or problem is not None or not self._watched.found:
-            self._begun_s = now_s
         taken = self._watched.take(now_s)
+        covered_s, missed_s = self._watched.covered_s, self._watched.missed_s
+        if (covered_s, missed_s) != self._sums_s:
+            if covered_s > self._sums_s[0]:
+                self._heard_s = now_s
+            newly = covered_s - self._sums_s[0], missed_s - self._sums_s[1]
+            self._times_s.append((now_s, newly))
+            self._sums_s = covered_s, missed_s
         if dropped := max((port.dropped for port in taken), default=0):
             self._dropped.append((now_s, dropped))
         for port in taken:
@@ -110,8 +116,6 @@ class WireReader:
                     latency = replace(report.latency, missed=missed)
                     reports.append(replace(report, latency=latency))
                     self._measured.append((now_s, latency))
-        if self._watched.heard != self._heard:
-            self._heard, self._heard_s = self._watched.heard, now_s
         if problem is None and now_s - self._heard_s < SILENT_S:
             reports += self._silent(now_s)
         return WireReading(tuple(reports), problem, self._opaque)
@@ -137,7 +141,8 @@ class WireReader:
     def fact(self, now_s: float, *, judges: bool) -> WireFact:
         """What is known of its sockets, renewed every `RATE_S`/2, at first every second. `judges`:
         whether the target is judged by it now."""
-        apart_s = RATE_S / 2 if self._measured_s(now_s) >= RATE_S else SOON_S
+        _forget(self._times_s, now_s - RATE_S)
+        apart_s = RATE_S / 2 if self._covered_s() >= RATE_S / 2 else SOON_S
         due = now_s - self._fact_s >= apart_s
         problem = self._watched.problem or self._tap.problem
         known = (self._fact.judges, self._fact.problem, self._fact.ports)
@@ -148,11 +153,9 @@ class WireReader:
     def close(self) -> None:
         self._watched.close()
 
-    def _measured_s(self, now_s: float) -> float:
+    def _covered_s(self) -> float:
         """The time that rates are of."""
-        if self._begun_s is None:
-            return SOON_S
-        return min(RATE_S, max(SOON_S, now_s - self._begun_s))
+        return max(SOON_S, sum(covered_s for _, (covered_s, _) in self._times_s))
 
     def _summary(self, now_s: float, problem: str | None, judges: bool) -> WireFact:
         _forget(self._measured, now_s - COMPARED_S)
@@ -161,7 +164,7 @@ class WireReader:
         _forget(self._dropped, now_s - RATE_S)
         parts = [part for _, part in self._traffic]
         traffic = [one for one, _ in parts]
-        over_s = self._measured_s(now_s)
+        over_s = self._covered_s()
         measured = self._quantile(self._measured)
         reported = None if self.alone else self._quantile(self._reported)
         contradicts = measured is not None and reported is not None and _differ(measured, reported)
@@ -174,6 +177,7 @@ class WireReader:
             requests_per_s=sum(one.arrivals * one_of for one, one_of in parts) / over_s,
             lost=sum(one.lost for one in traffic),
             dropped=sum(packets for _, packets in self._dropped),
+            missed_s=sum(missed_s for _, (_, missed_s) in self._times_s),
             one_of=self._watched.one_of,
             connections=_added(one.connections for one in traffic),
             unmeasured=_added(one.unmeasured for one in traffic),

@@ -16,6 +16,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -114,9 +115,14 @@ class Watched:
         """In which it was found; None: to be looked up again."""
         self.one_of = 1
         """Of so many connections one is measured."""
-        self.heard = 0
-        """Reports of the child that were about it, or said that nothing happened."""
+        self.covered_s = 0.0
+        """Seconds of which all that happened is reported, or that nothing did, as of `take`."""
+        self.missed_s = 0.0
+        """Seconds of which it will not be, since the process that read them ended; as of `take`."""
         self._lock = threading.Lock()
+        self._until_s: float | None = None
+        """Until when it is covered, or missed; None: it is not measured."""
+        self._covered_s = self._missed_s = 0.0
         self._traffic: dict[int, list[dict[str, Any]]] = {}
         self._dropped = 0
 
@@ -126,6 +132,25 @@ class Watched:
             kept = self._traffic.setdefault(port, [])
             kept.append(counted)
             del kept[:-TAKEN_MAX]
+
+    def covers(self, until_s: float) -> None:
+        """All that happened until then is reported; called by the tap's thread."""
+        with self._lock:
+            if self._until_s is not None and until_s > self._until_s:
+                self._covered_s += until_s - self._until_s
+                self._until_s = until_s
+
+    def begins(self, at_s: float) -> None:
+        """A process reads it from then on: what another one did not report is missed; called by the
+        tap's thread."""
+        with self._lock:
+            if self._until_s is not None:
+                self._missed_s += at_s - self._until_s
+            self._until_s = at_s
+
+    def ends(self) -> None:
+        """It is not measured any more; called by the tap's thread."""
+        self._until_s = None
 
     def add_dropped(self, packets: int) -> None:
         """Keep how many packets were lost; called by the tap's thread."""
@@ -137,6 +162,7 @@ class Watched:
         with self._lock:
             traffic, self._traffic = self._traffic, {}
             dropped, self._dropped = self._dropped, 0
+            self.covered_s, self.missed_s = self._covered_s, self._missed_s
         if dropped:
             traffic = {**{port: [] for port in self.found}, **traffic}
         return tuple(_traffic(port, each, now_s, dropped) for port, each in sorted(traffic.items()))
@@ -437,6 +463,8 @@ class _Pump:
         self._backoff_s = BACKOFF_S
         self._discovered_s = float("-inf")
         self._ticked_s = float("-inf")
+        self._ticks: deque[float] = deque()
+        """When the child was asked for each report that it has not made yet."""
         self._heard_s = float("-inf")
         self._known: tuple[Watched, ...] = ()
 
@@ -505,12 +533,16 @@ class _Pump:
                 continue
             self._hand_blocks(child, name, self._rings[name])
         for report in child.reports():
+            if not self._ticks:
+                raise BadLine("a report that was not asked for")
             self._take(report)
             if is_whole(report):
+                self._ticks.popleft()
                 self._heard_s, self._backoff_s = now_s, BACKOFF_S
         if now_s - self._ticked_s >= TICK_S:
             self._ticked_s = now_s
             self._count_drops(child)
+            self._ticks.append(now_s)
             _hand(child, TICK, TIME.pack(time.time_ns()))
             if now_s - self._heard_s > ANSWER_S:
                 raise TimeoutError("it does not report")
@@ -527,9 +559,6 @@ class _Pump:
         for number, known in self._numbers.items():
             if (counted := report["ports"].get(str(number))) is not None:
                 found.append((known, checked(counted)))
-        if is_whole(report):  # of ports that it leaves out nothing is to be said
-            for one, _ in self._numbers.values():
-                one.heard += 1
         callers = self._tap.callers
         clients = {client for _, counted in found for client in counted["callers"]}
         ports = {port for _, port in self._numbers.values()}
@@ -540,6 +569,12 @@ class _Pump:
                 name = callers.name(client)
                 named[name] = named.get(name, 0) + requests
             one.add(port, {**counted, "callers": named})
+        if is_whole(report):  # of ports that it leaves out nothing is to be said
+            for one in self._measured():
+                one.covers(self._ticks[0])
+
+    def _measured(self) -> Iterable[Watched]:
+        return {id(one): one for one, _ in self._numbers.values()}.values()
 
     # ------------------------------------------------------------------ the child
 
@@ -549,8 +584,11 @@ class _Pump:
         try:
             self._child = self._tap.child()
             self._heard_s = now_s
+            self._ticks.clear()
             self._skip_unread()
             _hand(self._child, WATCH, json.dumps(self._asked).encode())
+            for one in self._measured():
+                one.begins(now_s)
         except OSError as error:
             self._failed(str(error), now_s)
             return False
@@ -600,7 +638,7 @@ class _Pump:
         for one in watched:
             one.problem = problems[id(one)]
         self._set_parts(watched)
-        self._number(by_interface)
+        self._number(by_interface, now_s)
         self._bound = frozenset(by_interface)
 
     def _find(self, one: Watched, now_s: float) -> bool:
@@ -646,9 +684,10 @@ class _Pump:
         self._ports[interface] = wanted
         return None
 
-    def _number(self, by_interface: Mapping[str, Mapping[int, Watched]]) -> None:
+    def _number(self, by_interface: Mapping[str, Mapping[int, Watched]], now_s: float) -> None:
         """Give each container's port its number, and ask the child for them."""
         numbers = {(id(one), port): number for number, (one, port) in self._numbers.items()}
+        before = {id(one): one for one in self._measured()}
         self._numbers = {}
         asked: dict[str, dict[str, int]] = {}
         skips: dict[str, str] = {}
@@ -662,6 +701,12 @@ class _Pump:
                 self._numbers[number] = one, port
                 asked.setdefault(str(self._index(interface)), {})[str(port)] = number
                 skips[str(number)] = one.skip
+        after = {id(one): one for one in self._measured()}
+        for gone in before.keys() - after.keys():
+            before[gone].ends()
+        if self._child is not None:
+            for new in after.keys() - before.keys():
+                after[new].begins(now_s)
         whole = {"ports": asked, "skips": skips}
         if whole != self._asked:
             self._asked = whole

@@ -25,13 +25,18 @@ class Socket:
     one_of: int = 1
     traffic: list[PortTraffic] = field(default_factory=list)
     closed: bool = False
-    heard: int = 0
+    covered_s: float = 0.0
+    missed_s: float = 0.0
+    at_s: float | None = None
+    """When it was taken last."""
     reports: bool = True
     """Whether the child reports."""
 
     def take(self, now_s: float) -> tuple[PortTraffic, ...]:
         taken, self.traffic = tuple(self.traffic), []
-        self.heard += self.reports
+        if self.reports and self.found:
+            self.covered_s += 1.0 if self.at_s is None else now_s - self.at_s
+            self.at_s = now_s
         return taken
 
     def close(self) -> None:
@@ -100,14 +105,35 @@ def test_rates_are_of_the_time_that_was_measured() -> None:
     reader = reader_of(socket)
     reader.read(0.0)
     reader.read(60.0)
-    socket.found, socket.problem = (8000,), None
+    socket.found, socket.problem, socket.at_s = (8000,), None, 60.0
     socket.traffic = [traffic(hundred(0.01))]
     reader.read(62.0)
     assert reader.fact(62.0, judges=True).requests_per_s == 50.0
 
 
+def test_a_rate_is_of_what_reports_cover() -> None:
+    socket = Socket(traffic=[traffic(hundred(0.01))], at_s=0.0)
+    reader = reader_of(socket)
+    reader.read(4.0)
+    socket.reports = False
+    reader.read(4.9)
+    assert reader.fact(4.9, judges=True).requests_per_s == 25.0
+
+
+def test_what_no_report_will_cover_is_in_the_fact_once() -> None:
+    socket = Socket(traffic=[traffic(hundred(0.01))])
+    reader = reader_of(socket)
+    reader.read(1.0)
+    assert reader.fact(1.0, judges=True).missed_s == 0.0
+    socket.missed_s += 2.5
+    reader.read(2.0)
+    assert reader.fact(2.0, judges=True).missed_s == 2.5
+    reader.read(13.0)
+    assert reader.fact(13.0, judges=True).missed_s == 0.0
+
+
 def test_a_changed_sample_leaves_the_rate_as_it_was() -> None:
-    socket = Socket(one_of=1, traffic=[traffic(hundred(0.01), callers={"gateway": 100})])
+    socket = Socket(at_s=0.0, traffic=[traffic(hundred(0.01), callers={"gateway": 100})])
     reader = reader_of(socket)
     reader.read(0.0)
     socket.one_of, socket.traffic = (
@@ -189,10 +215,10 @@ def test_old_reports_are_not_compared() -> None:
 
 
 def test_rates_count_the_connections_that_are_left_out() -> None:
-    socket = Socket(one_of=4, traffic=[traffic(hundred(0.01), callers={"gateway": 100})])
+    socket = Socket(one_of=4, traffic=[traffic(hundred(0.01), callers={"gateway": 100})], at_s=-9.0)
     reader = reader_of(socket)
     reader.read(1.0)
-    fact = reader.fact(11.0, judges=True)
+    fact = reader.fact(1.0, judges=True)
     assert fact.requests_per_s == pytest.approx(40.0)
     assert dict(fact.callers) == {"gateway": pytest.approx(40.0)}
 

@@ -76,6 +76,10 @@ class FakeRing:
 @dataclass
 class FakeChild:
     sent: list[bytes] = field(default_factory=list)
+    said: list[dict[str, Any]] = field(default_factory=list)
+
+    def reports(self) -> list[dict[str, Any]]:
+        return self.said
 
     def send(self, kind: int, ring: int, data: bytes) -> bool:
         self.sent.append(data)
@@ -99,6 +103,8 @@ class Scene:
         self.pump._rings = {"lo": ring}  # type: ignore[dict-item]
         self.pump._ports = {"lo": (80,)}
         self.pump._numbers = {1: (self.watched, 80), 2: (self.watched, 81)}
+        self.pump._ticks.append(1.5)
+        self.watched.begins(0.0)
 
     def open(self, interface: str, ports: object, **options: int) -> FakeRing:
         self.ring.log.append("open")
@@ -283,9 +289,9 @@ def test_a_number_is_never_of_another_container() -> None:
     scene.pump._numbers = {}
     numbers = set[int]()
     for _ in range(3):
-        scene.pump._number({"lo": {80: watched_on(scene, (80,))}})
+        scene.pump._number({"lo": {80: watched_on(scene, (80,))}}, 0.0)
         numbers |= scene.pump._numbers.keys()
-        scene.pump._number({})
+        scene.pump._number({}, 0.0)
     assert len(numbers) == 3
 
 
@@ -321,13 +327,13 @@ def test_a_report_with_one_wrong_port_is_refused_whole() -> None:
     with pytest.raises(BadLine):
         scene.pump._take({"ports": {"1": PORT, "2": {**PORT, "arrivals": -1.5}}, "packets": 9})
     assert scene.watched.take(0.0) == ()
-    assert not scene.watched.heard
     scene.pump._take({"ports": {"1": PORT}})
     (port,) = scene.watched.take(0.0)
     assert [one.latency.count for one in port.whole if one.latency] == [2]
-    assert not scene.watched.heard, "of other ports more may come"
+    assert scene.watched.covered_s == 0.0, "of other ports more may come"
     scene.pump._take({"ports": {}, "packets": 9})
-    assert scene.watched.heard
+    scene.watched.take(0.0)
+    assert scene.watched.covered_s == 1.5
 
 
 def test_a_large_report_is_in_short_lines() -> None:
@@ -342,6 +348,60 @@ def test_a_large_report_is_in_short_lines() -> None:
     assert [number for one in decoded for number in one["ports"]] == list(ports)
     assert [is_whole(one) for one in decoded] == [False] * (len(lines) - 1) + [True]
     assert list(lines_of({"ports": {}, "packets": 0})) == [b'{"ports":{},"packets":0}\n']
+
+
+@pytest.mark.timed
+def test_what_a_child_did_not_report_before_its_end_is_missed_once() -> None:
+    scene = Scene(FakeRing())
+    scene.tap.child = lambda: scene.child  # type: ignore[method-assign,return-value,assignment]
+
+    def times() -> tuple[float, float]:
+        scene.watched.take(0.0)
+        return scene.watched.covered_s, scene.watched.missed_s
+
+    scene.pump._take({"ports": {"1": PORT}, "packets": 9})
+    assert times() == (1.5, 0.0)
+    scene.pump._failed("it has ended", 3.0)
+    assert not scene.pump._begin_child(3.5)
+    assert times() == (1.5, 0.0), "not before it is known how long that was"
+    assert scene.pump._begin_child(6.25)
+    assert times() == (1.5, 4.75)
+    scene.pump._ticks.append(7.25)
+    scene.pump._take({"ports": {}, "packets": 9})
+    assert times() == (2.5, 4.75)
+
+
+def test_a_report_asked_for_before_it_began_covers_nothing() -> None:
+    one = Scene(FakeRing()).watched
+    one.begins(5.0)
+    one.covers(4.9)
+    one.covers(6.0)
+    one.take(0.0)
+    assert (one.covered_s, one.missed_s) == (1.0, 5.0)
+
+
+@pytest.mark.timed
+def test_the_time_without_a_port_is_neither_covered_nor_missed() -> None:
+    scene = Scene(FakeRing())
+    scene.pump._number({}, 400.0)
+    scene.pump._ticks[0] = 500.0
+    scene.pump._take({"ports": {}, "packets": 9})
+    scene.pump._number({"lo": {80: scene.watched}}, 1000.0)
+    scene.tap.child = lambda: scene.child  # type: ignore[method-assign,return-value,assignment]
+    assert scene.pump._begin_child(1000.0)
+    scene.watched.take(0.0)
+    assert (scene.watched.covered_s, scene.watched.missed_s) == (0.0, 0.0)
+
+
+@pytest.mark.timed
+def test_a_report_that_was_not_asked_for_is_refused() -> None:
+    scene = Scene(FakeRing())
+    scene.pump._ticks.clear()
+    scene.pump._child = scene.child  # type: ignore[assignment]
+    scene.child.said = [{"ports": {"1": PORT}, "packets": 9}]
+    with pytest.raises(BadLine, match="not asked for"):
+        scene.pump._carry([], 0.0)
+    assert scene.watched.take(0.0) == ()
 
 
 @pytest.mark.timed

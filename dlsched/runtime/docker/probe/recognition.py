@@ -20,7 +20,7 @@ from dlsched.runtime.progress.exposition import Candidate
 from dlsched.runtime.progress.listening import ListeningSocket
 from dlsched.runtime.progress.log_lines import LogBatch, LogLines
 from dlsched.runtime.progress.page_lines import PageFilter, wanted_lines
-from dlsched.runtime.wire.tap import PortTraffic
+from dlsched.runtime.wire.tap import PortTraffic, Watched
 
 METRICS_PATHS = (DEFAULT_HTTP_PATH, "/metrics/", "/actuator/prometheus")
 """Where metrics pages commonly are."""
@@ -296,6 +296,20 @@ def times_of(traffic: PortTraffic, over_s: float) -> PortTimes:
         first_p50_s=of(first, 0.5),
         first_p95_s=of(first, TAIL) if first.count >= LEAST_FOR_TAIL else None,
         unmeasured=(*traffic.unmeasured, *((DROPPED,) if uncertain else ())),
+    )
+
+
+def timed(ports: Iterable[ProbedPort], watched: Watched) -> tuple[ProbedPort, ...]:
+    """The ports, each with what was measured at its socket in the time that reports cover: what
+    came after the last one is in none."""
+    traffic = {one.port: one for one in watched.take(0.0)}
+    if not watched.covered_s:
+        return tuple(ports)
+    return tuple(
+        replace(at, times=times_of(traffic[at.port], watched.covered_s))
+        if at.port in traffic
+        else at
+        for at in ports
     )
 
 

@@ -196,7 +196,6 @@ class _Sample:
         self._managed = managed
         self._now_s = now_s
         self._group: CgroupReader | None = None
-        self._watched_s = 0.0
         self._forbids_wire = False
         self._cpu: tuple[float, float] | None = None
         """A moment, and the CPU time then."""
@@ -257,7 +256,6 @@ class _Sample:
             self._watched = self._options.tap.watch(
                 one.pid, one.container_id, paths=sorted({*asked, *recognition.METRICS_PATHS})
             )
-            self._watched_s = self._now_s()
 
     def _used(self) -> tuple[float, float] | None:
         """The moment, and its CPU time: of the kernel, or else of the engine."""
@@ -436,16 +434,8 @@ class _Sample:
 
     def _end_times(self, watched: Watched) -> None:
         """Take what was measured at its sockets; it goes before a page that is less exact."""
-        over_s = self._now_s() - self._watched_s
-        traffic = {one.port: one for one in watched.take(0.0)}
+        timed = recognition.timed(self.found.ports or (), watched)
         watched.close()
-        ports = self.found.ports or ()
-        timed = tuple(
-            replace(at, times=recognition.times_of(traffic[at.port], over_s))
-            if at.port in traffic
-            else at
-            for at in ports
-        )
         self.found = replace(self.found, ports=timed)
         busiest = recognition.busiest(timed)
         read = self.found.reading

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ipaddress import ip_address
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -27,6 +28,7 @@ from dlsched.runtime.docker.probe.recognition import (
     printed,
     speakers,
     stacks_of,
+    timed,
     times_of,
 )
 from dlsched.runtime.progress.exposition import Candidate
@@ -296,6 +298,18 @@ def test_times_at_a_socket_are_those_of_its_answers() -> None:
     assert times.p50_s == pytest.approx(0.01, rel=0.01)
     assert times.p95_s == pytest.approx(0.05, rel=0.01)
     assert times.first_p95_s == pytest.approx(0.004, rel=0.01)
+
+
+def test_a_rate_is_of_the_time_that_reports_cover() -> None:
+    """Of a sample of 5 s the last part of a second is not reported yet."""
+    taken = traffic_of(from_latencies([0.01] * 80), from_latencies([]))
+    ports = (ProbedPort(8000, ("::",)), ProbedPort(8001, ("::",)))
+    watched = SimpleNamespace(covered_s=4.0, take=lambda _: (taken,))
+    one, other = timed(ports, watched)  # type: ignore[arg-type]
+    assert one.times is not None and one.times.requests / one.times.over_s == 20.0
+    assert other.times is None
+    watched.covered_s = 0.0
+    assert timed(ports, watched) == ports  # type: ignore[arg-type]
 
 
 def test_a_quantile_that_dropped_packets_may_move_is_none() -> None:
