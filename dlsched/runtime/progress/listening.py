@@ -170,8 +170,10 @@ def _processes(pid: int, container: str, proc: Path) -> Iterator[str]:
         folders = group_folders(pid, proc, container=container)
     except (OSError, ValueError):
         return
-    folder = folders.get("") or folders.get("cpu")
-    if folder is None or container not in str(folder):
+    # With both versions mounted, it may be in a group of its own in the older one alone.
+    named = (folders[one] for one in ("", "cpu") if container in str(folders.get(one)))
+    folder = next(named, None)
+    if folder is None:
         return
     for file in (folder / "cgroup.procs", *folder.rglob("*/cgroup.procs")):
         with suppress(OSError):
