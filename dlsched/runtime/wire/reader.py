@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from dlsched.estimate.sketch import Bounds, merge, quantile_bounds
+from dlsched.estimate.sketch import Bounds, bounds_of, measured_s, merge, quantile_bounds
 from dlsched.model.facts import LatencySketch, Report, WireFact
 from dlsched.model.spec import LatencyTarget
 from dlsched.runtime.wire.tap import PortTraffic, Tap, Watched
@@ -18,6 +19,10 @@ COMPARED_S = 60.0
 """What it reported in this time is compared with what was measured in it."""
 COMPARED_REQUESTS = 100
 """With fewer on one side, a p95 says little."""
+SAME_RATIO = 0.05
+"""Means are compared where the numbers of requests differ by at most so much: a page is read at
+other moments than the sockets, and of a minute that is some seconds. A quantile needs no such
+bound, since ranks bound what the others can do to it."""
 CONTRADICTED_RATIO = 1.25
 CONTRADICTED_S = 0.005
 """Two latencies that differ by more than both of these contradict one another: a program times
@@ -165,11 +170,11 @@ class WireReader:
         parts = [part for _, part in self._traffic]
         traffic = [one for one, _ in parts]
         over_s = self._covered_s()
-        measured = self._quantile(self._measured)
-        reported = None if self.alone else self._quantile(self._reported)
-        contradicts = measured is not None and reported is not None and _differ(measured, reported)
+        measured = merge(*(one for _, one in self._measured))
+        enough = measured.count >= COMPARED_REQUESTS
+        reported = None if self.alone else self._contradicting(measured)
         silent = bool(self._reported) and not any(one.count for _, one in self._reported)
-        answers = sum(one.count for _, one in self._measured)
+        answers = measured.count
         return WireFact(
             ports=self._watched.found,
             problem=problem,
@@ -189,30 +194,41 @@ class WireReader:
                 )
             ),
             unreported=answers if silent and answers >= COMPARED_REQUESTS else 0,
-            measured_s=None if measured is None else measured.highest_s,
-            reported_s=(
-                None
-                if reported is None or not contradicts
-                else (reported.lowest_s, reported.highest_s)
-            ),
+            measured_s=measured_s(measured, self._target.quantile) if enough else None,
+            reported_s=reported,
         )
 
-    def _quantile(self, kept: Iterable[tuple[float, LatencySketch]]) -> Bounds | None:
-        """The target's latency of these; None: of too few."""
-        whole = merge(*(one for _, one in kept))
-        if whole.count < COMPARED_REQUESTS:
+    def _contradicting(self, measured: LatencySketch) -> Bounds | None:
+        """What the job reports of its latency, where that contradicts what was measured; None: it
+        does not, or too few requests are known."""
+        own, quantile = merge(*(one for _, one in self._reported)), self._target.quantile
+        reported = bounds_of(own, quantile)
+        if reported is None or min(own.count, measured.count) < COMPARED_REQUESTS:
             return None
-        if self._target.quantile is None:
-            mean_s = whole.sum_s / whole.count
-            return Bounds(mean_s, mean_s)
-        return quantile_bounds(whole, self._target.quantile)
+        part = own.count / (measured.count * self._watched.one_of)
+        found = _of_a_part(measured, part, quantile)
+        return reported if found is not None and _differ(found, reported) else None
+
+
+def _of_a_part(measured: LatencySketch, part: float, quantile: float | None) -> Bounds | None:
+    """Between which latencies a program finds that counted so many of the measured requests (1:
+    all), whichever these are: by a filter, or since it counts at other moments. None: unknown."""
+    if quantile is None:
+        return bounds_of(measured, None) if abs(part - 1.0) <= SAME_RATIO else None
+    if part > 1.0:
+        more = math.ceil(measured.count * (part - 1.0))
+        return quantile_bounds(replace(measured, missed=measured.missed + more), quantile)
+    lowest = quantile_bounds(measured, quantile * part)
+    highest = quantile_bounds(measured, min(1.0, quantile * part + 1.0 - part))
+    if lowest is None or highest is None:
+        return None
+    return Bounds(lowest.lowest_s, highest.highest_s)
 
 
 def _differ(measured: Bounds, reported: Bounds) -> bool:
     """Whether the two cannot both be right, with what a program does not count of itself."""
-    value = measured.highest_s
-    below = value < reported.lowest_s / CONTRADICTED_RATIO - CONTRADICTED_S
-    return below or value > reported.highest_s * CONTRADICTED_RATIO + CONTRADICTED_S
+    below = measured.highest_s < reported.lowest_s / CONTRADICTED_RATIO - CONTRADICTED_S
+    return below or measured.lowest_s > reported.highest_s * CONTRADICTED_RATIO + CONTRADICTED_S
 
 
 def _forget(kept: deque[tuple[float, T]], before_s: float) -> None:

@@ -180,6 +180,42 @@ def test_reports_that_differ_from_the_sockets_contradict() -> None:
     assert fact.reported_s == pytest.approx((0.0978, 0.0978), rel=0.02)
 
 
+def reported_beside(
+    measured: list[float], own: list[float], one_of: int = 1, quantile: float | None = 0.95
+) -> bool:
+    """Whether what the job reports contradicts what was measured."""
+    socket = Socket(one_of=one_of, traffic=[traffic(from_latencies(measured))])
+    reader = reader_of(socket, LatencyTarget(0.05, quantile))
+    reader.read(1.0)
+    reader.beside([Report(1.0, latency=from_latencies(own))], 1.0)
+    return reader.fact(1.0, judges=False).reported_s is not None
+
+
+def test_a_part_of_the_requests_may_be_the_slow_or_the_quick_ones() -> None:
+    measured = [0.01] * 800 + [0.2] * 200
+    assert not reported_beside(measured, [0.2] * 200), "a filter selects the slow path"
+    assert not reported_beside(measured, [0.01] * 800), "or leaves it out"
+    assert reported_beside(measured, [0.4] * 200), "none of them took so long"
+    assert reported_beside(measured, [0.01] * 1000)
+    assert reported_beside(measured, [0.01] * 980), "a page is read some seconds later"
+
+
+def test_requests_that_the_sockets_did_not_show_may_be_any() -> None:
+    assert not reported_beside([0.01] * 800, [0.01] * 800 + [0.2] * 200)
+    assert reported_beside([0.2] * 800, [0.01] * 820)
+
+
+def test_a_sample_of_connections_is_compared_with_all() -> None:
+    assert reported_beside([0.01] * 250, [0.2] * 1000, one_of=4)
+    assert not reported_beside([0.01] * 250, [0.2] * 1000, one_of=1)
+
+
+def test_means_are_compared_of_the_same_requests_alone() -> None:
+    measured = [0.01] * 800 + [0.2] * 200
+    assert reported_beside(measured, [0.2] * 1000, quantile=None)
+    assert not reported_beside(measured, [0.2] * 200, quantile=None)
+
+
 def test_an_interval_around_the_measured_latency_is_no_contradiction() -> None:
     socket = Socket(traffic=[traffic(hundred(0.0113))])
     reader = reader_of(socket)
