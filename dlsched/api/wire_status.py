@@ -35,6 +35,8 @@ def _text(fact: WireFact) -> str:
     if protocols:
         parts.append(f"in {', '.join(protocols)}")
     text = " ".join(parts)
+    if fact.partial is not None:
+        text += f"; {fact.partial}"
     if fact.one_of > 1:
         text += f"; one of {fact.one_of} connections is measured: there are too many packets"
     if fact.lost:

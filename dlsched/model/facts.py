@@ -72,6 +72,8 @@ class WireFact:
     """Those that are measured; (): none."""
     problem: str | None = None
     """Why nothing is measured, in one line."""
+    partial: str | None = None
+    """Why some ports or interfaces are not, in one line."""
     judges: bool = False
     """Whether its latency target is judged by this, and not by what it reports itself."""
     requests_per_s: float = 0.0

@@ -53,6 +53,13 @@ def test_what_is_not_measured_is_said_with_the_reason() -> None:
     )
 
 
+def test_an_interface_that_fails_is_named_beside_the_others() -> None:
+    fact = WireFact((80,), partial="not visible on the wire of eth1: no such device")
+    assert text_of(fact) == (
+        "port 80, 0 requests a second; not visible on the wire of eth1: no such device"
+    )
+
+
 def test_a_problem_stands_alone() -> None:
     fact = WireFact(problem="it listens on no TCP port")
     assert text_of(fact) == "not measured: it listens on no TCP port"

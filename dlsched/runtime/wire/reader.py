@@ -121,7 +121,9 @@ class WireReader:
                     latency = replace(report.latency, missed=missed)
                     reports.append(replace(report, latency=latency))
                     self._measured.append((now_s, latency))
-        if problem is None and now_s - self._heard_s < SILENT_S:
+        # Where it is measured in part, silence there is none of the whole.
+        whole = problem is None and self._watched.partial is None
+        if whole and now_s - self._heard_s < SILENT_S:
             reports += self._silent(now_s)
         return WireReading(tuple(reports), problem, self._opaque)
 
@@ -150,8 +152,8 @@ class WireReader:
         apart_s = RATE_S / 2 if self._covered_s() >= RATE_S / 2 else SOON_S
         due = now_s - self._fact_s >= apart_s
         problem = self._watched.problem or self._tap.problem
-        known = (self._fact.judges, self._fact.problem, self._fact.ports)
-        if due or known != (judges, problem, self._watched.found):
+        known = (self._fact.judges, self._fact.problem, self._fact.partial, self._fact.ports)
+        if due or known != (judges, problem, self._watched.partial, self._watched.found):
             self._fact_s, self._fact = now_s, self._summary(now_s, problem, judges)
         return self._fact
 
@@ -178,6 +180,7 @@ class WireReader:
         return WireFact(
             ports=self._watched.found,
             problem=problem,
+            partial=self._watched.partial,
             judges=judges,
             requests_per_s=sum(one.arrivals * one_of for one, one_of in parts) / over_s,
             lost=sum(one.lost for one in traffic),

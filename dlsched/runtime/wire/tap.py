@@ -109,6 +109,8 @@ class Watched:
         self.interfaces: tuple[str, ...] = ()
         self.problem: str | None = None
         """Why it is not measured now, in one line."""
+        self.partial: str | None = None
+        """Why it is measured on some of its ports or interfaces alone, in one line."""
         self.hidden: str | None = None
         """Why it cannot be, as far as its network says."""
         self.network: Network | None = None
@@ -635,8 +637,10 @@ class _Pump:
         for interface, ports in by_interface.items():
             if (problem := self._set_ring(interface, ports)) is not None:
                 problems |= {id(one): problem for one in ports.values()}
+        visible = {id(one) for name in self._rings for one in by_interface[name].values()}
         for one in watched:
-            one.problem = problems[id(one)]
+            why = problems[id(one)]
+            one.problem, one.partial = (None, why) if id(one) in visible else (why, None)
         self._set_parts(watched)
         self._number(by_interface, now_s)
         self._bound = frozenset(by_interface)

@@ -22,6 +22,7 @@ class Socket:
 
     found: tuple[int, ...] = (8000,)
     problem: str | None = None
+    partial: str | None = None
     one_of: int = 1
     traffic: list[PortTraffic] = field(default_factory=list)
     closed: bool = False
@@ -167,6 +168,17 @@ def test_answers_may_be_missing_with_dropped_packets(of: Any, kind: str, most: i
 def test_a_port_that_is_not_measured_is_not_silent() -> None:
     reader = reader_of(Socket(problem="it listens on no TCP port"))
     assert reader.read(0.0).problem == "it listens on no TCP port"
+    assert reader.read(60.0).reports == ()
+
+
+def test_numbers_of_some_interfaces_stay_and_their_silence_says_nothing() -> None:
+    why = "not visible on the wire of eth1: no such device"
+    socket = Socket(partial=why, traffic=[traffic(hundred(0.01))])
+    reader = reader_of(socket)
+    reading = reader.read(0.0)
+    assert (len(reading.reports), reading.problem) == (1, None)
+    fact = reader.fact(0.0, judges=True)
+    assert (fact.problem, fact.partial) == (None, why)
     assert reader.read(60.0).reports == ()
 
 

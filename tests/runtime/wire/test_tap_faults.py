@@ -205,6 +205,47 @@ def test_a_fault_while_rings_are_set_is_not_the_end_of_it(
     assert list(scene.pump._rings) == ["veth1"]
 
 
+def test_one_interface_that_fails_leaves_the_others(
+    networks: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene = Scene(FakeRing())
+    one = Watched(scene.tap, 1, "c", (), "")
+    networks["1"], broken = [80], {"eth1"}
+    monkeypatch.setattr(tap, "interfaces_of", lambda *_: ("eth0", "eth1"))
+
+    def opened(interface: str, ports: object, **options: int) -> FakeRing:
+        if interface in broken:
+            raise OSError(19, "No such device")
+        return FakeRing(**options)
+
+    scene.tap.ring = opened  # type: ignore[assignment]
+    scene.pump._discover((one,), 0.0)
+    assert one.problem is None
+    assert one.partial == "not visible on the wire of eth1: No such device"
+    assert [port for _, port in scene.pump._numbers.values()] == [80]
+    broken.add("eth0")
+    scene.pump._rings.clear()
+    scene.pump._discover((one,), 5.0)
+    assert one.problem is not None and one.partial is None
+    broken.clear()
+    scene.pump._discover((one,), 10.0)
+    assert (one.problem, one.partial, len(scene.pump._rings)) == (None, None, 2)
+
+
+def test_a_port_of_two_containers_leaves_their_other_ports(networks: dict[str, Any]) -> None:
+    scene = Scene(FakeRing())
+    one, other = (Watched(scene.tap, pid, "c", (), "") for pid in (1, 1))
+    networks["1"] = [80]
+    scene.pump._discover((one, other), 0.0)
+    assert one.problem == other.problem == "port 80 on veth1 seems to be of two containers"
+    other.ports = (81,)
+    other.network = one.network = None
+    networks["1"] = [80, 81]
+    scene.pump._discover((one, other), 5.0)
+    assert (one.problem, other.partial) == (None, None)
+    assert one.partial == other.problem == "port 81 on veth1 seems to be of two containers"
+
+
 def test_a_larger_ring_opens_before_the_other_closes() -> None:
     scene = Scene(FakeRing(dropped=7, left=5, ready_blocks=[b"block"]))
     scene.tick()
