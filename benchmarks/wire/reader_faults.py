@@ -25,7 +25,9 @@ from benchmarks.publish import results
 from benchmarks.wire import cells, client, place, servers
 from dlsched.model.facts import LatencySketch
 from dlsched.report.buckets import bucket_value_s
-from dlsched.runtime.wire.tap import Child, Tap, Watched
+from dlsched.runtime.wire.process import Child
+from dlsched.runtime.wire.tap import Tap
+from dlsched.runtime.wire.traffic import Watched
 from tools.waiting import until
 
 DELAY_MS = 100.0

@@ -11,7 +11,8 @@ from typing import TypeVar
 from dlsched.estimate.sketch import Bounds, bounds_of, measured_s, merge, quantile_bounds
 from dlsched.model.facts import LatencySketch, Report, WireFact
 from dlsched.model.spec import LatencyTarget
-from dlsched.runtime.wire.tap import PortTraffic, Tap, Watched
+from dlsched.runtime.wire.tap import Tap
+from dlsched.runtime.wire.traffic import PortTraffic, Watched
 
 OWN_SILENT_S = 60.0
 """A job that reported latencies within this time is judged by them, and not by its sockets."""

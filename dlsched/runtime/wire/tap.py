@@ -12,48 +12,35 @@ import json
 import os
 import re
 import select
-import subprocess
-import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from dlsched.model.errors import unexpected
-from dlsched.model.facts import Report
-from dlsched.model.units import plain_text, shown
+from dlsched.model.units import shown
 from dlsched.runtime.cgroup.read import PROC
 from dlsched.runtime.progress.http_page import PROBES
 from dlsched.runtime.progress.listening import ListeningSocket, listening_of
-from dlsched.runtime.progress.sidecar_line import BadLine, latency_in
+from dlsched.runtime.progress.sidecar_line import BadLine
 from dlsched.runtime.wire.callers import Callers
-from dlsched.runtime.wire.child import BLOCK, FRAME, LINE_BYTES_MAX, TICK, TIME, WATCH
+from dlsched.runtime.wire.child import BLOCK, TICK, TIME, WATCH
 from dlsched.runtime.wire.interfaces import LOOPBACK, NotVisible, interfaces_of
-from dlsched.runtime.wire.networks import Network, Networks
+from dlsched.runtime.wire.networks import Networks
+from dlsched.runtime.wire.process import ANSWER_S, Child, is_whole
 from dlsched.runtime.wire.ring import BLOCKS_LEAST, BLOCKS_MOST, BLOCKS_SHARED, PORTS_MAX, Ring
+from dlsched.runtime.wire.traffic import TICK_S, Watched, checked
 
-TICK_S = 1.0
 GATHER_S = 0.005
 """Once a block is ready, further ones are waited for so long: to wake up costs more than to copy.
 At 10,000 requests a second 70 KiB come in this time, a quarter of the smallest ring."""
 DISCOVER_S = 5.0
 """Which ports are listened on, and where, is looked up so often."""
-ANSWER_S = 5.0
-"""A child that does not take what it is given, or does not report, for so long is hung."""
 BACKOFF_S = 1.0
 BACKOFF_MAX_S = 60.0
-READS_MAX = 16
-"""Reads of the child's lines between two other things to do, of `LINE_BYTES_MAX` each."""
-LINES_MAX = 128
-"""Lines that a child may have ready: at most 32 in so many reads, since two that follow one another
-fill one, and the last one of each report, of which it makes one a tick."""
-TAKEN_MAX = 120
-"""Reports that are kept for a loop that does not take them."""
-CALLERS_MAX = 256
 ONE_OF_MAX = 1024
 """One in so many connections is measured at least: of the 28,232 client ports of Linux some 27."""
 CALM_TICKS = 300
@@ -65,260 +52,6 @@ NO_PORT = "it listens on no TCP port"
 PORTS_SHOWN = 8
 SHARED_PORT = "another program listens on the same port, at another address"
 """A filter and a connection know the port alone: the other's requests would count as its own."""
-
-
-@dataclass(frozen=True, slots=True)
-class PortTraffic:
-    """What one port did in the time of some reports."""
-
-    port: int
-    whole: tuple[Report, ...] = ()
-    """Latencies of whole answers."""
-    first: tuple[Report, ...] = ()
-    """Until the first byte of the body."""
-    gaps: tuple[Report, ...] = ()
-    """Between the parts of one answer."""
-    arrivals: int = 0
-    lost: int = 0
-    """Requests that are not measured, as in `WireFact`."""
-    dropped: int = 0
-    """Packets that the kernel had no room for, of all ports on the same interfaces."""
-    connections: Mapping[str, int] = field(default_factory=dict)
-    """New ones that are measured, by protocol: http, tls, turns."""
-    unmeasured: Mapping[str, int] = field(default_factory=dict)
-    """Those that are not, by reason."""
-    callers: Mapping[str, int] = field(default_factory=dict)
-    """Requests by client: a container's name, or an address."""
-
-
-class Watched:
-    """The traffic of one start of a container; `take` is called by the loop."""
-
-    def __init__(
-        self, tap: Tap, pid: int, container: str, ports: tuple[int, ...], skip: str
-    ) -> None:
-        self._tap = tap
-        self.pid = pid
-        self.container = container
-        self.ports = ports
-        """Those to watch; (): all on which it listens."""
-        self.skip = skip
-        """An expression for the paths of requests that do not count."""
-        self.found: tuple[int, ...] = ()
-        """The ports that are watched now."""
-        self.interfaces: tuple[str, ...] = ()
-        self.problem: str | None = None
-        """Why it is not measured now, in one line."""
-        self.partial: str | None = None
-        """Why it is measured on some of its ports or interfaces alone, in one line."""
-        self.hidden: str | None = None
-        """Why it cannot be, as far as its network says."""
-        self.network: Network | None = None
-        """In which it was found; None: to be looked up again."""
-        self.one_of = 1
-        """Of so many connections one is measured."""
-        self.covered_s = 0.0
-        """Seconds of which all that happened is reported, or that nothing did, as of `take`."""
-        self.missed_s = 0.0
-        """Seconds of which it will not be, since the process that read them ended; as of `take`."""
-        self._lock = threading.Lock()
-        self._until_s: float | None = None
-        """Until when it is covered, or missed; None: it is not measured."""
-        self._covered_s = self._missed_s = 0.0
-        self._traffic: dict[int, list[dict[str, Any]]] = {}
-        self._dropped = 0
-
-    def add(self, port: int, counted: dict[str, Any]) -> None:
-        """Keep what the child reported; called by the tap's thread."""
-        with self._lock:
-            kept = self._traffic.setdefault(port, [])
-            kept.append(counted)
-            del kept[:-TAKEN_MAX]
-
-    def covers(self, until_s: float) -> None:
-        """All that happened until then is reported; called by the tap's thread."""
-        with self._lock:
-            if self._until_s is not None and until_s > self._until_s:
-                self._covered_s += until_s - self._until_s
-                self._until_s = until_s
-
-    def begins(self, at_s: float) -> None:
-        """A process reads it from then on: what another one did not report is missed; called by the
-        tap's thread."""
-        with self._lock:
-            if self._until_s is not None:
-                self._missed_s += at_s - self._until_s
-            self._until_s = at_s
-
-    def ends(self) -> None:
-        """It is not measured any more; called by the tap's thread."""
-        self._until_s = None
-
-    def add_dropped(self, packets: int) -> None:
-        """Keep how many packets were lost; called by the tap's thread."""
-        with self._lock:
-            self._dropped += packets
-
-    def take(self, now_s: float) -> tuple[PortTraffic, ...]:
-        """What happened since the last call, stamped `now_s`."""
-        with self._lock:
-            traffic, self._traffic = self._traffic, {}
-            dropped, self._dropped = self._dropped, 0
-            self.covered_s, self.missed_s = self._covered_s, self._missed_s
-        if dropped:
-            traffic = {**{port: [] for port in self.found}, **traffic}
-        return tuple(_traffic(port, each, now_s, dropped) for port, each in sorted(traffic.items()))
-
-    def close(self) -> None:
-        self._tap.forget(self)
-
-
-def _traffic(
-    port: int, reported: Iterable[dict[str, Any]], now_s: float, dropped: int
-) -> PortTraffic:
-    found = PortTraffic(port, dropped=dropped)
-    for one in reported:
-        merged: dict[str, Any] = {}
-        for name in ("whole", "first", "gaps"):
-            report = replace(one[name], received_s=now_s, writer=f"wire:{port}")
-            merged[name] = (*getattr(found, name), report)
-        for name in ("arrivals", "lost"):
-            merged[name] = getattr(found, name) + one[name]
-        for name in ("connections", "unmeasured", "callers"):
-            merged[name] = _sum(getattr(found, name), one[name])
-        found = replace(found, **merged)
-    return found
-
-
-def _sum(first: Mapping[str, int], second: Mapping[str, int]) -> dict[str, int]:
-    keys = list(dict.fromkeys((*first, *second)))[:CALLERS_MAX]
-    return {key: first.get(key, 0) + second.get(key, 0) for key in keys}
-
-
-def checked(counted: object) -> dict[str, Any]:
-    """One port's counts, as the child reported them. Raises BadLine."""
-    if not isinstance(counted, dict):
-        raise BadLine("no object")
-    found: dict[str, Any] = {}
-    for name in ("whole", "first", "gaps"):
-        latency, in_flight, oldest_s = latency_in({"latency": counted.get(name)})
-        found[name] = Report(
-            0.0, latency=latency, in_flight=in_flight, oldest_s=oldest_s, span_s=TICK_S
-        )
-    for name in ("arrivals", "lost"):
-        found[name] = _number(counted.get(name))
-    for name in ("connections", "unmeasured", "callers"):
-        table = counted.get(name)
-        if not isinstance(table, dict) or len(table) > CALLERS_MAX:
-            raise BadLine(f"{name}: an object of at most {CALLERS_MAX} numbers")
-        found[name] = {plain_text(key[:64]): _number(one) for key, one in table.items()}
-    return found
-
-
-def _number(value: object) -> int:
-    if type(value) is not int or not -(10**9) <= value <= 10**9:
-        raise BadLine(f"{shown(repr(value))}: a number of requests")
-    return value
-
-
-class Child:
-    """The process that reads packets."""
-
-    def __init__(self, command: Iterable[str] = ()) -> None:
-        """Raises OSError."""
-        root = str(Path(__file__).parents[3])
-        start = f"import sys; sys.path.insert(0, {root!r}); "
-        start += "from dlsched.runtime.wire.child import main; main()"
-        self._process = subprocess.Popen(
-            tuple(command) or (sys.executable, "-I", "-c", start),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            close_fds=True,
-            env={},
-        )
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self.frames = self._process.stdin.fileno()
-        self.lines = self._process.stdout.fileno()
-        os.set_blocking(self.frames, False)
-        os.set_blocking(self.lines, False)
-        with suppress(OSError):
-            _enlarge(self.frames)
-        self._partial = b""
-
-    @property
-    def pid(self) -> int:
-        return self._process.pid
-
-    def send(self, kind: int, ring: int, data: bytes) -> bool:
-        """Whether it took the frame within `ANSWER_S`; raises OSError where it is gone."""
-        left = [memoryview(FRAME.pack(kind, ring, len(data))), memoryview(data)]
-        until_s = time.monotonic() + ANSWER_S
-        while left:
-            try:
-                written = os.writev(self.frames, left)
-                while left and written >= len(left[0]):
-                    written -= len(left.pop(0))
-                if left:
-                    left[0] = left[0][written:]
-            except BlockingIOError:
-                left_s = until_s - time.monotonic()
-                if left_s <= 0.0:
-                    return False
-                room = select.poll()  # select() takes no descriptor above 1,023
-                room.register(self.frames, select.POLLOUT)
-                room.poll(1e3 * left_s)
-        return True
-
-    def reports(self) -> Iterator[dict[str, Any]]:
-        """The lines that it has written. Raises OSError where it is gone, BadLine for nonsense:
-        what came before is right, and a line that it did not end is left out."""
-        found = 0
-        with suppress(BlockingIOError):
-            # A child that writes without end must not keep this thread.
-            for _ in range(READS_MAX):
-                chunk = os.read(self.lines, LINE_BYTES_MAX)
-                if not chunk:
-                    raise BrokenPipeError("the process has ended")
-                *lines, self._partial = (self._partial + chunk).split(b"\n")
-                found += len(lines)
-                if found > LINES_MAX:
-                    raise BadLine(f"more than {LINES_MAX} lines at a time")
-                if max(map(len, (*lines, self._partial))) > LINE_BYTES_MAX:
-                    raise BadLine(f"a line of more than {LINE_BYTES_MAX} bytes")
-                for line in lines:
-                    yield _decoded(line)
-
-    def close(self) -> None:
-        """End it, whatever it does."""
-        self._process.kill()
-        for pipe in (self._process.stdin, self._process.stdout):
-            if pipe is not None:
-                with suppress(OSError):
-                    pipe.close()
-        self._process.wait()
-
-
-def _enlarge(pipe: int) -> None:
-    import fcntl
-
-    fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, 1 << 20)
-
-
-def _decoded(line: bytes) -> dict[str, Any]:
-    try:
-        decoded = json.loads(line)
-    except (ValueError, RecursionError):
-        raise BadLine("a report that is no JSON") from None
-    if not isinstance(decoded, dict) or not isinstance(decoded.get("ports"), dict):
-        raise BadLine("a report without ports")
-    return decoded
-
-
-def is_whole(line: Mapping[str, Any]) -> bool:
-    """Whether this is the last line of a report."""
-    return "packets" in line
 
 
 def _not_listening(wanted: tuple[int, ...], own: Iterable[ListeningSocket]) -> str:
@@ -358,7 +91,7 @@ class Tap:
         """Measure this start of a container from now on; to be closed. `ports`: (): all on which
         it listens. `paths`: requests for these do not count, as those of health checks."""
         skip = "|".join((PROBES, *(re.escape(path) for path in paths)))
-        watched = Watched(self, pid, container, ports, skip)
+        watched = Watched(self.forget, pid, container, ports, skip)
         with self._lock:
             self._watched.append(watched)
             if self._thread is None:

@@ -44,7 +44,8 @@ from dlsched.runtime.progress import log_pattern
 from dlsched.runtime.progress.http_page import Unanswered
 from dlsched.runtime.progress.listening import NO_ADDRESS
 from dlsched.runtime.progress.log_pattern import HISTORY_LINES, LogStream
-from dlsched.runtime.wire.tap import Tap, Watched
+from dlsched.runtime.wire.tap import Tap
+from dlsched.runtime.wire.traffic import Watched
 from tests.doubles import doing, job_spec
 from tests.runtime.cgroup.test_read import tree
 from tests.runtime.progress.fake_log import FakeLog
@@ -246,7 +247,7 @@ def test_requests_for_the_page_that_its_file_names_do_not_count(begin: Begin) ->
 
     def watch_port(pid: int, container: str, ports: object, paths: set[str]) -> Watched:
         asked.append(paths)
-        return Watched(tap, pid, container, (), "")
+        return Watched(tap.forget, pid, container, (), "")
 
     tap.watch = watch_port  # type: ignore[method-assign,assignment]
     watch = begin(described(), Outside(FakeLog().follow, tap=tap))

@@ -11,7 +11,8 @@ from dlsched.estimate.sketch import from_latencies
 from dlsched.model.facts import LatencySketch, Report
 from dlsched.model.spec import LatencyTarget
 from dlsched.runtime.wire.reader import SILENT_S, WireReader
-from dlsched.runtime.wire.tap import PortTraffic, Tap
+from dlsched.runtime.wire.tap import Tap
+from dlsched.runtime.wire.traffic import PortTraffic
 
 TARGET = LatencyTarget(0.05, 0.95)
 

@@ -21,19 +21,17 @@ from dlsched.runtime.progress.sidecar_line import BadLine
 from dlsched.runtime.wire import tap
 from dlsched.runtime.wire.child import BLOCK, LINE_BYTES_MAX, lines_of
 from dlsched.runtime.wire.networks import Network, Networks
+from dlsched.runtime.wire.process import READS_MAX, Child, is_whole
 from dlsched.runtime.wire.ring import BLOCKS_MOST, RingCounts
 from dlsched.runtime.wire.tap import (
     BACKOFF_S,
     CALM_TICKS,
     ONE_OF_MAX,
-    READS_MAX,
-    Child,
     Tap,
-    Watched,
     _by_interface,
     _Pump,
-    is_whole,
 )
+from dlsched.runtime.wire.traffic import Watched
 
 LATENCY = {"count": 2, "sum": 0.006, "buckets": {"400": 2}}
 PORT = {
@@ -97,7 +95,7 @@ class Scene:
         self.opened: list[FakeRing] = []
         self.tap = Tap(open_ring=self.open)  # type: ignore[arg-type]
         self.pump = _Pump(self.tap)
-        self.watched = Watched(self.tap, 1, "c", (80,), "")
+        self.watched = Watched(self.tap.forget, 1, "c", (80,), "")
         self.watched.found, self.watched.interfaces = (80,), ("lo",)
         self.pump._known = (self.watched,)
         self.pump._rings = {"lo": ring}  # type: ignore[dict-item]
@@ -172,7 +170,7 @@ def networks(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
 def test_what_did_not_change_is_not_set_again(networks: dict[str, Any]) -> None:
     scene = Scene(FakeRing())
-    one, other = (Watched(scene.tap, pid, "c", (), "") for pid in (1, 2))
+    one, other = (Watched(scene.tap.forget, pid, "c", (), "") for pid in (1, 2))
     networks |= {"1": [80], "2": [80]}
 
     def discover(now_s: float, *watched: Watched) -> tuple[int, list[str]]:
@@ -196,7 +194,7 @@ def test_a_fault_while_rings_are_set_is_not_the_end_of_it(
     networks: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scene = Scene(FakeRing())
-    one = Watched(scene.tap, 1, "c", (), "")
+    one = Watched(scene.tap.forget, 1, "c", (), "")
     networks["1"], scene.pump._known = [80], (one,)
     with monkeypatch.context() as broken, pytest.raises(ZeroDivisionError):
         broken.setattr(scene.pump, "_set_ring", lambda *_: 1 / 0)
@@ -209,7 +207,7 @@ def test_one_interface_that_fails_leaves_the_others(
     networks: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scene = Scene(FakeRing())
-    one = Watched(scene.tap, 1, "c", (), "")
+    one = Watched(scene.tap.forget, 1, "c", (), "")
     networks["1"], broken = [80], {"eth1"}
     monkeypatch.setattr(tap, "interfaces_of", lambda *_: ("eth0", "eth1"))
 
@@ -234,7 +232,7 @@ def test_one_interface_that_fails_leaves_the_others(
 
 def test_a_port_of_two_containers_leaves_their_other_ports(networks: dict[str, Any]) -> None:
     scene = Scene(FakeRing())
-    one, other = (Watched(scene.tap, pid, "c", (), "") for pid in (1, 1))
+    one, other = (Watched(scene.tap.forget, pid, "c", (), "") for pid in (1, 1))
     networks["1"] = [80]
     scene.pump._discover((one, other), 0.0)
     assert one.problem == other.problem == "port 80 on veth1 seems to be of two containers"
@@ -304,7 +302,7 @@ def test_what_no_child_read_is_left_out_and_reported() -> None:
 
 
 def watched_on(scene: Scene, ports: Iterable[int]) -> Watched:
-    one = Watched(scene.tap, 1, "c", (), "")
+    one = Watched(scene.tap.forget, 1, "c", (), "")
     one.found, one.interfaces = tuple(ports), ("lo",)
     return one
 
@@ -484,7 +482,7 @@ def test_a_child_that_writes_without_end_is_refused(program: str, why: str) -> N
 
 @pytest.mark.process
 def test_one_read_of_a_flood_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dlsched.runtime.wire.tap.LINES_MAX", 10**9)
+    monkeypatch.setattr("dlsched.runtime.wire.process.LINES_MAX", 10**9)
     with child("while True: os.write(1, b'{\"ports\":{}}\\n' * 64)") as one:
         most = READS_MAX * LINE_BYTES_MAX // len(b'{"ports":{}}\n')
         assert all(len(list(one.reports())) <= most for _ in range(50))

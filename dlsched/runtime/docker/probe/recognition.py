@@ -20,7 +20,7 @@ from dlsched.runtime.progress.exposition import Candidate
 from dlsched.runtime.progress.listening import ListeningSocket
 from dlsched.runtime.progress.log_lines import LogBatch, LogLines
 from dlsched.runtime.progress.page_lines import PageFilter, wanted_lines
-from dlsched.runtime.wire.tap import PortTraffic, Watched
+from dlsched.runtime.wire.traffic import PortTraffic, Watched
 
 METRICS_PATHS = (DEFAULT_HTTP_PATH, "/metrics/", "/actuator/prometheus")
 """Where metrics pages commonly are."""

@@ -41,7 +41,8 @@ from dlsched.runtime.progress.http_page import ANSWER_S, Unanswered, fetch
 from dlsched.runtime.progress.listening import listening_of, shows_sockets
 from dlsched.runtime.progress.scrape import named
 from dlsched.runtime.progress.sidecar import READ_BYTES
-from dlsched.runtime.wire.tap import Tap, Watched
+from dlsched.runtime.wire.tap import Tap
+from dlsched.runtime.wire.traffic import Watched
 
 HTTP_S = 4.0
 """Time for all pages of one container together."""

@@ -33,7 +33,7 @@ from dlsched.runtime.docker.probe.recognition import (
 )
 from dlsched.runtime.progress.exposition import Candidate
 from dlsched.runtime.progress.listening import ListeningSocket
-from dlsched.runtime.wire.tap import PortTraffic
+from dlsched.runtime.wire.traffic import PortTraffic
 
 STACKS = stacks_of(package_presets())
 
