@@ -172,8 +172,8 @@ BENCHES = {
         "what the loop costs, with 100 containers too",
     ),
     "wire-cost": Bench(
-        "benchmarks.cost.wire",
-        "cost",
+        "benchmarks.wire.parsing",
+        "wire",
         "1 min",
         "no",
         "what a packet and a request cost that are read at the wire; publishes nothing",

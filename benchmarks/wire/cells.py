@@ -19,7 +19,8 @@ from benchmarks.wire.place import StandIn, busy, printed
 from benchmarks.wire.servers import Server
 from dlsched.estimate.sketch import merge, quantile_s
 from dlsched.model.facts import LatencySketch
-from dlsched.runtime.wire.tap import Tap, Watched
+from dlsched.runtime.wire.tap import Tap
+from dlsched.runtime.wire.traffic import Watched
 from tools.waiting import until
 
 TOLERANCE_RATIO, TOLERANCE_MS = 0.05, 0.5

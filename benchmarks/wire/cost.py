@@ -12,11 +12,13 @@ from typing import Any
 
 from benchmarks.publish import results
 from benchmarks.wire import cells, place, servers
+from benchmarks.wire.parsing import PACKET_US, REQUEST_US
+from dlsched.runtime.wire.process import Child
 from dlsched.runtime.wire.ring import BLOCK_BYTES, Ring, RingCounts
-from dlsched.runtime.wire.tap import Child, Tap, Watched
+from dlsched.runtime.wire.tap import Tap
+from dlsched.runtime.wire.traffic import Watched
 from tools.waiting import until
 
-PACKET_US, REQUEST_US = 2.0, 5.0
 CONTAINERS = 100
 IDLE_CORE_RATIO, IDLE_MIB = 0.003, 40.0
 RATE_PER_S = 10_000

@@ -25,7 +25,9 @@ from benchmarks.publish import results
 from benchmarks.wire import cells, client, place, servers
 from dlsched.model.facts import LatencySketch
 from dlsched.report.buckets import bucket_value_s
-from dlsched.runtime.wire.tap import Child, Tap, Watched
+from dlsched.runtime.wire.process import Child
+from dlsched.runtime.wire.tap import Tap
+from dlsched.runtime.wire.traffic import Watched
 from tools.waiting import until
 
 DELAY_MS = 100.0
@@ -43,8 +45,19 @@ NONSENSE = {
     "takes nothing and says nothing": "time.sleep(999)",
     "random bytes without end": "while True: os.write(1, os.urandom(65536))",
     "one line without end": "while True: os.write(1, b'[' * 65536)",
-    "empty reports without end": "while True: os.write(1, b'{\"ports\":{}}\\n' * 4096)",
-    "a report of 4 MB": (
+    "empty reports without end": (
+        'while True: os.write(1, b\'{"ports":{},"packets":0}\\n\' * 4096)'
+    ),
+    "reports of 4 MB in short lines": (
+        "one = {'count': 700, 'sum': 1e4, 'buckets': dict.fromkeys(range(800, 1500), 1)}\n"
+        "line = json.dumps({'ports': {str(n): one for n in range(90, 99)}}).encode() + b'\\n'\n"
+        'end = b\'{"ports":{},"packets":1}\\n\'\n'
+        "while True:\n"
+        " rest = line * (4_000_000 // len(line)) + end\n"
+        " while rest: rest = rest[os.write(1, rest):]\n"
+        " time.sleep(1)"
+    ),
+    "a line of 4 MB": (
         "line = b'{\"ports\":{\"1\":{\"whole\":[' + b'1,' * 2_000_000 + b'1]}}}\\n'\n"
         "while True:\n rest = line\n while rest: rest = rest[os.write(1, rest):]\n time.sleep(.5)"
     ),
@@ -67,7 +80,7 @@ def say(number='1', **latency):
     one = {name: latency for name in ('whole', 'first', 'gaps')}
     one |= {'arrivals': 0, 'lost': 0, 'connections': {}, 'unmeasured': {}, 'callers': {}}
     while True:
-        os.write(1, json.dumps({'ports': {number: one}}).encode() + b'\\n')
+        os.write(1, json.dumps({'ports': {number: one}, 'packets': 1}).encode() + b'\\n')
         time.sleep(1)
 """
 
@@ -156,6 +169,7 @@ def broken(
         loaded(one, port) as load,
         taking(watched) as taken,
     ):
+        until(lambda: bool(tap.children), "the process", BACK_WITHIN_S)
         for _ in range(times):
             before, number = taken.requests, len(tap.children)
             harm(tap.children[-1])

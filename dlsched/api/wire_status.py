@@ -35,12 +35,18 @@ def _text(fact: WireFact) -> str:
     if protocols:
         parts.append(f"in {', '.join(protocols)}")
     text = " ".join(parts)
+    if fact.partial is not None:
+        text += f"; {fact.partial}"
     if fact.one_of > 1:
         text += f"; one of {fact.one_of} connections is measured: there are too many packets"
     if fact.lost:
-        text += f"; {counted(fact.lost, 'request')} not captured whole"
+        in_tls = any(name == "tls" and number for name, number in fact.connections)
+        first = ", or among the first ones of a TLS connection" if in_tls else ""
+        text += f"; {counted(fact.lost, 'request')} not measured: not captured whole{first}"
     if fact.dropped:
         text += f"; {counted(fact.dropped, 'packet')} of its network not read, for lack of room"
+    if fact.missed_s:
+        text += f"; {fact.missed_s:.1f} s not measured: the process that reads packets had ended"
     if fact.unmeasured:
         ratio = render_percent(1.0 - (fact.measured_ratio or 0.0))
         why = ", ".join(name for name, _ in fact.unmeasured)

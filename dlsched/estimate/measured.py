@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
-from dlsched.estimate.sketch import Bounds, bounds_of, quantile_bounds
+from dlsched.estimate.sketch import Bounds, against_target_s, bounds_of, quantile_bounds
 from dlsched.estimate.tuning import SIGMAS
 from dlsched.model.facts import LatencySketch
 from dlsched.model.spec import AccuracyTarget, LatencyTarget, Target
@@ -73,12 +74,18 @@ def unclear(target: Target | None, recent: LatencySketch) -> str | None:
     """Why a latency may be on either side of its target, with the remedy; None: it is on one side,
     or too few requests came. The text names buckets alone, so that it does not change with each
     request."""
-    if not isinstance(target, LatencyTarget) or target.quantile is None:
+    if not isinstance(target, LatencyTarget):
         return None
     bounds = bounds_of(recent, target.quantile)
     if recent.count < REQUESTS_MIN or bounds is None or bounds.against(target.seconds) is not None:
         return None
-    stat, asked = render_quantile(target.quantile), render_seconds(target.seconds)
+    asked = render_seconds(target.seconds)
+    if recent.missed and against_target_s(replace(recent, missed=0), target) is not None:
+        what = "the mean" if target.quantile is None else render_quantile(target.quantile)
+        return f"{what} may be on either side of {asked}: packets at its sockets were not read"
+    if target.quantile is None:
+        return None
+    stat = render_quantile(target.quantile)
     edges = quantile_bounds(recent, target.quantile, by_sum=False)
     if not recent.spans or edges is None:
         remedy = f"read a histogram with a bound at {asked}, or set a target for the mean"

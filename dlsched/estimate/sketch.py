@@ -16,6 +16,9 @@ from dlsched.report.buckets import LONGEST_S, bucket_index, bucket_value_s
 
 _EXACT_RATIO = 1.02
 """Highest over lowest of a latency that counts as one number: twice a bucket's own error of 1 %."""
+_MISSED_RATIO = 0.01
+"""When a larger part of the answers may be missing, the mean is not known: it would be off by more
+than a bucket's own error if these took twice as long."""
 _ABOVE = 1.0 + 1e-6
 """A request is above the lower bound of its bucket, by any amount; this much counts as above."""
 
@@ -76,6 +79,7 @@ def merge(*sketches: LatencySketch) -> LatencySketch:
         buckets=tuple(sorted(counts.items())),
         errors=sum(sketch.errors for sketch in sketches),
         spans=tuple((*ends, spans[ends]) for ends in sorted(spans)),
+        missed=sum(sketch.missed for sketch in sketches),
     )
 
 
@@ -84,7 +88,8 @@ def quantile_bounds(
 ) -> Bounds | None:
     """Between which latencies the quantile (nearest rank) lies: of requests in buckets within 1 %,
     at least about a microsecond; of others as tight as spans and, with `by_sum`, their sum allow.
-    None without a request; ValueError if `quantile` is not above 0 and at most 1."""
+    What may be missing may be the quickest or the slowest. None without a request; ValueError if
+    `quantile` is not above 0 and at most 1."""
     if not 0.0 < quantile <= 1.0:
         raise ValueError(f"quantile {quantile!r}: above 0, at most 1")
     counted = sum([count for _, count in sketch.buckets])
@@ -92,6 +97,7 @@ def quantile_bounds(
     total = counted if not sketch.spans and unplaced <= 0 else sketch.count
     if not total:
         return None
+    total += sketch.missed
     # Slightly less, so that 0.95 of 20 is the 19th even if the product rounds up.
     rank = max(1, math.ceil(quantile * total * (1.0 - 1e-12)))
     if total == counted:
@@ -101,10 +107,10 @@ def quantile_bounds(
             if below >= rank:
                 return Bounds(bucket_value_s(index), bucket_value_s(index))
     exact = [(bucket_value_s(index), count) for index, count in sketch.buckets]
-    spans = [*sketch.spans, (0.0, LONGEST_S, max(unplaced, 0))]
+    spans = [*sketch.spans, (0.0, LONGEST_S, max(unplaced, 0) + sketch.missed)]
     lowest_s, below_s = _at_rank(exact + [(low, count) for low, _, count in spans], rank)
     highest_s, _ = _at_rank(exact + [(high, count) for _, high, count in spans], rank)
-    if not by_sum:
+    if not by_sum or sketch.missed:  # the sum has nothing of those that may be missing
         return Bounds(lowest_s, highest_s)
     # Those from the quantile on are at least as slow as it, and all others as their lowest.
     of_sum_s = (sketch.sum_s - below_s) / (total - rank + 1)
@@ -125,22 +131,27 @@ def _at_rank(values: list[tuple[float, int]], rank: int) -> tuple[float, float]:
 def quantile_s(sketch: LatencySketch, quantile: float) -> float | None:
     """The latency quantile in seconds, where it is known as one number; None: it is not. ValueError
     as of `quantile_bounds`."""
-    bounds = quantile_bounds(sketch, quantile)
-    return bounds.highest_s if bounds is not None and bounds.is_exact else None
+    return measured_s(sketch, quantile)
 
 
 def measured_s(sketch: LatencySketch, quantile: float | None) -> float | None:
     """The mean (None) or that quantile in seconds, where it is known as one number."""
-    return sketch.mean_s if quantile is None else quantile_s(sketch, quantile)
+    bounds = bounds_of(sketch, quantile)
+    return bounds.highest_s if bounds is not None and bounds.is_exact else None
 
 
 def bounds_of(sketch: LatencySketch, quantile: float | None) -> Bounds | None:
-    """Between which latencies the mean (None), which is exact, or that quantile lies; None without
-    a request."""
+    """Between which latencies the mean (None) or that quantile lies; None without a request. The
+    mean is exact, unless so much may be missing that nothing bounds it."""
     if quantile is not None:
         return quantile_bounds(sketch, quantile)
     mean_s = sketch.mean_s
-    return None if mean_s is None else Bounds(mean_s, mean_s)
+    if mean_s is None:
+        return None
+    total = sketch.count + sketch.missed
+    if sketch.missed > _MISSED_RATIO * total:
+        return Bounds(sketch.sum_s / total, LONGEST_S)
+    return Bounds(mean_s, mean_s)
 
 
 def against_target_s(sketch: LatencySketch, target: LatencyTarget) -> float | None:

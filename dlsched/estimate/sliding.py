@@ -26,6 +26,7 @@ class SlidingSketch:
         self._spans: Counter[tuple[float, float]] = Counter()
         self._count = 0
         self._errors = 0
+        self._missed = 0
         self._total: LatencySketch | None = LatencySketch()
 
     def __len__(self) -> int:
@@ -36,6 +37,7 @@ class SlidingSketch:
         self._sums_s.append(sketch.sum_s)
         self._count += sketch.count
         self._errors += sketch.errors
+        self._missed += sketch.missed
         counts = self._counts
         for index, count in sketch.buckets:
             counts[index] = counts.get(index, 0) + count
@@ -49,6 +51,7 @@ class SlidingSketch:
         self._sums_s.popleft()
         self._count -= sketch.count
         self._errors -= sketch.errors
+        self._missed -= sketch.missed
         counts = self._counts
         for index, count in sketch.buckets:
             left = counts[index] - count
@@ -67,7 +70,7 @@ class SlidingSketch:
         other._members, other._sums_s = self._members.copy(), self._sums_s.copy()
         other._counts, other._count = self._counts.copy(), self._count
         other._errors, other._total = self._errors, self._total
-        other._spans = self._spans.copy()
+        other._spans, other._missed = self._spans.copy(), self._missed
         return other
 
     def total(self) -> LatencySketch:
@@ -79,5 +82,6 @@ class SlidingSketch:
                 buckets=in_order(self._counts),
                 errors=self._errors,
                 spans=tuple((*ends, self._spans[ends]) for ends in sorted(self._spans)),
+                missed=self._missed,
             )
         return self._total

@@ -29,6 +29,8 @@ class LatencySketch:
     """(lowest, highest latency in seconds, count), sorted: requests of which only bounds are known,
     since a page counts them in wide buckets; the highest bound of all is `LONGEST_S`. A request
     that is neither here nor in `buckets` is known by its part of the sum alone."""
+    missed: int = 0
+    """Answers beyond `count` that were perhaps not measured, at most: nothing is known of them."""
 
     @property
     def mean_s(self) -> float | None:
@@ -70,15 +72,21 @@ class WireFact:
     """Those that are measured; (): none."""
     problem: str | None = None
     """Why nothing is measured, in one line."""
+    partial: str | None = None
+    """Why some ports or interfaces are not, in one line."""
     judges: bool = False
     """Whether its latency target is judged by this, and not by what it reports itself."""
     requests_per_s: float = 0.0
     one_of: int = 1
     """Of so many connections one is measured."""
     lost: int = 0
-    """Requests that were not captured whole, as where packets were dropped."""
+    """Requests that are not measured: not captured whole, as where packets were dropped; or in TLS
+    and not distinguished from its handshake."""
     dropped: int = 0
     """Packets of its interfaces for which the kernel had no room, be they its own or not."""
+    missed_s: float = 0.0
+    """Seconds that ended in this time and were not measured: the process that reads packets ended,
+    or hung, and another one was started."""
     connections: tuple[tuple[str, int], ...] = ()
     """New connections that are measured, by protocol: http, tls, turns."""
     unmeasured: tuple[tuple[str, int], ...] = ()

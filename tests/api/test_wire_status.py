@@ -36,12 +36,27 @@ def test_ports_rate_protocols_and_callers_are_named() -> None:
 
 def test_what_is_not_measured_is_said_with_the_reason() -> None:
     fact = WireFact(
-        (8000,), one_of=4, lost=2, dropped=7, connections=(("tls", 3),), unmeasured=(("HTTP/2", 1),)
+        (8000,),
+        one_of=4,
+        lost=2,
+        dropped=7,
+        missed_s=2.04,
+        connections=(("tls", 3),),
+        unmeasured=(("HTTP/2", 1),),
     )
     assert text_of(fact) == (
         "port 8000, 0 requests a second in TLS; one of 4 connections is measured: there "
-        "are too many packets; 2 requests not captured whole; 7 packets of its network not read, "
-        "for lack of room; 25 % of the new connections cannot be measured: HTTP/2"
+        "are too many packets; 2 requests not measured: not captured whole, or among the first "
+        "ones of a TLS connection; 7 packets of its network not read, for lack of room; 2.0 s not "
+        "measured: the process that reads packets had ended; 25 % of the new connections cannot "
+        "be measured: HTTP/2"
+    )
+
+
+def test_an_interface_that_fails_is_named_beside_the_others() -> None:
+    fact = WireFact((80,), partial="not visible on the wire of eth1: no such device")
+    assert text_of(fact) == (
+        "port 80, 0 requests a second; not visible on the wire of eth1: no such device"
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -114,6 +115,34 @@ def test_bounds_of_buckets_hold_the_quantile(
     assert bounds is not None
     assert by_edges[0] <= bounds.lowest_s <= exact <= bounds.highest_s * (1 + 1e-9)
     assert bounds.highest_s <= by_edges[1]
+
+
+@given(LATENCIES, LATENCIES, st.integers(0, 9), st.floats(0.001, 1.0))
+def test_bounds_hold_the_quantile_whatever_is_missing(
+    measured: list[float], missing: list[float], more: int, quantile: float
+) -> None:
+    whole = sorted(measured + missing)
+    exact = whole[max(1, math.ceil(quantile * len(whole) * (1 - 1e-12))) - 1]
+    sketch = replace(from_latencies(measured), missed=len(missing))
+    bounds = quantile_bounds(sketch, quantile)
+    assert bounds is not None
+    assert bounds.lowest_s * 0.99 - 1e-6 <= exact <= bounds.highest_s * 1.01 + 1e-6
+    wider = quantile_bounds(merge(sketch, LatencySketch(missed=more)), quantile)
+    assert wider is not None
+
+
+def test_what_is_missing_may_move_a_number_or_not() -> None:
+    sketch = from_latencies([0.1] * 900 + [0.3] * 100)
+    few, many = replace(sketch, missed=5), replace(sketch, missed=60)
+    target = LatencyTarget(0.2, 0.95)
+    assert quantile_s(few, 0.95) == pytest.approx(0.3, rel=0.01)
+    assert against_target_s(few, target) == pytest.approx(0.3, rel=0.01)
+    assert quantile_s(many, 0.95) is None
+    assert against_target_s(many, target) == pytest.approx(0.3, rel=0.01), "it is above for sure"
+    assert against_target_s(replace(sketch, missed=1000), target) is None
+    assert measured_s(few, None) == pytest.approx(0.12)
+    assert measured_s(many, None) is None
+    assert quantile_bounds(LatencySketch(missed=3), 0.95) is None
 
 
 def test_a_mean_alone_bounds_a_quantile() -> None:

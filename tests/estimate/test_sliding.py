@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,7 +12,12 @@ from dlsched.estimate.sketch import from_latencies, merge
 from dlsched.estimate.sliding import SlidingSketch
 from dlsched.model.facts import LatencySketch
 
-SKETCHES = st.builds(from_latencies, st.lists(st.floats(0.001, 10), max_size=5), st.integers(0, 3))
+SKETCHES = st.builds(
+    lambda latencies, errors, missed: replace(from_latencies(latencies, errors), missed=missed),
+    st.lists(st.floats(0.001, 10), max_size=5),
+    st.integers(0, 3),
+    st.integers(0, 3),
+)
 
 
 @given(st.lists(st.one_of(SKETCHES, st.none()), max_size=40))
@@ -28,7 +35,7 @@ def test_it_equals_a_merge_of_what_is_in_it(moves: list[LatencySketch | None]) -
 
 
 def test_a_copy_goes_its_own_way() -> None:
-    sliding, sketch = SlidingSketch(), from_latencies([0.1, 0.2])
+    sliding, sketch = SlidingSketch(), replace(from_latencies([0.1, 0.2]), missed=7)
     sliding.add(sketch)
     other = sliding.copy()
     other.drop()

@@ -26,7 +26,7 @@ from benchmarks.robustness.fuzzing.packets import (
 )
 from benchmarks.robustness.fuzzing.trial import Broken
 from dlsched.runtime.wire import connection, counts, meter
-from dlsched.runtime.wire.tap import checked
+from dlsched.runtime.wire.traffic import checked
 
 NAME = "wire-bytes"
 PORTS = (8000, 8001)

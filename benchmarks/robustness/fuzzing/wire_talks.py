@@ -99,9 +99,9 @@ class Recorded(counts.Sketch):
         super().__init__()
         self.all_ns: list[int] = []
 
-    def add(self, ns: int) -> None:
-        super().add(ns)
+    def add(self, ns: int, index: int | None = None) -> int:
         self.all_ns.append(ns)
+        return super().add(ns, index)
 
 
 @contextmanager

@@ -60,6 +60,8 @@ class Watch:
         not count."""
         self._reported_s = float("-inf")
         """When it last reported a latency itself."""
+        self._counted_at_sockets = False
+        """Whether requests were counted at its sockets since then."""
         self._wire_fact: WireFact | None = None
         self._last_read_s = float("-inf")
         self._leaving: tuple[LogReader, ...] = ()
@@ -318,6 +320,7 @@ class Watch:
         if self._wire is not None:
             self._wire.close()
         self._wire, self._wire_fact, self._measured = None, None, asked
+        self._counted_at_sockets = False
         tap = self._outside.tap
         if tap is not None and ports is not None and isinstance(target, LatencyTarget):
             described = self.described
@@ -382,8 +385,12 @@ class Watch:
         """Take in what was measured at its sockets, unless it reports its latencies itself; returns
         the problem to show."""
         measured = wire.read(now_s)
-        judges = wire.alone or now_s - self._reported_s > OWN_SILENT_S
+        # What it reports for the first time again is of requests that were counted there.
+        again = self._counted_at_sockets and self._reported_s == now_s
+        judges = wire.alone or again or now_s - self._reported_s > OWN_SILENT_S
         self._wire_fact = wire.fact(now_s, judges=judges)
+        counted = self._counted_at_sockets or any(map(_counts, measured.reports))
+        self._counted_at_sockets = judges and not again and counted
         if not judges:
             return problem
         self._take_up(SourceReading(measured.reports, hides_failures=measured.hides_failures))
@@ -391,15 +398,17 @@ class Watch:
 
     def _beside_wire(self, reading: SourceReading) -> SourceReading:
         """What a source has read, where its latencies stand beside those of the sockets: compared
-        with them, and left out where the target is about another time of a request."""
+        with them, and left out where the target is about another time of a request, or where the
+        requests were counted there."""
         if self._wire is None or not any(one.latency for one in reading.reports):
             return reading
-        if self._wire.alone:
-            kept = tuple(one for one in reading.reports if one.latency is None)
-            return replace(reading, reports=kept)
-        self._wire.beside(reading.reports, self._last_read_s)
-        self._reported_s = self._last_read_s
-        return reading
+        if not self._wire.alone:
+            self._wire.beside(reading.reports, self._last_read_s)
+            self._reported_s = self._last_read_s
+            if not self._counted_at_sockets:
+                return reading
+        kept = tuple(one for one in reading.reports if one.latency is None)
+        return replace(reading, reports=kept)
 
     def _take_up(self, reading: SourceReading) -> None:
         self._drained.extend(reading.reports)
@@ -407,6 +416,11 @@ class Watch:
         if any(report.latency is not None for report in reading.reports):
             self._hides_failures = reading.hides_failures
         self._refused = self._refused or reading.refused
+
+
+def _counts(report: Report) -> bool:
+    """Whether a request is counted in it."""
+    return report.latency is not None and bool(report.latency.count or report.latency.errors)
 
 
 def _asks(described: Inspected) -> tuple[tuple[ProgressSource, ...], Target | None]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterable, Iterator
 from contextlib import suppress
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from itertools import islice
@@ -20,6 +20,8 @@ PROCESSES_MAX = 4096
 """Processes of one container that are examined."""
 DESCRIPTORS_MAX = 65_536
 """Descriptors of all of them."""
+TABLES = ("tcp", "tcp6")
+"""Of IPv4 and of IPv6."""
 _TABLE_BYTES_MAX = 32 << 20
 
 _CONNECTED, _LISTENING = "01", "0A"
@@ -108,17 +110,22 @@ def connected_in(
                 yield int(fields[1].rpartition(":")[2], 16), fields[9]
 
 
-def listening_in(pid: int, proc: Path = PROC) -> Iterator[ListeningSocket]:
-    """The TCP sockets that listen in that process' network, of any program."""
-    for fields in _table(pid, proc, _LISTENING):
+def listening_in(
+    pid: int, proc: Path = PROC, tables: Iterable[str] = TABLES
+) -> Iterator[ListeningSocket]:
+    """The TCP sockets that listen in that process' network, of any program. `tables`: those to
+    read, where others are known to be empty."""
+    for fields in _table(pid, proc, _LISTENING, tables):
         address, _, number = fields[1].partition(":")
         with suppress(ValueError):
             yield ListeningSocket(_address(address), int(number, 16), fields[9])
 
 
-def _table(pid: int | str, proc: Path, state: str) -> Iterator[list[str]]:
+def _table(
+    pid: int | str, proc: Path, state: str, tables: Iterable[str] = TABLES
+) -> Iterator[list[str]]:
     """The lines of the kernel's tables of TCP sockets with that state."""
-    for table in ("tcp", "tcp6"):
+    for table in tables:
         try:
             with (proc / str(pid) / "net" / table).open(encoding="ascii", errors="replace") as file:
                 text = file.read(_TABLE_BYTES_MAX)
@@ -163,8 +170,10 @@ def _processes(pid: int, container: str, proc: Path) -> Iterator[str]:
         folders = group_folders(pid, proc, container=container)
     except (OSError, ValueError):
         return
-    folder = folders.get("") or folders.get("cpu")
-    if folder is None or container not in str(folder):
+    # With both versions mounted, it may be in a group of its own in the older one alone.
+    named = (folders[one] for one in ("", "cpu") if container in str(folders.get(one)))
+    folder = next(named, None)
+    if folder is None:
         return
     for file in (folder / "cgroup.procs", *folder.rglob("*/cgroup.procs")):
         with suppress(OSError):

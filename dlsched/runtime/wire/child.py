@@ -1,7 +1,7 @@
 """The process that reads packets: without privileges, with nothing but two pipes.
 
 Frames come in on its standard input: what to watch, blocks of packets, and the time to report;
-each report goes out as one line of JSON. It imports all that it needs, gives up all its rights, and
+each report goes out as lines of JSON. It imports all that it needs, gives up all its rights, and
 only then reads the first byte.
 """
 
@@ -14,8 +14,9 @@ import os
 import resource
 import struct
 import sys
+from collections.abc import Iterator
 from contextlib import suppress
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from dlsched.runtime.wire.bpf import filter_of
 from dlsched.runtime.wire.meter import Meter
@@ -25,6 +26,10 @@ FRAME = struct.Struct("=BxxxII")
 WATCH, BLOCK, TICK = 1, 2, 3
 TIME = struct.Struct("=q")
 """Of a tick: the wall clock in nanoseconds."""
+
+LINE_BYTES_MAX = 128 << 10
+"""Longest line of a report. What reads it holds Python's lock while it parses a line: 1 ms of this
+length. One port has at most some 110 KiB, with a count in every bucket."""
 
 UNPRIVILEGED = 65534
 READ_BYTES = 256 << 10
@@ -103,8 +108,8 @@ def serve(frames: BinaryIO, lines: BinaryIO) -> None:
         if kind == BLOCK:
             meter.block(ring, data)
         elif kind == TICK:
-            report = meter.report(*TIME.unpack(data))
-            lines.write(json.dumps(report, separators=(",", ":")).encode() + b"\n")
+            for line in lines_of(meter.report(*TIME.unpack(data))):
+                lines.write(line)
             lines.flush()
         elif kind == WATCH:
             asked = json.loads(data)
@@ -112,6 +117,25 @@ def serve(frames: BinaryIO, lines: BinaryIO) -> None:
                 {int(r): {int(p): n for p, n in one.items()} for r, one in asked["ports"].items()},
                 {int(number): one for number, one in asked["skips"].items()},
             )
+
+
+def lines_of(report: dict[str, Any]) -> Iterator[bytes]:
+    """The report in lines: as many ports in each as there is room for; the last one has the rest,
+    and so says that the report is whole."""
+    rest = {key: value for key, value in report.items() if key != "ports"}
+    room = LINE_BYTES_MAX - len(_json(rest)) - len(b'{"ports":{}}\n')
+    ports: list[bytes] = []
+    for number, counted in report["ports"].items():
+        port = b'"%b":%b' % (number.encode(), _json(counted))
+        if ports and sum(map(len, ports)) + len(ports) + len(port) > room:
+            yield b'{"ports":{%b}}\n' % b",".join(ports)
+            ports = []
+        ports.append(port)
+    yield b'{"ports":{%b},%b\n' % (b",".join(ports), _json(rest)[1:])
+
+
+def _json(value: object) -> bytes:
+    return json.dumps(value, separators=(",", ":")).encode()
 
 
 def main() -> None:

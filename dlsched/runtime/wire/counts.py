@@ -3,9 +3,9 @@ daemon: the child that reads packets uses it."""
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterable
+from math import ceil, log
 from typing import Any
 
 from dlsched.report.buckets import GROWTH, LAST_BUCKET, UNIT_S
@@ -18,7 +18,7 @@ Ages = tuple[int | None, int | None, int | None]
 """How long one open request waits, in nanoseconds: for its whole answer, for its first byte, for
 its next byte. None: it does not, or it is not known."""
 
-_LOG_GROWTH = math.log(GROWTH)
+_LOG_GROWTH = log(GROWTH)
 _NS_S = 1e-9
 UNIT_NS = round(UNIT_S / _NS_S)
 _NS_UNIT = _NS_S / UNIT_S
@@ -34,15 +34,21 @@ class Sketch:
         self.sum_s = 0.0
         self.buckets: dict[int, int] = {}
 
-    def add(self, ns: int) -> None:
-        """Count one latency in nanoseconds; one below zero, of a clock that stepped, is zero."""
-        index = math.ceil(math.log(ns * _NS_UNIT) / _LOG_GROWTH) if ns > UNIT_NS else 0
-        index = min(index, LAST_BUCKET)
+    def add(self, ns: int, index: int | None = None) -> int:
+        """Count one latency in nanoseconds; one below zero, of a clock that stepped, is zero.
+        `index`: its bucket, where that is known. Returns it."""
+        if index is None:
+            index = ceil(log(ns * _NS_UNIT) / _LOG_GROWTH) if ns > UNIT_NS else 0
+            index = min(index, LAST_BUCKET)
         buckets = self.buckets
-        buckets[index] = buckets.get(index, 0) + 1
+        if index in buckets:
+            buckets[index] += 1
+        else:
+            buckets[index] = 1
         self.count += 1
         if ns > 0:
             self.sum_s += ns * _NS_S
+        return index
 
     def plain(self) -> dict[str, Any]:
         """As in a line of the sidecar protocol."""
@@ -92,9 +98,12 @@ class PortCounts:
     def called_by(self, caller: str) -> None:
         """Count one request of that caller."""
         callers = self.callers
-        if caller not in callers and len(callers) >= CALLERS_MAX:
-            caller = OTHER
-        callers[caller] = callers.get(caller, 0) + 1
+        if caller in callers:
+            callers[caller] += 1
+        else:
+            if len(callers) >= CALLERS_MAX:
+                caller = OTHER
+            callers[caller] = callers.get(caller, 0) + 1
 
     def take(self, ages: Iterable[Ages]) -> dict[str, Any]:
         """What was counted since the last report, as it is reported; the counting begins again.

@@ -86,22 +86,20 @@ def _names(pid: int, proc: Path) -> list[str]:
 
 def _peer(pid: int, name: str, proc: Path) -> int:
     """The index of the other end of one of its interfaces; 0: it has none. Raises OSError, also
-    where /sys in the container is not the kernel's: a container may mount anything there."""
-    folder = os.open(proc / str(pid) / "root", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    where a part of /sys in the container is not the kernel's: a container may mount anything there,
+    such as a file system of its own that never answers. So nothing is asked of a file or folder
+    before it is known to be on sysfs."""
+    found = os.open(proc / str(pid) / "root", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        for part in (*_INSIDE, name):
-            inner = os.open(
-                part, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder
-            )
-            os.close(folder)
-            folder = inner
-        if os.fstat(folder).st_dev not in _sysfs_devices(pid, proc):
-            raise PermissionError(1, "/sys in the container is not sysfs")
-        descriptor = os.open(
-            "iflink", os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder
-        )
+        for part in (*_INSIDE, name, "iflink"):
+            inner = os.open(part, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=found)
+            os.close(found)
+            found = inner
+            if _mount_of(found) not in _sysfs_mounts(pid, proc):
+                raise PermissionError(1, "/sys in the container is not sysfs")
+        descriptor = os.open(f"/proc/self/fd/{found}", os.O_RDONLY | os.O_CLOEXEC)
     finally:
-        os.close(folder)
+        os.close(found)
     try:
         return int(os.read(descriptor, 32))
     except ValueError:
@@ -110,14 +108,18 @@ def _peer(pid: int, name: str, proc: Path) -> int:
         os.close(descriptor)
 
 
-def _sysfs_devices(pid: int, proc: Path) -> set[int]:
-    """The devices of all sysfs mounts in the process' view, as the kernel lists them."""
+def _mount_of(descriptor: int) -> bytes:
+    """The number of the mount that it is on, as the kernel lists it; the file system is not asked.
+    It is no other one's while the descriptor is open."""
+    text = Path(f"/proc/self/fdinfo/{descriptor}").read_bytes()
+    return text.partition(b"mnt_id:")[2].split(None, 1)[0]
+
+
+def _sysfs_mounts(pid: int, proc: Path) -> set[bytes]:
+    """The numbers of all sysfs mounts in the process' view, as the kernel lists them."""
     found = set()
-    text = (proc / str(pid) / "mountinfo").read_text(encoding="utf-8", errors="replace")
-    for line in text.split("\n"):
-        before, _, after = line.partition(" - ")
-        fields = before.split()
-        if after.startswith("sysfs ") and len(fields) > 2:
-            major, _, minor = fields[2].partition(":")
-            found.add(os.makedev(int(major), int(minor)))
+    for line in (proc / str(pid) / "mountinfo").read_bytes().split(b"\n"):
+        before, _, after = line.partition(b" - ")
+        if after.startswith(b"sysfs "):
+            found.add(before.split(b" ", 1)[0])
     return found

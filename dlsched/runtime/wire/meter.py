@@ -36,14 +36,18 @@ _LOOPBACK_6 = bytes(15) + b"\x01"
 _MASK = 0xFFFFFFFF
 _HALF = 0x80000000
 _FIN, _SYN, _RST, _ACK = 1, 2, 4, 16
+_ENDS = _FIN | _SYN | _RST
 _CLIENT, _SERVER = 0, 1
 
 _BLOCK = struct.Struct("=IIIIIIQ")
 """version, offset to private, status, packets, offset to the first one, length, sequence."""
-_PACKET = struct.Struct("=IIIIIIHH")
-"""next, seconds, nanoseconds, captured, length, status, offset of the link, of the network."""
+_PACKET = struct.Struct("=IIIII6xH")
+"""next, seconds, nanoseconds, captured, length, offset of the network."""
 _TCP = struct.Struct(">IIH")
 """sequence number, acknowledgement, data offset and flags; behind the ports."""
+_IPV4 = struct.Struct(">2xH8x12sIIH").unpack_from
+_IPV6 = struct.Struct(">4xH2x36sIIH").unpack_from
+"""Of a network header without options: length, addresses and ports, and `_TCP`."""
 
 
 class Meter:
@@ -91,12 +95,13 @@ class Meter:
         count, at = _BLOCK.unpack_from(data)[3:5]
         end = len(data) - _PACKET.size
         newest_ns = self._newest_ns[ring]
+        size, unpacked, packet = len(data), _PACKET.unpack_from, self._packet
         read = 0
         for _ in range(count):
             if at > end:
                 self.bad += 1
                 break
-            following, sec, nsec, captured, length, _, _, net = _PACKET.unpack_from(data, at)
+            following, sec, nsec, captured, length, net = unpacked(data, at)
             read += 1
             ns = sec * 1_000_000_000 + nsec
             if ns < newest_ns - STEP_NS:
@@ -107,7 +112,7 @@ class Meter:
             begin = at + net
             last = begin + captured
             try:
-                self._packet(ring, ns, data, begin, last if last < len(data) else len(data), length)
+                packet(ring, ns, data, begin, last if last < size else size, length)
             except IndexError:
                 self.bad += 1
             if not following:
@@ -121,25 +126,26 @@ class Meter:
         first = data[ip]
         if first == 0x45:
             tcp = ip + 20
-            total = data[ip + 2] << 8 | data[ip + 3] or length
-            key = data[ip + 12 : ip + 24]
-        elif first >> 4 == 6:
-            tcp = ip + 40
-            total = (data[ip + 4] << 8 | data[ip + 5]) + 40
-            if total == 40:
-                total = length
-            key = data[ip + 8 : ip + 44]
-        else:
-            tcp = ip + ((first & 15) << 2)
-            total = data[ip + 2] << 8 | data[ip + 3] or length
-            key = data[ip + 12 : ip + 20] + data[tcp : tcp + 4]
-            if first >> 4 != 4 or tcp < ip + 20:
+            if tcp + 20 > end:
                 self.bad += 1
                 return
-        if tcp + 20 > end:
-            self.bad += 1
-            return
-        seq, ack, bits = _TCP.unpack_from(data, tcp + 4)
+            total, key, seq, ack, bits = _IPV4(data, ip)
+            total = total or length
+        elif first >> 4 == 6:
+            tcp = ip + 40
+            if tcp + 20 > end:
+                self.bad += 1
+                return
+            total, key, seq, ack, bits = _IPV6(data, ip)
+            total = total + 40 if total else length
+        else:
+            tcp = ip + ((first & 15) << 2)
+            if first >> 4 != 4 or tcp < ip + 20 or tcp + 20 > end:
+                self.bad += 1
+                return
+            total = data[ip + 2] << 8 | data[ip + 3] or length
+            key = data[ip + 12 : ip + 20] + data[tcp : tcp + 4]
+            seq, ack, bits = _TCP.unpack_from(data, tcp + 4)
         begin = tcp + (bits >> 12 << 2)
         size = total - begin + ip
         if size < 0 or begin < tcp + 20 or total > length:
@@ -157,20 +163,33 @@ class Meter:
         if one.kind != UNMEASURED:
             last = begin + size
             said = data[begin : last if last < end else end]
+            nexts = one.nexts
+            if size and not bits & _ENDS and seq == nexts[side] and ack == nexts[1 - side]:
+                nexts[side] = (seq + size) & _MASK  # nearly all come in order
+                if side == _CLIENT:
+                    one.client_says(ns, size, said)
+                else:
+                    one.server_says(ns, size, said)
+                return
             self._says(one, side, ns, seq, ack, bits, size, said)
         if bits & (_FIN | _RST):
-            if bits & _RST:
-                one.resets(side == _SERVER)
-            else:
-                one.ended |= 1 << side
-                if side == _CLIENT:
-                    one.client_ends()
-                else:
-                    one.server_ends(ns)
-                if one.ended == 3:
-                    one.close()
+            self._ends(one, side, ns, bits)
             if one.closed:
                 self._forget(key if side == _CLIENT else _turned(key))
+
+    @staticmethod
+    def _ends(one: Connection, side: int, ns: int, bits: int) -> None:
+        """The client or the server ends its direction, or both abruptly."""
+        if bits & _RST:
+            one.resets(side == _SERVER)
+            return
+        one.ended |= 1 << side
+        if side == _CLIENT:
+            one.client_ends()
+        else:
+            one.server_ends(ns)
+        if one.ended == 3:
+            one.close()
 
     @staticmethod
     def _says(

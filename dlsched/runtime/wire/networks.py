@@ -1,8 +1,8 @@
 """What listens in the networks of containers: asked often, looked up where it may have changed.
 
-The kernel's table of TCP sockets takes milliseconds to read, however few sockets a network has,
+The kernel's tables of TCP sockets take milliseconds to read, however few sockets a network has,
 since one hash table serves all networks. How many sockets and which interfaces a network has is
-known within microseconds. So the table is read where these changed.
+known within microseconds. So the tables are read where these changed, and not where they are empty.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from dlsched.runtime.cgroup.read import PROC
-from dlsched.runtime.progress.listening import ListeningSocket, listening_in
+from dlsched.runtime.progress.listening import TABLES, ListeningSocket, listening_in
 
 CHECK_S = 15.0
 """Of a network where something listens it is checked so often whether it has changed."""
@@ -39,8 +39,8 @@ class Network:
 @dataclass(slots=True)
 class _Known:
     network: Network
-    uses: bytes
-    """How many sockets it used when its table was read."""
+    uses: tuple[bytes | None, ...]
+    """How many sockets of each table it used when they were read; None: unknown."""
     read_s: float
     checked_s: float = field(default=0.0)
 
@@ -66,14 +66,14 @@ class Networks:
             return known.network
         uses, interfaces = _uses(folder), _interfaces(folder)
         if known is None:
-            known = _Known(Network("", (), b""), b"", float("-inf"))
+            known = _Known(Network("", (), b""), (), float("-inf"))
             self._known[name] = known
         known.checked_s = now_s
         waits_s = 0.0 if soon else BUSY_S
         same_s = SHARED_S if name == self._hosts else SAME_S
         if now_s - known.read_s >= (same_s if uses == known.uses else waits_s):
             known.uses, known.read_s = uses, now_s
-            sockets = tuple(listening_in(pid, self._proc))
+            sockets = tuple(listening_in(pid, self._proc, _tables(uses)))
         else:
             sockets = known.network.sockets
         found = Network(name, sockets, interfaces)
@@ -86,14 +86,20 @@ class Networks:
         self._known = {name: self._known[name] for name in set(names) if name in self._known}
 
 
-def _uses(folder: str) -> bytes:
-    """How many TCP sockets its network uses, as the kernel writes it."""
-    found = [b"?"]
-    for name in ("sockstat", "sockstat6"):
-        with suppress(OSError):
-            lines = _read(f"{folder}/net/{name}").splitlines()
-            found += [b" ".join(one.split()[:3]) for one in lines if one.startswith(b"TCP")]
-    return b" ".join(found)
+def _uses(folder: str) -> tuple[bytes | None, ...]:
+    """How many sockets of each table its network uses, as the kernel writes it."""
+    return _used(folder, "sockstat", b"TCP: inuse "), _used(folder, "sockstat6", b"TCP6: inuse ")
+
+
+def _used(folder: str, name: str, before: bytes) -> bytes | None:
+    with suppress(OSError, IndexError):
+        return _read(f"{folder}/net/{name}").partition(before)[2].split(None, 1)[0]
+    return None
+
+
+def _tables(uses: Iterable[bytes | None]) -> tuple[str, ...]:
+    """Those that are not empty."""
+    return tuple(table for table, used in zip(TABLES, uses, strict=True) if used != b"0")
 
 
 def _interfaces(folder: str) -> bytes:

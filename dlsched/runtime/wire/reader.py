@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from dlsched.estimate.sketch import Bounds, merge, quantile_bounds
+from dlsched.estimate.sketch import Bounds, bounds_of, measured_s, merge, quantile_bounds
 from dlsched.model.facts import LatencySketch, Report, WireFact
 from dlsched.model.spec import LatencyTarget
-from dlsched.runtime.wire.tap import PortTraffic, Tap, Watched
+from dlsched.runtime.wire.tap import Tap
+from dlsched.runtime.wire.traffic import PortTraffic, Watched
 
 OWN_SILENT_S = 60.0
 """A job that reported latencies within this time is judged by them, and not by its sockets."""
@@ -18,6 +20,10 @@ COMPARED_S = 60.0
 """What it reported in this time is compared with what was measured in it."""
 COMPARED_REQUESTS = 100
 """With fewer on one side, a p95 says little."""
+SAME_RATIO = 0.05
+"""Means are compared where the numbers of requests differ by at most so much: a page is read at
+other moments than the sockets, and of a minute that is some seconds. A quantile needs no such
+bound, since ranks bound what the others can do to it."""
 CONTRADICTED_RATIO = 1.25
 CONTRADICTED_S = 0.005
 """Two latencies that differ by more than both of these contradict one another: a program times
@@ -31,6 +37,9 @@ SOON_S = 1.0
 T = TypeVar("T")
 
 _KINDS = {"answer": "whole", "first-byte": "first", "gap": "gaps"}
+_MISSED = {"whole": 1, "first": 1, "gaps": 2}
+"""Times of each kind that a packet can be missing from. It may be of any port and connection, so
+this is the most."""
 _CALLERS_SHOWN = 5
 
 
@@ -68,14 +77,17 @@ class WireReader:
         self._traffic: deque[tuple[float, tuple[PortTraffic, int]]] = deque()
         """With the number of connections of which one was measured."""
         self._dropped: deque[tuple[float, int]] = deque()
+        self._missed: dict[int, int] = {}
+        """By port: answers that may be missing since its last report."""
         self._silent_since_s: dict[int, float] = {}
         """By port: when it was last heard of, or last reported as silent."""
         self._opaque = False
-        self._heard = 0
         self._heard_s = float("-inf")
         """When a report came, be it that nothing happened: without any, nothing is known."""
-        self._begun_s: float | None = None
-        """Since when it is measured."""
+        self._times_s: deque[tuple[float, tuple[float, float]]] = deque()
+        """Seconds that were newly covered by reports, and that no report will cover."""
+        self._sums_s = 0.0, 0.0
+        """The same since the beginning."""
         self._fact = WireFact()
         self._fact_s = float("-inf")
 
@@ -88,22 +100,31 @@ class WireReader:
         """What was measured since the previous read."""
         reports: list[Report] = []
         problem = self._watched.problem or self._tap.problem
-        if self._begun_s is None or problem is not None or not self._watched.found:
-            self._begun_s = now_s
         taken = self._watched.take(now_s)
+        covered_s, missed_s = self._watched.covered_s, self._watched.missed_s
+        if (covered_s, missed_s) != self._sums_s:
+            if covered_s > self._sums_s[0]:
+                self._heard_s = now_s
+            newly = covered_s - self._sums_s[0], missed_s - self._sums_s[1]
+            self._times_s.append((now_s, newly))
+            self._sums_s = covered_s, missed_s
         if dropped := max((port.dropped for port in taken), default=0):
             self._dropped.append((now_s, dropped))
         for port in taken:
+            if port.dropped:
+                self._missed[port.port] = self._missed.get(port.port, 0) + port.dropped
             self._silent_since_s[port.port] = now_s
             self._traffic.append((now_s, (port, self._watched.one_of)))
             self._opaque = self._opaque or bool({"tls", "turns"} & port.connections.keys())
             for report in getattr(port, self._kind):
                 if report.latency is not None:
-                    reports.append(report)
-                    self._measured.append((now_s, report.latency))
-        if self._watched.heard != self._heard:
-            self._heard, self._heard_s = self._watched.heard, now_s
-        if problem is None and now_s - self._heard_s < SILENT_S:
+                    missed = _MISSED[self._kind] * self._missed.pop(port.port, 0)
+                    latency = replace(report.latency, missed=missed)
+                    reports.append(replace(report, latency=latency))
+                    self._measured.append((now_s, latency))
+        # Where it is measured in part, silence there is none of the whole.
+        whole = problem is None and self._watched.partial is None
+        if whole and now_s - self._heard_s < SILENT_S:
             reports += self._silent(now_s)
         return WireReading(tuple(reports), problem, self._opaque)
 
@@ -128,22 +149,21 @@ class WireReader:
     def fact(self, now_s: float, *, judges: bool) -> WireFact:
         """What is known of its sockets, renewed every `RATE_S`/2, at first every second. `judges`:
         whether the target is judged by it now."""
-        apart_s = RATE_S / 2 if self._measured_s(now_s) >= RATE_S else SOON_S
+        _forget(self._times_s, now_s - RATE_S)
+        apart_s = RATE_S / 2 if self._covered_s() >= RATE_S / 2 else SOON_S
         due = now_s - self._fact_s >= apart_s
         problem = self._watched.problem or self._tap.problem
-        known = (self._fact.judges, self._fact.problem, self._fact.ports)
-        if due or known != (judges, problem, self._watched.found):
+        known = (self._fact.judges, self._fact.problem, self._fact.partial, self._fact.ports)
+        if due or known != (judges, problem, self._watched.partial, self._watched.found):
             self._fact_s, self._fact = now_s, self._summary(now_s, problem, judges)
         return self._fact
 
     def close(self) -> None:
         self._watched.close()
 
-    def _measured_s(self, now_s: float) -> float:
+    def _covered_s(self) -> float:
         """The time that rates are of."""
-        if self._begun_s is None:
-            return SOON_S
-        return min(RATE_S, max(SOON_S, now_s - self._begun_s))
+        return max(SOON_S, sum(covered_s for _, (covered_s, _) in self._times_s))
 
     def _summary(self, now_s: float, problem: str | None, judges: bool) -> WireFact:
         _forget(self._measured, now_s - COMPARED_S)
@@ -152,19 +172,21 @@ class WireReader:
         _forget(self._dropped, now_s - RATE_S)
         parts = [part for _, part in self._traffic]
         traffic = [one for one, _ in parts]
-        over_s = self._measured_s(now_s)
-        measured = self._quantile(self._measured)
-        reported = None if self.alone else self._quantile(self._reported)
-        contradicts = measured is not None and reported is not None and _differ(measured, reported)
+        over_s = self._covered_s()
+        measured = merge(*(one for _, one in self._measured))
+        enough = measured.count >= COMPARED_REQUESTS
+        reported = None if self.alone else self._contradicting(measured)
         silent = bool(self._reported) and not any(one.count for _, one in self._reported)
-        answers = sum(one.count for _, one in self._measured)
+        answers = measured.count
         return WireFact(
             ports=self._watched.found,
             problem=problem,
+            partial=self._watched.partial,
             judges=judges,
             requests_per_s=sum(one.arrivals * one_of for one, one_of in parts) / over_s,
             lost=sum(one.lost for one in traffic),
             dropped=sum(packets for _, packets in self._dropped),
+            missed_s=sum(missed_s for _, (_, missed_s) in self._times_s),
             one_of=self._watched.one_of,
             connections=_added(one.connections for one in traffic),
             unmeasured=_added(one.unmeasured for one in traffic),
@@ -176,30 +198,41 @@ class WireReader:
                 )
             ),
             unreported=answers if silent and answers >= COMPARED_REQUESTS else 0,
-            measured_s=None if measured is None else measured.highest_s,
-            reported_s=(
-                None
-                if reported is None or not contradicts
-                else (reported.lowest_s, reported.highest_s)
-            ),
+            measured_s=measured_s(measured, self._target.quantile) if enough else None,
+            reported_s=reported,
         )
 
-    def _quantile(self, kept: Iterable[tuple[float, LatencySketch]]) -> Bounds | None:
-        """The target's latency of these; None: of too few."""
-        whole = merge(*(one for _, one in kept))
-        if whole.count < COMPARED_REQUESTS:
+    def _contradicting(self, measured: LatencySketch) -> Bounds | None:
+        """What the job reports of its latency, where that contradicts what was measured; None: it
+        does not, or too few requests are known."""
+        own, quantile = merge(*(one for _, one in self._reported)), self._target.quantile
+        reported = bounds_of(own, quantile)
+        if reported is None or min(own.count, measured.count) < COMPARED_REQUESTS:
             return None
-        if self._target.quantile is None:
-            mean_s = whole.sum_s / whole.count
-            return Bounds(mean_s, mean_s)
-        return quantile_bounds(whole, self._target.quantile)
+        part = own.count / (measured.count * self._watched.one_of)
+        found = _of_a_part(measured, part, quantile)
+        return reported if found is not None and _differ(found, reported) else None
+
+
+def _of_a_part(measured: LatencySketch, part: float, quantile: float | None) -> Bounds | None:
+    """Between which latencies a program finds that counted so many of the measured requests (1:
+    all), whichever these are: by a filter, or since it counts at other moments. None: unknown."""
+    if quantile is None:
+        return bounds_of(measured, None) if abs(part - 1.0) <= SAME_RATIO else None
+    if part > 1.0:
+        more = math.ceil(measured.count * (part - 1.0))
+        return quantile_bounds(replace(measured, missed=measured.missed + more), quantile)
+    lowest = quantile_bounds(measured, quantile * part)
+    highest = quantile_bounds(measured, min(1.0, quantile * part + 1.0 - part))
+    if lowest is None or highest is None:
+        return None
+    return Bounds(lowest.lowest_s, highest.highest_s)
 
 
 def _differ(measured: Bounds, reported: Bounds) -> bool:
     """Whether the two cannot both be right, with what a program does not count of itself."""
-    value = measured.highest_s
-    below = value < reported.lowest_s / CONTRADICTED_RATIO - CONTRADICTED_S
-    return below or value > reported.highest_s * CONTRADICTED_RATIO + CONTRADICTED_S
+    below = measured.highest_s < reported.lowest_s / CONTRADICTED_RATIO - CONTRADICTED_S
+    return below or measured.lowest_s > reported.highest_s * CONTRADICTED_RATIO + CONTRADICTED_S
 
 
 def _forget(kept: deque[tuple[float, T]], before_s: float) -> None:

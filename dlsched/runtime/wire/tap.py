@@ -12,48 +12,35 @@ import json
 import os
 import re
 import select
-import subprocess
-import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from dlsched.model.errors import unexpected
-from dlsched.model.facts import Report
-from dlsched.model.units import plain_text, shown
+from dlsched.model.units import shown
 from dlsched.runtime.cgroup.read import PROC
 from dlsched.runtime.progress.http_page import PROBES
 from dlsched.runtime.progress.listening import ListeningSocket, listening_of
-from dlsched.runtime.progress.sidecar_line import BadLine, latency_in
+from dlsched.runtime.progress.sidecar_line import BadLine
 from dlsched.runtime.wire.callers import Callers
-from dlsched.runtime.wire.child import BLOCK, FRAME, TICK, TIME, WATCH
+from dlsched.runtime.wire.child import BLOCK, TICK, TIME, WATCH
 from dlsched.runtime.wire.interfaces import LOOPBACK, NotVisible, interfaces_of
-from dlsched.runtime.wire.networks import Network, Networks
+from dlsched.runtime.wire.networks import Networks
+from dlsched.runtime.wire.process import ANSWER_S, Child, is_whole
 from dlsched.runtime.wire.ring import BLOCKS_LEAST, BLOCKS_MOST, BLOCKS_SHARED, PORTS_MAX, Ring
+from dlsched.runtime.wire.traffic import TICK_S, Watched, checked
 
-TICK_S = 1.0
 GATHER_S = 0.005
 """Once a block is ready, further ones are waited for so long: to wake up costs more than to copy.
 At 10,000 requests a second 70 KiB come in this time, a quarter of the smallest ring."""
 DISCOVER_S = 5.0
 """Which ports are listened on, and where, is looked up so often."""
-ANSWER_S = 5.0
-"""A child that does not take what it is given, or does not report, for so long is hung."""
 BACKOFF_S = 1.0
 BACKOFF_MAX_S = 60.0
-LINE_BYTES_MAX = 4 << 20
-"""Longest report."""
-READS_MAX = 16
-"""Reads of the child's reports between two other things to do."""
-REPORTS_MAX = 60
-"""Reports that a child may have ready: it makes one a tick."""
-TAKEN_MAX = 120
-"""Reports that are kept for a loop that does not take them."""
-CALLERS_MAX = 256
 ONE_OF_MAX = 1024
 """One in so many connections is measured at least: of the 28,232 client ports of Linux some 27."""
 CALM_TICKS = 300
@@ -65,226 +52,6 @@ NO_PORT = "it listens on no TCP port"
 PORTS_SHOWN = 8
 SHARED_PORT = "another program listens on the same port, at another address"
 """A filter and a connection know the port alone: the other's requests would count as its own."""
-
-
-@dataclass(frozen=True, slots=True)
-class PortTraffic:
-    """What one port did in the time of some reports."""
-
-    port: int
-    whole: tuple[Report, ...] = ()
-    """Latencies of whole answers."""
-    first: tuple[Report, ...] = ()
-    """Until the first byte of the body."""
-    gaps: tuple[Report, ...] = ()
-    """Between the parts of one answer."""
-    arrivals: int = 0
-    lost: int = 0
-    """Requests that were not captured whole."""
-    dropped: int = 0
-    """Packets that the kernel had no room for, of all ports on the same interfaces."""
-    connections: Mapping[str, int] = field(default_factory=dict)
-    """New ones that are measured, by protocol: http, tls, turns."""
-    unmeasured: Mapping[str, int] = field(default_factory=dict)
-    """Those that are not, by reason."""
-    callers: Mapping[str, int] = field(default_factory=dict)
-    """Requests by client: a container's name, or an address."""
-
-
-class Watched:
-    """The traffic of one start of a container; `take` is called by the loop."""
-
-    def __init__(
-        self, tap: Tap, pid: int, container: str, ports: tuple[int, ...], skip: str
-    ) -> None:
-        self._tap = tap
-        self.pid = pid
-        self.container = container
-        self.ports = ports
-        """Those to watch; (): all on which it listens."""
-        self.skip = skip
-        """An expression for the paths of requests that do not count."""
-        self.found: tuple[int, ...] = ()
-        """The ports that are watched now."""
-        self.interfaces: tuple[str, ...] = ()
-        self.problem: str | None = None
-        """Why it is not measured now, in one line."""
-        self.hidden: str | None = None
-        """Why it cannot be, as far as its network says."""
-        self.network: Network | None = None
-        """In which it was found; None: to be looked up again."""
-        self.one_of = 1
-        """Of so many connections one is measured."""
-        self.heard = 0
-        """Reports of the child that were about it, or said that nothing happened."""
-        self._lock = threading.Lock()
-        self._traffic: dict[int, list[dict[str, Any]]] = {}
-        self._dropped = 0
-
-    def add(self, port: int, counted: dict[str, Any]) -> None:
-        """Keep what the child reported; called by the tap's thread."""
-        with self._lock:
-            kept = self._traffic.setdefault(port, [])
-            kept.append(counted)
-            del kept[:-TAKEN_MAX]
-
-    def add_dropped(self, packets: int) -> None:
-        """Keep how many packets were lost; called by the tap's thread."""
-        with self._lock:
-            self._dropped += packets
-
-    def take(self, now_s: float) -> tuple[PortTraffic, ...]:
-        """What happened since the last call, stamped `now_s`."""
-        with self._lock:
-            traffic, self._traffic = self._traffic, {}
-            dropped, self._dropped = self._dropped, 0
-        if dropped:
-            traffic = {**{port: [] for port in self.found}, **traffic}
-        return tuple(_traffic(port, each, now_s, dropped) for port, each in sorted(traffic.items()))
-
-    def close(self) -> None:
-        self._tap.forget(self)
-
-
-def _traffic(
-    port: int, reported: Iterable[dict[str, Any]], now_s: float, dropped: int
-) -> PortTraffic:
-    found = PortTraffic(port, dropped=dropped)
-    for one in reported:
-        merged: dict[str, Any] = {}
-        for name in ("whole", "first", "gaps"):
-            report = replace(one[name], received_s=now_s, writer=f"wire:{port}")
-            merged[name] = (*getattr(found, name), report)
-        for name in ("arrivals", "lost"):
-            merged[name] = getattr(found, name) + one[name]
-        for name in ("connections", "unmeasured", "callers"):
-            merged[name] = _sum(getattr(found, name), one[name])
-        found = replace(found, **merged)
-    return found
-
-
-def _sum(first: Mapping[str, int], second: Mapping[str, int]) -> dict[str, int]:
-    keys = list(dict.fromkeys((*first, *second)))[:CALLERS_MAX]
-    return {key: first.get(key, 0) + second.get(key, 0) for key in keys}
-
-
-def checked(counted: object) -> dict[str, Any]:
-    """One port's counts, as the child reported them. Raises BadLine."""
-    if not isinstance(counted, dict):
-        raise BadLine("no object")
-    found: dict[str, Any] = {}
-    for name in ("whole", "first", "gaps"):
-        latency, in_flight, oldest_s = latency_in({"latency": counted.get(name)})
-        found[name] = Report(
-            0.0, latency=latency, in_flight=in_flight, oldest_s=oldest_s, span_s=TICK_S
-        )
-    for name in ("arrivals", "lost"):
-        found[name] = _number(counted.get(name))
-    for name in ("connections", "unmeasured", "callers"):
-        table = counted.get(name)
-        if not isinstance(table, dict) or len(table) > CALLERS_MAX:
-            raise BadLine(f"{name}: an object of at most {CALLERS_MAX} numbers")
-        found[name] = {plain_text(key[:64]): _number(one) for key, one in table.items()}
-    return found
-
-
-def _number(value: object) -> int:
-    if type(value) is not int or not -(10**9) <= value <= 10**9:
-        raise BadLine(f"{shown(repr(value))}: a number of requests")
-    return value
-
-
-class Child:
-    """The process that reads packets."""
-
-    def __init__(self, command: Iterable[str] = ()) -> None:
-        """Raises OSError."""
-        root = str(Path(__file__).parents[3])
-        start = f"import sys; sys.path.insert(0, {root!r}); "
-        start += "from dlsched.runtime.wire.child import main; main()"
-        self._process = subprocess.Popen(
-            tuple(command) or (sys.executable, "-I", "-c", start),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            close_fds=True,
-            env={},
-        )
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self.frames = self._process.stdin.fileno()
-        self.lines = self._process.stdout.fileno()
-        os.set_blocking(self.frames, False)
-        os.set_blocking(self.lines, False)
-        with suppress(OSError):
-            _enlarge(self.frames)
-        self._partial = b""
-
-    @property
-    def pid(self) -> int:
-        return self._process.pid
-
-    def send(self, kind: int, ring: int, data: bytes) -> bool:
-        """Whether it took the frame within `ANSWER_S`; raises OSError where it is gone."""
-        left = [memoryview(FRAME.pack(kind, ring, len(data))), memoryview(data)]
-        until_s = time.monotonic() + ANSWER_S
-        while left:
-            try:
-                written = os.writev(self.frames, left)
-                while left and written >= len(left[0]):
-                    written -= len(left.pop(0))
-                if left:
-                    left[0] = left[0][written:]
-            except BlockingIOError:
-                left_s = until_s - time.monotonic()
-                if left_s <= 0.0:
-                    return False
-                room = select.poll()  # select() takes no descriptor above 1,023
-                room.register(self.frames, select.POLLOUT)
-                room.poll(1e3 * left_s)
-        return True
-
-    def reports(self) -> list[dict[str, Any]]:
-        """The lines that it has written. Raises OSError where it is gone, BadLine for nonsense."""
-        found: list[dict[str, Any]] = []
-        with suppress(BlockingIOError):
-            # A child that writes without end must not keep this thread.
-            for _ in range(READS_MAX):
-                chunk = os.read(self.lines, 1 << 20)
-                if not chunk:
-                    raise BrokenPipeError("the process has ended")
-                *lines, self._partial = (self._partial + chunk).split(b"\n")
-                if len(lines) + len(found) > REPORTS_MAX:
-                    raise BadLine(f"more than {REPORTS_MAX} reports at a time")
-                found += [_decoded(line) for line in lines]
-                if len(self._partial) > LINE_BYTES_MAX:
-                    raise BadLine(f"a report of more than {LINE_BYTES_MAX} bytes")
-        return found
-
-    def close(self) -> None:
-        """End it, whatever it does."""
-        self._process.kill()
-        for pipe in (self._process.stdin, self._process.stdout):
-            if pipe is not None:
-                with suppress(OSError):
-                    pipe.close()
-        self._process.wait()
-
-
-def _enlarge(pipe: int) -> None:
-    import fcntl
-
-    fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, 1 << 20)
-
-
-def _decoded(line: bytes) -> dict[str, Any]:
-    try:
-        decoded = json.loads(line)
-    except (ValueError, RecursionError):
-        raise BadLine("a report that is no JSON") from None
-    if not isinstance(decoded, dict) or not isinstance(decoded.get("ports"), dict):
-        raise BadLine("a report without ports")
-    return decoded
 
 
 def _not_listening(wanted: tuple[int, ...], own: Iterable[ListeningSocket]) -> str:
@@ -324,7 +91,7 @@ class Tap:
         """Measure this start of a container from now on; to be closed. `ports`: (): all on which
         it listens. `paths`: requests for these do not count, as those of health checks."""
         skip = "|".join((PROBES, *(re.escape(path) for path in paths)))
-        watched = Watched(self, pid, container, ports, skip)
+        watched = Watched(self.forget, pid, container, ports, skip)
         with self._lock:
             self._watched.append(watched)
             if self._thread is None:
@@ -408,10 +175,18 @@ class _Pump:
         self._rings: dict[str, Ring] = {}
         self._indices: dict[str, int] = {}
         """What the child knows an interface by."""
+        self._bound: frozenset[str] | None = None
+        """The interfaces that were to have a ring when that was last found; None: find it again."""
         self._ports: dict[str, tuple[int, ...]] = {}
         """Of each ring."""
         self._calm: dict[str, int] = {}
         """Ticks since a packet was dropped, of each ring."""
+        self._handed: set[str] = set()
+        """Rings that had packets since the last tick: a ring without any has dropped none."""
+        self._polled: tuple[Child | None, dict[str, Ring]] = None, {}
+        """What `_poll` waits for, beside the tap itself."""
+        self._poll = select.poll()
+        self._by_descriptor: dict[int, str] = {}
         self._numbers: dict[int, tuple[Watched, int]] = {}
         """What the child's numbers stand for: a container's port."""
         self._unused_numbers = itertools.count(1)
@@ -423,6 +198,8 @@ class _Pump:
         self._backoff_s = BACKOFF_S
         self._discovered_s = float("-inf")
         self._ticked_s = float("-inf")
+        self._ticks: deque[float] = deque()
+        """When the child was asked for each report that it has not made yet."""
         self._heard_s = float("-inf")
         self._known: tuple[Watched, ...] = ()
 
@@ -441,16 +218,11 @@ class _Pump:
                 ring.close()
 
     def _once(self) -> None:
-        poll = select.poll()
-        poll.register(self._tap.wake_read, select.POLLIN)
-        by_descriptor = {ring.fileno(): name for name, ring in self._rings.items()}
-        if self._child is not None:
-            poll.register(self._child.lines, select.POLLIN)
-            for descriptor in by_descriptor:
-                poll.register(descriptor, select.POLLIN)
+        if self._polled != (self._child, self._rings):
+            self._poll_again()
         now_s = time.monotonic()
-        events = poll.poll(max(0.0, 1e3 * (self._ticked_s + TICK_S - now_s)))
-        if any(descriptor in by_descriptor for descriptor, _ in events):
+        events = self._poll.poll(max(0.0, 1e3 * (self._ticked_s + TICK_S - now_s)))
+        if any(descriptor in self._by_descriptor for descriptor, _ in events):
             time.sleep(GATHER_S)
         with suppress(BlockingIOError):
             os.read(self._tap.wake_read, 4096)
@@ -466,18 +238,28 @@ class _Pump:
             self._ticked_s = now_s
             return
         try:
-            self._carry(events, by_descriptor, now_s)
+            self._carry(events, now_s)
         except (OSError, BadLine) as error:
             self._failed(str(error), now_s)
 
-    def _carry(
-        self, events: list[tuple[int, int]], by_descriptor: Mapping[int, str], now_s: float
-    ) -> None:
+    def _poll_again(self) -> None:
+        """Wait for these rings and this child from now on; without a child, for no ring."""
+        self._polled = self._child, dict(self._rings)
+        self._poll = select.poll()
+        self._poll.register(self._tap.wake_read, select.POLLIN)
+        self._by_descriptor = {}
+        if self._child is not None:
+            self._poll.register(self._child.lines, select.POLLIN)
+            self._by_descriptor = {ring.fileno(): name for name, ring in self._rings.items()}
+            for descriptor in self._by_descriptor:
+                self._poll.register(descriptor, select.POLLIN)
+
+    def _carry(self, events: list[tuple[int, int]], now_s: float) -> None:
         """Hand blocks to the child, and take its reports. Raises OSError, BadLine."""
         child = self._child
         assert child is not None
         for descriptor, event in events:
-            name = by_descriptor.get(descriptor)
+            name = self._by_descriptor.get(descriptor)
             if name is None or name not in self._rings:
                 continue
             if event & ~select.POLLIN:  # the interface is down or gone
@@ -486,28 +268,32 @@ class _Pump:
                 continue
             self._hand_blocks(child, name, self._rings[name])
         for report in child.reports():
+            if not self._ticks:
+                raise BadLine("a report that was not asked for")
             self._take(report)
-            self._heard_s, self._backoff_s = now_s, BACKOFF_S
+            if is_whole(report):
+                self._ticks.popleft()
+                self._heard_s, self._backoff_s = now_s, BACKOFF_S
         if now_s - self._ticked_s >= TICK_S:
             self._ticked_s = now_s
             self._count_drops(child)
+            self._ticks.append(now_s)
             _hand(child, TICK, TIME.pack(time.time_ns()))
             if now_s - self._heard_s > ANSWER_S:
                 raise TimeoutError("it does not report")
 
     def _hand_blocks(self, child: Child, interface: str, ring: Ring) -> None:
         """Hand what is ready to the child. Raises OSError."""
+        self._handed.add(interface)
         for block in ring.ready():
             _hand(child, BLOCK, block, self._index(interface))
 
     def _take(self, report: dict[str, Any]) -> None:
-        """Keep a report, if all of it is right. Raises BadLine."""
+        """Keep a line of a report, if all of it is right. Raises BadLine."""
         found = []
         for number, known in self._numbers.items():
             if (counted := report["ports"].get(str(number))) is not None:
                 found.append((known, checked(counted)))
-        for one, _ in self._numbers.values():
-            one.heard += 1
         callers = self._tap.callers
         clients = {client for _, counted in found for client in counted["callers"]}
         ports = {port for _, port in self._numbers.values()}
@@ -518,6 +304,12 @@ class _Pump:
                 name = callers.name(client)
                 named[name] = named.get(name, 0) + requests
             one.add(port, {**counted, "callers": named})
+        if is_whole(report):  # of ports that it leaves out nothing is to be said
+            for one in self._measured():
+                one.covers(self._ticks[0])
+
+    def _measured(self) -> Iterable[Watched]:
+        return {id(one): one for one, _ in self._numbers.values()}.values()
 
     # ------------------------------------------------------------------ the child
 
@@ -527,8 +319,11 @@ class _Pump:
         try:
             self._child = self._tap.child()
             self._heard_s = now_s
+            self._ticks.clear()
             self._skip_unread()
             _hand(self._child, WATCH, json.dumps(self._asked).encode())
+            for one in self._measured():
+                one.begins(now_s)
         except OSError as error:
             self._failed(str(error), now_s)
             return False
@@ -559,8 +354,11 @@ class _Pump:
 
     def _discover(self, watched: tuple[Watched, ...], now_s: float) -> None:
         """Find on which ports and interfaces these containers are visible, and watch them there."""
-        for one in watched:
-            self._find(one, now_s)
+        bound, self._bound = self._bound, None
+        changed = [self._find(one, now_s) for one in watched]
+        if not any(changed) and watched == self._known and bound == self._rings.keys():
+            self._bound = bound
+            return
         problems = {id(one): one.hidden for one in watched}
         by_interface = _by_interface(watched, problems)
         self._networks.keep(one.network.name for one in watched if one.network is not None)
@@ -572,17 +370,21 @@ class _Pump:
         for interface, ports in by_interface.items():
             if (problem := self._set_ring(interface, ports)) is not None:
                 problems |= {id(one): problem for one in ports.values()}
+        visible = {id(one) for name in self._rings for one in by_interface[name].values()}
         for one in watched:
-            one.problem = problems[id(one)]
+            why = problems[id(one)]
+            one.problem, one.partial = (None, why) if id(one) in visible else (why, None)
         self._set_parts(watched)
-        self._number(by_interface)
+        self._number(by_interface, now_s)
+        self._bound = frozenset(by_interface)
 
-    def _find(self, one: Watched, now_s: float) -> None:
+    def _find(self, one: Watched, now_s: float) -> bool:
+        """Find where it is visible; whether that may have changed."""
         network = None
         with suppress(OSError):
             network = self._networks.of(one.pid, now_s, soon=not one.found)
         if network is not None and network is one.network:
-            return
+            return False
         one.network, one.hidden, one.interfaces = network, None, ()
         there = () if network is None else network.sockets
         own = listening_of(one.pid, one.container, self._tap.proc, there)
@@ -593,11 +395,12 @@ class _Pump:
         one.found = tuple(sorted({each.port for each in sockets}))
         if not one.found:
             one.hidden = SHARED_PORT if shared else _not_listening(one.ports, own)
-            return
+            return True
         try:
             one.interfaces = interfaces_of(one.pid, sockets, self._tap.proc)
         except NotVisible as why:
             one.hidden = f"not visible on the wire: {why}"
+        return True
 
     def _set_ring(self, interface: str, ports: Mapping[int, Watched]) -> str | None:
         """Watch these ports there; why that is not possible, in one line."""
@@ -618,9 +421,10 @@ class _Pump:
         self._ports[interface] = wanted
         return None
 
-    def _number(self, by_interface: Mapping[str, Mapping[int, Watched]]) -> None:
+    def _number(self, by_interface: Mapping[str, Mapping[int, Watched]], now_s: float) -> None:
         """Give each container's port its number, and ask the child for them."""
         numbers = {(id(one), port): number for number, (one, port) in self._numbers.items()}
+        before = {id(one): one for one in self._measured()}
         self._numbers = {}
         asked: dict[str, dict[str, int]] = {}
         skips: dict[str, str] = {}
@@ -634,6 +438,12 @@ class _Pump:
                 self._numbers[number] = one, port
                 asked.setdefault(str(self._index(interface)), {})[str(port)] = number
                 skips[str(number)] = one.skip
+        after = {id(one): one for one in self._measured()}
+        for gone in before.keys() - after.keys():
+            before[gone].ends()
+        if self._child is not None:
+            for new in after.keys() - before.keys():
+                after[new].begins(now_s)
         whole = {"ports": asked, "skips": skips}
         if whole != self._asked:
             self._asked = whole
@@ -644,7 +454,10 @@ class _Pump:
     def _count_drops(self, child: Child) -> None:
         """Report packets that the kernel had no room for, and make room: by a larger ring, then by
         fewer connections, as long as that is needed. Raises OSError."""
+        handed, self._handed = self._handed, set()
         for interface, ring in list(self._rings.items()):
+            if interface not in handed and ring.one_of == 1:
+                continue
             dropped = ring.counts().dropped
             self._calm[interface] = 0 if dropped else self._calm.get(interface, 0) + 1
             if dropped:

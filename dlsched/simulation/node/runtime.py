@@ -41,6 +41,7 @@ def falsified(line: Report, factor: float) -> Report:
             tuple(sorted(moved.items())),
             latency.errors,
             tuple((low * factor, high * factor, count) for low, high, count in latency.spans),
+            latency.missed,
         )
     if sample is not None:
         metrics = tuple((name, value * factor) for name, value in sample.metrics)

@@ -88,9 +88,22 @@ def test_the_first_report_has_its_time(target: Target, mute: str, as_of_s: float
             "only the mean is known, not p95: read a histogram with a bound at 50 ms" + MEAN,
         ),
         (LatencySketch(600, 1.2), None),
+        (replace(from_latencies([0.01] * 600), missed=7), None),
+        (
+            replace(from_latencies([0.01] * 600), missed=60),
+            "p95 may be on either side of 50 ms: packets at its sockets were not read",
+        ),
         (LatencySketch(4, 0.1, spans=((0.0, 0.1, 4),)), None),
     ],
-    ids=["a bucket", "the last bucket", "a mean", "a mean that bounds it", "too few requests"],
+    ids=[
+        "a bucket",
+        "the last bucket",
+        "a mean",
+        "a mean that bounds it",
+        "few missing",
+        "many",
+        "too few requests",
+    ],
 )
 def test_a_latency_about_its_target_is_unclear(sketch: LatencySketch, why: str | None):
     spans = tuple((low, min(high, LONGEST_S), many) for low, high, many in sketch.spans)

@@ -13,8 +13,9 @@ from typing import Any
 
 import pytest
 
+from dlsched.estimate.sketch import from_latencies
 from dlsched.model.errors import EngineUnavailable
-from dlsched.model.facts import ContainerState, LogFact
+from dlsched.model.facts import ContainerState, LogFact, Report, WireFact
 from dlsched.model.sources import (
     LabelFilter,
     LogPattern,
@@ -44,7 +45,10 @@ from dlsched.runtime.progress import log_pattern
 from dlsched.runtime.progress.http_page import Unanswered
 from dlsched.runtime.progress.listening import NO_ADDRESS
 from dlsched.runtime.progress.log_pattern import HISTORY_LINES, LogStream
-from dlsched.runtime.wire.tap import Tap, Watched
+from dlsched.runtime.progress.sources import SourceReading
+from dlsched.runtime.wire.reader import OWN_SILENT_S
+from dlsched.runtime.wire.tap import Tap
+from dlsched.runtime.wire.traffic import Watched
 from tests.doubles import doing, job_spec
 from tests.runtime.cgroup.test_read import tree
 from tests.runtime.progress.fake_log import FakeLog
@@ -246,7 +250,7 @@ def test_requests_for_the_page_that_its_file_names_do_not_count(begin: Begin) ->
 
     def watch_port(pid: int, container: str, ports: object, paths: set[str]) -> Watched:
         asked.append(paths)
-        return Watched(tap, pid, container, (), "")
+        return Watched(tap.forget, pid, container, (), "")
 
     tap.watch = watch_port  # type: ignore[method-assign,assignment]
     watch = begin(described(), Outside(FakeLog().follow, tap=tap))
@@ -257,6 +261,52 @@ def test_requests_for_the_page_that_its_file_names_do_not_count(begin: Begin) ->
         watch.read_from(replace(spec, sources=(page,)))
     assert asked == [set(), {"/stats/prometheus"}]
     tap.close()
+
+
+class Played:
+    """A source of latencies, or what is measured at sockets, whose next counts are given."""
+
+    alone = False
+
+    def __init__(self) -> None:
+        self.next: list[int] = []
+
+    def read(self, now_s: float) -> SourceReading:
+        count = self.next.pop(0) if self.next else 0
+        sketch = from_latencies([0.01] * count)
+        return SourceReading((Report(now_s, latency=sketch),) if count else ())
+
+    def beside(self, _reports: object, _now_s: float) -> None:
+        pass
+
+    def fact(self, _now_s: float, *, judges: bool) -> WireFact:
+        return WireFact(judges=judges)
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("own", "sockets", "counted"),
+    [
+        ([5, 5, 5], [7, 7, 7], [5, 5, 5]),
+        ([0, 5, 5], [7, 7, 7], [7, 7, 5]),
+        ([5, 0, 0, 99, 5], [7, 7, 7, 7, 7], [5, 7, 7, 7, 5]),
+        ([5, 0, 0, 5], [7, 0, 0, 7], [5, 0, 0, 5]),
+    ],
+    ids=["own", "begins", "silent for long", "nothing at the sockets"],
+)
+def test_no_request_counts_at_the_sockets_and_by_itself(
+    begin: Begin, own: list[int], sockets: list[int], counted: list[int]
+) -> None:
+    watch, source, wire = begin(described(), Outside(FakeLog().follow)), Played(), Played()
+    watch._sources, watch._wire = (source,), wire  # type: ignore[assignment]
+    source.next, wire.next = own, sockets
+    found = []
+    for turn in range(len(counted)):
+        fact, _ = watch.fact(1.0 + turn * (OWN_SILENT_S + 1.0), None)
+        found.append(sum(one.latency.count for one in fact.reports if one.latency))
+    assert found == counted
 
 
 def test_without_a_source_there_is_nothing_to_read(begin: Begin) -> None:

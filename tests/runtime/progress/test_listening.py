@@ -57,6 +57,17 @@ def test_a_process_in_a_group_that_the_container_made(server: socket.socket, gro
 
 
 @pytest.mark.timed
+@pytest.mark.parametrize("listed", ["", "cpu"])
+def test_a_container_in_the_group_of_one_version_alone(
+    listed: str, server: socket.socket, group: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (group / "cgroup.procs").write_text(f"{os.getpid()}\n")
+    folders = {**dict.fromkeys(("", "cpu"), group.parent), listed: group}
+    monkeypatch.setattr(listening, "group_folders", lambda *_, **__: folders)
+    assert loopback_of(os.getpid(), CONTAINER, port_of(server)) == "127.0.0.1"
+
+
+@pytest.mark.timed
 def test_another_programs_socket_is_not_asked(server: socket.socket, group: Path) -> None:
     with pytest.raises(Unanswered, match=NOT_ITS):
         loopback_of(os.getpid(), CONTAINER, port_of(server))

@@ -906,9 +906,35 @@ def test_requests_in_tls_count_from_the_second_on(tls12: bool) -> None:
     talk = talk_in_tls(tls12=tls12)
     talk.asks(400, record(23, bytes(120)))
     report = counted(talk)
-    assert (ms(report), report["arrivals"]) == ((2, 20.0), 3)
+    assert (ms(report), report["arrivals"], report["lost"]) == ((2, 20.0), 3, 1)
     assert report["first"]["count"] == report["gaps"]["count"] == 0, "that of a head is none"
     assert report["connections"] == {"tls": 1}
+
+
+@pytest.mark.parametrize("joined", [False, True])
+@pytest.mark.parametrize("tls12", [False, True])
+def test_a_request_right_behind_the_handshake_is_lost(joined: bool, tls12: bool) -> None:
+    """As many clients send it, and TLS 1.2 allows (RFC 7918)."""
+    talk = Talk().opens()
+    talk.asks(1, client_hello(b"http/1.1"))
+    talk.answers(2, record(22, bytes(3000)))
+    ends, request = record(20, b"\1") + record(23, bytes(53)), record(23, bytes(120))
+    if tls12:
+        ends = record(22, bytes(70)) + record(20, b"\1") + record(22, bytes(40))
+    if joined and not tls12:
+        talk.asks(3, ends + request)
+    else:
+        talk.asks(3, ends)
+        talk.asks(3.1, request[:60])
+        talk.asks(3.2, request[60:])
+    talk.answers(4, record(23, bytes(250)))
+    talk.answers(15, record(23, bytes(600)))
+    for turn in range(3):
+        talk.asks(100.0 * turn + 105, record(23, bytes(120)))
+        talk.answers(100.0 * turn + 115, record(23, bytes(600)))
+    report = counted(talk)
+    assert (report["whole"]["count"], report["whole"]["in_flight"]) == (1, 0)
+    assert (report["arrivals"], report["lost"]) == (2, 2), "that of the handshake, and the next one"
 
 
 def test_a_farewell_in_tls_is_no_request_and_no_answer() -> None:
@@ -921,7 +947,7 @@ def test_a_farewell_in_tls_is_no_request_and_no_answer() -> None:
         by_client.answers(5316, farewell)
         report = counted(by_server, by_client)
         assert (ms(report), report["arrivals"]) == ((4, 40.0), 4)
-        assert (report["whole"]["errors"], report["lost"]) == (0, 0)
+        assert (report["whole"]["errors"], report["lost"]) == (0, 2), "the first of each"
 
 
 def test_a_short_record_that_the_client_follows_is_part_of_the_answer() -> None:
@@ -946,7 +972,7 @@ def test_an_answer_of_1xx_in_tls_is_lost() -> None:
     talk.answers(400.02, record(23, bytes(42)))
     talk.asks(401, record(23, bytes(9000)))
     report = counted(talk)
-    assert (ms(report), report["lost"]) == ((2, 20.0), 1)
+    assert (ms(report), report["lost"]) == ((2, 20.0), 2), "and the first one"
 
 
 def test_tls_that_begins_within_a_connection_is_not_measured() -> None:

@@ -20,14 +20,19 @@ class Proc:
 
     folder: Path
     reads: int = 0
+    tables: tuple[str, ...] = ()
+    """Those that were read."""
 
-    def write(self, *ports: int, used: int, interfaces: str = "eth0") -> None:
+    def write(
+        self, *ports: int, used: int, used6: int | None = 0, interfaces: str = "eth0"
+    ) -> None:
         net = self.folder / str(PID) / "net"
         net.mkdir(parents=True, exist_ok=True)
         lines = [LISTENS.format(port=port, inode=port) for port in ports]
         (net / "tcp").write_text("head\n" + "".join(lines))
         (net / "sockstat").write_text(f"sockets: used 9\nTCP: inuse {used} orphan 0\n")
-        (net / "sockstat6").write_text("TCP6: inuse 0\n")
+        if used6 is not None:
+            (net / "sockstat6").write_text(f"TCP6: inuse {used6}\n")
         (net / "dev").write_text(f"head\nhead\n  {interfaces}: 5 5\n")
 
 
@@ -39,9 +44,10 @@ def proc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Proc:
     (tmp_path / str(PID) / "ns" / "net").symlink_to("net:[5]")
     read = networks.listening_in
 
-    def counted(pid: int, folder: Path):
+    def counted(pid: int, folder: Path, tables: tuple[str, ...]):
         made.reads += 1
-        return read(pid, folder)
+        made.tables = tables
+        return read(pid, folder, tables)
 
     monkeypatch.setattr(networks, "listening_in", counted)
     return made
@@ -64,6 +70,25 @@ def test_a_new_socket_is_found_by_the_number_of_sockets(proc: Proc) -> None:
     assert ports(proc, known, 0.0) == [80]
     proc.write(80, 81, used=2)
     assert ports(proc, known, BUSY_S + 1) == [80, 81]
+
+
+@pytest.mark.parametrize(
+    ("used", "used6", "read"),
+    [(1, 0, ("tcp",)), (0, 2, ("tcp6",)), (0, 0, ()), (1, 10, ("tcp", "tcp6"))],
+)
+def test_an_empty_table_is_not_read(
+    proc: Proc, used: int, used6: int, read: tuple[str, ...]
+) -> None:
+    proc.write(80, used=used, used6=used6)
+    Networks(proc.folder).of(PID, 0.0)
+    assert proc.tables == read
+
+
+def test_a_table_of_unknown_size_is_read(proc: Proc) -> None:
+    (proc.folder / str(PID) / "net" / "sockstat6").unlink()
+    proc.write(80, used=1, used6=None)
+    assert ports(proc, Networks(proc.folder), 0.0) == [80]
+    assert proc.tables == ("tcp", "tcp6")
 
 
 def test_a_busy_network_is_read_seldom(proc: Proc) -> None:

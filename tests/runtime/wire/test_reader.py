@@ -11,7 +11,8 @@ from dlsched.estimate.sketch import from_latencies
 from dlsched.model.facts import LatencySketch, Report
 from dlsched.model.spec import LatencyTarget
 from dlsched.runtime.wire.reader import SILENT_S, WireReader
-from dlsched.runtime.wire.tap import PortTraffic, Tap
+from dlsched.runtime.wire.tap import Tap
+from dlsched.runtime.wire.traffic import PortTraffic
 
 TARGET = LatencyTarget(0.05, 0.95)
 
@@ -22,16 +23,22 @@ class Socket:
 
     found: tuple[int, ...] = (8000,)
     problem: str | None = None
+    partial: str | None = None
     one_of: int = 1
     traffic: list[PortTraffic] = field(default_factory=list)
     closed: bool = False
-    heard: int = 0
+    covered_s: float = 0.0
+    missed_s: float = 0.0
+    at_s: float | None = None
+    """When it was taken last."""
     reports: bool = True
     """Whether the child reports."""
 
     def take(self, now_s: float) -> tuple[PortTraffic, ...]:
         taken, self.traffic = tuple(self.traffic), []
-        self.heard += self.reports
+        if self.reports and self.found:
+            self.covered_s += 1.0 if self.at_s is None else now_s - self.at_s
+            self.at_s = now_s
         return taken
 
     def close(self) -> None:
@@ -100,14 +107,35 @@ def test_rates_are_of_the_time_that_was_measured() -> None:
     reader = reader_of(socket)
     reader.read(0.0)
     reader.read(60.0)
-    socket.found, socket.problem = (8000,), None
+    socket.found, socket.problem, socket.at_s = (8000,), None, 60.0
     socket.traffic = [traffic(hundred(0.01))]
     reader.read(62.0)
     assert reader.fact(62.0, judges=True).requests_per_s == 50.0
 
 
+def test_a_rate_is_of_what_reports_cover() -> None:
+    socket = Socket(traffic=[traffic(hundred(0.01))], at_s=0.0)
+    reader = reader_of(socket)
+    reader.read(4.0)
+    socket.reports = False
+    reader.read(4.9)
+    assert reader.fact(4.9, judges=True).requests_per_s == 25.0
+
+
+def test_what_no_report_will_cover_is_in_the_fact_once() -> None:
+    socket = Socket(traffic=[traffic(hundred(0.01))])
+    reader = reader_of(socket)
+    reader.read(1.0)
+    assert reader.fact(1.0, judges=True).missed_s == 0.0
+    socket.missed_s += 2.5
+    reader.read(2.0)
+    assert reader.fact(2.0, judges=True).missed_s == 2.5
+    reader.read(13.0)
+    assert reader.fact(13.0, judges=True).missed_s == 0.0
+
+
 def test_a_changed_sample_leaves_the_rate_as_it_was() -> None:
-    socket = Socket(one_of=1, traffic=[traffic(hundred(0.01), callers={"gateway": 100})])
+    socket = Socket(at_s=0.0, traffic=[traffic(hundred(0.01), callers={"gateway": 100})])
     reader = reader_of(socket)
     reader.read(0.0)
     socket.one_of, socket.traffic = (
@@ -127,9 +155,31 @@ def test_dropped_packets_are_in_the_fact_once() -> None:
     assert reader.fact(1.0, judges=True).dropped == 7
 
 
+@pytest.mark.parametrize(("of", "kind", "most"), [("answer", "whole", 7), ("gap", "gaps", 14)])
+def test_answers_may_be_missing_with_dropped_packets(of: Any, kind: str, most: int) -> None:
+    reports = (Report(0.0, latency=hundred(0.01)), Report(0.0, latency=hundred(0.02)))
+    socket = Socket(traffic=[traffic(hundred(0.01), dropped=3, **{kind: ()})])
+    reader = reader_of(socket, LatencyTarget(0.05, 0.95, of=of))
+    assert reader.read(1.0).reports == (), "they count with the next report"
+    socket.traffic = [traffic(hundred(0.01), dropped=4, **{kind: reports})]
+    found = [one.latency for one in reader.read(2.0).reports]
+    assert found == [replace(hundred(0.01), missed=most), hundred(0.02)]
+
+
 def test_a_port_that_is_not_measured_is_not_silent() -> None:
     reader = reader_of(Socket(problem="it listens on no TCP port"))
     assert reader.read(0.0).problem == "it listens on no TCP port"
+    assert reader.read(60.0).reports == ()
+
+
+def test_numbers_of_some_interfaces_stay_and_their_silence_says_nothing() -> None:
+    why = "not visible on the wire of eth1: no such device"
+    socket = Socket(partial=why, traffic=[traffic(hundred(0.01))])
+    reader = reader_of(socket)
+    reading = reader.read(0.0)
+    assert (len(reading.reports), reading.problem) == (1, None)
+    fact = reader.fact(0.0, judges=True)
+    assert (fact.problem, fact.partial) == (None, why)
     assert reader.read(60.0).reports == ()
 
 
@@ -141,6 +191,42 @@ def test_reports_that_differ_from_the_sockets_contradict() -> None:
     fact = reader.fact(1.0, judges=False)
     assert fact.measured_s == pytest.approx(0.0113, rel=0.02)
     assert fact.reported_s == pytest.approx((0.0978, 0.0978), rel=0.02)
+
+
+def reported_beside(
+    measured: list[float], own: list[float], one_of: int = 1, quantile: float | None = 0.95
+) -> bool:
+    """Whether what the job reports contradicts what was measured."""
+    socket = Socket(one_of=one_of, traffic=[traffic(from_latencies(measured))])
+    reader = reader_of(socket, LatencyTarget(0.05, quantile))
+    reader.read(1.0)
+    reader.beside([Report(1.0, latency=from_latencies(own))], 1.0)
+    return reader.fact(1.0, judges=False).reported_s is not None
+
+
+def test_a_part_of_the_requests_may_be_the_slow_or_the_quick_ones() -> None:
+    measured = [0.01] * 800 + [0.2] * 200
+    assert not reported_beside(measured, [0.2] * 200), "a filter selects the slow path"
+    assert not reported_beside(measured, [0.01] * 800), "or leaves it out"
+    assert reported_beside(measured, [0.4] * 200), "none of them took so long"
+    assert reported_beside(measured, [0.01] * 1000)
+    assert reported_beside(measured, [0.01] * 980), "a page is read some seconds later"
+
+
+def test_requests_that_the_sockets_did_not_show_may_be_any() -> None:
+    assert not reported_beside([0.01] * 800, [0.01] * 800 + [0.2] * 200)
+    assert reported_beside([0.2] * 800, [0.01] * 820)
+
+
+def test_a_sample_of_connections_is_compared_with_all() -> None:
+    assert reported_beside([0.01] * 250, [0.2] * 1000, one_of=4)
+    assert not reported_beside([0.01] * 250, [0.2] * 1000, one_of=1)
+
+
+def test_means_are_compared_of_the_same_requests_alone() -> None:
+    measured = [0.01] * 800 + [0.2] * 200
+    assert reported_beside(measured, [0.2] * 1000, quantile=None)
+    assert not reported_beside(measured, [0.2] * 200, quantile=None)
 
 
 def test_an_interval_around_the_measured_latency_is_no_contradiction() -> None:
@@ -178,10 +264,10 @@ def test_old_reports_are_not_compared() -> None:
 
 
 def test_rates_count_the_connections_that_are_left_out() -> None:
-    socket = Socket(one_of=4, traffic=[traffic(hundred(0.01), callers={"gateway": 100})])
+    socket = Socket(one_of=4, traffic=[traffic(hundred(0.01), callers={"gateway": 100})], at_s=-9.0)
     reader = reader_of(socket)
     reader.read(1.0)
-    fact = reader.fact(11.0, judges=True)
+    fact = reader.fact(1.0, judges=True)
     assert fact.requests_per_s == pytest.approx(40.0)
     assert dict(fact.callers) == {"gateway": pytest.approx(40.0)}
 

@@ -17,17 +17,10 @@ import pytest
 from dlsched.runtime.progress.listening import ListeningSocket
 from dlsched.runtime.progress.sidecar_line import BadLine
 from dlsched.runtime.wire import tap as module
+from dlsched.runtime.wire.process import Child
 from dlsched.runtime.wire.ring import Ring
-from dlsched.runtime.wire.tap import (
-    NO_PORT,
-    NO_RIGHT,
-    SHARED_PORT,
-    Child,
-    PortTraffic,
-    Tap,
-    Watched,
-    checked,
-)
+from dlsched.runtime.wire.tap import NO_PORT, NO_RIGHT, SHARED_PORT, Tap
+from dlsched.runtime.wire.traffic import PortTraffic, Watched, checked
 from tools.waiting import until
 
 pytestmark = pytest.mark.timed

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import resource
 import sys
@@ -9,25 +10,28 @@ import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
+from ipaddress import IPv4Address
 from itertools import pairwise
 from typing import Any
 
 import pytest
 
+from dlsched.runtime.progress.listening import ListeningSocket
 from dlsched.runtime.progress.sidecar_line import BadLine
-from dlsched.runtime.wire.child import BLOCK
+from dlsched.runtime.wire import tap
+from dlsched.runtime.wire.child import BLOCK, LINE_BYTES_MAX, lines_of
+from dlsched.runtime.wire.networks import Network, Networks
+from dlsched.runtime.wire.process import READS_MAX, Child, is_whole
 from dlsched.runtime.wire.ring import BLOCKS_MOST, RingCounts
 from dlsched.runtime.wire.tap import (
     BACKOFF_S,
     CALM_TICKS,
     ONE_OF_MAX,
-    READS_MAX,
-    Child,
     Tap,
-    Watched,
     _by_interface,
     _Pump,
 )
+from dlsched.runtime.wire.traffic import Watched
 
 LATENCY = {"count": 2, "sum": 0.006, "buckets": {"400": 2}}
 PORT = {
@@ -47,8 +51,10 @@ class FakeRing:
     left: int = 0
     ready_blocks: list[bytes] = field(default_factory=list)
     log: list[str] = field(default_factory=list)
+    asked: int = 0
 
     def counts(self) -> RingCounts:
+        self.asked += 1
         dropped, self.dropped = self.dropped, 0
         return RingCounts(dropped, dropped)
 
@@ -68,6 +74,10 @@ class FakeRing:
 @dataclass
 class FakeChild:
     sent: list[bytes] = field(default_factory=list)
+    said: list[dict[str, Any]] = field(default_factory=list)
+
+    def reports(self) -> list[dict[str, Any]]:
+        return self.said
 
     def send(self, kind: int, ring: int, data: bytes) -> bool:
         self.sent.append(data)
@@ -85,19 +95,22 @@ class Scene:
         self.opened: list[FakeRing] = []
         self.tap = Tap(open_ring=self.open)  # type: ignore[arg-type]
         self.pump = _Pump(self.tap)
-        self.watched = Watched(self.tap, 1, "c", (80,), "")
+        self.watched = Watched(self.tap.forget, 1, "c", (80,), "")
         self.watched.found, self.watched.interfaces = (80,), ("lo",)
         self.pump._known = (self.watched,)
         self.pump._rings = {"lo": ring}  # type: ignore[dict-item]
         self.pump._ports = {"lo": (80,)}
         self.pump._numbers = {1: (self.watched, 80), 2: (self.watched, 81)}
+        self.pump._ticks.append(1.5)
+        self.watched.begins(0.0)
 
     def open(self, interface: str, ports: object, **options: int) -> FakeRing:
         self.ring.log.append("open")
         self.opened.append(FakeRing(**options))
         return self.opened[-1]
 
-    def tick(self) -> None:
+    def tick(self, *, idle: bool = False) -> None:
+        self.pump._handed = set() if idle else {"lo"}
         self.pump._count_drops(self.child)  # type: ignore[arg-type]
 
     def dropped(self) -> list[int]:
@@ -110,6 +123,125 @@ def test_dropped_packets_are_reported_once() -> None:
     assert scene.dropped() == [7]
     scene.tick()
     assert scene.dropped() == []
+
+
+def test_a_ring_without_packets_costs_nothing() -> None:
+    scene = Scene(FakeRing())
+    scene.tick(idle=True)
+    assert scene.ring.asked == 0
+    scene.ring.one_of = 2
+    scene.tick(idle=True)
+    assert scene.ring.asked == 1, "it is asked until all connections are measured again"
+
+
+def test_a_ring_that_had_packets_is_asked_what_it_dropped() -> None:
+    scene = Scene(FakeRing(dropped=7, ready_blocks=[b"block"]))
+    scene.pump._hand_blocks(scene.child, "lo", scene.ring)  # type: ignore[arg-type]
+    scene.pump._count_drops(scene.child)  # type: ignore[arg-type]
+    assert scene.dropped() == [7]
+
+
+@pytest.fixture
+def networks(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """The sockets of each network, whose process is the container's; and how often rings were set
+    for them."""
+    found: dict[str, Any] = {"sets": 0}
+    known: dict[int, Network] = {}
+
+    def of(_: object, pid: int, now_s: float, *, soon: bool) -> Network:
+        sockets = tuple(ListeningSocket(IPv4Address(0), port, "7") for port in found[str(pid)])
+        fresh = Network(str(pid), sockets, b"")
+        if known.get(pid) != fresh:
+            known[pid] = fresh
+        return known[pid]
+
+    by_interface = tap._by_interface
+
+    def counted(*arguments: Any) -> Any:
+        found["sets"] += 1
+        return by_interface(*arguments)
+
+    monkeypatch.setattr(Networks, "of", of)
+    monkeypatch.setattr(tap, "_by_interface", counted)
+    monkeypatch.setattr(tap, "listening_of", lambda _pid, _name, _proc, there: there)
+    monkeypatch.setattr(tap, "interfaces_of", lambda pid, *_: (f"veth{pid}",))
+    return found
+
+
+def test_what_did_not_change_is_not_set_again(networks: dict[str, Any]) -> None:
+    scene = Scene(FakeRing())
+    one, other = (Watched(scene.tap.forget, pid, "c", (), "") for pid in (1, 2))
+    networks |= {"1": [80], "2": [80]}
+
+    def discover(now_s: float, *watched: Watched) -> tuple[int, list[str]]:
+        before = networks["sets"]
+        scene.pump._discover(watched, now_s)
+        scene.pump._known = watched
+        return networks["sets"] - before, [str(each.found) for each in watched]
+
+    assert discover(0.0, one, other) == (1, ["(80,)", "(80,)"])
+    assert discover(5.0, one, other)[0] == 0
+    networks["2"] = [80, 81]
+    assert discover(10.0, one, other) == (1, ["(80,)", "(80, 81)"])
+    assert discover(15.0, one)[0] == 1
+    assert list(scene.pump._rings) == ["veth1"]
+    scene.pump._rings.clear()  # the interface is down
+    assert discover(20.0, one)[0] == 1
+    assert list(scene.pump._rings) == ["veth1"]
+
+
+def test_a_fault_while_rings_are_set_is_not_the_end_of_it(
+    networks: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene = Scene(FakeRing())
+    one = Watched(scene.tap.forget, 1, "c", (), "")
+    networks["1"], scene.pump._known = [80], (one,)
+    with monkeypatch.context() as broken, pytest.raises(ZeroDivisionError):
+        broken.setattr(scene.pump, "_set_ring", lambda *_: 1 / 0)
+        scene.pump._discover((one,), 0.0)
+    scene.pump._discover((one,), 5.0)
+    assert list(scene.pump._rings) == ["veth1"]
+
+
+def test_one_interface_that_fails_leaves_the_others(
+    networks: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene = Scene(FakeRing())
+    one = Watched(scene.tap.forget, 1, "c", (), "")
+    networks["1"], broken = [80], {"eth1"}
+    monkeypatch.setattr(tap, "interfaces_of", lambda *_: ("eth0", "eth1"))
+
+    def opened(interface: str, ports: object, **options: int) -> FakeRing:
+        if interface in broken:
+            raise OSError(19, "No such device")
+        return FakeRing(**options)
+
+    scene.tap.ring = opened  # type: ignore[assignment]
+    scene.pump._discover((one,), 0.0)
+    assert one.problem is None
+    assert one.partial == "not visible on the wire of eth1: No such device"
+    assert [port for _, port in scene.pump._numbers.values()] == [80]
+    broken.add("eth0")
+    scene.pump._rings.clear()
+    scene.pump._discover((one,), 5.0)
+    assert one.problem is not None and one.partial is None
+    broken.clear()
+    scene.pump._discover((one,), 10.0)
+    assert (one.problem, one.partial, len(scene.pump._rings)) == (None, None, 2)
+
+
+def test_a_port_of_two_containers_leaves_their_other_ports(networks: dict[str, Any]) -> None:
+    scene = Scene(FakeRing())
+    one, other = (Watched(scene.tap.forget, pid, "c", (), "") for pid in (1, 1))
+    networks["1"] = [80]
+    scene.pump._discover((one, other), 0.0)
+    assert one.problem == other.problem == "port 80 on veth1 seems to be of two containers"
+    other.ports = (81,)
+    other.network = one.network = None
+    networks["1"] = [80, 81]
+    scene.pump._discover((one, other), 5.0)
+    assert (one.problem, other.partial) == (None, None)
+    assert one.partial == other.problem == "port 81 on veth1 seems to be of two containers"
 
 
 def test_a_larger_ring_opens_before_the_other_closes() -> None:
@@ -170,7 +302,7 @@ def test_what_no_child_read_is_left_out_and_reported() -> None:
 
 
 def watched_on(scene: Scene, ports: Iterable[int]) -> Watched:
-    one = Watched(scene.tap, 1, "c", (), "")
+    one = Watched(scene.tap.forget, 1, "c", (), "")
     one.found, one.interfaces = tuple(ports), ("lo",)
     return one
 
@@ -196,9 +328,9 @@ def test_a_number_is_never_of_another_container() -> None:
     scene.pump._numbers = {}
     numbers = set[int]()
     for _ in range(3):
-        scene.pump._number({"lo": {80: watched_on(scene, (80,))}})
+        scene.pump._number({"lo": {80: watched_on(scene, (80,))}}, 0.0)
         numbers |= scene.pump._numbers.keys()
-        scene.pump._number({})
+        scene.pump._number({}, 0.0)
     assert len(numbers) == 3
 
 
@@ -232,13 +364,83 @@ def test_an_unforeseen_fault_is_shown_and_ends_nothing(monkeypatch: pytest.Monke
 def test_a_report_with_one_wrong_port_is_refused_whole() -> None:
     scene = Scene(FakeRing())
     with pytest.raises(BadLine):
-        scene.pump._take({"ports": {"1": PORT, "2": {**PORT, "arrivals": -1.5}}})
+        scene.pump._take({"ports": {"1": PORT, "2": {**PORT, "arrivals": -1.5}}, "packets": 9})
     assert scene.watched.take(0.0) == ()
-    assert not scene.watched.heard
     scene.pump._take({"ports": {"1": PORT}})
     (port,) = scene.watched.take(0.0)
     assert [one.latency.count for one in port.whole if one.latency] == [2]
-    assert scene.watched.heard
+    assert scene.watched.covered_s == 0.0, "of other ports more may come"
+    scene.pump._take({"ports": {}, "packets": 9})
+    scene.watched.take(0.0)
+    assert scene.watched.covered_s == 1.5
+
+
+def test_a_large_report_is_in_short_lines() -> None:
+    full = {"count": 2001 * 10**6, "sum": 1e15, "buckets": dict.fromkeys(range(2001), 10**6)}
+    callers = {f"fd00:1111:2222:3333:4444:5555:6666:{one:04x}": 10**6 for one in range(65)}
+    port = {**PORT, "whole": full, "first": full, "gaps": full, "callers": callers}
+    ports = {**{str(one): port for one in range(9)}, **{str(one): PORT for one in range(9, 2000)}}
+    lines = list(lines_of({"ports": ports, "packets": 7, "bad": 0}))
+    assert max(map(len, lines)) <= LINE_BYTES_MAX
+    assert len(lines) < 20
+    decoded = [json.loads(line) for line in lines]
+    assert [number for one in decoded for number in one["ports"]] == list(ports)
+    assert [is_whole(one) for one in decoded] == [False] * (len(lines) - 1) + [True]
+    assert list(lines_of({"ports": {}, "packets": 0})) == [b'{"ports":{},"packets":0}\n']
+
+
+@pytest.mark.timed
+def test_what_a_child_did_not_report_before_its_end_is_missed_once() -> None:
+    scene = Scene(FakeRing())
+    scene.tap.child = lambda: scene.child  # type: ignore[method-assign,return-value,assignment]
+
+    def times() -> tuple[float, float]:
+        scene.watched.take(0.0)
+        return scene.watched.covered_s, scene.watched.missed_s
+
+    scene.pump._take({"ports": {"1": PORT}, "packets": 9})
+    assert times() == (1.5, 0.0)
+    scene.pump._failed("it has ended", 3.0)
+    assert not scene.pump._begin_child(3.5)
+    assert times() == (1.5, 0.0), "not before it is known how long that was"
+    assert scene.pump._begin_child(6.25)
+    assert times() == (1.5, 4.75)
+    scene.pump._ticks.append(7.25)
+    scene.pump._take({"ports": {}, "packets": 9})
+    assert times() == (2.5, 4.75)
+
+
+def test_a_report_asked_for_before_it_began_covers_nothing() -> None:
+    one = Scene(FakeRing()).watched
+    one.begins(5.0)
+    one.covers(4.9)
+    one.covers(6.0)
+    one.take(0.0)
+    assert (one.covered_s, one.missed_s) == (1.0, 5.0)
+
+
+@pytest.mark.timed
+def test_the_time_without_a_port_is_neither_covered_nor_missed() -> None:
+    scene = Scene(FakeRing())
+    scene.pump._number({}, 400.0)
+    scene.pump._ticks[0] = 500.0
+    scene.pump._take({"ports": {}, "packets": 9})
+    scene.pump._number({"lo": {80: scene.watched}}, 1000.0)
+    scene.tap.child = lambda: scene.child  # type: ignore[method-assign,return-value,assignment]
+    assert scene.pump._begin_child(1000.0)
+    scene.watched.take(0.0)
+    assert (scene.watched.covered_s, scene.watched.missed_s) == (0.0, 0.0)
+
+
+@pytest.mark.timed
+def test_a_report_that_was_not_asked_for_is_refused() -> None:
+    scene = Scene(FakeRing())
+    scene.pump._ticks.clear()
+    scene.pump._child = scene.child  # type: ignore[assignment]
+    scene.child.said = [{"ports": {"1": PORT}, "packets": 9}]
+    with pytest.raises(BadLine, match="not asked for"):
+        scene.pump._carry([], 0.0)
+    assert scene.watched.take(0.0) == ()
 
 
 @pytest.mark.timed
@@ -268,22 +470,35 @@ def child(program: str) -> Any:
 @pytest.mark.parametrize(
     ("program", "why"),
     [
-        ("while True: os.write(1, b'{\"ports\":{}}\\n' * 4096)", "reports at a time"),
-        ("while True: os.write(1, b'[' * 65536)", "a report of more than"),
+        ("while True: os.write(1, b'{\"ports\":{}}\\n' * 4096)", "lines at a time"),
+        ("while True: os.write(1, b'[' * 65536)", "a line of more than"),
     ],
 )
 def test_a_child_that_writes_without_end_is_refused(program: str, why: str) -> None:
     with child(program) as one, pytest.raises(BadLine, match=why):
         while True:
-            one.reports()
+            list(one.reports())
 
 
 @pytest.mark.process
 def test_one_read_of_a_flood_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dlsched.runtime.wire.tap.REPORTS_MAX", 10**9)
+    monkeypatch.setattr("dlsched.runtime.wire.process.LINES_MAX", 10**9)
     with child("while True: os.write(1, b'{\"ports\":{}}\\n' * 64)") as one:
-        most = READS_MAX * (1 << 20) // len(b'{"ports":{}}\n')
-        assert all(len(one.reports()) <= most for _ in range(50))
+        most = READS_MAX * LINE_BYTES_MAX // len(b'{"ports":{}}\n')
+        assert all(len(list(one.reports())) <= most for _ in range(50))
+
+
+@pytest.mark.process
+def test_a_line_that_a_child_did_not_end_costs_itself_alone() -> None:
+    taken: list[Any] = []
+    says = b'{"ports":{},"a":1}\n{"ports":{},"a":2}\n{"ports":{"3'
+    with (
+        child(f"os.write(1, {says!r})") as one,
+        pytest.raises(BrokenPipeError, match="has ended"),
+    ):
+        while True:
+            taken += one.reports()
+    assert [line["a"] for line in taken] == [1, 2]
 
 
 @pytest.mark.process
@@ -314,5 +529,5 @@ def test_a_frame_larger_than_the_pipe_arrives_whole() -> None:
         assert one.send(BLOCK, 0, data)
         reports: list[Any] = []
         while not reports:
-            reports = one.reports()
+            reports = list(one.reports())
     assert reports == [{"ports": {}, "sum": zlib.crc32(data)}]

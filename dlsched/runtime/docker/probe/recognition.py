@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import partial
 from ipaddress import ip_address
@@ -20,7 +20,7 @@ from dlsched.runtime.progress.exposition import Candidate
 from dlsched.runtime.progress.listening import ListeningSocket
 from dlsched.runtime.progress.log_lines import LogBatch, LogLines
 from dlsched.runtime.progress.page_lines import PageFilter, wanted_lines
-from dlsched.runtime.wire.tap import PortTraffic
+from dlsched.runtime.wire.traffic import PortTraffic, Watched
 
 METRICS_PATHS = (DEFAULT_HTTP_PATH, "/metrics/", "/actuator/prometheus")
 """Where metrics pages commonly are."""
@@ -271,31 +271,52 @@ def latency_reading(sketch: LatencySketch, over_s: float | None) -> ProbeReading
 # ---------------------------------------------------------------------- sockets
 
 
+DROPPED = "too many packets to read"
+
+
 def times_of(traffic: PortTraffic, over_s: float) -> PortTimes:
     """What was measured at a port's socket in that time."""
-    whole = merge(*(one.latency for one in traffic.whole if one.latency is not None))
-    first = merge(*(one.latency for one in traffic.first if one.latency is not None))
+    whole, first = (
+        replace(merge(*(one.latency for one in kind if one.latency)), missed=traffic.dropped)
+        for kind in (traffic.whole, traffic.first)
+    )
 
     def of(sketch: LatencySketch, quantile: float) -> float | None:
         return quantile_s(sketch, quantile) if sketch.count else None
 
+    p50_s = of(whole, 0.5)
+    uncertain = whole.count and p50_s is None
     return PortTimes(
         requests=traffic.arrivals,
         over_s=over_s,
         answers=whole.count,
         failed=whole.errors,
-        p50_s=of(whole, 0.5),
+        p50_s=p50_s,
         p95_s=of(whole, TAIL) if whole.count >= LEAST_FOR_TAIL else None,
         first_p50_s=of(first, 0.5),
         first_p95_s=of(first, TAIL) if first.count >= LEAST_FOR_TAIL else None,
         gaps=sum(one.latency.count for one in traffic.gaps if one.latency is not None),
-        unmeasured=tuple(traffic.unmeasured),
+        unmeasured=(*traffic.unmeasured, *((DROPPED,) if uncertain else ())),
+    )
+
+
+def timed(ports: Iterable[ProbedPort], watched: Watched) -> tuple[ProbedPort, ...]:
+    """The ports, each with what was measured at its socket in the time that reports cover: what
+    came after the last one is in none."""
+    traffic = {one.port: one for one in watched.take(0.0)}
+    if not watched.covered_s:
+        return tuple(ports)
+    return tuple(
+        replace(at, times=times_of(traffic[at.port], watched.covered_s))
+        if at.port in traffic
+        else at
+        for at in ports
     )
 
 
 def busiest(ports: Iterable[ProbedPort]) -> tuple[int, ProbeReading] | None:
-    """The port with most answers, as a reading; None: none has answered."""
-    found = [(at.times.answers, at.port, at.times) for at in ports if at.times is not None]
+    """The port with most answers, as a reading; None: none has answered, or none surely so."""
+    found = [(at.times.answers, at.port, at.times) for at in ports if at.times and at.times.p50_s]
     answers, port, times = max(found, default=(0, 0, None), key=lambda one: one[:2])
     if times is None or not answers:
         return None

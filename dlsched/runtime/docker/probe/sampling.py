@@ -42,7 +42,8 @@ from dlsched.runtime.progress.http_page import ANSWER_S, Unanswered, fetch
 from dlsched.runtime.progress.listening import listening_of, shows_sockets
 from dlsched.runtime.progress.scrape import named
 from dlsched.runtime.progress.sidecar import READ_BYTES
-from dlsched.runtime.wire.tap import Tap, Watched
+from dlsched.runtime.wire.tap import Tap
+from dlsched.runtime.wire.traffic import Watched
 
 HTTP_S = 4.0
 """Time for all pages of one container together."""
@@ -213,7 +214,6 @@ class _Sample:
         self._managed = managed
         self._now_s = now_s
         self._group: CgroupReader | None = None
-        self._watched_s = 0.0
         self._forbids_wire = False
         self._cpu: tuple[float, float] | None = None
         """A moment, and the CPU time then."""
@@ -274,7 +274,6 @@ class _Sample:
             self._watched = self._options.tap.watch(
                 one.pid, one.container_id, paths=sorted({*asked, *recognition.METRICS_PATHS})
             )
-            self._watched_s = self._now_s()
 
     def _used(self) -> tuple[float, float] | None:
         """The moment, and its CPU time: of the kernel, or else of the engine."""
@@ -453,16 +452,8 @@ class _Sample:
 
     def _end_times(self, watched: Watched) -> None:
         """Take what was measured at its sockets; it goes before a page that is less exact."""
-        over_s = self._now_s() - self._watched_s
-        traffic = {one.port: one for one in watched.take(0.0)}
+        timed = recognition.timed(self.found.ports or (), watched)
         watched.close()
-        ports = self.found.ports or ()
-        timed = tuple(
-            replace(at, times=recognition.times_of(traffic[at.port], over_s))
-            if at.port in traffic
-            else at
-            for at in ports
-        )
         self.found = replace(self.found, ports=timed)
         busiest = recognition.busiest(timed)
         read = self.found.reading

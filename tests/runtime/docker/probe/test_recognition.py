@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ipaddress import ip_address
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from dlsched.model.facts import LatencySketch, Report
 from dlsched.report.buckets import LONGEST_S
 from dlsched.runtime.docker.probe import ProbedPort, recognition
 from dlsched.runtime.docker.probe.recognition import (
+    DROPPED,
     METRICS_PATHS,
     OTHER_PROTOCOLS,
     PORTS_MAX,
@@ -26,11 +28,12 @@ from dlsched.runtime.docker.probe.recognition import (
     printed,
     speakers,
     stacks_of,
+    timed,
     times_of,
 )
 from dlsched.runtime.progress.exposition import Candidate
 from dlsched.runtime.progress.listening import ListeningSocket
-from dlsched.runtime.wire.tap import PortTraffic
+from dlsched.runtime.wire.traffic import PortTraffic
 
 STACKS = stacks_of(package_presets())
 
@@ -298,6 +301,29 @@ def test_times_at_a_socket_are_those_of_its_answers() -> None:
     assert times.gaps == 0
     parts = (Report(0.0, latency=from_latencies([0.002] * 300)),)
     assert times_of(traffic_of(whole, whole, gaps=parts), 5.0).gaps == 300
+
+
+def test_a_rate_is_of_the_time_that_reports_cover() -> None:
+    """Of a sample of 5 s the last part of a second is not reported yet."""
+    taken = traffic_of(from_latencies([0.01] * 80), from_latencies([]))
+    ports = (ProbedPort(8000, ("::",)), ProbedPort(8001, ("::",)))
+    watched = SimpleNamespace(covered_s=4.0, take=lambda _: (taken,))
+    one, other = timed(ports, watched)  # type: ignore[arg-type]
+    assert one.times is not None and one.times.requests / one.times.over_s == 20.0
+    assert other.times is None
+    watched.covered_s = 0.0
+    assert timed(ports, watched) == ports  # type: ignore[arg-type]
+
+
+def test_a_quantile_that_dropped_packets_may_move_is_none() -> None:
+    whole = from_latencies([0.01] * 60 + [0.05] * 40)
+    found = [times_of(traffic_of(whole, whole, dropped=many), 5.0) for many in (1, 10, 30)]
+    assert [(one.p50_s is None, one.p95_s is None) for one in found] == [
+        (False, False), (False, True), (True, True),
+    ]  # fmt: skip
+    assert [one.unmeasured for one in found] == [(), (), (DROPPED,)]
+    port = ProbedPort(1, ("::",), found[2])
+    assert busiest((port,)) is None
 
 
 def test_few_answers_have_no_p95() -> None:

@@ -1,4 +1,4 @@
-"""`python -m benchmarks run wire-cost`: what reading packets at the wire costs.
+"""`python -m benchmarks run wire-cost`: what parsing packets at the wire costs, without a socket.
 
 Blocks of kept connections with one GET a request and its answer, the way a load generator makes
 them, and of answers of many packets; read by the meter alone, in CPU time, the best of some runs.
@@ -15,7 +15,7 @@ from benchmarks.robustness.fuzzing.packets import Packet, Talk, block, merged
 from dlsched.runtime.wire.meter import Meter
 
 CONNECTIONS, RUNS, IN_A_BLOCK = 8, 7, 100
-PACKET_US_MAX, REQUEST_US_MAX = 2.0, 5.0
+PACKET_US, REQUEST_US = 2.0, 5.0
 _GET = (
     b"GET /predict?x=1 HTTP/1.1\r\nHost: localhost:8000\r\nUser-Agent: wrk/4.2\r\nAccept: */*\r\n"
     b"\r\n"
@@ -66,7 +66,7 @@ def main(arguments: list[str] | None = None) -> int:
         us, packets = cost_us(
             max(CONNECTIONS, requests // parts // CONNECTIONS * CONNECTIONS), parts
         )
-        most_us = PACKET_US_MAX * packets + REQUEST_US_MAX
+        most_us = PACKET_US * packets + REQUEST_US
         table.append(
             {
                 "answer": shown,
