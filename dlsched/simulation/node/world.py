@@ -97,8 +97,6 @@ class Process:
     throttled_s: float = 0.0
     ends_at_s: float = math.inf
     wants_cores: float = 0.0
-    moved: bool = True
-    """Whether its wanted cores may have changed."""
 
 
 class World:
@@ -133,7 +131,6 @@ class World:
         if isinstance(process.load, PlayedService):
             process.load.begin(self.now_s)
         self._running[process.name] = process
-        process.moved = True
         # The order of arrival must not affect even the last digit of a sum.
         self._running = dict(sorted(self._running.items()))
         self.changed()
@@ -146,7 +143,8 @@ class World:
         """Limits have changed: divide the cores again."""
         self._stale = True
         for process in self._running.values():
-            process.moved = True
+            if isinstance(process.load, PlayedService):
+                process.load.moved = True
 
     def announce(self) -> None:
         """Mark the present event as one that wakes an agent."""
@@ -190,7 +188,7 @@ class World:
                 if process.ends_at_s <= self.now_s + _SAME_MOMENT_S:
                     if isinstance(process.load, PlayedService):
                         process.load.happen(self.now_s)
-                        process.moved = self._stale = True
+                        process.load.moved = self._stale = True
                         continue
                     process.load.finish(self.now_s)
                     self.end(process.name)
@@ -206,7 +204,7 @@ class World:
         for process in self._running.values():
             load = process.load
             # A played service changes only at its own events.
-            if process.moved or not isinstance(load, PlayedService):
+            if not isinstance(load, PlayedService) or load.moved:
                 process.wants_cores = load.wants_cores(process.quota_cores)
             elif not process.wants_cores:
                 continue
@@ -225,11 +223,12 @@ class World:
         for process, cores in zip((*ahead, *behind), given[len(self._host) :], strict=True):
             load = process.load
             if isinstance(load, PlayedService) and load.speed != speed:
-                load.speed, process.moved = speed, True
-            if process.moved or not isinstance(load, PlayedService) or load.cores != cores:
+                load.speed, load.moved = speed, True
+            if not isinstance(load, PlayedService) or load.moved or load.cores != cores:
                 load.grant(cores, process.quota_cores)
                 process.ends_at_s = self.now_s + load.ends_in_s()
-                process.moved = False
+                if isinstance(load, PlayedService):
+                    load.moved = False
         self._ends_at_s = min((one.ends_at_s for one in self._running.values()), default=math.inf)
         self._stale = False
 
