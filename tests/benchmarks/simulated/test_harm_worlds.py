@@ -9,7 +9,7 @@ from dlsched.simulation.node.workloads import ServiceLoad
 from tests.worlds.harm_worlds import CORES, drawn
 from tests.worlds.played import Row
 
-WELL = Row(1, 0.5, 3, (), 0.0)
+WELL = Row(1, 0.5, 3, (), 0.0, kind="hog")
 HARM = replace(WELL, seed=2, harmed=("a: 10.0 - 13.0 -",))
 
 
@@ -30,5 +30,5 @@ def test_a_seed_draws_one_world_that_uses_what_it_says() -> None:
 def test_worlds_without_room_are_not_counted() -> None:
     full = replace(HARM, seed=3, busiest_ratio=0.9)
     assert headline([WELL, full]).endswith(": reached")
-    assert "1 of 2 worlds: 2 (a: 10.0 - 13.0 -)" in headline([WELL, HARM, full])
+    assert "harmed in 1 of 2 worlds" in headline([WELL, HARM, full])
     assert headline([WELL, HARM]).endswith("not reached")

@@ -1,0 +1,181 @@
+"""Kinds of drawn nodes that a policy may harm: each has services with targets, and beside them what
+nobody tuned it for.
+
+Owns which worlds there are. It must not run or judge them: the property in the tests and the bench
+`no-harm` do.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+from dlsched.model.facts import NodeFact
+from dlsched.model.spec import AccuracyTarget, LatencyTarget
+from dlsched.simulation.node.curves import Curve
+from dlsched.simulation.node.loops import Loop
+from dlsched.simulation.node.workloads import (
+    Pause,
+    ServiceLoad,
+    SimulatedJob,
+    Trace,
+    TrainingLoad,
+)
+from tests.worlds.harm_worlds import KINDS as LOOPS
+from tests.worlds.harm_worlds import drawn, service
+from tests.worlds.open_worlds import WITHOUT_END, simulated_job
+
+DURATION_S = 160.0
+_ENDLESS = 10**9
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """Where a world is drawn."""
+
+    chance: random.Random
+    cores: float
+    services: int
+    """With targets."""
+
+    @property
+    def fair_cores(self) -> float:
+        """An even share for each of these and one more."""
+        return self.cores / (self.services + 1)
+
+
+Beside = Callable[[Node, list[SimulatedJob]], list[SimulatedJob]]
+"""What a kind adds to the services of a node, or makes of them."""
+
+
+def world(kind: str, seed: int) -> Trace:
+    """The world of that kind that this seed draws."""
+    if kind == "targets":
+        trace = drawn(seed).trace()
+        return replace(trace, name=kind, duration_s=DURATION_S, cpu_burst=True)
+    chance = random.Random(f"{kind}/{seed}")
+    cores = chance.choice((2.0, 4.0, 8.0))
+    node = Node(chance, cores, chance.randint(1, 6))
+    use_ratio, heavy_ratio = chance.uniform(0.05, 0.5), chance.choice((0.0, 0.0, 0.1))
+    parts = [chance.uniform(0.2, 1.0) for _ in range(node.services)]
+    targeted = [
+        service(
+            chance,
+            f"service-{index}",
+            chance.choice(LOOPS),
+            use_ratio * cores * part / sum(parts),
+            heavy_ratio=heavy_ratio,
+        )
+        for index, part in enumerate(parts)
+    ]
+    return Trace(
+        NodeFact(cores, 1 << 36),
+        tuple(sorted(KINDS[kind](node, targeted), key=lambda job: job.name)),
+        DURATION_S,
+        name=kind,
+        idle_class=chance.random() < 0.5,
+        full_speed=chance.choice((1.0, 0.75)),
+        cpu_burst=True,
+    )
+
+
+def untargeted(node: Node, name: str, most_cores: float = 0.7) -> SimulatedJob:
+    """An open loop without a target, with or without reports."""
+    chance = node.chance
+    use_cores = chance.uniform(0.05, most_cores)
+    job = service(chance, name, chance.choice(LOOPS), use_cores, workers=chance.choice((1, 8)))
+    assert isinstance(job.load, ServiceLoad)
+    return simulated_job(name, None, replace(job.load, report_s=chance.choice((1.0, math.inf))))
+
+
+def hog(name: str, threads: float) -> SimulatedJob:
+    """A container of busy threads that reports nothing."""
+    load = TrainingLoad(_ENDLESS, 1.0, _ENDLESS, Curve(1.0, 0.0, 1.0), threads=threads)
+    return simulated_job(name, None, load)
+
+
+def _untargeted(node: Node, targeted: list[SimulatedJob]) -> list[SimulatedJob]:
+    count = node.chance.choice((1, 1, 2))
+    return [*targeted, *(untargeted(node, f"untargeted-{index}") for index in range(count))]
+
+
+def _hog(node: Node, targeted: list[SimulatedJob]) -> list[SimulatedJob]:
+    """A hog of many threads, beside an untargeted service in every second world."""
+    beside = [hog("hog", node.cores * node.chance.choice((1.0, 2.0, 4.0)))]
+    if node.chance.random() < 0.5:
+        beside.append(untargeted(node, "untargeted"))
+    return [*targeted, *beside]
+
+
+def _small_hog(node: Node, targeted: list[SimulatedJob]) -> list[SimulatedJob]:
+    """One that uses less than its fair share, beside a hog or a training in some worlds."""
+    beside = [hog("small-hog", node.chance.uniform(0.3, 0.9) * node.fair_cores)]
+    more = node.chance.choice(("nothing", "nothing", "hog", "training"))
+    if more == "hog":
+        beside.append(hog("hog", 2.0 * node.cores))
+    elif more == "training":
+        beside.append(_training(node, "training", ()))
+    return [*targeted, *beside]
+
+
+def _stalls(node: Node, targeted: list[SimulatedJob]) -> list[SimulatedJob]:
+    """Trainings that stall: by their loader, for checkpoints, or for evaluations."""
+    chance = node.chance
+    beside = []
+    for index in range(chance.randint(1, 3)):
+        kind = chance.choice(("loader", "loader", "checkpoint", "evaluation"))
+        pauses = {
+            "loader": Pause(10.0, 5.0, first_s=chance.uniform(0.0, 10.0)),
+            "checkpoint": Pause(30.0, 3.0, threads=0.1, first_s=chance.uniform(5.0, 35.0)),
+            "evaluation": Pause(20.0, 4.0, threads=1.0, first_s=chance.uniform(5.0, 25.0)),
+        }
+        beside.append(_training(node, f"training-{index}-{kind}", (pauses[kind],)))
+    return [*targeted, *beside]
+
+
+def _training(node: Node, name: str, pauses: tuple[Pause, ...]) -> SimulatedJob:
+    """One of four threads, or as many as there are cores; every second one ends meanwhile."""
+    chance = node.chance
+    threads = min(4.0, node.cores)
+    steps = round(chance.uniform(30.0, 100.0) * threads) if chance.random() < 0.5 else WITHOUT_END
+    work_core_s = 0.5 if steps < WITHOUT_END else 0.1
+    load = TrainingLoad(
+        steps,
+        work_core_s,
+        10,
+        Curve(0.1, 0.97, chance.uniform(100.0, 2000.0)),
+        threads=threads,
+        pauses=pauses,
+    )
+    return simulated_job(name, AccuracyTarget("accuracy", 0.8, 0.95), load)
+
+
+def _chain(node: Node, targeted: list[SimulatedJob]) -> list[SimulatedJob]:
+    """A service whose requests call one without a target; beside a hog in every second world."""
+    chance = node.chance
+    rate = chance.choice((5.0, 10.0, 20.0))
+    own, its = (chance.uniform(0.05, 0.5) for _ in range(2))
+    caller = ServiceLoad(
+        own / rate, noise=0.3, loop=Loop("poisson", rate), workers=8, calls="callee"
+    )
+    callee = ServiceLoad(its / rate, noise=0.3, loop=Loop("called"), workers=chance.choice((1, 8)))
+    if chance.random() < 0.5:
+        callee = replace(callee, report_s=math.inf)
+    alone_s = caller.work_core_s + callee.work_core_s / (1.0 - its)
+    target = LatencyTarget(chance.choice((2.0, 3.0, 10.0)) * alone_s)
+    beside = [simulated_job("caller", target, caller), simulated_job("callee", None, callee)]
+    if chance.random() < 0.5:
+        beside.append(hog("hog", 2.0 * node.cores))
+    return [*targeted, *beside]
+
+
+KINDS: Mapping[str, Beside] = {
+    "targets": lambda _, targeted: targeted,
+    "untargeted": _untargeted,
+    "hog": _hog,
+    "small-hog": _small_hog,
+    "stalls": _stalls,
+    "chain": _chain,
+}
