@@ -148,9 +148,11 @@ def _calm(trace: Trace, plain: Mapping[str, Computation]) -> Sequence[int]:
 
 
 def _cpu_core_s(run: Run, names: Sequence[str], intervals: Sequence[int]) -> float:
-    edges = np.arange(max(intervals, default=0) + 2) * CALM_S
+    if not names or not intervals:
+        return 0.0
+    edges = np.arange(max(intervals) + 2) * CALM_S
     used = sum(np.interp(edges, run.times_s, run.used_core_s[name]) for name in names)
-    return float(np.sum(np.diff(used)[list(intervals)])) if intervals else 0.0
+    return float(np.sum(np.diff(used)[list(intervals)]))
 
 
 def busiest_ratio(trace: Trace, loads: Mapping[str, Computation]) -> float:
