@@ -18,6 +18,7 @@ from dlsched.simulation.node.curves import Curve
 from dlsched.simulation.node.loops import Loop
 from dlsched.simulation.node.workloads import (
     Pause,
+    ReportNoise,
     ServiceLoad,
     SimulatedJob,
     Trace,
@@ -56,8 +57,9 @@ def world(kind: str, seed: int) -> Trace:
         trace = drawn(seed).trace()
         return replace(trace, name=kind, duration_s=DURATION_S, cpu_burst=True)
     chance = random.Random(f"{kind}/{seed}")
-    cores = chance.choice((2.0, 4.0, 8.0))
-    node = Node(chance, cores, chance.randint(1, 6))
+    chosen = KINDS[kind]
+    cores = chance.choice(chosen.cores)
+    node = Node(chance, cores, chance.randint(*chosen.services))
     use_ratio, heavy_ratio = chance.uniform(0.05, 0.5), chance.choice((0.0, 0.0, 0.1))
     parts = [chance.uniform(0.2, 1.0) for _ in range(node.services)]
     targeted = [
@@ -72,7 +74,7 @@ def world(kind: str, seed: int) -> Trace:
     ]
     return Trace(
         NodeFact(cores, 1 << 36),
-        tuple(sorted(KINDS[kind](node, targeted), key=lambda job: job.name)),
+        tuple(sorted(chosen.beside(node, targeted), key=lambda job: job.name)),
         DURATION_S,
         name=kind,
         idle_class=chance.random() < 0.5,
@@ -171,11 +173,109 @@ def _chain(node: Node, targeted: list[SimulatedJob]) -> list[SimulatedJob]:
     return [*targeted, *beside]
 
 
-KINDS: Mapping[str, Beside] = {
-    "targets": lambda _, targeted: targeted,
-    "untargeted": _untargeted,
-    "hog": _hog,
-    "small-hog": _small_hog,
-    "stalls": _stalls,
-    "chain": _chain,
+def _locks(node: Node, targeted: list[SimulatedJob]) -> list[SimulatedJob]:
+    """A service whose throughput is highest at two cores, beside a training in some worlds."""
+    chance = node.chance
+    rate = chance.choice((10.0, 20.0, 40.0))
+    load = ServiceLoad(
+        chance.uniform(0.3, 0.8) / rate,
+        noise=0.3,
+        loop=Loop("poisson", rate),
+        workers=chance.choice((4, 8)),
+        peak_cores=2.0,
+    )
+    target = LatencyTarget(chance.choice((3.0, 5.0, 20.0)) * load.work_core_s)
+    beside = [simulated_job("locks", target, load)]
+    if chance.random() < 0.3:
+        beside.append(_training(node, "training", ()))
+    return [*targeted, *beside]
+
+
+def _closed(node: Node, targeted: list[SimulatedJob]) -> list[SimulatedJob]:
+    """Services with one client or several, beside a training in some worlds."""
+    chance = node.chance
+    beside = []
+    for index in range(chance.randint(1, 2)):
+        clients = chance.choice((1, 1, 2, 4))
+        loop = Loop("closed", clients=clients, think_s=chance.choice((0.0, 0.05, 0.5)))
+        workers = chance.choice((1, clients))
+        load = ServiceLoad(chance.uniform(0.005, 0.05), noise=0.3, loop=loop, workers=workers)
+        alone_s = load.work_core_s * clients / workers
+        target = LatencyTarget(chance.choice((1.5, 3.0, 10.0)) * alone_s)
+        beside.append(simulated_job(f"closed-{index}", target, load))
+    if chance.random() < 0.3:
+        beside.append(_training(node, "training", ()))
+    return [*targeted, *beside]
+
+
+def _noise(node: Node, targeted: list[SimulatedJob]) -> list[SimulatedJob]:
+    """Lost, false and late reports, beside a training in some worlds."""
+    chance = node.chance
+    jobs = []
+    for job in targeted:
+        noise = ReportNoise(0.1, 0.01, late_s=chance.choice((0.0, 0.0, 5.0)))
+        assert isinstance(job.load, ServiceLoad)
+        jobs.append(replace(job, load=replace(job.load, report_noise=noise)))
+    if chance.random() < 0.3:
+        jobs.append(_training(node, "training", ()))
+    return jobs
+
+
+def _batches(node: Node, targeted: list[SimulatedJob]) -> list[SimulatedJob]:
+    """Each minute many requests arrive at once; beside an untargeted service in some worlds."""
+    jobs = [_with_batches(node, job) for job in targeted]
+    return [*jobs, untargeted(node, "untargeted")] if node.chance.random() < 0.3 else jobs
+
+
+def _with_batches(node: Node, job: SimulatedJob) -> SimulatedJob:
+    load = job.load
+    assert isinstance(load, ServiceLoad) and load.loop is not None
+    batch_core_s = node.chance.uniform(0.05, 0.3) * node.cores
+    loop = replace(
+        load.loop,
+        batch=max(1, round(batch_core_s / load.work_core_s)),
+        batch_at_s=node.chance.uniform(0.0, 60.0),
+    )
+    return replace(job, load=replace(load, loop=loop, workers=node.chance.choice((1, 8))))
+
+
+def _many(node: Node, targeted: list[SimulatedJob]) -> list[SimulatedJob]:
+    """Services with and without targets, some with batches, beside a training in some worlds."""
+    chance = node.chance
+    jobs = []
+    for job in targeted:
+        draw = chance.random()
+        if draw < 0.2:
+            jobs.append(simulated_job(f"untargeted-{len(jobs)}", None, job.load))
+        elif draw < 0.4:
+            jobs.append(_with_batches(replace(node, cores=1.0), job))
+        else:
+            jobs.append(job)
+    if chance.random() < 0.5:
+        jobs.append(_training(node, "training", ()))
+    return jobs
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What stands beside the services with targets, and how large the node is."""
+
+    beside: Beside
+    cores: tuple[float, ...] = (2.0, 4.0, 8.0)
+    services: tuple[int, int] = (1, 6)
+    """Fewest and most, with targets."""
+
+
+KINDS: Mapping[str, Kind] = {
+    "targets": Kind(lambda _, targeted: targeted),
+    "untargeted": Kind(_untargeted),
+    "hog": Kind(_hog),
+    "small-hog": Kind(_small_hog),
+    "stalls": Kind(_stalls),
+    "chain": Kind(_chain),
+    "locks": Kind(_locks, cores=(4.0, 8.0)),
+    "closed": Kind(_closed, cores=(4.0, 8.0)),
+    "noise": Kind(_noise),
+    "batches": Kind(_batches),
+    "many": Kind(_many, cores=(16.0,), services=(20, 40)),
 }

@@ -12,7 +12,7 @@ import math
 import random
 from array import array
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from heapq import heappop, heappush
 
@@ -54,8 +54,8 @@ class PlayedService:
         self._pace = 1.0
         """Work that it does itself per core-second."""
         self.throttled = False
-        self.moved = True
-        """Whether the cores that it wants may have changed."""
+        self.touch: Callable[[], None] = lambda: None
+        """Called before another service changes the cores that it wants."""
         self.callee: PlayedService | None = None
         self.asked_core_s = array("d")
         """Work of all requests that came, by second."""
@@ -115,7 +115,9 @@ class PlayedService:
 
     def grant(self, cores: float, _quota_cores: float) -> None:
         self.cores = cores
-        self._pace = self.speed * self.load.efficiency(cores)
+        self._pace = self.speed
+        if self.load.peak_cores < math.inf:
+            self._pace *= self.load.efficiency(cores)
 
     def ends_in_s(self) -> float:
         """Seconds until its next event."""
@@ -265,7 +267,7 @@ class PlayedService:
     @property
     def _is_bound(self) -> bool:
         """Whether its quota limits its threads at this moment, once used up."""
-        return self._quota_cores < self._most_cores
+        return self._quota_cores < math.inf and self._quota_cores < self._most_cores
 
     def _unanswered(self) -> list[_Request]:
         waiting = (one for _, _, one in self._waiting)
@@ -325,19 +327,19 @@ class PlayedService:
         callee = self.callee
         assert callee is not None
         self._calling.append(one)
+        callee.touch()
         callee._come(now_s, (self, one))
         callee._assign(now_s)
-        callee.moved = True
         if not callee._runs:
             self._go_on(one)
 
     def _go_on(self, one: _Request) -> None:
         """Do the rest of a request whose call was answered."""
         if one in self._calling:
+            self.touch()
             self._calling.remove(one)
             one.left_core_s, one.after_core_s = one.after_core_s, 0.0
             self._computing.append(one)
-            self.moved = True
 
     def _answer(self, now_s: float) -> None:
         done = [one for one in self._computing if one.left_core_s <= _EPS]
@@ -383,12 +385,10 @@ class PlayedService:
 
     def _plan_refill(self) -> None:
         """Track periods only while the quota may limit its threads."""
+        if self._quota_cores == math.inf or self._refill_s < math.inf:
+            return
         spent = self._budget_core_s < self._quota_cores * PERIOD_S + self._burst_core_s
-        if (
-            self._refill_s == math.inf
-            and (self._is_bound or spent)
-            and self._quota_cores < math.inf
-        ):
+        if spent or self._is_bound:
             periods = math.floor((self._now_s - self._phase_s) / PERIOD_S + 1e-6) + 1
             self._refill_s = self._phase_s + periods * PERIOD_S
 
