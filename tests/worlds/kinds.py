@@ -69,6 +69,8 @@ def world(kind: str, seed: int) -> Trace:
             chance.choice(LOOPS),
             use_ratio * cores * part / sum(parts),
             heavy_ratio=heavy_ratio,
+            threads=chance.choice((1.0, 1.0, 2.0, 4.0)),
+            workers=chance.choice((1, 8)),
         )
         for index, part in enumerate(parts)
     ]
@@ -87,7 +89,8 @@ def untargeted(node: Node, name: str, most_cores: float = 0.7) -> SimulatedJob:
     """An open loop without a target, with or without reports."""
     chance = node.chance
     use_cores = chance.uniform(0.05, most_cores)
-    job = service(chance, name, chance.choice(LOOPS), use_cores, workers=chance.choice((1, 8)))
+    threads, workers = chance.choice((1.0, 2.0)), chance.choice((1, 8))
+    job = service(chance, name, chance.choice(LOOPS), use_cores, threads=threads, workers=workers)
     assert isinstance(job.load, ServiceLoad)
     return simulated_job(name, None, replace(job.load, report_s=chance.choice((1.0, math.inf))))
 
@@ -236,7 +239,7 @@ def _with_batches(node: Node, job: SimulatedJob) -> SimulatedJob:
         batch=max(1, round(batch_core_s / load.work_core_s)),
         batch_at_s=node.chance.uniform(0.0, 60.0),
     )
-    return replace(job, load=replace(load, loop=loop, workers=node.chance.choice((1, 8))))
+    return replace(job, load=replace(load, loop=loop))
 
 
 def _many(node: Node, targeted: list[SimulatedJob]) -> list[SimulatedJob]:
@@ -268,7 +271,7 @@ class Kind:
 
 KINDS: Mapping[str, Kind] = {
     "targets": Kind(lambda _, targeted: targeted),
-    "untargeted": Kind(_untargeted),
+    "untargeted": Kind(_untargeted, cores=(2.0, 4.0, 16.0), services=(1, 12)),
     "hog": Kind(_hog),
     "small-hog": Kind(_small_hog),
     "stalls": Kind(_stalls),
