@@ -31,6 +31,8 @@ LATER_RATIO = 1.05
 """A training that ends later than by this factor is harmed."""
 CPU_RATIO = 0.9
 """One with less than this part of plain Docker's CPU is harmed, while no service misses there."""
+ORDER_RATIO = 0.98
+"""Where all trainings together keep this part, one has what another lost: that is order."""
 CALM_S = 10.0
 """Length of the intervals of which is judged whether a service misses its target."""
 
@@ -127,7 +129,7 @@ def harmed_trainings(trace: Trace, plain: Run, own: Run) -> tuple[list[str], lis
         was, now = (_cpu_core_s(run, [name], both) for run in (plain, own))
         if now < CPU_RATIO * was:
             all_was, all_now = (_cpu_core_s(run, trainings, both) for run in (plain, own))
-            kept = name in trainings and all_now >= CPU_RATIO * all_was
+            kept = name in trainings and all_now >= ORDER_RATIO * all_was
             (reordered if kept else found).append(
                 f"{name}: CPU {was:.1f} -> {now:.1f} core-s in {len(both) * CALM_S:.0f} s, "
                 f"all trainings' {all_was:.1f} -> {all_now:.1f}"

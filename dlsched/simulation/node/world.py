@@ -118,7 +118,7 @@ class World:
         self._cores = cores
         self._full_speed = full_speed
         self._running: dict[str, Process] = {}
-        self._steady: list[Process] = []
+        self._unplayed: list[Process] = []
         """Those that are not played."""
         self._wanting: dict[str, Process] = {}
         """Played services that want cores or have some."""
@@ -166,12 +166,12 @@ class World:
     def changed(self) -> None:
         """Limits have changed: divide the cores again."""
         self._stale, self._fits = True, False
-        self._steady = []
+        self._unplayed = []
         for process in self._running.values():
             if isinstance(process.load, PlayedService):
                 self._touch(process)
             else:
-                self._steady.append(process)
+                self._unplayed.append(process)
 
     def announce(self) -> None:
         """Mark the present event as one that wakes an agent."""
@@ -200,7 +200,7 @@ class World:
     def _pass(self, to_s: float) -> None:
         self.busy_core_s += self._used_cores * (to_s - self.now_s)
         self.now_s = to_s
-        for process in self._steady:
+        for process in self._unplayed:
             self._catch_up(process)
             if process.load.changes_by_itself:
                 self._stale = True
@@ -240,7 +240,7 @@ class World:
     def _due(self) -> list[Process]:
         """The processes with an event now, sorted by name."""
         by_s = self.now_s + _SAME_MOMENT_S
-        due = {one.name: one for one in self._steady if one.ends_at_s <= by_s}
+        due = {one.name: one for one in self._unplayed if one.ends_at_s <= by_s}
         while self._events and self._events[0][0] <= by_s:
             at_s, name, process = heapq.heappop(self._events)
             if process.ends_at_s == at_s:
@@ -248,11 +248,11 @@ class World:
         return [process for _, process in sorted(due.items())]
 
     def _share(self) -> None:
-        touched = [*self._steady, *self._touched.values()]
+        touched = [*self._unplayed, *self._touched.values()]
         for process in touched:
             process.wants_cores = process.load.wants_cores(process.quota_cores)
         self._wanting.update(self._touched)
-        claimants = [*self._steady, *self._wanting.values()]
+        claimants = [*self._unplayed, *self._wanting.values()]
         wants = [one.wants_cores for one in claimants]
         wants += [one.cores for one in self._host.values()]
         wanted = math.fsum(wants)
@@ -267,7 +267,7 @@ class World:
             for process, cores in zip(claimants, self._divided(claimants), strict=True):
                 self._grant(process, cores, self._full_speed)
         self._touched.clear()
-        ends_at_s = min((one.ends_at_s for one in self._steady), default=math.inf)
+        ends_at_s = min((one.ends_at_s for one in self._unplayed), default=math.inf)
         while self._events and self._events[0][2].ends_at_s != self._events[0][0]:
             heapq.heappop(self._events)
         self._ends_at_s = min(ends_at_s, self._events[0][0]) if self._events else ends_at_s
