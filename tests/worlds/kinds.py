@@ -85,10 +85,10 @@ def world(kind: str, seed: int) -> Trace:
     )
 
 
-def untargeted(node: Node, name: str, most_cores: float = 0.7) -> SimulatedJob:
+def untargeted(node: Node, name: str) -> SimulatedJob:
     """An open loop without a target, with or without reports."""
     chance = node.chance
-    use_cores = chance.uniform(0.05, most_cores)
+    use_cores = chance.uniform(0.05, 0.7)
     threads, workers = chance.choice((1.0, 2.0)), chance.choice((1, 8))
     job = service(chance, name, chance.choice(LOOPS), use_cores, threads=threads, workers=workers)
     assert isinstance(job.load, ServiceLoad)
@@ -129,7 +129,7 @@ def _stalls(node: Node, targeted: list[SimulatedJob]) -> list[SimulatedJob]:
     """Trainings that stall: by their loader, for checkpoints, or for evaluations."""
     chance = node.chance
     beside = []
-    for index in range(chance.randint(1, 3)):
+    for index in range(chance.randint(1, round(node.cores / 2.0) + 1)):
         kind = chance.choice(("loader", "loader", "checkpoint", "evaluation"))
         pauses = {
             "loader": Pause(10.0, 5.0, first_s=chance.uniform(0.0, 10.0)),
@@ -274,7 +274,7 @@ KINDS: Mapping[str, Kind] = {
     "untargeted": Kind(_untargeted, cores=(2.0, 4.0, 16.0), services=(1, 12)),
     "hog": Kind(_hog),
     "small-hog": Kind(_small_hog),
-    "stalls": Kind(_stalls),
+    "stalls": Kind(_stalls, cores=(2.0, 4.0, 8.0, 16.0)),
     "chain": Kind(_chain),
     "locks": Kind(_locks, cores=(4.0, 8.0)),
     "closed": Kind(_closed, cores=(4.0, 8.0)),
