@@ -60,7 +60,7 @@ def world(kind: str, seed: int) -> Trace:
     chosen = KINDS[kind]
     cores = chance.choice(chosen.cores)
     node = Node(chance, cores, chance.randint(*chosen.services))
-    use_ratio, heavy_ratio = chance.uniform(0.05, 0.5), chance.choice((0.0, 0.0, 0.1))
+    use_ratio, heavy_ratio = chance.uniform(*chosen.use_ratio), chance.choice((0.0, 0.0, 0.1))
     parts = [chance.uniform(0.2, 1.0) for _ in range(node.services)]
     targeted = [
         service(
@@ -267,6 +267,8 @@ class Kind:
     cores: tuple[float, ...] = (2.0, 4.0, 8.0)
     services: tuple[int, int] = (1, 6)
     """Fewest and most, with targets."""
+    use_ratio: tuple[float, float] = (0.05, 0.5)
+    """Of the node, by these."""
 
 
 KINDS: Mapping[str, Kind] = {
@@ -278,7 +280,7 @@ KINDS: Mapping[str, Kind] = {
     "chain": Kind(_chain),
     "locks": Kind(_locks, cores=(4.0, 8.0)),
     "closed": Kind(_closed, cores=(4.0, 8.0)),
-    "noise": Kind(_noise),
+    "noise": Kind(_noise, use_ratio=(0.05, 0.95)),
     "batches": Kind(_batches),
     "many": Kind(_many, cores=(16.0,), services=(20, 40)),
 }
