@@ -225,9 +225,8 @@ def _noise(node: Node, targeted: list[SimulatedJob]) -> list[SimulatedJob]:
 
 
 def _batches(node: Node, targeted: list[SimulatedJob]) -> list[SimulatedJob]:
-    """Each minute many requests arrive at once; beside an untargeted service in some worlds."""
-    jobs = [_with_batches(node, job) for job in targeted]
-    return [*jobs, untargeted(node, "untargeted")] if node.chance.random() < 0.3 else jobs
+    """Each minute many requests arrive at once."""
+    return [_with_batches(node, job) for job in targeted]
 
 
 def _with_batches(node: Node, job: SimulatedJob) -> SimulatedJob:
