@@ -61,6 +61,7 @@ HARMED_TODAY: Mapping[str, str] = {
     "stalls": "trainings get cores that they cannot use while they stall, and others go without",
     "locks": "more cores make its service slower, and trainings beside it end later",
     "many": f"{_LIGHT}: every fifth service",
+    "noise": "with late reports an open loop gets a ceiling far below its use",
     "closed": "clients that are answered sooner ask more, and a training beside them ends later",
 }
 """Kinds in which the policy harms somebody now, and why: to be mended and then played here."""
