@@ -113,7 +113,7 @@ BENCHES = {
         "simulated",
         "15 min",
         "no",
-        "2,000 drawn worlds under adaptive and plain Docker: in how many a service is worse off",
+        "3,025 drawn worlds under adaptive and plain Docker: in how many somebody is worse off",
     ),
     "screening": Bench(
         "benchmarks.simulated.screening",

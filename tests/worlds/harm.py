@@ -1,19 +1,22 @@
-"""Harm: a service slower than under plain Docker, judged by its played requests.
+"""Harm: a job worse off than under plain Docker, judged by what truly became of it.
 
-Owns the judgement of services in a pair of runs with the same seed. It must not run them, nor
-look at what was reported.
+Owns the judgement of a pair of runs with the same seed: of services by their played requests, of
+trainings by CPU time and end. It must not run them, nor look at what was reported.
 """
 
 from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
-from dlsched.model.spec import LatencyTarget
+import numpy as np
+
+from dlsched.model.spec import AccuracyTarget, LatencyTarget
 from dlsched.simulation.node.played import PlayedService, mean_or_quantile
-from dlsched.simulation.node.workloads import Trace
+from dlsched.simulation.node.training import Training
+from dlsched.simulation.node.workloads import Trace, TrainingLoad
 from dlsched.simulation.node.world import Computation
 
 SLOWER_RATIO, SLOWER_S = 1.1, 0.002
@@ -22,8 +25,16 @@ NEAR_RATIO = 0.8
 """Fraction of the target: a service below it is not harmed, however much slower it has become."""
 FULL_RATIO = 0.85
 """Of the node: services that need more in any second may be in each other's way."""
-P95_REQUESTS = 1000
+P95_REQUESTS = 200
 """A p95 of fewer requests is chance."""
+LATER_RATIO = 1.05
+"""A training that ends later than by this factor is harmed."""
+CPU_RATIO = 0.9
+"""One with less than this part of plain Docker's CPU is harmed, while no service misses there."""
+ORDER_RATIO = 0.98
+"""Where all trainings together keep this part, one has what another lost: that is order."""
+CALM_S = 10.0
+"""Length of the intervals of which is judged whether a service misses its target."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +52,28 @@ class Pair:
 
     name: str
     weight: float
-    target: LatencyTarget
+    target: LatencyTarget | None
     plain: PlayedService
     own: PlayedService
+
+
+@dataclass
+class Run:
+    """What each job truly did under one policy."""
+
+    loads: dict[str, Computation] = field(default_factory=dict)
+    updates: int = 0
+    times_s: list[float] = field(default_factory=list)
+    used_core_s: dict[str, list[float]] = field(default_factory=dict)
+    """CPU time of each training at these times."""
+
+    def watch(self, now_s: float, loads: Mapping[str, Computation]) -> None:
+        """The next moment of that run."""
+        self.loads.update(loads)
+        self.times_s.append(now_s)
+        for name, load in loads.items():
+            if isinstance(load, Training):
+                self.used_core_s.setdefault(name, []).append(load.usage_core_s)
 
 
 def pairs_of(
@@ -52,9 +82,10 @@ def pairs_of(
     """The played services of two runs of that trace."""
     found = []
     for job in trace.jobs:
-        before, after = plain[job.name], own.get(job.name)
+        before, after, target = plain[job.name], own.get(job.name), job.spec.target
         if isinstance(before, PlayedService) and isinstance(after, PlayedService):
-            found.append(Pair(job.name, job.spec.weight, job.spec.target, before, after))
+            assert target is None or isinstance(target, LatencyTarget)
+            found.append(Pair(job.name, job.spec.weight, target, before, after))
     return found
 
 
@@ -79,19 +110,76 @@ def harmed(plain: Served, own: Served, target_s: float | None) -> bool:
     )
 
 
+def harmed_trainings(trace: Trace, plain: Run, own: Run) -> tuple[list[str], list[str]]:
+    """The trainings and other busy containers that are worse off, and by how much; and trainings
+    that have less CPU for the good of other trainings, without a later end."""
+    calm = _calm(trace, plain.loads)
+    found: list[str] = []
+    reordered: list[str] = []
+    trainings = [job.name for job in trace.jobs if isinstance(job.spec.target, AccuracyTarget)]
+    for name in plain.used_core_s:
+        before, after = plain.loads[name], own.loads[name]
+        assert isinstance(before, Training) and isinstance(after, Training)
+        ends_s = before.completed_s or math.inf
+        own_ends_s = after.completed_s or math.inf
+        if min(own_ends_s, trace.duration_s) > LATER_RATIO * ends_s:
+            found.append(f"{name}: ends {ends_s:.0f} -> {min(own_ends_s, trace.duration_s):.0f} s")
+            continue
+        both = [one for one in calm if (one + 1) * CALM_S <= min(ends_s, own_ends_s)]
+        was, now = (_cpu_core_s(run, [name], both) for run in (plain, own))
+        if now < CPU_RATIO * was:
+            all_was, all_now = (_cpu_core_s(run, trainings, both) for run in (plain, own))
+            kept = name in trainings and all_now >= ORDER_RATIO * all_was
+            (reordered if kept else found).append(
+                f"{name}: CPU {was:.1f} -> {now:.1f} core-s in {len(both) * CALM_S:.0f} s, "
+                f"all trainings' {all_was:.1f} -> {all_now:.1f}"
+            )
+    return found, reordered
+
+
+def _calm(trace: Trace, plain: Mapping[str, Computation]) -> Sequence[int]:
+    """The intervals in which every service meets its target under plain Docker: none needs help
+    there."""
+    missed = set()
+    for pair in pairs_of(trace, plain, plain):
+        if pair.target is not None:
+            for index, took in pair.plain.stretches(CALM_S).items():
+                if mean_or_quantile(took, pair.target.quantile) > pair.target.seconds:
+                    missed.add(index)
+    return [index for index in range(int(trace.duration_s / CALM_S)) if index not in missed]
+
+
+def _cpu_core_s(run: Run, names: Sequence[str], intervals: Sequence[int]) -> float:
+    if not names or not intervals:
+        return 0.0
+    edges = np.arange(max(intervals) + 2) * CALM_S
+    used = sum(np.interp(edges, run.times_s, run.used_core_s[name]) for name in names)
+    return float(np.sum(np.diff(used)[list(intervals)]))
+
+
 def busiest_ratio(trace: Trace, loads: Mapping[str, Computation]) -> float:
-    """Part of the node that the requests of played services need which came in any one second.
+    """Part of the node that is needed in any one second: by the requests of played services which
+    came in it, by other programs, and by containers without a target that use less than an even
+    share.
 
     A node whose cores are slower while all are busy has no more than these slower cores.
     """
-    seconds: dict[int, float] = {}
+    seconds = [0.0] * math.ceil(trace.duration_s + 1.0)
+    cores = trace.node.cores * trace.full_speed
     for job in trace.jobs:
-        one = loads[job.name]
+        one, load = loads[job.name], job.load
         if isinstance(one, PlayedService):
-            for came_s in one.came_s:
-                at = int(came_s)
-                seconds[at] = seconds.get(at, 0.0) + one.load.work_core_s
-    return max(seconds.values(), default=0.0) / (trace.node.cores * trace.full_speed)
+            # Threads that wait for locks use CPU time too, as much as at the peak at least.
+            cost = 1.0 / one.load.efficiency(min(one.load.peak_cores, trace.node.cores))
+            for at, core_s in enumerate(one.asked_core_s):
+                seconds[at] += core_s * (cost if one.load.peak_cores < math.inf else 1.0)
+        elif isinstance(load, TrainingLoad) and job.spec.target is None:
+            is_small = load.threads < trace.node.cores / len(trace.jobs)
+            seconds = [core_s + load.threads * is_small for core_s in seconds]
+    for host in trace.host:
+        for at in range(int(host.at_s), min(len(seconds), math.ceil(host.at_s + host.for_s))):
+            seconds[at] += host.cores
+    return max(seconds) / cores
 
 
 def worse_jobs(
@@ -105,9 +193,11 @@ def worse_jobs(
     """
     pairs = pairs_of(trace, plain, own)
     if busiest_ratio(trace, plain) <= FULL_RATIO:
-        return sum(harmed(served(one.plain), served(one.own), one.target.seconds) for one in pairs)
+        return sum(is_harmed(one) for one in pairs)
     changed = [
-        (one.weight, _meets(one.plain, one.target), _meets(one.own, one.target)) for one in pairs
+        (one.weight, meets(one.plain, one.target), meets(one.own, one.target))
+        for one in pairs
+        if one.target is not None
     ]
     won = sorted(weight for weight, was, now in changed if now and not was)
     lost = 0
@@ -119,11 +209,18 @@ def worse_jobs(
     return lost
 
 
+def is_harmed(pair: Pair) -> bool:
+    """Whether that service is worse off for the policy."""
+    target_s = None if pair.target is None else pair.target.seconds
+    return harmed(served(pair.plain), served(pair.own), target_s)
+
+
 def _took(service: PlayedService) -> list[float]:
     """All its requests, in seconds, those that wait at the end too."""
     return [one for stretch in service.stretches().values() for one in stretch]
 
 
-def _meets(service: PlayedService, target: LatencyTarget) -> bool:
+def meets(service: PlayedService, target: LatencyTarget) -> bool:
+    """Whether all its requests together meet the target."""
     took = _took(service)
     return bool(took) and mean_or_quantile(took, target.quantile) <= target.seconds

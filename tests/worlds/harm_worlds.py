@@ -1,4 +1,5 @@
-"""Drawn nodes on which no service may be worse off for a policy than under plain Docker.
+"""Drawn small nodes on which no service may be worse off for a policy than under plain Docker:
+open loops with targets, and trainings beside them.
 
 Owns which worlds there are. It must not run or judge them: the property in the tests and the bench
 `no-harm` do.
@@ -8,6 +9,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass
+from typing import Any
 
 from dlsched.model.facts import NodeFact
 from dlsched.model.spec import AccuracyTarget, LatencyTarget
@@ -54,19 +56,16 @@ class World:
         parts = [chance.uniform(0.2, 1.0) for _ in self.kinds]
         jobs = [training(index) for index in range(1, self.trainings + 1)]
         for index, (kind, part) in enumerate(zip(self.kinds, parts, strict=True)):
-            use_cores = min(self.use_ratio * CORES * part / sum(parts), 0.7)
-            rate = chance.choice((5.0, 10.0, 20.0, 30.0))
-            load = ServiceLoad(
-                use_cores / rate,
-                noise=chance.choice((0.1, 0.5)),
-                loop=_loop(kind, rate),
+            job = service(
+                chance,
+                f"service-{index}",
+                kind,
+                self.use_ratio * CORES * part / sum(parts),
                 heavy_ratio=self.heavy_ratio,
                 threads=float(self.threads),
                 serial_ratio=self.serial_ratio,
             )
-            slack = chance.choice((2.0, 5.0, 20.0))
-            target = LatencyTarget(slack * load.work_core_s / (1.0 - use_cores))
-            jobs.append(simulated_job(f"service-{index}", target, load))
+            jobs.append(job)
         if self.hopeless:
             load = ServiceLoad(0.01, loop=Loop("poisson", 5.0))
             jobs.append(simulated_job("hopeless", LatencyTarget(0.001), load))
@@ -97,6 +96,20 @@ def drawn(seed: int) -> World:
         serial_ratio=chance.choice((0.0, 0.3)),
         full_speed=chance.choice((1.0, 0.75)),
     )
+
+
+def service(
+    chance: random.Random, name: str, kind: str, use_cores: float, **more: Any
+) -> SimulatedJob:
+    """One with a target that it meets alone on the node; `more` as ServiceLoad takes it."""
+    use_cores = min(use_cores, 0.7)
+    rate = chance.choice((5.0, 10.0, 20.0, 30.0))
+    load = ServiceLoad(
+        use_cores / rate, noise=chance.choice((0.1, 0.5)), loop=_loop(kind, rate), **more
+    )
+    slack = chance.choice((2.0, 5.0, 20.0))
+    target = LatencyTarget(slack * load.work_core_s / (1.0 - use_cores))
+    return simulated_job(name, target, load)
 
 
 def _loop(kind: str, rate_per_s: float) -> Loop:

@@ -1,4 +1,4 @@
-"""Drawn worlds under plain Docker and under `adaptive`: what became of each service.
+"""Drawn worlds under plain Docker and under a policy: what became of each job.
 
 Both runs of a world play the same requests, and a service is judged by what they took.
 """
@@ -7,16 +7,26 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from dlsched.config.settings import Settings
 from dlsched.control.decider import NamedPolicy
+from dlsched.control.guards import GuardOptions
 from dlsched.policies.registry import load
 from dlsched.simulation.node.workloads import Trace
-from dlsched.simulation.node.world import Computation
 from dlsched.simulation.run import simulate
 from dlsched.simulation.scoring import PLAIN
-from tests.worlds.harm import busiest_ratio, harmed, pairs_of, served
-from tests.worlds.harm_worlds import CORES, DURATION_S, World
+from tests.worlds.harm import (
+    FULL_RATIO,
+    Run,
+    busiest_ratio,
+    harmed_trainings,
+    is_harmed,
+    meets,
+    pairs_of,
+    served,
+)
 
 OURS = "adaptive"
+_GUARDS = GuardOptions(burst_ratio=Settings().burst_ratio)
 
 
 @dataclass(frozen=True)
@@ -25,34 +35,71 @@ class Row:
 
     seed: int
     busiest_ratio: float
-    """Part of the node that services and outside load need in the busiest second."""
+    """Part of the node that is needed in the busiest second."""
     services: int
     harmed: tuple[str, ...]
-    """What each harmed service took: mean and p95 under plain Docker, and under ours, in ms."""
+    """Each harmed service: mean and p95 under plain Docker and under ours, in ms."""
     updates_per_min: float
+    slowed: tuple[str, ...] = ()
+    """Each harmed training or other busy container: CPU or end in both runs."""
+    reordered: tuple[str, ...] = ()
+    """Trainings that have less CPU for the good of other trainings, without a later end."""
+    kind: str = ""
+    targets: int = 0
+    plain_met: int = 0
+    own_met: int = 0
+    took_s: float = 0.0
+    """CPU time of both runs on the host that played them."""
+
+    @property
+    def fits(self) -> bool:
+        """Whether the demand of everything fits in every second."""
+        return self.busiest_ratio <= FULL_RATIO
+
+    @property
+    def worse(self) -> tuple[str, ...]:
+        """Everyone who is harmed."""
+        return self.harmed + self.slowed
 
 
-def play(trace: Trace, policy: str, seed: int) -> tuple[dict[str, Computation], int]:
-    """What each job truly did, and how many updates were made."""
-    found: dict[str, Computation] = {}
+def play(trace: Trace, policy: str, seed: int) -> Run:
+    """That trace under a new instance of that policy."""
+    run = Run()
     named = NamedPolicy(policy, load(policy))
-    run = simulate(trace, named, seed, inspect=lambda _, loads: found.update(loads))
-    return found, run.updates
+    run.updates = simulate(trace, named, seed, guards=_GUARDS, inspect=run.watch).updates
+    return run
 
 
-def row_of(world: World) -> Row:
+def row_of(trace: Trace, seed: int, policy: str = OURS) -> Row:
     """That world under both."""
-    trace = world.trace()
-    seed = world.seed % 1000
-    plain, _ = play(trace, PLAIN, seed)
-    own, updates = play(trace, OURS, seed)
-    pairs, told = pairs_of(trace, plain, own), []
+    plain, own = play(trace, PLAIN, seed), play(trace, policy, seed)
+    pairs = pairs_of(trace, plain.loads, own.loads)
+    told = []
     for pair in pairs:
-        was, now = served(pair.plain), served(pair.own)
-        if harmed(was, now, pair.target.seconds):
-            times = (was.mean_s, was.p95_s, now.mean_s, now.p95_s)
-            cells = ["-" if one is None else f"{1000 * one:.1f}" for one in times]
-            told.append(f"{pair.name}: {' '.join(cells)}")
-    busiest = busiest_ratio(trace, plain) + world.foreign_cores / (CORES * world.full_speed)
-    per_min = 60.0 * updates / DURATION_S
-    return Row(world.seed, round(busiest, 3), len(pairs), tuple(told), round(per_min, 1))
+        if is_harmed(pair):
+            was, now = served(pair.plain), served(pair.own)
+            cells = [
+                f"{_ms(before)} -> {_ms(after)} ms"
+                for before, after in ((was.mean_s, now.mean_s), (was.p95_s, now.p95_s))
+            ]
+            aim = "no target" if pair.target is None else f"target {_ms(pair.target.seconds)} ms"
+            told.append(f"{pair.name} ({aim}): mean {cells[0]}, p95 {cells[1]}")
+    slowed, reordered = harmed_trainings(trace, plain, own)
+    aims = [(pair, pair.target) for pair in pairs if pair.target is not None]
+    return Row(
+        seed,
+        round(busiest_ratio(trace, plain.loads), 3),
+        len(pairs),
+        tuple(told),
+        round(60.0 * own.updates / trace.duration_s, 1),
+        slowed=tuple(slowed),
+        reordered=tuple(reordered),
+        kind=trace.name,
+        targets=len(aims),
+        plain_met=sum(meets(pair.plain, target) for pair, target in aims),
+        own_met=sum(meets(pair.own, target) for pair, target in aims),
+    )
+
+
+def _ms(seconds: float | None) -> str:
+    return "-" if seconds is None else f"{1000.0 * seconds:.1f}"

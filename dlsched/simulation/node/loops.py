@@ -20,9 +20,9 @@ _PIECE_S = 1.0
 class Loop:
     """The clients of a service, and when they send requests."""
 
-    kind: Literal["poisson", "periodic", "closed"]
-    """Open: independent arrivals, or regular ones, as a camera's. Closed: clients that send the
-    next request a while after the answer."""
+    kind: Literal["poisson", "periodic", "called", "closed"]
+    """Open: independent arrivals, regular ones, as a camera's, or those of other services alone.
+    Closed: clients that send the next request a while after the answer."""
     rate_per_s: float = 0.0
     """Mean rate of an open loop, without bursts and wave."""
     clients: int = 1
@@ -33,6 +33,11 @@ class Loop:
     burst_for_s: float = 5.0
     burst_every_s: float = 60.0
     """Time between the beginnings of two bursts."""
+    batch: int = 0
+    """Requests that arrive at the same moment, besides the others."""
+    batch_at_s: float = 0.0
+    """When the first batch comes."""
+    batch_every_s: float = 60.0
     wave_ratio: float = 0.0
     """Relative amplitude of a sine in the rate, as over a day."""
     wave_s: float = 86_400.0
@@ -79,6 +84,8 @@ class RequestStream:
 
     def next_s(self, times_rate: float = 1.0) -> float:
         """Arrival of the next request of an open loop, at a multiple of its rate."""
+        if self._loop.kind == "called":
+            return math.inf
         need = self._times.expovariate(1.0) if self._loop.kind == "poisson" else 1.0
         while True:
             rate = self._loop.rate_at(self._at_s) * times_rate

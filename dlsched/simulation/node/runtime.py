@@ -23,7 +23,7 @@ from dlsched.report.buckets import GROWTH, LAST_BUCKET
 from dlsched.simulation.node.played import PERIOD_S, PlayedService
 from dlsched.simulation.node.service import Service
 from dlsched.simulation.node.training import Training
-from dlsched.simulation.node.workloads import Fault, ServiceLoad, SimulatedJob, Trace
+from dlsched.simulation.node.workloads import Fault, Pause, ServiceLoad, SimulatedJob, Trace
 from dlsched.simulation.node.world import Computation, Process, StartUp, World
 
 
@@ -64,6 +64,7 @@ class _Container:
     source: str
     process: Process
     limits: Limits
+    burst_cores: float = 0.0
     state: ContainerState = ContainerState.CREATED
     starts: int = 0
     started_at_s: float | None = None
@@ -98,6 +99,7 @@ class SimulatedRuntime:
         self._made = 0
         for job in trace.jobs:
             self.loads[job.name] = _loaded(job, seed)
+        for job in trace.jobs:
             self._plan(job)
 
     def resume(self, now_s: float) -> None:
@@ -135,6 +137,7 @@ class SimulatedRuntime:
             return Outcome(action, "failed", "no such container")
         if isinstance(action, Resize):
             container.process.idle = action.cpu_idle
+            container.burst_cores = action.burst_cores or 0.0
             self._limit(container, action.limits, action.cpu_shares)
             return Outcome(action, "done")
         if isinstance(action, Move):
@@ -227,6 +230,9 @@ class SimulatedRuntime:
         container.limits, container.last = limits, None
         container.process.quota_cores = math.inf if cores is None else limits.cpu_cores or grain
         container.process.cpu_shares = cpu_shares
+        load = self.loads[container.job.name]
+        if isinstance(load, PlayedService):
+            load.set_burst(container.burst_cores)
         self.world.changed()
 
     def _ended(self, name: str) -> None:
@@ -253,6 +259,13 @@ class SimulatedRuntime:
 
     def _plan(self, job: SimulatedJob) -> None:
         load = self.loads[job.name]
+        if isinstance(load, PlayedService) and load.load.calls is not None:
+            callee = self.loads[load.load.calls]
+            assert isinstance(callee, PlayedService)
+            load.callee = callee
+        if isinstance(load, Training):
+            for pause in load.load.pauses:
+                self.world.at(pause.first_s, lambda pause=pause: self._pause(load, pause))  # type: ignore[misc]
         for fault in job.faults:
             if fault.kind == "crash":
                 self.world.at(fault.at_s, lambda: self._crash(job))
@@ -266,6 +279,19 @@ class SimulatedRuntime:
     def _shift(self, service: Service | PlayedService, work: float, arrivals: float) -> None:
         service.shift(work, arrivals)
         self.world.changed()
+
+    def _pause(self, training: Training, pause: Pause) -> None:
+        """Let it compute less for a while, and again the next time."""
+
+        def go_on() -> None:
+            training.compute_on(training.load.threads)
+            self.world.changed()
+
+        training.compute_on(pause.threads)
+        self.world.changed()
+        now_s = self.world.now_s
+        self.world.at(now_s + pause.for_s, go_on)
+        self.world.at(now_s + pause.every_s, lambda: self._pause(training, pause))
 
     def _crash(self, job: SimulatedJob) -> None:
         container = self._containers.get(job.name)
@@ -304,6 +330,7 @@ class SimulatedRuntime:
             actual=one.limits,
             cpu_shares=process.cpu_shares,
             cpu_idle=process.idle if self._trace.idle_class else None,
+            burst_cores=one.burst_cores if self._trace.cpu_burst else None,
             usage_core_s=process.load.usage_core_s - one.used_before_core_s,
             periods=int((process.ran_s - one.ran_before_s) / PERIOD_S),
             throttled_periods=int((process.throttled_s - one.throttled_before_s) / PERIOD_S),

@@ -34,6 +34,7 @@ class Training:
         """The step of the checkpoint that it came with."""
         self._evaluated = 0
         self._lines: list[Report] = []
+        self._threads = load.threads
         self._metric = target.metric if isinstance(target, AccuracyTarget) else "loss"
         self._tiers = tier_steps(load, target)
 
@@ -41,12 +42,16 @@ class Training:
     def changes_by_itself(self) -> bool:
         return False
 
+    def compute_on(self, threads: float) -> None:
+        """Use that many threads from now on."""
+        self._threads = threads
+
     def wants_cores(self, quota_cores: float) -> float:
-        return min(self.load.threads, quota_cores)
+        return min(self._threads, quota_cores)
 
     def grant(self, cores: float, quota_cores: float) -> None:
         self.cores = cores
-        self.throttled = quota_cores < self.load.threads and cores > 0.99 * quota_cores
+        self.throttled = quota_cores < self._threads and cores > 0.99 * quota_cores
 
     def ends_in_s(self) -> float:
         """Seconds to its last step, at the present rate."""

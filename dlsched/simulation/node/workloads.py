@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -9,6 +10,19 @@ from dlsched.model.facts import NodeFact
 from dlsched.model.spec import JobSpec
 from dlsched.simulation.node.curves import Curve, Measured
 from dlsched.simulation.node.loops import Loop
+
+
+@dataclass(frozen=True, slots=True)
+class ReportNoise:
+    """What goes wrong between a service and the agent."""
+
+    lost_ratio: float = 0.0
+    """Fraction of the lines that never arrive."""
+    outlier_ratio: float = 0.0
+    """Fraction of the latencies that are reported `outlier_factor` times as long."""
+    outlier_factor: float = 100.0
+    late_s: float = 0.0
+    """Time from a line to its arrival."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,14 +48,34 @@ class ServiceLoad:
     heavy_factor: float = 10.0
     serial_ratio: float = 0.0
     """Fraction of a request's work that one thread does before all `threads` do the rest."""
+    peak_cores: float = math.inf
+    """Cores at which its throughput is highest: beyond, its threads wait for each other's locks."""
+    calls: str | None = None
+    """The service that each request asks after half of its work, and whose answer it awaits."""
     report_s: float = 1.0
-    """Seconds between two lines of its reporter."""
+    """Seconds between two lines of its reporter; infinite: it has none."""
+    report_noise: ReportNoise | None = None
 
     @property
     def open_rate_per_s(self) -> float | None:
         if self.loop is None:
             return self.arrivals_per_s
         return self.loop.rate_per_s if self.loop.is_open else None
+
+    def efficiency(self, cores: float) -> float:
+        """Work done in a core-second while it uses that many cores."""
+        return 1.0 / (1.0 + max(cores * (cores - 1.0), 0.0) / self.peak_cores**2)
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """A regular time in which a training computes less: its loader stalls, it writes a checkpoint,
+    or it evaluates."""
+
+    every_s: float
+    for_s: float
+    threads: float = 0.0
+    first_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +93,7 @@ class TrainingLoad:
     """Examples in the validation set: a rate (0 to 1) gets its resolution and binomial noise."""
     checkpoint_every: int | None = None
     """Steps between checkpoints; None: a crash loses all."""
+    pauses: tuple[Pause, ...] = ()
 
 
 Load = ServiceLoad | TrainingLoad
@@ -160,6 +195,8 @@ class Trace:
     name: str = "trace"
     idle_class: bool = False
     """Whether the node's kernel has the idle class."""
+    cpu_burst: bool = False
+    """Whether it has CPU bursts."""
     full_speed: float = 1.0
     """Speed of a played service while all cores are busy, relative to idle ones beside it: hardware
     threads and memory are shared, clocks are lower."""

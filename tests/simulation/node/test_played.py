@@ -9,13 +9,21 @@ from dataclasses import replace
 import pytest
 
 from dlsched.control.decider import NamedPolicy
-from dlsched.model.facts import NodeFact
+from dlsched.control.guards import GuardOptions
+from dlsched.model.facts import NodeFact, Report
 from dlsched.model.spec import Bounds, ContainerSpec, JobSpec, LatencyTarget
-from dlsched.policies.registry import load
+from dlsched.policies.registry import load as load_policy
 from dlsched.simulation.node.loops import Loop, RequestStream, RequestWork
 from dlsched.simulation.node.played import PERIOD_S, PlayedService
-from dlsched.simulation.node.workloads import ServiceLoad, Shift, SimulatedJob, Trace
-from dlsched.simulation.node.world import Computation
+from dlsched.simulation.node.workloads import (
+    Fault,
+    ReportNoise,
+    ServiceLoad,
+    Shift,
+    SimulatedJob,
+    Trace,
+)
+from dlsched.simulation.node.world import Computation, Process, World
 from dlsched.simulation.run import simulate
 from tests.lanes import but_the_first_long
 
@@ -33,12 +41,14 @@ def play(
     duration_s: float = 200.0,
     policy: str = "none",
     seed: int = 1,
-    full_speed: float = 1.0,
+    burst_ratio: float = 0.0,
+    cores: float = 2.0,
+    **more: object,
 ):
     found: dict[str, Computation] = {}
-    trace = Trace(NodeFact(2.0, 1 << 34), tuple(jobs), duration_s, full_speed=full_speed)
-    named = NamedPolicy(policy, load(policy))
-    simulate(trace, named, seed, inspect=lambda _, loads: found.update(loads))
+    trace = Trace(NodeFact(cores, 1 << 34), tuple(jobs), duration_s, **more)  # type: ignore[arg-type]
+    named, guards = NamedPolicy(policy, load_policy(policy)), GuardOptions(burst_ratio=burst_ratio)
+    simulate(trace, named, seed, guards=guards, inspect=lambda _, loads: found.update(loads))
     services = [found[one.name] for one in jobs]
     assert all(isinstance(one, PlayedService) for one in services)
     return services
@@ -106,6 +116,72 @@ def test_under_a_quota_a_request_stands_still_until_the_next_period() -> None:
     assert busy.usage_core_s == pytest.approx(0.2 * 29.0, rel=0.02)
 
 
+def test_with_a_burst_it_uses_what_it_saved_in_other_periods() -> None:
+    load = ServiceLoad(0.03, noise=0.0001, loop=Loop("periodic", 1.0))
+    (one,) = play(job("a", load, 0.2), duration_s=30.0, burst_ratio=0.6, cpu_burst=True)
+    assert list(one.took_s)[1:] == pytest.approx([0.03] * 28, rel=0.01)
+    busy = ServiceLoad(0.03, loop=Loop("closed"))
+    (busy,) = play(job("a", busy, 0.2), duration_s=30.0, burst_ratio=0.6, cpu_burst=True)
+    assert busy.usage_core_s == pytest.approx(0.2 * 29.0, rel=0.02)
+
+
+def chain(callee: ServiceLoad, **more: object):
+    caller = ServiceLoad(0.02, noise=0.0001, loop=Loop("periodic", 5.0), calls="b")
+    return play(job("a", caller), job("b", callee, **more), duration_s=21.0)
+
+
+def test_a_call_is_a_part_of_the_latency_of_the_request_that_makes_it() -> None:
+    one, other = chain(ServiceLoad(0.05, noise=0.0001, loop=Loop("called")))
+    assert list(one.took_s) == pytest.approx([0.07] * len(one.took_s), rel=0.01)
+    assert list(other.took_s) == pytest.approx([0.05] * len(one.took_s), rel=0.01)
+    assert one.usage_core_s == pytest.approx(0.02 * 100, rel=0.03)
+
+
+def test_a_called_service_has_a_queue_and_clients_of_its_own() -> None:
+    one, other = chain(ServiceLoad(0.05, noise=0.0001, loop=Loop("periodic", 5.0)))
+    assert len(other.took_s) == pytest.approx(2 * len(one.took_s), abs=2)
+    assert max(one.took_s) > 0.08
+
+
+def test_a_call_that_nobody_answers_ends_at_once_and_one_that_dies_with_its_server_too() -> None:
+    dead = ServiceLoad(0.05, noise=0.0001, loop=Loop("called"))
+    late, _ = chain(dead, start_up_s=11.0)
+    assert min(late.took_s) == pytest.approx(0.02, rel=0.01)
+    assert max(late.took_s) == pytest.approx(0.07, rel=0.01)
+    crashed, _ = chain(replace(dead, work_core_s=3.0), faults=(Fault("crash", 5.0),))
+    assert min(crashed.took_s) < 3.0
+    assert len(crashed.took_s) > 20
+
+
+def test_locks_make_two_cores_the_best_of_all() -> None:
+    clients = Loop("closed", clients=8)
+    answered = {}
+    for workers in (1, 2, 4, 8):
+        load = ServiceLoad(0.01, loop=clients, workers=workers, peak_cores=2.0)
+        (one,) = play(job("a", load), duration_s=20.0, cores=8.0)
+        answered[workers] = len(one.took_s)
+    assert answered[1] == pytest.approx(answered[4], rel=0.02)
+    assert answered[2] == pytest.approx(4 / 3 * answered[1], rel=0.02)
+    assert answered[8] == pytest.approx(8 / 15 * answered[1], rel=0.03)
+
+
+def test_a_batch_comes_at_one_moment_besides_the_others() -> None:
+    loop = Loop("periodic", 1.0, batch=20, batch_at_s=5.5, batch_every_s=10.0)
+    (one,) = play(job("a", ServiceLoad(0.001, loop=loop)), duration_s=30.0)
+    assert [list(one.came_s).count(pytest.approx(at)) for at in (5.5, 15.5, 25.5)] == [20] * 3
+    assert len(one.came_s) == pytest.approx(60 + 29, abs=1)
+    assert sum(one.asked_core_s) == pytest.approx(one.usage_core_s, rel=0.05)
+
+
+def test_pieces_of_time_do_not_matter() -> None:
+    load = ServiceLoad(0.02, loop=POISSON, workers=4)
+    jobs = [job(name, load) for name in "abc"]
+    once, often = play(*jobs, duration_s=30.0), play(*jobs, duration_s=30.0, cycle_s=0.07)
+    for one, other in zip(once, often, strict=True):
+        assert list(one.took_s) == pytest.approx(list(other.took_s), abs=1e-6)
+        assert one.usage_core_s == pytest.approx(other.usage_core_s, abs=1e-6)
+
+
 def test_requests_that_come_before_its_process_are_lost() -> None:
     (one,) = play(job("a", ServiceLoad(0.01, loop=POISSON), start_up_s=20.0), duration_s=40.0)
     assert min(one.came_s) >= 20.0
@@ -142,6 +218,31 @@ def test_heavy_requests_keep_the_mean_and_have_a_tail() -> None:
     works = sorted(made.core_s() for _ in range(20_000))
     assert statistics.fmean(works) == pytest.approx(0.01, rel=0.03)
     assert works[19_000] / statistics.fmean(works) == pytest.approx(5.3, rel=0.05)
+
+
+def test_reports_are_lost_late_and_false() -> None:
+    def lines_of(noise: ReportNoise | None, report_s: float = 1.0) -> list[Report]:
+        load = ServiceLoad(0.01, noise=0.0001, loop=POISSON, report_s=report_s, report_noise=noise)
+        one, lines = PlayedService(load, None, "seed"), []
+        world = World(1.0)
+        world.begin(Process("a", one, lambda: None))
+        for now_s in range(1, 301):
+            world.advance(float(now_s))
+            lines += one.lines(float(now_s))
+        return lines
+
+    assert lines_of(None, math.inf) == []
+    true = lines_of(None)
+    lost = lines_of(ReportNoise(lost_ratio=0.1))
+    assert len(lost) == pytest.approx(270, abs=20)
+    late = lines_of(ReportNoise(late_s=5.0))
+    assert late == [replace(line, received_s=line.received_s + 5.0) for line in true[:-5]]
+    false = lines_of(ReportNoise(outlier_ratio=0.01))
+    counts = [(one.count, one.sum_s) for line in false if (one := line.latency) is not None]
+    mean_s = sum(one.latency.sum_s for one in true if one.latency) / sum(n for n, _ in counts)
+    assert sum(s for _, s in counts) / sum(n for n, _ in counts) == pytest.approx(
+        2 * mean_s, rel=0.2
+    )
 
 
 def test_reports_tell_what_was_answered_and_come_as_seldom_as_asked() -> None:

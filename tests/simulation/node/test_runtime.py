@@ -15,6 +15,7 @@ from dlsched.simulation.node.curves import Curve
 from dlsched.simulation.node.workloads import (
     Fault,
     Load,
+    Pause,
     ServiceLoad,
     SimulatedJob,
     Trace,
@@ -203,3 +204,26 @@ def test_one_seed_gives_each_job_its_own_draws_whoever_else_is_there() -> None:
         return [one.reports for one in made.observe(9.0).containers if one.job == "one"]
 
     assert told(noisy) == told(other, noisy) == told(noisy, other)
+
+
+def test_a_training_computes_less_in_its_pauses() -> None:
+    pauses = (Pause(10.0, 5.0, first_s=3.0), Pause(100.0, 1.0, threads=0.5, first_s=20.0))
+    load = replace(TRAINING, steps=10**6, work_core_s=0.001, pauses=pauses)
+    made = started(job(load, start_up_s=0.0), Limits())
+    used = [fact(made, now_s).usage_core_s for now_s in (3.0, 8.0, 13.0, 18.0, 20.0, 21.0, 23.0)]
+    assert used == pytest.approx([3.0, 3.0, 8.0, 8.0, 10.0, 10.5, 12.5])
+
+
+def test_a_burst_is_known_where_the_kernel_has_it() -> None:
+    made = started(job())
+    made.observe(2.0)
+    container_id = fact(made, 2.0).container_id
+    resize = Resize("one", container_id, Limits(), Limits(0.5), 1024, "", burst_cores=0.15)
+    made.apply(resize, 2.0)
+    assert fact(made, 3.0).burst_cores is None
+    trace = Trace(NodeFact(2.0, 1 << 30), (job(),), 3600.0, cpu_burst=True)
+    made = SimulatedRuntime(trace)
+    made.apply(Start(job().spec, Limits(), 1024, "one.yaml"), 0.0)
+    assert fact(made, 2.0).burst_cores == 0.0
+    made.apply(replace(resize, container_id=fact(made, 2.0).container_id), 2.0)
+    assert fact(made, 3.0).burst_cores == 0.15
