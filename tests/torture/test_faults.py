@@ -310,6 +310,8 @@ def test_containers_that_live_through_their_engines_restart_are_taken_up_as_they
     # The shims' sockets are in that engine's mount namespace, which the next one has to share.
     inside = ["nsenter", "--mount", "--target", str(dockerd.pid), "--"]
     beside.append(subprocess.Popen([*inside, "sleep", "300"]))
+    spaces = [Path(f"/proc/{pid}/ns/mnt") for pid in (beside[0].pid, dockerd.pid)]
+    until(lambda: len({space.readlink() for space in spaces}) == 1, "the namespace to be shared")
     inside[3] = str(beside[0].pid)
     dockerd.terminate()
     until(lambda: any("engine" in alarm for alarm in alarms(world)), "the loss to be told")
