@@ -55,7 +55,7 @@ def test_jobs_are_worst_first_with_a_word_and_a_shape(visit: Open) -> None:
     expect(rows.nth(0)).to_contain_text("✕failed")
     has(rows.nth(1), "▲slow", f"1.63{TIMES}", "0.52 / 1.25", "p95 50 ms")
     training = one.page.locator('tr[data-job="lenet-train"]')
-    has(training, "◐training", "any moment")
+    has(training, "◐training", "?")  # what was expected has not come true
 
 
 def test_the_order_stays_under_the_pointer(visit: Open) -> None:
