@@ -24,9 +24,9 @@ class AdaptiveParameters:
     """Value of reaching `finish`."""
     end_weight: float = 1.0
     """Value of the end: above 0, or a job past its tiers would never continue."""
-    guard_ratio: float = 0.9
-    """Longest path first: a training whose remaining critical path exceeds this fraction of (all
-    remaining work / all cores) goes first, else it would run alone at the end. 0: none does."""
+    patience: float = 0.05
+    """No training is expected to end later than if all shared the CPU equally by more than this
+    fraction of its time."""
     tiers_first: bool = False
     """Whether trainings below their first tier always precede those past it, and these those past
     both, whatever the marginal value: deliveries come earlier, ends later."""
@@ -70,7 +70,7 @@ class AdaptiveParameters:
         for name in ("slo_aim", "band_aim", "band_aim_quantile", "retry_s"):
             if not 0 < getattr(self, name) < math.inf:
                 raise ValueError(f"{name} is {getattr(self, name)}, must be above 0 and finite")
-        for name in ("guard_ratio", "explore_ratio", "give_up_chance", "doubt_ratio"):
+        for name in ("patience", "explore_ratio", "give_up_chance", "doubt_ratio"):
             if not 0 <= getattr(self, name) <= 1:
                 raise ValueError(f"{name} is {getattr(self, name)}, must be 0 to 1")
         for name in ("explore_points", "fits_most"):

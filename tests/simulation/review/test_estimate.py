@@ -85,12 +85,12 @@ def test_times_of_trainings_are_estimated(found: tuple[Estimated, Tally], truth:
 
 def test_a_training_that_the_model_misses_has_no_estimate(found: tuple[Estimated, Tally]) -> None:
     result, recorded = found
-    missed = result.jobs["bulk-b"]
+    missed = result.jobs["bulk-a"]
     assert (missed.deliver_s, missed.finish_s) == (None, None)
-    own_s = reached_s(recorded.jobs["bulk-b"], Tier.DELIVER)
+    own_s = reached_s(recorded.jobs["bulk-a"], Tier.FINISH)
     assert own_s is not None and missed.why_not is not None
     assert re.fullmatch(
-        "the model does not fit it: under the recorded limits it reaches deliver in "
+        "the model does not fit it: under the recorded limits it reaches finish in "
         rf".+, recorded is in {render_seconds(round(own_s))}",
         missed.why_not,
     )

@@ -9,15 +9,23 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
-from dlsched.estimate.tuning import AHEAD, FINE, FULL_RATIO, LITTLE, MARGIN, MOSTLY, SAMPLE_WEIGHT
+from dlsched.estimate.tuning import (
+    AHEAD,
+    CLEARLY,
+    FINE,
+    FULL_RATIO,
+    LITTLE,
+    MARGIN,
+    SAMPLE_WEIGHT,
+)
 from dlsched.model.forecast import ForecastKind
 from dlsched.model.spec import Bounds
 from dlsched.model.state import JobView, Snapshot
-from dlsched.model.units import same_cores
 from dlsched.policies.adaptive.parameters import AdaptiveParameters
 from dlsched.policies.adaptive.placed import Placed
 from dlsched.policies.adaptive.trainings.forecast import outlooks
-from dlsched.policies.adaptive.trainings.model import TrainingMemory, fitted, followed
+from dlsched.policies.adaptive.trainings.model import NEW, TrainingMemory, fitted, followed
+from dlsched.policies.adaptive.trainings.patience import due_in_s, gone, pressing, shared_equally
 from dlsched.policies.adaptive.trainings.value import MarginalValue, TypicalWork, marginal_value
 
 __all__ = ["TrainingMemory", "place"]
@@ -32,10 +40,8 @@ _STEEPNESS = 3.0
 _START_CORES = 1.0
 """Parallelism assumed before the first report, unless the job uses or asks for more: it is loading,
 usually on one thread."""
-_SPARE_RATIO = 0.7
-"""A training is held to its floor if those before it could use, beyond what they are given, this
-fraction of the capacity. They leave a fifth of it idle, where their threads wait for each other, of
-which one behind them gets at most half."""
+_TURN_S = 30.0
+"""Time between two changes of the order by value."""
 _TURN_CORE_S = 5.0
 """Length of a turn in the round robin among new trainings; without it they switch every second."""
 
@@ -61,10 +67,26 @@ def place(
     }
     widths = {job.name: _width(job, memories[job.name], capacity_cores) for job in jobs}
     floors = {job.name: min(job.spec.bounds.floor_cores, widths[job.name]) for job in jobs}
-    order = _order(jobs, memories, values, widths, capacity_cores, rule)
+    turn = _is_turn(memories, values, now_s)
+    order = sorted(memories, key=lambda name: (memories[name].place, name))
+    there = {job.name for job in snapshot.jobs}
+    others = [one if one.name in there else gone(one) for one in known if one.name not in memories]
+    if turn:
+        shared = shared_equally([*memories.values(), *others], values, capacity_cores, now_s)
+        memories = {name: shared[name] for name in memories}
+        others = [shared[one.name] for one in others]
+        due_s = {
+            job.name: due_in_s(memories[job.name], job.started_at_s or now_s, now_s, rule.patience)
+            for job in jobs
+            if values[job.name].known
+        }
+        groups = pressing(values, due_s, widths, capacity_cores, _TURN_S)
+        order = _order(order, memories, values, groups, rule)
     given = _given(order, floors, widths, values, capacity_cores, rule)
     promised = {job.name for job in jobs if job.spec.bounds.promised}
-    weights = _weights(order, given, floors, promised, values, capacity_cores)
+    weights = {name: one.weight for name, one in memories.items()}
+    if turn:
+        weights = _weights(order, given, floors, promised, values, capacity_cores)
     forecasts = {name: memory.outlooks for name, memory in memories.items()}
     renew = any(_stale(job, memories[job.name], now_s, len(jobs)) for job in jobs)
     if renew:
@@ -72,33 +94,27 @@ def place(
             jobs, order, memories, values, given, now_s, capacity_cores, rule, resource
         )
     why = {}
-    for name, cores in given.items():
-        memory, one = memories[name], values[name]
+    for place_now, name in enumerate(order):
+        memory, one, cores = memories[name], values[name], given[name]
         why[name] = f"{one.why}; it gets {resource.amount(cores, '.2f')}"
-        first = name == order[0] or cores > MOSTLY * widths[name]
-        known_as = (memory.given_cores, memory.first, memory.late)
-        if renew or known_as != (cores, first, one.risks_deadline):
+        if renew or turn or memory.given_cores != cores:
             memories[name] = replace(
                 memory,
                 given_cores=cores,
-                first=first,
+                place=place_now,
+                weight=weights[name],
+                turn_s=now_s if turn else memory.turn_s,
                 late=one.risks_deadline,
                 outlooks=forecasts[name],
                 told_s=now_s if renew else memory.told_s,
             )
-    held = _held(jobs, order, given, floors, widths, capacity_cores)
-    there = {job.name for job in snapshot.jobs}
-    resting = [one for one in known if one.name in there and one.name not in memories]
     return Placed(
-        limits={
-            job.name: floors[job.name] if job.name in held else job.spec.bounds.ceiling_cores
-            for job in jobs
-        },
+        limits={job.name: job.spec.bounds.ceiling_cores for job in jobs},
         uses=given,
         weights=weights,
         why=why,
         outlooks=forecasts,
-        memory=(*memories.values(), *resting),
+        memory=(*memories.values(), *(one for one in others if one.name in there or one.goes_on)),
     )
 
 
@@ -141,44 +157,49 @@ def _width(job: JobView, memory: TrainingMemory, capacity_cores: float) -> float
     return min(one for one in most if one is not None)
 
 
+def _is_turn(
+    memories: Mapping[str, TrainingMemory], values: Mapping[str, MarginalValue], now_s: float
+) -> bool:
+    """Whether order and weights are decided again: from time to time, and where a training came,
+    went, or risks its deadline. Not each second: estimates vary with each evaluation, use with each
+    pause of a loader, and each change costs several engine calls."""
+    places = sorted(one.place for one in memories.values())
+    return (
+        any(one.turn_s is None or now_s >= one.turn_s + _TURN_S for one in memories.values())
+        or places != list(range(len(places)))
+        or any(not one.known and not one.silent for one in values.values())
+        or any(one.risks_deadline is not memories[name].late for name, one in values.items())
+    )
+
+
 def _order(
-    jobs: Sequence[JobView],
+    before: Sequence[str],
     memories: Mapping[str, TrainingMemory],
     values: Mapping[str, MarginalValue],
-    widths: Mapping[str, float],
-    capacity_cores: float,
+    groups: Mapping[str, int],
     rule: AdaptiveParameters,
 ) -> list[str]:
-    """The names in order: deadlines at risk, longest paths, then marginal value (hysteresis)."""
-    whole_core_s = _whole_core_s(values.values())
-    longest_s = rule.guard_ratio * whole_core_s / max(capacity_cores, 1e-9)
+    """The names in order: deadlines at risk, those that would end too late (`groups`), then
+    marginal value. One goes ahead of another that was `before` it only if it is clearly worth more,
+    as estimates are noisy."""
 
-    def rank(job: JobView) -> tuple[float, float, str]:
-        one, memory = values[job.name], memories[job.name]
-        path_s = one.end_core_s / max(widths[job.name], 1e-9)
+    def rank(name: str) -> tuple[float, int, float]:
+        """Its group, the earliest first, and its marginal value in the group."""
+        one = values[name]
         if one.risks_deadline:
-            return (0.0, -one.index, job.name)
-        # A training that can use all cores fills whatever is left, so it never runs alone.
-        narrow = widths[job.name] < FULL_RATIO * capacity_cores
-        open_ended = one.tiers_done < 2 or not rule.tiers_first
-        if rule.guard_ratio and one.known and narrow and open_ended and path_s > longest_s:
-            return (1.0, -path_s, job.name)
-        place = float(one.tiers_done) if rule.tiers_first else 0.0
-        return (2.0 + place, -one.index * (MARGIN if memory.first else 1.0), job.name)
+            return 0.0, 0, one.index
+        group = groups.get(name, math.inf)
+        return 1.0 + group, (one.tiers_done if rule.tiers_first else 0), one.index
 
-    return [job.name for job in sorted(jobs, key=rank)]
-
-
-def _whole_core_s(values: Collection[MarginalValue]) -> float:
-    """Remaining work of all; one that cannot be ranked is assumed to have the average work."""
-    known = [one for one in values if one.known]
-    whole = math.fsum(one.end_core_s for one in known)
-    if not known:
-        return math.fsum(one.end_core_s for one in values)
-    mean = math.fsum(one.end_core_s + one.attained_core_s for one in known) / len(known)
-    return whole + math.fsum(
-        max(one.end_core_s, mean - one.attained_core_s) for one in values if not one.known
-    )
+    ranks = {name: rank(name) for name in before}
+    order: list[str] = []
+    for name in before:
+        at, (group, done, value) = len(order), ranks[name]
+        value /= 1.0 if memories[name].place == NEW else CLEARLY
+        while at and (group, done, -value) < (*ranks[order[at - 1]][:2], -ranks[order[at - 1]][2]):
+            at -= 1
+        order.insert(at, name)
+    return order
 
 
 def _given(
@@ -207,27 +228,6 @@ def _given(
         given[name] += more
         left -= more
     return given
-
-
-def _held(
-    jobs: Sequence[JobView],
-    order: Sequence[str],
-    given: Mapping[str, float],
-    floors: Mapping[str, float],
-    widths: Mapping[str, float],
-    capacity_cores: float,
-) -> frozenset[str]:
-    """The trainings whose ceiling is their floor. All weigh the same in the kernel's idle class:
-    without this, the others would share equally what the first ones leave idle."""
-    idle = {job.name: job for job in jobs if job.may_idle}
-    spare, held = _SPARE_RATIO * capacity_cores, set()
-    for name in order:
-        if given[name] <= floors[name] and name in idle:
-            was = same_cores(idle[name].actual.cpu_cores, floors[name])
-            if spare <= ((MARGIN - 1.0) * capacity_cores if was else 0.0):
-                held.add(name)
-        spare -= widths[name] - given[name]
-    return frozenset(held)
 
 
 def _weights(

@@ -7,12 +7,22 @@ from dataclasses import dataclass, replace
 
 from dlsched.estimate.evaluations import evaluations, reaches
 from dlsched.estimate.learning import TOTAL_STEPS, Learnt, Point, learnt, thinned
-from dlsched.estimate.tuning import CLEARLY, LITTLE, MARGIN, ROOM_RATIO, SAMPLE_WEIGHT, SETTLED_S
+from dlsched.estimate.tuning import (
+    CLEARLY,
+    LITTLE,
+    MARGIN,
+    ROOM_RATIO,
+    SAMPLE_WEIGHT,
+    SAMPLES,
+    SETTLED_S,
+)
 from dlsched.model.forecast import Forecast
 from dlsched.model.spec import AccuracyTarget
 from dlsched.model.state import JobView
 from dlsched.policies.adaptive.parameters import AdaptiveParameters
 
+NEW = 1 << 30
+"""`TrainingMemory.place` of a training that has none yet."""
 _LEAST_CORES = 0.05
 _WAITING_FLOORS = 2.0
 """A training given less than so many times its floor waits for CPU: its use is no parallelism."""
@@ -48,7 +58,19 @@ class TrainingMemory:
     """Its parallelism in cores; None: it was not observed to use less than it was given."""
     given_cores: float | None = None
     """Cores that the last decision meant for it; None: there was none yet."""
-    first: bool = False
+    place: int = NEW
+    """Its place in the last decision's order, from 0."""
+    fair_core_s: float = 0.0
+    """What it would have attained by now if all trainings had shared the CPU equally."""
+    fair_at_s: float | None = None
+    """When that was last brought up to date."""
+    fair_end_s: float | None = None
+    """When it would end, or would have ended, then."""
+    total_core_s: float | None = None
+    """All its work from start to end, as last estimated; what it attained, once it has ended."""
+    weight: float = 0.0
+    turn_s: float | None = None
+    """When place and weight were decided; None: with less than is known now."""
     due_s: float | None = None
     """Since when it has evaluations that are not fitted."""
     learnt: Learnt | None = None
@@ -57,6 +79,11 @@ class TrainingMemory:
     """When its forecasts were made."""
     late: bool = False
     """Whether it goes first for its deadline."""
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether it is not known to have ended if all had shared equally."""
+        return self.total_core_s is None or self.fair_core_s < self.total_core_s
 
     @property
     def metric(self) -> str:
@@ -200,6 +227,8 @@ def _usable(job: JobView, known: TrainingMemory, pressed: bool) -> TrainingMemor
     elif (
         not pressed and used < ROOM_RATIO * room and given >= (floor if usable is None else usable)
     ):
-        usable = used if usable is None else usable + SAMPLE_WEIGHT * (used - usable)
+        if usable is None:
+            known, usable = replace(known, turn_s=None), used
+        usable += (used - usable) / SAMPLES
         usable = max(usable, _LEAST_CORES)
     return known if usable == known.usable_cores else replace(known, usable_cores=usable)

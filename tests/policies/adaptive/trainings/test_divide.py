@@ -113,29 +113,6 @@ def test_a_jobs_own_weight_multiplies_what_it_is_worth() -> None:
     assert first(decided(jobs)) == "dear"
 
 
-def test_where_weights_keep_no_order_who_comes_last_is_held_to_its_floor() -> None:
-    work_core_s = {"first": 1.0, "next": 2.0, "last": 4.0, "asks": 8.0}
-    jobs = [training(name, step_core_s=each) for name, each in work_core_s.items()]
-    jobs[-1] = replace(jobs[-1], spec=replace(jobs[-1].spec, bounds=Bounds(0.5)))
-    weighed = decided(jobs)
-    assert set(weighed.limits.values()) == {None}
-    placed = decided([replace(job, can_idle=True) for job in jobs])
-    assert placed.limits == {"first": None, "next": None, "last": FLOOR, "asks": None}
-    assert placed.uses == weighed.uses
-    # Nobody is held who could be needed to use what is left.
-    two = [replace(job, can_idle=True, cpu_idle=True) for job in jobs[:2]]
-    assert set(decided(two).limits.values()) == {None}
-    # Who is held is let go when clearly more is left: what others can use is not known exactly.
-    three = [replace(job, can_idle=True) for job in jobs[:3]]
-    for ceiling, actual, last in ((5.3, None, None), (5.3, FLOOR, FLOOR), (4.0, FLOOR, None)):
-        narrow = replace(three[0].spec, bounds=Bounds(ceiling_cores=ceiling))
-        there = [replace(three[0], spec=narrow), three[1], replace(three[2], actual=Limits(actual))]
-        assert decided(there).limits["last"] == last
-    # One that is still there though it must not be any more is held as any other: not at all.
-    leaves = [replace(job, cpu_idle=True) for job in jobs]
-    assert set(decided(leaves).limits.values()) == {None}
-
-
 def test_delivery_first_weighs_the_first_tier_more() -> None:
     # Nearly at its end against half way to its first tier.
     ending = training("ending", 1900, value=lambda step: 0.7 + step * 4e-5, told=1910)
@@ -223,15 +200,29 @@ def test_a_floor_holds_beside_the_first() -> None:
     assert placed.weights["last"] / whole * CORES == pytest.approx(2.0)
 
 
-def test_a_long_narrow_training_goes_first_or_it_would_be_left_over() -> None:
+def test_a_long_narrow_training_goes_first_or_it_would_end_too_late() -> None:
     long = training("long", 250, told=8000, used=1.0)
     jobs = [long, *(training(f"short-{n}", 300, told=800, used=8.0) for n in range(4))]
-    rule = AdaptiveParameters(guard_ratio=0.0)
-    for each in (RULE, rule):
-        placed = decided([long], rule=each)
-        placed = decided([long], placed.memory, now_s=101.0, rule=each)
-        placed = decided(jobs, placed.memory, now_s=102.0, rule=each)
-        assert placed.uses["long"] == (1.0 if each is RULE else FLOOR)
+    for patience, cores in ((0.0, 1.0), (1.0, FLOOR)):
+        rule = AdaptiveParameters(patience=patience)
+        placed = decided([long], rule=rule)
+        placed = decided([long], placed.memory, now_s=101.0, rule=rule)
+        placed = decided(jobs, placed.memory, now_s=102.0, rule=rule)
+        assert placed.uses["long"] == cores
+
+
+def test_order_and_weights_stay_between_turns() -> None:
+    def jobs(used: float) -> list[JobView]:
+        return [training("a", 300, used=used), training("b", 250, step_core_s=2.0, used=4.0)]
+
+    before = settled(jobs(6.0), 101.0, 102.0)
+    # Its loader pauses.
+    stalled = decided(jobs(0.1), before.memory, now_s=103.0)
+    assert stalled.weights == before.weights
+    later = decided(jobs(0.1), stalled.memory, now_s=133.0)
+    assert later.weights != before.weights
+    joined = decided([*jobs(6.0), training("c")], before.memory, now_s=103.0)
+    assert {one.turn_s for one in joined.memory} == {103.0}
 
 
 def test_a_part_is_kept_for_those_of_whom_nothing_is_known() -> None:
@@ -297,14 +288,15 @@ def test_where_the_fit_is_doubted_the_others_tell_how_far_it_is() -> None:
 
 def test_while_it_starts_a_training_leaves_the_other_cores_to_the_next() -> None:
     jobs = [training("starting", 0, told=None, used=0.9), training("next", 1500)]
-    placed = decided(jobs)
+    patient = AdaptiveParameters(patience=1.0)
+    placed = decided(jobs, rule=patient)
     assert first(placed) == "starting"
     assert placed.uses["starting"] == pytest.approx(1.0)
     assert placed.uses["next"] == pytest.approx(CORES - 1.0)
-    two = decided([training("starting", 0, told=None, used=2.0), jobs[1]])
+    two = decided([training("starting", 0, told=None, used=2.0), jobs[1]], rule=patient)
     assert two.uses["starting"] == pytest.approx(2.2)
     asked = replace(jobs[0], spec=replace(jobs[0].spec, bounds=Bounds(floor_cores=4.0)))
-    assert decided([asked, jobs[1]]).uses["starting"] == pytest.approx(4.0)
+    assert decided([asked, jobs[1]], rule=patient).uses["starting"] == pytest.approx(4.0)
 
 
 def test_a_training_that_tells_nothing_is_served_by_what_it_had() -> None:
@@ -594,7 +586,12 @@ def test_a_job_that_pauses_is_remembered_and_one_that_is_gone_is_not() -> None:
     known = decided([training("a"), training("b"), training("c")]).memory
     paused = replace(training("b"), state=JobState.PAUSED)
     after = decided([training("a")], known, now_s=101.0, others=[paused]).memory
-    assert {one.name for one in after} == {"a", "b"}
+    kept = {one.name: one.points for one in after}
+    assert kept.keys() == {"a", "b", "c"}
+    assert kept["b"]
+    assert not kept["c"], "only how long it would go on if all had shared equally"
+    later = decided([training("a")], after, now_s=10_000.0, others=[paused]).memory
+    assert {one.name for one in later} == {"a", "b"}
 
 
 def test_another_target_begins_anew() -> None:
