@@ -25,6 +25,7 @@ from dlsched.model.spec import LatencyTarget
 from dlsched.model.state import OFTEN_S, JobView, Snapshot
 from dlsched.model.units import render_seconds
 from dlsched.policies.adaptive.parameters import AdaptiveParameters
+from dlsched.policies.adaptive.services.easing import NOT_EASED, Ease, eased
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +150,7 @@ class ServiceMemory:
     urgency: float = 1.0
     """Weight relative to other services that meet their targets; large if it came near its target
     and has little slack."""
+    ease: Ease = NOT_EASED
     doubt: Doubt | None = None
     """Set while its latest reports are not believed."""
     limited: bool = False
@@ -186,6 +188,12 @@ class ServiceMemory:
             return False
         lately_s = self.model.measured_s * self.model.factor(self.quantile)
         return CLEARLY * lately_s > self.target_s
+
+    @property
+    def is_late(self) -> bool:
+        """Whether its recent latency is above its target."""
+        model = self.model
+        return model is not None and model.measured_s * model.factor(self.quantile) > self.target_s
 
     @property
     def may_be_open(self) -> bool:
@@ -276,6 +284,13 @@ def learned(
         urgency=known.urgency if same_load else 1.0,
         doubt=None,
     )
+    if sample.cpu_core_s is not None and snapshot.node.weighs:
+        recent = known.ease.recent.after(fresh.count, sample.cpu_core_s, sample.elapsed_s)
+        used_ratio = (job.usage.cpu_cores or 0.0) / snapshot.node.capacity_cores
+        even_ratio = 1.0 / max(len(snapshot.running), 1)
+        ease = replace(known.ease, recent=recent)
+        ease = eased(ease, now_s, used_ratio, even_ratio, late=after.is_late)
+        after = replace(after, ease=ease)
     return _with_wants(after, job, snapshot, rule)
 
 
@@ -406,7 +421,7 @@ def urged(one: ServiceMemory) -> ServiceMemory:
     latency is measured now and then, and each change of urgency would change limits.
     """
     model = one.model
-    if model is None or not (one.urgency > 1.0 or one.is_near_target):
+    if model is None or one.ease.steps or not (one.urgency > 1.0 or one.is_near_target):
         return one
     alone_s = model.work_core_s if one.unqueued_s is None else one.unqueued_s
     slack = one.target_s / model.factor(one.quantile) / alone_s
