@@ -38,6 +38,8 @@ from dlsched.policies.fair_share import Claim, claim, fair_shares, water_fill
 @dataclass(frozen=True, slots=True)
 class Capacity:
     cores: float
+    full: bool = False
+    """Whether the host has no idle CPU."""
     saturated: bool = False
     """Whether the host is full, and nearly so without the trainings that yield (in the idle class,
     or under a ceiling): a job may then get less than its ceiling, and less than it could use."""
@@ -83,6 +85,7 @@ def believed(snapshot: Snapshot, before_cores: float | None) -> Capacity:
     )
     return Capacity(
         cores=max(cores, min(floors_cores, node.capacity_cores)),
+        full=busy_cores > full_cores,
         # On a full host trainings keep a small share by their weight: they never yield all of it.
         saturated=busy_cores > full_cores and busy_cores - training_cores > ROOM_RATIO * node.cores,
     )
@@ -111,6 +114,8 @@ class AdaptiveMemory:
     trainings: tuple[TrainingMemory, ...] = ()
     capacity_cores: float | None = None
     hold: Hold = NOT_HELD
+    heavy: tuple[str, ...] = ()
+    """Jobs without a target that take more than an equal share."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +130,8 @@ class Divided:
     rest: Placed[None]
     even_cores: float
     """Equal share of the node for a job of weight 1."""
+    heavy: tuple[str, ...]
+    """`AdaptiveMemory.heavy` after this cycle."""
 
 
 class AdaptivePolicy:
@@ -161,7 +168,9 @@ class AdaptivePolicy:
         return Decision(
             limits={job.name: Limits(limits[job.name]) for job in snapshot.running},
             why={**services.why, **trainings.why, **rest.why, **back.why},
-            memory=AdaptiveMemory(services.memory, trainings.memory, parts.capacity.cores, hold),
+            memory=AdaptiveMemory(
+                services.memory, trainings.memory, parts.capacity.cores, hold, parts.heavy
+            ),
             next_s=rule.interval_s,
             weights={**_weights(parts, snapshot), **dict.fromkeys(back.behind, 0.0)},
             outlooks={**services.outlooks, **trainings.outlooks},
@@ -203,6 +212,7 @@ def divided(snapshot: Snapshot, before: AdaptiveMemory, rule: AdaptiveParameters
         node_cores=max(snapshot.node.capacity_cores - kept - floors, 0.0),
         saturated=capacity.saturated,
         wanted_cores=_wanted_cores(training, others, before.trainings, free),
+        untargeted_cores=_wanted_cores((), others, (), free),
     )
     left = max(free - math.fsum(services.uses.values()), 0.0)
     shares = fair_shares([*training, *others], left) if others else {}
@@ -211,7 +221,8 @@ def divided(snapshot: Snapshot, before: AdaptiveMemory, rule: AdaptiveParameters
     left = max(left - math.fsum(rest.uses.values()), 0.0)
     trainings = divide_trainings.place(training, snapshot, before.trainings, left, rule)
     even = snapshot.node.capacity_cores / max(math.fsum(job.spec.weight for job in jobs), 1e-9)
-    return Divided(capacity, free, services, trainings, rest, even)
+    heavy = untargeted.heavy(others, before.heavy, even, full=capacity.full)
+    return Divided(capacity, free, services, trainings, rest, even, heavy)
 
 
 def _held_back(snapshot: Snapshot, parts: Divided, before: Hold) -> tuple[Hold, Held]:
@@ -310,19 +321,22 @@ def _weights(parts: Divided, snapshot: Snapshot) -> dict[str, float]:
     jobs without a target, by weight; both get more after they fell below their minimum share.
     """
     own = {job.name: job.spec.weight for job in snapshot.running}
-    each, services = parts.even_cores, parts.services
+    each, services, heavy = parts.even_cores, parts.services, parts.heavy
+    ahead = dict(services.open_loops)
+    light = [name for name in parts.rest.weights if name not in heavy]
+    ahead |= dict.fromkeys(light, max((AHEAD, *services.open_loops.values())))
     # A service waits for its next request most of the time, a training computes all the time.
     weights = _weighed(services.weights, AHEAD * math.fsum(services.uses.values()))
-    for name, weight in weights.items():
-        weights[name] = each * own[name] * services.open_loops.get(name, 1.0)
-        if name not in services.open_loops:
-            weights[name] = max(weight, weights[name])
-    behind = [job for job in snapshot.running if job.name not in services.weights]
-    least, theirs = each, math.fsum(own[name] for name in services.open_loops)
+    for name in (*weights, *light):
+        even = each * own[name] * ahead.get(name, 1.0)
+        weights[name] = even if name in ahead else max(weights[name], even)
+    behind = [job for job in snapshot.running if job.name not in weights]
+    least, theirs = each, math.fsum(own[name] for name in ahead)
     if _starve(behind, each) and theirs > 0.0:
-        shares = math.fsum(own[name] * many for name, many in services.open_loops.items())
+        shares = math.fsum(own[name] * many for name, many in ahead.items())
         least *= max(1.0, _KEPT_RATIO * shares / theirs)
-    for group in (parts.trainings.weights, parts.rest.weights):
+    others = {name: parts.rest.weights[name] for name in heavy}
+    for group in (parts.trainings.weights, others):
         weights |= _weighed(group, least * math.fsum(own[name] for name in group))
     return weights
 

@@ -1,9 +1,13 @@
-"""Jobs without a target under the policy `adaptive`: a fair share, and idle CPU besides."""
+"""Jobs without a target under the policy `adaptive`: a fair share, and idle CPU besides.
+
+Under contention only those yield that take more than an equal share of the node: what a light one
+wants is little at any weight, and its requests would wait behind those of services with a target.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from dlsched.estimate.tuning import CLEARLY, LITTLE
 from dlsched.model.resource import CPU, Resource
@@ -27,6 +31,22 @@ def place(
             for job in jobs
         },
     )
+
+
+def heavy(
+    jobs: Sequence[JobView], before: Collection[str], even_cores: float, *, full: bool
+) -> tuple[str, ...]:
+    """The jobs that take more than an equal share, `even_cores` for weight 1, and serve no measured
+    requests. One that did stays among them while the host is `full`: its use then does not
+    show what it would take."""
+    return tuple(job.name for job in jobs if _is_heavy(job, job.name in before, even_cores, full))
+
+
+def _is_heavy(job: JobView, was: bool, even_cores: float, full: bool) -> bool:
+    if job.progress.window.count and not job.spec.background:
+        return False
+    share_cores = even_cores * job.spec.weight / (CLEARLY if was else 1.0)
+    return (was and full) or (job.usage.window_cores or 0.0) > share_cores
 
 
 def expected_cores(job: JobView, share_cores: float) -> float:

@@ -180,22 +180,18 @@ def test_no_requests_bring_no_ceiling(mode: str) -> None:
     )
 
 
-@pytest.mark.parametrize("mode", ["slo", "band"])
-def test_honest_reports_of_the_same_service_are_believed(mode: str) -> None:
+def test_honest_reports_of_the_same_service_are_believed() -> None:
     sketch = LatencySketch(100, 1.0)
-    decisions = decided(lambda now_s: (sketch, now_s), mode=mode, capacity=2.0)
+    decisions = decided(lambda now_s: (sketch, now_s), mode="band", capacity=2.0)
     assert any(one.limits["nonsense"].cpu_cores is not None for one in decisions)
     assert "believed" not in decisions[-1].why["nonsense"]
 
 
-@pytest.mark.parametrize("mode", ["slo", "band"])
-def test_a_service_that_begins_to_tell_nonsense_loses_its_ceiling_in_two_minutes(
-    mode: str,
-) -> None:
+def test_a_service_that_begins_to_tell_nonsense_loses_its_ceiling_in_two_minutes() -> None:
     def told(now_s: float) -> tuple[LatencySketch, float]:
         return LatencySketch(100, 1.0 if now_s <= 30.0 else 1e-4), now_s
 
-    decisions = decided(told, mode=mode, capacity=2.0, looks=160)
+    decisions = decided(told, mode="band", capacity=2.0, looks=160)
     limits = [one.limits["nonsense"].cpu_cores for one in decisions]
     assert limits[29] is not None
     # One odd line takes no ceiling away.

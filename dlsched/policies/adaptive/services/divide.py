@@ -63,12 +63,14 @@ def place(
     node_cores: float | None = None,
     saturated: bool = False,
     wanted_cores: float = 0.0,
+    untargeted_cores: float = 0.0,
 ) -> Placed[ServiceMemory]:
     """Divides `capacity_cores` among these running jobs with a latency target.
 
     It must be called in every cycle, else it misses reports. `node_cores` is the node less what is
     promised to other jobs (None: `capacity_cores`). `saturated`: the host has no idle CPU.
-    `wanted_cores`: what other jobs could use; in `slo`, ceilings leave it to them.
+    `wanted_cores`: what other jobs could use, `untargeted_cores` of them those without a target; in
+    `slo`, ceilings leave it to them.
     """
     count = max(len(jobs), 1)
     even = capacity_cores / count
@@ -76,7 +78,16 @@ def place(
     views = {job.name: job for job in jobs}
     memory = _learned(jobs, snapshot, known, rule, whole, saturated=saturated)
     given = Division(
-        snapshot, views, memory, rule, capacity_cores, whole, wanted_cores, even, FINE * even
+        snapshot,
+        views,
+        memory,
+        rule,
+        capacity_cores,
+        whole,
+        wanted_cores,
+        even,
+        FINE * even,
+        untargeted_cores,
     )
     now_s, free, floor = given.now_s, given.free, given.floor_cores
     untrusted: dict[str, str] = {}
@@ -218,6 +229,9 @@ def _open_loops(
     ahead |= dict.fromkeys([need.name for need in triage.short], 1.0)
     # More CPU may not help a service whose requests fail, and must not be taken from others.
     ahead |= dict.fromkeys([name for name in untrusted if _fails(given.views[name])], 1.0)
+    # It makes a service slower whose requests are in each other's way.
+    eased = {name: one.ease.shares for name, one in memory.items()}
+    ahead |= {name: shares for name, shares in eased.items() if shares is not None}
     return {
         name: shares
         for name, shares in ahead.items()

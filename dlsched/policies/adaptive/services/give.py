@@ -42,6 +42,8 @@ class Division:
     """An equal share of the capacity."""
     floor_cores: float
     """What every service gets: without CPU it cannot report."""
+    untargeted_cores: float = 0.0
+    """What jobs without a target could use."""
 
     @property
     def now_s(self) -> float:
@@ -108,8 +110,9 @@ def give_met(placing: Placing, given: Division, triage: Triage) -> None:
     band, part = given.rule.mode == "band", triage.part
     loops = [need for need in triage.met if not memory[need.name].may_be_open]
     best = math.fsum([need.best_cores for need in triage.met])
-    others = best - math.fsum([need.best_cores for need in loops]) + wanted_cores
-    # Without a ceiling, closed loops of one client use all CPU that they can get.
+    others = best - math.fsum([need.best_cores for need in loops]) + given.untargeted_cores
+    # Without a ceiling, closed loops of one client use all CPU that they can get. What trainings
+    # leave they may: under a ceiling their requests wait for the rest of whole periods.
     taken = not fits or not _fit(loops, views, given.capacity_cores / CLEARLY, others)
     placing.taken = taken
     # Weights guarantee no `cpus.min`, and compare no containers under different parents.

@@ -123,16 +123,19 @@ def test_slo_holds_nobody_back_where_there_is_room() -> None:
 
 
 def test_where_slo_needs_ceilings_they_are_what_is_aimed_at() -> None:
-    # Aims .02 / .0425 = .47 each: .94 of 1.1 cores.
-    limits = placed({"a": 0.02, "b": 0.02}, SLO, capacity=1.1).limits
+    # Aims .02 / .0425 = .47 each: .94 cores.
+    works = {"a": 0.02, "b": 0.02}
+    fits = placed(works, SLO, capacity=1.3, wanted_cores=1.0).limits
+    assert fits == {"a": None, "b": None}, "whatever trainings want: weights divide"
+    limits = placed(works, SLO, capacity=1.1).limits
     assert limits == {"a": pytest.approx(0.47, rel=1e-2), "b": pytest.approx(0.47, rel=1e-2)}
 
 
 def test_slo_lowers_a_ceiling_only_for_others() -> None:
     works = {"a": 0.02, "b": 0.02}
     for cores in (0.48, 0.8):
-        assert set(placed(works, SLO, capacity=1.1, cores=cores).limits.values()) == {cores}
-    wanted = placed(works, SLO, capacity=1.1, cores=0.8, wanted_cores=1.0).limits
+        assert set(placed(works, SLO, capacity=0.93, cores=cores).limits.values()) == {cores}
+    wanted = placed(works, SLO, capacity=0.93, cores=0.8, wanted_cores=1.0).limits
     assert wanted["a"] == pytest.approx(0.47, rel=1e-2)
     # Below what is aimed at a ceiling follows.
     assert set(placed(works, SLO, capacity=0.98, cores=0.43).limits.values()) != {0.43}
@@ -140,7 +143,7 @@ def test_slo_lowers_a_ceiling_only_for_others() -> None:
 
 def test_slo_keeps_its_ceilings_for_a_window_after_they_were_needed() -> None:
     works = {"a": 0.02, "b": 0.02}
-    known_now = placed(works, SLO, capacity=1.1, cores=0.48).memory
+    known_now = placed(works, SLO, capacity=0.93, cores=0.48).memory
     assert all(one.limited and one.room_since_s is None for one in known_now)
     jobs = [service(name, cores=0.48) for name in works]
     course = []
