@@ -81,6 +81,12 @@ def place(
             if values[job.name].known
         }
         groups = pressing(values, due_s, widths, capacity_cores, _TURN_S)
+        # One whose end is not known yet keeps up with equal shares instead.
+        groups |= {
+            name: 0
+            for name, one in memories.items()
+            if name not in due_s and values[name].attained_core_s < one.fair_core_s
+        }
         order = _order(order, memories, values, groups, rule)
     given = _given(order, floors, widths, values, capacity_cores, rule)
     promised = {job.name for job in jobs if job.spec.bounds.promised}
