@@ -39,8 +39,7 @@ def main() -> int:
             page = browser.new_context(color_scheme=theme, viewport=SIZE).new_page()
             one = Opened(page, server.url)
             one.go(f"#job={JOB}")
-            one.shows("#why", "helped")
-            one.shows("#changes", "helped")
+            one.shows("#changes", "requests)")
             save(page.screenshot(), ROOT / "docs" / "images" / f"page-{theme}.png")
         browser.close()
     return 0

@@ -197,7 +197,7 @@ def test_a_real_journal_has_the_hour_with_effects(visit: Open) -> None:
     one = visit("played", "#range=1h&job=lane-keeping")
     one.state("history", "shown")
     one.shows("#limits-legend", "lane-keeping")
-    one.shows("#changes", re.compile(r"helped: \d+\.\d -> \d+(\.\d)? ms \(\d+ requests\)"))
+    one.shows("#changes", re.compile(r"slower: \d+\.\d -> \d+(\.\d)? ms \(\d+ requests\)"))
     expect(one.page.locator("#ratio-legend .chip")).to_have_count(7)
 
 
