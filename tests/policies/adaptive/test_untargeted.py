@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from dlsched.policies.adaptive.untargeted import expected_cores, place
+from dlsched.estimate.sketch import from_latencies
+from dlsched.model.state import Progress
+from dlsched.policies.adaptive.untargeted import expected_cores, heavy, place
 from tests.policies.plant import job
 
 
@@ -38,3 +42,19 @@ def test_one_that_may_want_more_counts_with_its_whole_share(held) -> None:
 def test_an_idle_one_keeps_its_floor() -> None:
     idle = job("a", None, cores=None, used=0.0, throttled=None)
     assert expected_cores(idle, 1.0) == idle.spec.bounds.floor_cores
+
+
+def test_heavy_is_what_takes_more_than_an_equal_share_until_it_is_known_to_want_less() -> None:
+    jobs = [job(name, None, cores=None, used=used) for name, used in (("a", 0.9), ("b", 1.1))]
+    assert heavy(jobs, (), 1.0, full=True) == ("b",)
+    less = [job("b", None, cores=None, used=0.4)]
+    assert heavy(less, ("b",), 1.0, full=True) == ("b",), "on a full host use is not demand"
+    assert heavy(less, ("b",), 1.0, full=False) == ()
+    assert heavy([job("b", None, cores=None, used=0.9)], ("b",), 1.0, full=False) == ("b",)
+    assert heavy([job("c", None, cores=None, used=1.9, weight=2.0)], (), 1.0, full=False) == ()
+
+
+def test_one_that_serves_requests_is_never_heavy() -> None:
+    served = Progress(window=from_latencies([0.01] * 30))
+    asked = replace(job("a", None, cores=None, used=1.9), progress=served)
+    assert heavy([asked], ("a",), 1.0, full=True) == ()
