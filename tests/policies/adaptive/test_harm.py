@@ -58,7 +58,8 @@ HARMED_TODAY: Mapping[str, str] = {
     "stalls": "trainings are ordered by value before their ends are known",
     "locks": "it takes seconds to see that more cores make a service slower",
 }
-"""Kinds in which the policy harms somebody now, and why: to be mended and then played here."""
+"""Kinds that are not played, as the policy harms somebody in them now, and why: to be mended and
+then played here. In the others, too, some of many more draws harm somebody (no-harm.json)."""
 DRAWS = 40
 KEPT = [kind for kind in KINDS if kind not in HARMED_TODAY]
 PLAYED = [(kind, seed) for seed in range(1, 1 + DRAWS) for kind in KEPT][:DRAWS]
