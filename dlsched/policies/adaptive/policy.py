@@ -317,8 +317,9 @@ def _weights(parts: Divided, snapshot: Snapshot) -> dict[str, float]:
     A closed loop weighs by its use, at least an equal share, so that one that cannot meet its
     target does not starve beside trainings. A request of an open loop wants whole cores for a
     moment, however little its service uses on average: an open loop weighs `open_loops` equal
-    shares. Trainings have their equal shares as a group, divided by marginal value, and so have
-    jobs without a target, by weight; both get more after they fell below their minimum share.
+    shares, and so does a job without a target that is not heavy. Trainings have their equal shares
+    as a group, divided by marginal value, and so have heavy jobs without a target, by weight; both
+    get more after they fell below their minimum share.
     """
     own = {job.name: job.spec.weight for job in snapshot.running}
     each, services, heavy = parts.even_cores, parts.services, parts.heavy

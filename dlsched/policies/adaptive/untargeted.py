@@ -43,7 +43,7 @@ def heavy(
 
 
 def _is_heavy(job: JobView, was: bool, even_cores: float, full: bool) -> bool:
-    if job.progress.window.count and not job.spec.background:
+    if job.progress.window.count:
         return False
     share_cores = even_cores * job.spec.weight / (CLEARLY if was else 1.0)
     return (was and full) or (job.usage.window_cores or 0.0) > share_cores

@@ -67,7 +67,6 @@ class Ease:
     """What the trial is measured by; None: there is none."""
     wait_s: float = SETTLED_S
     """How long it has to be late before the next trial."""
-
     least_core_s: float | None = None
     """The least CPU time of a request, as a mean over enough of them."""
 

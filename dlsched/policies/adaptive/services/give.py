@@ -101,8 +101,8 @@ def give_met(placing: Placing, given: Division, triage: Triage) -> None:
 
     Where weights divide, only closed loops of one client have ceilings: any other service may be an
     open loop, whose queue grows without bound below its mean need. Where the services fit the node,
-    closed loops too have ceilings only while other jobs want the CPU that they would take, and for
-    a window after that.
+    closed loops too have ceilings only while other services and jobs without a target want the CPU
+    that they would take, and for a window after that. Trainings yield by their weights.
     """
     views, memory, free, wanted_cores = given.views, given.memory, given.free, given.wanted_cores
     fits = free and not triage.short and _fit(triage.met, views, given.whole_cores)

@@ -184,16 +184,18 @@ class ServiceMemory:
     @property
     def is_near_target(self) -> bool:
         """Whether its recent latency is close to, or above, a target that can be met."""
-        if self.model is None or self.hopeless:
-            return False
-        lately_s = self.model.measured_s * self.model.factor(self.quantile)
-        return CLEARLY * lately_s > self.target_s
+        return not self.hopeless and CLEARLY * self._lately_s > self.target_s
 
     @property
     def is_late(self) -> bool:
         """Whether its recent latency is above its target."""
+        return self._lately_s > self.target_s
+
+    @property
+    def _lately_s(self) -> float:
+        """Its recent latency; 0: none is known."""
         model = self.model
-        return model is not None and model.measured_s * model.factor(self.quantile) > self.target_s
+        return 0.0 if model is None else model.measured_s * model.factor(self.quantile)
 
     @property
     def may_be_open(self) -> bool:

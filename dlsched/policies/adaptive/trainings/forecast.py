@@ -128,7 +128,7 @@ def outlooks(
     trainings = [
         RemainingWork(
             name,
-            max(_cores(memories[name], capacity_cores), _LEAST_CORES),
+            max(memories[name].usable_of(capacity_cores), _LEAST_CORES),
             (*values[name].tiers_core_s, values[name].end_core_s),
         )
         for name in order
@@ -149,11 +149,6 @@ def outlooks(
         )
         for job in jobs
     }
-
-
-def _cores(memory: TrainingMemory, capacity_cores: float) -> float:
-    usable = memory.usable_cores
-    return capacity_cores if usable is None else min(usable, capacity_cores)
 
 
 def _of_job(

@@ -80,6 +80,11 @@ class TrainingMemory:
     late: bool = False
     """Whether it goes first for its deadline."""
 
+    def usable_of(self, capacity_cores: float) -> float:
+        """Its parallelism on so many cores: all of them where it is not known."""
+        usable = self.usable_cores
+        return capacity_cores if usable is None else min(usable, capacity_cores)
+
     @property
     def goes_on(self) -> bool:
         """Whether it is not known to have ended if all had shared equally."""

@@ -11,7 +11,7 @@ efficiency in web server protocols", 2003; that it is done only where it must be
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from dlsched.policies.adaptive.trainings.model import TrainingMemory
@@ -26,14 +26,14 @@ drawn traces)."""
 
 
 def shared_equally(
-    known: Iterable[TrainingMemory],
+    known: Collection[TrainingMemory],
     values: Mapping[str, MarginalValue],
     capacity_cores: float,
     now_s: float,
 ) -> dict[str, TrainingMemory]:
     """The memories by job, each with what it would have attained by now, and when it would end."""
     after, left_core_s = {}, {}
-    widths = {one.name: one.usable_cores or capacity_cores for one in known}
+    widths = {one.name: one.usable_of(capacity_cores) for one in known}
     active = {one.name: Claim(1.0, 0.0, widths[one.name]) for one in known if one.goes_on}
     shares = water_fill(capacity_cores, active)
     for was in known:
