@@ -11,8 +11,9 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
+from dlsched.model.spec import BAND_RATIO
 from dlsched.simulation import bounds
-from dlsched.simulation.node.service import BAND_RATIO, Service
+from dlsched.simulation.node.service import Service
 from dlsched.simulation.node.training import Training
 from dlsched.simulation.node.workloads import SimulatedJob, Trace
 from dlsched.simulation.scoring import demands

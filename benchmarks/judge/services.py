@@ -11,10 +11,10 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from dlsched.api.status import BAND_RATIO
 from dlsched.estimate.sketch import cv, merge
 from dlsched.model.cycle import CycleReport
 from dlsched.model.facts import LatencySketch
+from dlsched.model.spec import BAND_RATIO
 
 _Z = 1.645
 

@@ -26,8 +26,8 @@ from benchmarks.real import demo, http_services
 from benchmarks.real.comparison import Comparison, PolicyRun
 from benchmarks.real.training_set import Schedule, TrainingJob
 from benchmarks.simulated.cluster import ENDS, PLAIN, STAYS
-from dlsched.api.status import BAND_RATIO
 from dlsched.estimate.sketch import merge
+from dlsched.model.spec import BAND_RATIO
 from dlsched.simulation.cluster.scoring import Contender
 from dlsched.simulation.scoring import PLAIN as PLAIN_DOCKER
 

@@ -28,7 +28,7 @@ from benchmarks.publish import results
 from benchmarks.real import http_services
 from benchmarks.real.comparison import Comparison, Plan, Watcher, compare
 from benchmarks.real.http_services import MODELS, POLICIES, Measured, Scenario, Service, harmed
-from dlsched.api.status import BAND_RATIO
+from dlsched.model.spec import BAND_RATIO
 from tools.engine import CGROUP_PARENT
 from tools.session import Session, free_address, session
 

@@ -25,8 +25,8 @@ from typing import Any
 
 from benchmarks.options import options
 from benchmarks.publish import results
-from dlsched.api.status import BAND_RATIO
 from dlsched.config.settings import Settings
+from dlsched.model.spec import BAND_RATIO
 from tests.stacks import environments
 from tests.stacks.containers import PROGRAMS, PYTHON
 from tools.base_image import BASE

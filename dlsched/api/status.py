@@ -60,7 +60,15 @@ from dlsched.model.actions import Action
 from dlsched.model.cycle import CycleReport
 from dlsched.model.facts import LogFact
 from dlsched.model.forecast import Forecast, as_of, givers, in_full, in_short
-from dlsched.model.spec import AccuracyTarget, ContainerSpec, JobSpec, LatencyTarget, Limits, Target
+from dlsched.model.spec import (
+    BAND_RATIO,
+    AccuracyTarget,
+    ContainerSpec,
+    JobSpec,
+    LatencyTarget,
+    Limits,
+    Target,
+)
 from dlsched.model.state import (
     LACKING_REPORTS,
     GpuHolder,
@@ -71,9 +79,6 @@ from dlsched.model.state import (
     Snapshot,
 )
 from dlsched.model.units import render_quantile, render_seconds
-
-BAND_RATIO = 0.10
-"""Half width of the satisfied band, relative to the target."""
 
 
 def node_status(report: CycleReport) -> Status:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 
 from dlsched.api.schema import SCHEMA_VERSION
-from dlsched.api.status import BAND_RATIO, node_of, target_of
+from dlsched.api.status import node_of, target_of
 from dlsched.api.stream_schema import (
     AlarmEventStatus,
     CycleEvents,
@@ -16,6 +16,7 @@ from dlsched.api.stream_schema import (
 from dlsched.api.why_schema import ChangeStatus, EventStatus
 from dlsched.estimate.measured import bounds_of_latency, failing, latency_of, metric_of
 from dlsched.model.cycle import CycleReport, Shadow
+from dlsched.model.spec import BAND_RATIO
 from dlsched.model.state import JobView
 from dlsched.model.units import render_within
 from dlsched.store.journal.changes import Reported, changes, events, last_reported

@@ -68,4 +68,5 @@ def _contradiction(fact: WireFact, target: Target | None) -> str | None:
     if highest_s > 1.02 * lowest_s:
         reported = f"{render_seconds(lowest_s)} to {reported}"
     measured = render_seconds(fact.measured_s)
-    return f"it reports {what} {reported}; at its sockets {what} is {measured}"
+    decides = ", which decides" if fact.judges else ""
+    return f"it reports {what} {reported}; at its sockets {what} is {measured}{decides}"

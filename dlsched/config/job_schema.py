@@ -370,7 +370,12 @@ _INNER: dict[tuple[str, ...], type[Keys]] = {
 }  # fmt: skip
 
 FLAGS = frozenset(
-    {("checkpoint", "shared"), ("healthcheck", "disable"), ("metrics", "errors_timed")}
+    {
+        ("checkpoint", "shared"),
+        ("healthcheck", "disable"),
+        ("metrics", "answers"),
+        ("metrics", "errors_timed"),
+    }
     | {("background",), ("read_only",)}
 )
 """Paths of a job file where true or false is meant."""

@@ -82,6 +82,8 @@ class MetricsEndpoint:
     """What helps when its series are refused."""
     via: str | None = None
     """The name of the proxy's container; None: its own endpoint."""
+    answers: bool = False
+    """Whether its latency is the time of whole HTTP answers, which the sockets show, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +101,8 @@ class LogPattern:
     failed: tuple[LabelFilter, ...] = ()
     """Which matching lines are of failed requests: those with any of these groups, whose text is no
     number. (): none is known to be."""
+    answers: bool = False
+    """As of an endpoint."""
 
 
 ProgressSource = MetricsFile | MetricsEndpoint | LogPattern

@@ -47,6 +47,10 @@ MAX_FAILED_RATIO = 0.01
 that services commonly promise, and at a p95 or a mean one request in a hundred hardly shows."""
 
 
+BAND_RATIO = 0.1
+"""Half width of the band around a latency target, relative to it, in which a service is satisfied:
+of the DQoES paper."""
+
 Latency = Literal["answer", "first-byte", "gap"]
 """Which time of a request: until its whole answer, until the first byte of it (of an LLM the time
 to its first token), or between two parts of one answer (the time between tokens)."""

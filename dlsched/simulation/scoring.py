@@ -9,9 +9,9 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from dlsched.model.spec import LatencyTarget, Tier
+from dlsched.model.spec import BAND_RATIO, LatencyTarget, Tier
 from dlsched.simulation import bounds
-from dlsched.simulation.node.service import BAND_RATIO, quantile_factor
+from dlsched.simulation.node.service import quantile_factor
 from dlsched.simulation.node.training import Training, tier_steps
 from dlsched.simulation.node.workloads import ServiceLoad, SimulatedJob, Trace, TrainingLoad
 from dlsched.simulation.node.world import Computation

@@ -69,10 +69,11 @@ def test_a_contradiction_has_both_numbers() -> None:
     status = wire_of(WireFact(measured_s=0.0113, reported_s=(0.0978, 0.0978)), TARGET)
     assert status is not None
     assert status.contradiction == "it reports p95 97.8 ms; at its sockets p95 is 11.3 ms"
-    between = wire_of(WireFact(measured_s=0.3, reported_s=(0.05, 0.1)), LatencyTarget(0.2))
+    fact = WireFact(judges=True, measured_s=0.3, reported_s=(0.05, 0.1))
+    between = wire_of(fact, LatencyTarget(0.2))
     assert between is not None
     assert between.contradiction == (
-        "it reports the mean 50 ms to 100 ms; at its sockets the mean is 300 ms"
+        "it reports the mean 50 ms to 100 ms; at its sockets the mean is 300 ms, which decides"
     )
 
 

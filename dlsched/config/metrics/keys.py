@@ -235,6 +235,12 @@ class MetricsKeys(MetricKeys):
     when: Annotated[str, Reader(_when, {"type": "string"})] | None = Field(
         None, description="Two groups of the pattern that must be equal, such as at == of."
     )
+    answers: Annotated[bool, flag()] | None = Field(
+        None,
+        description="Whether these are the times of whole HTTP answers. The sockets then decide "
+        "where its numbers contradict what is measured there, or its buckets are too coarse for "
+        "the target (default false).",
+    )
     needs: _Advice | None = Field(
         None, description="What the program must be started with, shown when it does not answer."
     )

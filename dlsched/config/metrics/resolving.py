@@ -34,7 +34,7 @@ BASES_MAX = 4
 
 _RATIO = frozenset({"total", "count"})
 _WHAT_IS_READ = frozenset({"name", "total", "count", "first_of"})
-_HOW_IT_IS_READ = frozenset({"kind", "unit", "beside", *_WHAT_IS_READ})
+_HOW_IT_IS_READ = frozenset({"answers", "kind", "unit", "beside", *_WHAT_IS_READ})
 """Fields of a base that fall when another metric is named."""
 
 
@@ -160,6 +160,7 @@ def _sources(given: Mapping[str, Any]) -> Iterator[ProgressSource]:
             needs=given.get("needs"),
             hint=given.get("hint"),
             via=given.get("via"),
+            answers=given.get("answers", False),
         )
     if "pattern" in given:
         yield LogPattern(
@@ -169,6 +170,7 @@ def _sources(given: Mapping[str, Any]) -> Iterator[ProgressSource]:
             when=groups_of(given["when"]) if "when" in given else None,
             needs=given.get("needs"),
             failed=filters_of(given.get("failed")),
+            answers=given.get("answers", False),
         )
 
 

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
 from dlsched.model.facts import ContainerFact, LogFact, Operation, Report, WireFact
-from dlsched.model.sources import MetricsEndpoint, ProgressSource
+from dlsched.model.sources import MetricsEndpoint, MetricsFile, ProgressSource
 from dlsched.model.spec import JobSpec, LatencyTarget, Limits, Target
 from dlsched.runtime.cgroup.limits import DEFAULT_SHARES, older_shares, quota_cores, weights_of
 from dlsched.runtime.cgroup.read import CgroupReader, CgroupReading, RunQueueWait
@@ -332,6 +332,7 @@ class Watch:
                 ports,
                 target,
                 {one.http_path for one in pages if isinstance(one, MetricsEndpoint)},
+                yields=any(not isinstance(one, MetricsFile) and one.answers for one in pages),
             )
 
     def _opened(
@@ -387,10 +388,12 @@ class Watch:
         measured = wire.read(now_s)
         # What it reports for the first time again is of requests that were counted there.
         again = self._counted_at_sockets and self._reported_s == now_s
-        judges = wire.alone or again or now_s - self._reported_s > OWN_SILENT_S
+        silent = now_s - self._reported_s > OWN_SILENT_S
+        judges = wire.alone or wire.decides or again or silent
         self._wire_fact = wire.fact(now_s, judges=judges)
         counted = self._counted_at_sockets or any(map(_counts, measured.reports))
-        self._counted_at_sockets = judges and not again and counted
+        # The fact may have found that the sockets decide from the next read on.
+        self._counted_at_sockets = wire.decides or (judges and not again and counted)
         if not judges:
             return problem
         self._take_up(SourceReading(measured.reports, hides_failures=measured.hides_failures))

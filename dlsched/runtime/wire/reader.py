@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from dlsched.estimate.sketch import Bounds, bounds_of, measured_s, merge, quantile_bounds
 from dlsched.model.facts import LatencySketch, Report, WireFact
-from dlsched.model.spec import LatencyTarget
+from dlsched.model.spec import BAND_RATIO, LatencyTarget
 from dlsched.runtime.wire.tap import Tap
 from dlsched.runtime.wire.traffic import PortTraffic, Watched
 
@@ -66,11 +66,18 @@ class WireReader:
         ports: tuple[int, ...],
         target: LatencyTarget,
         paths: Iterable[str] = (),
+        *,
+        yields: bool = False,
     ) -> None:
-        """`ports`: (): all on which it listens. `paths`: requests for these do not count."""
+        """`ports`: (): all on which it listens. `paths`: requests for these do not count. `yields`:
+        whether what it reports itself is of the same answers, so that the sockets may decide."""
         self._tap = tap
         self._watched: Watched = tap.watch(pid, container, ports, paths)
         self._target = target
+        self._yields = yields
+        self.decides = False
+        """Whether the sockets judge its target although it reports latencies: its own contradict
+        them, or are too coarse for the target. Renewed with the fact."""
         self._kind = _KINDS[target.of]
         self._measured: deque[tuple[float, LatencySketch]] = deque()
         self._reported: deque[tuple[float, LatencySketch]] = deque()
@@ -122,9 +129,7 @@ class WireReader:
                     latency = replace(report.latency, missed=missed)
                     reports.append(replace(report, latency=latency))
                     self._measured.append((now_s, latency))
-        # Where it is measured in part, silence there is none of the whole.
-        whole = problem is None and self._watched.partial is None
-        if whole and now_s - self._heard_s < SILENT_S:
+        if self._is_whole(now_s):
             reports += self._silent(now_s)
         return WireReading(tuple(reports), problem, self._opaque)
 
@@ -161,6 +166,11 @@ class WireReader:
     def close(self) -> None:
         self._watched.close()
 
+    def _is_whole(self, now_s: float) -> bool:
+        """Whether all its requests are measured now: where some are not, silence says nothing."""
+        problem = self._watched.problem or self._tap.problem
+        return not (problem or self._watched.partial) and now_s - self._heard_s < SILENT_S
+
     def _covered_s(self) -> float:
         """The time that rates are of."""
         return max(SOON_S, sum(covered_s for _, (covered_s, _) in self._times_s))
@@ -176,6 +186,11 @@ class WireReader:
         measured = merge(*(one for _, one in self._measured))
         enough = measured.count >= COMPARED_REQUESTS
         reported = None if self.alone else self._contradicting(measured)
+        # In TLS it is not known which answers are failures.
+        may_decide = self._yields and not self._opaque and self._is_whole(now_s)
+        self.decides = may_decide and (
+            reported is not None or (enough and self._too_coarse(measured))
+        )
         silent = bool(self._reported) and not any(one.count for _, one in self._reported)
         answers = measured.count
         return WireFact(
@@ -211,7 +226,17 @@ class WireReader:
             return None
         part = own.count / (measured.count * self._watched.one_of)
         found = _of_a_part(measured, part, quantile)
-        return reported if found is not None and _differ(found, reported) else None
+        if found is None:
+            return None
+        beyond = self._yields and _beyond(found, reported, self._target.seconds)
+        return reported if beyond or _differ(found, reported) else None
+
+    def _too_coarse(self, measured: LatencySketch) -> bool:
+        """Whether only the sockets can say on which side of the target its latency is."""
+        own = bounds_of(merge(*(one for _, one in self._reported)), self._target.quantile)
+        at_sockets = bounds_of(measured, self._target.quantile)
+        sides = [one and one.against(self._target.seconds) for one in (own, at_sockets)]
+        return own is not None and sides[0] is None and sides[1] is not None
 
 
 def _of_a_part(measured: LatencySketch, part: float, quantile: float | None) -> Bounds | None:
@@ -233,6 +258,14 @@ def _differ(measured: Bounds, reported: Bounds) -> bool:
     """Whether the two cannot both be right, with what a program does not count of itself."""
     below = measured.highest_s < reported.lowest_s / CONTRADICTED_RATIO - CONTRADICTED_S
     return below or measured.lowest_s > reported.highest_s * CONTRADICTED_RATIO + CONTRADICTED_S
+
+
+def _beyond(measured: Bounds, reported: Bounds, asked_s: float) -> bool:
+    """Whether one is in time and the other late by more than the band around a target."""
+    late_s = (1.0 + BAND_RATIO) * asked_s
+    if reported.highest_s <= asked_s:
+        return measured.lowest_s > late_s
+    return measured.highest_s <= asked_s and reported.lowest_s > late_s
 
 
 def _forget(kept: deque[tuple[float, T]], before_s: float) -> None:

@@ -17,9 +17,9 @@ from dataclasses import dataclass, replace
 from heapq import heappop, heappush
 
 from dlsched.model.facts import Report
-from dlsched.model.spec import LatencyTarget, Target
+from dlsched.model.spec import BAND_RATIO, LatencyTarget, Target
 from dlsched.simulation.node.loops import RequestStream, RequestWork
-from dlsched.simulation.node.service import BAND_RATIO, LatencyTally
+from dlsched.simulation.node.service import LatencyTally
 from dlsched.simulation.node.workloads import ServiceLoad
 
 PERIOD_S = 0.1

@@ -13,13 +13,10 @@ from collections.abc import Sequence
 
 from dlsched.estimate.sliding import in_order
 from dlsched.model.facts import LatencySketch, Report
-from dlsched.model.spec import LatencyTarget, Target
+from dlsched.model.spec import BAND_RATIO, LatencyTarget, Target
 from dlsched.report.buckets import LONGEST_S, bucket_index
 from dlsched.simulation.node.loops import TABLE, work_factors
 from dlsched.simulation.node.workloads import ServiceLoad
-
-BAND_RATIO = 0.1
-"""Relative tolerance within which a latency is at its target."""
 
 _DRAWS = 8
 """Maximum of drawn latencies that represent all answers at one pace."""

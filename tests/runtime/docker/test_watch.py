@@ -270,6 +270,8 @@ class Played:
 
     def __init__(self) -> None:
         self.next: list[int] = []
+        self.decides = False
+        self.decisions: list[bool] = []
 
     def read(self, now_s: float) -> SourceReading:
         count = self.next.pop(0) if self.next else 0
@@ -280,6 +282,7 @@ class Played:
         pass
 
     def fact(self, _now_s: float, *, judges: bool) -> WireFact:
+        self.decides = bool(self.decisions) and self.decisions.pop(0)
         return WireFact(judges=judges)
 
     def close(self) -> None:
@@ -287,21 +290,22 @@ class Played:
 
 
 @pytest.mark.parametrize(
-    ("own", "sockets", "counted"),
+    ("own", "sockets", "decides", "counted"),
     [
-        ([5, 5, 5], [7, 7, 7], [5, 5, 5]),
-        ([0, 5, 5], [7, 7, 7], [7, 7, 5]),
-        ([5, 0, 0, 99, 5], [7, 7, 7, 7, 7], [5, 7, 7, 7, 5]),
-        ([5, 0, 0, 5], [7, 0, 0, 7], [5, 0, 0, 5]),
+        ([5, 5, 5], [7, 7, 7], [], [5, 5, 5]),
+        ([0, 5, 5], [7, 7, 7], [], [7, 7, 5]),
+        ([5, 0, 0, 99, 5], [7, 7, 7, 7, 7], [], [5, 7, 7, 7, 5]),
+        ([5, 0, 0, 5], [7, 0, 0, 7], [], [5, 0, 0, 5]),
+        ([5, 5, 5, 5, 5], [7, 7, 7, 7, 7], [False, True, True, False], [5, 5, 7, 7, 5]),
     ],
-    ids=["own", "begins", "silent for long", "nothing at the sockets"],
+    ids=["own", "begins", "silent for long", "nothing at the sockets", "the sockets decide"],
 )
 def test_no_request_counts_at_the_sockets_and_by_itself(
-    begin: Begin, own: list[int], sockets: list[int], counted: list[int]
+    begin: Begin, own: list[int], sockets: list[int], decides: list[bool], counted: list[int]
 ) -> None:
     watch, source, wire = begin(described(), Outside(FakeLog().follow)), Played(), Played()
     watch._sources, watch._wire = (source,), wire  # type: ignore[assignment]
-    source.next, wire.next = own, sockets
+    source.next, wire.next, wire.decisions = own, sockets, decides
     found = []
     for turn in range(len(counted)):
         fact, _ = watch.fact(1.0 + turn * (OWN_SILENT_S + 1.0), None)

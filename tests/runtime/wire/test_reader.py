@@ -54,8 +54,10 @@ class OneSocket:
         return self.socket
 
 
-def reader_of(socket: Socket, target: LatencyTarget = TARGET) -> WireReader:
-    return WireReader(cast(Tap, OneSocket(socket)), 7, "c" * 64, (), target)
+def reader_of(
+    socket: Socket, target: LatencyTarget = TARGET, *, yields: bool = False
+) -> WireReader:
+    return WireReader(cast(Tap, OneSocket(socket)), 7, "c" * 64, (), target, yields=yields)
 
 
 def traffic(latency: LatencySketch, **others: Any) -> PortTraffic:
@@ -236,6 +238,54 @@ def test_an_interval_around_the_measured_latency_is_no_contradiction() -> None:
     wide = LatencySketch(100, 1.1, spans=((0.0, 0.1, 100),))
     reader.beside([Report(1.0, latency=wide)], 1.0)
     assert reader.fact(1.0, judges=False).reported_s is None
+
+
+@pytest.mark.parametrize(
+    ("own", "measured_s", "decides"),
+    [
+        (hundred(0.049), 0.051, False),
+        (hundred(0.049), 0.056, True),
+        (hundred(0.056), 0.049, True),
+        (hundred(0.2), 0.1, True),
+        (LatencySketch(100, 1.1, spans=((0.0, 0.1, 100),)), 0.011, True),
+        (LatencySketch(100, 1.1, spans=((0.0, 0.05, 100),)), 0.011, False),
+    ],
+    ids=["as good as equal", "late", "in time", "both late", "too coarse", "fine enough"],
+)
+def test_sockets_decide_over_times_of_the_same_answers(
+    own: LatencySketch, measured_s: float, decides: bool
+) -> None:
+    for yields in (False, True):
+        reader = reader_of(Socket(traffic=[traffic(hundred(measured_s))]), yields=yields)
+        reader.read(1.0)
+        reader.beside([Report(1.0, latency=own)], 1.0)
+        reader.fact(1.0, judges=False)
+        assert reader.decides is (yields and decides)
+
+
+@pytest.mark.parametrize(
+    "socket",
+    [
+        Socket(partial="not visible on the wire of eth1", traffic=[traffic(hundred(0.2))]),
+        Socket(traffic=[traffic(hundred(0.2), connections={"tls": 1})]),
+        Socket(traffic=[traffic(hundred(0.2))], reports=False),
+    ],
+    ids=["some interfaces", "failures hidden", "no report from the child"],
+)
+def test_sockets_that_do_not_show_all_decide_nothing(socket: Socket) -> None:
+    reader = reader_of(socket, yields=True)
+    reader.read(1.0)
+    reader.beside([Report(1.0, latency=hundred(0.04))], 1.0)
+    reader.fact(1.0, judges=False)
+    assert not reader.decides
+
+
+def test_without_a_request_at_the_sockets_they_decide_nothing() -> None:
+    reader = reader_of(Socket(), yields=True)
+    reader.read(1.0)
+    reader.beside([Report(1.0, latency=LatencySketch(100, 1.1, spans=((0.0, 0.1, 100),)))], 1.0)
+    reader.fact(1.0, judges=False)
+    assert not reader.decides
 
 
 def test_reports_without_a_request_beside_answers_contradict() -> None:

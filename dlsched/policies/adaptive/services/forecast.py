@@ -9,10 +9,11 @@ from dlsched.estimate.sketch import measured_s, quantile_bounds
 from dlsched.estimate.tuning import FEW_REQUESTS, LITTLE, QUIET_S
 from dlsched.model.forecast import Forecast, ForecastKind, as_of
 from dlsched.model.resource import CPU, Resource
+from dlsched.model.spec import BAND_RATIO
 from dlsched.model.state import JobView, Progress
 from dlsched.model.units import counted, render_quantile
 from dlsched.model.units import render_seconds as _s
-from dlsched.policies.adaptive.services.model import BAND_RATIO, ServiceMemory
+from dlsched.policies.adaptive.services.model import ServiceMemory
 
 _SHORTEST_S, _LONGEST_S = 0.1, 3600.0
 _KEPT = 8192

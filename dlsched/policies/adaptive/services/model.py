@@ -21,7 +21,7 @@ from dlsched.estimate.tuning import (
     SIGMAS,
     THROTTLED_RATIO,
 )
-from dlsched.model.spec import LatencyTarget
+from dlsched.model.spec import BAND_RATIO, LatencyTarget
 from dlsched.model.state import OFTEN_S, JobView, Snapshot
 from dlsched.model.units import render_seconds
 from dlsched.policies.adaptive.parameters import AdaptiveParameters
@@ -87,8 +87,6 @@ def tried(
     return None, model, now_s + rule.retry_s
 
 
-BAND_RATIO = 0.1
-"""`band`: the half width of the band around the target, from the DQoES paper."""
 _KNOWN_REQUESTS, _KNOWN_S = 5.0, 1.5
 """Requests and seconds of observation needed before a ceiling may be derived from the model: the
 first of them include the start, and a part of what was done before the first report."""
