@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import json
 import math
+import os
 import random
 import threading
 import time
@@ -29,7 +30,7 @@ from dlsched.config.settings import Settings
 from dlsched.model.spec import BAND_RATIO
 from tests.stacks import environments
 from tests.stacks.containers import PROGRAMS, PYTHON
-from tools.base_image import BASE
+from tools.base_image import BASE, ensure_base
 from tools.session import free_address, session, wait_for
 
 NAME = "exporter-real"
@@ -192,6 +193,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         __doc__, arguments, minutes=(60.0, "of changing load"), seed=(34, "of the clients")
     )
     environments.ensure("serving")
+    ensure_base(os.environ.get("DOCKER_HOST", "unix:///var/run/docker.sock"))
     all_services, seconds = services(), 60 * chosen.minutes
     with session() as one:
         one.start("adaptive")
