@@ -22,7 +22,7 @@ from dlsched.runtime.progress.log_pattern import LogReader
 from dlsched.runtime.progress.sidecar import SourceReading
 from dlsched.runtime.progress.sources import Source
 from dlsched.runtime.wire.callers import Caller
-from dlsched.runtime.wire.reader import OWN_SILENT_S, WireReader
+from dlsched.runtime.wire.reader import OWN_SILENT_S, WireReader, WireReading
 
 READ_ALL_S = 5.0
 """Everything of a container is read so often at least: somebody else may have changed its
@@ -370,6 +370,7 @@ class Watch:
             self._leaving = ()
         if self._sources or self._wire is not None:
             problem: str | None = None
+            measured = None if self._wire is None else self._wire.read(now_s)
             for source in self._sources:
                 reading = self._beside_wire(source.read(now_s))
                 if reading.reports or reading.bad_lines:
@@ -378,14 +379,15 @@ class Watch:
                     problem = reading.problem
                 if reading.log is not None:
                     self._log = reading.log
-            if self._wire is not None:
-                problem = self._read_wire(self._wire, now_s, problem)
+            if self._wire is not None and measured is not None:
+                problem = self._read_wire(self._wire, measured, now_s, problem)
             self._problem = problem
 
-    def _read_wire(self, wire: WireReader, now_s: float, problem: str | None) -> str | None:
+    def _read_wire(
+        self, wire: WireReader, measured: WireReading, now_s: float, problem: str | None
+    ) -> str | None:
         """Take in what was measured at its sockets, unless it reports its latencies itself; returns
         the problem to show."""
-        measured = wire.read(now_s)
         # What it reports for the first time again is of requests that were counted there.
         again = self._counted_at_sockets and self._reported_s == now_s
         silent = now_s - self._reported_s > OWN_SILENT_S
@@ -402,14 +404,14 @@ class Watch:
     def _beside_wire(self, reading: SourceReading) -> SourceReading:
         """What a source has read, where its latencies stand beside those of the sockets: compared
         with them, and left out where the target is about another time of a request, or where the
-        requests were counted there."""
+        requests were counted there. A page does not say how many wait: the sockets do."""
         if self._wire is None or not any(one.latency for one in reading.reports):
             return reading
         if not self._wire.alone:
             self._wire.beside(reading.reports, self._last_read_s)
             self._reported_s = self._last_read_s
             if not self._counted_at_sockets:
-                return reading
+                return replace(reading, reports=_open(reading.reports, self._wire.in_flight()))
         kept = tuple(one for one in reading.reports if one.latency is None)
         return replace(reading, reports=kept)
 
@@ -419,6 +421,16 @@ class Watch:
         if any(report.latency is not None for report in reading.reports):
             self._hides_failures = reading.hides_failures
         self._refused = self._refused or reading.refused
+
+
+def _open(reports: Iterable[Report], in_flight: int | None) -> tuple[Report, ...]:
+    """These reports, those of latencies with that number of open requests if they have none."""
+    return tuple(
+        one
+        if one.latency is None or one.in_flight is not None
+        else replace(one, in_flight=in_flight)
+        for one in reports
+    )
 
 
 def _counts(report: Report) -> bool:

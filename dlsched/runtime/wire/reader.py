@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from dlsched.estimate.sketch import Bounds, bounds_of, measured_s, merge, quantile_bounds
+from dlsched.estimate.tuning import CLEARLY, FEW_REQUESTS
 from dlsched.model.facts import LatencySketch, Report, WireFact
 from dlsched.model.spec import BAND_RATIO, LatencyTarget
 from dlsched.runtime.wire.tap import Tap
@@ -88,6 +89,12 @@ class WireReader:
         """By port: answers that may be missing since its last report."""
         self._silent_since_s: dict[int, float] = {}
         """By port: when it was last heard of, or last reported as silent."""
+        self._open: dict[int, tuple[int, float]] = {}
+        """By port: requests that wait for their answers, and the age of the oldest."""
+        self._most_open = 0
+        """The most of them in one read since `in_flight` was asked for."""
+        self._whole = self._agrees = False
+        """Whether all its requests are measured; whether it reports about as many."""
         self._opaque = False
         self._heard_s = float("-inf")
         """When a report came, be it that nothing happened: without any, nothing is known."""
@@ -103,6 +110,22 @@ class WireReader:
         """Whether nothing but the sockets shows what the target is about."""
         return self._target.of != "answer"
 
+    def in_flight(self) -> int | None:
+        """Requests that wait for their answers, as of the last read; where one does, the most since
+        the last call, since one at a time would be a closed loop of one client. None: not known, or
+        not those of which the job reports the latencies."""
+        most, self._most_open = self._most_open, 0
+        there = self._there()
+        streams = any(oldest_s > COMPARED_S for _, oldest_s in there)
+        if streams or not (self._whole and self._agrees):
+            return None
+        count = self._watched.one_of * sum(count for count, _ in there)
+        return most if count == 1 else count
+
+    def _there(self) -> list[tuple[int, float]]:
+        """`_open` of the ports that are watched now."""
+        return [self._open[port] for port in self._watched.found if port in self._open]
+
     def read(self, now_s: float) -> WireReading:
         """What was measured since the previous read."""
         reports: list[Report] = []
@@ -112,6 +135,8 @@ class WireReader:
         if (covered_s, missed_s) != self._sums_s:
             if covered_s > self._sums_s[0]:
                 self._heard_s = now_s
+            if missed_s > self._sums_s[1]:
+                self._open.clear()
             newly = covered_s - self._sums_s[0], missed_s - self._sums_s[1]
             self._times_s.append((now_s, newly))
             self._sums_s = covered_s, missed_s
@@ -123,13 +148,19 @@ class WireReader:
             self._silent_since_s[port.port] = now_s
             self._traffic.append((now_s, (port, self._watched.one_of)))
             self._opaque = self._opaque or bool({"tls", "turns"} & port.connections.keys())
+            for report in port.whole:
+                self._open[port.port] = report.in_flight or 0, report.oldest_s or 0.0
             for report in getattr(port, self._kind):
                 if report.latency is not None:
                     missed = _MISSED[self._kind] * self._missed.pop(port.port, 0)
                     latency = replace(report.latency, missed=missed)
                     reports.append(replace(report, latency=latency))
                     self._measured.append((now_s, latency))
-        if self._is_whole(now_s):
+        self._most_open = max(self._most_open, sum(count for count, _ in self._there()))
+        # Where it is measured in part, silence there is none of the whole.
+        whole = problem is None and self._watched.partial is None
+        self._whole = whole and now_s - self._heard_s < SILENT_S
+        if self._whole:
             reports += self._silent(now_s)
         return WireReading(tuple(reports), problem, self._opaque)
 
@@ -166,11 +197,6 @@ class WireReader:
     def close(self) -> None:
         self._watched.close()
 
-    def _is_whole(self, now_s: float) -> bool:
-        """Whether all its requests are measured now: where some are not, silence says nothing."""
-        problem = self._watched.problem or self._tap.problem
-        return not (problem or self._watched.partial) and now_s - self._heard_s < SILENT_S
-
     def _covered_s(self) -> float:
         """The time that rates are of."""
         return max(SOON_S, sum(covered_s for _, (covered_s, _) in self._times_s))
@@ -187,12 +213,15 @@ class WireReader:
         enough = measured.count >= COMPARED_REQUESTS
         reported = None if self.alone else self._contradicting(measured)
         # In TLS it is not known which answers are failures.
-        may_decide = self._yields and not self._opaque and self._is_whole(now_s)
+        may_decide = self._yields and not self._opaque and self._whole
         self.decides = may_decide and (
             reported is not None or (enough and self._too_coarse(measured))
         )
         silent = bool(self._reported) and not any(one.count for _, one in self._reported)
         answers = measured.count
+        own, found = sum(one.count for _, one in self._reported), answers * self._watched.one_of
+        few = min(own, answers) < FEW_REQUESTS
+        self._agrees = not few and max(own, found) <= CLEARLY * min(own, found)
         return WireFact(
             ports=self._watched.found,
             problem=problem,

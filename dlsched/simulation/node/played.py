@@ -192,6 +192,8 @@ class PlayedService:
             return None
         self._last_line_s = now_s
         latency = self._tally.take()
+        if not self.load.reports_waiting:
+            return Report(now_s, latency=latency)
         there = self._unanswered()
         oldest_s = now_s - min(one.came_s for one in there) if there else 0.0
         return Report(now_s, latency=latency, in_flight=len(there), oldest_s=oldest_s)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -285,6 +286,9 @@ class Played:
         self.decides = bool(self.decisions) and self.decisions.pop(0)
         return WireFact(judges=judges)
 
+    def in_flight(self) -> int:
+        return 4
+
     def close(self) -> None:
         pass
 
@@ -311,6 +315,17 @@ def test_no_request_counts_at_the_sockets_and_by_itself(
         fact, _ = watch.fact(1.0 + turn * (OWN_SILENT_S + 1.0), None)
         found.append(sum(one.latency.count for one in fact.reports if one.latency))
     assert found == counted
+
+
+@pytest.mark.parametrize(("own", "waiting"), [(None, 4), (1, 1)], ids=["a page", "the sidecar"])
+def test_where_a_source_counts_no_open_requests_the_sockets_do(
+    begin: Begin, own: int | None, waiting: int
+) -> None:
+    watch, wire = begin(described(), Outside(FakeLog().follow)), Played()
+    report = Report(1.0, latency=from_latencies([0.01]), in_flight=own)
+    source = SimpleNamespace(read=lambda _: SourceReading((report,)), close=lambda: None)
+    watch._sources, watch._wire = (source,), wire  # type: ignore[assignment]
+    assert [one.in_flight for one in watch.fact(1.0, None)[0].reports] == [waiting]
 
 
 def test_without_a_source_there_is_nothing_to_read(begin: Begin) -> None:

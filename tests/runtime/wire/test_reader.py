@@ -95,6 +95,56 @@ def test_a_silent_port_is_reported_as_silent() -> None:
     assert reader.read(SILENT_S + 1).reports == ()
 
 
+def reports_beside(socket: Socket, own: int, **waiting: Any) -> WireReader:
+    """A reader after a second in which a page counted so many requests and the sockets 100."""
+    reader = reader_of(socket)
+    (report,) = traffic(hundred(0.01)).whole
+    socket.traffic = [traffic(hundred(0.01), whole=(replace(report, **waiting),))]
+    reader.read(0.0)
+    reader.beside((Report(0.0, latency=from_latencies([0.01] * own)),), 0.0)
+    reader.fact(0.0, judges=False)
+    return reader
+
+
+@pytest.mark.parametrize(
+    ("own", "oldest_s", "socket", "in_flight"),
+    [
+        (100, 0.5, Socket(), 3),
+        (200, 0.5, Socket(one_of=2), 6),
+        (50, 0.5, Socket(), None),
+        (200, 0.5, Socket(), None),
+        (100, 0.5, Socket(partial="not on eth1"), None),
+        (100, 0.5, Socket(problem="no right"), None),
+        (100, 3600.0, Socket(), None),
+    ],
+    ids=["all", "a sample", "more at the sockets", "fewer", "in part", "not at all", "a stream"],
+)
+def test_open_requests_are_known_where_a_page_counts_the_same_ones(
+    own: int, oldest_s: float, socket: Socket, in_flight: int | None
+) -> None:
+    assert reports_beside(socket, own, in_flight=3, oldest_s=oldest_s).in_flight() == in_flight
+
+
+def test_open_requests_are_forgotten_with_the_process_that_read_them() -> None:
+    socket = Socket()
+    reader = reports_beside(socket, 100, in_flight=3, oldest_s=0.5)
+    socket.missed_s += 1.0
+    reader.read(1.0)
+    assert reader.in_flight() == 0
+
+
+def test_of_several_requests_that_were_open_one_is_no_sign_of_a_single_client() -> None:
+    socket = Socket()
+    reader = reports_beside(socket, 100, in_flight=3, oldest_s=0.5)
+    open_ = []
+    for now_s, count in enumerate((1, 1, 0), start=1):
+        one = Report(0.0, latency=LatencySketch(), in_flight=count)
+        socket.traffic = [PortTraffic(8000, (one,))]
+        reader.read(float(now_s))
+        open_.append(reader.in_flight())
+    assert open_ == [3, 1, 0]
+
+
 def test_a_port_of_which_no_report_comes_is_not_silent() -> None:
     socket = Socket()
     reader = reader_of(socket)
