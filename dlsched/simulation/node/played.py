@@ -26,6 +26,8 @@ PERIOD_S = 0.1
 """The kernel's period of CPU bandwidth."""
 JUDGED_S = 30.0
 """Length of the intervals of arrivals over which a target is evaluated."""
+_WAIT_MEAN_S = 10.0
+"""Wait is averaged over this time, as by `runtime.cgroup.read`."""
 _EPS = 1e-9
 
 
@@ -51,6 +53,12 @@ class PlayedService:
         self.cores = 0.0
         self.speed = 1.0
         """Work that the node does per core-second."""
+        self._wanted_cores = 0.0
+        self._waited_s = 0.0
+        """Time that threads waited for a core since the last sample of it."""
+        self._sampled_s = 0.0
+        self.wait_ratio = 0.0
+        """Fraction of about the last ten seconds in which its threads waited for a core."""
         self._pace = 1.0
         """Work that it does itself per core-second."""
         self.throttled = False
@@ -110,8 +118,9 @@ class PlayedService:
     def wants_cores(self, quota_cores: float) -> float:
         """The cores that its threads would use at this moment."""
         self._set_quota(quota_cores)
-        most = self._most_cores
-        return 0.0 if self._is_bound and self._budget_core_s <= _EPS else most
+        spent = self._is_bound and self._budget_core_s <= _EPS
+        self._wanted_cores = 0.0 if spent else self._most_cores
+        return self._wanted_cores
 
     def grant(self, cores: float, _quota_cores: float) -> None:
         self.cores = cores
@@ -136,6 +145,7 @@ class PlayedService:
         """Let time pass without events."""
         self._now_s = now_s + elapsed_s
         used = self.cores * elapsed_s
+        self._waited_s += max(self._wanted_cores - self.cores, 0.0) * elapsed_s
         if used > 0.0:
             self.usage_core_s += used
             self._budget_core_s -= used
@@ -185,6 +195,15 @@ class PlayedService:
         while self._late_lines and self._late_lines[0].received_s + noise.late_s <= now_s + 1e-6:
             arrived.append(replace(self._late_lines.popleft(), received_s=now_s))
         return arrived
+
+    def sample(self, now_s: float) -> None:
+        """Update `wait_ratio` with the wait since the last sample."""
+        elapsed_s = now_s - self._sampled_s
+        if elapsed_s > 0.0:
+            kept = math.exp(-elapsed_s / _WAIT_MEAN_S)
+            ratio = min(self._waited_s / elapsed_s, 1.0)
+            self.wait_ratio = kept * self.wait_ratio + (1.0 - kept) * ratio
+            self._waited_s, self._sampled_s = 0.0, now_s
 
     def _line(self, now_s: float) -> Report | None:
         every_s = self.load.report_s

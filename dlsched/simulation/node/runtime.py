@@ -315,7 +315,10 @@ class SimulatedRuntime:
         return one.last
 
     def _observed(self, one: _Container, now_s: float) -> ContainerFact:
-        process = one.process
+        process, wait_ratio = one.process, None
+        if isinstance(process.load, PlayedService):
+            process.load.sample(now_s)
+            wait_ratio = process.load.wait_ratio
         return ContainerFact(
             job=one.job.name,
             container_id=one.container_id,
@@ -336,6 +339,7 @@ class SimulatedRuntime:
             throttled_periods=int((process.throttled_s - one.throttled_before_s) / PERIOD_S),
             reports=self._reports(one, now_s),
             bad_lines=one.bad_lines,
+            cpu_wait_ratio=wait_ratio,
         )
 
     def _reports(self, one: _Container, now_s: float) -> tuple[Report, ...]:
