@@ -27,6 +27,7 @@ from dlsched.policies.adaptive.trainings.forecast import outlooks
 from dlsched.policies.adaptive.trainings.model import NEW, TrainingMemory, fitted, followed
 from dlsched.policies.adaptive.trainings.patience import due_in_s, gone, pressing, shared_equally
 from dlsched.policies.adaptive.trainings.value import MarginalValue, TypicalWork, marginal_value
+from dlsched.policies.fair_share import Claim, water_fill
 
 __all__ = ["TrainingMemory", "place"]
 
@@ -68,6 +69,7 @@ def place(
     widths = {job.name: _width(job, memories[job.name], capacity_cores) for job in jobs}
     floors = {job.name: min(job.spec.bounds.floor_cores, widths[job.name]) for job in jobs}
     turn = _is_turn(memories, values, now_s)
+    equal = {name for name, one in memories.items() if one.presses}
     order = sorted(memories, key=lambda name: (memories[name].place, name))
     there = {job.name for job in snapshot.jobs}
     others = [one if one.name in there else gone(one) for one in known if one.name not in memories]
@@ -88,11 +90,15 @@ def place(
             if name not in due_s and values[name].attained_core_s < one.fair_core_s
         }
         order = _order(order, memories, values, groups, rule)
-    given = _given(order, floors, widths, values, capacity_cores, rule)
+        first = {name for name, group in groups.items() if group == 0}
+        at_risk = {name for name, one in values.items() if one.risks_deadline}
+        equal = set() if rule.tiers_first else first - at_risk
+    blocks = _blocks(order, equal)
+    given = _given(blocks, floors, widths, values, capacity_cores, rule)
     promised = {job.name for job in jobs if job.spec.bounds.promised}
     weights = {name: one.weight for name, one in memories.items()}
     if turn:
-        weights = _weights(order, given, floors, promised, values, capacity_cores)
+        weights = _weights(blocks, given, floors, promised, values, capacity_cores)
     forecasts = {name: memory.outlooks for name, memory in memories.items()}
     renew = any(_stale(job, memories[job.name], now_s, len(jobs)) for job in jobs)
     if renew:
@@ -110,6 +116,7 @@ def place(
                 place=place_now,
                 weight=weights[name],
                 turn_s=now_s if turn else memory.turn_s,
+                presses=name in equal,
                 late=one.risks_deadline,
                 outlooks=forecasts[name],
                 told_s=now_s if renew else memory.told_s,
@@ -208,8 +215,19 @@ def _order(
     return order
 
 
+def _blocks(order: Sequence[str], equal: Collection[str]) -> list[list[str]]:
+    """The order, with those together that share equally."""
+    blocks: list[list[str]] = []
+    for name in order:
+        if blocks and name in equal and blocks[-1][0] in equal:
+            blocks[-1].append(name)
+        else:
+            blocks.append([name])
+    return blocks
+
+
 def _given(
-    order: Sequence[str],
+    blocks: Sequence[Sequence[str]],
     floors: Mapping[str, float],
     widths: Mapping[str, float],
     values: Mapping[str, MarginalValue],
@@ -217,6 +235,7 @@ def _given(
     rule: AdaptiveParameters,
 ) -> dict[str, float]:
     """Cores by job: floors, then exploration by least attained service, then the rest in order."""
+    order = [name for block in blocks for name in block]
     unknown = sorted(
         (name for name in order if not values[name].known and not values[name].silent),
         key=lambda name: (values[name].attained_core_s // _TURN_CORE_S, name),
@@ -229,15 +248,16 @@ def _given(
         given[name] += more
         room -= more
         left -= more
-    for name in order:
-        more = min(left, widths[name] - given[name])
-        given[name] += more
-        left -= more
+    for block in blocks:
+        claims = {name: Claim(1.0, given[name], max(widths[name], given[name])) for name in block}
+        had = math.fsum(given[name] for name in block)
+        given |= water_fill(left + had, claims)
+        left = max(left + had - math.fsum(given[name] for name in block), 0.0)
     return given
 
 
 def _weights(
-    order: Sequence[str],
+    blocks: Sequence[Sequence[str]],
     given: Mapping[str, float],
     floors: Mapping[str, float],
     promised: Collection[str],
@@ -251,20 +271,23 @@ def _weights(
     idle CPU. One with a promised floor has that fraction of all weights at any place in the order.
     """
     weights, following, before = {}, FINE * capacity_cores, 0.0
-    for name in order:
-        if name == order[0]:
-            weight = AHEAD * given[name]
-        elif given[name] > floors[name]:
-            # Exploration is not slowed down by the trainings before it in order.
-            behind = min(before / capacity_cores, 1.0) if values[name].known else 0.0
-            # Nor is one of nearly the first's value: their order may well be wrong.
-            behind *= 1.0 - min(values[name].index / values[order[0]].index, 1.0)
-            weight = MARGIN * given[name] * math.exp(-_STEEPNESS * behind)
-        else:
-            weight = following
-            following *= FINE
-        weights[name] = max(weight, min(floors[name], _UNASKED_CORES), _LEAST_WEIGHT)
-        before += given[name]
+    order = [name for block in blocks for name in block]
+    for block in blocks:
+        share, behind_it = math.fsum(given[name] for name in block) / len(block), following
+        for name in block:
+            if block is blocks[0]:
+                weight = AHEAD * share
+            elif given[name] > floors[name]:
+                # Exploration is not slowed down by the trainings before it in order.
+                behind = min(before / capacity_cores, 1.0) if values[name].known else 0.0
+                # Nor is one of nearly the first's value: their order may well be wrong.
+                behind *= 1.0 - min(values[name].index / values[order[0]].index, 1.0)
+                weight = MARGIN * share * math.exp(-_STEEPNESS * behind)
+            else:
+                weight, behind_it = following, following * FINE
+            weights[name] = max(weight, min(floors[name], _UNASKED_CORES), _LEAST_WEIGHT)
+        following = behind_it
+        before += math.fsum(given[name] for name in block)
     asked = {name: floors[name] for name in order[1:] if name in promised and floors[name] > 0.0}
     others = math.fsum(weight for name, weight in weights.items() if name not in asked)
     free_cores = max(capacity_cores - math.fsum(asked.values()), LITTLE * capacity_cores)

@@ -27,6 +27,9 @@ _LEAST_CORES = 0.05
 _WAITING_FLOORS = 2.0
 """A training given less than so many times its floor waits for CPU: its use is no parallelism."""
 _PACED_POINTS = 5
+_PAUSE_RATIO, _PAUSE_S = 0.5, 30.0
+"""A training that uses less than this part of its parallelism, or of one core, pauses; after so
+long it counts as its parallelism."""
 _DIGITS = 6
 _MOST_STEPS = 1e12
 """A reported total above this is ignored."""
@@ -56,6 +59,8 @@ class TrainingMemory:
     """Its attained service then."""
     usable_cores: float | None = None
     """Its parallelism in cores; None: it was not observed to use less than it was given."""
+    pause_s: float | None = None
+    """Since when it uses much less, as while its loader, a checkpoint or an evaluation is slow."""
     given_cores: float | None = None
     """Cores that the last decision meant for it; None: there was none yet."""
     place: int = NEW
@@ -68,6 +73,8 @@ class TrainingMemory:
     """When it would end, or would have ended, then."""
     total_core_s: float | None = None
     """All its work from start to end, as last estimated; what it attained, once it has ended."""
+    presses: bool = False
+    """Whether it needs all its parallelism to end in time: several such share equally."""
     weight: float = 0.0
     turn_s: float | None = None
     """When place and weight were decided; None: with less than is known now."""
@@ -112,7 +119,7 @@ def followed(
         was = TrainingMemory(job.name, job.container_id, asked)
     if was.container_id != job.container_id:
         was = replace(was, container_id=job.container_id, mark_step=None, usable_cores=None)
-    return _usable(job, _read(job, was, now_s), pressed)
+    return _usable(job, _read(job, was, now_s), now_s, pressed)
 
 
 def heeded_steps(known: TrainingMemory, rule: AdaptiveParameters) -> float | None:
@@ -218,12 +225,19 @@ def _paced(job: JobView, known: TrainingMemory, ago_s: float) -> TrainingMemory:
     )
 
 
-def _usable(job: JobView, known: TrainingMemory, pressed: bool) -> TrainingMemory:
+def _usable(job: JobView, known: TrainingMemory, now_s: float, pressed: bool) -> TrainingMemory:
     """The memory with its parallelism: its use while it was given all that it can use."""
     used, given, usable = job.usage.cpu_cores, known.given_cores, known.usable_cores
     # Until the second report its use is that of the start-up, usually on one thread.
     if used is None or not given or not known.paced:
         return known
+    if used < _PAUSE_RATIO * (1.0 if usable is None else usable):
+        if known.pause_s is None:
+            known = replace(known, pause_s=now_s)
+        if known.pause_s is not None and now_s - known.pause_s < _PAUSE_S:
+            return known
+    elif known.pause_s is not None:
+        known = replace(known, pause_s=None)
     room, floor = MARGIN * given, _WAITING_FLOORS * job.spec.bounds.floor_cores
     if job.actual.cpu_cores is not None:
         room = min(room, job.actual.cpu_cores)

@@ -211,6 +211,29 @@ def test_a_long_narrow_training_goes_first_or_it_would_end_too_late() -> None:
         assert placed.uses["long"] == cores
 
 
+def test_those_that_must_come_now_share_equally() -> None:
+    """Each needs all of the node until its end by equal shares: whoever waited would be late."""
+    jobs = [training("a", told=500, used=8.0), training("b", told=550, used=8.0)]
+    placed = settled(jobs, 101.0)
+    assert placed.weights["a"] == pytest.approx(placed.weights["b"])
+    assert placed.uses["a"] == pytest.approx(placed.uses["b"]) == CORES / 2.0
+    patient = AdaptiveParameters(patience=1.0)
+    placed = decided(jobs, rule=patient)
+    assert placed.weights["a"] > 10.0 * placed.weights["b"], "either may end later"
+
+
+def test_a_pause_is_not_taken_for_being_narrow() -> None:
+    def after(*used: float) -> float | None:
+        placed = decided([training("a", used=7.5)])
+        for now_s, cores in enumerate(used, start=101):
+            placed = decided([training("a", used=cores)], placed.memory, now_s=float(now_s))
+        return placed.memory[0].usable_cores
+
+    assert after(0.0, 0.1, 0.0) is None, "of one whose parallelism is not known"
+    assert after(2.0, *[0.1] * 20) == pytest.approx(2.0)
+    assert (after(2.0, *[0.1] * 90) or 2.0) < 1.0, "what lasts is no pause"
+
+
 def test_order_and_weights_stay_between_turns() -> None:
     def jobs(used: float) -> list[JobView]:
         return [training("a", 300, used=used), training("b", 250, step_core_s=2.0, used=4.0)]
