@@ -135,7 +135,7 @@ def draw_traffic(found: Sequence[http_services.Measured], path: Path) -> None:
         rows = [row for row in found if row.policy == policy]
         _lines(axis, rows, 0.16 * (2 * place - 1), "black" if policy == PLAIN_DOCKER else "C0")
     for place, service in enumerate(services):
-        target_ms = next(row.target_ms for row in found if row.service == service)
+        target_ms = next(row.target_ms or 0.0 for row in found if row.service == service)
         label = None if place else "target"
         axis.plot([target_ms] * 2, [place - 0.4, place + 0.4], color="C3", label=label)
     axis.set_yticks(range(len(services)), services)

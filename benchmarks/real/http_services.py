@@ -2,7 +2,8 @@
 
 Owns their start, the clients, what is counted while a policy has them, and who is worse off for it.
 Latencies are the clients', counted from the moment that a request was due. The bench's own services
-stand beside one whose target nothing can meet, and beside trainings.
+stand beside one whose target nothing can meet, beside trainings, and in three scenes that a policy
+can harm: beside services without a target, trainings that stall, and workers that spin for a lock.
 
     python -m benchmarks run open-loop-real     writes benchmarks/results/open-loop-real.json
 """
@@ -33,10 +34,19 @@ from tools.session import Session, session, wait_for
 
 POLICIES = (PLAIN, "adaptive")
 MODELS = ("mobilenet", "xception", "inception", "resnet", "vgg")
+LOCKED = ROOT / "benchmarks" / "real" / "programs" / "locked.py"
 CLIENT = ROOT / "examples" / "images" / "inference"
 IMAGES = 8
 """A request: 2 to 7 ms of CPU."""
 
+
+BUSY = {
+    "name": "busy",
+    "image": "dlsched-examples/inference",
+    "command": ["python", "-c", "import os; os.fork()\nwhile True: pass"],
+    "network": "none",
+    "stop": {"grace": "1s"},
+}
 
 Look = Callable[[float, Mapping[str, Any]], None]
 """Called about once a second with the seconds that are left and the daemon's status."""
@@ -49,25 +59,31 @@ class Service:
     name: str
     model: str
     rate_per_s: float
-    target_s: float
+    target_s: float | None
+    locks: bool = False
+    """Whether its workers spin for one lock."""
 
     def spec(self, sockets: Path) -> str:
         """Its job file; JSON is YAML."""
-        return json.dumps(
-            {
-                "name": self.name,
-                "image": "dlsched-examples/inference",
-                "command": [
-                    *("python", "serve.py", "--model", self.model),
-                    *("--uds", f"/sockets/{self.name}"),
-                ],
-                "volumes": [f"{sockets}:/sockets"],
-                "network": "none",
-                "memory": "512MiB",
-                "target": {"latency": f"{1000 * self.target_s:g}ms"},
-                "stop": {"grace": "1s"},
-            }
-        )
+        job: dict[str, Any] = {
+            "name": self.name,
+            "image": "dlsched-examples/inference",
+            "command": [
+                *("python", "serve.py", "--model", self.model),
+                *("--uds", f"/sockets/{self.name}"),
+            ],
+            "volumes": [f"{sockets}:/sockets"],
+            "network": "none",
+            "memory": "512MiB",
+            "stop": {"grace": "1s"},
+        }
+        if self.target_s is not None:
+            job["target"] = {"latency": f"{1000 * self.target_s:g}ms"}
+        if self.locks:
+            job["command"][1] = "/locked.py"
+            job["volumes"].append(f"{LOCKED}:/locked.py:ro")
+            job["environment"] = {"PYTHONPATH": "/app:/opt/site-packages"}
+        return json.dumps(job)
 
 
 @dataclass(frozen=True)
@@ -77,6 +93,10 @@ class Scenario:
     words: str
     services: tuple[Service, ...]
     trainings: tuple[str, ...] = ()
+    stalls: bool = False
+    """Whether the trainings stand still in four of ten seconds."""
+    busy: bool = False
+    """Whether two threads of a job without a target compute all the time."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +107,7 @@ class Measured:
     policy: str
     run: int
     service: str
-    target_ms: float
+    target_ms: float | None
     requests: int
     failed: int
     """Answered with an error, or never sent since too many waited."""
@@ -111,10 +131,14 @@ def begin(one: Session, scenario: Scenario) -> None:
     sockets.chmod(0o777)
     one.start(PLAIN)
     files = {service.name: service.spec(sockets) for service in scenario.services}
-    files |= {name: training_set.endless(name, 1) for name in scenario.trainings}
+    files |= {
+        name: training_set.endless(name, 1, stalls=scenario.stalls) for name in scenario.trainings
+    }
+    if scenario.busy:
+        files["busy"] = json.dumps(BUSY)
     for name, text in files.items():
         one.drop(name, text)
-    jobs = len(scenario.services) + len(scenario.trainings)
+    jobs = len(files)
     wait_for(lambda: one.running() == jobs, 120, f"{jobs} jobs to run", one.why_not_running)
     names = [service.name for service in scenario.services]
     wait_for(lambda: all((sockets / name).exists() for name in names), 120, "every socket")
@@ -163,7 +187,7 @@ def measure(
             policy,
             number,
             service.name,
-            1000 * service.target_s,
+            _ms(service.target_s),
             int(row["answered"] or 0),
             int((row["errors"] or 0) + (row["dropped"] or 0)),
             _ms(row["mean_s"]),
@@ -223,7 +247,7 @@ def real_table(found: Sequence[Measured]) -> list[dict[str, object]]:
     services = grouped(found, lambda row: (row.scenario, row.service))
     for (scenario, service), mine in services.items():
         line: dict[str, object] = {"beside": scenario, "service": service}
-        line["target, ms"] = mine[0].target_ms
+        line["target, ms"] = mine[0].target_ms or "none"
         for policy in POLICIES:
             rows = [row for row in mine if row.policy == policy]
             line[f"mean, {policy}"] = _median([row.mean_ms for row in rows])
@@ -234,6 +258,25 @@ def real_table(found: Sequence[Measured]) -> list[dict[str, object]]:
 
 def _median(values: Sequence[float | None]) -> float:
     return statistics.median(math.inf if value is None else value for value in values)
+
+
+def beside_table(found: Sequence[Measured]) -> list[dict[str, object]]:
+    """One row a run of a scenario: its trainings' CPU, and how often limits changed."""
+    table = []
+    for (scenario, number), mine in grouped(found, lambda row: (row.scenario, row.run)).items():
+        plain, own = (next(row for row in mine if row.policy == policy) for policy in POLICIES)
+        got = own.trainings_core_s / plain.trainings_core_s if plain.trainings_core_s else None
+        table.append(
+            {
+                "beside": scenario,
+                "run": number,
+                "trainings' CPU, core-s, none": plain.trainings_core_s,
+                "trainings' CPU, core-s, adaptive": own.trainings_core_s,
+                "of plain Docker's": None if got is None else round(got, 2),
+                "updates a minute": own.updates_per_min,
+            }
+        )
+    return table
 
 
 def harmed(table: Sequence[Mapping[str, object]]) -> list[str]:
@@ -271,6 +314,32 @@ SCENARIOS = (
         ),
         trainings=("cnn", "lstm"),
     ),
+    Scenario(
+        "services without a target, a training and a busy job",
+        (
+            Service("mobilenet-1", "mobilenet", 30.0, 0.025),
+            Service("resnet-1", "resnet", 30.0, 0.025),
+            Service("xception-free", "xception", 30.0, None),
+            Service("vgg-free", "vgg", 30.0, None),
+        ),
+        trainings=("cnn",),
+        busy=True,
+    ),
+    Scenario(
+        "two trainings that stall",
+        tuple(Service(f"{model}-1", model, 30.0, 0.025) for model in MODELS[:3]),
+        trainings=("cnn", "lstm"),
+        stalls=True,
+    ),
+    Scenario(
+        "a service whose workers spin for a lock, and a training",
+        (
+            Service("mobilenet-1", "mobilenet", 30.0, 0.025),
+            Service("xception-1", "xception", 30.0, 0.025),
+            Service("locked", "resnet", 40.0, 0.025, locks=True),
+        ),
+        trainings=("cnn",),
+    ),
 )
 
 
@@ -287,18 +356,29 @@ def headlines(real_rows: Sequence[Mapping[str, object]]) -> list[str]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    options(__doc__, arguments)
+    chosen = options(
+        __doc__,
+        arguments,
+        runs=(RUNS, "of each scenario; fewer: not saved"),
+        scenario=(str, "only those whose words hold this; not saved"),
+    )
     measured: list[Measured] = []
-    for scenario, number in product(SCENARIOS, range(1, RUNS + 1)):
+    scenarios = [one for one in SCENARIOS if (chosen.scenario or "") in one.words]
+    for scenario, number in product(scenarios, range(1, chosen.runs + 1)):
         with session() as one:
             begin(one, scenario)
             for policy in POLICIES:
-                print(f"{scenario.words}: {policy}, run {number} of {RUNS}", flush=True)
+                print(f"{scenario.words}: {policy}, run {number}", flush=True)
                 measured += measure(
                     one, scenario, policy, number, settle_s=SETTLE_S, judge_s=JUDGE_S
                 )
             version = str(one.engine.version()["Version"])
     rows = real_table(measured)
-    tables = {f"Real HTTP services under Poisson clients, ms, median of {RUNS} runs": rows}
-    results.finish(NAME, version, range(1, RUNS + 1), measured, tables, headlines(rows))
+    tables = {
+        f"Real HTTP services under Poisson clients, ms, median of {chosen.runs} runs": rows,
+        "Trainings beside them, and changes of limits": beside_table(measured),
+    }
+    whole = len(scenarios) == len(SCENARIOS) and chosen.runs >= RUNS
+    seeds = range(1, chosen.runs + 1)
+    results.finish(NAME, version, seeds, measured, tables, headlines(rows), whole=whole)
     return 0

@@ -120,10 +120,15 @@ def spec_text(job: TrainingJob, seed: int) -> str:
     )
 
 
-def endless(name: str, seed: int) -> str:
+STALLS = 'python "$@" & while kill -0 $!; do sleep 6; kill -STOP $!; sleep 4; kill -CONT $!; done'
+"""A shell's loop in which a program stands still in four of ten seconds, as for its loader."""
+
+
+def endless(name: str, seed: int, *, stalls: bool = False) -> str:
     """The job file of a training of that model that does not end while anybody looks."""
     model = replace(MODELS[name], steps=1_000_000)
-    return spec_text(TrainingJob(name, model, 0.0), seed)
+    text = spec_text(TrainingJob(name, model, 0.0), seed)
+    return text.replace("['python', ", f"['sh', '-c', '{STALLS}', 'sh', ") if stalls else text
 
 
 @dataclass(frozen=True)
