@@ -262,6 +262,13 @@ BENCHES = {
         "no",
         "response times at sockets beside what clients saw; their cost; a reader that breaks",
     ),
+    "first-minute": Bench(
+        "benchmarks.wire.first_minute",
+        "wire",
+        "15 min",
+        "yes",
+        "unknown services of eight kinds from docker run to their target, by two commands",
+    ),
     "bench": Bench(
         "benchmarks.publish.bench",
         "publish",

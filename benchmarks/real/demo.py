@@ -397,7 +397,7 @@ class Scene:
         own = [one.cpu_times() for one in (daemon, *daemon.children(recursive=True))]
         cpu_s = {_DAEMON: sum(one.user + one.system for one in own)}
         for name, one in self._containers.items():
-            used = _kernel(one).usage_core_s
+            used = kernel_reading(one).usage_core_s
             if used is None:
                 raise RuntimeError(f"the CPU time of {name} cannot be read: has it ended?")
             cpu_s[name] = used
@@ -431,7 +431,7 @@ class Scene:
             one.reload()
             state = one.attrs["State"]
             life = {key: state[key] for key in LIFE}
-            own, kernel = one.attrs["HostConfig"], _kernel(one)
+            own, kernel = one.attrs["HostConfig"], kernel_reading(one)
             cores = engine_cores(own["NanoCpus"] or 0, own["CpuQuota"], own["CpuPeriod"])
             # Docker cannot write the 0 again that stands for its default.
             engine = {"limit": cores, "shares given": own["CpuShares"] or DEFAULT_SHARES}
@@ -440,7 +440,7 @@ class Scene:
         return found
 
 
-def _kernel(container: Any) -> CgroupReading:
+def kernel_reading(container: Any) -> CgroupReading:
     reader = CgroupReader(container.attrs["State"]["Pid"], container=container.id)
     try:
         return reader.read()

@@ -120,13 +120,18 @@ def watching(tap: Tap, one: StandIn, port: int) -> Iterator[Watched]:
         watched.close()
 
 
-def ask(one: StandIn, port: int, cell: Cell, count: int) -> dict[str, Any]:
-    """What the client saw."""
+def asking(address: str, port: int, cell: Cell, count: int) -> list[str]:
+    """The client's command."""
     plan = {
-        "host": one.address, "port": port, "rate_per_s": cell.rate_per_s, "count": count,
+        "host": address, "port": port, "rate_per_s": cell.rate_per_s, "count": count,
         "keep": cell.keep, "tls": cell.server.tls, **cell.server.request,
     }  # fmt: skip
-    command = [sys.executable, "-I", str(Path(client.__file__)), json.dumps(plan)]
+    return [sys.executable, "-I", str(Path(client.__file__)), json.dumps(plan)]
+
+
+def ask(address: str, port: int, cell: Cell, count: int) -> dict[str, Any]:
+    """What the client saw."""
+    command = asking(address, port, cell, count)
     done = subprocess.run(command, check=True, capture_output=True, timeout=600)
     found: dict[str, Any] = json.loads(done.stdout)
     return found
@@ -144,12 +149,12 @@ def measured(
     }
     with cell.around():
         if rate >= TRIED_FROM_PER_S and not cell.fills_queue:
-            tried = ask(one, port, cell, max(10, int(rate * TRIAL_S)))
+            tried = ask(one.address, port, cell, max(10, int(rate * TRIAL_S)))
             if why := beyond(tried, rate):
                 return row | {"verdict": why}
         time.sleep(REPORTED_S)
         seen_by(watched)
-        answered = ask(one, port, cell, max(REQUESTS_LEAST, int(rate * window_s)))
+        answered = ask(one.address, port, cell, max(REQUESTS_LEAST, int(rate * window_s)))
         time.sleep(REPORTED_S)
         seen = seen_by(watched)
     row |= compared(answered, seen)

@@ -58,6 +58,7 @@ class Plan:
         """All bytes of one request."""
         body = self.body.encode() or bytes(self.body_bytes)
         head = [f"{self.method} {self.path} HTTP/1.1", f"Host: {self.host}", "User-Agent: truth"]
+        head.append("Accept-Encoding: gzip")
         if body:
             head += [f"Content-Length: {len(body)}", "Content-Type: application/json"]
         if not self.keep:

@@ -64,7 +64,7 @@ class Server:
             if not self.own_network:
                 one.address = self.host
             until(
-                lambda: _takes(one.address, port) or one.process.poll() is not None,
+                lambda: takes(one.address, port) or one.process.poll() is not None,
                 self.name,
                 ANSWERS_WITHIN_S,
             )
@@ -80,7 +80,7 @@ def free_port(host: str) -> int:
         return int(one.getsockname()[1])
 
 
-def _takes(host: str, port: int) -> bool:
+def takes(host: str, port: int) -> bool:
     try:
         socket.create_connection((host, port), 1.0).close()
     except OSError:
@@ -92,6 +92,8 @@ def prepare(folder: Path) -> None:
     """Files that servers need, and a certificate where one can be made."""
     (folder / "www").mkdir()
     (folder / "www" / "index.html").write_bytes(b"<p>It works.</p>\n" * 64)
+    squares = " ".join(str(number * number) for number in range(20_000))
+    (folder / "www" / "compute").write_text(squares)  # to compress: about 12 ms of CPU time
     (folder / "www" / "large").write_bytes(bytes(10_000_000))
     folder.chmod(0o755)  # for nginx' workers
     if shutil.which("openssl") is None:

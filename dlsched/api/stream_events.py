@@ -14,6 +14,7 @@ from dlsched.api.stream_schema import (
     ShadowPoint,
 )
 from dlsched.api.why_schema import ChangeStatus, EventStatus
+from dlsched.api.wire_status import measurements
 from dlsched.estimate.measured import bounds_of_latency, failing, latency_of, metric_of
 from dlsched.model.cycle import CycleReport, Shadow
 from dlsched.model.spec import BAND_RATIO
@@ -152,7 +153,5 @@ def _measured(job: JobView) -> str:
     within, target = bounds_of_latency(job), target_of(job.spec.target)
     if target is None or within is None:
         return ""
-    return (
-        f"{render_within(within.lowest_s, within.most_s)} over {job.progress.recent.count} "
-        f"requests, target {target.text}"
-    )
+    over = measurements(job.progress.recent.count, target)
+    return f"{render_within(within.lowest_s, within.most_s)} over {over}, target {target.text}"

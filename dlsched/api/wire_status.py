@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dlsched.api.schema import WireStatus
+from dlsched.api.schema import AccuracyTargetStatus, LatencyTargetStatus, WireStatus
 from dlsched.model.facts import WireFact
 from dlsched.model.spec import LatencyTarget, Target
 from dlsched.model.units import counted, render_percent, render_quantile, render_seconds
@@ -24,6 +24,11 @@ def wire_of(fact: WireFact | None, target: Target | None) -> WireStatus | None:
         called_by="; ".join(f"{name}, {rate:.3g} a second" for name, rate in fact.callers) or None,
         contradiction=_contradiction(fact, target),
     )
+
+
+def measurements(count: int, target: LatencyTargetStatus | AccuracyTargetStatus | None) -> str:
+    """`1 request`; `2 gaps` where the target is about the gaps within answers."""
+    return counted(count, "gap" if target and target.text.startswith("gap ") else "request")
 
 
 def _text(fact: WireFact) -> str:

@@ -471,11 +471,12 @@ def _read_job(daemon: Daemon, name: str) -> JobStatus | None:
 def _progress(job: JobStatus | None) -> str:
     if job is None:
         return "nothing yet; `dlsched ps` shows it when it does"
+    from dlsched.api.wire_status import measurements
     from dlsched.cli.pages import blindness, latency, sources
 
     if job.lowest_s is not None:
         unclear = f"; {job.blind}" if job.blind else ""
-        return f"{latency(job)} over {counted(job.requests, 'request')}{unclear}"
+        return f"{latency(job)} over {measurements(job.requests, job.target)}{unclear}"
     if job.metric is not None:
         return f"its metric, {job.metric:g}"
     is_service = job.target is not None and job.target.kind == "latency"

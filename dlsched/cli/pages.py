@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from dlsched.api.host_cpu import missed_beside
 from dlsched.api.schema import AccuracyTargetStatus, ForecastStatus, JobStatus, Status
+from dlsched.api.wire_status import measurements
 from dlsched.cli.gpu_pages import in_short, show_gpus
 from dlsched.cli.layout import GAP, Cell, Column, Page, cropped
 from dlsched.estimate.measured import REQUESTS_MIN
@@ -288,7 +289,7 @@ def _missing_reports(job: JobStatus) -> str | None:
     if age_s > SILENT_S:
         return f"no report for {render_seconds(age_s)}"
     if job.requests < REQUESTS_MIN:
-        return f"{counted(job.requests, 'request')} measured, {REQUESTS_MIN} needed"
+        return f"{measurements(job.requests, job.target)} measured, {REQUESTS_MIN} needed"
     return None
 
 

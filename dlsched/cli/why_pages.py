@@ -5,6 +5,7 @@ from __future__ import annotations
 from dlsched.api.host_cpu import state_text, user_text
 from dlsched.api.schema import JobStatus
 from dlsched.api.why_schema import ChangeStatus, EventStatus, Explanation, NowStatus, ShadowStatus
+from dlsched.api.wire_status import measurements
 from dlsched.cli.gpu_pages import in_full, short
 from dlsched.cli.layout import GAP, Page
 from dlsched.cli.pages import (
@@ -73,7 +74,7 @@ def _headline(job: JobStatus) -> str:
     if job.target is not None:
         parts.append(f"target {job.target.text}")
     if job.ratio is not None or job.failing is not None or is_unclear(job):
-        measured = f"measured {latency(job)} over {job.requests} requests"
+        measured = f"measured {latency(job)} over {measurements(job.requests, job.target)}"
         parts.append(f"{measured}: {result(job).text}")
     if reached := delivered(job):
         parts.append(reached)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dlsched.api.status import target_of
-from dlsched.api.wire_status import wire_of
+from dlsched.api.wire_status import measurements, wire_of
 from dlsched.model.facts import WireFact
 from dlsched.model.spec import LatencyTarget
 
@@ -93,3 +93,9 @@ def test_a_target_names_the_time_that_it_is_about() -> None:
         "first byte p95 50 ms",
         "gap p95 50 ms",
     ]
+
+
+def test_what_is_counted_is_what_the_target_is_about() -> None:
+    targets = [target_of(LatencyTarget(0.05, of=of)) for of in ("answer", "first-byte", "gap")]
+    found = [measurements(2, target) for target in targets]
+    assert found == ["2 requests", "2 requests", "2 gaps"]

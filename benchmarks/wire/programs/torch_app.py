@@ -1,4 +1,7 @@
-"""A small network in PyTorch behind the standard library's HTTP server: torch_app.py PORT"""
+"""A small network in PyTorch behind the standard library's HTTP server: torch_app.py PORT
+
+A request classifies four images, or as many as its path says, such as /64.
+"""
 
 import http.server
 import json
@@ -19,8 +22,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def do_GET(self):
+        count = int(self.path[1:] or 4)
         with ONE_AT_A_TIME, torch.inference_mode():
-            digits = NETWORK(torch.rand(4, 1, 32, 32)).argmax(dim=1).tolist()
+            digits = NETWORK(torch.rand(count, 1, 32, 32)).argmax(dim=1).tolist()
         body = json.dumps(digits).encode()
         self.send_response(200)
         self.send_header("Content-Length", str(len(body)))
