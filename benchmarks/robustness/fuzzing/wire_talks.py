@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import groupby, pairwise
 from random import Random
 from unittest.mock import patch
 
@@ -56,6 +56,8 @@ class _Exchange:
     fails: bool = False
     asked: tuple[int, int] = (0, 0)
     answered: tuple[int, int] = (0, 0)
+    interim: list[int] = field(default_factory=list)
+    """Where in the server's stream an answer of 1xx ends."""
     content: list[tuple[int, int]] = field(default_factory=list)
     """Where in the server's stream the body itself is."""
     until_close: bool = False
@@ -166,6 +168,7 @@ def _answer(rng: Random, line: _Line, exchange: _Exchange, method: bytes, last: 
     begin = len(down)
     for _ in range(rng.choice((0, 0, 0, 1, 2))):
         down += rng.choice((b"HTTP/1.1 100 Continue\r\n\r\n", b"HTTP/1.1 103 E\r\nLink: a\r\n\r\n"))
+        exchange.interim.append(len(down))
     code = rng.choice((200, 200, 200, 200, 404, 500, 503, 429, 204, 304))
     down += b"HTTP/1.1 %d Word\r\n" % code + _padding(rng)
     size = _size(rng)
@@ -236,7 +239,8 @@ def _drawn_line(rng: Random, client_port: int, tick: Callable[[], int], *, odd: 
             flush(_DOWN, rng.randrange(begin, end))
             break
         if odd and rng.random() < 0.06 and end - begin > 2:  # the next one is sent ahead
-            flush(_DOWN, rng.randrange(begin, end))
+            cut = rng.randrange(begin, end)
+            flush(_DOWN, next((one for one in exchange.interim if one > cut), cut))
             following, _, _ = _request(rng, line, False)
             following.early = True  # no answer to it is drawn: it has no truth
             line.exchanges.append(following)
@@ -347,12 +351,9 @@ def _truth(line: _Line, captured: list[_Sent]) -> _Truth:
     for exchange in line.exchanges:
         if not exchange.counts:
             continue
-        parts = list(
-            dict.fromkeys(
-                times[_DOWN][at] for begin, end in exchange.content for at in range(begin, end)
-            )
-        )
-        for one, other in pairwise(parts):
+        content = (times[_DOWN][at] for begin, end in exchange.content for at in range(begin, end))
+        # A packet sent again may fill a gap and go on behind what is known: it has two places.
+        for one, other in pairwise(ns for ns, _ in groupby(content)):
             if one and other:
                 truth.gaps[other - one] += 1
     return truth

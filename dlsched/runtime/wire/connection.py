@@ -124,6 +124,9 @@ class Connection:
         self.closed = False
         """Whether no more can come of it."""
         self._begins(0, 0)
+        self._astray = False
+        """Whether a packet was missed, and no answer since is proven: what the server says may
+        answer a request that was not captured."""
         self.open = False
         """Whether a request is open."""
         self._counts = False
@@ -155,10 +158,8 @@ class Connection:
         self.asked_ns = ns
         """When the last byte of the open request came."""
         self._asked_bytes = size
-        self._astray = False
-        """Whether a packet was missed, and no request has begun since."""
         self._reported = False
-        """Whether what was missed since then is counted as lost."""
+        """Whether what was missed since it began is counted as lost."""
         self._answering = self._in_body = self._failed = False
         self._asked_more = False
         """Whether more came of a request of unknown length."""
@@ -234,11 +235,12 @@ class Connection:
             if self.kind == TLS and self._answering:
                 self._turn_ends()
         elif self._held is not None and not self._ask:
-            if self.ended & 2:  # the server did not wait for the rest, if there was one
+            # The server did not wait for the rest, if there was one; or a request may be left
+            # without an answer, and the one before had it.
+            if self.ended & 2 or self._astray:
                 self.lose()
-                return
-            self._count(*self._held)
-            self._held = None
+            else:
+                self._is_proven()
 
     def close(self) -> None:
         """No more can come of it, or it is followed no longer."""
@@ -268,6 +270,7 @@ class Connection:
     def server_missed(self, count: int, *, more: bool) -> None:
         """`count` bytes of the server were not captured. `more`: later ones were."""
         if not self.open:
+            self._answers_none()
             return
         if self.kind != HTTP:
             if not more:
@@ -304,6 +307,15 @@ class Connection:
         self.port.lost += not self._reported
         self._astray = self._reported = True
 
+    def _answers_none(self) -> None:
+        """The server said something though no request is open: it may answer what has begun to
+        come, or the previous answer was that of another request."""
+        if self._ask:
+            self._misses_request()
+            self.whole = False
+        if self._ask or self._held is not None:
+            self.lose()
+
     # ------------------------------------------------------------------ data
 
     def client_says(self, ns: int, size: int, data: bytes) -> None:
@@ -334,16 +346,20 @@ class Connection:
                 self._http_answers(ns, size, data)
             elif not self._astray and (status := _STATUS.match(data)) and status[1] != b"408":
                 self._give_up(PIPELINED)  # the answer to a request that was not captured
+            else:
+                self._answers_none()
         elif self.open:
             self._turn_goes_on(ns, size, data)
-        elif self.kind == NEW and not self.whole:
-            self._misses_request()
+        elif self.kind == NEW:
+            if not self.whole:
+                self._misses_request()
+            self._answers_none()
 
     def _recognise(self, size: int, data: bytes) -> None:
         """Take the protocol from the client's first bytes."""
         cut = len(data) < size
         if _REQUEST.match(data) or (cut and _CUT_REQUEST.match(data)):
-            self.kind = HTTP
+            self.kind, self._astray = HTTP, self._astray or not self.whole
         elif data.startswith(_PREFACE):
             self._give_up(HTTP2)
             return
@@ -417,7 +433,8 @@ class Connection:
         if self._ask:
             joined, self._ask = self._ask + data, b""
             # Where packets were missed, what came before may be the end of something else.
-            if not self._astray or _BEGUN.match(joined) or _REQUEST.match(joined):
+            followed = self._held is not None or not self._astray
+            if followed or _BEGUN.match(joined) or _REQUEST.match(joined):
                 data, size = joined, size + len(joined) - len(data)
         cut = len(data) < size
         request = _REQUEST.match(data) or (_CUT_REQUEST.match(data) if cut else None)
@@ -428,9 +445,7 @@ class Connection:
         elif request[1] == b"CONNECT":
             self._give_up(TUNNEL)
         else:
-            if self._held is not None:
-                self._count(*self._held)
-                self._held = None
+            self._is_proven()
             if self.open:
                 self._answered(self._last_ns, proven=False)
             self._http_begins(ns, size, data, request)
@@ -439,8 +454,10 @@ class Connection:
         """What is no request where one could begin."""
         if not cut and size < HEAD_BYTES and _BEGUN.match(data):
             self._ask = data
-        elif not self._astray and (self._held is not None or data.strip(b"\r\n")):
-            self._give_up(NO_REQUEST if self._held is None else EARLY)
+        elif self._held is not None:
+            self._give_up(EARLY)
+        elif not self._astray and data.strip(b"\r\n"):
+            self._give_up(NO_REQUEST)
 
     def _http_begins(self, ns: int, size: int, data: bytes, request: re.Match[bytes]) -> None:
         self._begins(ns, size)
@@ -499,6 +516,8 @@ class Connection:
             unknown = self._ask or self._asked_more or self._method not in _NO_BODY
             if unknown and not self.ended & 1:
                 proven = False  # more of the request may come
+        if self._astray:
+            proven = False
         self._ask = b""
         since_ns = self._since_ns()
         if not since_ns:
@@ -508,6 +527,12 @@ class Connection:
             self._count(end_ns - since_ns, first_ns, self._failed)
         else:
             self._held = end_ns - since_ns, first_ns, self._failed
+
+    def _is_proven(self) -> None:
+        """What followed shows that the previous answer ended as it seemed to."""
+        if self._held is not None:
+            self._count(*self._held)
+            self._held, self._astray = None, False
 
     def _http_answers(self, ns: int, size: int, data: bytes) -> None:
         if self._in_body:
@@ -526,9 +551,7 @@ class Connection:
                 else:  # the status itself is cut in two
                     self._head, self._answering = data[at:], True
                 return
-            if self._held is not None:
-                self._count(*self._held)
-                self._held = None
+            self._is_proven()
             code = int(status[1])
             self._last_ns, self._answering = ns, code >= 200
             end = data.find(b"\r\n\r\n", at)
@@ -592,7 +615,7 @@ class Connection:
         """A packet with a part of the body."""
         if not self._first_ns:
             self._first_ns = ns
-        elif self._counts and 0 < self._part_ns < ns:
+        elif self._counts and 0 < self._part_ns < ns and not self._astray:
             self.port.gaps.add(ns - self._part_ns)
         self._last_ns = self._part_ns = ns
 
@@ -670,6 +693,7 @@ class Connection:
             self._last_ns = self._farewell_ns or self._last_ns
             self._turn_ends()
         self._begins(ns, size)
+        self._astray = False
         self._counts = self.kind == TURNS or self._is_request_in_tls(data)
         if self._counts:
             self._arrives()

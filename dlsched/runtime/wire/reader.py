@@ -38,9 +38,9 @@ SOON_S = 1.0
 T = TypeVar("T")
 
 _KINDS = {"answer": "whole", "first-byte": "first", "gap": "gaps"}
-_MISSED = {"whole": 1, "first": 1, "gaps": 2}
-"""Times of each kind that a packet can be missing from. It may be of any port and connection, so
-this is the most."""
+_MISSED = 2
+"""Times that a dropped packet can leave out: that of its own answer and, where no further request
+follows, that of the next one; or the gaps before and after it. It may be of any port."""
 _CALLERS_SHOWN = 5
 
 
@@ -152,7 +152,7 @@ class WireReader:
                 self._open[port.port] = report.in_flight or 0, report.oldest_s or 0.0
             for report in getattr(port, self._kind):
                 if report.latency is not None:
-                    missed = _MISSED[self._kind] * self._missed.pop(port.port, 0)
+                    missed = _MISSED * self._missed.pop(port.port, 0)
                     latency = replace(report.latency, missed=missed)
                     reports.append(replace(report, latency=latency))
                     self._measured.append((now_s, latency))

@@ -656,10 +656,11 @@ def test_a_missing_packet_costs_at_most_its_request() -> None:
     for missing in range(number):
         talk = talk_of_uploads()
         del talk.packets[missing]
+        talk.asks(900, GET)
         report = Measured(talk).report(1000)
         assert report["whole"]["count"] >= 2, missing
         waiting = report["whole"]["in_flight"]
-        assert report["whole"]["count"] + report["lost"] + waiting == 3, missing
+        assert report["whole"]["count"] + report["lost"] + waiting == 4, missing
         expected = [17.0] * report["whole"]["count"]
         assert 1e3 * report["whole"]["sum"] == pytest.approx(math.fsum(expected)), missing
         assert {round(1e3 * one) for one in sums(report, "first")} <= {0, 10, 20, 30}, missing
@@ -667,6 +668,62 @@ def test_a_missing_packet_costs_at_most_its_request() -> None:
 
 def sums(report: dict[str, Any], kind: str) -> Sequence[float]:
     return [report[kind]["sum"]]
+
+
+@pytest.mark.parametrize("opened", [True, False])
+@pytest.mark.parametrize("unseen", [(True, False), (False, True), (True, True)])
+@pytest.mark.parametrize(
+    ("ends", "second"),
+    [
+        ("server", ""),
+        ("client", ""),
+        ("reset", ""),
+        ("client", "cut in two"),
+        ("client", "unseen"),
+        ("asks", "unseen"),
+    ],
+)
+def test_the_rest_of_a_missed_exchange_answers_no_request_behind_it(
+    opened: bool, unseen: tuple[bool, bool], ends: str, second: str
+) -> None:
+    talk = Talk()
+    if opened:
+        talk.opens()
+    talk.asks(1, GET, unseen=unseen[0])
+    talk.answers(2, b"HTTP/1.1 100 Continue\r\n\r\n", unseen=unseen[1])
+    talk.asks(3, GET)
+    talk.answers(10, answer(b"x" * 900, length=1800))
+    talk.answers(11, b"x" * 900)
+    if ends == "client":
+        talk.client_ends(12)
+    if second:
+        begin = 2 if second == "cut in two" else 0
+        talk.answers(14, answer()[:begin], unseen=not begin)
+        talk.answers(15, answer()[begin:], unseen=not begin)
+    if ends == "reset":
+        talk.client_resets(20)
+    elif ends == "asks":
+        talk.asks(20, GET)
+    else:
+        talk.server_ends(20)
+        talk.client_ends(21)
+    report = counted(talk)
+    counts = [report[name]["count"] for name in ("whole", "first", "gaps")]
+    assert (counts, report["lost"] > 0) == ([0, 0, 0], True)
+
+
+def test_a_request_whose_answer_was_missed_does_not_go_on_in_the_next_one() -> None:
+    talk = Talk().opens(0, took_ms=5)
+    talk.asks(10, LONG_GET[:10])
+    rest = talk.asks(11, LONG_GET[10:], unseen=True)
+    talk.answers(15, answer(), unseen=True)
+    begun = talk.asks(20, LONG_GET[:3], unseen=True)
+    talk._send(20, 0, rest.payload + begun.payload, ACK, False, seq=rest.seq)
+    talk.asks(21, LONG_GET[3:])
+    talk.answers(30, answer())
+    talk.asks(40, GET)
+    report = counted(talk)
+    assert (report["whole"]["count"], report["lost"]) == (0, 1)
 
 
 def test_runs_of_missing_packets_invent_nothing() -> None:
@@ -725,9 +782,10 @@ def test_a_clock_set_back_loses_what_is_open() -> None:
     talk.answers(4500, answer())
     talk.asks(4600, GET)
     talk.answers(4604, answer())
+    talk.asks(4700, GET)
     measured.feed(talk.packets)
     report = measured.report()
-    assert (ms(report), report["lost"], report["arrivals"]) == ((2, 13.0), 1, 3)
+    assert (ms(report), report["lost"], report["arrivals"]) == ((2, 13.0), 1, 4)
 
 
 def test_a_step_back_of_a_moment_is_no_latency_below_zero() -> None:
@@ -765,6 +823,7 @@ def test_connections_of_an_interface_that_is_gone_are_known_by_another() -> None
     talk.packets.clear()
     talk.asks(11, GET)
     talk.answers(13, answer())
+    talk.asks(21, GET)
     measured.feed(talk.packets, 1)
     assert ms(measured.report()) == (2, 6.0)
 
@@ -813,8 +872,9 @@ def test_a_connection_joined_in_the_middle_is_known_by_its_next_request() -> Non
     talk.answers(2, answer())
     talk.asks(3, GET)
     talk.answers(7, answer())
+    talk.asks(8, GET)
     report = counted(talk)
-    assert (ms(report), report["arrivals"], report["lost"]) == ((1, 4.0), 1, 1)
+    assert (ms(report), report["arrivals"], report["lost"]) == ((1, 4.0), 2, 1)
 
 
 def test_another_protocol_joined_in_the_middle_is_not_measured() -> None:
