@@ -14,7 +14,7 @@ from dlsched.model.cycle import CycleReport
 from dlsched.model.spec import LatencyTarget, Tier
 from dlsched.model.state import Progress
 from dlsched.model.units import render_seconds
-from dlsched.simulation.node.workloads import Trace
+from dlsched.simulation.node.workloads import Pause, Trace, TrainingLoad
 from dlsched.simulation.review.estimate import MISFIT_FACTOR, Estimated, estimate, reached_s
 from dlsched.simulation.review.tally import Tally
 from dlsched.simulation.trace.recording import Record
@@ -83,14 +83,23 @@ def test_times_of_trainings_are_estimated(found: tuple[Estimated, Tally], truth:
         assert 1 / TIME_FACTOR <= plain_s / own_s <= TIME_FACTOR
 
 
-def test_a_training_that_the_model_misses_has_no_estimate(found: tuple[Estimated, Tally]) -> None:
-    result, recorded = found
+def test_a_training_that_the_model_misses_has_no_estimate() -> None:
+    """Its loader stalls, of which the model knows nothing."""
+    trace = busy_node()
+    stalls = (Pause(every_s=30.0, for_s=20.0),)
+    jobs = tuple(
+        replace(job, load=replace(job.load, pauses=stalls))
+        if isinstance(job.load, TrainingLoad) and job.name == "bulk-a"
+        else job
+        for job in trace.jobs
+    )
+    result, recorded = estimated(replace(trace, jobs=jobs), "adaptive")
     missed = result.jobs["bulk-a"]
     assert (missed.deliver_s, missed.finish_s) == (None, None)
-    own_s = reached_s(recorded.jobs["bulk-a"], Tier.FINISH)
+    own_s = reached_s(recorded.jobs["bulk-a"], Tier.DELIVER)
     assert own_s is not None and missed.why_not is not None
     assert re.fullmatch(
-        "the model does not fit it: under the recorded limits it reaches finish in "
+        "the model does not fit it: under the recorded limits it reaches deliver in "
         rf".+, recorded is in {render_seconds(round(own_s))}",
         missed.why_not,
     )
