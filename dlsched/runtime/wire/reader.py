@@ -19,6 +19,8 @@ OWN_SILENT_S = 60.0
 """A job that reported latencies within this time is judged by them, and not by its sockets."""
 COMPARED_S = 60.0
 """What it reported in this time is compared with what was measured in it."""
+SOONER_S = 30.0
+"""Where enough is known of this time, it is compared, too: a change of load shows sooner."""
 COMPARED_REQUESTS = 100
 """With fewer on one side, a p95 says little."""
 SAME_RATIO = 0.05
@@ -211,11 +213,13 @@ class WireReader:
         over_s = self._covered_s()
         measured = merge(*(one for _, one in self._measured))
         enough = measured.count >= COMPARED_REQUESTS
-        reported = None if self.alone else self._contradicting(measured)
+        reported = None if self.alone else self._contradicting(now_s - COMPARED_S)
         # In TLS it is not known which answers are failures.
         may_decide = self._yields and not self._opaque and self._whole
         self.decides = may_decide and (
-            reported is not None or (enough and self._too_coarse(measured))
+            reported is not None
+            or self._contradicting(now_s - SOONER_S) is not None
+            or (enough and self._too_coarse(measured))
         )
         silent = bool(self._reported) and not any(one.count for _, one in self._reported)
         answers = measured.count
@@ -246,10 +250,12 @@ class WireReader:
             reported_s=reported,
         )
 
-    def _contradicting(self, measured: LatencySketch) -> Bounds | None:
-        """What the job reports of its latency, where that contradicts what was measured; None: it
-        does not, or too few requests are known."""
-        own, quantile = merge(*(one for _, one in self._reported)), self._target.quantile
+    def _contradicting(self, from_s: float) -> Bounds | None:
+        """What the job reports of its latency since then, where that contradicts what was measured;
+        None: it does not, or too few requests are known."""
+        quantile = self._target.quantile
+        own = merge(*(one for at_s, one in self._reported if at_s >= from_s))
+        measured = merge(*(one for at_s, one in self._measured if at_s >= from_s))
         reported = bounds_of(own, quantile)
         if reported is None or min(own.count, measured.count) < COMPARED_REQUESTS:
             return None

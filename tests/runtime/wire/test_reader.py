@@ -313,6 +313,19 @@ def test_sockets_decide_over_times_of_the_same_answers(
         assert reader.decides is (yields and decides)
 
 
+def test_sockets_decide_soon_after_a_change() -> None:
+    socket = Socket()
+    reader = reader_of(socket, yields=True)
+    for now_s, seconds in ((0.0, 0.01), (10.0, 0.01), (20.0, 0.01), (41.0, 0.06)):
+        count = 100 if seconds > 0.05 else 700
+        socket.traffic = [traffic(from_latencies([seconds] * count))]
+        reader.read(now_s)
+        reader.beside([Report(now_s, latency=from_latencies([0.01] * count))], now_s)
+        fact = reader.fact(now_s, judges=False)
+    assert fact.reported_s is None, "of a minute it is less than a twentieth"
+    assert reader.decides
+
+
 @pytest.mark.parametrize(
     "socket",
     [
