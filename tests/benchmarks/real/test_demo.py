@@ -94,7 +94,8 @@ def test_an_interrupted_demo_leaves_no_container_process_or_file(
                         break
                 rest = scene.stdout.read()
             assert scene.returncode == 130, rest
-            left = {one.name for one in client.containers.list(all=True)}
+            there = client.containers.list(all=True, ignore_removed=True)
+            left = {one.name for one in there}
             assert left.isdisjoint(demo.NAMES)
             assert list(tmp_path.iterdir()) == []
             assert _commands_with(str(tmp_path)) == []
