@@ -107,6 +107,12 @@ class Watched:
                 self._missed_s += at_s - self._until_s
             self._until_s = at_s
 
+    @property
+    def is_read(self) -> bool:
+        """Whether the process that reads its packets has reported, be it that nothing happened."""
+        with self._lock:
+            return self._covered_s > 0.0
+
     def ends(self) -> None:
         """It is not measured any more; called by the tap's thread."""
         self._until_s = None

@@ -204,3 +204,11 @@ def test_counts_of_the_child_are_checked(wrong: object) -> None:
     assert checked(COUNTED)["arrivals"] == 0
     with pytest.raises(BadLine):
         checked(wrong)
+
+
+def test_sockets_are_read_once_the_process_has_reported() -> None:
+    watched = Watched(lambda _: None, 7, "c" * 64, (), "")
+    watched.begins(10.0)
+    assert not watched.is_read
+    watched.covers(10.5)
+    assert watched.is_read

@@ -56,6 +56,10 @@ AGAIN_S = 1.0
 GPU_S = 5.0
 """How long the GPU driver is waited for, while containers are sampled: an unused one takes seconds
 to initialise."""
+POLL_S = 0.05
+READ_S = 5.0
+"""How long the process that reads packets is waited for: it starts in some tenths of a second, on a
+busy host in seconds."""
 LOG_LINES = 200
 LOG_BYTES = READ_BYTES // 2
 """Of the end of a log; as much as is read of it in one cycle, and not cut there."""
@@ -119,6 +123,10 @@ def probe(
     held = begin(_held_on_gpus, "probe-gpus")
     _all(begin_all([one.begin for one in samples], "probe", CONCURRENT), until_s, now_s)
     begun_s = max((one.begun_s for one in samples), default=now_s())
+    read_until_s = now_s() + READ_S
+    while not all(one.is_read for one in samples) and now_s() < read_until_s:
+        time.sleep(POLL_S)
+        begun_s = now_s()
     before, busy_s = host.busy_core_s(), now_s()
     time.sleep(max(0.0, begun_s + options.over_s - now_s()))
     use = _host_use(before, host.busy_core_s(), now_s() - busy_s)
@@ -225,6 +233,12 @@ class _Sample:
         """What it counted of others, where it is a proxy."""
         self.begun_s = now_s()
         self.found = Probed(name, container_id, "", None, unread="it did not answer in time")
+
+    @property
+    def is_read(self) -> bool:
+        """Whether its sockets are measured now, or cannot be."""
+        watched = self._watched
+        return watched is None or watched.problem is not None or watched.is_read
 
     # ------------------------------------------------------------------ the first moment
 
