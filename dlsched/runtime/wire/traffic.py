@@ -113,6 +113,16 @@ class Watched:
         with self._lock:
             return self._covered_s > 0.0
 
+    @property
+    def owes_answers(self) -> bool:
+        """Whether a port was asked since `take`, and no answer to what is measured came yet."""
+        with self._lock:
+            return any(
+                sum(one["arrivals"] - one["lost"] for one in each) > 0
+                and not any(one["whole"].latency.count for one in each)
+                for each in self._traffic.values()
+            )
+
     def ends(self) -> None:
         """It is not measured any more; called by the tap's thread."""
         self._until_s = None

@@ -212,3 +212,14 @@ def test_sockets_are_read_once_the_process_has_reported() -> None:
     assert not watched.is_read
     watched.covers(10.5)
     assert watched.is_read
+
+
+def test_answers_are_owed_until_one_comes_to_what_is_measured() -> None:
+    watched = Watched(lambda _: None, 7, "c" * 64, (), "")
+    assert not watched.owes_answers
+    watched.add(80, checked({**COUNTED, "arrivals": 3, "lost": 3}))
+    assert not watched.owes_answers, "no answer to a request that is not measured will come"
+    watched.add(80, checked({**COUNTED, "arrivals": 1}))
+    assert watched.owes_answers
+    watched.add(80, checked({**COUNTED, "whole": {"count": 1, "sum": 0.25}}))
+    assert not watched.owes_answers

@@ -57,9 +57,9 @@ GPU_S = 5.0
 """How long the GPU driver is waited for, while containers are sampled: an unused one takes seconds
 to initialise."""
 POLL_S = 0.05
-READ_S = 5.0
-"""How long the process that reads packets is waited for: it starts in some tenths of a second, on a
-busy host in seconds."""
+OWED_S = 5.0
+"""How much longer than asked for is measured while requests come and no answer does: where other
+containers use all CPU, an answer can take seconds."""
 LOG_LINES = 200
 LOG_BYTES = READ_BYTES // 2
 """Of the end of a log; as much as is read of it in one cycle, and not cut there."""
@@ -123,12 +123,12 @@ def probe(
     held = begin(_held_on_gpus, "probe-gpus")
     _all(begin_all([one.begin for one in samples], "probe", CONCURRENT), until_s, now_s)
     begun_s = max((one.begun_s for one in samples), default=now_s())
-    read_until_s = now_s() + READ_S
-    while not all(one.is_read for one in samples) and now_s() < read_until_s:
-        time.sleep(POLL_S)
+    # The process that reads packets starts in tenths of a second, on a busy host in many seconds.
+    if _await(lambda: all(one.is_read for one in samples), until_s, now_s):
         begun_s = now_s()
     before, busy_s = host.busy_core_s(), now_s()
     time.sleep(max(0.0, begun_s + options.over_s - now_s()))
+    _await(lambda: not any(one.owes_answers for one in samples), now_s() + OWED_S, now_s)
     use = _host_use(before, host.busy_core_s(), now_s() - busy_s)
     _all(begin_all([one.end for one in samples], "probe", CONCURRENT), until_s, now_s)
     on_gpus: Mapping[str, int] = {}
@@ -148,6 +148,15 @@ def probe(
         for one in found
     ]
     return tuple(sorted(whole, key=lambda one: one.name))
+
+
+def _await(is_so: Callable[[], bool], until_s: float, now_s: Callable[[], float]) -> bool:
+    """Wait until it is so, until then at most; returns whether it was not at once."""
+    waited = False
+    while not is_so() and now_s() < until_s:
+        waited = True
+        time.sleep(POLL_S)
+    return waited
 
 
 def _host_use(before: float | None, after: float | None, over_s: float) -> HostUse | None:
@@ -239,6 +248,11 @@ class _Sample:
         """Whether its sockets are measured now, or cannot be."""
         watched = self._watched
         return watched is None or watched.problem is not None or watched.is_read
+
+    @property
+    def owes_answers(self) -> bool:
+        """Whether its sockets were asked, and no answer was measured yet."""
+        return self._watched is not None and self._watched.owes_answers
 
     # ------------------------------------------------------------------ the first moment
 
