@@ -6,6 +6,7 @@ It must not call the engine: all of this goes on while the engine hangs or is go
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
@@ -27,6 +28,8 @@ from dlsched.runtime.wire.reader import OWN_SILENT_S, WireReader, WireReading
 READ_ALL_S = 5.0
 """Everything of a container is read so often at least: somebody else may have changed its
 limits."""
+UNTARGETED = LatencyTarget(math.inf)
+"""By which the answers of a container without a target are measured."""
 
 
 class Watch:
@@ -54,7 +57,7 @@ class Watch:
         self._asked: tuple[tuple[ProgressSource, ...], Target | None] = ((), None)
         """Sources that its job's file names, and its target."""
         self._wire: WireReader | None = None
-        """Measures a latency target at its sockets."""
+        """Measures its answers at its sockets."""
         self._measured: tuple[object, ...] = ()
         """The ports that it was asked to measure, the target, and the sources whose own requests do
         not count."""
@@ -107,7 +110,7 @@ class Watch:
         asked = (spec.sources, spec.target if spec.sources else None)
         if self.described.adopted is not None:
             return
-        self._measure(spec.wire, spec.target, spec.sources)
+        self._measure(spec, spec.sources)
         if asked == self._asked:
             return
         # The file of a job that just started is the one it started with.
@@ -304,17 +307,17 @@ class Watch:
         self._sources = self._opened(*asks, from_end=from_end, ran_before=ran_before)
         self._sources += self._opened(*self._asked, from_end=from_end, ran_before=ran_before)
         if (adopted := self.described.adopted) is not None:
-            self._measure(adopted.wire, adopted.target, ())
+            self._measure(adopted, ())
 
-    def _measure(
-        self,
-        ports: tuple[int, ...] | None,
-        target: Target | None,
-        named: tuple[ProgressSource, ...],
-    ) -> None:
-        """Measure these ports for that target, where it is one of latency and they may be. `named`:
-        the sources of its job's file, which are read by requests that do not count."""
-        asked = (ports, target, self.described.sources, named)
+    def _measure(self, spec: JobSpec, named: tuple[ProgressSource, ...]) -> None:
+        """Measure its ports for its target, where it is one of latency and they may be. `named`:
+        the sources of its job's file, which are read by requests that do not count. One without a
+        target is measured, too, unless it comes last: one that serves requests is no batch job."""
+        pages = (*self.described.sources, *named)
+        ports, target = spec.wire, spec.target
+        if target is None and not spec.background:
+            target = UNTARGETED
+        asked = (ports, target, pages)
         if asked == self._measured or self.reader is None:
             return
         if self._wire is not None:
@@ -323,16 +326,15 @@ class Watch:
         self._counted_at_sockets = False
         tap = self._outside.tap
         if tap is not None and ports is not None and isinstance(target, LatencyTarget):
-            described = self.described
-            pages = (*described.sources, *named)
             self._wire = WireReader(
                 tap,
-                described.pid,
-                described.container_id,
+                self.described.pid,
+                self.described.container_id,
                 ports,
                 target,
                 {one.http_path for one in pages if isinstance(one, MetricsEndpoint)},
                 yields=any(not isinstance(one, MetricsFile) and one.answers for one in pages),
+                spare=target is UNTARGETED,
             )
 
     def _opened(
@@ -392,14 +394,16 @@ class Watch:
         again = self._counted_at_sockets and self._reported_s == now_s
         silent = now_s - self._reported_s > OWN_SILENT_S
         judges = wire.alone or wire.decides or again or silent
-        self._wire_fact = wire.fact(now_s, judges=judges)
+        self._wire_fact, lacks = wire.fact(now_s, judges=judges), measured.problem
+        if lacks is not None and UNTARGETED in self._measured:
+            self._wire_fact = lacks = None  # nothing is asked of it that needs them
         counted = self._counted_at_sockets or any(map(_counts, measured.reports))
         # The fact may have found that the sockets decide from the next read on.
         self._counted_at_sockets = wire.decides or (judges and not again and counted)
         if not judges:
             return problem
         self._take_up(SourceReading(measured.reports, hides_failures=measured.hides_failures))
-        return problem or (measured.problem if wire.alone or not self._sources else None)
+        return problem or (lacks if wire.alone or not self._sources else None)
 
     def _beside_wire(self, reading: SourceReading) -> SourceReading:
         """What a source has read, where its latencies stand beside those of the sockets: compared

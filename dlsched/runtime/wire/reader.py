@@ -71,11 +71,13 @@ class WireReader:
         paths: Iterable[str] = (),
         *,
         yields: bool = False,
+        spare: bool = False,
     ) -> None:
         """`ports`: (): all on which it listens. `paths`: requests for these do not count. `yields`:
-        whether what it reports itself is of the same answers, so that the sockets may decide."""
+        whether what it reports itself is of the same answers, so that the sockets may decide.
+        `spare`: as in `Tap.watch`."""
         self._tap = tap
-        self._watched: Watched = tap.watch(pid, container, ports, paths)
+        self._watched: Watched = tap.watch(pid, container, ports, paths, spare=spare)
         self._target = target
         self._yields = yields
         self.decides = False

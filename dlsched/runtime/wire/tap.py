@@ -15,7 +15,7 @@ import select
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -86,12 +86,19 @@ class Tap:
         """Why nothing is measured now, in one line."""
 
     def watch(
-        self, pid: int, container: str, ports: tuple[int, ...] = (), paths: Iterable[str] = ()
+        self,
+        pid: int,
+        container: str,
+        ports: tuple[int, ...] = (),
+        paths: Iterable[str] = (),
+        *,
+        spare: bool = False,
     ) -> Watched:
         """Measure this start of a container from now on; to be closed. `ports`: (): all on which
-        it listens. `paths`: requests for these do not count, as those of health checks."""
+        it listens. `paths`: requests for these do not count, as those of health checks. `spare`: it
+        is left out where it would take room from others."""
         skip = "|".join((PROBES, *(re.escape(path) for path in paths)))
-        watched = Watched(self.forget, pid, container, ports, skip)
+        watched = Watched(self.forget, pid, container, ports, skip, spare=spare)
         with self._lock:
             self._watched.append(watched)
             if self._thread is None:
@@ -132,15 +139,19 @@ class Tap:
 
 
 def _by_interface(
-    watched: Iterable[Watched], problems: dict[int, str | None]
+    watched: Iterable[Watched], problems: dict[int, str | None], full: Container[str] = ()
 ) -> dict[str, dict[int, Watched]]:
     """The ports to watch on each interface, and whose they are. `problems`, by id, gets why a
     container is left out: one with many ports must not keep out the others, nor one whose network
-    is not what it seems take the requests of another one."""
+    is not what it seems take the requests of another one. `full`: interfaces without room for those
+    that are spare."""
     found: dict[str, dict[int, Watched]] = {}
     claims: dict[tuple[str, int], set[int]] = {}
-    for one in sorted(watched, key=lambda one: len(one.found)):
+    for one in sorted(watched, key=lambda one: (one.spare, len(one.found))):
         for interface in one.interfaces:
+            if one.spare and interface in full:
+                problems[id(one)] = f"{interface} has too many packets to measure it besides others"
+                continue
             ports = found.setdefault(interface, {})
             for port in one.found:
                 claims.setdefault((interface, port), set()).add(id(one))
@@ -181,6 +192,8 @@ class _Pump:
         """Of each ring."""
         self._calm: dict[str, int] = {}
         """Ticks since a packet was dropped, of each ring."""
+        self._full: set[str] = set()
+        """Interfaces with so many packets that the spare ones are left out."""
         self._handed: set[str] = set()
         """Rings that had packets since the last tick: a ring without any has dropped none."""
         self._polled: tuple[Child | None, dict[str, Ring]] = None, {}
@@ -360,10 +373,11 @@ class _Pump:
             self._bound = bound
             return
         problems = {id(one): one.hidden for one in watched}
-        by_interface = _by_interface(watched, problems)
+        by_interface = _by_interface(watched, problems, self._full)
         self._networks.keep(one.network.name for one in watched if one.network is not None)
         for gone in self._rings.keys() - by_interface.keys():
             self._rings.pop(gone).close()
+            self._full.discard(gone)
         for known in (self._ports, self._indices, self._calm):
             for gone in known.keys() - by_interface.keys():
                 del known[gone]
@@ -464,10 +478,16 @@ class _Pump:
                 self._add_dropped(interface, dropped)
                 if ring.blocks < BLOCKS_MOST:
                     self._enlarge(child, interface, ring)
+                elif interface not in self._full and self._has_spare(interface):
+                    self._full.add(interface)
+                    self._bound = None
                 elif ring.one_of < ONE_OF_MAX:
                     self._sample(interface, ring, 2 * ring.one_of)
             elif ring.one_of > 1 and self._calm[interface] >= CALM_TICKS:
                 self._sample(interface, ring, ring.one_of // 2)
+
+    def _has_spare(self, interface: str) -> bool:
+        return any(one.spare and interface in one.interfaces for one in self._known)
 
     def _sample(self, interface: str, ring: Ring, one_of: int) -> None:
         """Measure one of so many connections there. Raises OSError."""

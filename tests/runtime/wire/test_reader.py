@@ -50,7 +50,7 @@ class OneSocket:
     socket: Socket
     problem: str | None = None
 
-    def watch(self, *_: object) -> Socket:
+    def watch(self, *_: object, spare: bool) -> Socket:
         return self.socket
 
 
