@@ -221,7 +221,7 @@ def divided(snapshot: Snapshot, before: AdaptiveMemory, rule: AdaptiveParameters
     left = max(left - math.fsum(rest.uses.values()), 0.0)
     trainings = divide_trainings.place(training, snapshot, before.trainings, left, rule)
     even = snapshot.node.capacity_cores / max(math.fsum(job.spec.weight for job in jobs), 1e-9)
-    heavy = untargeted.heavy(others, before.heavy, even, full=capacity.full)
+    heavy = untargeted.heavy(others, before.heavy, snapshot, free, even, full=capacity.full)
     return Divided(capacity, free, services, trainings, rest, even, heavy)
 
 
@@ -317,15 +317,21 @@ def _weights(parts: Divided, snapshot: Snapshot) -> dict[str, float]:
     A closed loop weighs by its use, at least an equal share, so that one that cannot meet its
     target does not starve beside trainings. A request of an open loop wants whole cores for a
     moment, however little its service uses on average: an open loop weighs `open_loops` equal
-    shares, and so does a job without a target that is not heavy. Trainings have their equal shares
-    as a group, divided by marginal value, and so have heavy jobs without a target, by weight; both
-    get more after they fell below their minimum share.
+    shares. So does a job without a target that uses no more than an equal share. One that uses more
+    and is not heavy precedes trainings, but no service that comes near its target. Trainings have
+    their equal shares as a group, divided by marginal value, and so have heavy jobs without a
+    target, by weight; both get more after they fell below their minimum share.
     """
     own = {job.name: job.spec.weight for job in snapshot.running}
     each, services, heavy = parts.even_cores, parts.services, parts.heavy
     ahead = dict(services.open_loops)
-    light = [name for name in parts.rest.weights if name not in heavy]
-    ahead |= dict.fromkeys(light, max((AHEAD, *services.open_loops.values())))
+    most = max((AHEAD, *services.open_loops.values()))
+    light = {
+        job.name: most if untargeted.takes_little(job, each) else AHEAD
+        for job in snapshot.running
+        if job.name in parts.rest.weights and job.name not in heavy
+    }
+    ahead |= light
     # A service waits for its next request most of the time, a training computes all the time.
     weights = _weighed(services.weights, AHEAD * math.fsum(services.uses.values()))
     for name in (*weights, *light):

@@ -59,7 +59,7 @@ def test_only_a_job_without_a_target_that_takes_much_weighs_less_than_a_service(
     open_loop = service("a", used=0.2)
     open_loop = replace(open_loop, progress=replace(open_loop.progress, in_flight=0))
     light = job("light", None, cores=None, used=0.2, throttled=0.0)
-    hog = job("hog", None, cores=None, used=1.5, throttled=0.0)
+    hog = job("hog", None, cores=None, used=1.5, throttled=0.0, in_flight=0)
     weights = course(open_loop, light, hog).weights
     assert weights["light"] == pytest.approx(weights["a"])
     assert weights["hog"] < weights["a"] / 10.0
