@@ -37,6 +37,7 @@ def closed_loop(clients: int, think_s: float, seed: int) -> Arrivals:
 @pytest.mark.parametrize("seed", range(5))
 def test_an_open_loop_is_asked_as_often_whatever_its_latency(seed: int) -> None:
     found = open_loop(10.0, seed)
+    assert not found.are_of_one
     for latency_s in (0.001, 0.1, 5.0):
         assert found.rate_per_s(latency_s) == pytest.approx(10.0, rel=0.15)
 
@@ -49,6 +50,8 @@ def test_requests_by_which_a_queue_grows_have_come(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(5))
 def test_a_closed_loop_is_asked_more_often_the_sooner_it_answers(seed: int) -> None:
     found = closed_loop(4, 0.2, seed)
+    assert not found.are_of_one
+    assert closed_loop(1, 0.2, seed).are_of_one
     for latency_s in (0.05, 0.2, 0.8):
         assert found.rate_per_s(latency_s) == pytest.approx(4 / (0.2 + latency_s), rel=0.1)
 

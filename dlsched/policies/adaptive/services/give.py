@@ -108,7 +108,7 @@ def give_met(placing: Placing, given: Division, triage: Triage) -> None:
     fits = free and not triage.short and _fit(triage.met, views, given.whole_cores)
     resource = given.snapshot.resource
     band, part = given.rule.mode == "band", triage.part
-    loops = [need for need in triage.met if not memory[need.name].may_be_open]
+    loops = [need for need in triage.met if memory[need.name].can_be_limited]
     best = math.fsum([need.best_cores for need in triage.met])
     others = best - math.fsum([need.best_cores for need in loops]) + given.untargeted_cores
     # Without a ceiling, closed loops of one client use all CPU that they can get. What trainings
@@ -129,7 +129,7 @@ def give_met(placing: Placing, given: Division, triage: Triage) -> None:
         assert one.least is not None and one.best is not None
         limit: float | None = None
         use = need.least_cores + part * (need.best_cores - need.least_cores)
-        loop = not one.may_be_open
+        loop = one.can_be_limited
         actual = job.actual.cpu_cores
         # Processes outside come and go, and each change of all ceilings costs an engine call a job:
         # ceilings stay for a window after they were needed.

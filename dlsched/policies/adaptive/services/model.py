@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, replace
 
 from dlsched.estimate.latency.arrivals import NO_ARRIVALS, Arrivals
-from dlsched.estimate.latency.law import LatencyModel, ServiceSample
+from dlsched.estimate.latency.law import SEVERAL, LatencyModel, ServiceSample
 from dlsched.estimate.latency.update import first, updated
 from dlsched.estimate.measured import surely_failing, too_many_fail
 from dlsched.estimate.tuning import (
@@ -145,6 +145,9 @@ class ServiceMemory:
     unqueued_s: float | None = None
     """The lowest mean latency of a sample whose requests hardly overlapped, under this load."""
     arrivals: Arrivals = NO_ARRIVALS
+    pauses: bool = False
+    """Whether arrivals have shown one client that pauses between requests, and never several
+    requests were in flight since."""
     urgency: float = 1.0
     """Weight relative to other services that meet their targets; large if it came near its target
     and has little slack."""
@@ -199,6 +202,11 @@ class ServiceMemory:
     def may_be_open(self) -> bool:
         """Whether it is not known to be a closed loop of one client."""
         return self.model is None or not self.model.is_one_client
+
+    @property
+    def can_be_limited(self) -> bool:
+        """Whether it is a closed loop of one client: no queue grows under a ceiling."""
+        return self.pauses or not self.may_be_open
 
     @property
     def is_known(self) -> bool:
@@ -281,6 +289,7 @@ def learned(
         trial=trial,
         unqueued_s=unqueued_s,
         arrivals=arrivals,
+        pauses=(known.pauses or arrivals.are_of_one) and model.clients.several < SEVERAL,
         urgency=known.urgency if same_load else 1.0,
         doubt=None,
     )

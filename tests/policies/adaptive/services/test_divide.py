@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from dlsched.estimate.latency.arrivals import Arrivals
+from dlsched.estimate.latency.arrivals import NO_ARRIVALS, Arrivals
 from dlsched.estimate.latency.law import Clients, LatencyModel
 from dlsched.model.facts import LatencySketch
 from dlsched.model.forecast import ForecastKind
@@ -291,6 +291,26 @@ def test_in_slo_what_may_be_an_open_loop_never_has_a_ceiling(capacity: float) ->
     got = place(jobs, seen(jobs, capacity=capacity), memory, capacity, SLO)
     assert got.limits == {"quick": None, "queued": None}
     assert min(got.weights.values()) >= capacity / 2
+
+
+@pytest.mark.parametrize(("in_flight", "held"), [(0, True), (1, True), (4, False)])
+def test_a_client_that_pauses_between_requests_gets_a_ceiling_until_several_wait(
+    in_flight: int, held: bool
+) -> None:
+    # Without a ceiling it answers in a third of its target, and so uses more than there is.
+    asked = NO_ARRIVALS
+    for _ in range(30):
+        for mean_s in (0.016, 0.04):
+            asked = asked.after(round(1.0 / (0.01 + mean_s)), mean_s, 1.0, 0)
+    view = service("one", cores=None, count=38, mean_s=0.016, changed_at_s=99.5)
+    view = replace(view, usage=Usage(cpu_cores=0.77, window_cores=0.77))
+    view = replace(view, progress=replace(view.progress, in_flight=in_flight))
+    memory = known("one", clients=Clients(), in_service_s=3.0, measured_s=0.016)
+    memory = replace(memory, arrivals=asked)
+    got = place([view], seen([view], capacity=0.42), [memory], 0.42, SLO)
+    # With that it answers in time.
+    limit = pytest.approx(0.02 / (0.85 * 0.05), rel=0.05)
+    assert got.limits["one"] == (limit if held else None)
 
 
 def test_an_idle_service_keeps_its_ceiling_and_leaves_its_cores_to_others() -> None:
