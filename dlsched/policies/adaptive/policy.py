@@ -221,7 +221,7 @@ def divided(snapshot: Snapshot, before: AdaptiveMemory, rule: AdaptiveParameters
     left = max(left - math.fsum(rest.uses.values()), 0.0)
     trainings = divide_trainings.place(training, snapshot, before.trainings, left, rule)
     even = snapshot.node.capacity_cores / max(math.fsum(job.spec.weight for job in jobs), 1e-9)
-    heavy = untargeted.heavy(others, before.heavy, snapshot, free, even, full=capacity.full)
+    heavy = untargeted.heavy(others, training, before.heavy, snapshot, free, even)
     return Divided(capacity, free, services, trainings, rest, even, heavy)
 
 

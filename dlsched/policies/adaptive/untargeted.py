@@ -9,13 +9,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
 
 from dlsched.estimate.tuning import CLEARLY, LITTLE
 from dlsched.model.resource import CPU, Resource
 from dlsched.model.state import JobView, Snapshot
 from dlsched.policies.adaptive.placed import Placed
-from dlsched.policies.fair_share import Claim, water_fill
 
 
 def place(
@@ -38,39 +36,39 @@ def place(
 
 def heavy(
     others: Sequence[JobView],
+    trainings: Sequence[JobView],
     before: Collection[str],
     snapshot: Snapshot,
     free_cores: float,
     even_cores: float,
-    *,
-    full: bool,
 ) -> tuple[str, ...]:
-    """Those of the jobs without a target (`others`) that use nearly all that they can have, if that
-    is more than an equal share (`even_cores` for weight 1), and not for requests.
+    """Those of the jobs without a target (`others`) that use nearly all that they can have, and not
+    for requests.
 
-    What one can have is its part of `free_cores` if it wanted all, and the other running jobs what
-    they use. One that was heavy `before` stays so while the host is `full`: its use then does not
-    show what it would take.
+    They can have equal shares, by weight, of what is left of `free_cores`: by jobs that serve
+    requests, and by those that use clearly less. All `trainings` want such a share, too. One that
+    was not heavy `before` can have an equal share of the node, `even_cores`, in any case.
     """
+    hungry = [job for job in others if not _serves(job, snapshot)]
+    weight = math.fsum(job.spec.weight for job in trainings)
+    among = {job.name for job in (*hungry, *trainings)}
+    left_cores = free_cores - math.fsum(
+        _used_cores(job) for job in snapshot.running if job.name not in among
+    )
 
-    def can_have_cores(name: str) -> float:
-        claims = {
-            one.name: Claim(one.spec.weight, 0.0, _used_cores(one)) for one in snapshot.running
-        }
-        claims[name] = replace(claims[name], ceiling_cores=free_cores)
-        return water_fill(free_cores, claims)[name]
+    def is_sated(job: JobView, share_cores: float) -> bool:
+        if job.name in before:
+            return CLEARLY * CLEARLY * _used_cores(job) < share_cores * job.spec.weight
+        return CLEARLY * _used_cores(job) < max(share_cores, even_cores) * job.spec.weight
 
-    def is_heavy(job: JobView) -> bool:
-        if _serves(job, snapshot):
-            return False
-        was, used_cores = job.name in before, _used_cores(job)
-        if was and full:
-            return True
-        even = even_cores * job.spec.weight * (1.0 if was else CLEARLY)
-        nearly = CLEARLY * CLEARLY if was else CLEARLY
-        return used_cores > even and used_cores > can_have_cores(job.name) / nearly
-
-    return tuple(job.name for job in others if is_heavy(job))
+    while hungry:
+        share_cores = left_cores / (weight + math.fsum(job.spec.weight for job in hungry))
+        sated = [job for job in hungry if is_sated(job, share_cores)]
+        if not sated:
+            break
+        left_cores -= math.fsum(map(_used_cores, sated))
+        hungry = [job for job in hungry if job not in sated]
+    return tuple(job.name for job in hungry)
 
 
 def _serves(job: JobView, snapshot: Snapshot) -> bool:

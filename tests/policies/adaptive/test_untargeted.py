@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -50,40 +51,55 @@ def taking(
 
 
 def found(
-    *jobs: JobView, before: tuple[str, ...] = (), capacity: float = 2.0, full: bool = False
+    *others: JobView,
+    beside: Sequence[JobView] = (),
+    trainings: Sequence[JobView] = (),
+    before: tuple[str, ...] = (),
 ) -> tuple[str, ...]:
-    even_cores = capacity / sum(one.spec.weight for one in jobs)
-    seen = snapshot(*jobs, capacity=capacity)
-    return heavy(jobs, before, seen, capacity, even_cores, full=full)
+    """Those that are heavy on a node of two cores."""
+    every = (*others, *beside, *trainings)
+    even_cores = 2.0 / sum(one.spec.weight for one in every)
+    return heavy(others, trainings, before, snapshot(*every, capacity=2.0), 2.0, even_cores)
 
 
 def test_heavy_is_what_uses_nearly_all_that_it_can_have() -> None:
     assert found(taking("a", 0.3), taking("b", 1.6)) == ("b",)
-    assert found(taking("a", 0.3), taking("b", 1.3)) == (), "half a core is idle"
-    assert found(taking("a", 0.3), taking("b", 0.9), taking("c", 0.9)) == ("b", "c")
+    assert found(taking("a", 0.3), taking("b", 1.3)) == (), "much of the node is idle"
+    assert found(taking("a", 0.3), taking("b", 0.9), taking("c", 0.8)) == ("b", "c")
     few = [taking(f"s{index}", 0.1) for index in range(8)]
     assert found(*few, taking("b", 0.5)) == (), "more than an equal share, of a node that has room"
 
 
-def test_heavy_is_not_what_has_no_more_than_an_equal_share() -> None:
-    assert found(taking("a", 1.0), taking("b", 1.0)) == ()
-    assert found(taking("a", 0.5), taking("b", 1.5, weight=3.0)) == ()
+def test_several_are_heavy_that_have_an_equal_share_each() -> None:
+    service = taking("service", 0.4)
+    hogs = [taking(f"b{index}", 0.4) for index in range(4)]
+    assert found(*hogs, beside=[service]) == ("b0", "b1", "b2", "b3")
 
 
-def test_one_stays_heavy_until_it_is_known_to_want_less() -> None:
-    beside = taking("a", 0.3)
-    assert found(beside, taking("b", 0.4), before=("b",), full=True) == ("b",)
-    assert found(beside, taking("b", 0.4), before=("b",)) == ()
-    assert found(beside, taking("b", 1.2), before=("b",)) == ("b",)
-    assert found(beside, taking("b", 1.2)) == ()
+def test_what_a_training_takes_is_no_share_that_is_used_up() -> None:
+    assert found(taking("a", 0.4), trainings=[taking("t", 1.6)]) == ()
+    assert found(taking("a", 1.0), trainings=[taking("t", 1.0)]) == ("a",)
+
+
+def test_one_that_uses_clearly_less_than_an_equal_share_does_not_become_heavy() -> None:
+    # The services leave less than that.
+    services = [taking(name, 0.9) for name in "st"]
+    assert found(taking("a", 0.2), beside=services) == ()
+    assert found(taking("a", 0.2), beside=services, before=("a",)) == ("a",), "squeezed by them"
+
+
+def test_one_stays_heavy_until_it_uses_clearly_less_than_it_can_have() -> None:
+    beside = [taking("s", 0.4)]
+    assert found(taking("b", 1.2), beside=beside) == ()
+    assert found(taking("b", 1.2), beside=beside, before=("b",)) == ("b",)
+    assert found(taking("b", 0.9), beside=beside, before=("b",)) == ()
 
 
 def test_one_that_serves_requests_is_never_heavy() -> None:
-    beside = taking("a", 0.3)
     serving = taking("b", 1.6, latencies_s=[1.0] * 30)
-    assert found(beside, serving, before=("b",), full=True) == ()
+    assert found(taking("a", 0.3), serving, before=("b",)) == ()
     waiting = replace(serving, progress=Progress(in_flight=1))
-    assert found(beside, waiting, before=("b",), full=True) == ()
+    assert found(taking("a", 0.3), waiting, before=("b",)) == ()
 
 
 def test_requests_that_cannot_be_what_it_computes_for_do_not_excuse_it() -> None:
