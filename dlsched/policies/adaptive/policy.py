@@ -115,7 +115,9 @@ class AdaptiveMemory:
     capacity_cores: float | None = None
     hold: Hold = NOT_HELD
     heavy: tuple[str, ...] = ()
-    """Jobs without a target that take more than an equal share."""
+    """Jobs without a target that use nearly all that they can have."""
+    light: tuple[str, ...] = ()
+    """Those that use little."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +133,8 @@ class Divided:
     even_cores: float
     """Equal share of the node for a job of weight 1."""
     heavy: tuple[str, ...]
-    """`AdaptiveMemory.heavy` after this cycle."""
+    light: tuple[str, ...]
+    """`AdaptiveMemory`'s after this cycle."""
 
 
 class AdaptivePolicy:
@@ -169,7 +172,12 @@ class AdaptivePolicy:
             limits={job.name: Limits(limits[job.name]) for job in snapshot.running},
             why={**services.why, **trainings.why, **rest.why, **back.why},
             memory=AdaptiveMemory(
-                services.memory, trainings.memory, parts.capacity.cores, hold, parts.heavy
+                services.memory,
+                trainings.memory,
+                parts.capacity.cores,
+                hold,
+                parts.heavy,
+                parts.light,
             ),
             next_s=rule.interval_s,
             weights={**_weights(parts, snapshot), **dict.fromkeys(back.behind, 0.0)},
@@ -222,7 +230,8 @@ def divided(snapshot: Snapshot, before: AdaptiveMemory, rule: AdaptiveParameters
     trainings = divide_trainings.place(training, snapshot, before.trainings, left, rule)
     even = snapshot.node.capacity_cores / max(math.fsum(job.spec.weight for job in jobs), 1e-9)
     heavy = untargeted.heavy(others, training, before.heavy, snapshot, free, even)
-    return Divided(capacity, free, services, trainings, rest, even, heavy)
+    light = untargeted.takes_little(others, before.light, even)
+    return Divided(capacity, free, services, trainings, rest, even, heavy, light)
 
 
 def _held_back(snapshot: Snapshot, parts: Divided, before: Hold) -> tuple[Hold, Held]:
@@ -317,8 +326,8 @@ def _weights(parts: Divided, snapshot: Snapshot) -> dict[str, float]:
     A closed loop weighs by its use, at least an equal share, so that one that cannot meet its
     target does not starve beside trainings. A request of an open loop wants whole cores for a
     moment, however little its service uses on average: an open loop weighs `open_loops` equal
-    shares. So does a job without a target that uses no more than an equal share. One that uses more
-    and is not heavy precedes trainings, but no service that comes near its target. Trainings have
+    shares. So does a job without a target that uses little. One that uses more and is not heavy
+    precedes trainings, but no service that comes near its target. Trainings have
     their equal shares as a group, divided by marginal value, and so have heavy jobs without a
     target, by weight; both get more after they fell below their minimum share.
     """
@@ -326,15 +335,15 @@ def _weights(parts: Divided, snapshot: Snapshot) -> dict[str, float]:
     each, services, heavy = parts.even_cores, parts.services, parts.heavy
     ahead = dict(services.open_loops)
     most = max((AHEAD, *services.open_loops.values()))
-    light = {
-        job.name: most if untargeted.takes_little(job, each) else AHEAD
-        for job in snapshot.running
-        if job.name in parts.rest.weights and job.name not in heavy
+    others = {
+        name: most if name in parts.light else AHEAD
+        for name in parts.rest.weights
+        if name not in heavy
     }
-    ahead |= light
+    ahead |= others
     # A service waits for its next request most of the time, a training computes all the time.
     weights = _weighed(services.weights, AHEAD * math.fsum(services.uses.values()))
-    for name in (*weights, *light):
+    for name in (*weights, *others):
         even = each * own[name] * ahead.get(name, 1.0)
         weights[name] = even if name in ahead else max(weights[name], even)
     behind = [job for job in snapshot.running if job.name not in weights]
@@ -342,8 +351,8 @@ def _weights(parts: Divided, snapshot: Snapshot) -> dict[str, float]:
     if _starve(behind, each) and theirs > 0.0:
         shares = math.fsum(own[name] * many for name, many in ahead.items())
         least *= max(1.0, _KEPT_RATIO * shares / theirs)
-    others = {name: parts.rest.weights[name] for name in heavy}
-    for group in (parts.trainings.weights, others):
+    batch = {name: parts.rest.weights[name] for name in heavy}
+    for group in (parts.trainings.weights, batch):
         weights |= _weighed(group, least * math.fsum(own[name] for name in group))
     return weights
 

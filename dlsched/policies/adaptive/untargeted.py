@@ -1,7 +1,7 @@
 """Jobs without a target under the policy `adaptive`: a fair share, and idle CPU besides.
 
-Under contention only those yield that use nearly all that they can have: what one wants that uses
-less than an equal share is little at any weight, and its requests would wait behind those of
+Under contention only those yield that use nearly all that they can have. What others want that use
+little of an equal share is little at any weight: their requests need not wait behind those of
 services with a target.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping, Sequence
 
-from dlsched.estimate.tuning import CLEARLY, LITTLE
+from dlsched.estimate.tuning import CLEARLY, LITTLE, MOSTLY
 from dlsched.model.resource import CPU, Resource
 from dlsched.model.state import JobView, Snapshot
 from dlsched.policies.adaptive.placed import Placed
@@ -79,9 +79,17 @@ def _serves(job: JobView, snapshot: Snapshot) -> bool:
     return open_requests > 0 and open_requests * snapshot.node.cores >= _used_cores(job)
 
 
-def takes_little(job: JobView, even_cores: float) -> bool:
-    """Whether it uses no more than an equal share, as much as plain Docker would give it."""
-    return _used_cores(job) <= even_cores * job.spec.weight
+def takes_little(
+    others: Sequence[JobView], before: Collection[str], even_cores: float
+) -> tuple[str, ...]:
+    """Those of the jobs without a target that use at most half of an equal share, or slightly more
+    if they did `before`: what they want is little at any weight, in a burst too."""
+
+    def most_cores(job: JobView) -> float:
+        ratio = MOSTLY * (CLEARLY if job.name in before else 1.0)
+        return ratio * even_cores * job.spec.weight
+
+    return tuple(job.name for job in others if _used_cores(job) <= most_cores(job))
 
 
 def _used_cores(job: JobView) -> float:

@@ -107,7 +107,7 @@ def test_requests_that_cannot_be_what_it_computes_for_do_not_excuse_it() -> None
     assert found(taking("a", 0.3), notebook) == ("b",)
 
 
-def test_little_is_at_most_an_equal_share() -> None:
-    assert takes_little(taking("a", 0.5), 0.5)
-    assert not takes_little(taking("a", 0.6), 0.5)
-    assert takes_little(taking("a", 0.9, weight=2.0), 0.5)
+def test_little_is_at_most_half_an_equal_share_or_slightly_more_if_it_was() -> None:
+    jobs = [taking("a", 0.5), taking("b", 0.6), taking("c", 0.9, weight=2.0), taking("d", 0.7)]
+    assert takes_little(jobs, (), 1.0) == ("a", "c")
+    assert takes_little(jobs, ("b", "d"), 1.0) == ("a", "b", "c")
