@@ -125,8 +125,10 @@ def test_another_instances_containers_are_not_seen_nor_touched(
     rig: Rig, docker_host: str, tmp_path: Path
 ) -> None:
     mine = rig.start(job_spec("mine"))
+    folder = tmp_path / "other"  # with records of its own
+    folder.mkdir()
     with closing(
-        Rig(options_for(docker_host, f"{rig.options.instance}x", tmp_path), docker_host)
+        Rig(options_for(docker_host, f"{rig.options.instance}x", folder), docker_host)
     ) as other:
         assert other.until(lambda s: s.engine_ok).containers == ()
         assert other.remove(mine).status == "done"
