@@ -19,6 +19,9 @@ from dlsched.runtime.wire.child import FRAME, LINE_BYTES_MAX
 
 ANSWER_S = 5.0
 """A child that does not take what it is given, or does not report, for so long is hung."""
+START_S = 30.0
+"""How long its first report may take: where others use all CPU, a start of some tenths of a second
+takes many seconds."""
 READS_MAX = 16
 """Reads of the child's lines between two other things to do, of `LINE_BYTES_MAX` each."""
 LINES_MAX = 128

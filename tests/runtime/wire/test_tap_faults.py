@@ -21,7 +21,7 @@ from dlsched.runtime.progress.sidecar_line import BadLine
 from dlsched.runtime.wire import tap
 from dlsched.runtime.wire.child import BLOCK, LINE_BYTES_MAX, lines_of
 from dlsched.runtime.wire.networks import Network, Networks
-from dlsched.runtime.wire.process import READS_MAX, Child, is_whole
+from dlsched.runtime.wire.process import ANSWER_S, READS_MAX, START_S, Child, is_whole
 from dlsched.runtime.wire.ring import BLOCKS_MOST, RingCounts
 from dlsched.runtime.wire.tap import (
     BACKOFF_S,
@@ -476,6 +476,20 @@ def test_a_child_that_never_reports_is_started_ever_less_often() -> None:
             scene.pump._failed("no report", now_s)
     gaps = [later - earlier for earlier, later in pairwise(starts)]
     assert gaps == [BACKOFF_S, 2.0, 4.0, 8.0, 16.0, 32.0]
+
+
+@pytest.mark.timed
+def test_the_first_report_of_a_child_may_take_longer_than_the_others() -> None:
+    scene = Scene(FakeRing())
+    scene.tap.child = lambda: scene.child  # type: ignore[method-assign,assignment,return-value]
+    assert scene.pump._begin_child(100.0)
+    scene.pump._carry([], 100.0 + START_S - 1.0)
+    scene.child.said = [{"ports": {}, "packets": 0}]
+    scene.pump._carry([], 100.0 + START_S)
+    scene.child.said = []
+    scene.pump._carry([], 100.0 + START_S + ANSWER_S)
+    with pytest.raises(TimeoutError, match="it does not report"):
+        scene.pump._carry([], 100.0 + START_S + ANSWER_S + 1.0)
 
 
 def child(program: str) -> Any:

@@ -483,6 +483,9 @@ class _Sample:
         timed = recognition.timed(self.found.ports or (), watched)
         watched.close()
         self.found = replace(self.found, ports=timed)
+        if not watched.covered_s and self.found.reading is None and self.found.unread is None:
+            why = watched.problem or "the process that reads packets did not start in time"
+            self.found = replace(self.found, unread=f"its sockets are not measured: {why}")
         busiest = recognition.busiest(timed)
         read = self.found.reading
         exact = read is not None and read.quantile is not None and read.above_s is None
