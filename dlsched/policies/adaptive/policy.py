@@ -38,8 +38,6 @@ from dlsched.policies.fair_share import Claim, claim, fair_shares, water_fill
 @dataclass(frozen=True, slots=True)
 class Capacity:
     cores: float
-    full: bool = False
-    """Whether the host has no idle CPU."""
     saturated: bool = False
     """Whether the host is full, and nearly so without the trainings that yield (in the idle class,
     or under a ceiling): a job may then get less than its ceiling, and less than it could use."""
@@ -85,7 +83,6 @@ def believed(snapshot: Snapshot, before_cores: float | None) -> Capacity:
     )
     return Capacity(
         cores=max(cores, min(floors_cores, node.capacity_cores)),
-        full=busy_cores > full_cores,
         # On a full host trainings keep a small share by their weight: they never yield all of it.
         saturated=busy_cores > full_cores and busy_cores - training_cores > ROOM_RATIO * node.cores,
     )
