@@ -88,6 +88,9 @@ class Listing:
     """Every job that a container is labelled as, one that is left alone too."""
     others: Mapping[str, str] = field(default_factory=dict)
     """Names of the containers that `want_names` asked for, by ID."""
+    undescribed: frozenset[str] = frozenset()
+    """IDs of containers that are there, but that the engine has never described: being started, or
+    too slow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,6 +241,7 @@ class Listings:
         asked: Set[str],
     ) -> Listing:
         found: dict[str, Inspected] = {}
+        undescribed: set[str] = set()
         # The engine's filters are ANDed: what carries one label or the other takes two lists.
         ours = {one["Id"]: one for one in self._engine.containers({INSTANCE: self._instance})}
         every = self._adoptions.any or bool(asked)
@@ -252,7 +256,7 @@ class Listings:
                 continue
             before = known.get(container)
             if before is None or _changed(before, summary):
-                before = self._inspect(container, last.get(container), listed)
+                before = self._inspect(container, last.get(container), listed, undescribed)
             if before is not None:
                 found[container] = before
         names = {container: one.get("Names") or () for container, one in listed.items()}
@@ -265,16 +269,23 @@ class Listings:
             self._claims.left_alone(listed),
             frozenset(filter(None, named)),
             {key: _plain_name(names[key]) for key in asked & names.keys() if names[key]},
+            frozenset(undescribed - found.keys()),
         )
 
     def _inspect(
-        self, container: str, last: Inspected | None, there: Collection[str]
+        self,
+        container: str,
+        last: Inspected | None,
+        there: Collection[str],
+        undescribed: set[str],
     ) -> Inspected | None:
         """What the engine says of it; None when it is gone, not ours, or beyond understanding.
 
-        One that the engine cannot describe stays as it was `last` known, and hides no other.
+        One that the engine cannot describe stays as it was `last` known, and hides no other; where
+        it may be described later, it is added to `undescribed`.
         """
         if container in self.busy:
+            undescribed.add(container)
             return last
         try:
             return self._claims.judge(container, self._engine.inspect(container), there)
@@ -287,6 +298,7 @@ class Listings:
         except EngineUnavailable:
             self._engine.ping()  # raises it too, unless only this container keeps the engine busy
             self.want(container)
+            undescribed.add(container)
             return last
         except DlschedError:
             raise

@@ -303,7 +303,7 @@ def test_one_container_that_keeps_the_engine_busy_hides_no_other(
     engine.states, engine.late = {"a": "running", "b": "running"}, {"a"}
     listings = listings_of(engine, clock)
     assert seen(listings) == {"b"}
-    assert listings.problem is None
+    assert (listings.problem, listings.last.undescribed) == (None, {"a"})
     engine.late = set()
     assert seen(listings) == {"a", "b"}, "it is asked for again"
     engine.late, engine.pings = {"a"}, False
@@ -391,9 +391,11 @@ def test_one_that_is_started_or_copied_is_not_inspected(
     engine.states = {"a": "exited", "new": "created"}
     with listings.busy.of("a"), listings.busy.of("new"):
         assert seen(refreshed(listings)) == {"a"}
+        assert listings.last.undescribed == {"new"}
         assert listings.problem is None
         assert engine.inspected == []
     assert seen(listings) == {"a", "new"}
+    assert not listings.last.undescribed
     assert sorted(engine.inspected) == ["a", "new"]
 
 

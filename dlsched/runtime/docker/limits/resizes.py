@@ -321,13 +321,14 @@ class Resizes:
             return GivenBack(original.job, original.container_id, original.adopted, "", failure)
 
     def _listed(self, listing: Listing) -> Set[str]:
-        """The managed containers: not one whose name a job file has taken."""
+        """The managed containers: not one whose name a job file has taken, but one that is being
+        started, too, which has a record before it can be described."""
         listed = {
             container
             for container, one in listing.containers.items()
             if one.adopted is None or self.managed is None or container in self.managed
         }
-        return listed | listing.set_aside.keys()
+        return listed | listing.set_aside.keys() | listing.undescribed
 
     def _leave(self, described: Inspected, why: str, failure: NotGivenBack | None = None) -> None:
         self._refused[described.container_id] = _LeftAlone(

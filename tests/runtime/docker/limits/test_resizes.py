@@ -338,10 +338,17 @@ def test_one_that_is_back_in_the_listing_is_left_alone(bench: Bench) -> None:
     assert bench.host.words["CpuQuota"] == 25_000
 
 
-def test_one_that_is_set_aside_for_a_move_keeps_what_it_has(bench: Bench) -> None:
+@pytest.mark.parametrize(
+    "how",
+    [
+        pytest.param({"set_aside": {CONTAINER: described(adopted=None)}}, id="set aside"),
+        pytest.param({"undescribed": frozenset({CONTAINER})}, id="being started"),
+    ],
+)
+def test_one_that_is_there_otherwise_keeps_what_it_has(bench: Bench, how: dict[str, Any]) -> None:
     bench.begin(resize(), described(adopted=None))
     for _ in range(2):
-        listing = Listing(bench.now_s, {}, {CONTAINER: described(adopted=None)})
+        listing = Listing(bench.now_s, **how)
         bench.resizes.sweep(listing)
         assert bench.resizes._sweeping == {}
         bench.now_s += 100.0
