@@ -23,6 +23,10 @@ SOONER_S = 30.0
 """Where enough is known of this time, it is compared, too: a change of load shows sooner."""
 COMPARED_REQUESTS = 100
 """With fewer on one side, a p95 says little."""
+SAME_S = 300.0
+SAME_TOTAL_RATIO = 0.01
+"""Where both sides counted as many requests within this ratio in this time, or half of it at least,
+they count the same ones: what one lacks at the ends, some second's, is less than that."""
 SAME_RATIO = 0.05
 """Means are compared where the numbers of requests differ by at most so much: a page is read at
 other moments than the sockets, and of a minute that is some seconds. A quantile needs no such
@@ -82,7 +86,14 @@ class WireReader:
         self._yields = yields
         self.decides = False
         """Whether the sockets judge its target although it reports latencies: its own contradict
-        them, or are too coarse for the target. Renewed with the fact."""
+        them, or are too coarse for the target. Renewed with the fact, at least every second."""
+        self._decides_long = False
+        """The same of the minute before the last fact."""
+        self._decided_s = float("-inf")
+        self._counted = 0, 0
+        """Requests that it reported, and that were measured."""
+        self._counts: deque[tuple[float, tuple[int, int]]] = deque()
+        """The same at times since which all were measured."""
         self._kind = _KINDS[target.of]
         self._measured: deque[tuple[float, LatencySketch]] = deque()
         self._reported: deque[tuple[float, LatencySketch]] = deque()
@@ -164,6 +175,10 @@ class WireReader:
         # Where it is measured in part, silence there is none of the whole.
         whole = problem is None and self._watched.partial is None
         self._whole = whole and now_s - self._heard_s < SILENT_S
+        own, found = self._counted
+        self._counted = own, found + _count(one.latency for one in reports)
+        if dropped or not self._whole:
+            self._counts.clear()
         if self._whole:
             reports += self._silent(now_s)
         return WireReading(tuple(reports), problem, self._opaque)
@@ -184,7 +199,10 @@ class WireReader:
 
     def beside(self, reports: Iterable[Report], now_s: float) -> None:
         """Latencies that the job reported itself, to compare."""
-        self._reported.extend((now_s, one.latency) for one in reports if one.latency is not None)
+        latencies = [one.latency for one in reports if one.latency is not None]
+        self._reported.extend((now_s, one) for one in latencies)
+        own, found = self._counted
+        self._counted = own + _count(latencies), found
 
     def fact(self, now_s: float, *, judges: bool) -> WireFact:
         """What is known of its sockets, renewed every `RATE_S`/2, at first every second. `judges`:
@@ -196,6 +214,8 @@ class WireReader:
         known = (self._fact.judges, self._fact.problem, self._fact.partial, self._fact.ports)
         if due or known != (judges, problem, self._watched.partial, self._watched.found):
             self._fact_s, self._fact = now_s, self._summary(now_s, problem, judges)
+        elif self._yields and now_s - self._decided_s >= SOON_S:
+            self._decide(now_s, self._decides_long)
         return self._fact
 
     def close(self) -> None:
@@ -210,19 +230,15 @@ class WireReader:
         _forget(self._reported, now_s - COMPARED_S)
         _forget(self._traffic, now_s - RATE_S)
         _forget(self._dropped, now_s - RATE_S)
+        _forget(self._counts, now_s - SAME_S)
+        self._counts.append((now_s, self._counted))
         parts = [part for _, part in self._traffic]
         traffic = [one for one, _ in parts]
         over_s = self._covered_s()
         measured = merge(*(one for _, one in self._measured))
         enough = measured.count >= COMPARED_REQUESTS
         reported = None if self.alone else self._contradicting(now_s - COMPARED_S)
-        # In TLS it is not known which answers are failures.
-        may_decide = self._yields and not self._opaque and self._whole
-        self.decides = may_decide and (
-            reported is not None
-            or self._contradicting(now_s - SOONER_S) is not None
-            or (enough and self._too_coarse(measured))
-        )
+        self._decide(now_s, reported is not None or (enough and self._too_coarse(measured)))
         silent = bool(self._reported) and not any(one.count for _, one in self._reported)
         answers = measured.count
         own, found = sum(one.count for _, one in self._reported), answers * self._watched.one_of
@@ -252,6 +268,23 @@ class WireReader:
             reported_s=reported,
         )
 
+    def _decide(self, now_s: float, long: bool) -> None:
+        """`long`: whether the sockets judge it by what is known of a minute."""
+        self._decides_long, self._decided_s = long, now_s
+        # In TLS it is not known which answers are failures.
+        may_decide = self._yields and not self._opaque and self._whole
+        self.decides = may_decide and (long or self._contradicting(now_s - SOONER_S) is not None)
+
+    def _same_requests(self) -> bool:
+        """Whether it reports the same requests that are measured, and all of them are."""
+        if not self._counts or self._watched.one_of > 1:
+            return False
+        (from_s, before), (to_s, after) = self._counts[0], self._counts[-1]
+        if to_s - from_s < SAME_S / 2:
+            return False
+        own, found = (ended - began for began, ended in zip(before, after, strict=True))
+        return abs(own - found) <= SAME_TOTAL_RATIO * found
+
     def _contradicting(self, from_s: float) -> Bounds | None:
         """What the job reports of its latency since then, where that contradicts what was measured;
         None: it does not, or too few requests are known."""
@@ -262,6 +295,8 @@ class WireReader:
         if reported is None or min(own.count, measured.count) < COMPARED_REQUESTS:
             return None
         part = own.count / (measured.count * self._watched.one_of)
+        if abs(part - 1.0) <= SAME_RATIO and self._same_requests():
+            part = 1.0
         found = _of_a_part(measured, part, quantile)
         if found is None:
             return None
@@ -308,6 +343,10 @@ def _beyond(measured: Bounds, reported: Bounds, asked_s: float) -> bool:
 def _forget(kept: deque[tuple[float, T]], before_s: float) -> None:
     while kept and kept[0][0] < before_s:
         kept.popleft()
+
+
+def _count(latencies: Iterable[LatencySketch | None]) -> int:
+    return sum(one.count for one in latencies if one is not None)
 
 
 def _added(tables: Iterable[Mapping[str, int]]) -> tuple[tuple[str, int], ...]:

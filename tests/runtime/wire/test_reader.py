@@ -326,6 +326,46 @@ def test_sockets_decide_soon_after_a_change() -> None:
     assert reader.decides
 
 
+def second(
+    reader: WireReader, socket: Socket, now_s: float, at_sockets: Any, own: Any, dropped: int = 0
+) -> None:
+    """One second in which these latencies were measured, and those reported."""
+    socket.traffic = [traffic(from_latencies(at_sockets), dropped=dropped)]
+    reader.read(now_s)
+    reader.beside([Report(now_s, latency=from_latencies(own))], now_s)
+    reader.fact(now_s, judges=False)
+
+
+def test_sockets_decide_within_a_second_of_what_shows_a_change() -> None:
+    socket = Socket()
+    reader = reader_of(socket, yields=True)
+    for now_s in range(60):
+        second(reader, socket, now_s, [0.01] * 20, [0.01] * 20)
+    # A twentieth of 30 seconds is 1.5 seconds of such answers.
+    for now_s in (60, 61):
+        assert not reader.decides
+        second(reader, socket, now_s, [0.06] * 20, [0.01] * 20)
+    assert reader.decides
+
+
+@pytest.mark.parametrize(
+    ("counted", "dropped", "decides"),
+    [(200, 0, True), (192, 0, False), (200, 1, False)],
+    ids=["the same requests", "all but some of the slow ones", "some were not seen"],
+)
+def test_what_a_page_lacks_at_the_end_of_a_window_may_be_slow_unless_it_evens_out(
+    counted: int, dropped: int, decides: bool
+) -> None:
+    socket = Socket()
+    reader = reader_of(socket, yields=True)
+    measured = [0.01] * 189 + [0.06] * 11
+    for now_s in range(200):
+        second(reader, socket, now_s, measured, [0.01] * counted)
+    second(reader, socket, 201, measured, [0.01] * counted, dropped)
+    second(reader, socket, 204, measured, [0.01] * (counted - 100))
+    assert reader.decides is decides
+
+
 @pytest.mark.parametrize(
     "socket",
     [
