@@ -288,7 +288,18 @@ def _just_now(one: Probed) -> str:
         return f"{_read(one.reading)}{_at_socket(one)}"
     unmeasured = [(at.port, at.times.unmeasured) for at in one.ports or () if at.times is not None]
     why = [f"port {port}: not measured: {', '.join(each)}" for port, each in unmeasured if each]
-    return "; ".join(filter(None, (one.unread, *why))) or "-"
+    waits = [
+        f"port {port}: {counted(times.requests, 'request')} in {times.over_s:.1f} s, none answered"
+        f"{f', {times.failed} failed' if times.failed else ''}"
+        for port, times in _unanswered(one)
+    ]
+    return "; ".join(filter(None, (one.unread, *why, *waits))) or "-"
+
+
+def _unanswered(one: Probed) -> list[tuple[int, PortTimes]]:
+    """Ports that were asked and have not answered, with what was measured."""
+    found = [(at.port, at.times) for at in one.ports or () if at.times is not None]
+    return [(port, times) for port, times in found if times.requests > 0 and not times.answers]
 
 
 def _at_socket(one: Probed) -> str:
@@ -367,6 +378,8 @@ def _advice(one: Probed) -> tuple[str, str]:
         return "when that is mended", f"dlsched adopt {name} --latency TIME{sources}"
     if one.where is not None:
         return "leave it, or", f"dlsched adopt {name} --minimum {_minimum(one)}"
+    if _unanswered(one):
+        return "set TIME to what users need", f"dlsched adopt {name} --latency TIME"
     serves = any(at.times is not None for at in one.ports or ())
     if serves or one.cpu_cores is None or one.cpu_cores < BUSY_CORES:
         return "leave it", ""

@@ -159,6 +159,17 @@ def test_a_container_that_only_burns_cpu_is_proposed_as_background(
     assert _proposal(Probed("x", "8" * 64, "y", None, cpu_cores=cores, ports=ports)) == proposal
 
 
+@pytest.mark.parametrize(("failed", "more"), [(0, ""), (2, ", 2 failed")])
+def test_one_that_was_asked_and_has_not_answered_is_no_background_job(
+    failed: int, more: str
+) -> None:
+    port = ProbedPort(8000, ("::",), PortTimes(7, 5.0, 0, failed))
+    one = Probed("x", "8" * 64, "y", None, cpu_cores=0.93, ports=(port,))
+    assert _just_now(one) == f"port 8000: 7 requests in 5.0 s, none answered{more}"
+    command = "dlsched adopt x --latency TIME"
+    assert _proposal(one) == f"set TIME to what users need: {command}"
+
+
 def test_a_container_with_a_page_is_no_background_job() -> None:
     one = Probed("x", "8" * 64, "y", None, where="port 9100", sources=("port=9100",), cpu_cores=2.0)
     assert _proposal(one) == "leave it, or: dlsched adopt x --minimum 2"
