@@ -68,8 +68,6 @@ class Meter:
         self.packets = 0
         self.bad = 0
         """Packets that contradict themselves."""
-        self.evicted = 0
-        """Connections given up since the table was full."""
 
     def watch(self, ports: Mapping[int, Mapping[int, int]], skips: Mapping[int, str]) -> None:
         """Watch these ports: by ring and port the number that reports carry. `skips`: by number,
@@ -286,9 +284,8 @@ class Meter:
 
     def _evict(self) -> None:
         for key, one in list(islice(self._connections(), EVICTED_AT_A_TIME)):
-            one.close()
+            one.evict()
             self._forget(key)
-            self.evicted += 1
 
     def _connections(self) -> Iterator[tuple[bytes, Connection]]:
         for key, (one, side) in self._table.items():
@@ -332,9 +329,8 @@ class Meter:
             "followed": len(self._table) // 2,
             "packets": self.packets,
             "bad": self.bad,
-            "evicted": self.evicted,
         }
-        self.packets = self.bad = self.evicted = 0
+        self.packets = self.bad = 0
         self._over = {}, self._over[0]
         return whole
 
