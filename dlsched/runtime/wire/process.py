@@ -20,8 +20,8 @@ from dlsched.runtime.wire.child import FRAME, LINE_BYTES_MAX
 ANSWER_S = 5.0
 """A child that does not take what it is given, or does not report, for so long is hung."""
 START_S = 30.0
-"""How long its first report may take: where others use all CPU, a start of some tenths of a second
-takes many seconds."""
+"""How long it may take to begin: where others use all CPU, a start of some tenths of a second takes
+many seconds."""
 READS_MAX = 16
 """Reads of the child's lines between two other things to do, of `LINE_BYTES_MAX` each."""
 LINES_MAX = 128
@@ -54,15 +54,17 @@ class Child:
         with suppress(OSError):
             _enlarge(self.frames)
         self._partial = b""
+        self.patience_s = START_S
+        """How long it may take nothing, or not report; shorter once it has reported."""
 
     @property
     def pid(self) -> int:
         return self._process.pid
 
     def send(self, kind: int, ring: int, data: bytes) -> bool:
-        """Whether it took the frame within `ANSWER_S`; raises OSError where it is gone."""
+        """Whether it took the frame within `patience_s`; raises OSError where it is gone."""
         left = [memoryview(FRAME.pack(kind, ring, len(data))), memoryview(data)]
-        until_s = time.monotonic() + ANSWER_S
+        until_s = time.monotonic() + self.patience_s
         while left:
             try:
                 written = os.writev(self.frames, left)

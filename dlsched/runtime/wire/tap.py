@@ -30,7 +30,7 @@ from dlsched.runtime.wire.callers import Callers
 from dlsched.runtime.wire.child import BLOCK, TICK, TIME, WATCH
 from dlsched.runtime.wire.interfaces import LOOPBACK, NotVisible, interfaces_of
 from dlsched.runtime.wire.networks import Networks
-from dlsched.runtime.wire.process import ANSWER_S, START_S, Child, is_whole
+from dlsched.runtime.wire.process import ANSWER_S, Child, is_whole
 from dlsched.runtime.wire.ring import BLOCKS_LEAST, BLOCKS_MOST, BLOCKS_SHARED, PORTS_MAX, Ring
 from dlsched.runtime.wire.traffic import TICK_S, Watched, checked
 
@@ -214,8 +214,6 @@ class _Pump:
         self._ticks: deque[float] = deque()
         """When the child was asked for each report that it has not made yet."""
         self._heard_s = float("-inf")
-        self._patience_s = START_S
-        """How long the child may be silent."""
         self._known: tuple[Watched, ...] = ()
 
     def run(self) -> None:
@@ -289,13 +287,13 @@ class _Pump:
             if is_whole(report):
                 self._ticks.popleft()
                 self._heard_s, self._backoff_s = now_s, BACKOFF_S
-                self._patience_s = ANSWER_S
+                child.patience_s = ANSWER_S
         if now_s - self._ticked_s >= TICK_S:
             self._ticked_s = now_s
             self._count_drops(child)
             self._ticks.append(now_s)
             _hand(child, TICK, TIME.pack(time.time_ns()))
-            if now_s - self._heard_s > self._patience_s:
+            if now_s - self._heard_s > child.patience_s:
                 raise TimeoutError("it does not report")
 
     def _hand_blocks(self, child: Child, interface: str, ring: Ring) -> None:
@@ -334,7 +332,7 @@ class _Pump:
             return False
         try:
             self._child = self._tap.child()
-            self._heard_s, self._patience_s = now_s, START_S
+            self._heard_s = now_s
             self._ticks.clear()
             self._skip_unread()
             _hand(self._child, WATCH, json.dumps(self._asked).encode())

@@ -75,6 +75,7 @@ class FakeRing:
 class FakeChild:
     sent: list[bytes] = field(default_factory=list)
     said: list[dict[str, Any]] = field(default_factory=list)
+    patience_s: float = START_S
 
     def reports(self) -> list[dict[str, Any]]:
         return self.said
@@ -479,7 +480,7 @@ def test_a_child_that_never_reports_is_started_ever_less_often() -> None:
 
 
 @pytest.mark.timed
-def test_the_first_report_of_a_child_may_take_longer_than_the_others() -> None:
+def test_a_child_may_take_longer_to_begin_than_later() -> None:
     scene = Scene(FakeRing())
     scene.tap.child = lambda: scene.child  # type: ignore[method-assign,assignment,return-value]
     assert scene.pump._begin_child(100.0)
@@ -508,6 +509,17 @@ def test_a_child_that_writes_without_end_is_refused(program: str, why: str) -> N
     with child(program) as one, pytest.raises(BadLine, match=why):
         while True:
             list(one.reports())
+
+
+@pytest.mark.process
+def test_a_child_that_takes_nothing_is_waited_for_as_long_as_it_may_take_to_begin() -> None:
+    most = 1 << 21  # no pipe holds so much
+    with child("os.read(0, 1)\nwhile os.read(0, 1 << 20): pass") as one:
+        assert one.patience_s == START_S
+        assert one.send(BLOCK, 0, bytes(most))
+    with child("import signal\nsignal.pause()") as one:
+        one.patience_s = 0.0
+        assert not one.send(BLOCK, 0, bytes(most))
 
 
 @pytest.mark.process
