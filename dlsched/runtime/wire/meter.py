@@ -14,18 +14,18 @@ from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import Any
 
-from dlsched.runtime.wire.connection import UNMEASURED, Connection
+from dlsched.runtime.wire.connection import NEW, UNMEASURED, Connection
 from dlsched.runtime.wire.counts import Ages, PortCounts
 
 CONNECTIONS_MAX = 20_000
 """Connections that are followed at a time, some 1.3 kB each; the oldest ones are given up."""
 EVICTED_AT_A_TIME = CONNECTIONS_MAX // 100
 PURGE_S = 10.0
-IDLE_S = 120.0
-"""A connection without an open request is forgotten after this time; if it goes on, it is known
-again by its next request."""
-OPEN_S = 3600.0
-"""One with an open request is forgotten when nothing was heard for so long: its end was missed."""
+UNUSED_S = 120.0
+"""A connection on which nothing was asked is forgotten after this time."""
+SILENT_S = 3600.0
+"""Any other is forgotten when nothing was heard for so long: its end was missed. What goes on after
+that is only measured from its second request on."""
 RETIRE_S = 0.2
 """The kernel hands over a packet at the latest after this time."""
 STEP_NS = 10_000_000
@@ -337,9 +337,10 @@ class Meter:
     def _purge(self, now_ns: int) -> None:
         """Forget connections that are silent."""
         self._purged_ns = now_ns
-        idle_ns, open_ns = now_ns - int(IDLE_S * 1e9), now_ns - int(OPEN_S * 1e9)
+        unused_ns, silent_ns = now_ns - int(UNUSED_S * 1e9), now_ns - int(SILENT_S * 1e9)
         for key, one in list(self._connections()):
-            if one.heard_ns < (open_ns if one.open else idle_ns):
+            unused = one.kind == NEW and not one.open
+            if one.heard_ns < (unused_ns if unused else silent_ns):
                 one.close()
                 self._forget(key)
 

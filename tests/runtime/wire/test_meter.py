@@ -857,6 +857,17 @@ def test_a_flood_of_spoofed_clients_is_bounded(monkeypatch: pytest.MonkeyPatch) 
     assert sum(report["callers"].values()) == report["arrivals"] == 2000
 
 
+def test_one_request_in_minutes_is_measured() -> None:
+    talk = Talk().opens()
+    measured = Measured(talk)
+    for at_ms in (1, 300_000, 600_000):
+        talk.asks(at_ms, GET)
+        talk.answers(at_ms + 4, answer())
+        measured.feed(talk.packets)
+        talk.packets.clear()
+        assert ms(measured.report(at_ms + 50)) == (1, 4.0)
+
+
 def test_silent_connections_are_forgotten() -> None:
     idle, waiting = Talk(client_port=1).opens(), Talk(client_port=2).opens()
     waiting.asks(1, GET)
