@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from dlsched.control.admission import rank_s
@@ -53,10 +52,6 @@ def changes_of(name: str, was: JobSpec, now: JobSpec) -> list[str]:
         ("background", was.background != now.background),
     )
     return [f"{name}: its {part} changed" for part, changed in parts if changed]
-
-
-def without(specs: Mapping[str, JobSpec], names: Collection[str]) -> Mapping[str, JobSpec]:
-    return {name: spec for name, spec in specs.items() if name not in names} if names else specs
 
 
 def is_lifted(desired: Desired, status: Lifecycle | None, ended: Ended) -> bool:

@@ -7,7 +7,6 @@ listing, the job files and the records of ended jobs. It decides no limits.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 from dlsched.control.admission import admit
 from dlsched.control.gpus.assignments import Assignments, Member
@@ -23,25 +22,19 @@ from dlsched.control.ledger.job_record import (
     removal,
     unknown_spec,
     view_of,
-    without,
 )
 from dlsched.control.ledger.lifecycle import Lifecycle, adopted_status, status_of, untouched_status
 from dlsched.control.ledger.options import LedgerOptions
-from dlsched.control.ledger.ownership import (
-    claimants,
-    divergence_alarms,
-    engine_alarms,
-    file_alarms,
-)
+from dlsched.control.ledger.ownership import Roster, divergence_alarms, engine_alarms, roster
 from dlsched.control.ledger.state import Queued, State
 from dlsched.control.ledger.tiers import TierTracker
 from dlsched.estimate.finish import finish_forecast
 from dlsched.estimate.gpu_use import gpu_uses
 from dlsched.model.actions import Outcome, Remove, Resize, Start
 from dlsched.model.decision import Answer
-from dlsched.model.facts import Begun, ContainerFact, Observation
+from dlsched.model.facts import ContainerFact, Observation
 from dlsched.model.forecast import Forecast, ForecastKind
-from dlsched.model.spec import AccuracyTarget, JobSpec, LatencyTarget, Limits
+from dlsched.model.spec import AccuracyTarget, LatencyTarget, Limits
 from dlsched.model.state import Delivered, Ended, JobState, JobView, NodeView, Progress, Snapshot
 
 _RETRY_FIRST_S = 5.0
@@ -71,76 +64,40 @@ class Ledger:
     def update(self, observed: Observation, desired: Desired, ended: Mapping[str, Ended]) -> State:
         """Take in one observation, the desired state and the records of ended jobs."""
         self._cycle += 1
-        given, waiting = desired, desired.waiting(observed.containers)
-        desired = replace(desired, specs=without(desired.specs, waiting))
-        found = claimants(observed.containers, desired.specs, self._known)
-        facts, specs = found.facts, {**found.adopted, **desired.specs}
-        begun = {item.job: item for item in observed.begun}
-        removals: list[Remove] = []
-        spared = {
-            name: why
-            for name, fact in facts.items()
-            if name not in specs and (why := desired.spares(fact)) is not None
-        }
-        self._take_in(specs, facts, begun, observed.now_s)
-        used_core_s = self._measure(observed, facts)
-        node = self._node(observed, facts, specs, used_core_s)
-
-        statuses: dict[str, Lifecycle] = {}
-        for name, record in list(self._records.items()):
-            spec, fact = specs.get(name), facts.get(name)
-            if spec is None and fact is None:
-                self._note(record, JobState.STOPPED, observed.now_s)
-                self._tiers.forget(name)
-                del self._records[name]
-            elif name in spared:
-                statuses[name] = untouched_status(facts[name], spared[name])
-            elif fact is not None and fact.adopted is not None:
-                statuses[name] = adopted_status(fact.adopted, fact)
-            else:
-                started = begun.get(name) if begun.get(name) != record.forgiven else None
-                statuses[name] = status_of(spec, fact, started, ended.get(name))
-
-        members = self._members(statuses, facts)
-        self._assignments.settle(members)
-        queued = self._starts(observed, statuses, facts, node, members)
-        endings: list[Ended] = []
-        views: list[JobView] = []
-        for name in sorted(statuses):
-            record, status, fact = self._records[name], statuses[name], facts.get(name)
-            self._note(record, status.state, observed.now_s)
-            if status.call == "remove" and fact is not None:
-                removals.append(removal(fact, record.spec, status.reason or ""))
-            if status.call == "record":
-                endings.append(ending(record, status, fact))
-            views.append(self._view(observed.now_s, record, status, fact))
+        jobs = roster(observed, desired, self._known)
+        self._take_in(jobs)
+        node = self._node(jobs, self._measure(jobs))
+        statuses = self._statuses(jobs, ended)
+        members = self._members(jobs, statuses)
+        queued = self._starts(jobs, statuses, node, members)
+        views = self._views(jobs, statuses)
         return State(
             snapshot=Snapshot(
                 cycle=self._cycle,
                 now_s=observed.now_s,
                 node=node,
-                jobs=tuple(views),
+                jobs=views,
                 window_s=self._options.window_s,
                 wakes=tuple(self._wakes),
             ),
-            desired=given,
+            desired=desired,
             engine_ok=observed.engine_ok,
             starts=queued.starts,
             placements=queued.placements,
             moves=self._moves(observed, node, members, queued),
-            removals=tuple(removals),
-            ended=tuple(endings),
+            removals=self._removals(jobs, statuses),
+            ended=self._endings(jobs, statuses),
             lifts=tuple(
-                name for name, end in ended.items() if is_lifted(desired, statuses.get(name), end)
+                name
+                for name, end in ended.items()
+                if is_lifted(jobs.desired, statuses.get(name), end)
             ),
             delivered=self._tiers.deliveries(),
             undelivered=self._tiers.voided(
-                specs, {*self._records, *desired.claimed}, settled=desired.settled
+                jobs.specs, {*self._records, *desired.claimed}, settled=desired.settled
             ),
             alarms=(
-                *found.alarms,
-                *observed.left_alone,
-                *file_alarms(waiting, spared),
+                *jobs.alarms,
                 *self._assignments.alarms(node, members, self._options.gpus),
                 *idle_alarms(node.gpus),
                 *engine_alarms(observed),
@@ -180,24 +137,18 @@ class Ledger:
                 if changed and isinstance(outcome.action, Start):
                     record.desired = outcome.action.limits
 
-    def _take_in(
-        self,
-        specs: Mapping[str, JobSpec],
-        facts: Mapping[str, ContainerFact],
-        begun: Mapping[str, Begun],
-        now_s: float,
-    ) -> None:
+    def _take_in(self, jobs: Roster) -> None:
         """Create records for new names, and update changed specs."""
-        for name in sorted({*specs, *facts}):
-            spec, record = specs.get(name), self._records.get(name)
+        for name in sorted({*jobs.specs, *jobs.facts}):
+            spec, record = jobs.specs.get(name), self._records.get(name)
             if record is None:
                 self._arrived += 1
-                known = spec or unknown_spec(facts[name])
+                known = spec or unknown_spec(jobs.facts[name])
                 self._records[name] = JobRecord(
                     spec=known,
                     order=self._arrived,
-                    arrived_s=now_s,
-                    forgiven=begun.get(name),
+                    arrived_s=jobs.observed.now_s,
+                    forgiven=jobs.begun.get(name),
                 )
             elif spec is not None and spec is not record.spec and spec != record.spec:
                 if record.state is JobState.RUNNING:
@@ -205,9 +156,9 @@ class Ledger:
                 record.spec = spec
                 record.retry_at_s = record.retry_s = 0.0
 
-    def _measure(self, observed: Observation, facts: Mapping[str, ContainerFact]) -> float:
+    def _measure(self, jobs: Roster) -> float:
         """Measure usage and progress; returns core-seconds used by jobs since the last update."""
-        total = 0.0
+        observed, facts, total = jobs.observed, jobs.facts, 0.0
         uses = gpu_uses(observed.node.gpus, facts.values()) if observed.node else {}
         for name, record in self._records.items():
             fact = facts.get(name)
@@ -232,13 +183,8 @@ class Ledger:
             )
         return total
 
-    def _node(
-        self,
-        observed: Observation,
-        facts: Mapping[str, ContainerFact],
-        specs: Mapping[str, JobSpec],
-        used_core_s: float,
-    ) -> NodeView:
+    def _node(self, jobs: Roster, used_core_s: float) -> NodeView:
+        observed = jobs.observed
         cores = observed.node.cores if observed.node else 1.0
         memory_bytes = observed.node.memory_bytes if observed.node else 0
         foreign = None
@@ -263,7 +209,7 @@ class Ledger:
             grain_cores=observed.node.grain_cores if observed.node else 0.001,
             foreign_cores=foreign,
             gpus=self._assignments.views(
-                observed, facts, specs, options.gpus, options.gpu_idle_after_s
+                observed, jobs.facts, jobs.specs, options.gpus, options.gpu_idle_after_s
             ),
             gpu_trouble=observed.node.gpu_trouble if observed.node else None,
             bound_by=observed.node.bound_by if observed.node else None,
@@ -271,16 +217,34 @@ class Ledger:
             host_cpu=observed.node.host_cpu if observed.node else None,
         )
 
+    def _statuses(self, jobs: Roster, ended: Mapping[str, Ended]) -> dict[str, Lifecycle]:
+        """Where each job stands; a job without a file and a container is forgotten."""
+        statuses: dict[str, Lifecycle] = {}
+        for name, record in list(self._records.items()):
+            spec, fact = jobs.specs.get(name), jobs.facts.get(name)
+            if spec is None and fact is None:
+                self._note(record, JobState.STOPPED, jobs.observed.now_s)
+                self._tiers.forget(name)
+                del self._records[name]
+            elif name in jobs.spared:
+                statuses[name] = untouched_status(jobs.facts[name], jobs.spared[name])
+            elif fact is not None and fact.adopted is not None:
+                statuses[name] = adopted_status(fact.adopted, fact)
+            else:
+                begun = jobs.begun.get(name)
+                started = begun if begun != record.forgiven else None
+                statuses[name] = status_of(spec, fact, started, ended.get(name))
+        return statuses
+
     def _starts(
         self,
-        observed: Observation,
+        jobs: Roster,
         statuses: dict[str, Lifecycle],
-        facts: Mapping[str, ContainerFact],
         node: NodeView,
         members: Mapping[str, Member],
     ) -> Queued:
         """Admit jobs that should start, and set the statuses of those that wait."""
-        queued = Queued()
+        observed, queued = jobs.observed, Queued()
         if all(status.call != "start" for status in statuses.values()):
             self._assignments.take({})
             return queued
@@ -323,18 +287,16 @@ class Ledger:
                 record.retry_s = min(_RETRY_MOST_S, record.retry_s * 2)
                 record.retry_at_s = observed.now_s + record.retry_s
             queued.starts += (record.spec,)
-            gpus = self._assignments.start(name, facts.get(name), verdict)
+            gpus = self._assignments.start(name, jobs.facts.get(name), verdict)
             if gpus:
                 queued.placements[name] = gpus
         return queued
 
-    def _members(
-        self, statuses: Mapping[str, Lifecycle], facts: Mapping[str, ContainerFact]
-    ) -> dict[str, Member]:
+    def _members(self, jobs: Roster, statuses: Mapping[str, Lifecycle]) -> dict[str, Member]:
         """Jobs that request or hold GPUs."""
         members: dict[str, Member] = {}
         for name, status in statuses.items():
-            record, fact = self._records[name], facts.get(name)
+            record, fact = self._records[name], jobs.facts.get(name)
             if record.spec.container.gpus or (fact is not None and fact.gpus):
                 measures = record.measures
                 members[name] = Member(
@@ -344,6 +306,7 @@ class Ledger:
                     measures.resume_s,
                     measures.usage.gpu_memory_bytes,
                 )
+        self._assignments.settle(members)
         return members
 
     def _moves(
@@ -386,6 +349,28 @@ class Ledger:
         if was and not runs:
             self._wakes.append(f"{record.spec.name}: left ({state})")
         record.state = state
+
+    def _views(self, jobs: Roster, statuses: Mapping[str, Lifecycle]) -> tuple[JobView, ...]:
+        views = []
+        for name in sorted(statuses):
+            record, status = self._records[name], statuses[name]
+            self._note(record, status.state, jobs.observed.now_s)
+            views.append(self._view(jobs.observed.now_s, record, status, jobs.facts.get(name)))
+        return tuple(views)
+
+    def _removals(self, jobs: Roster, statuses: Mapping[str, Lifecycle]) -> tuple[Remove, ...]:
+        return tuple(
+            removal(jobs.facts[name], self._records[name].spec, status.reason or "")
+            for name, status in sorted(statuses.items())
+            if status.call == "remove" and name in jobs.facts
+        )
+
+    def _endings(self, jobs: Roster, statuses: Mapping[str, Lifecycle]) -> tuple[Ended, ...]:
+        return tuple(
+            ending(self._records[name], status, jobs.facts.get(name))
+            for name, status in sorted(statuses.items())
+            if status.call == "record"
+        )
 
     def _view(
         self, now_s: float, record: JobRecord, status: Lifecycle, fact: ContainerFact | None

@@ -7,10 +7,11 @@ known so far before a new one.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from dlsched.control.ledger.desired import Desired
 from dlsched.model.alarms import Alarm, AlarmKey
-from dlsched.model.facts import ContainerFact, Observation
+from dlsched.model.facts import Begun, ContainerFact, Observation
 from dlsched.model.spec import JobSpec
 from dlsched.model.state import JobView
 
@@ -77,6 +78,46 @@ def _by_job(
         else:
             facts[fact.job] = fact
     return facts, doubles
+
+
+@dataclass(frozen=True, slots=True)
+class Roster:
+    """The jobs of one cycle, by their files and their containers."""
+
+    observed: Observation
+    desired: Desired
+    """Without the files that wait."""
+    specs: Mapping[str, JobSpec]
+    """Of files, and of containers that are adopted."""
+    facts: Mapping[str, ContainerFact]
+    begun: Mapping[str, Begun]
+    spared: Mapping[str, str]
+    """By job without a file, why its container is left alone."""
+    alarms: tuple[Alarm, ...]
+
+
+def roster(observed: Observation, desired: Desired, known: Callable[[str], str | None]) -> Roster:
+    """`known` as in `claimants`."""
+    waiting = desired.waiting(observed.containers)
+    if waiting:
+        kept = {name: spec for name, spec in desired.specs.items() if name not in waiting}
+        desired = replace(desired, specs=kept)
+    found = claimants(observed.containers, desired.specs, known)
+    specs = {**found.adopted, **desired.specs}
+    spared = {
+        name: why
+        for name, fact in found.facts.items()
+        if name not in specs and (why := desired.spares(fact)) is not None
+    }
+    return Roster(
+        observed,
+        desired,
+        specs,
+        found.facts,
+        {item.job: item for item in observed.begun},
+        spared,
+        (*found.alarms, *observed.left_alone, *file_alarms(waiting, spared)),
+    )
 
 
 def file_alarms(
