@@ -57,6 +57,7 @@ from dlsched.estimate.measured import (
     metric_of,
 )
 from dlsched.model.actions import Action
+from dlsched.model.alarms import AlarmKey
 from dlsched.model.cycle import CycleReport
 from dlsched.model.facts import LogFact
 from dlsched.model.forecast import Forecast, as_of, givers, in_full, in_short
@@ -92,7 +93,7 @@ def node_status(report: CycleReport) -> Status:
         shadow=None if report.shadow is None else report.shadow.policy,
         engine=EngineStatus(
             ok=report.engine_ok,
-            trouble=next((a for a in report.alarms if a.startswith("engine: ")), None),
+            trouble=next((a.text for a in report.raised if a.key is AlarmKey.ENGINE_DOWN), None),
         ),
         node=node_of(snapshot),
         alarms=tuple(report.alarms),

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from dlsched.api.review_schema import Counted, JobReview
 from dlsched.cli.output import one_line
+from dlsched.model.spec import BAND_RATIO
 
 Ratios = Sequence[float | None]
 
@@ -17,7 +18,7 @@ CELLS_MAX = 240
 """Columns of a plot over time: finer ones are not visible."""
 _STRIP_WIDTH, _STRIP_HEIGHT = 300, 22
 _BAR_WIDTH = 150
-_NEAR, _FAST, _BAD = 1.1, 0.5, 2.0
+_FAST, _BAD = 0.5, 2.0
 """Measured over target at which the colour changes."""
 LAYERS = "abcdefgh"
 """Classes of the stacked layers; further jobs are drawn together."""
@@ -111,7 +112,7 @@ def _colour(ratio: float | None) -> str | None:
         return None
     if ratio <= 1.0:
         return "fast" if ratio <= _FAST else "met"
-    return "near" if ratio <= _NEAR else "slow" if ratio <= _BAD else "bad"
+    return "near" if ratio <= 1.0 + BAND_RATIO else "slow" if ratio <= _BAD else "bad"
 
 
 def time_axis(ticks: Sequence[tuple[float, str]], width: float = _STRIP_WIDTH) -> str:

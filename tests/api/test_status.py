@@ -11,6 +11,7 @@ import pytest
 from dlsched.api.schema import EngineStatus
 from dlsched.api.status import job_status, node_status, plain
 from dlsched.estimate.measured import REQUESTS_MIN
+from dlsched.model.alarms import Alarm, AlarmKey
 from dlsched.model.cycle import CycleReport
 from dlsched.model.decision import Decision
 from dlsched.model.facts import LatencySketch
@@ -86,7 +87,11 @@ def test_a_job_without_target_is_measured_but_not_judged() -> None:
 
 
 def test_a_lost_engine_is_told_with_its_trouble() -> None:
-    gone = replace(example_report(), engine_ok=False, alarms=("engine: no answer", "other"))
+    raised = (
+        Alarm("engine", AlarmKey.ENGINE_DOWN, "engine: no answer"),
+        Alarm("engine", AlarmKey.BURST_REFUSED, "engine: another"),
+    )
+    gone = replace(example_report(), engine_ok=False, raised=raised[::-1])
     assert node_status(gone).engine == EngineStatus(ok=False, trouble="engine: no answer")
 
 

@@ -1,7 +1,7 @@
 // What the two charts draw, from a Series: the ratio of each job, and limits over capacity.
 
 import { $, colour, setText } from "./dom.js";
-import { cores } from "./words.js";
+import { BAND, cores } from "./words.js";
 
 const EACH_MAX = 12; // lines that can be told apart
 const WORST = 5;
@@ -73,7 +73,7 @@ function doubled(low, high) {
 
 function targetBand(plot) {
   const pen = plot.ctx, { left, width } = plot.bbox;
-  const [top, one, bottom] = [1.1, 1, 0.9].map((ratio) => plot.valToPos(ratio, "y", true));
+  const [top, one, bottom] = [1 + BAND, 1, 1 - BAND].map((ratio) => plot.valToPos(ratio, "y", true));
   pen.save();
   pen.fillStyle = colour("--band");
   pen.fillRect(left, top, width, bottom - top);

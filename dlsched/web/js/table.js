@@ -1,7 +1,7 @@
 // The table of jobs: pinned ones, then worst first, its order held while the pointer is on it.
 
 import { $, drawing, el, setData, setHidden, setStyle, setText } from "./dom.js";
-import { cores, latency, metric, outlookOf, stateOf, uncertain } from "./words.js";
+import { BAND, cores, latency, metric, outlookOf, stateOf, uncertain } from "./words.js";
 
 const SPARK_S = 300;
 const SORTED_EVERY_MS = 3000; // rows that move each second cannot be read
@@ -106,7 +106,7 @@ export class Table {
     row.cpu = { bar: el("div", { class: "bar cpu" }, part("fill"), part("floor"), part("ceiling"), part("limit")), text: el("span", { class: "figure" }) };
     row.curve = drawing("path");
     row.spark = drawing("svg", { viewBox: `0 0 ${SPARK.width} ${SPARK.height}`, "aria-hidden": "true" },
-      drawing("rect", { width: SPARK.width, y: (1 - place(1.1)) * SPARK.height, height: (place(1.1) - place(0.9)) * SPARK.height }), row.curve);
+      drawing("rect", { width: SPARK.width, y: (1 - place(1 + BAND)) * SPARK.height, height: (place(1 + BAND) - place(1 - BAND)) * SPARK.height }), row.curve);
     row.silent = el("span", { class: "silent" });
     row.outlook = cell();
     row.label = el("span", { text: name });
