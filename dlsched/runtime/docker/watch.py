@@ -99,6 +99,8 @@ class Watch:
                 for source in self._sources:
                     source.close()
                 self._begin_reading(from_end=True)
+            elif described.alive and described.adopted is not None:
+                self._measure(described.adopted, ())
             return
         if before.alive:
             self._end(now_s)
@@ -402,7 +404,8 @@ class Watch:
         self._counted_at_sockets = wire.decides or (judges and not again and counted)
         if not judges:
             return problem
-        self._take_up(SourceReading(measured.reports, hides_failures=measured.hides_failures))
+        hides = measured.hides_failures and UNTARGETED not in self._measured
+        self._take_up(SourceReading(measured.reports, hides_failures=hides))
         return problem or (lacks if wire.alone or not self._sources else None)
 
     def _beside_wire(self, reading: SourceReading) -> SourceReading:

@@ -41,7 +41,7 @@ from dlsched.runtime.docker.reading import (
     printed_from_s,
     wall_s,
 )
-from dlsched.runtime.docker.watch import READ_ALL_S, Watch, Watches
+from dlsched.runtime.docker.watch import READ_ALL_S, UNTARGETED, Watch, Watches
 from dlsched.runtime.progress import log_pattern
 from dlsched.runtime.progress.http_page import Unanswered
 from dlsched.runtime.progress.listening import NO_ADDRESS
@@ -298,6 +298,45 @@ def test_one_without_a_target_is_measured_while_there_is_room(
     assert shown == (("it listens on no port",) * 2 if asked_for else (None, None))
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "opened"),
+    [
+        ({"background": True}, {}, ["()"]),
+        ({}, {"background": True}, ["()", "closed"]),
+        ({}, {"wire": None}, ["()", "closed"]),
+        ({"wire": (80,)}, {"wire": (81,)}, ["(80,)", "closed", "(81,)"]),
+        ({}, {}, ["()"]),
+    ],
+    ids=["from background", "to background", "forbidden", "another port", "the same"],
+)
+def test_another_adoption_of_one_that_runs_changes_what_is_measured(
+    begin: Begin, before: dict[str, Any], after: dict[str, Any], opened: list[str]
+) -> None:
+    found: list[str] = []
+
+    def watch_port(pid: int, name: str, ports: tuple[int, ...], _: object, **more: Any) -> Watched:
+        found.append(str(ports))
+        return Watched(lambda _: found.append("closed"), pid, name, ports, "", **more)
+
+    tap = SimpleNamespace(watch=watch_port, problem=None)
+    first, second = (
+        described(adopted=job_spec("web", **{"target": None, **each})) for each in (before, after)
+    )
+    watch = begin(first, Outside(FakeLog().follow, tap=tap))  # type: ignore[arg-type]
+    watch.take(second, 2.0)
+    assert found == opened
+
+
+def test_of_one_without_a_target_no_failure_is_hidden(begin: Begin) -> None:
+    watch, wire = begin(described(), Outside(FakeLog().follow)), Played()
+    watch._wire, wire.next, wire.hides = wire, [5, 5], True  # type: ignore[assignment]
+    hidden = []
+    for measured in ((), (UNTARGETED,)):
+        watch._measured = measured
+        hidden.append(watch.fact(1.0 + len(measured), None)[0].hides_failures)
+    assert hidden == [True, False]
+
+
 class Played:
     """A source of latencies, or what is measured at sockets, whose next counts are given."""
 
@@ -307,11 +346,13 @@ class Played:
         self.next: list[int] = []
         self.decides = False
         self.decisions: list[bool] = []
+        self.hides = False
 
     def read(self, now_s: float) -> SourceReading:
         count = self.next.pop(0) if self.next else 0
         sketch = from_latencies([0.01] * count)
-        return SourceReading((Report(now_s, latency=sketch),) if count else ())
+        reports = (Report(now_s, latency=sketch),) if count else ()
+        return SourceReading(reports, hides_failures=self.hides)
 
     def beside(self, _reports: object, _now_s: float) -> None:
         pass
