@@ -288,18 +288,23 @@ def _just_now(one: Probed) -> str:
         return f"{_read(one.reading)}{_at_socket(one)}"
     unmeasured = [(at.port, at.times.unmeasured) for at in one.ports or () if at.times is not None]
     why = [f"port {port}: not measured: {', '.join(each)}" for port, each in unmeasured if each]
-    waits = [
-        f"port {port}: {counted(times.requests, 'request')} in {times.over_s:.1f} s, none answered"
-        f"{f', {times.failed} failed' if times.failed else ''}"
-        for port, times in _unanswered(one)
+    asked = [
+        f"port {at.port}: {said}"
+        for at in one.ports or ()
+        if at.times is not None and (said := _unanswered(at.times))
     ]
-    return "; ".join(filter(None, (one.unread, *why, *waits))) or "-"
+    return "; ".join(filter(None, (one.unread, *why, *asked))) or "-"
 
 
-def _unanswered(one: Probed) -> list[tuple[int, PortTimes]]:
-    """Ports that were asked and have not answered, with what was measured."""
-    found = [(at.port, at.times) for at in one.ports or () if at.times is not None]
-    return [(port, times) for port, times in found if times.requests > 0 and not times.answers]
+def _unanswered(times: PortTimes) -> str:
+    """What is known of requests without one good answer, such as `7 requests in 5.0 s, none
+    answered`; empty: nothing."""
+    if times.answers or not (times.open or times.failed):
+        return ""
+    failed = (f"{times.failed} failed",) if times.failed else ()
+    none = ("none answered yet" if not failed else f"{times.open} not answered yet",)
+    known = f"{counted(times.requests, 'request')} in {times.over_s:.1f} s"
+    return ", ".join((known, *failed, *(none if times.open else ())))
 
 
 def _at_socket(one: Probed) -> str:
@@ -366,7 +371,7 @@ def _advice(one: Probed) -> tuple[str, str]:
 
     if one.managed is not None:
         return f"nothing: {one.managed}", ""
-    name = shlex.quote(one.name)
+    name, ports = shlex.quote(one.name), one.ports or ()
     target, busy = " ".join(_target(one)), _busy(one)
     preset = () if one.preset is None else (one.preset,)
     sources = "".join(f" --metrics {shlex.quote(source)}" for source in one.sources or preset)
@@ -378,9 +383,10 @@ def _advice(one: Probed) -> tuple[str, str]:
         return "when that is mended", f"dlsched adopt {name} --latency TIME{sources}"
     if one.where is not None:
         return "leave it, or", f"dlsched adopt {name} --minimum {_minimum(one)}"
-    if _unanswered(one):
-        return "set TIME to what users need", f"dlsched adopt {name} --latency TIME"
-    serves = any(at.times is not None for at in one.ports or ())
+    if any(at.times is not None and at.times.open and not at.times.answers for at in ports):
+        wait = "if callers wait for its answers, set TIME to what they need"
+        return wait, f"dlsched adopt {name} --latency TIME"
+    serves = any(at.times is not None for at in ports)
     if serves or one.cpu_cores is None or one.cpu_cores < BUSY_CORES:
         return "leave it", ""
     unsure = "if no one waits for its answers" if one.ports != () else ""

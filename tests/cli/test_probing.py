@@ -159,15 +159,24 @@ def test_a_container_that_only_burns_cpu_is_proposed_as_background(
     assert _proposal(Probed("x", "8" * 64, "y", None, cpu_cores=cores, ports=ports)) == proposal
 
 
-@pytest.mark.parametrize(("failed", "more"), [(0, ""), (2, ", 2 failed")])
+@pytest.mark.parametrize(
+    ("failed", "lost", "known", "waits"),
+    [
+        (0, 0, "port 8000: 7 requests in 5.0 s, none answered yet", True),
+        (2, 0, "port 8000: 7 requests in 5.0 s, 2 failed, 5 not answered yet", True),
+        (7, 0, "port 8000: 7 requests in 5.0 s, 7 failed", False),
+        (0, 7, "-", False),
+    ],
+)
 def test_one_that_was_asked_and_has_not_answered_is_no_background_job(
-    failed: int, more: str
+    failed: int, lost: int, known: str, waits: bool
 ) -> None:
-    port = ProbedPort(8000, ("::",), PortTimes(7, 5.0, 0, failed))
+    port = ProbedPort(8000, ("::",), PortTimes(7, 5.0, 0, failed, lost=lost))
     one = Probed("x", "8" * 64, "y", None, cpu_cores=0.93, ports=(port,))
-    assert _just_now(one) == f"port 8000: 7 requests in 5.0 s, none answered{more}"
-    command = "dlsched adopt x --latency TIME"
-    assert _proposal(one) == f"set TIME to what users need: {command}"
+    assert _just_now(one) == known
+    when = "if callers wait for its answers, set TIME to what they need"
+    adopt = f"{when}: dlsched adopt x --latency TIME"
+    assert _proposal(one) == (adopt if waits else "leave it")
 
 
 def test_a_container_with_a_page_is_no_background_job() -> None:

@@ -121,11 +121,7 @@ class Watched:
     def owes_answers(self) -> bool:
         """Whether a port was asked since `take`, and no answer to what is measured came yet."""
         with self._lock:
-            return any(
-                sum(one["arrivals"] - one["lost"] for one in each) > 0
-                and not any(one["whole"].latency.count for one in each)
-                for each in self._traffic.values()
-            )
+            return any(map(_owes, self._traffic.values()))
 
     def ends(self) -> None:
         """It is not measured any more; called by the tap's thread."""
@@ -148,6 +144,15 @@ class Watched:
 
     def close(self) -> None:
         self._forget(self)
+
+
+def _owes(reported: Iterable[Mapping[str, Any]]) -> bool:
+    open_ = 0
+    for one in reported:
+        if one["whole"].latency.count:
+            return False
+        open_ += one["arrivals"] - one["lost"] - one["whole"].latency.errors
+    return open_ > 0
 
 
 def _traffic(

@@ -54,6 +54,13 @@ class PortTimes:
     """Between the parts of answers."""
     unmeasured: tuple[str, ...] = ()
     """Why the times of some connections are not known."""
+    lost: int = 0
+    """Requests of which nothing more is known."""
+
+    @property
+    def open(self) -> int:
+        """Requests that have not been answered yet."""
+        return max(0, self.requests - self.lost - self.failed - self.answers)
 
 
 @dataclass(frozen=True, slots=True)

@@ -297,6 +297,7 @@ def times_of(traffic: PortTraffic, over_s: float) -> PortTimes:
         first_p95_s=of(first, TAIL) if first.count >= LEAST_FOR_TAIL else None,
         gaps=sum(one.latency.count for one in traffic.gaps if one.latency is not None),
         unmeasured=(*traffic.unmeasured, *((DROPPED,) if uncertain else ())),
+        lost=traffic.lost,
     )
 
 

@@ -70,7 +70,7 @@ CONCURRENT = 64
 ENGINE_CALLS = 8
 """Calls of the engine at a time."""
 WHOLE_S = 30.0
-"""After that a container that still does not answer is left out."""
+"""A container that does not answer in this time, before or after sampling, is left out."""
 
 _ID_CHARACTERS = 12
 """Of an id, as a daemon shows it."""
@@ -130,6 +130,7 @@ def probe(
     time.sleep(max(0.0, begun_s + options.over_s - now_s()))
     _await(lambda: not any(one.owes_answers for one in samples), now_s() + OWED_S, now_s)
     use = _host_use(before, host.busy_core_s(), now_s() - busy_s)
+    until_s = now_s() + WHOLE_S
     _all(begin_all([one.end for one in samples], "probe", CONCURRENT), until_s, now_s)
     on_gpus: Mapping[str, int] = {}
     with suppress(TimeoutError, DlschedError):
@@ -247,12 +248,17 @@ class _Sample:
     def is_read(self) -> bool:
         """Whether its sockets are measured now, or cannot be."""
         watched = self._watched
-        return watched is None or watched.problem is not None or watched.is_read
+        return watched is None or self._wire_problem(watched) is not None or watched.is_read
 
     @property
     def owes_answers(self) -> bool:
         """Whether its sockets were asked, and no answer was measured yet."""
         return self._watched is not None and self._watched.owes_answers
+
+    def _wire_problem(self, watched: Watched) -> str | None:
+        """Why its sockets are not measured; None: they are, or will be."""
+        tap = self._options.tap
+        return watched.problem or (None if tap is None else tap.problem)
 
     # ------------------------------------------------------------------ the first moment
 
@@ -483,8 +489,10 @@ class _Sample:
         timed = recognition.timed(self.found.ports or (), watched)
         watched.close()
         self.found = replace(self.found, ports=timed)
-        if not watched.covered_s and self.found.reading is None and self.found.unread is None:
-            why = watched.problem or "the process that reads packets did not start in time"
+        nothing = self.found.reading is None and self.found.where is None
+        if not watched.covered_s and nothing and self.found.unread is None:
+            why = self._wire_problem(watched)
+            why = why or "the process that reads packets did not start in time"
             self.found = replace(self.found, unread=f"its sockets are not measured: {why}")
         busiest = recognition.busiest(timed)
         read = self.found.reading

@@ -24,6 +24,7 @@ from dlsched.runtime.docker.probe import (
 )
 from dlsched.runtime.progress.http_page import Unanswered
 from dlsched.runtime.progress.listening import ListeningSocket
+from dlsched.runtime.wire.traffic import Watched
 from dlsched.simulation.clock import VirtualClock
 
 pytestmark = pytest.mark.timed
@@ -330,6 +331,36 @@ def test_the_use_of_the_host_is_that_of_the_time_of_the_samples(
     del listens[body(1)["Id"]]  # of an engine on another host
     (one,) = probed(PlayedEngine(body(1))).values()
     assert one.host is None
+
+
+class NeverRead:
+    """A tap whose process never starts."""
+
+    problem: str | None = None
+
+    def watch(self, pid: int, container: str, *, paths: object) -> Watched:
+        self.problem = "no right to read packets"
+        return Watched(lambda _: None, pid, container, (), "")
+
+
+@pytest.mark.parametrize("says", [True, False])
+def test_sockets_that_are_not_read_cost_no_other_reading(
+    pages: list[Fetch],
+    listens: dict[str, list[ListeningSocket]],
+    monkeypatch: pytest.MonkeyPatch,
+    says: bool,
+) -> None:
+    monkeypatch.setattr(sampling, "WHOLE_S", 60.0 if says else 0.2)
+    tap, why = NeverRead(), "no right to read packets"
+    if not says:
+        tap.watch = lambda pid, container, **_: Watched(  # type: ignore[method-assign]
+            lambda _: None, pid, container, (), ""
+        )
+        why = "the process that reads packets did not start in time"
+    listens[body(1)["Id"]] = [at(8000)]
+    (one,) = probed(PlayedEngine(body(1)), http=False, tap=tap).values()
+    assert one.cpu_cores is not None
+    assert one.unread == f"its sockets are not measured: {why}"
 
 
 def test_ports_are_unknown_where_the_kernel_does_not_say(pages: list[Fetch]) -> None:
