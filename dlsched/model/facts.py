@@ -105,7 +105,8 @@ class WireFact:
         """Which part of the new connections is measured; None: there were none."""
         measured = sum(count for _, count in self.connections)
         whole = measured + sum(count for _, count in self.unmeasured)
-        return measured / whole if whole else None
+        # One that is found to be unmeasured later is taken from those of another time.
+        return min(max(measured / whole, 0.0), 1.0) if whole > 0 else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,6 @@ STARTTLS = "TLS that begins within a connection"
 TUNNEL = "a tunnel (CONNECT)"
 EARLY = "an upload that is answered early"
 BEFORE = "it began before it was watched"
-MANY = "more connections at a time than are followed"
 NO_REQUEST = "what is no request of HTTP/1"
 
 HEAD_BYTES = 4 << 10
@@ -244,16 +243,11 @@ class Connection:
                 self._is_proven()
 
     def close(self) -> None:
-        """No more can come of it."""
+        """No more can come of it, or it is followed no longer."""
         if self.open or self._held is not None:
             self.lose()
         if self.kind == TLS and not self._turns:
             self._give_up(SHORT_TLS)
-        self.closed = True
-
-    def evict(self) -> None:
-        """It is followed no longer, since there are too many."""
-        self._give_up(MANY)
         self.closed = True
 
     def client_missed(self, count: int, *, more: bool, answered: bool = False) -> None:

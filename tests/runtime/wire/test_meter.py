@@ -31,7 +31,6 @@ from dlsched.runtime.wire.connection import (
     EARLY,
     HTTP2,
     HTTP2_IN_TLS,
-    MANY,
     NO_REQUEST,
     PIPELINED,
     SHORT_TLS,
@@ -829,17 +828,20 @@ def test_connections_of_an_interface_that_is_gone_are_known_by_another() -> None
     assert ms(measured.report()) == (2, 6.0)
 
 
-def test_a_full_table_gives_up_the_oldest(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_table_gives_up_those_silent_longest(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(meters, "CONNECTIONS_MAX", 100)
     monkeypatch.setattr(meters, "EVICTED_AT_A_TIME", 10)
     talks = [Talk(client_port=1000 + number).opens(number) for number in range(105)]
     for number, talk in enumerate(talks):
         talk.asks(number + 0.5, GET)
+    talks[0].answers(99, answer())
+    talks[0].asks(99.5, GET)
     measured = Measured(*talks)
     report = measured.report(1000)
     assert measured.all["followed"] == 95
+    followed = {key[-4] << 8 | key[-3] for key in measured.meter._table}
+    assert followed & set(range(1000, 1011)) == {1000}
     assert (report["lost"], report["whole"]["in_flight"]) == (10, 95)
-    assert (report["connections"], report["unmeasured"]) == ({"http": 95}, {MANY: 10})
 
 
 def test_a_flood_of_spoofed_clients_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -877,6 +879,18 @@ def test_silent_connections_are_forgotten() -> None:
     assert measured.all["followed"] == 1
     report = measured.report(3_700_000)
     assert (measured.all["followed"], report["lost"]) == (0, 1)
+
+
+def test_one_that_one_side_has_ended_is_forgotten_sooner() -> None:
+    talk = Talk().opens()
+    talk.asks(1, GET)
+    talk.answers(5, answer())
+    talk.client_ends(6)
+    measured = Measured(talk)
+    measured.report(100)
+    assert measured.all["followed"] == 1
+    measured.report(130_000)
+    assert measured.all["followed"] == 0
 
 
 def test_a_connection_joined_in_the_middle_is_known_by_its_next_request() -> None:
