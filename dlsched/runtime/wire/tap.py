@@ -245,7 +245,7 @@ class _Pump:
             self._discover(watched, now_s)
             self._known, self._discovered_s = watched, now_s
         if not self._rings:
-            self._ticked_s = now_s
+            self._ticked_s = self._heard_s = now_s  # it is asked for no report
             return
         if self._child is None and not self._begin_child(now_s):
             self._ticked_s = now_s
@@ -287,10 +287,13 @@ class _Pump:
             if is_whole(report):
                 self._ticks.popleft()
                 self._heard_s, self._backoff_s = now_s, BACKOFF_S
-                child.patience_s = ANSWER_S
+                if child.patience_s != ANSWER_S:
+                    child.patience_s = ANSWER_S
+                    self._forgive_drops()
         if now_s - self._ticked_s >= TICK_S:
             self._ticked_s = now_s
-            self._count_drops(child)
+            if child.patience_s == ANSWER_S:
+                self._count_drops(child)
             self._ticks.append(now_s)
             _hand(child, TICK, TIME.pack(time.time_ns()))
             if now_s - self._heard_s > child.patience_s:
@@ -347,9 +350,14 @@ class _Pump:
     def _skip_unread(self) -> None:
         """Leave out what came while nothing read it: it is old, and no sign of too many packets.
         Raises OSError."""
-        for interface, ring in self._rings.items():
+        for ring in self._rings.values():
             for _ in ring.ready():
                 pass
+        self._forgive_drops()
+
+    def _forgive_drops(self) -> None:
+        """Report what was dropped while nothing read it. Raises OSError."""
+        for interface, ring in self._rings.items():
             self._add_dropped(interface, ring.counts().dropped)
 
     def _failed(self, why: str, now_s: float) -> None:
@@ -378,7 +386,7 @@ class _Pump:
         self._networks.keep(one.network.name for one in watched if one.network is not None)
         for gone in self._rings.keys() - by_interface.keys():
             self._rings.pop(gone).close()
-            self._full.discard(gone)
+        self._full &= by_interface.keys()
         for known in (self._ports, self._indices, self._calm):
             for gone in known.keys() - by_interface.keys():
                 del known[gone]
@@ -471,7 +479,7 @@ class _Pump:
         fewer connections, as long as that is needed. Raises OSError."""
         handed, self._handed = self._handed, set()
         for interface, ring in list(self._rings.items()):
-            if interface not in handed and ring.one_of == 1:
+            if interface not in handed and ring.one_of == 1 and interface not in self._full:
                 continue
             dropped = ring.counts().dropped
             self._calm[interface] = 0 if dropped else self._calm.get(interface, 0) + 1
@@ -481,14 +489,25 @@ class _Pump:
                     self._enlarge(child, interface, ring)
                 elif interface not in self._full and self._has_spare(interface):
                     self._full.add(interface)
-                    self._bound = None
-                elif ring.one_of < ONE_OF_MAX:
+                    self._discover_soon()
+                elif ring.one_of < ONE_OF_MAX and self._bound is not None:
                     self._sample(interface, ring, 2 * ring.one_of)
-            elif ring.one_of > 1 and self._calm[interface] >= CALM_TICKS:
-                self._sample(interface, ring, ring.one_of // 2)
+            elif self._calm[interface] >= CALM_TICKS:
+                if ring.one_of > 1:
+                    self._sample(interface, ring, ring.one_of // 2)
+                elif interface in self._full:
+                    self._full.discard(interface)
+                    self._calm[interface] = 0
+                    self._discover_soon()
+
+    def _discover_soon(self) -> None:
+        """Others are to be watched. Packets that are dropped until then are no sign."""
+        self._bound, self._discovered_s = None, float("-inf")
 
     def _has_spare(self, interface: str) -> bool:
-        return any(one.spare and interface in one.interfaces for one in self._known)
+        """Whether any is left out there rather than all measured in part."""
+        there = {one.spare for one in self._known if interface in one.interfaces}
+        return len(there) == 2
 
     def _sample(self, interface: str, ring: Ring, one_of: int) -> None:
         """Measure one of so many connections there. Raises OSError."""

@@ -101,6 +101,7 @@ class Scene:
         self.pump._known = (self.watched,)
         self.pump._rings = {"lo": ring}  # type: ignore[dict-item]
         self.pump._ports = {"lo": (80,)}
+        self.pump._bound = frozenset({"lo"})
         self.pump._numbers = {1: (self.watched, 80), 2: (self.watched, 81)}
         self.pump._ticks.append(1.5)
         self.watched.begins(0.0)
@@ -286,7 +287,21 @@ def test_what_is_spare_goes_before_connections_of_others_do() -> None:
     assert problems == {id(spare): "lo has too many packets to measure it besides others"}
     scene.ring.dropped = 7
     scene.tick()
+    assert scene.ring.one_of == 1, "it is still watched: what is dropped may be of it"
+    scene.pump._bound = frozenset({"lo"})
+    scene.ring.dropped = 7
+    scene.tick()
     assert scene.ring.one_of == 2
+    for _ in range(2 * CALM_TICKS):
+        scene.tick(idle=True)
+    assert (scene.ring.one_of, scene.pump._full) == (1, set())
+
+
+def test_one_without_others_beside_it_is_measured_in_part() -> None:
+    scene = Scene(FakeRing(blocks=BLOCKS_MOST, dropped=7))
+    scene.watched.spare = True
+    scene.tick()
+    assert (scene.ring.one_of, scene.pump._full) == (2, set())
 
 
 def test_without_drops_more_connections_are_measured_again() -> None:
@@ -477,6 +492,34 @@ def test_a_child_that_never_reports_is_started_ever_less_often() -> None:
             scene.pump._failed("no report", now_s)
     gaps = [later - earlier for earlier, later in pairwise(starts)]
     assert gaps == [BACKOFF_S, 2.0, 4.0, 8.0, 16.0, 32.0]
+
+
+@pytest.mark.timed
+def test_a_child_that_is_asked_for_nothing_is_not_silent() -> None:
+    scene = Scene(FakeRing())
+    scene.pump._child, scene.child.patience_s = scene.child, ANSWER_S  # type: ignore[assignment]
+    scene.pump._rings, scene.pump._known = {}, ()
+    scene.pump._poll_again = lambda: None  # type: ignore[method-assign]
+    scene.pump._ticked_s = float("-inf")
+    scene.pump._once()
+    scene.pump._carry([], scene.pump._heard_s + ANSWER_S)
+
+
+@pytest.mark.timed
+def test_what_is_dropped_while_a_child_begins_is_no_sign_of_too_many_packets() -> None:
+    scene = Scene(FakeRing())
+    scene.tap.child = lambda: scene.child  # type: ignore[method-assign,assignment,return-value]
+    assert scene.pump._begin_child(100.0)
+    scene.ring.dropped = 5
+    scene.pump._handed.add("lo")
+    scene.pump._carry([], 101.0)
+    scene.child.said = [{"ports": {}, "packets": 0}]
+    scene.pump._carry([], 101.5)
+    assert (scene.dropped(), scene.opened) == ([5], [])
+    scene.child.said, scene.ring.dropped = [], 7
+    scene.pump._handed.add("lo")
+    scene.pump._carry([], 102.0)
+    assert (scene.dropped(), len(scene.opened)) == ([7], 1)
 
 
 @pytest.mark.timed
