@@ -256,6 +256,11 @@ class Clients:
         """Whether most reports show one request in flight, whatever `are_one` is."""
         return self.always_one > MOSTLY and self.several < SEVERAL
 
+    @property
+    def may_be_one(self) -> bool:
+        """Whether some reports show one request in flight, and hardly any several."""
+        return self.always_one > LITTLE and self.several < SEVERAL
+
     def follow_each_other(self, in_service: float) -> bool:
         """Whether the service is a closed loop of one client: it is busy whenever it reports."""
         # Hysteresis: a report between two requests shows none in flight. One such report cost two

@@ -222,12 +222,13 @@ def divided(snapshot: Snapshot, before: AdaptiveMemory, rule: AdaptiveParameters
     left = max(free - math.fsum(services.uses.values()), 0.0)
     shares = fair_shares([*training, *others], left) if others else {}
     theirs = {job.name: shares[job.name] for job in others}
-    rest = untargeted.place(others, theirs, snapshot.resource)
-    left = max(left - math.fsum(rest.uses.values()), 0.0)
-    trainings = divide_trainings.place(training, snapshot, before.trainings, left, rule)
     even = snapshot.node.capacity_cores / max(math.fsum(job.spec.weight for job in jobs), 1e-9)
     heavy = untargeted.heavy(others, training, before.heavy, snapshot, free, even)
     light = untargeted.takes_little(others, before.light, even)
+    named = (heavy, light) if snapshot.node.weighs else ((), ())
+    rest = untargeted.place(others, theirs, *named, snapshot.resource)
+    left = max(left - math.fsum(rest.uses.values()), 0.0)
+    trainings = divide_trainings.place(training, snapshot, before.trainings, left, rule)
     return Divided(capacity, free, services, trainings, rest, even, heavy, light)
 
 
@@ -324,16 +325,17 @@ def _weights(parts: Divided, snapshot: Snapshot) -> dict[str, float]:
     target does not starve beside trainings. A request of an open loop wants whole cores for a
     moment, however little its service uses on average: an open loop weighs `open_loops` equal
     shares. So does a job without a target that uses little. One that uses more and is not heavy
-    precedes trainings, but no service that comes near its target. Trainings have
-    their equal shares as a group, divided by marginal value, and so have heavy jobs without a
-    target, by weight; both get more after they fell below their minimum share.
+    precedes trainings, but no service. Trainings have their equal shares as a group, divided by
+    marginal value, and so have heavy jobs without a target, by weight; both get more after they
+    fell below their minimum share.
     """
     own = {job.name: job.spec.weight for job in snapshot.running}
     each, services, heavy = parts.even_cores, parts.services, parts.heavy
     ahead = dict(services.open_loops)
     most = max((AHEAD, *services.open_loops.values()))
+    middle = min((AHEAD, *(max(1.0, shares) for shares in services.open_loops.values())))
     others = {
-        name: most if name in parts.light else AHEAD
+        name: most if name in parts.light else middle
         for name in parts.rest.weights
         if name not in heavy
     }

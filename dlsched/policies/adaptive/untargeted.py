@@ -17,20 +17,30 @@ from dlsched.policies.adaptive.placed import Placed
 
 
 def place(
-    jobs: Sequence[JobView], shares: Mapping[str, float], resource: Resource = CPU
+    jobs: Sequence[JobView],
+    shares: Mapping[str, float],
+    behind: Collection[str] = (),
+    little: Collection[str] = (),
+    resource: Resource = CPU,
 ) -> Placed[None]:
-    """Gives each job no ceiling, and its fair share (`shares`, cores by job) as weight."""
+    """Gives each job no ceiling, and its fair share (`shares`, cores by job) as weight. `behind`:
+    the heavy ones, `little`: those that take little."""
     uses = {job.name: expected_cores(job, shares[job.name]) for job in jobs}
     whole = resource.amount(math.fsum(shares.values()), ".2f")
+    idle = f"it may also use idle {resource.name}"
+
+    def why(name: str) -> str:
+        if name in behind:
+            return f"no target, and it uses nearly all it can have: it comes after services; {idle}"
+        if name in little:
+            return f"no target, and it uses little: it comes first, with services; {idle}"
+        return f"no target: its fair share is {shares[name]:.3f} of {whole}; {idle}"
+
     return Placed(
         limits=dict.fromkeys(uses),
         uses=uses,
         weights=dict(shares),
-        why={
-            job.name: f"no target: its fair share is {shares[job.name]:.3f} of {whole}; "
-            f"it may also use idle {resource.name}"
-            for job in jobs
-        },
+        why={job.name: why(job.name) for job in jobs},
     )
 
 
@@ -49,7 +59,8 @@ def heavy(
     requests, and by those that use clearly less. All `trainings` want such a share, too. One that
     was not heavy `before` can have an equal share of the node, `even_cores`, in any case.
     """
-    hungry = [job for job in others if not _serves(job, snapshot)]
+    unread = [job.name for job in others if job.usage.window_cores is None]
+    hungry = [job for job in others if job.name not in unread and not _serves(job, snapshot)]
     weight = math.fsum(job.spec.weight for job in trainings)
     among = {job.name for job in (*hungry, *trainings)}
     left_cores = free_cores - math.fsum(
@@ -68,28 +79,35 @@ def heavy(
             break
         left_cores -= math.fsum(map(_used_cores, sated))
         hungry = [job for job in hungry if job not in sated]
-    return tuple(job.name for job in hungry)
+    found = {job.name for job in hungry}.union(name for name in unread if name in before)
+    return tuple(job.name for job in others if job.name in found)
 
 
 def _serves(job: JobView, snapshot: Snapshot) -> bool:
     """Whether its measured requests, each on all cores, can be what it uses CPU for. Those of a
-    notebook or a dashboard are not."""
-    progress = job.progress
-    open_requests = progress.recent.sum_s / snapshot.window_s + progress.in_flight
-    return open_requests > 0 and open_requests * snapshot.node.cores >= _used_cores(job)
+    notebook or a dashboard are not; nor is one that has been open for longer than the window, such
+    as a stream of events."""
+    progress, over_s = job.progress, snapshot.window_s
+    open_s = progress.recent.sum_s
+    if progress.oldest_s < over_s:
+        open_s += progress.in_flight * progress.oldest_s
+    return open_s > 0.0 and open_s / over_s * snapshot.node.cores >= _used_cores(job)
 
 
 def takes_little(
     others: Sequence[JobView], before: Collection[str], even_cores: float
 ) -> tuple[str, ...]:
-    """Those of the jobs without a target that use at most half of an equal share, or slightly more
-    if they did `before`: what they want is little at any weight, in a burst too."""
+    """Those of the jobs without a target that use at most half of an equal share, or a whole one if
+    they used half `before`: at any weight they take no more than under plain Docker. One that was
+    squeezed below half has what it wants then, and must not be squeezed again for it."""
 
-    def most_cores(job: JobView) -> float:
-        ratio = MOSTLY * (CLEARLY if job.name in before else 1.0)
-        return ratio * even_cores * job.spec.weight
+    def is_little(job: JobView) -> bool:
+        if job.usage.window_cores is None:
+            return job.name in before
+        ratio = 1.0 if job.name in before else MOSTLY
+        return job.usage.window_cores <= ratio * even_cores * job.spec.weight
 
-    return tuple(job.name for job in others if _used_cores(job) <= most_cores(job))
+    return tuple(job.name for job in others if is_little(job))
 
 
 def _used_cores(job: JobView) -> float:

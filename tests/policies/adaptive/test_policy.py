@@ -65,6 +65,19 @@ def test_only_a_job_without_a_target_that_takes_much_weighs_less_than_a_service(
     assert weights["hog"] < weights["a"] / 10.0
 
 
+def test_no_job_without_a_target_that_takes_much_precedes_a_service_that_does_not_fit() -> None:
+    services = [service(name, used=0.8) for name in ("met", "short")]
+    services = [replace(one, progress=replace(one.progress, in_flight=0)) for one in services]
+    scorer = job("scorer", None, cores=None, used=0.6, throttled=0.0)
+    requests = Progress(fresh=from_latencies([1.0]), recent=from_latencies([1.0] * 30))
+    scorer = replace(scorer, progress=requests)
+    decision = course(*services, scorer, capacity=1.0)
+    kinds = {name: one[0].kind for name, one in decision.outlooks.items()}
+    assert kinds["short"] is ForecastKind.CROWDED
+    weights = decision.weights
+    assert weights["scorer"] == weights["short"] < weights["met"]
+
+
 def test_beside_a_training_a_service_has_no_ceiling() -> None:
     assert course(service("a", 0.2), training("b", used=1.5)).limits["a"] == Limits()
 

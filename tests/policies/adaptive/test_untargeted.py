@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from dlsched.model.state import JobView, Progress
+from dlsched.model.state import JobView, Progress, Usage
 from dlsched.policies.adaptive.untargeted import expected_cores, heavy, place, takes_little
 from tests.policies.plant import job, snapshot
 
@@ -98,16 +98,26 @@ def test_one_stays_heavy_until_it_uses_clearly_less_than_it_can_have() -> None:
 def test_one_that_serves_requests_is_never_heavy() -> None:
     serving = taking("b", 1.6, latencies_s=[1.0] * 30)
     assert found(taking("a", 0.3), serving, before=("b",)) == ()
-    waiting = replace(serving, progress=Progress(in_flight=1))
+    waiting = replace(serving, progress=Progress(in_flight=1, oldest_s=29.0))
     assert found(taking("a", 0.3), waiting, before=("b",)) == ()
 
 
 def test_requests_that_cannot_be_what_it_computes_for_do_not_excuse_it() -> None:
     notebook = taking("b", 1.6, latencies_s=[0.01] * 30)
     assert found(taking("a", 0.3), notebook) == ("b",)
+    for oldest_s in (0.5, 31.0):  # a health check, and a stream that stays open
+        open_one = replace(notebook, progress=Progress(in_flight=1, oldest_s=oldest_s))
+        assert found(taking("a", 0.3), open_one) == ("b",)
 
 
-def test_little_is_at_most_half_an_equal_share_or_slightly_more_if_it_was() -> None:
-    jobs = [taking("a", 0.5), taking("b", 0.6), taking("c", 0.9, weight=2.0), taking("d", 0.7)]
+def test_use_that_could_not_be_read_changes_nothing() -> None:
+    unread = replace(taking("b", 1.6), usage=Usage())
+    for before in ((), ("b",)):
+        assert found(taking("a", 0.3), unread, before=before) == before
+        assert takes_little([unread], before, 1.0) == before
+
+
+def test_little_is_at_most_half_an_equal_share_or_all_of_it_if_it_was() -> None:
+    jobs = [taking("a", 0.5), taking("b", 1.0), taking("c", 0.9, weight=2.0), taking("d", 1.1)]
     assert takes_little(jobs, (), 1.0) == ("a", "c")
     assert takes_little(jobs, ("b", "d"), 1.0) == ("a", "b", "c")

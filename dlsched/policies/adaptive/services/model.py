@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, replace
 
 from dlsched.estimate.latency.arrivals import NO_ARRIVALS, Arrivals
-from dlsched.estimate.latency.law import SEVERAL, LatencyModel, ServiceSample
+from dlsched.estimate.latency.law import LatencyModel, ServiceSample
 from dlsched.estimate.latency.update import first, updated
 from dlsched.estimate.measured import surely_failing, too_many_fail
 from dlsched.estimate.tuning import (
@@ -289,7 +289,7 @@ def learned(
         trial=trial,
         unqueued_s=unqueued_s,
         arrivals=arrivals,
-        pauses=(known.pauses or arrivals.are_of_one) and model.clients.several < SEVERAL,
+        pauses=((known.pauses and same_load) or arrivals.are_of_one) and model.clients.may_be_one,
         urgency=known.urgency if same_load else 1.0,
         doubt=None,
     )

@@ -293,9 +293,13 @@ def test_in_slo_what_may_be_an_open_loop_never_has_a_ceiling(capacity: float) ->
     assert min(got.weights.values()) >= capacity / 2
 
 
-@pytest.mark.parametrize(("in_flight", "held"), [(0, True), (1, True), (4, False)])
+@pytest.mark.parametrize(
+    ("in_flight", "always_one", "held"),
+    [(0, 0.3, True), (1, 0.3, True), (4, 0.3, False), (0, 0.0, False)],
+    ids=["none waits", "one waits", "several wait", "how many wait is not known"],
+)
 def test_a_client_that_pauses_between_requests_gets_a_ceiling_until_several_wait(
-    in_flight: int, held: bool
+    in_flight: int, always_one: float, held: bool
 ) -> None:
     # Without a ceiling it answers in a third of its target, and so uses more than there is.
     asked = NO_ARRIVALS
@@ -305,7 +309,7 @@ def test_a_client_that_pauses_between_requests_gets_a_ceiling_until_several_wait
     view = service("one", cores=None, count=38, mean_s=0.016, changed_at_s=99.5)
     view = replace(view, usage=Usage(cpu_cores=0.77, window_cores=0.77))
     view = replace(view, progress=replace(view.progress, in_flight=in_flight))
-    memory = known("one", clients=Clients(), in_service_s=3.0, measured_s=0.016)
+    memory = known("one", clients=Clients(always_one), in_service_s=3.0, measured_s=0.016)
     memory = replace(memory, arrivals=asked)
     got = place([view], seen([view], capacity=0.42), [memory], 0.42, SLO)
     # With that it answers in time.
