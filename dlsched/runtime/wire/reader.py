@@ -24,9 +24,12 @@ SOONER_S = 30.0
 COMPARED_REQUESTS = 100
 """With fewer on one side, a p95 says little."""
 SAME_S = 300.0
-SAME_TOTAL_RATIO = 0.01
+SAME_TOTAL_RATIO = 0.02
 """Where both sides counted as many requests within this ratio in this time, or half of it at least,
 they count the same ones: what one lacks at the ends, some second's, is less than that."""
+DECIDED_S = 30.0
+"""After the last contradiction the sockets decide so much longer: with each request both sides
+change, and what is said of a target must not."""
 SAME_RATIO = 0.05
 """Means are compared where the numbers of requests differ by at most so much: a page is read at
 other moments than the sockets, and of a minute that is some seconds. A quantile needs no such
@@ -87,8 +90,9 @@ class WireReader:
         self.decides = False
         """Whether the sockets judge its target although it reports latencies: its own contradict
         them, or are too coarse for the target. Renewed with the fact, at least every second."""
-        self._decides_long = False
-        """The same of the minute before the last fact."""
+        self._coarse = False
+        """Whether its own latencies were too coarse at the last fact."""
+        self._contradicted_s = float("-inf")
         self._decided_s = float("-inf")
         self._counted = 0, 0
         """Requests that it reported, and that were measured."""
@@ -215,7 +219,7 @@ class WireReader:
         if due or known != (judges, problem, self._watched.partial, self._watched.found):
             self._fact_s, self._fact = now_s, self._summary(now_s, problem, judges)
         elif self._yields and now_s - self._decided_s >= SOON_S:
-            self._decide(now_s, self._decides_long)
+            self._decide(now_s, coarse=self._coarse)
         return self._fact
 
     def close(self) -> None:
@@ -238,7 +242,9 @@ class WireReader:
         measured = merge(*(one for _, one in self._measured))
         enough = measured.count >= COMPARED_REQUESTS
         reported = None if self.alone else self._contradicting(now_s - COMPARED_S)
-        self._decide(now_s, reported is not None or (enough and self._too_coarse(measured)))
+        if reported is not None:
+            self._contradicted_s = now_s
+        self._decide(now_s, coarse=enough and self._too_coarse(measured))
         silent = bool(self._reported) and not any(one.count for _, one in self._reported)
         answers = measured.count
         own, found = sum(one.count for _, one in self._reported), answers * self._watched.one_of
@@ -268,12 +274,14 @@ class WireReader:
             reported_s=reported,
         )
 
-    def _decide(self, now_s: float, long: bool) -> None:
-        """`long`: whether the sockets judge it by what is known of a minute."""
-        self._decides_long, self._decided_s = long, now_s
+    def _decide(self, now_s: float, *, coarse: bool) -> None:
+        """`coarse`: whether its own latencies are too coarse."""
+        self._coarse, self._decided_s = coarse, now_s
+        if self._yields and self._contradicting(now_s - SOONER_S) is not None:
+            self._contradicted_s = now_s
         # In TLS it is not known which answers are failures.
         may_decide = self._yields and not self._opaque and self._whole
-        self.decides = may_decide and (long or self._contradicting(now_s - SOONER_S) is not None)
+        self.decides = may_decide and (coarse or now_s - self._contradicted_s <= DECIDED_S)
 
     def _same_requests(self) -> bool:
         """Whether it reports the same requests that are measured, and all of them are."""

@@ -348,6 +348,17 @@ def test_sockets_decide_within_a_second_of_what_shows_a_change() -> None:
     assert reader.decides
 
 
+def test_sockets_go_on_to_decide_for_a_while() -> None:
+    socket = Socket()
+    reader = reader_of(socket, yields=True)
+    second(reader, socket, 0, [0.06] * 200, [0.01] * 200)
+    found = []
+    for now_s in range(1, 70):
+        second(reader, socket, now_s, [0.01] * 200, [0.01] * 200)
+        found.append(reader.decides)
+    assert found == [True] * 48 + [False] * 21, "of 20 seconds, 1 is no more than a twentieth"
+
+
 @pytest.mark.parametrize(
     ("counted", "dropped", "decides"),
     [(200, 0, True), (192, 0, False), (200, 1, False)],
@@ -358,11 +369,12 @@ def test_what_a_page_lacks_at_the_end_of_a_window_may_be_slow_unless_it_evens_ou
 ) -> None:
     socket = Socket()
     reader = reader_of(socket, yields=True)
-    measured = [0.01] * 189 + [0.06] * 11
-    for now_s in range(200):
-        second(reader, socket, now_s, measured, [0.01] * counted)
-    second(reader, socket, 201, measured, [0.01] * counted, dropped)
-    second(reader, socket, 204, measured, [0.01] * (counted - 100))
+    for now_s in range(170):
+        second(reader, socket, now_s, [0.01] * 200, [0.01] * counted)
+    mixed = [0.01] * 189 + [0.06] * 11
+    second(reader, socket, 170, mixed, [0.01] * (counted - 100), dropped)
+    for now_s in range(171, 201):
+        second(reader, socket, now_s, mixed, [0.01] * counted)
     assert reader.decides is decides
 
 
