@@ -14,6 +14,7 @@ from dlsched.model.spec import AccuracyTarget, LatencyTarget, Limits
 from dlsched.model.state import JobView, Snapshot
 from dlsched.model.units import same_cores
 from dlsched.policies.adaptive import untargeted
+from dlsched.policies.adaptive.greedy import greedy
 from dlsched.policies.adaptive.holding import (
     NOT_HELD,
     Held,
@@ -115,6 +116,8 @@ class AdaptiveMemory:
     """Jobs without a target that use nearly all that they can have."""
     light: tuple[str, ...] = ()
     """Those that use little."""
+    greedy: tuple[str, ...] = ()
+    """Services that weigh an equal share, since they use more than they are known to need."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +134,7 @@ class Divided:
     """Equal share of the node for a job of weight 1."""
     heavy: tuple[str, ...]
     light: tuple[str, ...]
+    greedy: tuple[str, ...]
     """`AdaptiveMemory`'s after this cycle."""
 
 
@@ -167,7 +171,7 @@ class AdaptivePolicy:
         limits |= {name: min(cores, limits[name] or cores) for name, cores in back.ceilings.items()}
         return Decision(
             limits={job.name: Limits(limits[job.name]) for job in snapshot.running},
-            why={**services.why, **trainings.why, **rest.why, **back.why},
+            why={**services.why, **trainings.why, **rest.why, **_why_even(parts), **back.why},
             memory=AdaptiveMemory(
                 services.memory,
                 trainings.memory,
@@ -175,12 +179,20 @@ class AdaptivePolicy:
                 hold,
                 parts.heavy,
                 parts.light,
+                parts.greedy,
             ),
             next_s=rule.interval_s,
             weights={**_weights(parts, snapshot), **dict.fromkeys(back.behind, 0.0)},
             outlooks={**services.outlooks, **trainings.outlooks},
             expected_s=_expected_s(services, limits),
         )
+
+
+def _why_even(parts: Divided) -> dict[str, str]:
+    """The reasons of services that weigh an equal share."""
+    why = "it uses more than it is known to need, so it weighs an equal share"
+    known = parts.services.why
+    return {name: f"{known[name]}; {why}" for name in parts.greedy if name in known}
 
 
 def _expected_s(
@@ -229,7 +241,8 @@ def divided(snapshot: Snapshot, before: AdaptiveMemory, rule: AdaptiveParameters
     rest = untargeted.place(others, theirs, *named, snapshot.resource)
     left = max(left - math.fsum(rest.uses.values()), 0.0)
     trainings = divide_trainings.place(training, snapshot, before.trainings, left, rule)
-    return Divided(capacity, free, services, trainings, rest, even, heavy, light)
+    greeds = greedy(snapshot, services.memory, before.greedy, even)
+    return Divided(capacity, free, services, trainings, rest, even, heavy, light, greeds)
 
 
 def _held_back(snapshot: Snapshot, parts: Divided, before: Hold) -> tuple[Hold, Held]:
@@ -325,9 +338,10 @@ def _weights(parts: Divided, snapshot: Snapshot) -> dict[str, float]:
     target does not starve beside trainings. A request of an open loop wants whole cores for a
     moment, however little its service uses on average: an open loop weighs `open_loops` equal
     shares. So does a job without a target that uses little. One that uses more and is not heavy
-    precedes trainings, but no service. Trainings have their equal shares as a group, divided by
-    marginal value, and so have heavy jobs without a target, by weight; both get more after they
-    fell below their minimum share.
+    precedes trainings, but no service. A greedy service weighs an equal share. Trainings have
+    their equal shares as a group, divided by marginal value, and so have heavy jobs without a
+    target, by weight; both get more after they fell below their minimum share. Beside heavy jobs
+    half of the trainings' weight is divided equally: else these take what the first one leaves.
     """
     own = {job.name: job.spec.weight for job in snapshot.running}
     each, services, heavy = parts.even_cores, parts.services, parts.heavy
@@ -345,6 +359,8 @@ def _weights(parts: Divided, snapshot: Snapshot) -> dict[str, float]:
     for name in (*weights, *others):
         even = each * own[name] * ahead.get(name, 1.0)
         weights[name] = even if name in ahead else max(weights[name], even)
+    for name in parts.greedy:
+        weights[name] = min(weights[name], each * own[name])
     behind = [job for job in snapshot.running if job.name not in weights]
     least, theirs = each, math.fsum(own[name] for name in ahead)
     if _starve(behind, each) and theirs > 0.0:
@@ -352,7 +368,14 @@ def _weights(parts: Divided, snapshot: Snapshot) -> dict[str, float]:
         least *= max(1.0, _KEPT_RATIO * shares / theirs)
     batch = {name: parts.rest.weights[name] for name in heavy}
     for group in (parts.trainings.weights, batch):
-        weights |= _weighed(group, least * math.fsum(own[name] for name in group))
+        whole = least * math.fsum(own[name] for name in group)
+        found = _weighed(group, whole)
+        if batch and group is not batch:
+            found = {
+                name: MOSTLY * one + (1.0 - MOSTLY) * whole / len(found)
+                for name, one in found.items()
+            }
+        weights |= found
     return weights
 
 

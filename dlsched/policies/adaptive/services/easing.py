@@ -69,6 +69,8 @@ class Ease:
     """How long it has to be late before the next trial."""
     least_core_s: float | None = None
     """The least CPU time of a request, as a mean over enough of them."""
+    was_core_s: float | None = None
+    """What one cost before the first step; None: no step was taken."""
 
     @property
     def shares(self) -> float | None:
@@ -101,9 +103,18 @@ def eased(ease: Ease, now_s: float, used_ratio: float, even_ratio: float, *, lat
         return replace(ease, steps=ease.steps - 1, before=None, since_s=now_s, wait_s=wait_s)
     if not late:
         return replace(ease, since_s=now_s)
+    if ease.steps and ease.was_core_s is not None and CLEARLY * cost_core_s > ease.was_core_s:
+        # The load had changed while a trial seemed to help: less weight makes none cheaper.
+        wait_s = max(AGAIN_S, _LATER_RATIO * ease.wait_s)
+        return replace(ease, steps=0, since_s=now_s, wait_s=wait_s, was_core_s=None)
     if wants and lasts_s >= ease.wait_s and ease.steps < _MOST_STEPS:
         return replace(
-            ease, steps=ease.steps + 1, since_s=now_s, before=ease.recent, recent=Recent()
+            ease,
+            steps=ease.steps + 1,
+            since_s=now_s,
+            before=ease.recent,
+            recent=Recent(),
+            was_core_s=ease.was_core_s if ease.steps else cost_core_s,
         )
     if ease.steps and not wants and lasts_s >= AGAIN_S:
         # It is late for the CPU that it gave up.

@@ -193,6 +193,11 @@ class ServiceMemory:
         return self._lately_s > self.target_s
 
     @property
+    def latency_ratio(self) -> float:
+        """Its recent latency over its target; 0: none is known."""
+        return self._lately_s / self.target_s
+
+    @property
     def _lately_s(self) -> float:
         """Its recent latency; 0: none is known."""
         model = self.model

@@ -39,6 +39,8 @@ _PAST_RATIO = 0.5
 """A job past the average work has this fraction of its attained service left."""
 _FAR = 3.0
 """Outliers: a job's work counts as at most so many times the median."""
+_SILENT_RATIO = 1e-9
+"""Of the value of a core-second for a job that does not report: less than any other's."""
 _SILENT_EVALUATIONS = 8
 """A training is silent after the CPU time of so many evaluations without a report. An evaluation
 may come some late: a checkpoint, or other data, takes CPU time too."""
@@ -155,7 +157,8 @@ def marginal_value(
     if job.diverged is not None or _silent(job, known, now_s, rule):
         # Such a job has no tier that could be reached: the more it attained, the later it comes.
         left_core_s = max(job.attained_core_s, 1.0)
-        index = job.spec.weight * rule.end_weight / left_core_s
+        # It comes after all that report, however much these have left.
+        index = _SILENT_RATIO * job.spec.weight * rule.end_weight / left_core_s
         how = "silent: no report for long" if job.diverged is None else f"diverged ({job.diverged})"
         why = f"{how}; it has used {resource.work(job.attained_core_s)}"
         return MarginalValue(

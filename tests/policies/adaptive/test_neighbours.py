@@ -1,0 +1,129 @@
+"""Worlds that strangers made up against the policy: beside plain Docker, who loses?"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from dlsched.control.decider import NamedPolicy
+from dlsched.control.guards import GuardOptions
+from dlsched.model.facts import NodeFact
+from dlsched.model.spec import AccuracyTarget, LatencyTarget
+from dlsched.policies.registry import load
+from dlsched.simulation.node.curves import Curve
+from dlsched.simulation.node.loops import Loop
+from dlsched.simulation.node.played import PlayedService
+from dlsched.simulation.node.workloads import (
+    Pause,
+    ServiceLoad,
+    Shift,
+    SimulatedJob,
+    Trace,
+    TrainingLoad,
+)
+from dlsched.simulation.run import simulate
+from dlsched.simulation.scoring import PLAIN
+from tests.worlds.harm import Run
+from tests.worlds.kinds import hog
+from tests.worlds.open_worlds import simulated_job
+
+
+def service(
+    name: str, target_s: float | None, use_cores: float, rate: float = 10.0
+) -> SimulatedJob:
+    """An open loop that uses so much."""
+    served = ServiceLoad(use_cores / rate, noise=0.3, loop=Loop("poisson", rate), workers=8)
+    target = None if target_s is None else LatencyTarget(target_s)
+    return simulated_job(name, target, served)  # type: ignore[arg-type]
+
+
+def closed(name: str, target_s: float | None, clients: int, **more: object) -> SimulatedJob:
+    """Clients that ask again at once."""
+    served = ServiceLoad(0.1, noise=0.3, loop=Loop("closed", clients=clients), workers=clients)
+    target = None if target_s is None else LatencyTarget(target_s)
+    return simulated_job(name, target, replace(served, **more))  # type: ignore[arg-type]
+
+
+def training(name: str, *, every: int = 100, **more: object) -> SimulatedJob:
+    """One that does not end."""
+    load = TrainingLoad(10**7, 0.1, every, Curve(0.1, 0.97, 5000.0), threads=4.0)
+    target = AccuracyTarget("accuracy", 0.8, 0.95)
+    return simulated_job(name, target, replace(load, **more))  # type: ignore[arg-type]
+
+
+def played(policy: str, jobs: Sequence[SimulatedJob], duration_s: float, cores: float) -> Run:
+    run, ordered = Run(), tuple(sorted(jobs, key=lambda job: job.name))
+    simulate(
+        Trace(NodeFact(cores, 1 << 34), ordered, duration_s, cpu_burst=True),
+        NamedPolicy(policy, load(policy)),
+        1,
+        guards=GuardOptions(burst_ratio=0.5),
+        inspect=run.watch,
+    )
+    return run
+
+
+def cores_of(jobs: Sequence[SimulatedJob], duration_s: float = 120.0) -> dict[str, float]:
+    """By job, the CPU time that it used of four cores, over that under plain Docker."""
+    plain, own = (played(policy, jobs, duration_s, 4.0) for policy in (PLAIN, "adaptive"))
+    return {
+        name: own.loads[name].usage_core_s / plain.loads[name].usage_core_s for name in own.loads
+    }
+
+
+def mean_s(run: Run, name: str, from_s: float) -> float:
+    """Of the requests of that service that came since then."""
+    one = run.loads[name]
+    assert isinstance(one, PlayedService)
+    took = [took for came, took in zip(one.came_s, one.took_s, strict=True) if came >= from_s]
+    return statistics.fmean(took) if took else math.inf
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        pytest.param(closed("a", 10.0, clients=4), id="several clients far from their target"),
+        pytest.param(
+            closed("a", 1.0, 1, work_core_s=1e9, threads=8.0, report_s=math.inf),
+            id="one that reports nothing",
+        ),
+        pytest.param(training("a", every=10**9), id="a training that reports nothing"),
+    ],
+)
+def test_a_training_keeps_its_share_beside(other: SimulatedJob) -> None:
+    assert cores_of([other, training("t")], 300.0)["t"] > 0.85
+
+
+def test_a_hog_takes_nothing_from_trainings_of_which_the_first_pauses() -> None:
+    first = training("t1", pauses=(Pause(10.0, 5.0),))
+    found = cores_of([first, training("t2"), hog("hog", 4.0)], 200.0)
+    assert found["hog"] < 1.25
+
+
+def test_a_phase_of_dear_requests_is_no_sign_of_a_lock() -> None:
+    # In a trial of five seconds they become cheaper by themselves.
+    shifts = [
+        Shift(at_s, work=work)
+        for phase in range(1, 8)
+        for at_s, work in ((30.0 * phase, 3.0), (30.0 * phase + 12.0, 1.0))
+    ]
+    jobs = [replace(service("a", 0.3, 1.2), shifts=tuple(shifts)), hog("hog", 4.0)]
+    plain, own = (played(policy, jobs, 270.0, 4.0) for policy in (PLAIN, "adaptive"))
+    assert mean_s(own, "a", 60.0) < 0.5 * mean_s(plain, "a", 60.0)
+
+
+def test_one_without_a_target_beside_an_urgent_service_keeps_what_it_wants() -> None:
+    jobs = [service("a", 0.15, 1.72, rate=20.0), service("b", None, 0.6)]
+    plain, own = (played(policy, jobs, 160.0, 2.0) for policy in (PLAIN, "adaptive"))
+    assert mean_s(own, "b", 60.0) < 1.1 * mean_s(plain, "b", 60.0)
+
+
+def test_one_request_that_stays_open_makes_no_service_of_a_hog() -> None:
+    stream = closed("hog", None, 1, work_core_s=1e9, threads=8.0)
+    jobs = [service("a", 0.3, 1.2, rate=20.0), stream]
+    plain, own = (played(policy, jobs, 120.0, 2.0) for policy in (PLAIN, "adaptive"))
+    assert mean_s(own, "a", 60.0) < 0.3 < mean_s(plain, "a", 60.0)
