@@ -167,7 +167,7 @@ class DockerRuntime:
             self._node.gpu_names,
             Departures(self._listings.hide, self._arrivals.sweep),
         )
-        self._stops = Stops(self._unhurried, gate, self._listings.want, writer.lift)
+        self._stops = Stops(self._unhurried, gate, self._listings.want, writer.lift, clock.now_s)
         self._events = Events(
             self._engine,
             options.instance,
