@@ -7,6 +7,7 @@ Everything runs in the loop's thread, but for `logs` and what is begun in the ba
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import replace
@@ -59,6 +60,8 @@ from dlsched.runtime.host import NodeReader
 from dlsched.runtime.originals import Originals
 from dlsched.runtime.wire.tap import Tap
 from dlsched.store.adoptions import Adoptions
+
+_log = logging.getLogger(__name__)
 
 CONCURRENT_CALLS = 4
 """Starts and removals at the engine together: each forks, and more would only queue there."""
@@ -358,8 +361,9 @@ class DockerRuntime:
         `ceilings` are those of the specs, where they are known; others go to the ceiling of their
         last change. Waits for the engine, at most `RELEASE_S` in all.
         """
-        until_s = self._clock.now_s() + min(self._options.timeout_s, RELEASE_S)
-        self._wind_up(until_s)
+        now_s = self._clock.now_s()
+        until_s = now_s + min(self._options.timeout_s, RELEASE_S)
+        self._wind_up((now_s + until_s) / 2)  # a move may hang, and limits need time, too
         for watch in self._watches.all():
             watch.doubt()
         return self._resizes.release(ceilings, self._watches.own(), until_s)
@@ -440,14 +444,19 @@ class DockerRuntime:
         return fact
 
     def _wind_up(self, until_s: float) -> None:
-        """Leave no job between two containers: it goes back, or goes on in the new one."""
+        """Leave no job between two containers: it goes back, or goes on in the new one. Never
+        raises."""
         self._moves.winding_up = True
-        while self._moves.unsettled and (now_s := self._clock.now_s()) < until_s:
-            self.resume(now_s)
-            self.observe(now_s)
-            self.advance(now_s)
-            self._clock.sleep_until(self._clock.now_s() + WIND_UP_POLL_S)
-        self._moves.winding_up = False
+        try:
+            while self._moves.unsettled and (now_s := self._clock.now_s()) < until_s:
+                self.resume(now_s)
+                self.observe(now_s)
+                self.advance(now_s)
+                self._clock.sleep_until(self._clock.now_s() + WIND_UP_POLL_S)
+        except Exception:  # noqa: BLE001  limits have to be given back whatever fails here
+            _log.exception("the moves under way could not be completed")
+        finally:
+            self._moves.winding_up = False
 
     def _remove(self, action: Remove, described: Inspected | None, now_s: float) -> Outcome:
         """Remove a job's container, and with it the other one of a move under way."""
