@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Iterator, Mapping, Sequence, Set
+from concurrent.futures import wait
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -285,11 +286,12 @@ class DockerRuntime:
         listing = self._watches.listing
         if listing is None:
             return
-        if listing is not self._swept:
+        is_new = listing is not self._swept
+        if is_new:
             self._swept = listing
             starting = {begun.job for begun in self._starts.begun(listing)}
             self._allotments.sweep(listing.named | starting)
-            self._weight.follow(self._watches.all())
+        self._weight.follow(self._watches.all(), again=is_new)
         self._stops.advance(listing, now_s)
         self._moves.advance(listing, self._facts, now_s)
         if self._listings.problem is None:
@@ -366,7 +368,11 @@ class DockerRuntime:
         self._wind_up((now_s + until_s) / 2)  # a move may hang, and limits need time, too
         for watch in self._watches.all():
             watch.doubt()
-        return self._resizes.release(ceilings, self._watches.own(), until_s)
+        weighs = self._weight.follow(self._watches.all(), given_back=True)
+        backs = self._resizes.release(ceilings, self._watches.own(), until_s)
+        if weighs is not None:
+            wait([weighs], max(0.0, until_s - self._clock.now_s()))
+        return backs
 
     def expect(self, ceilings: Mapping[str, float | None], managed: Set[str]) -> None:
         """Note what jobs go back to, and which containers belong to a job; waits for nothing.

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import Future
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from dlsched.model.errors import EngineUnavailable
 from dlsched.runtime.clock import SystemClock
 from dlsched.runtime.docker import DockerOptions, DockerRuntime
+from dlsched.runtime.docker.limits.group import GroupWeight
 from dlsched.runtime.docker.limits.resizes import Resizes
 from dlsched.runtime.docker.moves.moves import Moves
 
@@ -68,6 +71,23 @@ def test_a_move_that_hangs_leaves_time_to_give_limits_back(
     monkeypatch.setattr(runtime, "observe", lambda _: None)
     runtime.release({})
     assert left_s == [pytest.approx(5.0, abs=0.1)]
+
+
+def test_the_parent_groups_weight_is_given_back_with_the_limits(
+    runtime: DockerRuntime, left_s: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[bool] = []
+
+    def follow(*_: object, given_back: bool) -> Future[None]:
+        asked.append(given_back)
+        failed: Future[None] = Future()
+        failed.set_exception(EngineUnavailable("no thread can be started"))
+        return failed
+
+    monkeypatch.setattr(GroupWeight, "follow", follow)
+    monkeypatch.setattr(Moves, "unsettled", False)
+    runtime.release({})
+    assert (asked, left_s) == ([True], [10.0])
 
 
 def test_limits_are_given_back_where_observing_fails(

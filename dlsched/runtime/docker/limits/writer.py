@@ -46,6 +46,7 @@ from dlsched.runtime.docker.limits.dialect import (
     original_update,
     quota_after,
 )
+from dlsched.runtime.docker.limits.group import give_weight_back
 from dlsched.runtime.docker.limits.outcome import (
     ELSEWHERE,
     GivenBack,
@@ -471,4 +472,5 @@ def release_all(options: DockerOptions) -> tuple[GivenBack, ...]:
         ending.callback(writer.claims.close)
         backs = [writer.give_back(original) for original in originals.changed()]
         lost = [writer.give_up(container) for container in originals.all_lost()]
+        give_weight_back(engine, options)
         return (*backs, *(back for back in lost if back is not None))
