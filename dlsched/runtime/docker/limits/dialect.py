@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import resource
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from dlsched.runtime.cgroup.group_limits import GroupLimits
@@ -52,6 +53,26 @@ def original_update(engine: EngineLimits) -> Body:
     # Zero means "unchanged" to the engine, so no limit must be explicit.
     quota = engine.quota_us if engine.quota_us > 0 else UNLIMITED_US
     return {"CpuQuota": quota, **_period(engine, engine.period_us)}
+
+
+def with_owners_limit(original: Original, engine: EngineLimits) -> Original:
+    """The record of an adopted container, with the limit that its owner has set since in the other
+    dialect: no update of ours changes that. One in the same dialect cannot be told from ours."""
+    told = original.told
+    if not original.adopted or told.dialect == engine.dialect:
+        return original
+    told = replace(
+        told, nano_cpus=engine.nano_cpus, quota_us=engine.quota_us, period_us=engine.period_us
+    )
+    update = original_update(told)
+    quota, period = quota_after(update), update.get("CpuPeriod", PERIOD_US)
+    texts = {
+        "cpu.cfs_quota_us": str(quota),
+        "cpu.cfs_period_us": str(period),
+        "cpu.max": _cpu_max(quota, period),
+    }
+    files = {name: texts.get(name, text) for name, text in original.files.items()}
+    return replace(original, told=told, files=files)
 
 
 def quota_after(update: Body) -> int:
@@ -136,8 +157,7 @@ def files_to_have(
         }
     quota = quota_after(update)
     if now.weight is not None:
-        ceiling = "max" if quota == UNLIMITED_US else str(quota)
-        files = {"cpu.max": f"{ceiling} {PERIOD_US}", "cpu.weight": str(DEFAULT_WEIGHT)}
+        files = {"cpu.max": _cpu_max(quota, PERIOD_US), "cpu.weight": str(DEFAULT_WEIGHT)}
     else:
         files = {
             "cpu.cfs_quota_us": str(quota),
@@ -162,6 +182,10 @@ def _period(engine: EngineLimits, period_us: int) -> Body:
     """A period only where the container has one of its own. Once the engine has one, it refuses the
     owner's `docker update --cpus` for good."""
     return {"CpuPeriod": period_us} if engine.period_us else {}
+
+
+def _cpu_max(quota: int, period: int) -> str:
+    return f"{'max' if quota == UNLIMITED_US else quota} {period}"
 
 
 def _cores(cores: float | None) -> str:

@@ -45,6 +45,7 @@ from dlsched.runtime.docker.limits.dialect import (
     is_applied,
     original_update,
     quota_after,
+    with_owners_limit,
 )
 from dlsched.runtime.docker.limits.group import give_weight_back
 from dlsched.runtime.docker.limits.outcome import (
@@ -312,6 +313,9 @@ class LimitWriter:
                 wall_time=self._wall_time(),
             )
             self._keep(kept)
+        elif (changed := with_owners_limit(kept, found.engine)) != kept:
+            self._keep(changed)
+            return changed
         return kept
 
     def _keep(self, original: Original) -> None:
@@ -410,6 +414,7 @@ class LimitWriter:
             # It restores that instance's limits first, or these would be taken for foreign ones.
             raise NotGivenBack(f"{ELSEWHERE}: give it back there first")
         found = self._read(container)
+        original = with_owners_limit(original, found.engine)
         try:
             self._change_back(original, found)
         except EngineRefused:

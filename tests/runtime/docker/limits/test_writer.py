@@ -78,6 +78,23 @@ def test_what_it_was_made_with_comes_back_word_for_word(bench: Bench, made: str)
             assert host.words[name] in (before, EQUAL.get((name, before))), name
 
 
+@pytest.mark.parametrize("limited", [False, True], ids=["at once", "limited afterwards"])
+def test_limit_that_the_owner_gives_it_meanwhile_stays(bench: Bench, limited: bool) -> None:
+    host = bench.host.run(CpuShares=77)
+    host.write(bench.burst_file, "20000")
+    weight = bench.weight
+    bench.set(None, 512)
+    host.update(CONTAINER, {"NanoCpus": 1_500_000_000})
+    if limited:
+        bench.set(0.25, 512)
+        bench.reopen()
+        bench.set(0.4, 100)
+    assert bench.give_back() is None
+    assert (bench.quota, bench.weight, bench.burst) == ("150000", weight, "20000")
+    host.restart()
+    assert bench.quota == "150000"
+
+
 @pytest.mark.parametrize("kernel", KERNELS)
 @settings(max_examples=examples(40))
 @given(
