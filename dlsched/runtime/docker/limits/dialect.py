@@ -106,7 +106,7 @@ def unlike(update: Body, engine: EngineLimits) -> list[str]:
     """Where the engine's limits differ from that update."""
     says = {
         "NanoCpus": engine.nano_cpus,
-        "CpuQuota": engine.quota_us,
+        "CpuQuota": engine.quota_us or UNLIMITED_US,  # as `original_update`
         "CpuPeriod": engine.period_us,
         "CpuShares": engine.shares,
     }
