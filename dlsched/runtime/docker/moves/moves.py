@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
 from functools import partial
 from threading import Timer
@@ -158,7 +158,8 @@ class Moves:
         if move.poll is None or not move.poll.is_alive():
             move.poll = Timer(POLL_S, self._wake, (f"{move.job}: saves itself",))
             move.poll.daemon = True
-            move.poll.start()
+            with suppress(RuntimeError):  # no thread available: the next cycle retries
+                move.poll.start()
 
     def _end_old_container(self, move: JobMove) -> None:
         old = move.old

@@ -7,7 +7,9 @@ import threading
 from concurrent.futures import Future
 from contextlib import nullcontext
 from dataclasses import replace
+from threading import Timer
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
@@ -209,6 +211,14 @@ def test_one_that_lost_its_gpu_and_does_not_answer_goes_on_from_what_it_saved_be
     assert world.acts.done == ["ask"]
     world.see(OLD, at_s=121.0)
     assert world.acts.done[1:] == done
+
+
+def test_a_move_goes_on_at_the_limit_of_processes(world: World) -> None:
+    world.begin()
+    with patch.object(Timer, "start", side_effect=RuntimeError("can't start new thread")):
+        world.see(OLD)
+    world.see(OLD, reports=[replace(ACK, received_s=102.0)])
+    assert world.acts.done == ["ask", "set_aside", "end"]
 
 
 def test_one_that_saves_itself_and_ends_over_it_goes_on_elsewhere(world: World) -> None:
