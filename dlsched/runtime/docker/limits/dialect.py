@@ -11,7 +11,6 @@ from typing import Any
 from dlsched.runtime.cgroup.group_limits import GroupLimits
 from dlsched.runtime.cgroup.limits import (
     DEFAULT_SHARES,
-    DEFAULT_WEIGHT,
     OLDER_DEFAULT_SHARES,
     PERIOD_US,
     UNLIMITED_US,
@@ -73,6 +72,14 @@ def with_owners_limit(original: Original, engine: EngineLimits) -> Original:
     }
     files = {name: texts.get(name, text) for name, text in original.files.items()}
     return replace(original, told=told, files=files)
+
+
+def for_kernel(original: Original, now: GroupLimits) -> Original:
+    """The record without files of another cgroup version, with which the host was booted before:
+    then what the engine said counts."""
+    if not now.files or (now.shares is None) == (original.kernel.shares is None):
+        return original
+    return replace(original, files={})
 
 
 def quota_after(update: Body) -> int:
@@ -143,8 +150,8 @@ def files_to_have(
     original: Original, update: Body, engine: EngineLimits, now: GroupLimits
 ) -> Mapping[str, str]:
     """The kernel's files as they must be after `update` gave `original` back."""
-    if original.adopted:
-        before = original.told
+    before = original.told
+    if original.adopted and original.files:
         # A memory limit that changed through the engine meanwhile is not ours.
         theirs = (before.memory_bytes, before.memory_swap_bytes) != (
             engine.memory_bytes,
@@ -153,16 +160,19 @@ def files_to_have(
         return {
             name: text
             for name, text in original.files.items()
-            if not (theirs and name.startswith("memory."))
+            if not (theirs and name.startswith("memory.")) and not _is_lost(name, now)
         }
-    quota = quota_after(update)
+    shares = before.shares if original.adopted else 0
+    quota, period = quota_after(update), update.get("CpuPeriod", PERIOD_US)
     if now.weight is not None:
-        files = {"cpu.max": _cpu_max(quota, PERIOD_US), "cpu.weight": str(DEFAULT_WEIGHT)}
+        weights = weights_of(shares)
+        weight = now.weight if now.weight in weights else max(weights)
+        files = {"cpu.max": _cpu_max(quota, period), "cpu.weight": str(weight)}
     else:
         files = {
             "cpu.cfs_quota_us": str(quota),
-            "cpu.cfs_period_us": str(PERIOD_US),
-            "cpu.shares": str(DEFAULT_SHARES),
+            "cpu.cfs_period_us": str(period),
+            "cpu.shares": str(bounded_shares(shares or DEFAULT_SHARES)),
         }
     return {**files, **{name: "0" for name in now.files if "burst" in name or "idle" in name}}
 
@@ -182,6 +192,13 @@ def _period(engine: EngineLimits, period_us: int) -> Body:
     """A period only where the container has one of its own. Once the engine has one, it refuses the
     owner's `docker update --cpus` for good."""
     return {"CpuPeriod": period_us} if engine.period_us else {}
+
+
+def _is_lost(name: str, now: GroupLimits) -> bool:
+    """Whether the kernel does not support that limit any more, after it was booted in another
+    way. All support quota and weight."""
+    optional = name.startswith("memory.") or "burst" in name or "idle" in name
+    return optional and name not in now.files
 
 
 def _cpu_max(quota: int, period: int) -> str:

@@ -41,6 +41,7 @@ from dlsched.runtime.docker.identity.labels import Inspected
 from dlsched.runtime.docker.limits.dialect import (
     ceiling_update,
     describe,
+    for_kernel,
     in_kernel,
     is_applied,
     original_update,
@@ -414,7 +415,7 @@ class LimitWriter:
             # It restores that instance's limits first, or these would be taken for foreign ones.
             raise NotGivenBack(f"{ELSEWHERE}: give it back there first")
         found = self._read(container)
-        original = with_owners_limit(original, found.engine)
+        original = for_kernel(with_owners_limit(original, found.engine), found.limits)
         try:
             self._change_back(original, found)
         except EngineRefused:
@@ -439,13 +440,13 @@ class LimitWriter:
     def _change_back(self, original: Original, found: ContainerLimits) -> None:
         body, files = self._body_back(original, found), found.files
         shares = original.told.shares if original.adopted else 0
-        if files is not None and files.v2:
+        weight = original.kernel.weight if original.adopted else None
+        if files is not None and files.v2 and (weight is not None or not shares):
 
             def give(shares: int) -> int | None:
                 self._change(found, {**body, "CpuShares": shares}, wait=True)
                 return files.read().weight
 
-            weight = original.kernel.weight if original.adopted else None
             search_shares(shares, DEFAULT_WEIGHT if weight is None else weight, give)
         else:
             default = DEFAULT_SHARES if files is not None else self._facts.default_shares()
