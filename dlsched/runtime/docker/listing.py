@@ -40,6 +40,10 @@ EVERY_S = 5.0
 AGAIN_S = 1.0
 """After a listing that failed."""
 
+LATE_S = 30.0
+"""An inspection that was late is repeated after this time for each container that was late, since
+each holds up the listing of all others; earlier where the list shows another state or name."""
+
 NAME_CHARACTERS = 128
 """Longer names of containers that are not ours are cut: the engine has no bound for them."""
 
@@ -137,6 +141,9 @@ class Listings:
         """Counts what happened; a listing shows what had happened when it began."""
         self._suspects: set[str] | None = None
         """Whom to inspect although the list shows no change; None: everybody."""
+        self._late: dict[str, tuple[object, float]] = {}
+        """Containers whose inspection was late: their state and names then, and when to repeat it.
+        Only for the listing's thread."""
         self._pending: _Pending | None = None
         self._shown = 0
         self._tried_s = float("-inf")
@@ -249,14 +256,15 @@ class Listings:
         listed = {**{one["Id"]: one for one in others}, **ours}
         if self._adoptions.any:
             self._adoptions.forget(listed)
+        self._late = {key: late for key, late in self._late.items() if key in listed}
         for container, summary in listed.items():
             if container in self._left_out:
                 continue
             if not self._claims.may_be_ours(summary, listed, instances=container in ours):
                 continue
             before = known.get(container)
-            if before is None or _changed(before, summary):
-                before = self._inspect(container, last.get(container), listed, undescribed)
+            if before is None or container in self._late or _changed(before, summary):
+                before = self._inspect(summary, last.get(container), listed, undescribed)
             if before is not None:
                 found[container] = before
         names = {container: one.get("Names") or () for container, one in listed.items()}
@@ -274,7 +282,7 @@ class Listings:
 
     def _inspect(
         self,
-        container: str,
+        summary: Body,
         last: Inspected | None,
         there: Collection[str],
         undescribed: set[str],
@@ -284,9 +292,12 @@ class Listings:
         One that the engine cannot describe stays as it was `last` known, and hides no other; where
         it may be described later, it is added to `undescribed`.
         """
-        if container in self.busy:
+        container, seen = summary["Id"], (summary.get("State"), summary.get("Names"))
+        late, again_s = self._late.get(container, (None, 0.0))
+        if container in self.busy or (seen == late and self._now_s() < again_s):
             undescribed.add(container)
             return last
+        self._late.pop(container, None)
         try:
             return self._claims.judge(container, self._engine.inspect(container), there)
         except EngineRefused as error:
@@ -297,7 +308,7 @@ class Listings:
             return last
         except EngineUnavailable:
             self._engine.ping()  # raises it too, unless only this container keeps the engine busy
-            self.want(container)
+            self._late[container] = seen, self._now_s() + LATE_S * (len(self._late) + 1)
             undescribed.add(container)
             return last
         except DlschedError:

@@ -7,8 +7,10 @@ Everything runs in the loop's thread, but for `logs` and what is begun in the ba
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Iterator, Mapping, Sequence, Set
+from concurrent.futures import wait
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -59,6 +61,8 @@ from dlsched.runtime.host import NodeReader
 from dlsched.runtime.originals import Originals
 from dlsched.runtime.wire.tap import Tap
 from dlsched.store.adoptions import Adoptions
+
+_log = logging.getLogger(__name__)
 
 CONCURRENT_CALLS = 4
 """Starts and removals at the engine together: each forks, and more would only queue there."""
@@ -167,7 +171,7 @@ class DockerRuntime:
             self._node.gpu_names,
             Departures(self._listings.hide, self._arrivals.sweep),
         )
-        self._stops = Stops(self._unhurried, gate, self._listings.want, writer.lift)
+        self._stops = Stops(self._unhurried, gate, self._listings.want, writer.lift, clock.now_s)
         self._events = Events(
             self._engine,
             options.instance,
@@ -282,11 +286,12 @@ class DockerRuntime:
         listing = self._watches.listing
         if listing is None:
             return
-        if listing is not self._swept:
+        is_new = listing is not self._swept
+        if is_new:
             self._swept = listing
             starting = {begun.job for begun in self._starts.begun(listing)}
             self._allotments.sweep(listing.named | starting)
-            self._weight.follow(self._watches.all())
+        self._weight.follow(self._watches.all(), again=is_new)
         self._stops.advance(listing, now_s)
         self._moves.advance(listing, self._facts, now_s)
         if self._listings.problem is None:
@@ -358,11 +363,16 @@ class DockerRuntime:
         `ceilings` are those of the specs, where they are known; others go to the ceiling of their
         last change. Waits for the engine, at most `RELEASE_S` in all.
         """
-        until_s = self._clock.now_s() + min(self._options.timeout_s, RELEASE_S)
-        self._wind_up(until_s)
+        now_s = self._clock.now_s()
+        until_s = now_s + min(self._options.timeout_s, RELEASE_S)
+        self._wind_up((now_s + until_s) / 2)  # a move may hang, and limits need time, too
         for watch in self._watches.all():
             watch.doubt()
-        return self._resizes.release(ceilings, self._watches.own(), until_s)
+        weighs = self._weight.follow(self._watches.all(), given_back=True)
+        backs = self._resizes.release(ceilings, self._watches.own(), until_s)
+        if weighs is not None:
+            wait([weighs], max(0.0, until_s - self._clock.now_s()))
+        return backs
 
     def expect(self, ceilings: Mapping[str, float | None], managed: Set[str]) -> None:
         """Note what jobs go back to, and which containers belong to a job; waits for nothing.
@@ -440,14 +450,19 @@ class DockerRuntime:
         return fact
 
     def _wind_up(self, until_s: float) -> None:
-        """Leave no job between two containers: it goes back, or goes on in the new one."""
+        """Leave no job between two containers: it goes back, or goes on in the new one. Never
+        raises."""
         self._moves.winding_up = True
-        while self._moves.unsettled and (now_s := self._clock.now_s()) < until_s:
-            self.resume(now_s)
-            self.observe(now_s)
-            self.advance(now_s)
-            self._clock.sleep_until(self._clock.now_s() + WIND_UP_POLL_S)
-        self._moves.winding_up = False
+        try:
+            while self._moves.unsettled and (now_s := self._clock.now_s()) < until_s:
+                self.resume(now_s)
+                self.observe(now_s)
+                self.advance(now_s)
+                self._clock.sleep_until(self._clock.now_s() + WIND_UP_POLL_S)
+        except Exception:  # noqa: BLE001  limits have to be given back whatever fails here
+            _log.exception("the moves under way could not be completed")
+        finally:
+            self._moves.winding_up = False
 
     def _remove(self, action: Remove, described: Inspected | None, now_s: float) -> Outcome:
         """Remove a job's container, and with it the other one of a move under way."""

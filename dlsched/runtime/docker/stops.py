@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from dlsched.model.actions import Outcome, Remove
 from dlsched.model.errors import DlschedError
@@ -31,10 +31,11 @@ class _Leaving:
 
     action: Remove
     begun_s: float
-    kill_at_s: float
-    call: Future[None]
+    removing: bool
+    call: Future[None] = field(default_factory=Future)
+    kill_at_s: float | None = None
+    """None: its signal was not sent yet."""
     killed: bool = False
-    removing: bool = False
 
 
 class Stops:
@@ -44,12 +45,14 @@ class Stops:
         gate: AbstractContextManager[object],
         want: Callable[[str | None], None],
         lift: Callable[[str, Limits | None], None],
+        now_s: Callable[[], float],
     ) -> None:
         """`lift` gives a container that is about to end other limits, as `LimitWriter.lift`."""
         self._engine = engine
         self._gate = gate
         self._want = want
         self._lift = lift
+        self._now_s = now_s
         self._leaving: dict[str, _Leaving] = {}
 
     def begin(self, action: Remove, described: Inspected | None, now_s: float) -> Outcome:
@@ -60,14 +63,8 @@ class Stops:
         if container in self._leaving:
             return Outcome(action, "begun", str(self.operation(container, now_s) or ""))
         runs = described.state in RUNS
-        first = self._ask(action, described) if runs else self._remove(container)
-        self._leaving[container] = _Leaving(
-            action=action,
-            begun_s=now_s,
-            kill_at_s=now_s + action.stop.grace_s,
-            call=first,
-            removing=not runs,
-        )
+        self._leaving[container] = leaving = _Leaving(action, now_s, removing=not runs)
+        leaving.call = self._ask(leaving, described) if runs else self._remove(container)
         return Outcome(action, "begun")
 
     def advance(self, listing: Listing, now_s: float) -> None:
@@ -94,7 +91,9 @@ class Stops:
             return Operation(OperationKind.REMOVING, "removing")
         if leaving.killed:
             return Operation(OperationKind.STOPPING, "stopping (killed: its grace is over)")
-        left_s = max(0.0, leaving.kill_at_s - now_s)
+        left_s = leaving.action.stop.grace_s
+        if leaving.kill_at_s is not None:
+            left_s = max(0.0, leaving.kill_at_s - now_s)
         return Operation(OperationKind.STOPPING, f"stopping ({left_s:.0f} s of grace left)")
 
     def _step(self, leaving: _Leaving, described: Inspected, now_s: float) -> None:
@@ -104,7 +103,7 @@ class Stops:
             if described.state is not ContainerState.REMOVING and (failed or not leaving.removing):
                 leaving.removing = True
                 leaving.call = self._remove(container)
-        elif leaving.removing or (failed and not leaving.killed and now_s < leaving.kill_at_s):
+        elif leaving.removing or leaving.kill_at_s is None:
             # It was started when it was to be removed, or the signal was not delivered: the next
             # attempt sends the signal, and its grace starts then.
             self._want(container)
@@ -113,8 +112,8 @@ class Stops:
             leaving.killed, leaving.kill_at_s = True, now_s + KILL_AGAIN_S
             leaving.call = begin(lambda: self._signal(container, "SIGKILL"), "kill")
 
-    def _ask(self, action: Remove, described: Inspected) -> Future[None]:
-        container = action.container_id
+    def _ask(self, leaving: _Leaving, described: Inspected) -> Future[None]:
+        action, container = leaving.action, leaving.action.container_id
 
         def ask() -> None:
             # An update could take a job's GPUs away while it saves itself. The engine does not
@@ -129,6 +128,8 @@ class Stops:
                 with suppress(EngineRefused):
                     self._engine.unpause(container)
             self._signal(container, action.stop.signal)
+            # Before, this may have waited at the gate, or long for the engine.
+            leaving.kill_at_s = self._now_s() + action.stop.grace_s
 
         return begin(ask, f"stop-{action.job}", self._gate)
 

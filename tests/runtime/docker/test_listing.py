@@ -11,7 +11,13 @@ import pytest
 from dlsched.model.errors import EngineUnavailable
 from dlsched.runtime.docker.background import Patience
 from dlsched.runtime.docker.engine import Body, EngineRefused
-from dlsched.runtime.docker.listing import AGAIN_S, EVERY_S, NAME_CHARACTERS, Listings
+from dlsched.runtime.docker.listing import (
+    AGAIN_S,
+    EVERY_S,
+    LATE_S,
+    NAME_CHARACTERS,
+    Listings,
+)
 from dlsched.simulation.clock import VirtualClock
 from tests.doubles import NONE_ADOPTED, texts
 from tests.waiting import until
@@ -305,10 +311,33 @@ def test_one_container_that_keeps_the_engine_busy_hides_no_other(
     assert seen(listings) == {"b"}
     assert (listings.problem, listings.last.undescribed) == (None, {"a"})
     engine.late = set()
+    clock.advance(LATE_S)
     assert seen(listings) == {"a", "b"}, "it is asked for again"
     engine.late, engine.pings = {"a"}, False
     assert seen(refreshed(listings)) == {"a", "b"}
     assert listings.problem == "no answer: timed out"
+
+
+def test_containers_whose_inspection_was_late_do_not_hold_up_each_listing(
+    engine: FakeEngine, clock: VirtualClock
+) -> None:
+    engine.states = dict.fromkeys("abc", "running")
+    listings = listings_of(engine, clock)
+    listings.refresh()
+    engine.late = {"a", "b"}
+    refreshed(listings).refresh()
+    engine.inspected.clear()
+
+    engine.states["c"] = "exited"
+    assert seen(refreshed(listings)) == {"a", "b", "c"}
+    assert (engine.inspected, listings.last.undescribed) == (["c"], set())
+    engine.states["a"] = "exited"
+    clock.advance(EVERY_S)
+    listings.refresh()
+    assert engine.inspected == ["c", "a"], "the list shows another state"
+    clock.advance(3 * LATE_S)
+    listings.refresh()
+    assert engine.inspected == ["c", "a", "a", "b"], "repeated after a while"
 
 
 def test_a_job_is_named_also_by_a_container_that_is_left_alone(

@@ -50,6 +50,7 @@ class FakeEngine:
     """Writes down what it is asked, and raises what the test wants."""
 
     def __init__(self) -> None:
+        self.now_s = 100.0
         self.calls: list[tuple[str, object]] = []
         self.raises: dict[str, Exception] = {}
         self.lock = threading.Lock()
@@ -98,8 +99,17 @@ def wanted() -> list[str | None]:
 
 @pytest.fixture
 def stops(engine: FakeEngine, wanted: list[str | None]) -> Stops:
-    gate = threading.Semaphore(4)
-    return Stops(engine, gate, wanted.append, engine.lift)  # type: ignore[arg-type]
+    return stops_of(engine, wanted, threading.Semaphore(4))
+
+
+def stops_of(engine: FakeEngine, wanted: list[str | None], gate: threading.Semaphore) -> Stops:
+    return Stops(
+        engine,  # type: ignore[arg-type]
+        gate,
+        wanted.append,
+        engine.lift,  # type: ignore[arg-type]
+        lambda: engine.now_s,
+    )
 
 
 def advance(stops: Stops, described: Inspected | None, now_s: float) -> None:
@@ -150,6 +160,7 @@ def test_one_that_starts_while_it_is_removed_is_stopped(
     stops.begin(REMOVE, replace(EXITED, state=ContainerState.CREATED), 100.0)
     advance(stops, RUNNING, seen_s)
     assert stops.idle, "to be begun again, with its signal and its whole grace"
+    engine.now_s = seen_s
     stops.begin(REMOVE, RUNNING, seen_s)
     engine.until("remove", "update", "lift", "kill")
     advance(stops, RUNNING, seen_s + 30.0)
@@ -199,9 +210,34 @@ def test_stop_without_an_answer_is_given_up_and_inspected(
     advance(stops, RUNNING, 101.0)
     assert (wanted, stops.operation("c", 101.0)) == (["c"], None)
     engine.raises.clear()
+    engine.now_s = 200.0
     stops.begin(REMOVE, RUNNING, 200.0)
     engine.until("update", "update", "lift", "kill")
     assert str(stops.operation("c", 200.0)) == "stopping (30 s of grace left)"
+
+
+def test_grace_begins_with_the_signal_and_not_while_the_stop_waits_for_starts(
+    engine: FakeEngine, wanted: list[str | None]
+) -> None:
+    starts = threading.Semaphore(0)
+    stops = stops_of(engine, wanted, starts)
+    stops.begin(REMOVE, RUNNING, 100.0)
+    stops.advance(Listing(135.0, {"c": RUNNING}), 135.0)
+    assert str(stops.operation("c", 135.0)) == "stopping (30 s of grace left)"
+    engine.now_s = 140.0
+    starts.release()
+    advance(stops, RUNNING, 169.9)
+    engine.until("update", "lift", "kill")
+    advance(stops, RUNNING, 170.0)
+    engine.until("update", "lift", "kill", "kill")
+
+
+def test_a_job_is_not_killed_before_its_signal_was_sent(engine: FakeEngine, stops: Stops) -> None:
+    engine.raises["update"] = EngineUnavailable("no answer within 120 s")
+    stops.begin(REMOVE, RUNNING, 100.0)
+    advance(stops, RUNNING, 220.0)
+    assert stops.idle, "to be begun again, with its signal"
+    engine.until("update")
 
 
 def test_a_removal_that_failed_is_tried_again(engine: FakeEngine, stops: Stops) -> None:

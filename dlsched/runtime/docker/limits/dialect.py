@@ -5,12 +5,12 @@ from __future__ import annotations
 
 import resource
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from dlsched.runtime.cgroup.group_limits import GroupLimits
 from dlsched.runtime.cgroup.limits import (
     DEFAULT_SHARES,
-    DEFAULT_WEIGHT,
     OLDER_DEFAULT_SHARES,
     PERIOD_US,
     UNLIMITED_US,
@@ -54,6 +54,34 @@ def original_update(engine: EngineLimits) -> Body:
     return {"CpuQuota": quota, **_period(engine, engine.period_us)}
 
 
+def with_owners_limit(original: Original, engine: EngineLimits) -> Original:
+    """The record of an adopted container, with the limit that its owner has set since in the other
+    dialect: no update of ours changes that. One in the same dialect cannot be told from ours."""
+    told = original.told
+    if not original.adopted or told.dialect == engine.dialect:
+        return original
+    told = replace(
+        told, nano_cpus=engine.nano_cpus, quota_us=engine.quota_us, period_us=engine.period_us
+    )
+    update = original_update(told)
+    quota, period = quota_after(update), update.get("CpuPeriod", PERIOD_US)
+    texts = {
+        "cpu.cfs_quota_us": str(quota),
+        "cpu.cfs_period_us": str(period),
+        "cpu.max": _cpu_max(quota, period),
+    }
+    files = {name: texts.get(name, text) for name, text in original.files.items()}
+    return replace(original, told=told, files=files)
+
+
+def for_kernel(original: Original, now: GroupLimits) -> Original:
+    """The record without files of another cgroup version, with which the host was booted before:
+    then what the engine said counts."""
+    if not now.files or (now.shares is None) == (original.kernel.shares is None):
+        return original
+    return replace(original, files={})
+
+
 def quota_after(update: Body) -> int:
     """The kernel's quota after that update, in microseconds."""
     if "NanoCpus" in update:
@@ -85,7 +113,7 @@ def unlike(update: Body, engine: EngineLimits) -> list[str]:
     """Where the engine's limits differ from that update."""
     says = {
         "NanoCpus": engine.nano_cpus,
-        "CpuQuota": engine.quota_us,
+        "CpuQuota": engine.quota_us or UNLIMITED_US,  # as `original_update`
         "CpuPeriod": engine.period_us,
         "CpuShares": engine.shares,
     }
@@ -122,8 +150,8 @@ def files_to_have(
     original: Original, update: Body, engine: EngineLimits, now: GroupLimits
 ) -> Mapping[str, str]:
     """The kernel's files as they must be after `update` gave `original` back."""
-    if original.adopted:
-        before = original.told
+    before = original.told
+    if original.adopted and original.files:
         # A memory limit that changed through the engine meanwhile is not ours.
         theirs = (before.memory_bytes, before.memory_swap_bytes) != (
             engine.memory_bytes,
@@ -132,17 +160,19 @@ def files_to_have(
         return {
             name: text
             for name, text in original.files.items()
-            if not (theirs and name.startswith("memory."))
+            if not (theirs and name.startswith("memory.")) and not _is_lost(name, now)
         }
-    quota = quota_after(update)
+    shares = before.shares if original.adopted else 0
+    quota, period = quota_after(update), update.get("CpuPeriod", PERIOD_US)
     if now.weight is not None:
-        ceiling = "max" if quota == UNLIMITED_US else str(quota)
-        files = {"cpu.max": f"{ceiling} {PERIOD_US}", "cpu.weight": str(DEFAULT_WEIGHT)}
+        weights = weights_of(shares)
+        weight = now.weight if now.weight in weights else max(weights)
+        files = {"cpu.max": _cpu_max(quota, period), "cpu.weight": str(weight)}
     else:
         files = {
             "cpu.cfs_quota_us": str(quota),
-            "cpu.cfs_period_us": str(PERIOD_US),
-            "cpu.shares": str(DEFAULT_SHARES),
+            "cpu.cfs_period_us": str(period),
+            "cpu.shares": str(bounded_shares(shares or DEFAULT_SHARES)),
         }
     return {**files, **{name: "0" for name in now.files if "burst" in name or "idle" in name}}
 
@@ -162,6 +192,17 @@ def _period(engine: EngineLimits, period_us: int) -> Body:
     """A period only where the container has one of its own. Once the engine has one, it refuses the
     owner's `docker update --cpus` for good."""
     return {"CpuPeriod": period_us} if engine.period_us else {}
+
+
+def _is_lost(name: str, now: GroupLimits) -> bool:
+    """Whether the kernel does not support that limit any more, after it was booted in another
+    way. All support quota and weight."""
+    optional = name.startswith("memory.") or "burst" in name or "idle" in name
+    return optional and name not in now.files
+
+
+def _cpu_max(quota: int, period: int) -> str:
+    return f"{'max' if quota == UNLIMITED_US else quota} {period}"
 
 
 def _cores(cores: float | None) -> str:

@@ -6,9 +6,11 @@ from __future__ import annotations
 import logging
 import subprocess
 from collections.abc import Callable, Collection
-from contextlib import suppress
+from concurrent.futures import Future
+from contextlib import closing, suppress
 from pathlib import Path
 
+from dlsched.model.errors import DlschedError
 from dlsched.runtime.cgroup.limits import (
     DEFAULT_SHARES,
     DEFAULT_WEIGHT,
@@ -17,6 +19,9 @@ from dlsched.runtime.cgroup.limits import (
 )
 from dlsched.runtime.cgroup.read import PROC, CgroupReader, hierarchies
 from dlsched.runtime.docker.background import begin
+from dlsched.runtime.docker.engine import Engine
+from dlsched.runtime.docker.identity.labels import INSTANCE
+from dlsched.runtime.docker.options import DockerOptions
 from dlsched.runtime.docker.watch import Watch
 
 _log = logging.getLogger(__name__)
@@ -89,23 +94,33 @@ class GroupWeight:
         """`most`: in multiples of one container's weight; None: the weight is left alone."""
         self._group = group
         self._most = most
+        self._last: float | None = None
         self._problem: str | None = None
 
-    def follow(self, watches: Collection[Watch]) -> None:
-        """Begin to set the weight for these containers; waits for nothing."""
+    def follow(
+        self, watches: Collection[Watch], *, again: bool = True, given_back: bool = False
+    ) -> Future[None] | None:
+        """Begin to set the weight for these containers; waits for nothing. Returns the call; None:
+        there is none. `again`: also if it is the last one. `given_back`: ours get their default
+        weights."""
         if self._most is None:
-            return
+            return None
         own = [watch for watch in watches if watch.described.adopted is None]
         readers = (watch.reader for watch in own)
         reader = next((r for r in readers if r is not None and r.cpu_folder is not None), None)
         if reader is None:
-            return
-        weight = self._most * (DEFAULT_WEIGHT if reader.v2 else DEFAULT_SHARES)
+            return None
+        default = _default(reader)
+        weight = self._most * default
         if len(own) < len(watches):
             # Adopted containers lie beside the group: it weighs no more than what is in it. That is
             # read, since engines differ in the weight that they make of shares.
-            weight = min(weight, sum(watch.kernel_weight for watch in own))
-        begin(lambda: self._weigh(reader, weight), "weight")
+            inside = (default if given_back else watch.kernel_weight for watch in own)
+            weight = min(weight, sum(inside))
+        if weight == self._last and not again:
+            return None
+        self._last = weight
+        return begin(lambda: self._weigh(reader, weight), "weight")
 
     def _weigh(self, reader: CgroupReader, weight: float) -> None:
         if reader.cpu_folder is not None:
@@ -113,3 +128,30 @@ class GroupWeight:
             if problem is not None and problem != self._problem:
                 _log.warning("%s", problem)
             self._problem = problem
+
+
+def give_weight_back(engine: Engine, options: DockerOptions, proc: Path = PROC) -> None:
+    """Set the group's weight for containers that have their default weights again, where no agent
+    runs. Never raises."""
+    if options.group_weight is None:
+        return
+    group = ParentGroup(options.instance, options.cgroup_under)
+    problem = None
+    try:
+        listed = engine.containers({INSTANCE: options.instance})
+        inspected = [engine.inspect(str(one["Id"])) for one in listed if one["State"] == "running"]
+        pids = [int(one["State"]["Pid"]) for one in inspected]
+        if pids:
+            with closing(CgroupReader(pids[0], proc)) as reader:
+                weight = min(options.group_weight, len(pids)) * _default(reader)
+                if reader.cpu_folder is not None:
+                    problem = group.weigh(reader.cpu_folder, weight, v2=reader.v2)
+    except DlschedError as error:
+        problem = f"weight of the parent group: {error}"
+    if problem is not None:
+        _log.warning("%s", problem)
+
+
+def _default(reader: CgroupReader) -> int:
+    """A container's default weight, in the kernel's unit."""
+    return DEFAULT_WEIGHT if reader.v2 else DEFAULT_SHARES

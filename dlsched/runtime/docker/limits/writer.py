@@ -41,11 +41,14 @@ from dlsched.runtime.docker.identity.labels import Inspected
 from dlsched.runtime.docker.limits.dialect import (
     ceiling_update,
     describe,
+    for_kernel,
     in_kernel,
     is_applied,
     original_update,
     quota_after,
+    with_owners_limit,
 )
+from dlsched.runtime.docker.limits.group import give_weight_back
 from dlsched.runtime.docker.limits.outcome import (
     ELSEWHERE,
     GivenBack,
@@ -311,6 +314,9 @@ class LimitWriter:
                 wall_time=self._wall_time(),
             )
             self._keep(kept)
+        elif (changed := with_owners_limit(kept, found.engine)) != kept:
+            self._keep(changed)
+            return changed
         return kept
 
     def _keep(self, original: Original) -> None:
@@ -409,6 +415,7 @@ class LimitWriter:
             # It restores that instance's limits first, or these would be taken for foreign ones.
             raise NotGivenBack(f"{ELSEWHERE}: give it back there first")
         found = self._read(container)
+        original = for_kernel(with_owners_limit(original, found.engine), found.limits)
         try:
             self._change_back(original, found)
         except EngineRefused:
@@ -433,13 +440,13 @@ class LimitWriter:
     def _change_back(self, original: Original, found: ContainerLimits) -> None:
         body, files = self._body_back(original, found), found.files
         shares = original.told.shares if original.adopted else 0
-        if files is not None and files.v2:
+        weight = original.kernel.weight if original.adopted else None
+        if files is not None and files.v2 and (weight is not None or not shares):
 
             def give(shares: int) -> int | None:
                 self._change(found, {**body, "CpuShares": shares}, wait=True)
                 return files.read().weight
 
-            weight = original.kernel.weight if original.adopted else None
             search_shares(shares, DEFAULT_WEIGHT if weight is None else weight, give)
         else:
             default = DEFAULT_SHARES if files is not None else self._facts.default_shares()
@@ -471,4 +478,5 @@ def release_all(options: DockerOptions) -> tuple[GivenBack, ...]:
         ending.callback(writer.claims.close)
         backs = [writer.give_back(original) for original in originals.changed()]
         lost = [writer.give_up(container) for container in originals.all_lost()]
+        give_weight_back(engine, options)
         return (*backs, *(back for back in lost if back is not None))

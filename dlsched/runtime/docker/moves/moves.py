@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
 from functools import partial
 from threading import Timer
@@ -158,17 +158,22 @@ class Moves:
         if move.poll is None or not move.poll.is_alive():
             move.poll = Timer(POLL_S, self._wake, (f"{move.job}: saves itself",))
             move.poll.daemon = True
-            move.poll.start()
+            with suppress(RuntimeError):  # no thread available: the next cycle retries
+                move.poll.start()
 
-    def _end_old_container(self, move: JobMove, now_s: float) -> None:
-        old, stop = move.old, move.stop
-        move.kill_at_s = now_s + stop.grace_s
+    def _end_old_container(self, move: JobMove) -> None:
+        old = move.old
 
         def end() -> None:
             self._acts.set_aside(old)
-            self._acts.end(old, stop, soon=True)
+            self._end(move, old, soon=True)
 
         self._do(move, end)
+
+    def _end(self, move: JobMove, one: Inspected, *, soon: bool = False) -> None:
+        self._acts.end(one, move.stop, soon=soon)
+        # Before, this may have waited at the gate, or long for the engine.
+        move.kill_at_s = self._now_s() + move.stop.grace_s
 
     def _pack(self, move: JobMove, departure: Departure, now_s: float) -> None:
         self._enter(move, Step.PACKING, now_s)
@@ -383,7 +388,7 @@ class Moves:
         elif move.old.state in RUNS:
             # It may have got its signal, and would end at any moment.
             self._enter(move, Step.ENDING, now_s, failure=CUT_SHORT)
-            self._end_old_container(move, now_s)
+            self._end_old_container(move)
         else:
             self._go_back(move, now_s, CUT_SHORT)
 
@@ -419,7 +424,7 @@ class Moves:
     def _end_old(self, move: JobMove, now_s: float) -> None:
         move.before = move.call.result() if move.failed() is None else None
         self._enter(move, Step.ENDING, now_s)
-        self._end_old_container(move, now_s)
+        self._end_old_container(move)
 
     def _ending(self, move: JobMove, now_s: float) -> None:
         departure, cut = move.departure, self._cut_short(move)
@@ -439,7 +444,7 @@ class Moves:
             why = move.failed() or "it was renamed"
             self._give_up(move, f"not moved: its container cannot be set aside: {why}")
         elif move.failed() is not None:
-            self._end_old_container(move, now_s)
+            self._end_old_container(move)
         elif cut is not None or now_s >= (move.kill_at_s or 0.0):
             # The acknowledged checkpoint is safe, whatever it is doing now.
             move.kill_at_s = now_s + REST_S
@@ -509,8 +514,7 @@ class Moves:
         elif heir.state not in RUNS:
             self._do(move, partial(self._acts.remove, heir.container_id))
         elif move.kill_at_s is None:
-            move.kill_at_s = now_s + move.stop.grace_s
-            self._do(move, partial(self._acts.end, heir, move.stop))
+            self._do(move, partial(self._end, move, heir))
         elif self.winding_up or now_s >= move.kill_at_s:
             move.kill_at_s = now_s + REST_S
             self._do(move, partial(self._acts.kill, heir.container_id))

@@ -235,7 +235,7 @@ class JobMove:
     called_s: float = float("inf")
     """When the call ended: a later listing shows its result."""
     kill_at_s: float | None = None
-    """None: no container was signalled in this step."""
+    """None: no container was signalled in this step yet."""
     before: Allotment | None = None
     """The job's allotment when it was asked."""
     returns: int = 0
@@ -322,7 +322,7 @@ def describe(move: JobMove, now_s: float, gpu_names: Callable[[tuple[str, ...]],
             return f"{to}saves itself ({left(move.since_s + timeout_s)})"
         case Step.ENDING:
             direction = to if move.failure is None else back
-            return f"{direction}ends ({left(move.kill_at_s or now_s)})"
+            return f"{direction}ends ({left(move.kill_at_s or now_s + move.stop.grace_s)})"
         case Step.WATCHED:
             return f"{to}waits for its first report ({left(move.since_s + REPORT_WITHIN_S)})"
         case Step.UNDOING | Step.RETURNING:

@@ -11,7 +11,8 @@ from unittest.mock import Mock
 import pytest
 
 from dlsched.runtime.docker.limits import group
-from dlsched.runtime.docker.limits.group import GroupWeight, ParentGroup
+from dlsched.runtime.docker.limits.group import GroupWeight, ParentGroup, give_weight_back
+from dlsched.runtime.docker.options import DockerOptions
 from dlsched.runtime.docker.watch import Watch
 
 
@@ -79,6 +80,58 @@ def test_beside_adopted_containers_it_weighs_no_more_than_what_is_in_it(
     assert (folder.parent / file).read_text() == alone
     follower.follow([*own, watch(folder, object(), 7, v2=v2)])
     assert (folder.parent / file).read_text() == beside
+
+
+@pytest.mark.parametrize(
+    ("v2", "file", "after"), [(False, "cpu.shares", "1024"), (True, "cpu.weight", "100")]
+)
+def test_beside_adopted_containers_it_gets_back_the_weight_of_what_is_in_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, v2: bool, file: str, after: str
+) -> None:
+    """Also for a container of the idle class, whose weight was 0."""
+    monkeypatch.setattr(group, "begin", lambda work, _: work())
+    folder = group_folder(tmp_path, "dlsched-x", file, "1")
+    watches = [watch(folder, None, 0, v2=v2), watch(folder, object(), 7, v2=v2)]
+    GroupWeight(ParentGroup("x", ""), 2.0).follow(watches, given_back=True)
+    assert (folder.parent / file).read_text() == after
+
+
+def test_weight_follows_a_container_in_each_cycle(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(group, "begin", lambda work, _: work())
+    folder = group_folder(tmp_path, "dlsched-x", "cpu.shares", "1")
+    follower = GroupWeight(ParentGroup("x", ""), 2.0)
+    beside = watch(folder, object(), 7, v2=False)
+    follower.follow([watch(folder, None, 0, v2=False), beside])
+    follower.follow([watch(folder, None, 512, v2=False), beside], again=False)
+    assert (folder.parent / "cpu.shares").read_text() == "512"
+
+
+def test_group_gets_its_weight_back_where_no_agent_runs(tmp_path: Path) -> None:
+    mounts = f"32 31 0:29 / {tmp_path}/cpu rw - cgroup cgroup rw,cpu\n"
+    containers: dict[str, dict[str, object]] = {
+        "a" * 64: {"Pid": 11},
+        "b" * 64: {"Pid": 12},
+        "c" * 64: {"Pid": 0},
+    }
+    group_folder(tmp_path, "cpu/dlsched-x", "cpu.shares", "2")
+    for container, state in containers.items():
+        state["Status"] = "running" if state["Pid"] else "exited"
+        (tmp_path / "cpu" / "dlsched-x" / container).mkdir()
+        (tmp_path / str(state["Pid"])).mkdir()
+        (tmp_path / str(state["Pid"]) / "cgroup").write_text(f"1:cpu:/dlsched-x/{container}\n")
+    (tmp_path / "self").mkdir()
+    (tmp_path / "self" / "mountinfo").write_text(mounts)
+
+    engine = Mock()
+    engine.containers.return_value = [
+        {"Id": one, "State": state["Status"]} for one, state in containers.items()
+    ]
+    engine.inspect.side_effect = lambda one: {"State": containers[one]}
+    options = DockerOptions(instance="x", group_weight=3.0)
+    give_weight_back(engine, options, tmp_path)
+    assert (tmp_path / "cpu" / "dlsched-x" / "cpu.shares").read_text() == "2048"
 
 
 def test_systemd_is_asked_only_where_the_weight_differs(tmp_path: Path) -> None:

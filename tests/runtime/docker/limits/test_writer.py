@@ -78,6 +78,55 @@ def test_what_it_was_made_with_comes_back_word_for_word(bench: Bench, made: str)
             assert host.words[name] in (before, EQUAL.get((name, before))), name
 
 
+@pytest.mark.parametrize("limited", [False, True], ids=["at once", "limited afterwards"])
+def test_limit_that_the_owner_gives_it_meanwhile_stays(bench: Bench, limited: bool) -> None:
+    host = bench.host.run(CpuShares=77)
+    host.write(bench.burst_file, "20000")
+    weight = bench.weight
+    bench.set(None, 512)
+    host.update(CONTAINER, {"NanoCpus": 1_500_000_000})
+    if limited:
+        bench.set(0.25, 512)
+        bench.reopen()
+        bench.set(0.4, 100)
+    assert bench.give_back() is None
+    assert (bench.quota, bench.weight, bench.burst) == ("150000", weight, "20000")
+    host.restart()
+    assert bench.quota == "150000"
+
+
+@pytest.mark.parametrize("shares", [0, 512])
+@pytest.mark.parametrize("booted", KERNELS)
+def test_limits_come_back_where_the_host_was_booted_with_another_cgroup_version(
+    tmp_path: Path, booted: str, shares: int
+) -> None:
+    kernel = KERNELS[booted]
+    bench = Bench(tmp_path, v2=not kernel.get("v2", False))
+    made = {"CpuQuota": 30_000, "CpuPeriod": 50_000, "CpuShares": shares}
+    bench.host.run(**made)
+    bench.host.write(bench.burst_file, "20000")
+    bench.set(0.25, 100)
+    words = dict(bench.host.words)
+    bench.host = FakeHost(tmp_path / "booted", **kernel)
+    bench.host.words = words
+    bench.host.restart()
+    bench.reopen()
+    assert bench.give_back() is None
+    assert bench.host.files() == FakeHost(tmp_path / "made", **kernel).run(**made).files()
+
+
+@pytest.mark.parametrize("lost", ["memory", "burst"])
+def test_limits_come_back_where_the_kernel_lacks_one_after_a_boot(bench: Bench, lost: str) -> None:
+    swap = "memory.swap.max" if bench.host.v2 else "memory.memsw.limit_in_bytes"
+    bench.host.run()
+    bench.set(0.25, 512)
+    path = bench.host.memory / swap if lost == "memory" else bench.host.cpu / bench.burst_file
+    path.unlink()
+    bench.reopen()
+    assert bench.give_back() is None
+    assert bench.quota == "-1"
+
+
 @pytest.mark.parametrize("kernel", KERNELS)
 @settings(max_examples=examples(40))
 @given(

@@ -70,6 +70,17 @@ def test_limits_are_set_and_brought_back_without_the_engine(
     assert legacy.record.given_back
 
 
+def test_one_without_a_limit_is_given_back_where_its_gpus_cannot_be_checked(
+    nodes: Bench,
+) -> None:
+    host = nodes.host.run()
+    nodes.sees = False
+    files = host.files()
+    nodes.set(0.5, 512)
+    assert nodes.give_back() is None
+    assert (host.files(), host.updates) == (files, [])
+
+
 def test_what_was_lost_is_written_again(legacy: Bench) -> None:
     host = legacy.host.run(CpuQuota=30_000)
     legacy.set(0.5, 300)

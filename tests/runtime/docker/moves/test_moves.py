@@ -7,7 +7,9 @@ import threading
 from concurrent.futures import Future
 from contextlib import nullcontext
 from dataclasses import replace
+from threading import Timer
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
@@ -211,6 +213,14 @@ def test_one_that_lost_its_gpu_and_does_not_answer_goes_on_from_what_it_saved_be
     assert world.acts.done[1:] == done
 
 
+def test_a_move_goes_on_at_the_limit_of_processes(world: World) -> None:
+    world.begin()
+    with patch.object(Timer, "start", side_effect=RuntimeError("can't start new thread")):
+        world.see(OLD)
+    world.see(OLD, reports=[replace(ACK, received_s=102.0)])
+    assert world.acts.done == ["ask", "set_aside", "end"]
+
+
 def test_one_that_saves_itself_and_ends_over_it_goes_on_elsewhere(world: World) -> None:
     world.begin()
     world.see(EXITED, reports=[ACK])
@@ -238,6 +248,46 @@ def test_one_that_does_not_heed_its_signal_is_killed_after_its_grace(world: Worl
     assert world.acts.done.count("kill") == 1
     world.see(aside(OLD), at_s=132.0 + REST_S)
     assert world.acts.done.count("kill") == 2
+
+
+def slow_to_end(world: World) -> None:
+    """The engine takes a minute to send a container its signal."""
+
+    def end(*_: object, **__: object) -> None:
+        world.acts.done.append("end")
+        world.now_s += 60.0
+
+    world.acts.end = end
+
+
+def test_grace_of_the_old_container_begins_with_its_signal(world: World) -> None:
+    slow_to_end(world)
+    world.begin()
+    world.see(OLD, at_s=102.0, reports=[replace(ACK, received_s=102.0)])
+    world.see(aside(OLD), at_s=191.9)
+    assert "kill" not in world.acts.done
+    world.see(aside(OLD), at_s=192.0)
+    assert world.acts.done[-1] == "kill"
+
+
+def test_grace_of_a_new_container_that_is_given_up_begins_with_its_signal(world: World) -> None:
+    world.watched()
+    slow_to_end(world)
+    broken = replace(NEW, restarts=1, exit_code=None)
+    world.see(GONE, broken, at_s=110.0)
+    world.see(GONE, broken, at_s=199.9)
+    assert world.acts.done[-1] == "end"
+    world.see(GONE, broken, at_s=200.0)
+    assert world.acts.done[-1] == "kill"
+
+
+def test_a_signal_for_a_new_container_that_never_got_there_is_sent_again(world: World) -> None:
+    world.watched()
+    world.acts.raises["end"] = EngineUnavailable("no answer")
+    broken = replace(NEW, restarts=1, exit_code=None)
+    world.see(GONE, broken)
+    world.see(GONE, broken, at_s=world.now_s + 60.0)
+    assert world.acts.done[-2:] == ["end", "end"]
 
 
 def test_a_signal_that_never_got_there_is_sent_again(world: World) -> None:
