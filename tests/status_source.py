@@ -12,6 +12,7 @@ from dlsched.api.stream import Stream
 from dlsched.estimate.effect import Effect, Verdict
 from dlsched.estimate.sketch import from_latencies
 from dlsched.model.actions import Outcome, Resize
+from dlsched.model.alarms import Alarm, AlarmKey
 from dlsched.model.cycle import CycleReport, RejectedFile, Shadow
 from dlsched.model.decision import Decision
 from dlsched.model.errors import AdoptionRefused, NotOurs
@@ -371,6 +372,7 @@ def everything_report() -> CycleReport:
         ),
         rejected=(RejectedFile("bad.yaml", "bad", ("bad.yaml:3:7: cpus.max: 0 is too low",)),),
         alarms=("engine: no answer",),
+        raised=(Alarm("engine", AlarmKey.ENGINE_DOWN, "engine: no answer"),),
     )
 
 

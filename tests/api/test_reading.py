@@ -29,7 +29,6 @@ from dlsched.api.schema import SCHEMA_VERSION, Status
 from dlsched.api.status import cpu_beside, explanation, job_now, node_status
 from dlsched.api.stream_events import EventHistory, point
 from dlsched.api.why_schema import Explanation
-from dlsched.model.alarms import Alarm, AlarmKey
 from dlsched.model.cycle import CycleReport
 from tests.status_source import CHANGE, EFFECT, EVENT, FakeSource, everything_report
 from tests.texts import same_text
@@ -82,8 +81,7 @@ def test_every_field_is_filled_by_the_server_from_a_rich_report() -> None:
     shares = {"before_share": 0.25, "after_share": 0.5, "gpus": "GPU-1"}
     change = {**CHANGE, **shares, "guard": "bounds", "detail": "engine said: busy"}
     event = {**EVENT, "reason": "image was pulled"}
-    alarm = Alarm("engine", AlarmKey.ENGINE_DOWN, "engine: no answer")
-    happened = EventHistory().next(replace(report, raised=(alarm,)))
+    happened = EventHistory().next(report)
     assert report.shadow is not None
     shown = point(replace(report, shadow=replace(report.shadow, trouble=None)))
     for value in (node_status(report), explained(report, change, event), happened, shown):
