@@ -54,8 +54,9 @@ def advanced(progress: TierProgress, sample: Sample, in_a_row: int) -> TierProgr
     """Tier progress after one more report. `in_a_row` consecutive evaluations reach a tier, for
     good. If the step goes back, a new attempt begins: counts restart, but a delivery stays.
 
-    Several values at one step are one evaluation, which reaches a tier only if all of them do. A
-    diverged training reaches nothing until the metric that diverged is finite again.
+    Several values at one step, or without a step at one time, are one evaluation, which reaches a
+    tier only if all of them do. A diverged training reaches nothing until the metric that diverged
+    is finite again.
     """
     if sample.step is not None:
         if progress.latest_step is not None and sample.step < progress.latest_step:
@@ -68,7 +69,7 @@ def advanced(progress: TierProgress, sample: Sample, in_a_row: int) -> TierProgr
     if diverged:
         return replace(progress, delivers=0, finishes=0, counted_step=None)
     for value in evaluations(sample, target.metric):
-        again = sample.step is not None and sample.step == progress.counted_step
+        again = sample.again or (sample.step is not None and sample.step == progress.counted_step)
         one_more = 0 if again else 1
         reached = Reached(sample.received_s, value, sample.step)
         delivers = progress.delivers + one_more if reaches(target, target.deliver, value) else 0

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from dlsched.model.facts import Sample
 from dlsched.model.sources import Step, When
 
 REPEATED_S = 2.0
-"""The same value, printed again without a step within this time, is the same evaluation: ranks
-print theirs together, and an evaluation of its own takes longer."""
+"""Values printed without a step within this time are of one evaluation: ranks print theirs
+together, and an evaluation of its own takes longer."""
 
 KNOWN_MOST = 1024
 """Values remembered as already counted: far more than are printed between two repetitions."""
@@ -57,7 +58,7 @@ class Repeats:
             del self._known[next(iter(self._known))]
         if len(metrics) + len(diverged) == len(sample.metrics) + len(sample.diverged):
             return sample
-        return Sample(sample.received_s, step, metrics, diverged)
+        return replace(sample, metrics=metrics, diverged=diverged)
 
 
 class Samples:
@@ -74,6 +75,8 @@ class Samples:
         """Metrics whose step is not printed yet."""
         self._last: dict[str, tuple[float, float]] = {}
         """By metric without a step: its last value, and when it was printed last."""
+        self._began_s: dict[str, float] = {}
+        """By metric without a step: when the first value of its evaluation was printed."""
         self._evaluations = 0
 
     def add(self, numbers: Mapping[str, float], at_s: float) -> Sample | None:
@@ -83,10 +86,12 @@ class Samples:
                 return None
             numbers = {k: v for k, v in numbers.items() if k not in self._only}
         step = int(numbers[STEP]) if STEP in numbers else None
+        again = False
         metrics = {name: value for name, value in numbers.items() if name != STEP}
         match self._step_from:
             case "evaluations":
                 metrics = self._fresh(metrics, at_s)
+                again = self._is_again(metrics, at_s)
                 self._evaluations += bool(metrics)
                 step = self._evaluations if metrics else None
             case "carried":
@@ -100,7 +105,9 @@ class Samples:
             metrics = self._fresh(metrics, at_s)
             if not metrics:
                 return None
-        return self._repeats.without(sample_of(at_s, step, metrics.items()))
+            again = self._is_again(metrics, at_s)
+        sample = sample_of(at_s, step, metrics.items())
+        return self._repeats.without(replace(sample, again=again))
 
     def missed(self) -> None:
         """Lines are lost: a step from before is not that of what comes."""
@@ -115,6 +122,13 @@ class Samples:
                 fresh[name] = value
             self._last[name] = value, at_s
         return fresh
+
+    def _is_again(self, metrics: Iterable[str], at_s: float) -> bool:
+        """Whether one of these metrics has a value of the same evaluation already."""
+        began_s = {name: self._began_s.get(name, -math.inf) for name in metrics}
+        again = {name for name, since_s in began_s.items() if at_s - since_s <= REPEATED_S}
+        self._began_s.update(dict.fromkeys(began_s.keys() - again, at_s))
+        return bool(again)
 
 
 def sample_of(at_s: float, step: int | None, metrics: Iterable[tuple[str, float]]) -> Sample:

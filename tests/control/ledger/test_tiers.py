@@ -129,6 +129,14 @@ def test_values_at_one_step_are_one_evaluation_which_the_worst_of_them_decides()
     assert after(*ranks, *more, *rows).delivered == Reached(50.0, 0.95, 50)
 
 
+def test_values_of_several_ranks_without_a_step_are_one_evaluation() -> None:
+    first, again = sample(1.0, 0.95), replace(sample(1.0, 0.96), again=True)
+    assert after(first, again, again) == Tiers()
+    assert after(first, again, first, again, first).delivered is not None
+    worse = replace(sample(1.0, 0.7), again=True)
+    assert after(first, first, worse, first) == Tiers()
+
+
 @pytest.mark.parametrize("metric", ["accuracy", "train_loss"])
 def test_a_diverged_training_reaches_nothing_until_that_metric_is_finite(metric: str) -> None:
     bad = Sample(1.0, 10, (), ((metric, "nan"),))
