@@ -61,6 +61,34 @@ class Repeats:
         return replace(sample, metrics=metrics, diverged=diverged)
 
 
+class Writers:
+    """Recognizes evaluations without a step that several writers report, each its own value.
+
+    Of the values within REPEATED_S the first one of each writer is of the first evaluation, the
+    second one of the second, and so on.
+    """
+
+    def __init__(self) -> None:
+        self._began_s = -math.inf
+        self._values: dict[tuple[str, str], int] = {}
+        """By metric and writer: values since then."""
+        self._evaluations: dict[str, int] = {}
+        """By metric: evaluations since then."""
+
+    def compared(self, sample: Sample, writer: str) -> Sample:
+        """The sample, marked where another writer has reported its evaluation already."""
+        if sample.step is not None:
+            return sample
+        if sample.received_s - self._began_s > REPEATED_S:
+            self._began_s, self._values, self._evaluations = sample.received_s, {}, {}
+        again = False
+        for name, _ in (*sample.metrics, *sample.diverged):
+            values = self._values[name, writer] = self._values.get((name, writer), 0) + 1
+            again = again or values <= self._evaluations.get(name, 0)
+            self._evaluations[name] = max(values, self._evaluations.get(name, 0))
+        return replace(sample, again=again)
+
+
 class Samples:
     """Makes samples of one container start, from the numbers of its lines."""
 

@@ -14,7 +14,7 @@ from pathlib import Path, PurePosixPath
 
 from dlsched.model.facts import LogFact, Report
 from dlsched.report.lines import LINE_BYTES
-from dlsched.runtime.progress.samples import Repeats
+from dlsched.runtime.progress.samples import Repeats, Writers
 from dlsched.runtime.progress.sidecar_line import BadLine, parse_line
 
 READ_BYTES = 64 * 1024
@@ -124,10 +124,11 @@ class SidecarReader:
         """The directory's ctime when it was found without the file."""
         self._problem: str | None = None
         self._repeats = Repeats()
+        self._writers = Writers()
 
     def read(self, now_s: float) -> SourceReading:
         """What was written since the previous read, stamped `now_s`; never raises."""
-        batch = _ReadBatch(now_s, self._repeats)
+        batch = _ReadBatch(now_s, self._repeats, self._writers)
         try:
             if self._is_quiet(now_s):
                 return _NOTHING
@@ -276,9 +277,10 @@ def _kind(mode: int) -> str:
 class _ReadBatch:
     """The reports of one read, and its remaining budget."""
 
-    def __init__(self, now_s: float, repeats: Repeats) -> None:
+    def __init__(self, now_s: float, repeats: Repeats, writers: Writers) -> None:
         self.now_s = now_s
         self._repeats = repeats
+        self._writers = writers
         self.reports: list[Report] = []
         self.bad_lines = 0
         self.refused: str | None = None
@@ -300,7 +302,8 @@ class _ReadBatch:
             return
         if report.sample is not None:
             # Also without anything new it is a sign of life.
-            report = replace(report, sample=self._repeats.without(report.sample))
+            sample = self._writers.compared(report.sample, report.writer)
+            report = replace(report, sample=self._repeats.without(sample))
         self.reports.append(report)
 
     def refuse(self, why: str) -> None:

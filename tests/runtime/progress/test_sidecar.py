@@ -354,6 +354,20 @@ def test_very_many_lines_cost_no_more_than_many(reader: SidecarReader, metrics: 
     assert reading.refused == f"more than {READ_LINES} lines in one read"
 
 
+def test_one_evaluation_of_three_writers_without_a_step_counts_once(
+    reader: SidecarReader, metrics: Path
+) -> None:
+    def again(now_s: float, *writers: int) -> list[bool]:
+        append(metrics, *(f'{{"accuracy": 0.96, "w": {writer}}}' for writer in writers))
+        return [one.sample.again for one in reader.read(now_s).reports if one.sample]
+
+    assert again(0.0, 0, 1, 2) == [False, True, True]
+    assert again(5.0, 0) == [False]
+    assert again(6.0, 1, 2) == [True, True], "the others' lines arrive with the next read"
+    assert again(20.0, 0, 0, 1, 1) == [False, False, True, True], "two evaluations"
+    assert again(30.0, 0, 0, 0) == [False] * 3, "one writer alone has one line for each"
+
+
 def test_what_was_written_before_is_history_and_never_bad(open_reader: Open, metrics: Path) -> None:
     append(metrics, *["nonsense"] * 100_000, *(f'{{"step": {step}}}' for step in range(2000)))
     reader = open_reader(history=True)
