@@ -40,6 +40,8 @@ class TierProgress:
     finishes: int = 0
     counted_step: int | None = None
     """The step of the last evaluation: further values at it are the same evaluation."""
+    near: Tiers = _NONE
+    """Tiers that the last evaluation reaches, unless a further value of it does not."""
     diverged: tuple[Diverged, ...] = ()
     """Metrics that mean that the training diverged, oldest first."""
 
@@ -58,38 +60,50 @@ def advanced(progress: TierProgress, sample: Sample, in_a_row: int) -> TierProgr
     tier only if all of them do. A diverged training reaches nothing until the metric that diverged
     is finite again.
     """
-    if sample.step is not None:
-        if progress.latest_step is not None and sample.step < progress.latest_step:
-            progress = replace(progress, delivers=0, finishes=0, counted_step=None)
-        progress = replace(progress, latest_step=sample.step)
-    target = progress.target
+    target, step, latest = progress.target, sample.step, progress.latest_step
+    values = evaluations(sample, target.metric)
+    back = step is not None and latest is not None and step < latest
+    again = sample.again or (step is not None and step == progress.counted_step and not back)
+    if not again and (values or sample.diverged or step is not None):
+        progress = settled(progress)
+    if back:
+        progress = replace(progress, delivers=0, finishes=0, counted_step=None)
+    if step is not None:
+        progress = replace(progress, latest_step=step)
     diverged = still_diverged(progress.diverged, sample, target)
     if diverged != progress.diverged:
         progress = replace(progress, diverged=diverged)
     if diverged:
-        return replace(progress, delivers=0, finishes=0, counted_step=None)
-    for value in evaluations(sample, target.metric):
-        again = sample.again or (sample.step is not None and sample.step == progress.counted_step)
+        return replace(progress, delivers=0, finishes=0, counted_step=None, near=_NONE)
+    for value in values:
         one_more = 0 if again else 1
-        reached = Reached(sample.received_s, value, sample.step)
+        reached = Reached(sample.received_s, value, step)
         delivers = progress.delivers + one_more if reaches(target, target.deliver, value) else 0
         finishes = progress.finishes + one_more if reaches(target, target.finish, value) else 0
-        tiers = Tiers(
-            progress.tiers.delivered or (reached if delivers >= in_a_row else None),
-            progress.tiers.finished or (reached if finishes >= in_a_row else None),
+        near = Tiers(
+            (progress.near.delivered or reached) if delivers >= in_a_row else None,
+            (progress.near.finished or reached) if finishes >= in_a_row else None,
         )
         progress = replace(
             progress,
             delivers=delivers,
             finishes=finishes,
-            tiers=tiers,
-            counted_step=sample.step,
+            near=near,
+            counted_step=step,
         )
     return progress
 
 
+def settled(progress: TierProgress) -> TierProgress:
+    """Tier progress once no further value of the last evaluation is expected."""
+    before, near = progress.tiers, progress.near
+    tiers = Tiers(before.delivered or near.delivered, before.finished or near.finished)
+    return replace(progress, tiers=tiers, near=_NONE)
+
+
 def observed(progress: TierProgress, fact: ContainerFact, in_a_row: int) -> TierProgress:
-    """Tier progress after one observation of its container. A new start is a new attempt."""
+    """Tier progress after one observation of its container. A new start is a new attempt. What the
+    last evaluation reaches counts at the end, when all values that arrived with it are known."""
     if progress.starts != fact.starts:
         progress = TierProgress(
             progress.container_id, progress.target, progress.tiers, progress.checkpoint, fact.starts
@@ -99,7 +113,7 @@ def observed(progress: TierProgress, fact: ContainerFact, in_a_row: int) -> Tier
             progress = replace(progress, checkpoint=report.checkpoint)
         if report.sample is not None:
             progress = advanced(progress, report.sample, in_a_row)
-    return progress
+    return settled(progress)
 
 
 class TierTracker:

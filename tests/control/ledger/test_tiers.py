@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlsched.control.ledger.tiers import TierProgress, TierTracker, advanced, observed
+from dlsched.control.ledger.tiers import TierProgress, TierTracker, advanced, observed, settled
 from dlsched.model.facts import CheckpointAck, ContainerFact, Report, Sample
 from dlsched.model.spec import AccuracyTarget, JobSpec, LatencyTarget
 from dlsched.model.state import Delivered, Reached, Tiers
@@ -26,7 +27,7 @@ def after(*samples: Sample, target: AccuracyTarget = RISES, in_a_row: int = 3) -
     progress = TierProgress("c1", target)
     for one in samples:
         progress = advanced(progress, one, in_a_row)
-    return progress.tiers
+    return settled(progress).tiers
 
 
 # --------------------------------------------------------------------- rows
@@ -83,6 +84,17 @@ ways = st.lists(
 )  # (step, value): either may be left out
 
 
+def by_evaluation(attempt: Sequence[Sample]) -> list[list[Sample]]:
+    """Its samples, those at one step together."""
+    found: list[list[Sample]] = []
+    for one in attempt:
+        if found and one.step is not None and one.step == found[-1][0].step:
+            found[-1].append(one)
+        else:
+            found.append([one])
+    return found
+
+
 @given(way=ways, target=targets, in_a_row=st.integers(1, 4))
 def test_it_says_what_looking_at_all_of_them_at_once_would(
     way: list[tuple[int | None, float | None]], target: AccuracyTarget, in_a_row: int
@@ -107,11 +119,10 @@ def test_it_says_what_looking_at_all_of_them_at_once_would(
         ends = []
         for attempt in attempts:
             row = 0
-            for i, one in enumerate(attempt):
-                again = i > 0 and one.step is not None and one.step == attempt[i - 1].step
-                good = sign * one.metrics[0][1] >= sign * tier
-                row = row + (0 if again else 1) if good else 0
-                ends += [one] if row >= in_a_row else []
+            for one in by_evaluation(attempt):
+                good = all(sign * each.metrics[0][1] >= sign * tier for each in one)
+                row = row + 1 if good else 0
+                ends += one[:1] if row >= in_a_row else []
         assert (reached is not None) == bool(ends)
         if reached is not None:
             first = ends[0]
@@ -123,6 +134,8 @@ def test_it_says_what_looking_at_all_of_them_at_once_would(
 def test_values_at_one_step_are_one_evaluation_which_the_worst_of_them_decides() -> None:
     ranks = [sample(1.0, 0.95, 10), sample(1.1, 0.951, 10), sample(1.2, 0.952, 10)]
     assert after(*ranks) == Tiers()
+    last = [sample(2.0, 0.95, 20), sample(3.0, 0.95, 30), sample(3.1, 0.7, 30)]
+    assert after(*ranks, *last) == Tiers(), "also where the worst comes last"
     more = [sample(2.0, 0.95, 20), sample(2.1, 0.89, 20), sample(2.2, 0.95, 20)]
     assert after(*ranks, *more, sample(3.0, 0.95, 30)) == Tiers()
     rows = [sample(float(step), 0.95, step) for step in (30, 40, 50)]
