@@ -204,8 +204,13 @@ class SidecarReader:
                 os.close(opened)
                 self._name_checked_s = float("-inf")
                 return
-            self._older = self._file
-        self._file = _Followed(opened, self._from_end)
+            older, self._file = self._file, _Followed(opened, from_end=False)
+            if self._file.goes_on_behind(older):
+                older.close()
+            else:
+                self._older = older
+        else:
+            self._file = _Followed(opened, self._from_end)
         if self._history:
             self._file.read_history(batch)
         else:
@@ -337,6 +342,17 @@ class _Followed:
             return self.is_same(os.stat(name, dir_fd=directory, follow_symlinks=False))
         except OSError:
             return False
+
+    def goes_on_behind(self, other: _Followed) -> bool:
+        """Go on where the other file is read to, if this one was written whole in its place, so
+        that it begins with the same lines; returns whether it was."""
+        read = other._offset
+        if os.fstat(other._descriptor).st_nlink or not 0 < read <= BACKLOG_BYTES:
+            return False
+        if os.pread(self._descriptor, read, 0) != os.pread(other._descriptor, read, 0):
+            return False
+        self._offset, self._lines = read, other._lines
+        return True
 
     @property
     def is_untouched(self) -> bool:

@@ -108,6 +108,39 @@ def test_a_new_file_by_rename_loses_nothing(reader: SidecarReader, metrics: Path
     assert steps(reader) == [3, 5]
 
 
+def test_a_file_that_is_written_whole_each_time_has_each_line_once(
+    open_reader: Open, metrics: Path
+) -> None:
+    def write(*lines: str) -> None:
+        whole = metrics.with_name("new")
+        whole.write_text("\n".join(lines))
+        whole.replace(metrics)
+
+    def requests(reader: SidecarReader) -> int:
+        return sum(one.latency.count for one in reader.read(0.0).reports if one.latency)
+
+    line = '{"latency_s": [0.1]}'
+    reader = open_reader()
+    write(line, '{"late')
+    late = open_reader(from_end=True)
+    assert [requests(reader), requests(late)] == [1, 0]
+    write(line, line, line, "")
+    assert [requests(reader), requests(late)] == [2, 1], "half of the second line was there"
+    write(line, line, line, line, "")
+    assert [requests(reader), requests(late)] == [1, 1]
+    write('{"latency_s": [0.2]}', line, "")
+    assert [requests(reader), requests(late)] == [2, 2], "another file"
+
+
+def test_a_new_file_that_begins_as_the_old_one_is_read_whole(
+    reader: SidecarReader, metrics: Path
+) -> None:
+    for _ in range(3):
+        append(metrics, '{"accuracy": 0.5}')
+        assert len(reader.read(0.0).reports) == 1
+        metrics.rename(metrics.with_suffix(".1"))
+
+
 def test_a_rename_is_seen_though_no_new_file_is_there_yet(
     reader: SidecarReader, metrics: Path
 ) -> None:
