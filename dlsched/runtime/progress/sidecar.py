@@ -27,6 +27,9 @@ NAME_CHECK_S = 5.0
 """How often the file's name is checked, since a rename in the clock tick of the last write leaves
 no trace in the file."""
 
+TAIL_BYTES = 256
+"""Bytes before the offset that are compared with what was read there: about a line."""
+
 _DIRECTORY = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -325,6 +328,8 @@ class _Followed:
         self._place = facts.st_dev, facts.st_ino
         self._offset = facts.st_size if from_end else 0
         self._lines = Lines(LINE_BYTES)
+        self._tail = b""
+        """The last bytes read before the offset."""
         self._changed_ns = -1
         self.behind = False
         """Whether the last read did not reach the end of the file."""
@@ -351,7 +356,7 @@ class _Followed:
             return False
         if os.pread(self._descriptor, read, 0) != os.pread(other._descriptor, read, 0):
             return False
-        self._offset, self._lines = read, other._lines
+        self._offset, self._lines, self._tail = read, other._lines, other._tail
         return True
 
     @property
@@ -366,7 +371,7 @@ class _Followed:
         self._offset = max(0, size - READ_BYTES)
         self._lines = Lines(LINE_BYTES, amid=self._offset > 0)
         chunk = os.pread(self._descriptor, READ_BYTES, self._offset)
-        self._offset += len(chunk)
+        self._offset, self._tail = self._offset + len(chunk), chunk[-TAIL_BYTES:]
         for line in list(self._lines.cut(chunk))[-READ_LINES:]:
             if line is not None:
                 batch.add(line)
@@ -378,15 +383,16 @@ class _Followed:
         if facts.st_size == self._offset and facts.st_ctime_ns == self._changed_ns:
             return False
         self._changed_ns = facts.st_ctime_ns
-        if facts.st_size < self._offset:
-            self._offset, self._lines = 0, Lines(LINE_BYTES)
-        elif facts.st_size - self._offset > BACKLOG_BYTES:
+        if facts.st_size < self._offset or not self._has_tail():
+            self._offset, self._lines, self._tail = 0, Lines(LINE_BYTES), b""
+        if facts.st_size - self._offset > BACKLOG_BYTES:
             batch.refuse(f"more than {BACKLOG_BYTES >> 10} KiB behind: skipped to the last lines")
             self._offset = facts.st_size - READ_BYTES
-            self._lines = Lines(LINE_BYTES, amid=True)
+            self._lines, self._tail = Lines(LINE_BYTES, amid=True), b""
         chunk = os.pread(self._descriptor, batch.bytes_left, self._offset)
         batch.bytes_left -= len(chunk)
         self._offset += len(chunk)
+        self._tail = (self._tail + chunk)[-TAIL_BYTES:]
         self.behind = self._offset < facts.st_size
         for line in self._lines.cut(chunk):
             if line is None:
@@ -394,3 +400,8 @@ class _Followed:
             else:
                 batch.add(line)
         return True
+
+    def _has_tail(self) -> bool:
+        """Whether what was read last is still there, which it is not in a file begun again."""
+        length = len(self._tail)
+        return os.pread(self._descriptor, length, self._offset - length) == self._tail

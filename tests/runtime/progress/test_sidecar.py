@@ -331,6 +331,18 @@ def test_a_truncated_file_is_begun_again(reader: SidecarReader, metrics: Path) -
     assert steps(reader) == [3]
 
 
+def test_a_file_begun_again_that_is_longer_by_the_next_read_is_read_whole(
+    reader: SidecarReader, metrics: Path
+) -> None:
+    append(metrics, *(f'{{"step": {step}, "accuracy": 0.5}}' for step in (7, 8, 9)))
+    assert steps(reader) == [7, 8, 9]
+    metrics.write_text("")
+    append(metrics, *(f'{{"step": {step}, "accuracy": 0.9}}' for step in (1, 2, 3, 4)))
+    assert steps(reader) == [1, 2, 3, 4]
+    append(metrics, '{"step": 5}')
+    assert steps(reader) == [5]
+
+
 def test_gigabytes_cost_one_read(reader: SidecarReader, metrics: Path) -> None:
     append(metrics, '{"step": 1}')
     steps(reader)
