@@ -366,7 +366,8 @@ class _Followed:
         return facts.st_size == self._offset and facts.st_ctime_ns == self._changed_ns
 
     def read_history(self, batch: _ReadBatch) -> None:
-        """Read the last lines of what was written before anyone looked: none of them is bad."""
+        """Read the last lines of what was written before the first read: none of them is bad, and
+        no latency or load in them is of the present."""
         size = os.fstat(self._descriptor).st_size
         self._offset = max(0, size - READ_BYTES)
         self._lines = Lines(LINE_BYTES, amid=self._offset > 0)
@@ -376,6 +377,10 @@ class _Followed:
             if line is not None:
                 batch.add(line)
         batch.bad_lines, batch.refused = 0, None
+        batch.reports = [
+            replace(one, latency=None, in_flight=None, oldest_s=None, gpu_ratio=None)
+            for one in batch.reports
+        ]
 
     def read_into(self, batch: _ReadBatch) -> bool:
         """Read on; returns whether the file has changed since the last time (a rename counts)."""

@@ -426,6 +426,23 @@ def test_what_was_written_before_is_history_and_never_bad(open_reader: Open, met
     assert reading.bad_lines == 1
 
 
+def test_history_has_samples_and_checkpoints_but_no_present_latency_or_load(
+    open_reader: Open, metrics: Path
+) -> None:
+    append(metrics, '{"latency": {"count": 1, "sum": 0.1, "in_flight": 3, "oldest_s": 0.4}}')
+    append(metrics, '{"gpu": {"busy_ratio": 0.5}}', '{"step": 1, "latency_s": [0.1]}')
+    append(metrics, '{"checkpoint": {"step": 1, "path": "/a"}}')
+    reader = open_reader(history=True)
+    found = reader.read(0.0).reports
+    assert {(one.latency, one.in_flight, one.oldest_s, one.gpu_ratio) for one in found} == {
+        (None, None, None, None)
+    }
+    assert [one.sample.step for one in found if one.sample] == [1]
+    assert [one.checkpoint.step for one in found if one.checkpoint] == [1]
+    append(metrics, '{"latency_s": [0.1]}')
+    assert reader.read(1.0).reports[0].latency is not None
+
+
 # ------------------------------------------------------------------------------ whose process
 
 
