@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
-from dlsched.estimate.evaluations import evaluations, reaches, still_diverged
-from dlsched.model.facts import CheckpointAck, ContainerFact, Sample
+from dlsched.estimate.evaluations import TOGETHER_S, evaluations, reaches, still_diverged
+from dlsched.model.facts import CheckpointAck, ContainerFact, ContainerState, Sample
 from dlsched.model.spec import AccuracyTarget, JobSpec
 from dlsched.model.state import Delivered, Diverged, Reached, Tiers
 
@@ -42,6 +42,8 @@ class TierProgress:
     """The step of the last evaluation: further values at it are the same evaluation."""
     near: Tiers = _NONE
     """Tiers that the last evaluation reaches, unless a further value of it does not."""
+    several: bool = False
+    """Whether an evaluation has had several values, as of ranks, so that more may come."""
     diverged: tuple[Diverged, ...] = ()
     """Metrics that mean that the training diverged, oldest first."""
 
@@ -89,6 +91,7 @@ def advanced(progress: TierProgress, sample: Sample, in_a_row: int) -> TierProgr
             delivers=delivers,
             finishes=finishes,
             near=near,
+            several=progress.several or again,
             counted_step=step,
         )
     return progress
@@ -101,18 +104,29 @@ def settled(progress: TierProgress) -> TierProgress:
     return replace(progress, tiers=tiers, near=_NONE)
 
 
-def observed(progress: TierProgress, fact: ContainerFact, in_a_row: int) -> TierProgress:
+def observed(
+    progress: TierProgress, fact: ContainerFact, in_a_row: int, now_s: float
+) -> TierProgress:
     """Tier progress after one observation of its container. A new start is a new attempt. What the
-    last evaluation reaches counts at the end, when all values that arrived with it are known."""
+    last evaluation reaches counts once all values that arrived with it are known; where evaluations
+    have several values, once no more of them are expected."""
     if progress.starts != fact.starts:
         progress = TierProgress(
-            progress.container_id, progress.target, progress.tiers, progress.checkpoint, fact.starts
+            progress.container_id,
+            progress.target,
+            settled(progress).tiers,
+            progress.checkpoint,
+            fact.starts,
         )
     for report in fact.reports:
         if report.checkpoint is not None:
             progress = replace(progress, checkpoint=report.checkpoint)
         if report.sample is not None:
             progress = advanced(progress, report.sample, in_a_row)
+    reached_s = [one.at_s for one in (progress.near.delivered, progress.near.finished) if one]
+    is_recent = bool(reached_s) and now_s - max(reached_s) < TOGETHER_S
+    if progress.several and is_recent and fact.state is ContainerState.RUNNING:
+        return progress
     return settled(progress)
 
 
@@ -128,7 +142,9 @@ class TierTracker:
         self._doubted = set(self._records)
         """Jobs whose delivery record may no longer hold."""
 
-    def observe(self, spec: JobSpec, fact: ContainerFact | None, in_a_row: int) -> None:
+    def observe(
+        self, spec: JobSpec, fact: ContainerFact | None, in_a_row: int, now_s: float
+    ) -> None:
         """Take in a job's spec and fact; None: it has no container at this moment."""
         name, target, progress = spec.name, spec.target, self._progress.get(spec.name)
         container_id = fact.life if fact is not None else None
@@ -143,11 +159,19 @@ class TierTracker:
             progress = self._begun(name, container_id, target)
             if progress is None:
                 return
-        if fact is not None and (fact.reports or progress.starts != fact.starts):
-            before, progress = progress, observed(progress, fact, in_a_row)
-            if progress.tiers != before.tiers:
-                self._higher.add(name)
+        before = progress
+        if fact is None:
+            progress = settled(progress)
+        elif fact.reports or progress.starts != fact.starts or self.is_near(name):
+            progress = observed(progress, fact, in_a_row, now_s)
+        if progress.tiers != before.tiers:
+            self._higher.add(name)
         self._progress[name] = progress
+
+    def is_near(self, name: str) -> bool:
+        """Whether the last evaluation reaches a tier, unless a further value of it does not."""
+        progress = self._progress.get(name)
+        return progress is not None and progress.near != _NONE
 
     def tiers(self, name: str) -> Tiers:
         progress = self._progress.get(name)

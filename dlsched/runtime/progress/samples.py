@@ -10,12 +10,9 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
+from dlsched.estimate.evaluations import TOGETHER_S
 from dlsched.model.facts import Sample
 from dlsched.model.sources import Step, When
-
-REPEATED_S = 2.0
-"""Values printed without a step within this time are of one evaluation: ranks print theirs
-together, and an evaluation of its own takes longer."""
 
 KNOWN_MOST = 1024
 """Values remembered as already counted: far more than are printed between two repetitions."""
@@ -64,7 +61,7 @@ class Repeats:
 class Writers:
     """Recognizes evaluations without a step that several writers report, each its own value.
 
-    Of the values within REPEATED_S the first one of each writer is of the first evaluation, the
+    Of the values within TOGETHER_S the first one of each writer is of the first evaluation, the
     second one of the second, and so on.
     """
 
@@ -79,7 +76,7 @@ class Writers:
         """The sample, marked where another writer has reported its evaluation already."""
         if sample.step is not None:
             return sample
-        if sample.received_s - self._began_s > REPEATED_S:
+        if sample.received_s - self._began_s > TOGETHER_S:
             self._began_s, self._values, self._evaluations = sample.received_s, {}, {}
         again = False
         for name, _ in (*sample.metrics, *sample.diverged):
@@ -146,7 +143,7 @@ class Samples:
         fresh = {}
         for name, value in metrics.items():
             before, before_s = self._last.get(name, (None, -math.inf))
-            if before is None or str(before) != str(value) or at_s - before_s > REPEATED_S:
+            if before is None or str(before) != str(value) or at_s - before_s > TOGETHER_S:
                 fresh[name] = value
             self._last[name] = value, at_s
         return fresh
@@ -154,7 +151,7 @@ class Samples:
     def _is_again(self, metrics: Iterable[str], at_s: float) -> bool:
         """Whether one of these metrics has a value of the same evaluation already."""
         began_s = {name: self._began_s.get(name, -math.inf) for name in metrics}
-        again = {name for name, since_s in began_s.items() if at_s - since_s <= REPEATED_S}
+        again = {name for name, since_s in began_s.items() if at_s - since_s <= TOGETHER_S}
         self._began_s.update(dict.fromkeys(began_s.keys() - again, at_s))
         return bool(again)
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dlsched.control.ledger.tiers import TierProgress, TierTracker, advanced, observed, settled
-from dlsched.model.facts import CheckpointAck, ContainerFact, Report, Sample
+from dlsched.model.facts import CheckpointAck, ContainerFact, ContainerState, Report, Sample
 from dlsched.model.spec import AccuracyTarget, JobSpec, LatencyTarget
 from dlsched.model.state import Delivered, Reached, Tiers
 from tests.doubles import job_spec, running
@@ -70,11 +70,11 @@ def test_a_new_start_begins_a_new_row_but_a_delivery_stands() -> None:
         reports = tuple(Report(1.0, sample=sample(1.0, value)) for value in values)
         return running("a", starts=starts, reports=reports)
 
-    progress = observed(TierProgress("c1", RISES), fact(1, 0.95, 0.95), 3)
-    assert observed(progress, fact(1, 0.95), 3).tiers.delivered is not None
-    assert observed(progress, fact(2, 0.95), 3).tiers == Tiers()
-    done = observed(progress, fact(1, 0.95), 3)
-    assert observed(done, fact(2, 0.1), 3).tiers == done.tiers
+    progress = observed(TierProgress("c1", RISES), fact(1, 0.95, 0.95), 3, 1.0)
+    assert observed(progress, fact(1, 0.95), 3, 1.0).tiers.delivered is not None
+    assert observed(progress, fact(2, 0.95), 3, 1.0).tiers == Tiers()
+    done = observed(progress, fact(1, 0.95), 3, 1.0)
+    assert observed(done, fact(2, 0.1), 3, 1.0).tiers == done.tiers
 
 
 numbers = st.floats(-2, 2)
@@ -193,7 +193,7 @@ def told(
     tracker: TierTracker, spec: JobSpec, *values: float, **fact: object
 ) -> tuple[Delivered, ...]:
     reports = tuple(Report(9.0, sample=sample(9.0, value)) for value in values)
-    tracker.observe(spec, running("a", reports=reports, **fact), 3)
+    tracker.observe(spec, running("a", reports=reports, **fact), 3, 9.0)
     return tracker.deliveries()
 
 
@@ -204,7 +204,7 @@ def voided(tracker: TierTracker, *, read: bool = True, there: bool = True, settl
 def test_a_delivery_is_told_once_with_the_checkpoint_of_that_time() -> None:
     tracker = TierTracker({})
     ack = Report(8.0, checkpoint=CheckpointAck(400, "/ckpt/400"))
-    tracker.observe(SPEC, running("a", reports=(ack,)), 3)
+    tracker.observe(SPEC, running("a", reports=(ack,)), 3, 8.0)
     assert told(tracker, SPEC, 0.95, 0.95) == ()
     (word,) = told(tracker, SPEC, 0.95)
     assert word == replace(
@@ -215,6 +215,44 @@ def test_a_delivery_is_told_once_with_the_checkpoint_of_that_time() -> None:
     (more,) = told(tracker, SPEC, 0.98, 0.98, 0.98)
     assert more == replace(word, tiers=Tiers(word.tiers.delivered, Reached(9.0, 0.98)))
     assert voided(tracker) == ()
+
+
+def test_where_ranks_report_a_tier_waits_for_the_last_of_them() -> None:
+    tracker = TierTracker({})
+
+    def seen(now_s: float, step: int, *values: float, **fact: object) -> Reached | None:
+        reports = tuple(Report(now_s, sample=sample(now_s, value, step)) for value in values)
+        tracker.observe(SPEC, running("a", reports=reports, **fact), 3, now_s)
+        return tracker.tiers("a").delivered
+
+    for step in (1, 2):
+        assert seen(10.0 * step, step, 0.95, 0.96) is None
+    assert seen(30.0, 3, 0.95) is None, "the other rank's value may come with the next cycle"
+    assert seen(31.0, 3, 0.7) is None
+    assert seen(39.0, 3) is None
+    for step in (4, 5, 6):
+        assert seen(10.0 * step, step, 0.95, 0.96) is None
+    assert seen(61.0, 6) is None
+    assert seen(62.0, 6) == Reached(60.0, 0.95, 6), "no more of it is expected"
+    assert len(tracker.deliveries()) == 1
+
+
+@pytest.mark.parametrize("then", ["the step moves on", "it ends", "it is gone", "it starts again"])
+def test_ranks_reach_a_tier_without_a_wait_where_no_more_values_come(then: str) -> None:
+    tracker = TierTracker({})
+    reports = tuple(
+        Report(1.0, sample=sample(1.0, value, step)) for step in (1, 2, 3) for value in (0.95, 0.96)
+    )
+    tracker.observe(SPEC, running("a", reports=reports), 3, 1.0)
+    assert tracker.tiers("a") == Tiers()
+    after_it = {
+        "the step moves on": running("a", reports=(Report(1.5, sample=Sample(1.5, 4, ())),)),
+        "it ends": running("a", state=ContainerState.EXITED),
+        "it is gone": None,
+        "it starts again": running("a", starts=2),
+    }
+    tracker.observe(SPEC, after_it[then], 3, 1.5)
+    assert tracker.tiers("a").delivered == Reached(1.0, 0.95, 3)
 
 
 def test_what_an_earlier_agent_recorded_is_known_and_not_told_again() -> None:
@@ -229,11 +267,11 @@ def test_what_an_earlier_agent_recorded_is_known_and_not_told_again() -> None:
 def test_a_delivery_holds_while_there_is_no_container() -> None:
     tracker = TierTracker({"a": WORD})
     for _ in range(2):
-        tracker.observe(SPEC, None, 3)
+        tracker.observe(SPEC, None, 3, 9.0)
         assert tracker.tiers("a") == WORD.tiers
         assert voided(tracker) == ()
     assert told(tracker, SPEC) == ()
-    tracker.observe(SPEC, None, 3)
+    tracker.observe(SPEC, None, 3, 9.0)
     assert tracker.tiers("a") == WORD.tiers
 
 
