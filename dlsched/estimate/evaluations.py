@@ -11,6 +11,10 @@ from dlsched.model.state import Diverged
 EVALUATIONS = 3
 """Default number of evaluations in a row that reach a tier: a single one may be noise."""
 
+TOGETHER_S = 2.0
+"""Values of one evaluation are reported within this time: ranks report theirs together, and an
+evaluation of its own takes longer."""
+
 VALUE_MOST = 1e100
 """Larger values are ignored, which keeps all sums and differences finite."""
 

@@ -48,6 +48,8 @@ class Sample:
     """Finite values by name."""
     diverged: tuple[tuple[str, str], ...] = ()
     """Metrics whose value is `nan`, `inf` or `-inf`, with that word."""
+    again: bool = False
+    """Whether it is of the same evaluation as an earlier sample, as other ranks' values are."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -163,10 +163,11 @@ class Ledger:
         for name, record in self._records.items():
             fact = facts.get(name)
             known = record.measured_spec is record.spec
+            known = known and not self._tiers.is_near(name)
             if known and fact is not None and record.measures.rests_on(fact, observed.now_s):
                 continue
             record.measured_spec = record.spec
-            self._tiers.observe(record.spec, fact, self._options.tier_evaluations)
+            self._tiers.observe(record.spec, fact, self._options.tier_evaluations, observed.now_s)
             if fact is None:
                 record.measures.absent()
                 continue
@@ -382,6 +383,7 @@ class Ledger:
             and last.spec is record.spec
             and last.state is status.state
             and last.reason == status.reason
+            and last.tiers == self._tiers.tiers(record.spec.name)
             and (last.desired is record.desired or last.desired == record.desired)
             and (last.blind, last.idle) == self._condition(now_s, record, fact, last.progress)
         ):

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
-from dlsched.estimate.evaluations import evaluations, reaches, still_diverged
-from dlsched.model.facts import CheckpointAck, ContainerFact, Sample
+from dlsched.estimate.evaluations import TOGETHER_S, evaluations, reaches, still_diverged
+from dlsched.model.facts import CheckpointAck, ContainerFact, ContainerState, Sample
 from dlsched.model.spec import AccuracyTarget, JobSpec
 from dlsched.model.state import Delivered, Diverged, Reached, Tiers
 
@@ -40,6 +40,10 @@ class TierProgress:
     finishes: int = 0
     counted_step: int | None = None
     """The step of the last evaluation: further values at it are the same evaluation."""
+    near: Tiers = _NONE
+    """Tiers that the last evaluation reaches, unless a further value of it does not."""
+    several: bool = False
+    """Whether an evaluation has had several values, as of ranks, so that more may come."""
     diverged: tuple[Diverged, ...] = ()
     """Metrics that mean that the training diverged, oldest first."""
 
@@ -54,51 +58,76 @@ def advanced(progress: TierProgress, sample: Sample, in_a_row: int) -> TierProgr
     """Tier progress after one more report. `in_a_row` consecutive evaluations reach a tier, for
     good. If the step goes back, a new attempt begins: counts restart, but a delivery stays.
 
-    Several values at one step are one evaluation, which reaches a tier only if all of them do. A
-    diverged training reaches nothing until the metric that diverged is finite again.
+    Several values at one step, or without a step at one time, are one evaluation, which reaches a
+    tier only if all of them do. A diverged training reaches nothing until the metric that diverged
+    is finite again.
     """
-    if sample.step is not None:
-        if progress.latest_step is not None and sample.step < progress.latest_step:
-            progress = replace(progress, delivers=0, finishes=0, counted_step=None)
-        progress = replace(progress, latest_step=sample.step)
-    target = progress.target
+    target, step, latest = progress.target, sample.step, progress.latest_step
+    values = evaluations(sample, target.metric)
+    back = step is not None and latest is not None and step < latest
+    again = sample.again or (step is not None and step == progress.counted_step and not back)
+    if not again and (values or sample.diverged or step is not None):
+        progress = settled(progress)
+    if back:
+        progress = replace(progress, delivers=0, finishes=0, counted_step=None)
+    if step is not None:
+        progress = replace(progress, latest_step=step)
     diverged = still_diverged(progress.diverged, sample, target)
     if diverged != progress.diverged:
         progress = replace(progress, diverged=diverged)
     if diverged:
-        return replace(progress, delivers=0, finishes=0, counted_step=None)
-    for value in evaluations(sample, target.metric):
-        again = sample.step is not None and sample.step == progress.counted_step
+        return replace(progress, delivers=0, finishes=0, counted_step=None, near=_NONE)
+    for value in values:
         one_more = 0 if again else 1
-        reached = Reached(sample.received_s, value, sample.step)
+        reached = Reached(sample.received_s, value, step)
         delivers = progress.delivers + one_more if reaches(target, target.deliver, value) else 0
         finishes = progress.finishes + one_more if reaches(target, target.finish, value) else 0
-        tiers = Tiers(
-            progress.tiers.delivered or (reached if delivers >= in_a_row else None),
-            progress.tiers.finished or (reached if finishes >= in_a_row else None),
+        near = Tiers(
+            (progress.near.delivered or reached) if delivers >= in_a_row else None,
+            (progress.near.finished or reached) if finishes >= in_a_row else None,
         )
         progress = replace(
             progress,
             delivers=delivers,
             finishes=finishes,
-            tiers=tiers,
-            counted_step=sample.step,
+            near=near,
+            several=progress.several or again,
+            counted_step=step,
         )
     return progress
 
 
-def observed(progress: TierProgress, fact: ContainerFact, in_a_row: int) -> TierProgress:
-    """Tier progress after one observation of its container. A new start is a new attempt."""
+def settled(progress: TierProgress) -> TierProgress:
+    """Tier progress once no further value of the last evaluation is expected."""
+    before, near = progress.tiers, progress.near
+    tiers = Tiers(before.delivered or near.delivered, before.finished or near.finished)
+    return replace(progress, tiers=tiers, near=_NONE)
+
+
+def observed(
+    progress: TierProgress, fact: ContainerFact, in_a_row: int, now_s: float
+) -> TierProgress:
+    """Tier progress after one observation of its container. A new start is a new attempt. What the
+    last evaluation reaches counts once all values that arrived with it are known; where evaluations
+    have several values, once no more of them are expected."""
     if progress.starts != fact.starts:
         progress = TierProgress(
-            progress.container_id, progress.target, progress.tiers, progress.checkpoint, fact.starts
+            progress.container_id,
+            progress.target,
+            settled(progress).tiers,
+            progress.checkpoint,
+            fact.starts,
         )
     for report in fact.reports:
         if report.checkpoint is not None:
             progress = replace(progress, checkpoint=report.checkpoint)
         if report.sample is not None:
             progress = advanced(progress, report.sample, in_a_row)
-    return progress
+    reached_s = [one.at_s for one in (progress.near.delivered, progress.near.finished) if one]
+    is_recent = bool(reached_s) and now_s - max(reached_s) < TOGETHER_S
+    if progress.several and is_recent and fact.state is ContainerState.RUNNING:
+        return progress
+    return settled(progress)
 
 
 class TierTracker:
@@ -113,7 +142,9 @@ class TierTracker:
         self._doubted = set(self._records)
         """Jobs whose delivery record may no longer hold."""
 
-    def observe(self, spec: JobSpec, fact: ContainerFact | None, in_a_row: int) -> None:
+    def observe(
+        self, spec: JobSpec, fact: ContainerFact | None, in_a_row: int, now_s: float
+    ) -> None:
         """Take in a job's spec and fact; None: it has no container at this moment."""
         name, target, progress = spec.name, spec.target, self._progress.get(spec.name)
         container_id = fact.life if fact is not None else None
@@ -128,11 +159,19 @@ class TierTracker:
             progress = self._begun(name, container_id, target)
             if progress is None:
                 return
-        if fact is not None and (fact.reports or progress.starts != fact.starts):
-            before, progress = progress, observed(progress, fact, in_a_row)
-            if progress.tiers != before.tiers:
-                self._higher.add(name)
+        before = progress
+        if fact is None:
+            progress = settled(progress)
+        elif fact.reports or progress.starts != fact.starts or self.is_near(name):
+            progress = observed(progress, fact, in_a_row, now_s)
+        if progress.tiers != before.tiers:
+            self._higher.add(name)
         self._progress[name] = progress
+
+    def is_near(self, name: str) -> bool:
+        """Whether the last evaluation reaches a tier, unless a further value of it does not."""
+        progress = self._progress.get(name)
+        return progress is not None and progress.near != _NONE
 
     def tiers(self, name: str) -> Tiers:
         progress = self._progress.get(name)

@@ -11,6 +11,7 @@ import base64
 import json
 import os
 import socket
+import struct
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NamedTuple
@@ -32,6 +33,7 @@ from urllib3.exceptions import HTTPError
 from dlsched.config.setting_values import engine_address
 from dlsched.model.errors import DlschedError, EngineUnavailable
 from dlsched.model.units import plain_text
+from dlsched.report.lines import LINE_BYTES
 
 Body = dict[str, Any]
 """A JSON object of the engine's API."""
@@ -48,6 +50,8 @@ ARCHIVE_BYTES = 256 * 1024
 FOLLOW_BYTES = 16 * 1024
 """What is taken of a terminal's output at once, where there is so much."""
 
+_PIECE = struct.Struct(">BxxxL")
+"""What stands before each piece of an output: the number of its stream, and its length."""
 
 PATH_STAT = "X-Docker-Container-Path-Stat"
 """The header in which the engine says what is at a path."""
@@ -245,27 +249,38 @@ class Engine:
     def logs(
         self, container: str, tail: int, follow: bool, until_s: float | None = None
     ) -> Iterator[bytes]:
-        """A container's output, oldest first, up to that wall time (None: all)."""
+        """A container's output, oldest first: all of it, or whole lines up to that wall time."""
         asked: dict[str, Any] = {"follow": int(follow), "tail": tail}
         if until_s is not None:
             asked["until"] = f"{until_s:.6f}"
         with self._calling() as client:
-            response, chunks = self._output(client, container, asked, self._timeout_s)
+            in_lines = until_s is not None
+            response, chunks = self._output(
+                client, container, asked, self._timeout_s, in_lines=in_lines
+            )
             with response:
                 yield from chunks
 
     def follow(self, container: str, since_s: float | None) -> CancellableStream[bytes]:
-        """Open a container's output as it is written, from that wall time on (None: from now);
-        closing it ends it."""
-        asked = {"tail": 0} if since_s is None else {"since": f"{since_s:.6f}"}
+        """Open a container's output as it is written, in whole lines, from that wall time on (None:
+        from now); closing it ends it."""
+        asked: dict[str, Any] = {"tail": 0} if since_s is None else {"since": f"{since_s:.6f}"}
         with self._calling() as client:
-            response, chunks = self._output(client, container, {**asked, "follow": 1}, None)
+            asked["follow"] = 1
+            response, chunks = self._output(client, container, asked, None, in_lines=True)
             return CancellableStream(_until_left(chunks, response), response)
 
     def _output(
-        self, client: docker.APIClient, container: str, asked: Body, answer_s: float | None
+        self,
+        client: docker.APIClient,
+        container: str,
+        asked: Body,
+        answer_s: float | None,
+        *,
+        in_lines: bool,
     ) -> tuple[Response, Iterator[bytes]]:
-        """The engine's answer, within `answer_s`, and the output in it; this has no time limit."""
+        """The engine's answer, within `answer_s`, and the output in it; this has no time limit.
+        `in_lines`: as `whole_lines` has it, unless a terminal has one stream alone."""
         response = _answer(
             client,
             "GET",
@@ -276,7 +291,8 @@ class Engine:
         )
         if client._check_is_tty(container):  # type: ignore[attr-defined]
             return response, client._stream_raw_result(response, FOLLOW_BYTES, False)  # type: ignore[attr-defined]
-        return response, client._multiplexed_response_stream_helper(response)  # type: ignore[attr-defined]
+        pieces = _pieces(client, response)
+        return response, whole_lines(pieces) if in_lines else (piece for _, piece in pieces)
 
     def exchange(
         self,
@@ -339,6 +355,32 @@ def _answer(client: docker.APIClient, method: str, path: str, **more: Any) -> Re
     response = client.request(method, client._url(path), **more)  # type: ignore[attr-defined]
     client._raise_for_status(response)  # type: ignore[attr-defined]
     return response
+
+
+def _pieces(client: docker.APIClient, response: Response) -> Iterator[tuple[int, bytes]]:
+    """The pieces of an output, each with the number of its stream, which docker-py leaves out."""
+    client._disable_socket_timeout(client._get_raw_response_socket(response))  # type: ignore[attr-defined]
+    while header := response.raw.read(_PIECE.size):
+        stream, length = _PIECE.unpack(header)
+        if not length:
+            continue
+        if not (piece := response.raw.read(length)):
+            return
+        yield stream, piece
+
+
+def whole_lines(pieces: Iterable[tuple[int, bytes]]) -> Iterator[bytes]:
+    """The output of several streams in whole lines, which a carriage return ends, too.
+
+    The engine cuts long lines, such as a progress bar's, and a line of the other stream may stand
+    between the pieces. Of a line that is too long to be read the beginning is kept."""
+    rests: dict[int, bytes] = {}
+    for stream, piece in pieces:
+        printed = rests.pop(stream, b"") + piece
+        end = max(printed.rfind(b"\n"), printed.rfind(b"\r")) + 1
+        if end:
+            yield printed[:end]
+        rests[stream] = printed[end:][:LINE_BYTES]
 
 
 KEPT_CONNECTIONS = 10

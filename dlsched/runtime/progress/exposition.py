@@ -93,14 +93,14 @@ class Gauge:
         """The last value as text, in which nan equals nan."""
 
     def take(self, values: Sequence[float]) -> float | None:
-        """The value, if it is new; raises ValueError, in one line, where series differ. A value
-        that is not finite counts after a finite one alone: many gauges begin with nan."""
+        """The value, if it is new; raises ValueError, in one line, where series differ. Zero, and a
+        value that is not finite, count after another one alone: gauges begin with 0 or nan."""
         texts = {str(value + 0.0) for value in values}  # -0 is 0
         if len(texts) > 1:
             raise ValueError(f"{len(values)} series of that metric, and one is wanted")
         if not texts or texts == {self._last}:
             return None
-        if self._last is None and not math.isfinite(values[0]):
+        if self._last is None and (values[0] == 0.0 or not math.isfinite(values[0])):
             return None
         (self._last,) = texts
         return values[0]

@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
+from dlsched.estimate.evaluations import TOGETHER_S
 from dlsched.model.facts import Sample
 from dlsched.model.sources import Step, When
-
-REPEATED_S = 2.0
-"""The same value, printed again without a step within this time, is the same evaluation: ranks
-print theirs together, and an evaluation of its own takes longer."""
 
 KNOWN_MOST = 1024
 """Values remembered as already counted: far more than are printed between two repetitions."""
@@ -57,7 +55,35 @@ class Repeats:
             del self._known[next(iter(self._known))]
         if len(metrics) + len(diverged) == len(sample.metrics) + len(sample.diverged):
             return sample
-        return Sample(sample.received_s, step, metrics, diverged)
+        return replace(sample, metrics=metrics, diverged=diverged)
+
+
+class Writers:
+    """Recognizes evaluations without a step that several writers report, each its own value.
+
+    Of the values within TOGETHER_S the first one of each writer is of the first evaluation, the
+    second one of the second, and so on.
+    """
+
+    def __init__(self) -> None:
+        self._began_s = -math.inf
+        self._values: dict[tuple[str, str], int] = {}
+        """By metric and writer: values since then."""
+        self._evaluations: dict[str, int] = {}
+        """By metric: evaluations since then."""
+
+    def compared(self, sample: Sample, writer: str) -> Sample:
+        """The sample, marked where another writer has reported its evaluation already."""
+        if sample.step is not None:
+            return sample
+        if sample.received_s - self._began_s > TOGETHER_S:
+            self._began_s, self._values, self._evaluations = sample.received_s, {}, {}
+        again = False
+        for name, _ in (*sample.metrics, *sample.diverged):
+            values = self._values[name, writer] = self._values.get((name, writer), 0) + 1
+            again = again or values <= self._evaluations.get(name, 0)
+            self._evaluations[name] = max(values, self._evaluations.get(name, 0))
+        return replace(sample, again=again)
 
 
 class Samples:
@@ -74,6 +100,8 @@ class Samples:
         """Metrics whose step is not printed yet."""
         self._last: dict[str, tuple[float, float]] = {}
         """By metric without a step: its last value, and when it was printed last."""
+        self._began_s: dict[str, float] = {}
+        """By metric without a step: when the first value of its evaluation was printed."""
         self._evaluations = 0
 
     def add(self, numbers: Mapping[str, float], at_s: float) -> Sample | None:
@@ -83,10 +111,12 @@ class Samples:
                 return None
             numbers = {k: v for k, v in numbers.items() if k not in self._only}
         step = int(numbers[STEP]) if STEP in numbers else None
+        again = False
         metrics = {name: value for name, value in numbers.items() if name != STEP}
         match self._step_from:
             case "evaluations":
                 metrics = self._fresh(metrics, at_s)
+                again = self._is_again(metrics, at_s)
                 self._evaluations += bool(metrics)
                 step = self._evaluations if metrics else None
             case "carried":
@@ -100,7 +130,9 @@ class Samples:
             metrics = self._fresh(metrics, at_s)
             if not metrics:
                 return None
-        return self._repeats.without(sample_of(at_s, step, metrics.items()))
+            again = self._is_again(metrics, at_s)
+        sample = sample_of(at_s, step, metrics.items())
+        return self._repeats.without(replace(sample, again=again))
 
     def missed(self) -> None:
         """Lines are lost: a step from before is not that of what comes."""
@@ -111,10 +143,17 @@ class Samples:
         fresh = {}
         for name, value in metrics.items():
             before, before_s = self._last.get(name, (None, -math.inf))
-            if before is None or str(before) != str(value) or at_s - before_s > REPEATED_S:
+            if before is None or str(before) != str(value) or at_s - before_s > TOGETHER_S:
                 fresh[name] = value
             self._last[name] = value, at_s
         return fresh
+
+    def _is_again(self, metrics: Iterable[str], at_s: float) -> bool:
+        """Whether one of these metrics has a value of the same evaluation already."""
+        began_s = {name: self._began_s.get(name, -math.inf) for name in metrics}
+        again = {name for name, since_s in began_s.items() if at_s - since_s <= TOGETHER_S}
+        self._began_s.update(dict.fromkeys(began_s.keys() - again, at_s))
+        return bool(again)
 
 
 def sample_of(at_s: float, step: int | None, metrics: Iterable[tuple[str, float]]) -> Sample:

@@ -14,7 +14,7 @@ from pathlib import Path, PurePosixPath
 
 from dlsched.model.facts import LogFact, Report
 from dlsched.report.lines import LINE_BYTES
-from dlsched.runtime.progress.samples import Repeats
+from dlsched.runtime.progress.samples import Repeats, Writers
 from dlsched.runtime.progress.sidecar_line import BadLine, parse_line
 
 READ_BYTES = 64 * 1024
@@ -26,6 +26,9 @@ BACKLOG_BYTES = 1024 * 1024
 NAME_CHECK_S = 5.0
 """How often the file's name is checked, since a rename in the clock tick of the last write leaves
 no trace in the file."""
+
+TAIL_BYTES = 256
+"""Bytes before the offset that are compared with what was read there: about a line."""
 
 _DIRECTORY = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -124,10 +127,11 @@ class SidecarReader:
         """The directory's ctime when it was found without the file."""
         self._problem: str | None = None
         self._repeats = Repeats()
+        self._writers = Writers()
 
     def read(self, now_s: float) -> SourceReading:
         """What was written since the previous read, stamped `now_s`; never raises."""
-        batch = _ReadBatch(now_s, self._repeats)
+        batch = _ReadBatch(now_s, self._repeats, self._writers)
         try:
             if self._is_quiet(now_s):
                 return _NOTHING
@@ -203,8 +207,13 @@ class SidecarReader:
                 os.close(opened)
                 self._name_checked_s = float("-inf")
                 return
-            self._older = self._file
-        self._file = _Followed(opened, self._from_end)
+            older, self._file = self._file, _Followed(opened, from_end=False)
+            if self._file.goes_on_behind(older):
+                older.close()
+            else:
+                self._older = older
+        else:
+            self._file = _Followed(opened, self._from_end)
         if self._history:
             self._file.read_history(batch)
         else:
@@ -276,9 +285,10 @@ def _kind(mode: int) -> str:
 class _ReadBatch:
     """The reports of one read, and its remaining budget."""
 
-    def __init__(self, now_s: float, repeats: Repeats) -> None:
+    def __init__(self, now_s: float, repeats: Repeats, writers: Writers) -> None:
         self.now_s = now_s
         self._repeats = repeats
+        self._writers = writers
         self.reports: list[Report] = []
         self.bad_lines = 0
         self.refused: str | None = None
@@ -300,7 +310,8 @@ class _ReadBatch:
             return
         if report.sample is not None:
             # Also without anything new it is a sign of life.
-            report = replace(report, sample=self._repeats.without(report.sample))
+            sample = self._writers.compared(report.sample, report.writer)
+            report = replace(report, sample=self._repeats.without(sample))
         self.reports.append(report)
 
     def refuse(self, why: str) -> None:
@@ -317,6 +328,8 @@ class _Followed:
         self._place = facts.st_dev, facts.st_ino
         self._offset = facts.st_size if from_end else 0
         self._lines = Lines(LINE_BYTES)
+        self._tail = b""
+        """The last bytes read before the offset."""
         self._changed_ns = -1
         self.behind = False
         """Whether the last read did not reach the end of the file."""
@@ -335,6 +348,17 @@ class _Followed:
         except OSError:
             return False
 
+    def goes_on_behind(self, other: _Followed) -> bool:
+        """Go on where the other file is read to, if this one was written whole in its place, so
+        that it begins with the same lines; returns whether it was."""
+        read = other._offset
+        if os.fstat(other._descriptor).st_nlink or not 0 < read <= BACKLOG_BYTES:
+            return False
+        if os.pread(self._descriptor, read, 0) != os.pread(other._descriptor, read, 0):
+            return False
+        self._offset, self._lines, self._tail = read, other._lines, other._tail
+        return True
+
     @property
     def is_untouched(self) -> bool:
         """Whether the file has not changed since it was read."""
@@ -342,16 +366,21 @@ class _Followed:
         return facts.st_size == self._offset and facts.st_ctime_ns == self._changed_ns
 
     def read_history(self, batch: _ReadBatch) -> None:
-        """Read the last lines of what was written before anyone looked: none of them is bad."""
+        """Read the last lines of what was written before the first read: none of them is bad, and
+        no latency or load in them is of the present."""
         size = os.fstat(self._descriptor).st_size
         self._offset = max(0, size - READ_BYTES)
         self._lines = Lines(LINE_BYTES, amid=self._offset > 0)
         chunk = os.pread(self._descriptor, READ_BYTES, self._offset)
-        self._offset += len(chunk)
+        self._offset, self._tail = self._offset + len(chunk), chunk[-TAIL_BYTES:]
         for line in list(self._lines.cut(chunk))[-READ_LINES:]:
             if line is not None:
                 batch.add(line)
         batch.bad_lines, batch.refused = 0, None
+        batch.reports = [
+            replace(one, latency=None, in_flight=None, oldest_s=None, gpu_ratio=None)
+            for one in batch.reports
+        ]
 
     def read_into(self, batch: _ReadBatch) -> bool:
         """Read on; returns whether the file has changed since the last time (a rename counts)."""
@@ -359,15 +388,16 @@ class _Followed:
         if facts.st_size == self._offset and facts.st_ctime_ns == self._changed_ns:
             return False
         self._changed_ns = facts.st_ctime_ns
-        if facts.st_size < self._offset:
-            self._offset, self._lines = 0, Lines(LINE_BYTES)
-        elif facts.st_size - self._offset > BACKLOG_BYTES:
+        if facts.st_size < self._offset or not self._has_tail():
+            self._offset, self._lines, self._tail = 0, Lines(LINE_BYTES), b""
+        if facts.st_size - self._offset > BACKLOG_BYTES:
             batch.refuse(f"more than {BACKLOG_BYTES >> 10} KiB behind: skipped to the last lines")
             self._offset = facts.st_size - READ_BYTES
-            self._lines = Lines(LINE_BYTES, amid=True)
+            self._lines, self._tail = Lines(LINE_BYTES, amid=True), b""
         chunk = os.pread(self._descriptor, batch.bytes_left, self._offset)
         batch.bytes_left -= len(chunk)
         self._offset += len(chunk)
+        self._tail = (self._tail + chunk)[-TAIL_BYTES:]
         self.behind = self._offset < facts.st_size
         for line in self._lines.cut(chunk):
             if line is None:
@@ -375,3 +405,8 @@ class _Followed:
             else:
                 batch.add(line)
         return True
+
+    def _has_tail(self) -> bool:
+        """Whether what was read last is still there, which it is not in a file begun again."""
+        length = len(self._tail)
+        return os.pread(self._descriptor, length, self._offset - length) == self._tail

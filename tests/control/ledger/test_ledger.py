@@ -364,6 +364,18 @@ def test_a_tier_is_seen_whatever_the_policy_and_however_many_reports_come(ledger
     assert all(dict(sample.metrics)["accuracy"] == 0.1 for sample in job.progress.samples)
 
 
+def test_ranks_that_rest_after_their_last_evaluation_reach_the_tier(ledger: Ledger):
+    def ranks(step: int, value: float) -> Sample:
+        return Sample(9.0, step, (("accuracy", value),))
+
+    whole = [ranks(step, value) for step in (1, 2, 3) for value in (0.95, 0.96)]
+    assert stepped(ledger, 9.0, ACCURACY, *whole).tiers == Tiers()
+    rests, wanted = (running("a"),), Desired(specs={"a": AIMED})
+    seen = [Observation(9.0 + cycle / 2, True, containers=rests) for cycle in range(1, 6)]
+    tiers = [ledger.update(one, wanted, {}).snapshot.jobs[0].tiers for one in seen]
+    assert tiers == [Tiers()] * 3 + [Tiers(Reached(9.0, 0.95, 3))] * 2
+
+
 def test_how_many_evaluations_a_tier_takes_is_a_setting():
     ledger = Ledger(LedgerOptions(tier_evaluations=1))
     assert len(climbs(ledger, 10.0, 0.95).delivered) == 1

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlsched.control.ledger.tiers import TierProgress, TierTracker, advanced, observed
-from dlsched.model.facts import CheckpointAck, ContainerFact, Report, Sample
+from dlsched.control.ledger.tiers import TierProgress, TierTracker, advanced, observed, settled
+from dlsched.model.facts import CheckpointAck, ContainerFact, ContainerState, Report, Sample
 from dlsched.model.spec import AccuracyTarget, JobSpec, LatencyTarget
 from dlsched.model.state import Delivered, Reached, Tiers
 from tests.doubles import job_spec, running
@@ -26,7 +27,7 @@ def after(*samples: Sample, target: AccuracyTarget = RISES, in_a_row: int = 3) -
     progress = TierProgress("c1", target)
     for one in samples:
         progress = advanced(progress, one, in_a_row)
-    return progress.tiers
+    return settled(progress).tiers
 
 
 # --------------------------------------------------------------------- rows
@@ -69,11 +70,11 @@ def test_a_new_start_begins_a_new_row_but_a_delivery_stands() -> None:
         reports = tuple(Report(1.0, sample=sample(1.0, value)) for value in values)
         return running("a", starts=starts, reports=reports)
 
-    progress = observed(TierProgress("c1", RISES), fact(1, 0.95, 0.95), 3)
-    assert observed(progress, fact(1, 0.95), 3).tiers.delivered is not None
-    assert observed(progress, fact(2, 0.95), 3).tiers == Tiers()
-    done = observed(progress, fact(1, 0.95), 3)
-    assert observed(done, fact(2, 0.1), 3).tiers == done.tiers
+    progress = observed(TierProgress("c1", RISES), fact(1, 0.95, 0.95), 3, 1.0)
+    assert observed(progress, fact(1, 0.95), 3, 1.0).tiers.delivered is not None
+    assert observed(progress, fact(2, 0.95), 3, 1.0).tiers == Tiers()
+    done = observed(progress, fact(1, 0.95), 3, 1.0)
+    assert observed(done, fact(2, 0.1), 3, 1.0).tiers == done.tiers
 
 
 numbers = st.floats(-2, 2)
@@ -81,6 +82,17 @@ targets = st.builds(AccuracyTarget, st.just("accuracy"), numbers, numbers)
 ways = st.lists(
     st.tuples(st.none() | st.integers(0, 6), st.none() | numbers), max_size=20
 )  # (step, value): either may be left out
+
+
+def by_evaluation(attempt: Sequence[Sample]) -> list[list[Sample]]:
+    """Its samples, those at one step together."""
+    found: list[list[Sample]] = []
+    for one in attempt:
+        if found and one.step is not None and one.step == found[-1][0].step:
+            found[-1].append(one)
+        else:
+            found.append([one])
+    return found
 
 
 @given(way=ways, target=targets, in_a_row=st.integers(1, 4))
@@ -107,11 +119,10 @@ def test_it_says_what_looking_at_all_of_them_at_once_would(
         ends = []
         for attempt in attempts:
             row = 0
-            for i, one in enumerate(attempt):
-                again = i > 0 and one.step is not None and one.step == attempt[i - 1].step
-                good = sign * one.metrics[0][1] >= sign * tier
-                row = row + (0 if again else 1) if good else 0
-                ends += [one] if row >= in_a_row else []
+            for one in by_evaluation(attempt):
+                good = all(sign * each.metrics[0][1] >= sign * tier for each in one)
+                row = row + 1 if good else 0
+                ends += one[:1] if row >= in_a_row else []
         assert (reached is not None) == bool(ends)
         if reached is not None:
             first = ends[0]
@@ -123,10 +134,20 @@ def test_it_says_what_looking_at_all_of_them_at_once_would(
 def test_values_at_one_step_are_one_evaluation_which_the_worst_of_them_decides() -> None:
     ranks = [sample(1.0, 0.95, 10), sample(1.1, 0.951, 10), sample(1.2, 0.952, 10)]
     assert after(*ranks) == Tiers()
+    last = [sample(2.0, 0.95, 20), sample(3.0, 0.95, 30), sample(3.1, 0.7, 30)]
+    assert after(*ranks, *last) == Tiers(), "also where the worst comes last"
     more = [sample(2.0, 0.95, 20), sample(2.1, 0.89, 20), sample(2.2, 0.95, 20)]
     assert after(*ranks, *more, sample(3.0, 0.95, 30)) == Tiers()
     rows = [sample(float(step), 0.95, step) for step in (30, 40, 50)]
     assert after(*ranks, *more, *rows).delivered == Reached(50.0, 0.95, 50)
+
+
+def test_values_of_several_ranks_without_a_step_are_one_evaluation() -> None:
+    first, again = sample(1.0, 0.95), replace(sample(1.0, 0.96), again=True)
+    assert after(first, again, again) == Tiers()
+    assert after(first, again, first, again, first).delivered is not None
+    worse = replace(sample(1.0, 0.7), again=True)
+    assert after(first, first, worse, first) == Tiers()
 
 
 @pytest.mark.parametrize("metric", ["accuracy", "train_loss"])
@@ -172,7 +193,7 @@ def told(
     tracker: TierTracker, spec: JobSpec, *values: float, **fact: object
 ) -> tuple[Delivered, ...]:
     reports = tuple(Report(9.0, sample=sample(9.0, value)) for value in values)
-    tracker.observe(spec, running("a", reports=reports, **fact), 3)
+    tracker.observe(spec, running("a", reports=reports, **fact), 3, 9.0)
     return tracker.deliveries()
 
 
@@ -183,7 +204,7 @@ def voided(tracker: TierTracker, *, read: bool = True, there: bool = True, settl
 def test_a_delivery_is_told_once_with_the_checkpoint_of_that_time() -> None:
     tracker = TierTracker({})
     ack = Report(8.0, checkpoint=CheckpointAck(400, "/ckpt/400"))
-    tracker.observe(SPEC, running("a", reports=(ack,)), 3)
+    tracker.observe(SPEC, running("a", reports=(ack,)), 3, 8.0)
     assert told(tracker, SPEC, 0.95, 0.95) == ()
     (word,) = told(tracker, SPEC, 0.95)
     assert word == replace(
@@ -194,6 +215,44 @@ def test_a_delivery_is_told_once_with_the_checkpoint_of_that_time() -> None:
     (more,) = told(tracker, SPEC, 0.98, 0.98, 0.98)
     assert more == replace(word, tiers=Tiers(word.tiers.delivered, Reached(9.0, 0.98)))
     assert voided(tracker) == ()
+
+
+def test_where_ranks_report_a_tier_waits_for_the_last_of_them() -> None:
+    tracker = TierTracker({})
+
+    def seen(now_s: float, step: int, *values: float, **fact: object) -> Reached | None:
+        reports = tuple(Report(now_s, sample=sample(now_s, value, step)) for value in values)
+        tracker.observe(SPEC, running("a", reports=reports, **fact), 3, now_s)
+        return tracker.tiers("a").delivered
+
+    for step in (1, 2):
+        assert seen(10.0 * step, step, 0.95, 0.96) is None
+    assert seen(30.0, 3, 0.95) is None, "the other rank's value may come with the next cycle"
+    assert seen(31.0, 3, 0.7) is None
+    assert seen(39.0, 3) is None
+    for step in (4, 5, 6):
+        assert seen(10.0 * step, step, 0.95, 0.96) is None
+    assert seen(61.0, 6) is None
+    assert seen(62.0, 6) == Reached(60.0, 0.95, 6), "no more of it is expected"
+    assert len(tracker.deliveries()) == 1
+
+
+@pytest.mark.parametrize("then", ["the step moves on", "it ends", "it is gone", "it starts again"])
+def test_ranks_reach_a_tier_without_a_wait_where_no_more_values_come(then: str) -> None:
+    tracker = TierTracker({})
+    reports = tuple(
+        Report(1.0, sample=sample(1.0, value, step)) for step in (1, 2, 3) for value in (0.95, 0.96)
+    )
+    tracker.observe(SPEC, running("a", reports=reports), 3, 1.0)
+    assert tracker.tiers("a") == Tiers()
+    after_it = {
+        "the step moves on": running("a", reports=(Report(1.5, sample=Sample(1.5, 4, ())),)),
+        "it ends": running("a", state=ContainerState.EXITED),
+        "it is gone": None,
+        "it starts again": running("a", starts=2),
+    }
+    tracker.observe(SPEC, after_it[then], 3, 1.5)
+    assert tracker.tiers("a").delivered == Reached(1.0, 0.95, 3)
 
 
 def test_what_an_earlier_agent_recorded_is_known_and_not_told_again() -> None:
@@ -208,11 +267,11 @@ def test_what_an_earlier_agent_recorded_is_known_and_not_told_again() -> None:
 def test_a_delivery_holds_while_there_is_no_container() -> None:
     tracker = TierTracker({"a": WORD})
     for _ in range(2):
-        tracker.observe(SPEC, None, 3)
+        tracker.observe(SPEC, None, 3, 9.0)
         assert tracker.tiers("a") == WORD.tiers
         assert voided(tracker) == ()
     assert told(tracker, SPEC) == ()
-    tracker.observe(SPEC, None, 3)
+    tracker.observe(SPEC, None, 3, 9.0)
     assert tracker.tiers("a") == WORD.tiers
 
 

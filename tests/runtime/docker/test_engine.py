@@ -10,6 +10,7 @@ import os
 import secrets
 import socket
 import socketserver
+import struct
 import threading
 from collections.abc import Iterator
 from contextlib import closing
@@ -21,6 +22,7 @@ import pytest
 from requests.exceptions import ConnectionError as RequestsConnectionError
 
 from dlsched.model.errors import EngineUnavailable
+from dlsched.report.lines import LINE_BYTES
 from dlsched.runtime.docker.doctor.engine import require
 from dlsched.runtime.docker.engine import (
     Body,
@@ -29,6 +31,7 @@ from dlsched.runtime.docker.engine import (
     PathStat,
     one_line,
     root_cause,
+    whole_lines,
 )
 from dlsched.runtime.docker.engine_facts import EngineFacts
 from dlsched.runtime.docker.remedy import out_of_reach, remedy
@@ -86,6 +89,10 @@ def test_refused_connections_leave_no_descriptor(tmp_path: Path) -> None:
         gc.enable()
 
 
+TWO_STREAMS = [(2, b"5%\r6% acc=0."), (1, b"96 files saved\n"), (2, b"10\n"), (2, b"no end")]
+"""A bar that the engine cuts, and a line of the other stream between its pieces."""
+
+
 class _Answers(BaseHTTPRequestHandler):
     """Everything that is asked of the engine: a container, a version."""
 
@@ -93,7 +100,11 @@ class _Answers(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         body = b'{"ApiVersion": "1.44", "Config": {"Tty": true}}'
-        if "/logs?" in self.path:
+        if "/two-streams" in self.path:
+            body = body.replace(b"true", b"false")
+        if "/two-streams/logs?" in self.path:
+            body = b"".join(struct.pack(">BxxxL", at, len(one)) + one for at, one in TWO_STREAMS)
+        elif "/logs?" in self.path:
             body = b"a line\r\n" * 40_000
         self.send_response(200)
         self.send_header("Content-Length", str(len(body)))
@@ -161,6 +172,25 @@ def test_a_terminals_output_is_not_read_byte_by_byte(served: tuple[Engine, _Serv
     chunks = list(engine.logs("container", 40_000, follow=False, until_s=1e9))
     assert b"".join(chunks) == b"a line\r\n" * 40_000
     assert len(chunks) < 200
+
+
+@pytest.mark.timed
+def test_no_line_of_one_stream_is_read_within_one_of_the_other(
+    served: tuple[Engine, _Server],
+) -> None:
+    engine, _ = served
+    lines = [b"5%\r", b"96 files saved\n", b"6% acc=0.10\n"]
+    assert list(engine.follow("two-streams", None)) == lines
+    assert list(engine.logs("two-streams", 9, follow=False, until_s=1e9)) == lines
+    as_it_is = [piece for _, piece in TWO_STREAMS]
+    assert list(engine.logs("two-streams", 9, follow=False)) == as_it_is
+
+
+def test_what_waits_for_the_end_of_its_line_is_bounded() -> None:
+    endless = [(1, b"x" * 16_384)] * 3
+    (line,) = whole_lines([*endless, (2, b"y"), (1, b"z\n")])
+    assert len(line) == LINE_BYTES + 2
+    assert line.endswith(b"xz\n")
 
 
 def test_the_root_of_a_chain_is_told() -> None:

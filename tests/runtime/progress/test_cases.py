@@ -323,6 +323,10 @@ LLAMA = """\
       total time =    2000.00 ms /   100 tokens
 srv  stop: cancel task, id_task = 1
 """
+NGINX_TO_A_LIAR = """\
+1.1.1.1 - - [x] "POST /p HTTP/1.1" 200 12 rt=0.250 "-" "curl rt=0.001"
+1.1.1.1 - - [x] "POST /p HTTP/1.1" 200 12 "-" "curl rt=0.001" rt=0.250
+"""
 OLLAMA = """\
 [GIN] 2026/12/11 - 09:28:58 | 499 |         1m30s |      10.0.0.5 | POST     "/v1/chat/completions"
 [GIN] 2026/12/11 - 09:28:58 | 200 |  1h2m3s |      10.0.0.5 | POST     "/api/embed"
@@ -334,6 +338,9 @@ OLLAMA = """\
     ("preset", "text", "latencies_s", "failed"),
     [
         pytest.param("nginx", NGINX, [5.0], 2, id="nginx with the backend's time too"),
+        pytest.param(
+            "nginx", NGINX_TO_A_LIAR, [0.25, 0.25], 0, id="nginx with a client's own time"
+        ),
         pytest.param("gunicorn", GUNICORN, [0.02], 2, id="gunicorn with a killed worker"),
         pytest.param("llama.cpp", LLAMA, [2.0], 1, id="llama.cpp with a client that left"),
         pytest.param("ollama", OLLAMA, [3723.0], 2, id="Ollama with hours"),

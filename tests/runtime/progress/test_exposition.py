@@ -103,6 +103,7 @@ def test_two_gauges_of_a_name_are_not_guessed_between() -> None:
 def test_several_processes_with_the_same_value_are_one_gauge(first: str, second: str) -> None:
     pages = Pages((Metric(name="loss"),), from_end=False)
     page = f'loss{{pid="1"}} {first}\nloss{{pid="2"}} {second}\n'.encode()
+    pages.take(b"loss 1\n")
     assert pages.take(page).value == float(first)
     assert pages.take(page).value is None
 
@@ -113,6 +114,12 @@ def test_a_gauge_that_is_not_finite_counts_after_a_finite_one() -> None:
     told = [pages.take(f"loss {value}\n".encode()) for value in values]
     assert all((one.bad_lines, one.problem) == (0, None) for one in told)
     assert [str(one.value) for one in told] == ["None", "None", "0.5", "nan", "None", "inf", "0.4"]
+
+
+def test_a_gauge_that_no_evaluation_has_set_counts_after_another_value() -> None:
+    pages = Pages((Metric(name="loss"),), from_end=False)
+    told = [pages.take(f"loss {value}\n".encode()).value for value in ("0.0", "0", "0.5", "0.0")]
+    assert told == [None, None, 0.5, 0.0]
 
 
 def test_a_page_without_the_metric_is_said() -> None:

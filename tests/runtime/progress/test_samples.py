@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dlsched.estimate.evaluations import TOGETHER_S
 from dlsched.model.facts import Sample
 from dlsched.model.sources import Step, When
 from dlsched.runtime.progress.log_lines import (
@@ -28,7 +29,6 @@ from dlsched.runtime.progress.log_lines import (
 )
 from dlsched.runtime.progress.samples import (
     KNOWN_MOST,
-    REPEATED_S,
     Repeats,
     Samples,
 )
@@ -108,11 +108,26 @@ def test_a_metric_waits_for_the_step_that_follows() -> None:
 
 def test_evaluations_are_counted_and_what_is_printed_again_soon_is_the_same_one() -> None:
     samples = Samples("evaluations")
-    told = [samples.add({"accuracy": 0.9}, at_s) for at_s in (0.0, 0.1, REPEATED_S, 100.0, 100.1)]
+    told = [samples.add({"accuracy": 0.9}, at_s) for at_s in (0.0, 0.1, TOGETHER_S, 100.0, 100.1)]
     assert [one and one.step for one in told] == [1, None, None, 2, None]
-    assert samples.add({"accuracy": 0.91}, 100.2) == Sample(100.2, 3, (("accuracy", 0.91),))
+    another = Sample(100.2, 3, (("accuracy", 0.91),), again=True)
+    assert samples.add({"accuracy": 0.91}, 100.2) == another
     nan = [samples.add({"accuracy": math.nan}, at_s) for at_s in (200.0, 200.1)]
     assert nan == [Sample(200.0, 4, (), (("accuracy", "nan"),)), None]
+
+
+@pytest.mark.parametrize("source", [None, "evaluations"])
+def test_different_values_of_several_ranks_are_one_evaluation(source: Step | None) -> None:
+    samples = Samples(source)
+    ranks = ((0.0, 0.951), (0.1, 0.962), (TOGETHER_S, 0.957), (60.0, 0.97), (60.1, 0.96))
+    found = [samples.add({"accuracy": value}, at_s) for at_s, value in ranks]
+    assert [one and one.again for one in found] == [False, True, True, False, True]
+
+
+def test_quick_evaluations_without_a_step_go_on_being_counted() -> None:
+    samples = Samples("evaluations")
+    found = [samples.add({"accuracy": tenth / 100}, tenth / 10) for tenth in range(100)]
+    assert sum(one is not None and not one.again for one in found) == 5
 
 
 @given(

@@ -108,6 +108,39 @@ def test_a_new_file_by_rename_loses_nothing(reader: SidecarReader, metrics: Path
     assert steps(reader) == [3, 5]
 
 
+def test_a_file_that_is_written_whole_each_time_has_each_line_once(
+    open_reader: Open, metrics: Path
+) -> None:
+    def write(*lines: str) -> None:
+        whole = metrics.with_name("new")
+        whole.write_text("\n".join(lines))
+        whole.replace(metrics)
+
+    def requests(reader: SidecarReader) -> int:
+        return sum(one.latency.count for one in reader.read(0.0).reports if one.latency)
+
+    line = '{"latency_s": [0.1]}'
+    reader = open_reader()
+    write(line, '{"late')
+    late = open_reader(from_end=True)
+    assert [requests(reader), requests(late)] == [1, 0]
+    write(line, line, line, "")
+    assert [requests(reader), requests(late)] == [2, 1], "half of the second line was there"
+    write(line, line, line, line, "")
+    assert [requests(reader), requests(late)] == [1, 1]
+    write('{"latency_s": [0.2]}', line, "")
+    assert [requests(reader), requests(late)] == [2, 2], "another file"
+
+
+def test_a_new_file_that_begins_as_the_old_one_is_read_whole(
+    reader: SidecarReader, metrics: Path
+) -> None:
+    for _ in range(3):
+        append(metrics, '{"accuracy": 0.5}')
+        assert len(reader.read(0.0).reports) == 1
+        metrics.rename(metrics.with_suffix(".1"))
+
+
 def test_a_rename_is_seen_though_no_new_file_is_there_yet(
     reader: SidecarReader, metrics: Path
 ) -> None:
@@ -298,6 +331,18 @@ def test_a_truncated_file_is_begun_again(reader: SidecarReader, metrics: Path) -
     assert steps(reader) == [3]
 
 
+def test_a_file_begun_again_that_is_longer_by_the_next_read_is_read_whole(
+    reader: SidecarReader, metrics: Path
+) -> None:
+    append(metrics, *(f'{{"step": {step}, "accuracy": 0.5}}' for step in (7, 8, 9)))
+    assert steps(reader) == [7, 8, 9]
+    metrics.write_text("")
+    append(metrics, *(f'{{"step": {step}, "accuracy": 0.9}}' for step in (1, 2, 3, 4)))
+    assert steps(reader) == [1, 2, 3, 4]
+    append(metrics, '{"step": 5}')
+    assert steps(reader) == [5]
+
+
 def test_gigabytes_cost_one_read(reader: SidecarReader, metrics: Path) -> None:
     append(metrics, '{"step": 1}')
     steps(reader)
@@ -354,6 +399,20 @@ def test_very_many_lines_cost_no_more_than_many(reader: SidecarReader, metrics: 
     assert reading.refused == f"more than {READ_LINES} lines in one read"
 
 
+def test_one_evaluation_of_three_writers_without_a_step_counts_once(
+    reader: SidecarReader, metrics: Path
+) -> None:
+    def again(now_s: float, *writers: int) -> list[bool]:
+        append(metrics, *(f'{{"accuracy": 0.96, "w": {writer}}}' for writer in writers))
+        return [one.sample.again for one in reader.read(now_s).reports if one.sample]
+
+    assert again(0.0, 0, 1, 2) == [False, True, True]
+    assert again(5.0, 0) == [False]
+    assert again(6.0, 1, 2) == [True, True], "the others' lines arrive with the next read"
+    assert again(20.0, 0, 0, 1, 1) == [False, False, True, True], "two evaluations"
+    assert again(30.0, 0, 0, 0) == [False] * 3, "one writer alone has one line for each"
+
+
 def test_what_was_written_before_is_history_and_never_bad(open_reader: Open, metrics: Path) -> None:
     append(metrics, *["nonsense"] * 100_000, *(f'{{"step": {step}}}' for step in range(2000)))
     reader = open_reader(history=True)
@@ -365,6 +424,23 @@ def test_what_was_written_before_is_history_and_never_bad(open_reader: Open, met
     reading = reader.read(1.0)
     assert [one.sample.step for one in reading.reports if one.sample] == [2000]
     assert reading.bad_lines == 1
+
+
+def test_history_has_samples_and_checkpoints_but_no_present_latency_or_load(
+    open_reader: Open, metrics: Path
+) -> None:
+    append(metrics, '{"latency": {"count": 1, "sum": 0.1, "in_flight": 3, "oldest_s": 0.4}}')
+    append(metrics, '{"gpu": {"busy_ratio": 0.5}}', '{"step": 1, "latency_s": [0.1]}')
+    append(metrics, '{"checkpoint": {"step": 1, "path": "/a"}}')
+    reader = open_reader(history=True)
+    found = reader.read(0.0).reports
+    assert {(one.latency, one.in_flight, one.oldest_s, one.gpu_ratio) for one in found} == {
+        (None, None, None, None)
+    }
+    assert [one.sample.step for one in found if one.sample] == [1]
+    assert [one.checkpoint.step for one in found if one.checkpoint] == [1]
+    append(metrics, '{"latency_s": [0.1]}')
+    assert reader.read(1.0).reports[0].latency is not None
 
 
 # ------------------------------------------------------------------------------ whose process

@@ -186,6 +186,20 @@ def test_evaluations_are_read_as_the_program_prints_them(
     assert curve(printed(trainer, text), metric) == expected
 
 
+@pytest.mark.parametrize(
+    ("trainer", "train", "valid"),
+    [
+        ("XGBoost", "train-auc:0.99", "valid-auc:0.90"),
+        ("XGBoost", "training-auc:0.99", "test-auc:0.90"),
+        ("LightGBM", "training's auc: 0.99", "valid_0's auc: 0.90"),
+        ("LightGBM", "train's auc: 0.99", "test's auc: 0.90"),
+    ],
+)
+def test_the_training_set_is_no_evaluation(trainer: str, train: str, valid: str) -> None:
+    text = f"[5]\t{train}\n[6]\t{valid}\t{train}\n[7]\t{train}\t{valid}\n[8]\t{valid}\n"
+    assert curve(printed(trainer, text), "auc") == [(6, 0.9), (7, 0.9), (8, 0.9)]
+
+
 def test_ultralytics_prints_the_epoch_on_a_progress_bar_and_the_metric_below() -> None:
     head = "      Epoch    GPU_mem   box_loss   cls_loss   dfl_loss  Instances       Size\n"
     text = ""
