@@ -26,13 +26,15 @@ class Silence(NamedTuple):
     """What is measured of a job beside its reports."""
 
     request_s: float | None = None
-    """When its last requests were reported (monotonic); None: never."""
+    """When its last requests were reported (monotonic), failed ones too; None: never."""
     in_flight: bool | None = None
     """Whether its last report had requests in flight; None: it did not say."""
     cores: float | None = None
     """Mean CPU use since its last report, over the last `SILENCE_S` or more; None: unread."""
     start_observed: bool = False
     """Whether its start was observed."""
+    failing_s: float | None = None
+    """When its first failed request since its last answer was reported; None: it failed none."""
 
 
 class Condition(NamedTuple):
@@ -82,6 +84,8 @@ def condition(
         return Condition(mute) if silent and never else NEITHER
     request_s = max(began_s, silence.request_s or began_s)
     if now_s - request_s <= after_s:
+        if silence.failing_s is not None and now_s - max(began_s, silence.failing_s) > after_s:
+            return Condition(f"each request has failed for {render_seconds(after_s)}")
         return Condition(unclear(target, progress.recent))
     began = silence.start_observed and request_s == began_s
     if not silent:

@@ -135,7 +135,9 @@ class Measures:
     _gpu_ratio: float | None = None
     _as_of_s: float | None = None
     _requests_s: float | None = None
-    """Time of its last report of requests."""
+    """Time of its last report of requests, failed ones too."""
+    _failing_s: float | None = None
+    """Time of the first failed request since its last answer."""
     _gaps_s: deque[float] = field(default_factory=lambda: deque(maxlen=_GAPS))
     """Gaps between its reports of requests."""
     _every_s: float = OFTEN_S
@@ -262,7 +264,9 @@ class Measures:
         cores = None
         if self._silence and now_s > (then := self._silence[0]).at_s:
             cores = max(0.0, self.attained_core_s - then.core_s) / (now_s - then.at_s)
-        return Silence(self._requests_s, self._in_flight, cores, self._start_observed)
+        return Silence(
+            self._requests_s, self._in_flight, cores, self._start_observed, self._failing_s
+        )
 
     def set_metric(self, metric: str | None) -> None:
         """Set the metric of its target; None: it has no such target."""
@@ -402,6 +406,10 @@ class Measures:
                 self._silent_since_s = None
         self._fresh = fresh[0] if len(fresh) == 1 else merge(*fresh)
         if self._fresh.count:
+            self._failing_s = None
+        elif self._fresh.errors and self._failing_s is None:
+            self._failing_s = fact.reports[-1].received_s
+        if self._fresh.count or self._fresh.errors:
             self._note_gap(fact.reports[-1].received_s)
         buckets = sum(len(one.buckets) + len(one.spans) for one in fresh)
         if len(fresh) > _LINES_APART or buckets > _BUCKETS_APART:

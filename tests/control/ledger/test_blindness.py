@@ -174,6 +174,12 @@ def test_a_request_that_waits_is_not_idle():
     assert seen(LATENCY, 500.0, 499.0, RESTS, in_flight=1) == Condition()
 
 
+def test_a_service_whose_few_requests_all_fail_is_blind_and_not_idle():
+    fails = WORKS._replace(request_s=495.0, failing_s=400.0)
+    assert seen(LATENCY, 460.0, 460.0, fails._replace(request_s=455.0)) == Condition()
+    assert seen(LATENCY, 500.0, 499.0, fails) == Condition("each request has failed for 1 min")
+
+
 def test_a_silent_service_is_idle_if_it_said_so():
     quiet = WORKS._replace(request_s=200.0, in_flight=False)
     assert seen(LATENCY, 9e9, 200.0, quiet) == Condition(idle=Idle(200.0))
