@@ -141,10 +141,13 @@ class Measures:
     _gaps_s: deque[float] = field(default_factory=lambda: deque(maxlen=_GAPS))
     """Gaps between its reports of requests."""
     _every_s: float = OFTEN_S
+    _latency_s: float | None = None
+    """Time of its last report of latencies, of no request too."""
     _in_flight: bool | None = None
     """Whether the last report had requests in flight; None: it did not say."""
     _silence: tuple[_Mark, ...] = ()
-    """The CPU time attained at the last report, then at one or two moments of the silence since."""
+    """The CPU time attained at the last report of latencies, then at one or two moments of the
+    silence since."""
     _start_observed: bool = False
     """Whether its last start was observed from its beginning."""
     _metric: str | None = None
@@ -265,7 +268,12 @@ class Measures:
         if self._silence and now_s > (then := self._silence[0]).at_s:
             cores = max(0.0, self.attained_core_s - then.core_s) / (now_s - then.at_s)
         return Silence(
-            self._requests_s, self._in_flight, cores, self._start_observed, self._failing_s
+            self._requests_s,
+            self._in_flight,
+            cores,
+            self._start_observed,
+            self._failing_s,
+            self._latency_s,
         )
 
     def set_metric(self, metric: str | None) -> None:
@@ -384,9 +392,10 @@ class Measures:
         fresh: list[LatencySketch] = []
         for report in fact.reports:
             self._as_of_s = report.received_s
-            self._in_flight = None if report.in_flight is None else report.in_flight > 0
             if report.latency is not None:
                 fresh.append(report.latency)
+                self._latency_s = report.received_s
+                self._in_flight = None if report.in_flight is None else report.in_flight > 0
             known = report.writer in self._writers or len(self._writers) < _WRITERS
             if report.in_flight is not None and known:
                 oldest_s = report.oldest_s or 0.0
@@ -435,11 +444,12 @@ class Measures:
         self._lacks = Lacks(known.since_s, reports, kept)
 
     def _note_silence(self, fact: ContainerFact, now_s: float) -> None:
-        """Mark the CPU time at the last report, and again after each `SILENCE_S` without one."""
+        """Mark the CPU time at the last report of latencies, and again after each `SILENCE_S`
+        without one."""
         mark = _Mark(now_s, self.attained_core_s)
         if fact.usage_core_s is None:
             self._silence = ()
-        elif fact.reports or not self._silence:
+        elif not self._silence or any(one.latency is not None for one in fact.reports):
             self._silence = (mark,)
         elif now_s - self._silence[-1].at_s >= SILENCE_S:
             self._silence = (self._silence[-1], mark)
