@@ -67,10 +67,24 @@ _BEHIND = re.compile(
     rb"|(?: ?\xc3\x97 ?|\*)10|[kKMGT](?![A-Za-z0-9])" % (_MINUS, _NARROW)
 )
 """The rest of a number: digits, an exponent, a power of ten, or a prefix such as `k`."""
+_NANOS = rb"ns|nsecs?|nanos|nanosec(?:ond)?s?"
+_MICROS = rb"[u\xb5\xbc]s(?:ecs?)?|micros|microsec(?:ond)?s?"
+_MILLIS = rb"ms|msecs?|millis|millisec(?:ond)?s?"
+_SECONDS = rb"s|secs?|seconds?"
+_MINUTES = rb"m|mins?|minutes?|h|hrs?|hours?"
+
+
+def _other_units(*units: bytes) -> re.Pattern[bytes]:
+    """Matches one of these units, whole, and what shows that a number only begins a time. Both
+    letters mu are two bytes of UTF-8, of which the first may differ."""
+    words = b"|".join((*units, _MINUTES))
+    return re.compile(rb" ?[\xc2\xce]?(?:%b)\b|[mh][0-9]|:[0-9]" % words, re.IGNORECASE)
+
+
 _OTHER_UNITS = {
-    "latency_s": re.compile(rb" ?(?:n|u|m|\xc2\xb5|\xce\xbc)s\b| ?(?:m|min|h)\b|[mh][0-9]|:[0-9]"),
-    "latency_ms": re.compile(rb" ?(?:n|u|\xc2\xb5|\xce\xbc)?s\b| ?(?:m|min|h)\b|[mh][0-9]|:[0-9]"),
-    "latency_us": re.compile(rb" ?[nm]?s\b| ?(?:m|min|h)\b|[mh][0-9]|:[0-9]"),
+    "latency_s": _other_units(_NANOS, _MICROS, _MILLIS),
+    "latency_ms": _other_units(_NANOS, _MICROS, _SECONDS),
+    "latency_us": _other_units(_NANOS, _MILLIS, _SECONDS),
 }
 """What is written behind a latency that is not of its group's unit, or not all of it."""
 _CLOCK = re.compile(rb"[0-9]:[0-5][0-9](?:\.[0-9]*)?\Z")
