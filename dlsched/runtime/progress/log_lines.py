@@ -89,7 +89,17 @@ _OTHER_UNITS = {
 """What is written behind a latency that is not of its group's unit, or not all of it."""
 _CLOCK = re.compile(rb"[0-9]:[0-5][0-9](?:\.[0-9]*)?\Z")
 """Seconds with the minutes before them."""
-_LONGER_UNITS = re.compile(rb"[0-9][hm]\Z")
+_LONGER_UNITS = re.compile(rb"[0-9] ?(?:%b),? ?\Z" % _MINUTES, re.IGNORECASE)
+"""A longer unit before the number, with all between them."""
+_LONGER_UNITS_CHARACTERS = 11
+_SMALLER_UNITS = {
+    b"h": re.compile(rb",? ?[0-9.]+ ?(?:m|s|ms)\b"),
+    b"m": re.compile(rb",? ?[0-9.]+ ?(?:s|ms)\b"),
+    b"s": re.compile(rb" [0-9.]+ ?(?:ms|us|ns)\b"),
+}
+"""The rest of a duration whose parts stand apart, behind one that ends in that unit."""
+_WHOLE_UNITS = re.compile(rb"(?:\A|[hm])[0-9]+([hms])\Z")
+"""A duration to which smaller units may be added: it has no decimals."""
 _BEFORE_COMMA = re.compile(rb"(?<![0-9.,])[0-9]+(?:[.,][0-9]{3})*,\Z")
 _BEHIND_COMMA = re.compile(
     rb"[0-9]+(?![0-9]|[.,][0-9])|[0-9]{3}(?:,[0-9]{3})*(?:\.[0-9]+)?(?![0-9]|[.,][0-9])"
@@ -102,12 +112,12 @@ def is_cut(
     line: bytes, start: int, end: int, *, apart: Collection[int] = (), time: bool = False
 ) -> bool:
     """Whether the number at [start, end) of the line is a part of a longer one. `apart`: where
-    other numbers begin or end, so that a comma before or behind only separates. `time`: hours or
-    minutes before it belong to it."""
+    other numbers begin or end, so that a comma before or behind only separates. `time`: it is one,
+    to which longer units before it and smaller ones behind it belong."""
     before, behind = line[max(0, start - 4) : start], line[end : end + NUMBER_CHARACTERS]
     if _BEFORE.search(before) or _BEHIND.match(behind):
         return True
-    if time and (_LONGER_UNITS.search(before) or _CLOCK.search(line[max(0, start - 2) : end])):
+    if time and _is_part_of_time(line, start, end):
         return True
     cuts = [start - 1] if before.endswith(b",") else []
     cuts += [end] if behind.startswith(b",") else []
@@ -117,6 +127,17 @@ def is_cut(
         and _BEHIND_COMMA.match(line[at + 1 : at + 1 + NUMBER_CHARACTERS])
         for at in cuts
     )
+
+
+def _is_part_of_time(line: bytes, start: int, end: int) -> bool:
+    """Whether hours or minutes stand before the time at [start, end), or smaller units behind."""
+    if _LONGER_UNITS.search(line[max(0, start - _LONGER_UNITS_CHARACTERS) : start]):
+        return True
+    if _CLOCK.search(line[max(0, start - 2) : end]):
+        return True
+    last = _WHOLE_UNITS.search(line[start:end])
+    behind = line[end : end + NUMBER_CHARACTERS]
+    return last is not None and _SMALLER_UNITS[last[1]].match(behind) is not None
 
 
 def duration_s(text: bytes) -> float:
