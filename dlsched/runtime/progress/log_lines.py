@@ -55,18 +55,25 @@ def number(text: bytes, *, finite: bool = False) -> float:
 
 _MINUS = rb"\xe2\x88\x92"
 """The minus sign of typesetters, in UTF-8."""
-_NARROW = rb"(?:\xc2\xa0|\xe2\x80\xaf)"
-"""Blanks at which no line breaks, in UTF-8: they separate thousands."""
+_NARROW = rb"(?:\xc2\xa0|\xe2\x80\xaf|\xe2\x80\x89|\xe2\x80\x99)"
+"""Blanks of typesetters and their apostrophe, in UTF-8: they separate thousands."""
+_POINT = rb"(?:\xc2\xb7|\xe2\x8b\x85|\xd9\xab)"
+"""Raised dots, which are decimal points or multiply, and the decimal point of Arabic, in UTF-8."""
 _BEFORE = re.compile(
-    rb"[0-9]['_.]?\Z|[0-9][eEdD][-+]?\Z|(?:^|[^\w.-])(?:-\.?|\.)\Z|%b\Z|[0-9]%b\Z"
-    % (_MINUS, _NARROW)
+    rb"[0-9]['_.]?\Z|[0-9][eEdD][-+]?\Z|(?:^|[^\w.-])(?:-\.?|\.)\Z|%b\Z|[0-9](?:%b|%b)\Z"
+    rb"|(?:^|[^\w.])0[xX]\Z" % (_MINUS, _NARROW, _POINT)
 )
 """What stands before the rest of a number, a minus too; a hyphen within a word is none."""
+_COLOUR = rb"(?:\x1b\[[0-9;]*m)*"
 _BEHIND = re.compile(
-    rb"[0-9]|['_.][0-9]|[eEdD](?:[-+]|%b)?[0-9]|%b[0-9]{3}|#[INQS]"
-    rb"|(?: ?\xc3\x97 ?|\*)10|[kKMGT](?![A-Za-z0-9])" % (_MINUS, _NARROW)
+    rb"[0-9]|['_.][0-9]|%b[eEdD](?:[-+]|%b)?[0-9]| ?[eE] ?[-+][0-9]|%b[0-9]{3}|%b[0-9]|#[INQS]"
+    rb"| ?\xc3\x97 ?10|\*10| ?(?:\*|%b) ?10(?:\^|\*\*)|(?:\^|\*\*)[-+]?[0-9]"
+    rb"|(?:[kKMGTP]i?B?|B)(?![A-Za-z0-9])| [kM](?![A-Za-z0-9_=:-])"
+    % (_COLOUR, _MINUS, _NARROW, _POINT, _POINT)
 )
-"""The rest of a number: digits, an exponent, a power of ten, or a prefix such as `k`."""
+"""The rest of a number: digits, an exponent, perhaps in another colour, a power of ten, or a prefix
+such as `k`."""
+_HEXADECIMAL = re.compile(rb"0[xX][0-9a-fA-F]")
 _NANOS = rb"ns|nsecs?|nanos|nanosec(?:ond)?s?"
 _MICROS = rb"[u\xb5\xbc]s(?:ecs?)?|micros|microsec(?:ond)?s?"
 _MILLIS = rb"ms|msecs?|millis|millisec(?:ond)?s?"
@@ -116,6 +123,8 @@ def is_cut(
     to which longer units before it and smaller ones behind it belong."""
     before, behind = line[max(0, start - 4) : start], line[end : end + NUMBER_CHARACTERS]
     if _BEFORE.search(before) or _BEHIND.match(behind):
+        return True
+    if line[start:end] == b"0" and _HEXADECIMAL.match(line, start):
         return True
     if time and _is_part_of_time(line, start, end):
         return True

@@ -161,10 +161,26 @@ def test_a_small_value_keeps_its_exponent(
         pytest.param("0,5;", id="a decimal comma"),
         pytest.param("1.2k", id="a prefix for thousands"),
         pytest.param("3.4M", id="a prefix for millions"),
+        pytest.param("3.4M: best", id="a prefix before a colon"),
         pytest.param("1.5D-03", id="an exponent of Fortran"),
         pytest.param("1.5e\u22125", id="an exponent with a typesetter's minus"),
         pytest.param("1.5\u00d710^-3", id="a power of ten as typeset"),
         pytest.param("1.5*10^-3", id="a power of ten as a product"),
+        pytest.param("9.8 * 10^-4", id="a power of ten as a product with blanks"),
+        pytest.param("9.8\u00b710^-4", id="a power of ten with a raised dot"),
+        pytest.param("9.8\u22c510^-4", id="a power of ten with the operator's dot"),
+        pytest.param("9.8e -04", id="an exponent with a blank"),
+        pytest.param("9.8\x1b[0me-04", id="an exponent in another colour"),
+        pytest.param("2^-3", id="a power"),
+        pytest.param("1\u2019234.5", id="thousands by a typesetter's apostrophe"),
+        pytest.param("1\u2009234.5", id="thousands by a thin blank"),
+        pytest.param("0\u066b93", id="the decimal point of Arabic"),
+        pytest.param("0\u00b793", id="a raised decimal point"),
+        pytest.param("0x1f", id="a hexadecimal number"),
+        pytest.param("1.5Ki", id="a prefix of powers of two"),
+        pytest.param("1.5B", id="a letter for billions"),
+        pytest.param("1.5 k", id="a prefix for thousands apart"),
+        pytest.param("1.2MB", id="a prefix before a unit"),
         pytest.param("\u22120.5", id="a typesetter's minus"),
         pytest.param("1.#INF", id="an infinity of Microsoft's library"),
     ],
@@ -176,6 +192,16 @@ def test_a_part_of_a_number_is_refused(printed: str) -> None:
     assert found.refused is not None
     assert "only a part of the number" in found.refused
     assert found.refused.endswith("take all of it, as [-+0-9.eE]+ does")
+
+
+@pytest.mark.parametrize(
+    "behind",
+    [" * 10 epochs", " \u00b7 10 items", " k=5", " M: 3", " x 32", " Batch", "\x1b[0m epoch 3"],
+)
+def test_what_is_no_part_of_the_number_stands_behind_it(behind: str) -> None:
+    pattern = r"loss.*?(?P<loss>[0-9.]+)"
+    found = Read(f"loss=0.5{behind}\n", kind="log", pattern=pattern, step="evaluations")
+    assert (found.curve("loss"), found.refused) == ([(1, 0.5)], None)
 
 
 @pytest.mark.parametrize(
