@@ -113,13 +113,15 @@ _TYPES: Mapping[type, tuple[str, ...]] = {
 """What a page calls the metrics that such a target may be read from."""
 
 _UNITS_S = {
-    "_nanoseconds": 1e-9,
-    "_ns": 1e-9,
-    "_minutes": 60.0,
-    "_milliseconds": 1e-3,
-    "_ms": 1e-3,
-    "_microseconds": 1e-6,
-    "_us": 1e-6,
+    suffix: unit_s
+    for unit_s, suffixes in (
+        (1e-9, ("_ns", "_nsec", "_nsecs", "_nanos", "_nanoseconds")),
+        (1e-6, ("_us", "_usec", "_usecs", "_micros", "_microseconds")),
+        (1e-3, ("_ms", "_msec", "_msecs", "_millis", "_milliseconds")),
+        (60.0, ("_minutes",)),
+        (3600.0, ("_hours",)),
+    )
+    for suffix in suffixes
 }
 _PROCESS = "process_start_time_seconds"
 """Prometheus' own clients say by it which process answers."""
@@ -218,7 +220,7 @@ def _matches(one: LabelFilter, expression: Any, labels: Mapping[str, str]) -> bo
 
 def unit_of(name: str) -> float:
     """The unit that a metric's name ends in, in seconds."""
-    base = name.removesuffix("_total").removesuffix("_sum")
+    base = name.removesuffix("_total").removesuffix("_sum").removesuffix("_histogram")
     return next((unit for suffix, unit in _UNITS_S.items() if base.endswith(suffix)), 1.0)
 
 

@@ -259,6 +259,13 @@ def test_a_latency_in_its_own_unit_is_read(group: str, printed: str, seconds: fl
         pytest.param("lat_us_sum", 250.0, 250e-6, id="microseconds before _sum"),
         pytest.param("lat_nanoseconds", 7e6, 0.007, id="nanoseconds"),
         pytest.param("lat_minutes", 0.1, 6.0, id="minutes"),
+        pytest.param("lat_hours", 0.001, 3.6, id="hours"),
+        pytest.param("lat_millis", 250.0, 0.25, id="milliseconds as millis"),
+        pytest.param("lat_msecs_total", 250.0, 0.25, id="milliseconds as msecs"),
+        pytest.param("lat_usec", 250.0, 250e-6, id="microseconds as usec"),
+        pytest.param("lat_micros", 250.0, 250e-6, id="microseconds as micros"),
+        pytest.param("lat_nanos", 7e6, 0.007, id="nanoseconds as nanos"),
+        pytest.param("lat_ms_histogram", 250.0, 0.25, id="milliseconds before _histogram"),
         pytest.param("lat_seconds_total", 0.25, 0.25, id="seconds"),
     ],
 )
