@@ -51,8 +51,11 @@ def named(endpoint: MetricsEndpoint, target: str | None) -> tuple[Metric, ...]:
     """The metrics to look for, each with a name, or with total and count; without filters of their
     own, they leave out scrapes and health checks, and without a counter of failures they know them
     by their status. `target`: the target's metric."""
-    probes = f"{PROBES}|{re.escape(endpoint.http_path)}"
-    unwatched = tuple(LabelFilter(label, probes, True) for label in PATH_LABELS)
+    unwatched = tuple(
+        LabelFilter(label, path, True)
+        for path in (PROBES, re.escape(endpoint.http_path))
+        for label in PATH_LABELS
+    )
     found = _named(endpoint.metrics, target)
     return tuple(
         replace(

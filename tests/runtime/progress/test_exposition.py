@@ -303,6 +303,32 @@ def test_own_scrapes_and_health_checks_are_no_requests() -> None:
     assert unnamed.latency == told.latency, "without a preset either"
 
 
+@pytest.mark.parametrize(
+    ("path", "requests"),
+    [
+        ("/actuator/health", 0),
+        ("/actuator/health/liveness", 0),
+        ("/v1/health/ready", 0),
+        ("/v2/health/ready", 0),
+        ("/service/v1/health/live", 0),
+        ("/api/health", 0),
+        ("/-/healthy", 0),
+        ("/-/healthz", 0),
+        ("/healthz?x=1", 0),
+        ("/ping/", 0),
+        ("/predict", 3),
+        ("/v1/models/ready", 3),
+        ("/stream/live", 3),
+        ("/chat/ping", 3),
+        ("/patients/health/predict", 3),
+        ("/healthy/eating", 3),
+    ],
+)
+def test_health_checks_under_a_prefix_are_no_requests(path: str, requests: int) -> None:
+    pages = (histogram("m", f'uri="{path}"', count, 0.4 * count) for count in (0, 3))
+    assert taken(*pages, name="m").latency.count == requests
+
+
 def test_before_the_first_request_there_is_none_and_it_then_counts() -> None:
     only_scrapes = histogram("http_request_duration_seconds", 'handler="/metrics"', 1, 0.001)
     told = preset("fastapi", only_scrapes, fastapi(1, 2))
