@@ -168,6 +168,9 @@ class Candidate:
         self.beside = () if metric.beside is None else spellings(metric.beside)
         """Names of lines of which the page must have one."""
         self._failed = [(one, compiled(one.pattern)) for one in metric.failed]
+        self._answered = [
+            (one.label, compiled(one.otherwise)) for one in metric.failed if one.otherwise
+        ]
         suffixed = metric.total or name
         self.unit_s = unit_of(suffixed) if metric.unit_s is None else metric.unit_s
         self._filters = [(one, compiled(one.pattern)) for one in metric.where]
@@ -206,6 +209,14 @@ class Candidate:
         """Whether the requests in the series with these labels failed; None: no label says that."""
         known = [(one, each) for one, each in self._failed if labels.get(one.label)]
         return any(_matches(one, each, labels) for one, each in known) if known else None
+
+    def is_unclear(self, labels: Mapping[str, str]) -> bool:
+        """Whether a status, which is none of a failure, is none that is known of answers either."""
+        for label, answered in self._answered:
+            value = labels.get(label, "").encode("utf-8", "replace")
+            if value and answered.fullmatch(value) is None:
+                return True
+        return False
 
 
 def spellings(metric: str) -> tuple[str, ...]:
@@ -398,6 +409,10 @@ class Pages:
             return PageDelta(problem=f"{wanted.shown}: {problem}")
         known = {labels: wanted.has_failed(dict(labels)) for labels in series}
         by_label = any(one is not None for one in known.values())
+        unclear = any(
+            known[labels] is False and one.requests and wanted.is_unclear(dict(labels))
+            for labels, one in series.items()
+        )
         answers, failed = [], 0.0
         for labels, (now, before) in compared.items():
             since = now.since(before)
@@ -413,7 +428,7 @@ class Pages:
         return PageDelta(
             replace(latency, errors=min(round(failed), MOST_REQUESTS)),
             # A counter of failures alone may begin with the first of them.
-            hides_failures=not by_label
+            hides_failures=(unclear or not by_label)
             and not counted
             and (wanted.errors is None or bool(wanted.metric.failed)),
         )

@@ -410,6 +410,9 @@ def halves(name: str, answered: str, failed: str, unit_s: float = 1.0) -> list[s
         pytest.param(SECONDS, 'status="ok"', 'status="error"', id="a status in words"),
         pytest.param(SECONDS, 'status="success"', 'status="timeout"', id="a timeout in words"),
         pytest.param(SECONDS, 'status="OK"', 'status="DEADLINE_EXCEEDED"', id="gRPC's words"),
+        pytest.param(SECONDS, 'code="OK"', 'code="Internal"', id="an internal error of gRPC"),
+        pytest.param(SECONDS, 'code="NotFound"', 'code="Unknown"', id="an unknown error of gRPC"),
+        pytest.param(SECONDS, 'code="OK"', 'code="DATA_LOSS"', id="a loss of data in gRPC"),
         pytest.param(SECONDS, 'code="2xx"', 'code="5XX"', id="classes of statuses"),
         pytest.param(SECONDS, 'code="200"', 'code="000"', id="no status at all"),
         pytest.param(
@@ -481,8 +484,18 @@ def test_a_preset_counts_failures_apart(
         ('success="true"', 'success="false"'),
         ('error=""', 'error="timeout"'),
         ('code=""', 'code=""'),
+        ('status="200"', 'status="overloaded"'),
+        ('status="ok"', 'status="ko"'),
+        ('code="0"', 'code="13"'),
     ],
-    ids=["a flag of its own", "an error of its own", "an empty status"],
+    ids=[
+        "a flag of its own",
+        "an error of its own",
+        "an empty status",
+        "a word",
+        "a short word",
+        "a number of gRPC",
+    ],
 )
 def test_unknown_signs_of_failure_are_said_to_be_hidden(answered: str, failed: str) -> None:
     pages = halves(SECONDS, f'{answered},a="1"', f'{failed},a="2"')
