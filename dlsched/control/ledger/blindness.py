@@ -28,7 +28,7 @@ class Silence(NamedTuple):
     request_s: float | None = None
     """When its last requests were reported (monotonic), failed ones too; None: never."""
     in_flight: bool | None = None
-    """Whether its last report had requests in flight; None: it did not say."""
+    """Whether a writer had requests in flight at its last report; None: none said."""
     cores: float | None = None
     """Mean CPU use since its last report of latencies, over `SILENCE_S` or more; None: unread."""
     start_observed: bool = False

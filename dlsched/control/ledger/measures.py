@@ -144,7 +144,7 @@ class Measures:
     _latency_s: float | None = None
     """Time of its last report of latencies, of no request too."""
     _in_flight: bool | None = None
-    """Whether the last report had requests in flight; None: it did not say."""
+    """Whether a writer had requests in flight at the last report of latencies; None: none said."""
     _silence: tuple[_Mark, ...] = ()
     """The CPU time attained at the last report of latencies, then at one or two moments of the
     silence since."""
@@ -395,7 +395,6 @@ class Measures:
             if report.latency is not None:
                 fresh.append(report.latency)
                 self._latency_s = report.received_s
-                self._in_flight = None if report.in_flight is None else report.in_flight > 0
             known = report.writer in self._writers or len(self._writers) < _WRITERS
             if report.in_flight is not None and known:
                 oldest_s = report.oldest_s or 0.0
@@ -429,6 +428,9 @@ class Measures:
         stale_s = now_s - max(STALE_WRITER_S, MISSING_GAPS * self._every_s)
         for writer in [key for key, (at_s, _, _) in self._writers.items() if at_s < stale_s]:
             del self._writers[writer]
+        if fresh:
+            counts = [count for _, count, _ in self._writers.values()]
+            self._in_flight = any(counts) if counts else None
 
     def _note_metric(self, sample: Sample) -> None:
         """Record whether its target's metric came, or what came in its place."""

@@ -109,6 +109,16 @@ def test_a_failed_request_is_a_request(measures: Measures) -> None:
     assert measures.silence(21.0).failing_s is None, "it answered"
 
 
+@pytest.mark.parametrize("order", [1, -1])
+def test_requests_in_flight_at_any_writer_are_in_flight(measures: Measures, order: int) -> None:
+    busy = Report(1.0, writer="A", latency=LatencySketch(), in_flight=5)
+    free = Report(1.0, writer="B", latency=LatencySketch(), in_flight=0)
+    measures.update(running("a", reports=(busy, free)[::order]), 1.0, 30.0)
+    assert measures.silence(90.0).in_flight
+    measures.update(running("a", reports=(replace(busy, in_flight=0),)), 2.0, 30.0)
+    assert measures.silence(90.0).in_flight is False
+
+
 GPUS = ("GPU-0",)
 
 
