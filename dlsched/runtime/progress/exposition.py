@@ -302,7 +302,7 @@ class Pages:
         gauges = frozenset(one.value for one in self._candidates if one.value is not None)
         self._parser = LineParser(self._keeps, gauges)
         self._growth = PageGrowth(None if from_end else {})
-        self._errors_before: float | None = None if from_end else 0.0
+        self._errors_growth = PageGrowth(None if from_end else {})
         self._value = Gauge()
         self._target = target
         self._hint = hint
@@ -398,12 +398,14 @@ class Pages:
         if not any(one.count is not None or one.edges for one in series.values()):
             return self._gauge(wanted, lines)
         if (problem := self._several(wanted, series)) is not None:
-            self._growth.before = None
+            self._growth.before = self._errors_growth.before = None
             return PageDelta(problem=problem)
-        errors = self._errors(by_name.get(wanted.errors or "", ()))
+        counters = _failures(by_name.get(wanted.errors or "", ()))
         process = [line.value for line in by_name.get(_PROCESS, ())]
-        compared = self._growth.take(series, process[0] if len(process) == 1 else None, at_s)
-        if compared is None:
+        process_s = process[0] if len(process) == 1 else None
+        compared = self._growth.take(series, process_s, at_s)
+        errors = self._errors_growth.take(counters, process_s, at_s)
+        if compared is None or errors is None:
             return PageDelta(problem=IN_TURN)
         if (problem := improbable(series.values(), wanted.unit_s, age_s)) is not None:
             return PageDelta(problem=f"{wanted.shown}: {problem}")
@@ -422,7 +424,7 @@ class Pages:
                 answers.append(sketch(since, wanted.unit_s))
         latency = merge(*answers)
         if not by_label:
-            failed = errors
+            failed = sum(now.since(before).requests for now, before in errors.values())
             if wanted.metric.errors_timed:
                 latency = without_quickest(latency, round(failed))
         return PageDelta(
@@ -445,18 +447,6 @@ class Pages:
         hint = "" if self._hint is None else f" ({self._hint})"
         return f"its requests are of several {per}: {_list(models)}: choose by where.{per}{hint}"
 
-    def _errors(self, lines: Iterable[Line]) -> float:
-        """Failures that a counter of them adds to the previous page; ValueError for no count."""
-        errors = 0.0
-        for line in lines:
-            if not 0 <= line.value <= _MOST_COUNTED:
-                raise ValueError(f"{line.head.name}: {line.value:g} is no count")
-            errors += line.value
-        before, self._errors_before = self._errors_before, errors
-        if before is None:
-            return 0.0
-        return errors - before if errors >= before else errors
-
     def _gauge(self, wanted: Candidate, lines: Iterable[Line]) -> PageDelta:
         values = [line.value for line in lines if line.head.quantile is None]
         if not values:
@@ -469,6 +459,16 @@ class Pages:
             return PageDelta(value=self._value.take(values))
         except ValueError as problem:
             return PageDelta(problem=str(problem))
+
+
+def _failures(lines: Iterable[Line]) -> dict[Labels, Cumulative]:
+    """The counts of a counter of failures; ValueError for no count."""
+    counts: defaultdict[Labels, float] = defaultdict(float)
+    for line in lines:
+        if not 0 <= line.value <= _MOST_COUNTED:
+            raise ValueError(f"{line.head.name}: {line.value:g} is no count")
+        counts[line.head.labels] += line.value
+    return {labels: Cumulative(count) for labels, count in counts.items()}
 
 
 def _list(values: Iterable[str]) -> str:

@@ -455,6 +455,29 @@ def test_answers_that_a_client_caused_are_no_failures() -> None:
     assert (told.latency.count, told.latency.errors) == (3, 0)
 
 
+BEGAN = "process_start_time_seconds "
+
+
+@pytest.mark.parametrize(
+    ("pages", "errors"),
+    [
+        ((f"fails 5\n{BEGAN}900", f"fails 9\n{BEGAN}1000.5"), 9),
+        (('fails{r="a"} 100\nfails{r="b"} 2', 'fails{r="b"} 2', 'fails{r="a"} 100'), 0),
+        (("fails 100", "", "fails 101"), 1),
+        (("fails 100", "fails 3", "fails 100"), 0),
+        (("", "fails 1"), 1),
+    ],
+    ids=["a restart", "a series that returns", "a page without", "two in turn", "the first one"],
+)
+def test_a_counter_of_failures_goes_back_and_lacks_series(
+    pages: Sequence[str], errors: int
+) -> None:
+    reader = Pages((Metric(name="m", errors="fails"),), from_end=True)
+    for at_s, page in enumerate(pages, 1000):
+        told = reader.take(f"m_count 5\nm_sum 1\n{page}\n".encode(), float(at_s))
+    assert told.latency is not None and told.latency.errors == errors
+
+
 def test_a_page_that_tells_no_failures_says_so() -> None:
     page = histogram("m_seconds", 'path="/p"', 4, 1.6, "1.0")
     assert taken(page, page, name="m_seconds").hides_failures
