@@ -122,6 +122,16 @@ def test_a_latency_about_its_target_is_unclear(sketch: LatencySketch, why: str |
     assert found == Condition(why)
 
 
+def test_a_mean_whose_sum_may_be_off_is_unclear_about_its_target():
+    asked = Silence(request_s=110.0)
+    for sum_s, why in (
+        (0.55, "the mean may be on either side of 50 ms: the page rounds or contradicts its sum"),
+        (0.75, None),
+    ):
+        recent = LatencySketch(10, sum_s, sum_error_s=0.2)
+        assert seen(LATENCY, 120.0, 110.0, asked, recent=recent) == Condition(why)
+
+
 def test_a_service_is_blind_while_more_than_chance_fails():
     def failing(answers: int, errors: int) -> str | None:
         recent = replace(from_latencies([0.01] * answers), errors=errors)

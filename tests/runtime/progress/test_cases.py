@@ -398,10 +398,11 @@ SECONDS = "rpc_seconds"
 
 def halves(name: str, answered: str, failed: str, unit_s: float = 1.0) -> list[str]:
     """Two pages: between them 8 answers of 50 ms, and 12 failures that took 30 s each."""
-    none = dict.fromkeys(("10", "+Inf"), 0)
+    bound = f"{10 / unit_s:g}"
+    none = dict.fromkeys((bound, "+Inf"), 0)
     before = histogram(name, answered, none, 0) + histogram(name, failed, none, 0)
-    answers = histogram(name, answered, {"10": 8, "+Inf": 8}, 0.4 / unit_s)
-    return [before, answers + histogram(name, failed, {"10": 0, "+Inf": 12}, 360.0 / unit_s)]
+    answers = histogram(name, answered, {bound: 8, "+Inf": 8}, 0.4 / unit_s)
+    return [before, answers + histogram(name, failed, {bound: 0, "+Inf": 12}, 360.0 / unit_s)]
 
 
 @pytest.mark.parametrize(
@@ -599,7 +600,7 @@ def test_a_page_that_is_not_whole_gives_no_number(pages: list[str], why: str) ->
     ids=["bare lines", "lines with time stamps", "lines with exemplars"],
 )
 def test_whatever_stands_behind_a_value_is_left_out(tail: str) -> None:
-    lines = ['m_bucket{le="0.1"} @', 'm_bucket{le="+Inf"} @', "m_count @", "m_sum @"]
+    lines = ['m_bucket{le="1"} @', 'm_bucket{le="+Inf"} @', "m_count @", "m_sum @"]
     stamp = tail if "#" not in tail else ""
     ends = [tail, tail, stamp, stamp]
     body = "".join(f"{line}{end}\n" for line, end in zip(lines, ends, strict=True))

@@ -13,6 +13,7 @@ import pytest
 
 from dlsched.config.metrics.keys import MetricsKeys
 from dlsched.config.metrics.loading import package_presets
+from dlsched.estimate.sketch import bounds_of, merge
 from dlsched.model.sources import LabelFilter, Metric, MetricsEndpoint
 from dlsched.model.spec import AccuracyTarget, LatencyTarget, Target
 from dlsched.runtime.progress.exposition import PageDelta, Pages
@@ -453,6 +454,29 @@ def test_answers_that_a_client_caused_are_no_failures() -> None:
     pages = [statuses("m_seconds", "code", one) for one in (before, after)]
     told = taken(*pages, name="m_seconds")
     assert (told.latency.count, told.latency.errors) == (3, 0)
+
+
+@pytest.mark.parametrize("exact", [False, True], ids=["six digits", "all digits"])
+def test_a_sum_of_six_digits_does_not_make_a_service_fast(exact: bool) -> None:
+    """Five million requests of 20 ms before, then 30 of 13.7 ms."""
+    name = ":tensorflow:serving:request_latency"
+
+    def page(count: int) -> bytes:
+        sum_us = 5_312_345 * 20_321.7 + 13_700.0 * count
+        edges = {"11569": 0, "20824": count, "+Inf": count}
+        lines = [f'{name}_bucket{{le="{le}"}} {5_312_345 + n}' for le, n in edges.items()]
+        total = f"{sum_us:.12e}" if exact else f"{sum_us:.6g}"
+        lines += [f"{name}_sum {total}", f"{name}_count {5_312_345 + count}", ""]
+        return "\n".join(lines).encode()
+
+    reader = Pages((Metric(name=name, unit_s=1e-6),), from_end=True)
+    latency = merge(*(reader.take(page(n), float(n)).latency for n in range(31)))
+    mean, p95 = bounds_of(latency, None), bounds_of(latency, 0.95)
+    assert latency.count == 30 and mean is not None and p95 is not None
+    if exact:
+        assert mean.highest_s == pytest.approx(0.0137)
+    else:
+        assert mean == p95 == pytest.approx((0.011569, 0.020824))
 
 
 BEGAN = "process_start_time_seconds "
