@@ -134,7 +134,7 @@ def effect(
     before_s, after_s = measured_s(before, quantile), measured_s(after, quantile)
     of_mean = quantile is not None and None in (before_s, after_s)
     if of_mean:
-        quantile, before_s, after_s = None, before.mean_s, after.mean_s
+        quantile, before_s, after_s = None, measured_s(before, None), measured_s(after, None)
     least = FEW_REQUESTS
     if quantile is not None:  # of fewer, the quantile is the slowest request
         least = max(least, math.ceil(round(1.0 / max(1.0 - quantile, 1e-3), 6)))

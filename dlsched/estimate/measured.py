@@ -84,7 +84,7 @@ def unclear(target: Target | None, recent: LatencySketch) -> str | None:
         what = "the mean" if target.quantile is None else render_quantile(target.quantile)
         return f"{what} may be on either side of {asked}: packets at its sockets were not read"
     if target.quantile is None:
-        return None
+        return f"the mean may be on either side of {asked}: the page rounds or contradicts its sum"
     stat = render_quantile(target.quantile)
     edges = quantile_bounds(recent, target.quantile, by_sum=False)
     if not recent.spans or edges is None:

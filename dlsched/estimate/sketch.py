@@ -80,6 +80,7 @@ def merge(*sketches: LatencySketch) -> LatencySketch:
         errors=sum(sketch.errors for sketch in sketches),
         spans=tuple((*ends, spans[ends]) for ends in sorted(spans)),
         missed=sum(sketch.missed for sketch in sketches),
+        sum_error_s=math.fsum(sketch.sum_error_s for sketch in sketches),
     )
 
 
@@ -113,7 +114,7 @@ def quantile_bounds(
     if not by_sum or sketch.missed:  # the sum has nothing of those that may be missing
         return Bounds(lowest_s, highest_s)
     # Those from the quantile on are at least as slow as it, and all others as their lowest.
-    of_sum_s = (sketch.sum_s - below_s) / (total - rank + 1)
+    of_sum_s = (sketch.sum_s + sketch.sum_error_s - below_s) / (total - rank + 1)
     return Bounds(lowest_s, max(lowest_s, min(highest_s, of_sum_s)))
 
 
@@ -142,16 +143,17 @@ def measured_s(sketch: LatencySketch, quantile: float | None) -> float | None:
 
 def bounds_of(sketch: LatencySketch, quantile: float | None) -> Bounds | None:
     """Between which latencies the mean (None) or that quantile lies; None without a request. The
-    mean is exact, unless so much may be missing that nothing bounds it."""
+    mean is as exact as the sum, unless so much may be missing that nothing bounds it."""
     if quantile is not None:
         return quantile_bounds(sketch, quantile)
-    mean_s = sketch.mean_s
-    if mean_s is None:
+    if not sketch.count:
         return None
+    lowest_s = max(0.0, sketch.sum_s - sketch.sum_error_s)
     total = sketch.count + sketch.missed
     if sketch.missed > _MISSED_RATIO * total:
-        return Bounds(sketch.sum_s / total, LONGEST_S)
-    return Bounds(mean_s, mean_s)
+        return Bounds(lowest_s / total, LONGEST_S)
+    highest_s = sketch.sum_s + sketch.sum_error_s
+    return Bounds(lowest_s / sketch.count, min(highest_s / sketch.count, LONGEST_S))
 
 
 def against_target_s(sketch: LatencySketch, target: LatencyTarget) -> float | None:

@@ -27,6 +27,8 @@ class SlidingSketch:
         self._count = 0
         self._errors = 0
         self._missed = 0
+        self._inexact = 0
+        """Members whose sum may be off."""
         self._total: LatencySketch | None = LatencySketch()
 
     def __len__(self) -> int:
@@ -38,6 +40,7 @@ class SlidingSketch:
         self._count += sketch.count
         self._errors += sketch.errors
         self._missed += sketch.missed
+        self._inexact += sketch.sum_error_s > 0.0
         counts = self._counts
         for index, count in sketch.buckets:
             counts[index] = counts.get(index, 0) + count
@@ -52,6 +55,7 @@ class SlidingSketch:
         self._count -= sketch.count
         self._errors -= sketch.errors
         self._missed -= sketch.missed
+        self._inexact -= sketch.sum_error_s > 0.0
         counts = self._counts
         for index, count in sketch.buckets:
             left = counts[index] - count
@@ -71,10 +75,12 @@ class SlidingSketch:
         other._counts, other._count = self._counts.copy(), self._count
         other._errors, other._total = self._errors, self._total
         other._spans, other._missed = self._spans.copy(), self._missed
+        other._inexact = self._inexact
         return other
 
     def total(self) -> LatencySketch:
         if self._total is None:
+            errors_s = [one.sum_error_s for one in self._members] if self._inexact else ()
             self._total = LatencySketch(
                 count=self._count,
                 # Summed again each time: adding and subtracting seconds in turn would drift.
@@ -83,5 +89,6 @@ class SlidingSketch:
                 errors=self._errors,
                 spans=tuple((*ends, self._spans[ends]) for ends in sorted(self._spans)),
                 missed=self._missed,
+                sum_error_s=math.fsum(errors_s),
             )
         return self._total

@@ -31,6 +31,8 @@ class LatencySketch:
     that is neither here nor in `buckets` is known by its part of the sum alone."""
     missed: int = 0
     """Answers beyond `count` that were perhaps not measured, at most: nothing is known of them."""
+    sum_error_s: float = 0.0
+    """How far `sum_s` may be off, at most: a page may round it, or contradict it by its counts."""
 
     @property
     def mean_s(self) -> float | None:

@@ -24,6 +24,8 @@ class LabelFilter:
     """An RE2 expression for the whole value."""
     excludes: bool = False
     """Whether the series that match are left out, in place of the others."""
+    otherwise: str | None = None
+    """An RE2 expression for the values that are known not to match; None: all others."""
 
     def __str__(self) -> str:
         return f"{self.label}: {'!' if self.excludes else ''}{self.pattern}"

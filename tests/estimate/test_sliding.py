@@ -13,10 +13,13 @@ from dlsched.estimate.sliding import SlidingSketch
 from dlsched.model.facts import LatencySketch
 
 SKETCHES = st.builds(
-    lambda latencies, errors, missed: replace(from_latencies(latencies, errors), missed=missed),
+    lambda latencies, errors, missed, off_s: replace(
+        from_latencies(latencies, errors), missed=missed, sum_error_s=off_s
+    ),
     st.lists(st.floats(0.001, 10), max_size=5),
     st.integers(0, 3),
     st.integers(0, 3),
+    st.just(0.0) | st.floats(0.001, 10),
 )
 
 

@@ -26,13 +26,17 @@ class Silence(NamedTuple):
     """What is measured of a job beside its reports."""
 
     request_s: float | None = None
-    """When its last requests were reported (monotonic); None: never."""
+    """When its last requests were reported (monotonic), failed ones too; None: never."""
     in_flight: bool | None = None
-    """Whether its last report had requests in flight; None: it did not say."""
+    """Whether a writer had requests in flight at its last report; None: none said."""
     cores: float | None = None
-    """Mean CPU use since its last report, over the last `SILENCE_S` or more; None: unread."""
+    """Mean CPU use since its last report of latencies, over `SILENCE_S` or more; None: unread."""
     start_observed: bool = False
     """Whether its start was observed."""
+    failing_s: float | None = None
+    """When its first failed request since its last answer was reported; None: it failed none."""
+    latency_s: float | None = None
+    """When its last report of latencies came, of no request too; None: never."""
 
 
 class Condition(NamedTuple):
@@ -64,12 +68,15 @@ def condition(
     lacks = progress.lacks
     if lacks is not None and now_s - max(began_s, lacks.since_s) > after_s:
         return Condition(lacking(target, progress))
-    reported_s = max(began_s, progress.as_of_s or began_s)
-    silent = now_s - reported_s > after_s
+    # What a service reports beside its latency does not say whether it has requests.
+    as_of_s = silence.latency_s if isinstance(target, LatencyTarget) else progress.as_of_s
+    silent = now_s - max(began_s, as_of_s or began_s) > after_s
     fails = isinstance(target, LatencyTarget) and surely_failing(progress.recent, max_failed_ratio)
     if fails and not silent:
         return Condition(too_many_fail(max_failed_ratio))
-    never = progress.as_of_s is None or progress.as_of_s < began_s
+    never = as_of_s is None or as_of_s < began_s
+    if silent and never and progress.as_of_s is not None and progress.as_of_s >= began_s:
+        return Condition("reports come, a latency never")
     mute = f"no report in the first {render_seconds(after_s)}"
     if not never:
         mute = f"no report for {render_seconds(after_s)}"
@@ -82,6 +89,8 @@ def condition(
         return Condition(mute) if silent and never else NEITHER
     request_s = max(began_s, silence.request_s or began_s)
     if now_s - request_s <= after_s:
+        if silence.failing_s is not None and now_s - max(began_s, silence.failing_s) > after_s:
+            return Condition(f"each request has failed for {render_seconds(after_s)}")
         return Condition(unclear(target, progress.recent))
     began = silence.start_observed and request_s == began_s
     if not silent:

@@ -135,14 +135,19 @@ class Measures:
     _gpu_ratio: float | None = None
     _as_of_s: float | None = None
     _requests_s: float | None = None
-    """Time of its last report of requests."""
+    """Time of its last report of requests, failed ones too."""
+    _failing_s: float | None = None
+    """Time of the first failed request since its last answer."""
     _gaps_s: deque[float] = field(default_factory=lambda: deque(maxlen=_GAPS))
     """Gaps between its reports of requests."""
     _every_s: float = OFTEN_S
+    _latency_s: float | None = None
+    """Time of its last report of latencies, of no request too."""
     _in_flight: bool | None = None
-    """Whether the last report had requests in flight; None: it did not say."""
+    """Whether a writer had requests in flight at the last report of latencies; None: none said."""
     _silence: tuple[_Mark, ...] = ()
-    """The CPU time attained at the last report, then at one or two moments of the silence since."""
+    """The CPU time attained at the last report of latencies, then at one or two moments of the
+    silence since."""
     _start_observed: bool = False
     """Whether its last start was observed from its beginning."""
     _metric: str | None = None
@@ -262,7 +267,14 @@ class Measures:
         cores = None
         if self._silence and now_s > (then := self._silence[0]).at_s:
             cores = max(0.0, self.attained_core_s - then.core_s) / (now_s - then.at_s)
-        return Silence(self._requests_s, self._in_flight, cores, self._start_observed)
+        return Silence(
+            self._requests_s,
+            self._in_flight,
+            cores,
+            self._start_observed,
+            self._failing_s,
+            self._latency_s,
+        )
 
     def set_metric(self, metric: str | None) -> None:
         """Set the metric of its target; None: it has no such target."""
@@ -380,9 +392,9 @@ class Measures:
         fresh: list[LatencySketch] = []
         for report in fact.reports:
             self._as_of_s = report.received_s
-            self._in_flight = None if report.in_flight is None else report.in_flight > 0
             if report.latency is not None:
                 fresh.append(report.latency)
+                self._latency_s = report.received_s
             known = report.writer in self._writers or len(self._writers) < _WRITERS
             if report.in_flight is not None and known:
                 oldest_s = report.oldest_s or 0.0
@@ -402,6 +414,10 @@ class Measures:
                 self._silent_since_s = None
         self._fresh = fresh[0] if len(fresh) == 1 else merge(*fresh)
         if self._fresh.count:
+            self._failing_s = None
+        elif self._fresh.errors and self._failing_s is None:
+            self._failing_s = fact.reports[-1].received_s
+        if self._fresh.count or self._fresh.errors:
             self._note_gap(fact.reports[-1].received_s)
         buckets = sum(len(one.buckets) + len(one.spans) for one in fresh)
         if len(fresh) > _LINES_APART or buckets > _BUCKETS_APART:
@@ -412,6 +428,9 @@ class Measures:
         stale_s = now_s - max(STALE_WRITER_S, MISSING_GAPS * self._every_s)
         for writer in [key for key, (at_s, _, _) in self._writers.items() if at_s < stale_s]:
             del self._writers[writer]
+        if fresh:
+            counts = [count for _, count, _ in self._writers.values()]
+            self._in_flight = any(counts) if counts else None
 
     def _note_metric(self, sample: Sample) -> None:
         """Record whether its target's metric came, or what came in its place."""
@@ -427,11 +446,12 @@ class Measures:
         self._lacks = Lacks(known.since_s, reports, kept)
 
     def _note_silence(self, fact: ContainerFact, now_s: float) -> None:
-        """Mark the CPU time at the last report, and again after each `SILENCE_S` without one."""
+        """Mark the CPU time at the last report of latencies, and again after each `SILENCE_S`
+        without one."""
         mark = _Mark(now_s, self.attained_core_s)
         if fact.usage_core_s is None:
             self._silence = ()
-        elif fact.reports or not self._silence:
+        elif not self._silence or any(one.latency is not None for one in fact.reports):
             self._silence = (mark,)
         elif now_s - self._silence[-1].at_s >= SILENCE_S:
             self._silence = (self._silence[-1], mark)

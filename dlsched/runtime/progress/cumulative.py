@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from dlsched.model.facts import LatencySketch
 from dlsched.report.buckets import LONGEST_S
 from dlsched.runtime.progress.page_lines import Labels, Line
-from dlsched.runtime.progress.sidecar_line import MOST_REQUESTS
+from dlsched.runtime.progress.sidecar_line import MOST_REQUESTS, SUM_TOLERANCE_RATIO
 
 
 @dataclass(slots=True)
@@ -24,6 +24,8 @@ class Cumulative:
     """Cumulative counts by upper bound."""
     is_summary: bool = False
     """Whether it has quantiles. These are of another time, so that they bound no request here."""
+    off: float = 0.0
+    """How far `total` may be off, as it is printed with few digits."""
 
     @property
     def requests(self) -> float:
@@ -50,6 +52,17 @@ class Cumulative:
             None if self.total is None else self.total - (before.total or 0.0),
             {edge: count - before.edges.get(edge, 0.0) for edge, count in self.edges.items()},
             self.is_summary,
+            self.off + before.off,
+        )
+
+    def plus(self, other: Cumulative) -> Cumulative:
+        """Both increases together, of the same bounds."""
+        return Cumulative(
+            self.requests + other.requests,
+            (self.total or 0.0) + (other.total or 0.0),
+            {edge: count + other.edges[edge] for edge, count in self.edges.items()},
+            self.is_summary,
+            self.off + other.off,
         )
 
 
@@ -85,7 +98,7 @@ def series_of(wanted: SampleNames, lines: Iterable[Line]) -> dict[Labels, Cumula
             elif head.name == wanted.count:
                 is_twice, one.count = one.count is not None, _counted(line)
             elif head.name == wanted.total:
-                is_twice, one.total = one.total is not None, _counted(line)
+                is_twice, one.total, one.off = one.total is not None, _counted(line), line.off
             else:
                 is_twice, one.is_summary = False, one.is_summary or head.quantile is not None
         except ValueError:
@@ -127,16 +140,55 @@ def _bound(text: str | None) -> float:
 
 
 def sketch(added: Cumulative, unit_s: float) -> LatencySketch:
-    """The increase as a sketch: the mean is exact, each request lies between the bounds of its
-    bucket. ValueError where the counts contradict each other, or the sum."""
+    """The increase as a sketch: the mean is as exact as the sum, each request lies between the
+    bounds of its bucket. Of a sum that contradicts these, all that they allow may be true.
+    ValueError where the counts contradict each other."""
     spans = tuple(_spans(added, unit_s))
     number = sum(count for _, _, count in spans) if spans else round(added.count or 0.0)
     if number > MOST_REQUESTS:
         raise ValueError(f"more than {MOST_REQUESTS} requests at once")
     if number and added.total is None:
         raise ValueError("a count without a sum")
-    total_s = min((added.total or 0.0) * unit_s, LONGEST_S * number)
-    return LatencySketch(number, total_s, spans=spans)
+    total_s, off_s = (added.total or 0.0) * unit_s, added.off * unit_s
+    lowest_s = sum(low_s * count for low_s, _, count in spans)
+    highest_s = sum(high_s * count for _, high_s, count in spans) if spans else LONGEST_S * number
+    below_s = (1.0 - SUM_TOLERANCE_RATIO) * lowest_s - off_s
+    above_s = (1.0 + SUM_TOLERANCE_RATIO) * highest_s + off_s
+    if not below_s <= total_s <= above_s:
+        off_s = math.inf
+    if off_s:
+        least_s, most_s = max(lowest_s, total_s - off_s), min(highest_s, total_s + off_s)
+        if not lowest_s <= total_s <= highest_s:
+            total_s = (least_s + most_s) / 2.0
+        off_s = max(most_s - total_s, total_s - least_s, 0.0)
+    return LatencySketch(number, min(total_s, LONGEST_S * number), spans=spans, sum_error_s=off_s)
+
+
+HELD_PAGES = 3
+"""A sum that contradicts its counts for longer is not merely written apart from them."""
+
+
+@dataclass(slots=True)
+class Held:
+    """Increases whose sum and counts are of different requests, as a page may be written between
+    the two: they count with the next page's."""
+
+    _series: dict[Labels, tuple[Cumulative, int]] = field(default_factory=dict)
+    """Also over how many pages."""
+
+    def sketch(self, labels: Labels, added: Cumulative, unit_s: float) -> LatencySketch:
+        """The increase with what was held of its series; the empty sketch while it is held."""
+        held, pages = self._series.get(labels, (None, 0))
+        if held is not None and held.edges.keys() == added.edges.keys():
+            added = added.plus(held)
+        found = sketch(added, unit_s)
+        # More than rounding explains, which itself may be a digit more or less.
+        is_apart = found.sum_error_s > 1.01 * added.off * unit_s and pages < HELD_PAGES
+        self._series.pop(labels, None)
+        if not (is_apart or (added.total and not found.count)) or len(self._series) >= SERIES_MAX:
+            return found
+        self._series[labels] = added, pages + is_apart
+        return LatencySketch()
 
 
 def without_quickest(latency: LatencySketch, failed: int) -> LatencySketch:
@@ -150,7 +202,9 @@ def without_quickest(latency: LatencySketch, failed: int) -> LatencySketch:
         if count > taken:
             spans.append((lowest_s, highest_s, count - taken))
     count = max(latency.count - failed, 0)
-    return LatencySketch(count, max(sum_s, 0.0) if count else 0.0, spans=tuple(spans))
+    if not count:
+        return LatencySketch()
+    return replace(latency, count=count, sum_s=max(sum_s, 0.0), spans=tuple(spans))
 
 
 def _spans(added: Cumulative, unit_s: float) -> Iterator[tuple[float, float, int]]:

@@ -34,9 +34,9 @@ from dlsched.model.units import closest
 from dlsched.runtime.progress.cumulative import (
     IN_TURN,
     Cumulative,
+    Held,
     PageGrowth,
     series_of,
-    sketch,
     without_quickest,
 )
 from dlsched.runtime.progress.page_lines import (
@@ -113,13 +113,15 @@ _TYPES: Mapping[type, tuple[str, ...]] = {
 """What a page calls the metrics that such a target may be read from."""
 
 _UNITS_S = {
-    "_nanoseconds": 1e-9,
-    "_ns": 1e-9,
-    "_minutes": 60.0,
-    "_milliseconds": 1e-3,
-    "_ms": 1e-3,
-    "_microseconds": 1e-6,
-    "_us": 1e-6,
+    suffix: unit_s
+    for unit_s, suffixes in (
+        (1e-9, ("_ns", "_nsec", "_nsecs", "_nanos", "_nanoseconds")),
+        (1e-6, ("_us", "_usec", "_usecs", "_micros", "_microseconds")),
+        (1e-3, ("_ms", "_msec", "_msecs", "_millis", "_milliseconds")),
+        (60.0, ("_minutes",)),
+        (3600.0, ("_hours",)),
+    )
+    for suffix in suffixes
 }
 _PROCESS = "process_start_time_seconds"
 """Prometheus' own clients say by it which process answers."""
@@ -166,6 +168,9 @@ class Candidate:
         self.beside = () if metric.beside is None else spellings(metric.beside)
         """Names of lines of which the page must have one."""
         self._failed = [(one, compiled(one.pattern)) for one in metric.failed]
+        self._answered = [
+            (one.label, compiled(one.otherwise)) for one in metric.failed if one.otherwise
+        ]
         suffixed = metric.total or name
         self.unit_s = unit_of(suffixed) if metric.unit_s is None else metric.unit_s
         self._filters = [(one, compiled(one.pattern)) for one in metric.where]
@@ -205,6 +210,14 @@ class Candidate:
         known = [(one, each) for one, each in self._failed if labels.get(one.label)]
         return any(_matches(one, each, labels) for one, each in known) if known else None
 
+    def is_unclear(self, labels: Mapping[str, str]) -> bool:
+        """Whether a status, which is none of a failure, is none that is known of answers either."""
+        for label, answered in self._answered:
+            value = labels.get(label, "").encode("utf-8", "replace")
+            if value and answered.fullmatch(value) is None:
+                return True
+        return False
+
 
 def spellings(metric: str) -> tuple[str, ...]:
     """How lines of that metric may begin, whatever its type."""
@@ -218,7 +231,7 @@ def _matches(one: LabelFilter, expression: Any, labels: Mapping[str, str]) -> bo
 
 def unit_of(name: str) -> float:
     """The unit that a metric's name ends in, in seconds."""
-    base = name.removesuffix("_total").removesuffix("_sum")
+    base = name.removesuffix("_total").removesuffix("_sum").removesuffix("_histogram")
     return next((unit for suffix, unit in _UNITS_S.items() if base.endswith(suffix)), 1.0)
 
 
@@ -289,7 +302,8 @@ class Pages:
         gauges = frozenset(one.value for one in self._candidates if one.value is not None)
         self._parser = LineParser(self._keeps, gauges)
         self._growth = PageGrowth(None if from_end else {})
-        self._errors_before: float | None = None if from_end else 0.0
+        self._errors_growth = PageGrowth(None if from_end else {})
+        self._held = Held()
         self._value = Gauge()
         self._target = target
         self._hint = hint
@@ -385,33 +399,39 @@ class Pages:
         if not any(one.count is not None or one.edges for one in series.values()):
             return self._gauge(wanted, lines)
         if (problem := self._several(wanted, series)) is not None:
-            self._growth.before = None
+            self._growth.before = self._errors_growth.before = None
             return PageDelta(problem=problem)
-        errors = self._errors(by_name.get(wanted.errors or "", ()))
+        counters = _failures(by_name.get(wanted.errors or "", ()))
         process = [line.value for line in by_name.get(_PROCESS, ())]
-        compared = self._growth.take(series, process[0] if len(process) == 1 else None, at_s)
-        if compared is None:
+        process_s = process[0] if len(process) == 1 else None
+        compared = self._growth.take(series, process_s, at_s)
+        errors = self._errors_growth.take(counters, process_s, at_s)
+        if compared is None or errors is None:
             return PageDelta(problem=IN_TURN)
         if (problem := improbable(series.values(), wanted.unit_s, age_s)) is not None:
             return PageDelta(problem=f"{wanted.shown}: {problem}")
         known = {labels: wanted.has_failed(dict(labels)) for labels in series}
         by_label = any(one is not None for one in known.values())
+        unclear = any(
+            known[labels] is False and one.requests and wanted.is_unclear(dict(labels))
+            for labels, one in series.items()
+        )
         answers, failed = [], 0.0
         for labels, (now, before) in compared.items():
             since = now.since(before)
             if known[labels]:
                 failed += since.requests
             else:
-                answers.append(sketch(since, wanted.unit_s))
+                answers.append(self._held.sketch(labels, since, wanted.unit_s))
         latency = merge(*answers)
         if not by_label:
-            failed = errors
+            failed = sum(now.since(before).requests for now, before in errors.values())
             if wanted.metric.errors_timed:
                 latency = without_quickest(latency, round(failed))
         return PageDelta(
             replace(latency, errors=min(round(failed), MOST_REQUESTS)),
             # A counter of failures alone may begin with the first of them.
-            hides_failures=not by_label
+            hides_failures=(unclear or not by_label)
             and not counted
             and (wanted.errors is None or bool(wanted.metric.failed)),
         )
@@ -428,18 +448,6 @@ class Pages:
         hint = "" if self._hint is None else f" ({self._hint})"
         return f"its requests are of several {per}: {_list(models)}: choose by where.{per}{hint}"
 
-    def _errors(self, lines: Iterable[Line]) -> float:
-        """Failures that a counter of them adds to the previous page; ValueError for no count."""
-        errors = 0.0
-        for line in lines:
-            if not 0 <= line.value <= _MOST_COUNTED:
-                raise ValueError(f"{line.head.name}: {line.value:g} is no count")
-            errors += line.value
-        before, self._errors_before = self._errors_before, errors
-        if before is None:
-            return 0.0
-        return errors - before if errors >= before else errors
-
     def _gauge(self, wanted: Candidate, lines: Iterable[Line]) -> PageDelta:
         values = [line.value for line in lines if line.head.quantile is None]
         if not values:
@@ -452,6 +460,16 @@ class Pages:
             return PageDelta(value=self._value.take(values))
         except ValueError as problem:
             return PageDelta(problem=str(problem))
+
+
+def _failures(lines: Iterable[Line]) -> dict[Labels, Cumulative]:
+    """The counts of a counter of failures; ValueError for no count."""
+    counts: defaultdict[Labels, float] = defaultdict(float)
+    for line in lines:
+        if not 0 <= line.value <= _MOST_COUNTED:
+            raise ValueError(f"{line.head.name}: {line.value:g} is no count")
+        counts[line.head.labels] += line.value
+    return {labels: Cumulative(count) for labels, count in counts.items()}
 
 
 def _list(values: Iterable[str]) -> str:

@@ -16,8 +16,11 @@ PAGE_BYTES = 16 << 20
 """Bytes of the body; it is filtered while it arrives, and never kept."""
 HEAD_BYTES = 256 * 1024
 """Bytes of all heads."""
-PROBES = r"(/v2)?/(metrics|health|healthz|healthcheck|health_check|health/.*|live|livez|liveness)/?"
-PROBES += r"|(/v2)?/(ready|readyz|readiness|ping)/?"
+PROBES = (
+    r"((/v[0-9]+|/api|/actuator|/-)?/(metrics|health/.*|healthy|live|ready|ping)"
+    r"|(/[^/?]+){0,2}/(health(z|_?check)?|(live|ready)z|(live|readi)ness"
+    r"|health/(live|ready|liveness|readiness)))/?(\?.*)?"
+)
 """Paths that are asked by those who watch a service, not by those who use it."""
 _CHUNK_BYTES = 64 * 1024
 _SMALLER = "not read: let the program publish fewer series"

@@ -55,27 +55,58 @@ def number(text: bytes, *, finite: bool = False) -> float:
 
 _MINUS = rb"\xe2\x88\x92"
 """The minus sign of typesetters, in UTF-8."""
-_NARROW = rb"(?:\xc2\xa0|\xe2\x80\xaf)"
-"""Blanks at which no line breaks, in UTF-8: they separate thousands."""
+_NARROW = rb"(?:\xc2\xa0|\xe2\x80\xaf|\xe2\x80\x89|\xe2\x80\x99)"
+"""Blanks of typesetters and their apostrophe, in UTF-8: they separate thousands."""
+_POINT = rb"(?:\xc2\xb7|\xe2\x8b\x85|\xd9\xab)"
+"""Raised dots, which are decimal points or multiply, and the decimal point of Arabic, in UTF-8."""
 _BEFORE = re.compile(
-    rb"[0-9]['_.]?\Z|[0-9][eEdD][-+]?\Z|(?:^|[^\w.-])(?:-\.?|\.)\Z|%b\Z|[0-9]%b\Z"
-    % (_MINUS, _NARROW)
+    rb"[0-9]['_.]?\Z|[0-9][eEdD][-+]?\Z|(?:^|[^\w.-])(?:-\.?|\.)\Z|%b\Z|[0-9](?:%b|%b)\Z"
+    rb"|(?:^|[^\w.])0[xX]\Z" % (_MINUS, _NARROW, _POINT)
 )
 """What stands before the rest of a number, a minus too; a hyphen within a word is none."""
+_COLOUR = rb"(?:\x1b\[[0-9;]*m)*"
 _BEHIND = re.compile(
-    rb"[0-9]|['_.][0-9]|[eEdD](?:[-+]|%b)?[0-9]|%b[0-9]{3}|#[INQS]"
-    rb"|(?: ?\xc3\x97 ?|\*)10|[kKMGT](?![A-Za-z0-9])" % (_MINUS, _NARROW)
+    rb"[0-9]|['_.][0-9]|%b[eEdD](?:[-+]|%b)?[0-9]| ?[eE] ?[-+][0-9]|%b[0-9]{3}|%b[0-9]|#[INQS]"
+    rb"| ?\xc3\x97 ?10|\*10| ?(?:\*|%b) ?10(?:\^|\*\*)|(?:\^|\*\*)[-+]?[0-9]"
+    rb"|(?:[kKMGTP]i?B?|B)(?![A-Za-z0-9])| [kM](?![A-Za-z0-9_=:-])"
+    % (_COLOUR, _MINUS, _NARROW, _POINT, _POINT)
 )
-"""The rest of a number: digits, an exponent, a power of ten, or a prefix such as `k`."""
+"""The rest of a number: digits, an exponent, perhaps in another colour, a power of ten, or a prefix
+such as `k`."""
+_HEXADECIMAL = re.compile(rb"0[xX][0-9a-fA-F]")
+_NANOS = rb"ns|nsecs?|nanos|nanosec(?:ond)?s?"
+_MICROS = rb"[u\xb5\xbc]s(?:ecs?)?|micros|microsec(?:ond)?s?"
+_MILLIS = rb"ms|msecs?|millis|millisec(?:ond)?s?"
+_SECONDS = rb"s|secs?|seconds?"
+_MINUTES = rb"m|mins?|minutes?|h|hrs?|hours?"
+
+
+def _other_units(*units: bytes) -> re.Pattern[bytes]:
+    """Matches one of these units, whole, and what shows that a number only begins a time. Both
+    letters mu are two bytes of UTF-8, of which the first may differ."""
+    words = b"|".join((*units, _MINUTES))
+    return re.compile(rb" ?[\xc2\xce]?(?:%b)\b|[mh][0-9]|:[0-9]" % words, re.IGNORECASE)
+
+
 _OTHER_UNITS = {
-    "latency_s": re.compile(rb" ?(?:n|u|m|\xc2\xb5|\xce\xbc)s\b| ?(?:m|min|h)\b|[mh][0-9]|:[0-9]"),
-    "latency_ms": re.compile(rb" ?(?:n|u|\xc2\xb5|\xce\xbc)?s\b| ?(?:m|min|h)\b|[mh][0-9]|:[0-9]"),
-    "latency_us": re.compile(rb" ?[nm]?s\b| ?(?:m|min|h)\b|[mh][0-9]|:[0-9]"),
+    "latency_s": _other_units(_NANOS, _MICROS, _MILLIS),
+    "latency_ms": _other_units(_NANOS, _MICROS, _SECONDS),
+    "latency_us": _other_units(_NANOS, _MILLIS, _SECONDS),
 }
 """What is written behind a latency that is not of its group's unit, or not all of it."""
 _CLOCK = re.compile(rb"[0-9]:[0-5][0-9](?:\.[0-9]*)?\Z")
 """Seconds with the minutes before them."""
-_LONGER_UNITS = re.compile(rb"[0-9][hm]\Z")
+_LONGER_UNITS = re.compile(rb"[0-9] ?(?:%b),? ?\Z" % _MINUTES, re.IGNORECASE)
+"""A longer unit before the number, with all between them."""
+_LONGER_UNITS_CHARACTERS = 11
+_SMALLER_UNITS = {
+    b"h": re.compile(rb",? ?[0-9.]+ ?(?:m|s|ms)\b"),
+    b"m": re.compile(rb",? ?[0-9.]+ ?(?:s|ms)\b"),
+    b"s": re.compile(rb" [0-9.]+ ?(?:ms|us|ns)\b"),
+}
+"""The rest of a duration whose parts stand apart, behind one that ends in that unit."""
+_WHOLE_UNITS = re.compile(rb"(?:\A|[hm])[0-9]+([hms])\Z")
+"""A duration to which smaller units may be added: it has no decimals."""
 _BEFORE_COMMA = re.compile(rb"(?<![0-9.,])[0-9]+(?:[.,][0-9]{3})*,\Z")
 _BEHIND_COMMA = re.compile(
     rb"[0-9]+(?![0-9]|[.,][0-9])|[0-9]{3}(?:,[0-9]{3})*(?:\.[0-9]+)?(?![0-9]|[.,][0-9])"
@@ -88,12 +119,14 @@ def is_cut(
     line: bytes, start: int, end: int, *, apart: Collection[int] = (), time: bool = False
 ) -> bool:
     """Whether the number at [start, end) of the line is a part of a longer one. `apart`: where
-    other numbers begin or end, so that a comma before or behind only separates. `time`: hours or
-    minutes before it belong to it."""
+    other numbers begin or end, so that a comma before or behind only separates. `time`: it is one,
+    to which longer units before it and smaller ones behind it belong."""
     before, behind = line[max(0, start - 4) : start], line[end : end + NUMBER_CHARACTERS]
     if _BEFORE.search(before) or _BEHIND.match(behind):
         return True
-    if time and (_LONGER_UNITS.search(before) or _CLOCK.search(line[max(0, start - 2) : end])):
+    if line[start:end] == b"0" and _HEXADECIMAL.match(line, start):
+        return True
+    if time and _is_part_of_time(line, start, end):
         return True
     cuts = [start - 1] if before.endswith(b",") else []
     cuts += [end] if behind.startswith(b",") else []
@@ -103,6 +136,17 @@ def is_cut(
         and _BEHIND_COMMA.match(line[at + 1 : at + 1 + NUMBER_CHARACTERS])
         for at in cuts
     )
+
+
+def _is_part_of_time(line: bytes, start: int, end: int) -> bool:
+    """Whether hours or minutes stand before the time at [start, end), or smaller units behind."""
+    if _LONGER_UNITS.search(line[max(0, start - _LONGER_UNITS_CHARACTERS) : start]):
+        return True
+    if _CLOCK.search(line[max(0, start - 2) : end]):
+        return True
+    last = _WHOLE_UNITS.search(line[start:end])
+    behind = line[end : end + NUMBER_CHARACTERS]
+    return last is not None and _SMALLER_UNITS[last[1]].match(behind) is not None
 
 
 def duration_s(text: bytes) -> float:

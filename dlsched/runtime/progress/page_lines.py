@@ -25,6 +25,9 @@ MOST_NAMED = 256
 LABELS_MAX = 64
 """Labels of one line: short ones take twenty times their bytes once parsed."""
 
+DIGITS = 6
+"""Significant digits that C's `%g` and C++ streams print, without zeros at the end."""
+
 _HEADS_BYTES = 1 << 20
 """Bytes of the heads whose parsed form is kept: those of a large page."""
 _SHOWN_CHARACTERS = 40
@@ -56,6 +59,8 @@ class Line(NamedTuple):
     value: float
     le: str | None = None
     """The upper bound of a histogram's bucket."""
+    off: float = 0.0
+    """How far its value may be off, since it is printed with few digits."""
 
 
 class PageFilter:
@@ -148,6 +153,8 @@ class LineParser:
         self._gauges = gauges
         self._heads: dict[bytes, tuple[Head, bool]] = {}
         self._heads_bytes = 0
+        self._is_exact = False
+        """Whether a number with an exponent had more digits than C's streams print."""
 
     def parse(self, line: bytes) -> Line | str | None:
         """The line; its name alone if it is not wanted; None for a summary's value that is NaN.
@@ -160,6 +167,7 @@ class LineParser:
             bound = bound if known is None else None
         if known is not None and not known[1]:
             return known[0].name  # most lines of a large page with filters
+        off = 0.0
         is_number = _NUMBER.fullmatch(number)
         if known is None and is_number:
             known, bound = self._read_head(line, head_bytes, key, bound)
@@ -168,6 +176,8 @@ class LineParser:
             known = head, self._keeps(head)
         else:
             value = float(number) if known[1] else 0.0
+            if b"e+" in number:
+                off = self._off(number)
         head, kept = known
         if not kept:
             return head.name
@@ -176,7 +186,14 @@ class LineParser:
         gauge = head.name in self._gauges and head.quantile is None
         if not math.isfinite(value) and not gauge:
             raise ValueError(f"not a finite number: {_shown(line)}")
-        return Line(head, value, head.le if bound is None else bound.decode("latin-1"))
+        le = head.le if bound is None else bound.decode("latin-1")
+        return Line(head, value, le, off)
+
+    def _off(self, number: bytes) -> float:
+        """Half of the last digit of a number with an exponent, if it may be rounded."""
+        digits, _, power = number.partition(b"e+")
+        self._is_exact = self._is_exact or len(digits.replace(b".", b"").lstrip(b"+-")) > DIGITS
+        return 0.0 if self._is_exact else float(f"5e{int(power) - DIGITS}")
 
     def _read_head(
         self, line: bytes, head_bytes: bytes, key: bytes, bound: bytes | None

@@ -34,15 +34,24 @@ STATUS_LABELS = (
 )  # fmt: skip
 """Labels in which servers and clients of Prometheus put the status of an answer."""
 _FAILURES = "error|fail|time.?out|deadline|cancel|abort|reject|drop|exhaust|unavailable|exception"
-FAILED_STATUS = f"(5..|408|429|499)( .*)?|000|(?i:.*({_FAILURES}).*)"
+_GRPC = "internal|unknown|data.?loss"
+FAILED_STATUS = f"(5..|408|429|499)( .*)?|000|(?i:.*({_FAILURES}).*|{_GRPC})"
 """Failed on the server's side: errors, timeouts (408, 504), dropped (429, 503), cancelled by the
 client (499, or 000: it left before there was a status), with or without its phrase; `5xx` too; the
 same as a text such as `timeout`. Other 4xx are answers: the client asked for what there is not."""
 _HTTP_ONLY = ("http_", "response_code")
 """Labels that begin so have statuses of HTTP alone, of which 0 is none; that of gRPC is an answer.
 """
+_GRPC_ANSWERS = "invalid.?argument|not.?found|already.?exists|permission.?denied"
+_GRPC_ANSWERS += "|failed.?precondition|out.?of.?range|unauthenticated"
+ANSWERED_STATUS = f"0|[1-4](..|xx)( .*)?|(?i:ok|.*succe.*|completed?|{_GRPC_ANSWERS})"
+"""Statuses of answers. Of any other text it is unknown which requests failed."""
 _FAILED = tuple(
-    LabelFilter(label, FAILED_STATUS + ("|0" if label.startswith(_HTTP_ONLY) else ""))
+    LabelFilter(
+        label,
+        FAILED_STATUS + ("|0" if label.startswith(_HTTP_ONLY) else ""),
+        otherwise=ANSWERED_STATUS,
+    )
     for label in STATUS_LABELS
 )
 
@@ -51,8 +60,11 @@ def named(endpoint: MetricsEndpoint, target: str | None) -> tuple[Metric, ...]:
     """The metrics to look for, each with a name, or with total and count; without filters of their
     own, they leave out scrapes and health checks, and without a counter of failures they know them
     by their status. `target`: the target's metric."""
-    probes = f"{PROBES}|{re.escape(endpoint.http_path)}"
-    unwatched = tuple(LabelFilter(label, probes, True) for label in PATH_LABELS)
+    unwatched = tuple(
+        LabelFilter(label, path, True)
+        for path in (PROBES, re.escape(endpoint.http_path))
+        for label in PATH_LABELS
+    )
     found = _named(endpoint.metrics, target)
     return tuple(
         replace(

@@ -26,6 +26,8 @@ _INDICES = {str(index): index for index in range(LAST_BUCKET + 1)}
 _WRITER_CHARACTERS = 64
 _INTEGER_DIGITS = 18
 _SHOWN_CHARACTERS = 40
+_OTHER_UNITS = frozenset(("latency_ms", "latency_us"))
+"""Where nothing else is in a line, these are no metrics of a training."""
 
 
 class BadLine(ValueError):
@@ -97,6 +99,8 @@ def _sample(line: dict[str, object], received_s: float) -> Sample | None:
             raise BadLine(f"metric {_shown(name)}: {_type_of(value)}, not a number")
     if step is None and not metrics:
         return None
+    if step is None and _OTHER_UNITS.issuperset(name for name, _ in metrics):
+        raise BadLine(f"{metrics[0][0]}: a latency is given in seconds, as latency_s or latency")
     if len(metrics) > METRICS_PER_LINE:
         raise BadLine(f"{len(metrics)} metrics, at most {METRICS_PER_LINE}")
     for name, _ in metrics:

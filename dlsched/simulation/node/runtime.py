@@ -42,6 +42,7 @@ def falsified(line: Report, factor: float) -> Report:
             latency.errors,
             tuple((low * factor, high * factor, count) for low, high, count in latency.spans),
             latency.missed,
+            latency.sum_error_s * factor,
         )
     if sample is not None:
         metrics = tuple((name, value * factor) for name, value in sample.metrics)

@@ -46,7 +46,7 @@ _LEFT_OUT: Mapping[type, tuple[str, ...]] = {
     Lacks: ("names",),
 }
 """Fields that quote what a job printed, which may hold secrets."""
-_SKETCH_FIELDS = ("count", "sum_s", "errors", "spans", "missed", "buckets")
+_SKETCH_FIELDS = ("count", "sum_s", "errors", "spans", "missed", "sum_error_s", "buckets")
 
 _CYCLE = ("policy", "outcomes", "alarms", "engine_ok", "wall_time", "outlooks")
 _SNAPSHOT = ("cycle", "now_s", "window_s")
@@ -340,7 +340,15 @@ def _fields(kind: Any) -> Shape:
 
 def _sketched(sketch: LatencySketch) -> tuple[Plain, ...]:
     buckets = Counts(sketch.buckets) if countable(sketch.buckets) else sketch.buckets
-    return sketch.count, sketch.sum_s, sketch.errors, sketch.spans, sketch.missed, buckets
+    return (
+        sketch.count,
+        sketch.sum_s,
+        sketch.errors,
+        sketch.spans,
+        sketch.missed,
+        sketch.sum_error_s,
+        buckets,
+    )
 
 
 @cache

@@ -35,7 +35,8 @@ def seen(
     throttled_ratio: float | None = None,
     **progress: object,
 ) -> Condition:
-    """Of a job that runs since 100 s, with 60 s of patience."""
+    """Of a job that runs since 100 s, with 60 s of patience; its reports are of latencies."""
+    silence = silence._replace(latency_s=as_of_s)
     return condition(
         target,
         replace(running("a"), has_source=has_source),
@@ -112,13 +113,23 @@ def test_a_latency_about_its_target_is_unclear(sketch: LatencySketch, why: str |
         LatencyTarget(0.05, 0.95),
         running("a"),
         progress,
-        Silence(request_s=110.0),
+        Silence(request_s=110.0, latency_s=110.0),
         Usage(),
         began_s=100.0,
         now_s=120.0,
         after_s=60.0,
     )
     assert found == Condition(why)
+
+
+def test_a_mean_whose_sum_may_be_off_is_unclear_about_its_target():
+    asked = Silence(request_s=110.0)
+    for sum_s, why in (
+        (0.55, "the mean may be on either side of 50 ms: the page rounds or contradicts its sum"),
+        (0.75, None),
+    ):
+        recent = LatencySketch(10, sum_s, sum_error_s=0.2)
+        assert seen(LATENCY, 120.0, 110.0, asked, recent=recent) == Condition(why)
 
 
 def test_a_service_is_blind_while_more_than_chance_fails():
@@ -129,7 +140,7 @@ def test_a_service_is_blind_while_more_than_chance_fails():
             LATENCY,
             running("a"),
             progress,
-            Silence(),
+            Silence(latency_s=130.0),
             Usage(),
             began_s=100.0,
             now_s=131.0,
@@ -172,6 +183,30 @@ def test_counters_that_stand_still_are_idle_whatever_it_uses():
 
 def test_a_request_that_waits_is_not_idle():
     assert seen(LATENCY, 500.0, 499.0, RESTS, in_flight=1) == Condition()
+
+
+def test_a_service_whose_few_requests_all_fail_is_blind_and_not_idle():
+    fails = WORKS._replace(request_s=495.0, failing_s=400.0)
+    assert seen(LATENCY, 460.0, 460.0, fails._replace(request_s=455.0)) == Condition()
+    assert seen(LATENCY, 500.0, 499.0, fails) == Condition("each request has failed for 1 min")
+
+
+def test_reports_without_a_latency_do_not_make_a_service_idle():
+    def gpu_alone(latency_s: float | None) -> Condition:
+        return condition(
+            LATENCY,
+            running("a"),
+            Progress(as_of_s=499.0),
+            WORKS._replace(latency_s=latency_s),
+            Usage(),
+            began_s=100.0,
+            now_s=500.0,
+            after_s=60.0,
+        )
+
+    assert gpu_alone(None) == Condition("reports come, a latency never")
+    assert gpu_alone(200.0) == Condition("no report for 1 min, although it uses CPU")
+    assert gpu_alone(499.0) == Condition(idle=Idle(100.0))
 
 
 def test_a_silent_service_is_idle_if_it_said_so():

@@ -8,7 +8,7 @@ import pytest
 
 from dlsched.control.ledger.measures import Measures
 from dlsched.estimate.gpu_use import GpuUse
-from dlsched.model.facts import CheckpointAck, Report, Sample
+from dlsched.model.facts import CheckpointAck, LatencySketch, Report, Sample
 from dlsched.model.spec import Limits
 from tests.doubles import running, sketch
 
@@ -97,6 +97,26 @@ def test_how_soon_it_reports_is_measured_from_starts_that_were_seen_alone() -> N
     new.absent()
     new.update(running("a", started_at_s=5.0, reports=(Report(8.0),)), 8.0, 30.0)
     assert new.resume_s == 3.0
+
+
+def test_a_failed_request_is_a_request(measures: Measures) -> None:
+    failed = LatencySketch(errors=1)
+    for at_s, latency in ((1.0, sketch(0.1)), (10.0, failed), (20.0, failed)):
+        measures.update(running("a", reports=(Report(at_s, latency=latency),)), at_s, 30.0)
+    silence = measures.silence(20.0)
+    assert (silence.request_s, silence.failing_s) == (20.0, 10.0)
+    measures.update(running("a", reports=(Report(21.0, latency=sketch(0.1)),)), 21.0, 30.0)
+    assert measures.silence(21.0).failing_s is None, "it answered"
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_requests_in_flight_at_any_writer_are_in_flight(measures: Measures, order: int) -> None:
+    busy = Report(1.0, writer="A", latency=LatencySketch(), in_flight=5)
+    free = Report(1.0, writer="B", latency=LatencySketch(), in_flight=0)
+    measures.update(running("a", reports=(busy, free)[::order]), 1.0, 30.0)
+    assert measures.silence(90.0).in_flight
+    measures.update(running("a", reports=(replace(busy, in_flight=0),)), 2.0, 30.0)
+    assert measures.silence(90.0).in_flight is False
 
 
 GPUS = ("GPU-0",)

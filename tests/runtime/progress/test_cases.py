@@ -161,10 +161,26 @@ def test_a_small_value_keeps_its_exponent(
         pytest.param("0,5;", id="a decimal comma"),
         pytest.param("1.2k", id="a prefix for thousands"),
         pytest.param("3.4M", id="a prefix for millions"),
+        pytest.param("3.4M: best", id="a prefix before a colon"),
         pytest.param("1.5D-03", id="an exponent of Fortran"),
         pytest.param("1.5e\u22125", id="an exponent with a typesetter's minus"),
         pytest.param("1.5\u00d710^-3", id="a power of ten as typeset"),
         pytest.param("1.5*10^-3", id="a power of ten as a product"),
+        pytest.param("9.8 * 10^-4", id="a power of ten as a product with blanks"),
+        pytest.param("9.8\u00b710^-4", id="a power of ten with a raised dot"),
+        pytest.param("9.8\u22c510^-4", id="a power of ten with the operator's dot"),
+        pytest.param("9.8e -04", id="an exponent with a blank"),
+        pytest.param("9.8\x1b[0me-04", id="an exponent in another colour"),
+        pytest.param("2^-3", id="a power"),
+        pytest.param("1\u2019234.5", id="thousands by a typesetter's apostrophe"),
+        pytest.param("1\u2009234.5", id="thousands by a thin blank"),
+        pytest.param("0\u066b93", id="the decimal point of Arabic"),
+        pytest.param("0\u00b793", id="a raised decimal point"),
+        pytest.param("0x1f", id="a hexadecimal number"),
+        pytest.param("1.5Ki", id="a prefix of powers of two"),
+        pytest.param("1.5B", id="a letter for billions"),
+        pytest.param("1.5 k", id="a prefix for thousands apart"),
+        pytest.param("1.2MB", id="a prefix before a unit"),
         pytest.param("\u22120.5", id="a typesetter's minus"),
         pytest.param("1.#INF", id="an infinity of Microsoft's library"),
     ],
@@ -179,12 +195,32 @@ def test_a_part_of_a_number_is_refused(printed: str) -> None:
 
 
 @pytest.mark.parametrize(
+    "behind",
+    [" * 10 epochs", " \u00b7 10 items", " k=5", " M: 3", " x 32", " Batch", "\x1b[0m epoch 3"],
+)
+def test_what_is_no_part_of_the_number_stands_behind_it(behind: str) -> None:
+    pattern = r"loss.*?(?P<loss>[0-9.]+)"
+    found = Read(f"loss=0.5{behind}\n", kind="log", pattern=pattern, step="evaluations")
+    assert (found.curve("loss"), found.refused) == ([(1, 0.5)], None)
+
+
+@pytest.mark.parametrize(
     ("group", "printed"),
     [
         pytest.param("latency_ms", "1.5s", id="seconds in a group of milliseconds"),
         pytest.param("latency_ms", "800\u00b5s", id="microseconds in a group of milliseconds"),
         pytest.param("latency_s", "800 ms", id="milliseconds in a group of seconds"),
         pytest.param("latency_us", "2ms", id="milliseconds in a group of microseconds"),
+        pytest.param("latency_ms", "1.2 seconds", id="seconds as a word"),
+        pytest.param("latency_ms", "1.2sec", id="seconds abbreviated"),
+        pytest.param("latency_ms", "1.2 S", id="seconds as a capital"),
+        pytest.param("latency_ms", "3 mins", id="minutes abbreviated"),
+        pytest.param("latency_ms", "12 microseconds", id="microseconds as a word"),
+        pytest.param("latency_ms", "12 \u00b5sec", id="microseconds by letter and word"),
+        pytest.param("latency_s", "143 millis", id="milliseconds as a word"),
+        pytest.param("latency_s", "143 MS", id="milliseconds as capitals"),
+        pytest.param("latency_s", "1 minute 2 s", id="a minute as a word"),
+        pytest.param("latency_us", "143 msec", id="milliseconds abbreviated"),
         pytest.param("latency_s", "1m30.5s", id="minutes before the seconds"),
         pytest.param("latency_s", "00:01:30", id="hours, minutes and seconds"),
     ],
@@ -202,6 +238,9 @@ def test_a_latency_in_another_unit_is_refused(group: str, printed: str) -> None:
         pytest.param("latency_ms", "15ms", 0.015, id="milliseconds"),
         pytest.param("latency_ms", "15 ms, 3 tokens", 0.015, id="milliseconds apart"),
         pytest.param("latency_us", "15\u00b5s", 15e-6, id="microseconds"),
+        pytest.param("latency_us", "15 usec", 15e-6, id="microseconds abbreviated"),
+        pytest.param("latency_ms", "15 milliseconds", 0.015, id="milliseconds as a word"),
+        pytest.param("latency_s", "1.5 Seconds", 1.5, id="seconds as a word"),
         pytest.param("latency_s", "1.5s", 1.5, id="seconds"),
         pytest.param("latency_s", "by id5:0.25", 0.25, id="a colon behind a name"),
         pytest.param("latency_s", "1.5 sent", 1.5, id="a word that begins as a unit"),
@@ -220,6 +259,13 @@ def test_a_latency_in_its_own_unit_is_read(group: str, printed: str, seconds: fl
         pytest.param("lat_us_sum", 250.0, 250e-6, id="microseconds before _sum"),
         pytest.param("lat_nanoseconds", 7e6, 0.007, id="nanoseconds"),
         pytest.param("lat_minutes", 0.1, 6.0, id="minutes"),
+        pytest.param("lat_hours", 0.001, 3.6, id="hours"),
+        pytest.param("lat_millis", 250.0, 0.25, id="milliseconds as millis"),
+        pytest.param("lat_msecs_total", 250.0, 0.25, id="milliseconds as msecs"),
+        pytest.param("lat_usec", 250.0, 250e-6, id="microseconds as usec"),
+        pytest.param("lat_micros", 250.0, 250e-6, id="microseconds as micros"),
+        pytest.param("lat_nanos", 7e6, 0.007, id="nanoseconds as nanos"),
+        pytest.param("lat_ms_histogram", 250.0, 0.25, id="milliseconds before _histogram"),
         pytest.param("lat_seconds_total", 0.25, 0.25, id="seconds"),
     ],
 )
@@ -359,10 +405,11 @@ SECONDS = "rpc_seconds"
 
 def halves(name: str, answered: str, failed: str, unit_s: float = 1.0) -> list[str]:
     """Two pages: between them 8 answers of 50 ms, and 12 failures that took 30 s each."""
-    none = dict.fromkeys(("10", "+Inf"), 0)
+    bound = f"{10 / unit_s:g}"
+    none = dict.fromkeys((bound, "+Inf"), 0)
     before = histogram(name, answered, none, 0) + histogram(name, failed, none, 0)
-    answers = histogram(name, answered, {"10": 8, "+Inf": 8}, 0.4 / unit_s)
-    return [before, answers + histogram(name, failed, {"10": 0, "+Inf": 12}, 360.0 / unit_s)]
+    answers = histogram(name, answered, {bound: 8, "+Inf": 8}, 0.4 / unit_s)
+    return [before, answers + histogram(name, failed, {bound: 0, "+Inf": 12}, 360.0 / unit_s)]
 
 
 @pytest.mark.parametrize(
@@ -371,6 +418,9 @@ def halves(name: str, answered: str, failed: str, unit_s: float = 1.0) -> list[s
         pytest.param(SECONDS, 'status="ok"', 'status="error"', id="a status in words"),
         pytest.param(SECONDS, 'status="success"', 'status="timeout"', id="a timeout in words"),
         pytest.param(SECONDS, 'status="OK"', 'status="DEADLINE_EXCEEDED"', id="gRPC's words"),
+        pytest.param(SECONDS, 'code="OK"', 'code="Internal"', id="an internal error of gRPC"),
+        pytest.param(SECONDS, 'code="NotFound"', 'code="Unknown"', id="an unknown error of gRPC"),
+        pytest.param(SECONDS, 'code="OK"', 'code="DATA_LOSS"', id="a loss of data in gRPC"),
         pytest.param(SECONDS, 'code="2xx"', 'code="5XX"', id="classes of statuses"),
         pytest.param(SECONDS, 'code="200"', 'code="000"', id="no status at all"),
         pytest.param(
@@ -442,8 +492,18 @@ def test_a_preset_counts_failures_apart(
         ('success="true"', 'success="false"'),
         ('error=""', 'error="timeout"'),
         ('code=""', 'code=""'),
+        ('status="200"', 'status="overloaded"'),
+        ('status="ok"', 'status="ko"'),
+        ('code="0"', 'code="13"'),
     ],
-    ids=["a flag of its own", "an error of its own", "an empty status"],
+    ids=[
+        "a flag of its own",
+        "an error of its own",
+        "an empty status",
+        "a word",
+        "a short word",
+        "a number of gRPC",
+    ],
 )
 def test_unknown_signs_of_failure_are_said_to_be_hidden(answered: str, failed: str) -> None:
     pages = halves(SECONDS, f'{answered},a="1"', f'{failed},a="2"')
@@ -547,7 +607,7 @@ def test_a_page_that_is_not_whole_gives_no_number(pages: list[str], why: str) ->
     ids=["bare lines", "lines with time stamps", "lines with exemplars"],
 )
 def test_whatever_stands_behind_a_value_is_left_out(tail: str) -> None:
-    lines = ['m_bucket{le="0.1"} @', 'm_bucket{le="+Inf"} @', "m_count @", "m_sum @"]
+    lines = ['m_bucket{le="1"} @', 'm_bucket{le="+Inf"} @', "m_count @", "m_sum @"]
     stamp = tail if "#" not in tail else ""
     ends = [tail, tail, stamp, stamp]
     body = "".join(f"{line}{end}\n" for line, end in zip(lines, ends, strict=True))

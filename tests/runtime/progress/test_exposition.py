@@ -13,6 +13,7 @@ import pytest
 
 from dlsched.config.metrics.keys import MetricsKeys
 from dlsched.config.metrics.loading import package_presets
+from dlsched.estimate.sketch import bounds_of, merge
 from dlsched.model.sources import LabelFilter, Metric, MetricsEndpoint
 from dlsched.model.spec import AccuracyTarget, LatencyTarget, Target
 from dlsched.runtime.progress.exposition import PageDelta, Pages
@@ -310,6 +311,32 @@ def test_own_scrapes_and_health_checks_are_no_requests() -> None:
     assert unnamed.latency == told.latency, "without a preset either"
 
 
+@pytest.mark.parametrize(
+    ("path", "requests"),
+    [
+        ("/actuator/health", 0),
+        ("/actuator/health/liveness", 0),
+        ("/v1/health/ready", 0),
+        ("/v2/health/ready", 0),
+        ("/service/v1/health/live", 0),
+        ("/api/health", 0),
+        ("/-/healthy", 0),
+        ("/-/healthz", 0),
+        ("/healthz?x=1", 0),
+        ("/ping/", 0),
+        ("/predict", 3),
+        ("/v1/models/ready", 3),
+        ("/stream/live", 3),
+        ("/chat/ping", 3),
+        ("/patients/health/predict", 3),
+        ("/healthy/eating", 3),
+    ],
+)
+def test_health_checks_under_a_prefix_are_no_requests(path: str, requests: int) -> None:
+    pages = (histogram("m", f'uri="{path}"', count, 0.4 * count) for count in (0, 3))
+    assert taken(*pages, name="m").latency.count == requests
+
+
 def test_before_the_first_request_there_is_none_and_it_then_counts() -> None:
     only_scrapes = histogram("http_request_duration_seconds", 'handler="/metrics"', 1, 0.001)
     told = preset("fastapi", only_scrapes, fastapi(1, 2))
@@ -434,6 +461,52 @@ def test_answers_that_a_client_caused_are_no_failures() -> None:
     pages = [statuses("m_seconds", "code", one) for one in (before, after)]
     told = taken(*pages, name="m_seconds")
     assert (told.latency.count, told.latency.errors) == (3, 0)
+
+
+@pytest.mark.parametrize("exact", [False, True], ids=["six digits", "all digits"])
+def test_a_sum_of_six_digits_does_not_make_a_service_fast(exact: bool) -> None:
+    """Five million requests of 20 ms before, then 30 of 13.7 ms."""
+    name = ":tensorflow:serving:request_latency"
+
+    def page(count: int) -> bytes:
+        sum_us = 5_312_345 * 20_321.7 + 13_700.0 * count
+        edges = {"11569": 0, "20824": count, "+Inf": count}
+        lines = [f'{name}_bucket{{le="{le}"}} {5_312_345 + n}' for le, n in edges.items()]
+        total = f"{sum_us:.12e}" if exact else f"{sum_us:.6g}"
+        lines += [f"{name}_sum {total}", f"{name}_count {5_312_345 + count}", ""]
+        return "\n".join(lines).encode()
+
+    reader = Pages((Metric(name=name, unit_s=1e-6),), from_end=True)
+    latency = merge(*(reader.take(page(n), float(n)).latency for n in range(31)))
+    mean, p95 = bounds_of(latency, None), bounds_of(latency, 0.95)
+    assert latency.count == 30 and mean is not None and p95 is not None
+    if exact:
+        assert mean.highest_s == pytest.approx(0.0137)
+    else:
+        assert mean == p95 == pytest.approx((0.011569, 0.020824))
+
+
+BEGAN = "process_start_time_seconds "
+
+
+@pytest.mark.parametrize(
+    ("pages", "errors"),
+    [
+        ((f"fails 5\n{BEGAN}900", f"fails 9\n{BEGAN}1000.5"), 9),
+        (('fails{r="a"} 100\nfails{r="b"} 2', 'fails{r="b"} 2', 'fails{r="a"} 100'), 0),
+        (("fails 100", "", "fails 101"), 1),
+        (("fails 100", "fails 3", "fails 100"), 0),
+        (("", "fails 1"), 1),
+    ],
+    ids=["a restart", "a series that returns", "a page without", "two in turn", "the first one"],
+)
+def test_a_counter_of_failures_goes_back_and_lacks_series(
+    pages: Sequence[str], errors: int
+) -> None:
+    reader = Pages((Metric(name="m", errors="fails"),), from_end=True)
+    for at_s, page in enumerate(pages, 1000):
+        told = reader.take(f"m_count 5\nm_sum 1\n{page}\n".encode(), float(at_s))
+    assert told.latency is not None and told.latency.errors == errors
 
 
 def test_a_page_that_tells_no_failures_says_so() -> None:

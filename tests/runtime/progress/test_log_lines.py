@@ -32,6 +32,12 @@ from dlsched.runtime.progress.log_lines import Pattern
         ("(?P<latency>[0-9.]+s)", "took 1m2s", "2s"),
         ("m(?P<latency_s>[0-9.]+)s", "took 1m2s", "2"),
         ("(?P<latency>[0-9]+m)", "took 1m2s", "1m"),
+        ("took (?P<latency>[^ ]+)", "took 1m 2s", "1m"),
+        ("took (?P<latency>[^ ]+)", "took 1h 2m 3s", "1h"),
+        ("took (?P<latency>[^ ,]+)", "took 2m, 3s", "2m"),
+        ("took (?P<latency>[^ ]+)", "took 1s 143ms", "1s"),
+        ("(?P<latency>[0-9]+s)", "took 1m 2s", "2s"),
+        ("minute (?P<latency_s>[0-9]+) s", "took 1 minute 2 s", "2"),
     ],
 )
 def test_part_of_a_number_is_refused(pattern: str, line: str, part: str) -> None:
@@ -54,6 +60,9 @@ def test_part_of_a_number_is_refused(pattern: str, line: str, part: str) -> None
         ("loss=(?P<loss>[-0-9.]+)", "loss=-0.5", {"loss": -0.5}),
         ("took (?P<latency_ms>[0-9]+)", "took 5ms", {"latency_ms": 0.005}),
         ("took (?P<latency>[0-9a-z.]+)", "took 1m2.5s", {"latency": 62.5}),
+        ("took (?P<latency>[0-9a-z.]+)", "took 1.5s 20ms waiting", {"latency": 1.5}),
+        ("took (?P<latency>[0-9a-z.]+)", "took 15ms 20ms 3s", {"latency": 0.015}),
+        ("took (?P<latency>[0-9a-z.]+)", "took 2s, 15ms of it waiting", {"latency": 2.0}),
     ],
 )
 def test_whole_number_is_read(pattern: str, line: str, values: dict[str, float]) -> None:

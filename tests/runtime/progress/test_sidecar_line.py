@@ -126,6 +126,13 @@ def test_the_simple_form_is_a_sketch_too() -> None:
     assert report.latency == LatencySketch(2, 0.099, buckets)
 
 
+def test_a_latency_in_another_unit_is_refused_unless_a_training_reports_it() -> None:
+    why = "latency_ms: a latency is given in seconds, as latency_s or latency"
+    assert refusal({"t": 1.0, "latency_ms": 143}) == why
+    sample = read({"accuracy": 0.9, "latency_ms": 143}).sample
+    assert sample is not None and dict(sample.metrics) == {"accuracy": 0.9, "latency_ms": 143.0}
+
+
 def test_the_counted_form_keeps_its_writer() -> None:
     index = bucket_index(0.04)
     latency = {"count": 240, "sum": 9.6, "buckets": {str(index): 240}, "errors": 2}

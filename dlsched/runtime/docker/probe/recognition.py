@@ -12,7 +12,7 @@ from itertools import islice
 from typing import Any
 
 from dlsched.config.metrics.resolving import Contradiction, Presets
-from dlsched.estimate.sketch import from_latencies, merge, quantile_bounds, quantile_s
+from dlsched.estimate.sketch import from_latencies, measured_s, merge, quantile_bounds, quantile_s
 from dlsched.model.facts import LatencySketch
 from dlsched.model.sources import DEFAULT_HTTP_PATH, LogPattern, MetricsEndpoint
 from dlsched.runtime.docker.probe.probed import PortTimes, ProbedPort, ProbeReading
@@ -257,12 +257,14 @@ def histograms(page: bytes) -> tuple[str, ...]:
 
 def latency_reading(sketch: LatencySketch, over_s: float | None) -> ProbeReading | None:
     """The reading of these requests: their p95 where something bounds it, else the mean."""
-    mean_s = sketch.mean_s
-    if mean_s is None:
+    if not sketch.count:
         return None
     # By buckets alone: a target between their bounds could not be judged by the next requests.
     tail = quantile_bounds(sketch, TAIL, by_sum=False)
     if sketch.count < LEAST_FOR_TAIL or tail is None or tail.most_s is None:
+        mean_s = measured_s(sketch, None)
+        if mean_s is None:
+            return None
         return ProbeReading("latency", mean_s, None, None, sketch.count, over_s)
     above_s = None if tail.is_exact else tail.lowest_s
     return ProbeReading("latency", tail.highest_s, above_s, TAIL, sketch.count, over_s)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 
 def _histogram(name: str, labels: str = "", mean_s: float = 0.07) -> str:
-    """40 requests, in buckets with bounds at 0.05 and 0.1."""
+    """40 requests, in buckets with bounds at 0.05 and 0.1 s."""
+    second = mean_s / 0.07
     comma = "," if labels else ""
     braces = f"{{{labels}}}" if labels else ""
     return (
         f"# TYPE {name} histogram\n"
-        f'{name}_bucket{{{labels}{comma}le="0.05"}} 0\n'
-        f'{name}_bucket{{{labels}{comma}le="0.1"}} 40\n'
+        f'{name}_bucket{{{labels}{comma}le="{0.05 * second:g}"}} 0\n'
+        f'{name}_bucket{{{labels}{comma}le="{0.1 * second:g}"}} 40\n'
         f'{name}_bucket{{{labels}{comma}le="+Inf"}} 40\n'
         f"{name}_sum{braces} {40 * mean_s:g}\n"
         f"{name}_count{braces} 40\n"
