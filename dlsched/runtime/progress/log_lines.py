@@ -340,6 +340,8 @@ class Bursts:
         self._full = self._full + 1 if fits else 0
 
 
+_REDRAWN = b"\r"
+
 _NAMED = re.compile(
     rb"""(?<![\w./-])([A-Za-z_][\w./-]{0,%d})["']? ?[:=] ?["']?[-+]?\.?[0-9]"""
     % (NAME_CHARACTERS - 1)
@@ -438,15 +440,15 @@ class LogLines:
         for line, numbers in lines:
             self._count(line, numbers)
             if isinstance(numbers, Mapping):
-                sample = self._sample(numbers, at_s)
+                sample = self._sample(line, numbers, at_s)
                 if sample is not None:
                     found.append(sample)
         batch.samples += found
 
     def parsed(self, chunk: bytes) -> list[Parsed]:
         """The lines that end in this chunk. It takes the time, and changes nothing else."""
-        # A progress bar overwrites its line with carriage returns.
-        whole = self._cut.cut(chunk.replace(b"\r", b"\n"))
+        # A progress bar overwrites its line with carriage returns: it is a line that begins so.
+        whole = self._cut.cut(chunk.replace(b"\r", b"\n" + _REDRAWN))
         return [(line, self._numbers(line)) for line in whole]
 
     def take(self, chunk: bytes, lines: Sequence[Parsed], at_s: float, batch: LogBatch) -> None:
@@ -464,25 +466,28 @@ class LogLines:
                 batch.errors += 1
             elif numbers is not None:
                 latencies = [numbers[name] for name in numbers if name in LATENCIES_S]
-                batch.add(latencies, self._sample(numbers, at_s))
+                batch.add(latencies, self._sample(line, numbers, at_s))
         if batch.full:
             bound = f"{READ_BYTES >> 10} KiB or {READ_LINES} lines"
             batch.refuse(f"more than {bound} in one cycle: the rest is not read")
             self._missed()
 
-    def _sample(self, numbers: Mapping[str, float], at_s: float) -> Sample | None:
+    def _sample(
+        self, line: bytes | None, numbers: Mapping[str, float], at_s: float
+    ) -> Sample | None:
+        redrawn = line is not None and line.startswith(_REDRAWN)
         rest = {
             self._names.get(name, name): value
             for name, value in numbers.items()
             if name not in LATENCIES_S
         }
-        return self._samples.add(rest, at_s) if rest else None
+        return self._samples.add(rest, at_s, redrawn=redrawn) if rest else None
 
     def _numbers(self, line: bytes | None) -> Mapping[str, float] | Failed | str | None:
         if line is None:
             return f"a line of more than {LINE_BYTES} bytes"
         try:
-            return self._pattern.read(line)
+            return self._pattern.read(line.removeprefix(_REDRAWN))
         except ValueError as why:
             return str(why)
 

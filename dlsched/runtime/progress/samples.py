@@ -104,8 +104,11 @@ class Samples:
         """By metric without a step: when the first value of its evaluation was printed."""
         self._evaluations = 0
 
-    def add(self, numbers: Mapping[str, float], at_s: float) -> Sample | None:
-        """The sample that is complete with this line's numbers, printed at `at_s`; None: none."""
+    def add(
+        self, numbers: Mapping[str, float], at_s: float, *, redrawn: bool = False
+    ) -> Sample | None:
+        """The sample that is complete with this line's numbers, printed at `at_s`; None: none.
+        `redrawn`: the line overwrites the one before, so that the same value in it is no news."""
         if self._only is not None:
             if not _holds(self._only, numbers):
                 return None
@@ -115,7 +118,7 @@ class Samples:
         metrics = {name: value for name, value in numbers.items() if name != STEP}
         match self._step_from:
             case "evaluations":
-                metrics = self._fresh(metrics, at_s)
+                metrics = self._fresh(metrics, at_s, redrawn=redrawn)
                 again = self._is_again(metrics, at_s)
                 self._evaluations += bool(metrics)
                 step = self._evaluations if metrics else None
@@ -127,7 +130,7 @@ class Samples:
                     return None
                 self._waiting = {}
         if step is None:
-            metrics = self._fresh(metrics, at_s)
+            metrics = self._fresh(metrics, at_s, redrawn=redrawn)
             if not metrics:
                 return None
             again = self._is_again(metrics, at_s)
@@ -138,12 +141,15 @@ class Samples:
         """Lines are lost: a step from before is not that of what comes."""
         self._step, self._waiting = None, {}
 
-    def _fresh(self, metrics: Mapping[str, float], at_s: float) -> dict[str, float]:
+    def _fresh(
+        self, metrics: Mapping[str, float], at_s: float, *, redrawn: bool
+    ) -> dict[str, float]:
         """The metrics without those that were printed just before."""
         fresh = {}
         for name, value in metrics.items():
             before, before_s = self._last.get(name, (None, -math.inf))
-            if before is None or str(before) != str(value) or at_s - before_s > TOGETHER_S:
+            is_later = not redrawn and at_s - before_s > TOGETHER_S
+            if before is None or str(before) != str(value) or is_later:
                 fresh[name] = value
             self._last[name] = value, at_s
         return fresh

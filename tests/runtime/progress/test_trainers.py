@@ -286,6 +286,16 @@ def test_stable_baselines_prints_the_step_below_the_reward() -> None:
     assert curve(carried, "reward") == [(None, -1100.0), (2048, -980.0), (4096, -640.0)]
 
 
+@pytest.mark.parametrize("form", ["\r{}: val_acc={}", "{}: val_acc={}\r", "\r{}: val_acc={}\n"])
+def test_a_bar_without_a_step_that_is_drawn_again_is_one_evaluation(form: str) -> None:
+    values = [0.96] * 6 + [0.97] * 3
+    text = "\f".join(form.format(at, value) for at, value in enumerate(values)) + "\f\n"
+    found = samples(r"^[0-9]: val_acc=(?P<accuracy>[0-9.]+)", text)
+    assert curve(found, "accuracy") == [(1, 0.96), (2, 0.97)]
+    lines = text.replace("\r", "").replace("\f", "\n\f")
+    assert len(samples(r"^[0-9]: val_acc=(?P<accuracy>[0-9.]+)", lines)) == len(values)
+
+
 @pytest.mark.parametrize("step", [None, "evaluations"])
 def test_torchrun_with_four_ranks_counts_one_evaluation(step: Step | None) -> None:
     text = "\f".join(
