@@ -244,15 +244,15 @@ class Engine:
 
     def logs(
         self, container: str, tail: int, follow: bool, until_s: float | None = None
-    ) -> Iterator[bytes]:
-        """A container's output, oldest first, up to that wall time (None: all)."""
+    ) -> CancellableStream[bytes]:
+        """A container's output, oldest first, up to that wall time (None: all); closing it, from
+        any thread, ends it."""
         asked: dict[str, Any] = {"follow": int(follow), "tail": tail}
         if until_s is not None:
             asked["until"] = f"{until_s:.6f}"
         with self._calling() as client:
             response, chunks = self._output(client, container, asked, self._timeout_s)
-            with response:
-                yield from chunks
+            return CancellableStream(self._read(chunks, response), response)
 
     def follow(self, container: str, since_s: float | None) -> CancellableStream[bytes]:
         """Open a container's output as it is written, from that wall time on (None: from now);
@@ -261,6 +261,14 @@ class Engine:
         with self._calling() as client:
             response, chunks = self._output(client, container, {**asked, "follow": 1}, None)
             return CancellableStream(_until_left(chunks, response), response)
+
+    def _read(self, chunks: Iterator[bytes], response: Response) -> Iterator[bytes]:
+        """The chunks; raises EngineUnavailable where they break off. The client stays, as others'
+        calls go on when one reader has left."""
+        try:
+            yield from _until_left(chunks, response)
+        except (RequestException, HTTPError, OSError) as error:
+            raise EngineUnavailable(f"{self._silent()}: {root_cause(error)}") from error
 
     def _output(
         self, client: docker.APIClient, container: str, asked: Body, answer_s: float | None

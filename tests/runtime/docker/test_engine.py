@@ -12,7 +12,7 @@ import socket
 import socketserver
 import threading
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
@@ -92,6 +92,9 @@ class _Answers(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def do_GET(self) -> None:
+        if "/silent/logs?" in self.path:
+            self._begin_and_wait()
+            return
         body = b'{"ApiVersion": "1.44", "Config": {"Tty": true}}'
         if "/logs?" in self.path:
             body = b"a line\r\n" * 40_000
@@ -99,6 +102,14 @@ class _Answers(BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
+
+    def _begin_and_wait(self) -> None:
+        """A log of one line, which then is silent until its reader has left."""
+        self.send_response(200)
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        self.wfile.write(b"7\r\nbegun\r\n\r\n")
+        self.rfile.read(1)
 
     def do_HEAD(self) -> None:
         told = {"name": "7.pt", "size": 700, "mode": 420, "mtime": "", "linkTarget": ""}
@@ -161,6 +172,23 @@ def test_a_terminals_output_is_not_read_byte_by_byte(served: tuple[Engine, _Serv
     chunks = list(engine.logs("container", 40_000, follow=False, until_s=1e9))
     assert b"".join(chunks) == b"a line\r\n" * 40_000
     assert len(chunks) < 200
+
+
+@pytest.mark.timed
+def test_a_silent_log_ends_when_another_thread_closes_it(served: tuple[Engine, _Server]) -> None:
+    engine, _ = served
+    log = engine.logs("silent", 10, follow=True)
+    assert next(log) == b"begun\r\n"
+
+    def read() -> None:
+        with suppress(EngineUnavailable):
+            list(log)
+
+    reader = threading.Thread(target=read, daemon=True)
+    reader.start()
+    log.close()
+    reader.join(10.0)
+    assert not reader.is_alive()
 
 
 def test_the_root_of_a_chain_is_told() -> None:
