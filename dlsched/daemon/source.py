@@ -4,7 +4,7 @@ are recorded before they are answered. Called from the API's threads."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -123,12 +123,14 @@ class AgentSource:
         self._wake(f"stop {job}")
 
     def start(self, job: str) -> None:
-        """Remove the record of the job's end. Raises KeyError, NotOurs, NotDurable."""
+        """Record that a job that ended is to run again. Raises KeyError, NotOurs, NotDurable."""
         self._ours(job)
+        ended = self._ended.of(job)
         try:
-            self._ended.lift(job)
+            if ended is not None:
+                self._ended.secure(replace(ended, digest=""))
         except OSError as error:
-            raise NotDurable(f"{job}: its end cannot be lifted: {error}") from error
+            raise NotDurable(f"{job}: the start cannot be recorded: {error}") from error
         self._wake(f"start {job}")
 
     def release(self) -> Sequence[Mapping[str, object]]:
