@@ -61,7 +61,7 @@ class DesiredFolder:
             spares=lambda fact: self._spared(fact, scan),
             settled=scan.settled and not _rejected(scan, ""),
             claimed=frozenset(scan.claims),
-            yields=(lambda fact: _yields(fact, scan)) if users else None,
+            yields=(lambda fact: self._yields(fact, scan)) if users else None,
         )
 
     def _keep_claims(self, scan: InboxScan) -> str | None:
@@ -107,6 +107,14 @@ class DesiredFolder:
             return f"its job file {name} is gone, but {unknown[0]} is rejected and may be it"
         return None
 
+    def _yields(self, fact: ContainerFact, scan: InboxScan) -> bool:
+        """Whether a user's file names a container that is not from the user's folder. Taking the
+        name would let the user end that job and read its log, so the file waits. A subfolder may
+        have the name of another watch folder: the whole path counts."""
+        user = scan.files.get(fact.job, "").rpartition("/")[0]
+        folder = Path(fact.source).parent
+        return user != "" and (fact.adopted is not None or folder != self._folder / user)
+
     def _name(self, source: Path) -> str | None:
         """A file's name relative to the folder; None: it lies elsewhere."""
         if source.parent == self._folder:
@@ -114,13 +122,6 @@ class DesiredFolder:
         if source.parent.parent == self._folder:
             return f"{source.parent.name}/{source.name}"
         return None
-
-
-def _yields(fact: ContainerFact, scan: InboxScan) -> bool:
-    """Whether a user's file names a container that is not from the user's folder. Taking the name
-    would let the user end that job and read its log, so the file waits."""
-    user = scan.files.get(fact.job, "").rpartition("/")[0]
-    return user != "" and (fact.adopted is not None or Path(fact.source).parent.name != user)
 
 
 def _rejected(scan: InboxScan, user: str) -> dict[str, str | None]:
