@@ -164,6 +164,23 @@ def test_a_changed_file_lifts_the_end_of_a_job():
     assert world.records.jobs == {}
 
 
+@pytest.mark.parametrize("state", [ContainerState.RESTARTING, ContainerState.PAUSED])
+def test_a_job_that_does_not_run_keeps_no_other_from_starting(state: ContainerState):
+    world = World(Reserving(Decision()), "loop")
+    world.cycle()
+    (start,) = world.runtime.applied
+    assert start.limits == Limits(4.0), "alone, it starts with all there is"
+    world.runtime.containers["loop"] = replace(world.runtime.containers["loop"], state=state)
+    world.inbox.specs["svc"] = job_spec("svc")
+    world.cycle()
+    assert world.runtime.containers["svc"].actual == Limits(2.0)
+    world.runtime.containers["loop"] = replace(
+        world.runtime.containers["loop"], state=ContainerState.RUNNING
+    )
+    world.cycle()
+    assert world.runtime.sum_of_ceilings() <= 4.0
+
+
 @pytest.mark.parametrize("by_file", [True, False])
 def test_a_job_whose_ended_container_is_still_there_runs_again_when_asked(by_file: bool):
     world = World(Scripted(Decision()), "a")
