@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from dlsched.control.gpus.queue import GpuQueue, Turn
 from dlsched.model.spec import JobSpec, OwnerCeilings
 from dlsched.model.state import NodeView
+from dlsched.model.units import exceeds
 
 HEAD_START_S = 600.0
 """Head start in the queue for each doubling of the weight."""
@@ -82,7 +83,7 @@ def admit(
         elif memory_bytes + needs_bytes > node.memory_bytes:
             free = _mib(node.memory_bytes - memory_bytes)
             reason = f"needs {_mib(needs_bytes)} of memory, {free} is not promised yet"
-        elif floor_cores + spec.bounds.floor_cores > node.capacity_cores:
+        elif exceeds(floor_cores + spec.bounds.floor_cores, node.capacity_cores):
             free_cores = node.capacity_cores - floor_cores
             reason = (
                 f"its floor is {spec.bounds.floor_cores:.2f} cores, "
@@ -121,7 +122,7 @@ def _above(spec: JobSpec, present: Sequence[JobSpec], ceilings: OwnerCeilings) -
             return f"needs {_mib(needs)} of memory, {bound}"
     if ceilings.cpu_cores is not None:
         floors = sum(one.bounds.floor_cores for one in others)
-        if floors + spec.bounds.floor_cores > ceilings.cpu_cores + 1e-9:
+        if exceeds(floors + spec.bounds.floor_cores, ceilings.cpu_cores):
             held_cores = f"floors of {whose} hold {floors:.2f} of {ceilings.cpu_cores:.2f}"
             return f"its floor is {spec.bounds.floor_cores:.2f} cores, {held_cores}"
     return None
@@ -131,7 +132,7 @@ def _never(spec: JobSpec, node: NodeView) -> str | None:
     needs_bytes = spec.container.memory_bytes or 0
     if needs_bytes > node.memory_bytes:
         return f"can never start: needs {_mib(needs_bytes)}, the node has {_mib(node.memory_bytes)}"
-    if spec.bounds.floor_cores > node.capacity_cores:
+    if exceeds(spec.bounds.floor_cores, node.capacity_cores):
         return (
             f"can never start: its floor is {spec.bounds.floor_cores:.2f} cores, "
             f"the node has {node.capacity_cores:.2f}"
