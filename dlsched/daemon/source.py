@@ -4,7 +4,7 @@ are recorded before they are answered. Called from the API's threads."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import TypeVar
 
@@ -19,6 +19,7 @@ from dlsched.model.spec import LatencyTarget
 from dlsched.model.state import STOPPED_BY_COMMAND, Ended, JobState, JobView
 from dlsched.runtime.docker import DockerRuntime
 from dlsched.runtime.docker.identity.commands import AdoptionCommands
+from dlsched.store.jobs import ask_start
 from dlsched.store.journal.changes import Change
 from dlsched.store.journal.effects import Effects
 from dlsched.store.journal.history import CpuUsage, Curves, Range, read_curves, read_usage
@@ -125,10 +126,8 @@ class AgentSource:
     def start(self, job: str) -> None:
         """Record that a job that ended is to run again. Raises KeyError, NotOurs, NotDurable."""
         self._ours(job)
-        ended = self._ended.of(job)
         try:
-            if ended is not None:
-                self._ended.secure(replace(ended, digest=""))
+            ask_start(self._ended, job)
         except OSError as error:
             raise NotDurable(f"{job}: the start cannot be recorded: {error}") from error
         self._wake(f"start {job}")
