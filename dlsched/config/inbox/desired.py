@@ -25,8 +25,12 @@ class DesiredFolder:
         self._inbox = inbox
         self._folder = folder
         self._claims = claims
-        self._known: set[str] = set()
-        """Files that this agent has applied: one that is now gone was removed."""
+        self._known: set[tuple[str, str]] = set()
+        """Jobs that this agent has applied, by subfolder and name: the file of one that is now gone
+        was removed. Kept while the job has a file or a container, as names can be changed for
+        ever."""
+        self._asked: set[tuple[str, str]] = set()
+        """Those of them whose container was asked about since the folder changed."""
         self.next_s: float | None = None
         self._scanned: InboxScan | None = None
         self._desired = Desired()
@@ -41,7 +45,9 @@ class DesiredFolder:
         scan = self._inbox.scan(now_s)
         self.next_s = scan.next_s
         if scan is not self._scanned:
-            self._known.update(scan.files.values())
+            last = _applied(self._scanned) if self._scanned is not None else set()
+            self._known = last | self._asked | _applied(scan)
+            self._asked = set()
             self._scanned, self._desired = scan, self._desired_of(scan)
         alarms = [
             Alarm(user, AlarmKey.USER_FOLDER_REFUSED, why) for user, why in scan.closed.items()
@@ -90,6 +96,9 @@ class DesiredFolder:
         if name is None:
             return f"it was started from {source.parent}, not from {self._folder}"
         user = name.rpartition("/")[0]
+        applied = (user, fact.job) in self._known
+        if applied:
+            self._asked.add((user, fact.job))
         if user in scan.closed:
             return scan.closed[user]
         rejected = _rejected(scan, user)
@@ -97,7 +106,7 @@ class DesiredFolder:
             return f"its job file {name} is rejected"
         if name in scan.unsettled:
             return f"its job file {name} is still being read"
-        if name in self._known:
+        if applied:
             return None
         # After a restart the file is unknown: it may have been renamed to one of these.
         if not scan.settled or user in scan.unsettled_users:
@@ -122,6 +131,11 @@ class DesiredFolder:
         if source.parent.parent == self._folder:
             return f"{source.parent.name}/{source.name}"
         return None
+
+
+def _applied(scan: InboxScan) -> set[tuple[str, str]]:
+    """By subfolder and name, the jobs with a file."""
+    return {(name.rpartition("/")[0], job) for job, name in scan.files.items()}
 
 
 def _rejected(scan: InboxScan, user: str) -> dict[str, str | None]:

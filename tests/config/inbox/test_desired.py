@@ -88,6 +88,16 @@ def test_a_file_that_was_in_force_is_removed_whatever_others_are_like(inbox: Scr
     assert spared(inbox, wish) is None
 
 
+def test_names_that_are_gone_with_their_containers_are_forgotten(inbox: Scripted):
+    wish = DesiredFolder(cast(Inbox, inbox), FOLDER)
+    for number in range(100):
+        inbox.sees = InboxScan(files={f"job{number}": f"alice/{number}.yaml"}, settled=True)
+        spares = wish.scan(0.0).spares
+        stays = spares(running("job0", source="/jobs/alice/0.yaml"))
+        assert number == 0 or stays is None, "its container is still there"
+    assert len(wish._known) == 3
+
+
 def test_records_of_ended_jobs_are_lifted_only_when_every_file_is_understood(inbox: Scripted):
     assert DesiredFolder(cast(Inbox, inbox), FOLDER).scan(0.0).settled
     inbox.sees = rejected("x.yaml")
