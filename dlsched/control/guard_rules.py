@@ -14,7 +14,7 @@ from dlsched.control.gpus.placement import PlacementOptions
 from dlsched.model.resource import Resource
 from dlsched.model.spec import JobSpec, OwnerCeilings
 from dlsched.model.state import JobView, Snapshot
-from dlsched.model.units import same_cores
+from dlsched.model.units import exceeds, same_cores
 from dlsched.policies.fair_share import fair_shares
 
 
@@ -76,9 +76,9 @@ def steadied(
         asked = {name: cores[name] for name in first}
         cores |= _fitted("capacity", room, first, asked, notes, snapshot.resource)
     kept = _kept(snapshot, running, cores, options, notes)
-    for _, owners_room, theirs in owners:
-        if math.fsum(kept[name] or 0.0 for name in theirs) > owners_room + 1e-9:
-            kept |= {name: cores[name] for name in theirs}
+    for owner, owners_room, theirs in owners:
+        if exceeds(math.fsum(kept[name] or 0.0 for name in theirs), owners_room):
+            kept |= _given_up(f"owner uid {owner}", theirs, cores, kept, notes, snapshot.resource)
     theirs_kept = {name: kept[name] for name in first}
     kept |= _beside_kept(room, first, cores, theirs_kept, options, notes, snapshot.resource)
     whole = snapshot.resource.amount(snapshot.node.capacity_cores)
@@ -190,10 +190,7 @@ def _beside_kept(
     ]
     growth = math.fsum(after[name] - before[name] for name in growing)
     if excess > growth + 1e-9:
-        for name in running:
-            if kept[name] != cores[name]:
-                notes[name] = f"capacity: no room to keep {resource.amount(before[name])}"
-        return {name: cores[name] for name in running}
+        return _given_up("capacity", running, cores, kept, notes, resource)
     fitted = dict(kept)
     for name in growing:
         step = (after[name] - before[name]) * (1.0 - excess / growth)
@@ -204,6 +201,21 @@ def _beside_kept(
             "others keep theirs within the dead-band"
         )
     return fitted
+
+
+def _given_up(
+    what: str,
+    running: Mapping[str, JobView],
+    cores: Mapping[str, float | None],
+    kept: Mapping[str, float | None],
+    notes: dict[str, str],
+    resource: Resource,
+) -> dict[str, float | None]:
+    """The limits asked for, as there is no room to keep the applied ones."""
+    for name in running:
+        if kept[name] != cores[name]:
+            notes[name] = f"{what}: no room to keep {_amount(kept[name], resource)}"
+    return {name: cores[name] for name in running}
 
 
 def _why_kept(

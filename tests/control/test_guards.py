@@ -327,6 +327,7 @@ def test_neither_dead_band_nor_cool_down_holds_an_owner_above_its_ceiling():
     assert sum(limits.cpu_cores for limits in guarded.limits.values()) <= 2.0
     guarded = guarded_by(jobs, decide(a=1.0, b=1.0), bounded(1.0, cooldown_s=1e6))
     assert sum(limits.cpu_cores for limits in guarded.limits.values()) <= 1.0
+    assert guarded.notes["a"] == "owner uid 1001: no room to keep 1.010 cores"
 
 
 def test_room_is_kept_for_an_owners_starts_and_for_what_does_not_run_yet():
