@@ -47,12 +47,13 @@ def owner_rooms(
     applied = applied_ceilings(snapshot) if any(bounded.values()) else {}
     settled = {job.name for job in snapshot.running} | {spec.name for spec in starts}
     rooms: dict[int | None, float] = {}
+    grain = snapshot.node.grain_cores
     for owner, ceilings in bounded.items():
         if ceilings is None or ceilings.cpu_cores is None:
             continue
         theirs = {job.name for job in snapshot.jobs if job.spec.owner == owner} - settled
         held = sum(applied.get(name, 0.0) for name in theirs)
-        floors = sum(spec.bounds.floor_cores for spec in starts if spec.owner == owner)
+        floors = sum(spec.bounds.least_cores(grain) for spec in starts if spec.owner == owner)
         rooms[owner] = max(0.0, ceilings.cpu_cores - held - floors)
     return rooms
 

@@ -146,6 +146,22 @@ def test_the_floor_is_rounded_up_to_the_grain():
     assert guarded_by(jobs, decide(a=0.0), STEADY).limits["a"] == Limits(0.06)
 
 
+def test_floors_that_are_rounded_up_leave_the_sum_within_capacity():
+    node = NodeView(4.5, 8.0, 2**33, grain_cores=0.01)
+    jobs = (*(view(name, floor=1.125) for name in "abc"), view("d"))
+    guarded = guarded_by(
+        Snapshot(1, 100.0, node, jobs), decide(a=0.0, b=0.0, c=0.0, d=4.0), STEADY, reserves=True
+    )
+    given = {name: limits.cpu_cores for name, limits in guarded.limits.items()}
+    assert given == {"a": 1.13, "b": 1.13, "c": 1.13, "d": 1.11}
+
+
+def test_a_ceiling_between_two_steps_is_never_exceeded():
+    node = NodeView(4.0, 4.0, 2**33, grain_cores=0.01)
+    jobs = Snapshot(1, 100.0, node, (view("a", floor=0.125, ceiling=0.125),))
+    assert guarded_by(jobs, decide(a=0.125), STEADY).limits["a"] == Limits(0.12)
+
+
 def test_cool_down_holds_until_it_is_over():
     job = snapshot(view("a", actual=1.0))
     assert guarded_by(job, decide(a=2.0), GuardOptions(0.02, 10.0)).limits["a"] == Limits(1.0)
