@@ -56,9 +56,12 @@ class LogReading:
     def close(self) -> None:
         self._gone.set()
         self._room.release()
+        self._close_source()
+
+    def _close_source(self) -> None:
         close = getattr(self._source, "close", None)
-        # A generator that waits in its thread refuses; it stops at its next line.
-        with contextlib.suppress(ValueError):
+        # It may be in the middle of a read: that ends it, in whatever way.
+        with contextlib.suppress(Exception):
             if close is not None:
                 close()
 
@@ -75,6 +78,8 @@ class LogReading:
         last: Exception | None = None
         try:
             self._source = open_log()
+            if self._gone.is_set():  # the caller left before there was anything to close
+                self._close_source()
             for chunk in self._source or ():
                 self._room.acquire()
                 if self._gone.is_set():

@@ -81,7 +81,8 @@ class StatusSource(Protocol):
         """The labels that `adopt` was given; raises KeyError where it was not."""
 
     def logs(self, job: str, tail: int, follow: bool) -> Iterator[bytes]:
-        """The job's output; raises KeyError or EngineUnavailable."""
+        """The job's output; raises KeyError or EngineUnavailable. A thread may wait for its next
+        chunk while another closes it: that must end the wait, so it is no generator."""
 
     def about(self) -> Mapping[str, object]:
         """`version`, `instance`, `policy`, `shadow`, `dry_run`, `watch`, `pid`."""

@@ -16,13 +16,13 @@ from dlsched.config.yaml import Path as Place
 from dlsched.control.gpus.placement import is_model, kinds_text
 from dlsched.estimate.evaluations import reaches
 from dlsched.model.spec import AccuracyTarget, JobSpec, LatencyTarget
-from dlsched.model.units import render_bytes, render_cores, render_seconds, shown
+from dlsched.model.units import exceeds, render_bytes, render_cores, render_seconds, shown
 
 
 def lacks(spec: JobSpec, node: NodeStatus) -> Iterator[tuple[Place, str]]:
     """Requests that exceed the node's size: the key's path, and the problem."""
     floor_cores, memory_bytes = spec.bounds.floor_cores, spec.container.memory_bytes or 0
-    if floor_cores > node.capacity_cores:
+    if exceeds(floor_cores, node.capacity_cores):
         has = render_cores(node.capacity_cores)
         yield ("cpus", "min"), f"{render_cores(floor_cores)}, the node has {has} to give"
     if memory_bytes > node.memory_bytes:

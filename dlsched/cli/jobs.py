@@ -148,7 +148,7 @@ def submit(
     for doubt in _doubts(spec, status):
         say(f"{file.name}: {doubt}")
     if start:
-        _lift(spec.name, settings)
+        _start(spec.name, settings)
 
 
 def _submit_to_cluster(file: Path, settings: Settings) -> None:
@@ -195,14 +195,14 @@ def _running(settings: Settings) -> tuple[Path, Status | None]:
     return folder, None
 
 
-def _lift(job: str, settings: Settings) -> None:
+def _start(job: str, settings: Settings) -> None:
     """Through the daemon, immediately; without one, in the records for its next start."""
-    from dlsched.store.jobs import ended_records
+    from dlsched.store.jobs import ask_start, ended_records
 
     try:
         options.daemon_of(settings).start(job)
     except DaemonUnavailable:
-        ended_records(settings.state_dir).lift(job)
+        ask_start(ended_records(settings.state_dir), job)
     except Refused as error:
         if error.status != 404:  # a job that the daemon does not know yet starts by itself
             raise

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from dlsched.control.gpus.queue import GpuQueue, Turn
 from dlsched.model.spec import JobSpec, OwnerCeilings
 from dlsched.model.state import NodeView
+from dlsched.model.units import exceeds
 
 HEAD_START_S = 600.0
 """Head start in the queue for each doubling of the weight."""
@@ -59,13 +60,14 @@ def admit(
     here = list(present)
     count = len(present)
     memory_bytes = sum(spec.container.memory_bytes or 0 for spec in present)
-    floor_cores = sum(spec.bounds.floor_cores for spec in present)
+    floor_cores = sum(spec.bounds.least_cores(node.grain_cores) for spec in present)
     verdicts: dict[str, Verdict] = {}
     first: dict[int | None, str] = {}
     for spec in queue:
         ceilings = ceilings_of(spec.owner)
         queue_of = None if ceilings is None else spec.owner
         needs_bytes = spec.container.memory_bytes or 0
+        needs_cores = spec.bounds.least_cores(node.grain_cores)
         never = _never(spec, node) or gpus.never(spec)
         if never is not None:
             verdicts[spec.name] = Verdict(False, never)
@@ -74,7 +76,7 @@ def admit(
         if ahead is not None:
             verdicts[spec.name] = Verdict(False, f"waits behind {ahead}")
             continue
-        reason = None if ceilings is None else _above(spec, here, ceilings)
+        reason = None if ceilings is None else _above(spec, here, ceilings, node.grain_cores)
         if reason is not None:
             pass
         elif count >= max_jobs:
@@ -82,10 +84,10 @@ def admit(
         elif memory_bytes + needs_bytes > node.memory_bytes:
             free = _mib(node.memory_bytes - memory_bytes)
             reason = f"needs {_mib(needs_bytes)} of memory, {free} is not promised yet"
-        elif floor_cores + spec.bounds.floor_cores > node.capacity_cores:
+        elif exceeds(floor_cores + needs_cores, node.capacity_cores):
             free_cores = node.capacity_cores - floor_cores
             reason = (
-                f"its floor is {spec.bounds.floor_cores:.2f} cores, "
+                f"its floor is {needs_cores:.2f} cores, "
                 f"{free_cores:.2f} are left beside the others' floors"
             )
         if reason is not None:
@@ -100,11 +102,13 @@ def admit(
         here.append(spec)
         count += 1
         memory_bytes += needs_bytes
-        floor_cores += spec.bounds.floor_cores
+        floor_cores += needs_cores
     return verdicts
 
 
-def _above(spec: JobSpec, present: Sequence[JobSpec], ceilings: OwnerCeilings) -> str | None:
+def _above(
+    spec: JobSpec, present: Sequence[JobSpec], ceilings: OwnerCeilings, grain_cores: float
+) -> str | None:
     """Why the job exceeds its owner's ceilings beside the owner's other jobs; None: it fits."""
     others = [one for one in present if one.owner == spec.owner]
     whose = f"uid {spec.owner}"
@@ -120,10 +124,11 @@ def _above(spec: JobSpec, present: Sequence[JobSpec], ceilings: OwnerCeilings) -
             bound = f"{whose} holds {_mib(held)} of {_mib(ceilings.memory_bytes)}"
             return f"needs {_mib(needs)} of memory, {bound}"
     if ceilings.cpu_cores is not None:
-        floors = sum(one.bounds.floor_cores for one in others)
-        if floors + spec.bounds.floor_cores > ceilings.cpu_cores + 1e-9:
+        floors = sum(one.bounds.least_cores(grain_cores) for one in others)
+        needs_cores = spec.bounds.least_cores(grain_cores)
+        if exceeds(floors + needs_cores, ceilings.cpu_cores):
             held_cores = f"floors of {whose} hold {floors:.2f} of {ceilings.cpu_cores:.2f}"
-            return f"its floor is {spec.bounds.floor_cores:.2f} cores, {held_cores}"
+            return f"its floor is {needs_cores:.2f} cores, {held_cores}"
     return None
 
 
@@ -131,9 +136,10 @@ def _never(spec: JobSpec, node: NodeView) -> str | None:
     needs_bytes = spec.container.memory_bytes or 0
     if needs_bytes > node.memory_bytes:
         return f"can never start: needs {_mib(needs_bytes)}, the node has {_mib(node.memory_bytes)}"
-    if spec.bounds.floor_cores > node.capacity_cores:
+    needs_cores = spec.bounds.least_cores(node.grain_cores)
+    if exceeds(needs_cores, node.capacity_cores):
         return (
-            f"can never start: its floor is {spec.bounds.floor_cores:.2f} cores, "
+            f"can never start: its floor is {needs_cores:.2f} cores, "
             f"the node has {node.capacity_cores:.2f}"
         )
     return None

@@ -14,17 +14,25 @@ _ROUNDING = 1e-6
 _HOLDS_CEILING = frozenset(
     state for state in JobState if state.holds and state is not JobState.PULLING
 )
+_IS_TO_START = frozenset({JobState.WAITING, JobState.PULLING})
+_RESTS = frozenset({JobState.PAUSED, JobState.RESTARTING})
 
 
 def applied_ceilings(snapshot: Snapshot) -> dict[str, float]:
     """Ceiling by job, as applied or about to be; no ceiling counts as all capacity. A job whose
-    image is still being pulled is left out: its limits are decided when it starts."""
+    image is still being pulled is left out: its limits are decided when it starts. A job that is
+    paused or between two runs holds an even share at most, beside one more job if any is to start:
+    the ceiling of one that started alone is lowered only in the first cycle in which it runs."""
     capacity = snapshot.node.capacity_cores
-    return {
-        job.name: capacity if job.actual.cpu_cores is None else job.actual.cpu_cores
-        for job in snapshot.jobs
-        if job.state in _HOLDS_CEILING
-    }
+    holding = [job for job in snapshot.jobs if job.state in _HOLDS_CEILING]
+    even = capacity / max(1, len(holding) + any(job.state in _IS_TO_START for job in snapshot.jobs))
+    ceilings: dict[str, float] = {}
+    for job in holding:
+        cores = capacity if job.actual.cpu_cores is None else job.actual.cpu_cores
+        if job.state in _RESTS:
+            cores = min(cores, max(even, job.spec.bounds.floor_cores))
+        ceilings[job.name] = cores
+    return ceilings
 
 
 def owner_rooms(
@@ -39,12 +47,13 @@ def owner_rooms(
     applied = applied_ceilings(snapshot) if any(bounded.values()) else {}
     settled = {job.name for job in snapshot.running} | {spec.name for spec in starts}
     rooms: dict[int | None, float] = {}
+    grain = snapshot.node.grain_cores
     for owner, ceilings in bounded.items():
         if ceilings is None or ceilings.cpu_cores is None:
             continue
         theirs = {job.name for job in snapshot.jobs if job.spec.owner == owner} - settled
         held = sum(applied.get(name, 0.0) for name in theirs)
-        floors = sum(spec.bounds.floor_cores for spec in starts if spec.owner == owner)
+        floors = sum(spec.bounds.least_cores(grain) for spec in starts if spec.owner == owner)
         rooms[owner] = max(0.0, ceilings.cpu_cores - held - floors)
     return rooms
 

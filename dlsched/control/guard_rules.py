@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 
 from dlsched.control.ceilings import applied_ceilings, owner_rooms
 from dlsched.control.gpus.placement import PlacementOptions
-from dlsched.model.resource import Resource
+from dlsched.model.resource import CPU, Resource
 from dlsched.model.spec import JobSpec, OwnerCeilings
 from dlsched.model.state import JobView, Snapshot
-from dlsched.model.units import same_cores
+from dlsched.model.units import exceeds, same_cores
 from dlsched.policies.fair_share import fair_shares
 
 
@@ -49,6 +49,7 @@ def steadied(
     first = {job.name: job for job in foreground.running}
     cores: dict[str, float | None] = {}
     shares = _unheard_shares(foreground) if heeds_progress else {}
+    floors = {name: _least(job.spec, snapshot) for name, job in running.items()}
     for name, job in running.items():
         wanted = decided.get(name, job.desired.cpu_cores)
         most = snapshot.node.cores
@@ -58,6 +59,7 @@ def steadied(
         if given and not same_cores(cores[name], wanted):
             becomes = _amount(cores[name], snapshot.resource)
             notes[name] = f"bounds: {_amount(wanted, snapshot.resource)} becomes {becomes}"
+    cores = {name: one if one is None else max(one, floors[name]) for name, one in cores.items()}
     owners = [
         (
             owner,
@@ -69,18 +71,18 @@ def steadied(
     for owner, owners_room, theirs in owners:
         asked = {name: cores[name] for name in theirs}
         what = f"owner uid {owner}"
-        cores |= _fitted(what, owners_room, theirs, asked, notes, snapshot.resource)
+        cores |= _fitted(what, owners_room, floors, asked, notes, snapshot.resource)
     room = math.inf
     if reserves:
         room = max(0.0, foreground.node.capacity_cores - _held_cores(foreground, starts))
         asked = {name: cores[name] for name in first}
-        cores |= _fitted("capacity", room, first, asked, notes, snapshot.resource)
+        cores |= _fitted("capacity", room, floors, asked, notes, snapshot.resource)
     kept = _kept(snapshot, running, cores, options, notes)
-    for _, owners_room, theirs in owners:
-        if math.fsum(kept[name] or 0.0 for name in theirs) > owners_room + 1e-9:
-            kept |= {name: cores[name] for name in theirs}
+    for owner, owners_room, theirs in owners:
+        if exceeds(math.fsum(kept[name] or 0.0 for name in theirs), owners_room):
+            kept |= _given_up(f"owner uid {owner}", theirs, cores, kept, notes, snapshot.resource)
     theirs_kept = {name: kept[name] for name in first}
-    kept |= _beside_kept(room, first, cores, theirs_kept, options, notes, snapshot.resource)
+    kept |= _beside_kept(room, first, floors, cores, theirs_kept, options, notes, snapshot.resource)
     whole = snapshot.resource.amount(snapshot.node.capacity_cores)
     for name, cores_given in shares.items():
         note = (
@@ -117,13 +119,20 @@ def _held_cores(snapshot: Snapshot, starts: Sequence[JobSpec]) -> float:
     running = {job.name for job in snapshot.running}
     begun = {spec.name for spec in starts}
     held = sum(cores for name, cores in applied.items() if name not in running | begun)
-    return held + sum(spec.bounds.floor_cores for spec in starts)
+    return held + sum(_least(spec, snapshot) for spec in starts)
+
+
+def _least(spec: JobSpec, snapshot: Snapshot) -> float:
+    """The job's floor as the engine can keep it; shares of GPU time are kept as they are."""
+    if snapshot.resource != CPU:
+        return spec.bounds.floor_cores
+    return spec.bounds.least_cores(snapshot.node.grain_cores)
 
 
 def _fitted(
     what: str,
     capacity: float,
-    running: Mapping[str, JobView],
+    floors: Mapping[str, float],
     cores: Mapping[str, float | None],
     notes: dict[str, str],
     resource: Resource,
@@ -133,7 +142,7 @@ def _fitted(
     total = sum(asked.values())
     if total <= capacity:
         return {**asked}
-    floors = {name: min(asked[name], job.spec.bounds.floor_cores) for name, job in running.items()}
+    floors = {name: min(value, floors[name]) for name, value in asked.items()}
     floor_sum = sum(floors.values())
     ratio = max(0.0, capacity - floor_sum) / (total - floor_sum) if total > floor_sum else 0.0
     fitted: dict[str, float | None] = {}
@@ -165,6 +174,7 @@ def _kept(
 def _beside_kept(
     room_cores: float,
     running: Mapping[str, JobView],
+    floors: Mapping[str, float],
     cores: Mapping[str, float | None],
     kept: Mapping[str, float | None],
     options: GuardOptions,
@@ -177,7 +187,7 @@ def _beside_kept(
         return dict(kept)
     after = {name: value or 0.0 for name, value in kept.items()}
     before = {  # what a new floor adds to a limit does not count as growth to cut
-        name: max(job.actual.cpu_cores or 0.0, min(after[name], job.spec.bounds.floor_cores))
+        name: max(job.actual.cpu_cores or 0.0, min(after[name], floors[name]))
         for name, job in running.items()
     }
     excess = math.fsum(after.values()) - room_cores
@@ -190,10 +200,7 @@ def _beside_kept(
     ]
     growth = math.fsum(after[name] - before[name] for name in growing)
     if excess > growth + 1e-9:
-        for name in running:
-            if kept[name] != cores[name]:
-                notes[name] = f"capacity: no room to keep {resource.amount(before[name])}"
-        return {name: cores[name] for name in running}
+        return _given_up("capacity", running, cores, kept, notes, resource)
     fitted = dict(kept)
     for name in growing:
         step = (after[name] - before[name]) * (1.0 - excess / growth)
@@ -204,6 +211,21 @@ def _beside_kept(
             "others keep theirs within the dead-band"
         )
     return fitted
+
+
+def _given_up(
+    what: str,
+    running: Mapping[str, JobView],
+    cores: Mapping[str, float | None],
+    kept: Mapping[str, float | None],
+    notes: dict[str, str],
+    resource: Resource,
+) -> dict[str, float | None]:
+    """The limits asked for, as there is no room to keep the applied ones."""
+    for name in running:
+        if kept[name] != cores[name]:
+            notes[name] = f"{what}: no room to keep {_amount(kept[name], resource)}"
+    return {name: cores[name] for name in running}
 
 
 def _why_kept(

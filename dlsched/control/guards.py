@@ -74,14 +74,15 @@ def guard_limits(state: State, answer: Answer, options: GuardOptions) -> Approve
     shares = _gpu_shares(state, answer, options, notes)
     limits: dict[str, Limits] = {}
     for name, job in running.items():
-        floor, actual = job.spec.bounds.floor_cores, job.actual.cpu_cores
+        grain = snapshot.node.grain_cores
+        least, actual = job.spec.bounds.least_cores(grain), job.actual.cpu_cores
         share = shares.get(name)
         if observed_only(job, answer) and not job.altered:
             limits[name] = job.actual
             notes.pop(name, None)
             continue
         if not same_cores(kept[name], actual):
-            actual = on_grain(kept[name], floor, snapshot.node.grain_cores)
+            actual = on_grain(kept[name], least, grain)
         elif share == job.actual.gpu_share:
             limits[name] = job.actual
             continue

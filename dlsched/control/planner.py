@@ -219,15 +219,17 @@ def _first_limits(
     policy that reserves, an equal part of what all others leave, as the sum of ceilings must
     fit."""
     snapshot, limits = state.snapshot.foreground, approved.limits
+    grain = snapshot.node.grain_cores
+    least = spec.bounds.least_cores(grain)
     ceiling = spec.bounds.ceiling_cores
     if spec.owner in owners:
         theirs = [job for job in state.snapshot.running if job.spec.owner == spec.owner]
         given = sum(limits.get(job.name, job.actual).cpu_cores or 0.0 for job in theirs)
         count = sum(each.owner == spec.owner for each in state.starts)
-        part = spec.bounds.floor_cores + max(0.0, owners[spec.owner] - given) / count
+        part = least + max(0.0, owners[spec.owner] - given) / count
         ceiling = part if ceiling is None else min(part, ceiling)
     if not reserves or spec.background:
-        return Limits(ceiling)
+        return Limits(on_grain(ceiling, least, grain))
     capacity = snapshot.node.capacity_cores
     begun = {each.name for each in state.starts if not each.background}
     given = 0.0
@@ -236,7 +238,7 @@ def _first_limits(
         given += 0.0 if name in begun else capacity if cores is None else cores
     part = max(0.0, capacity - given) / len(begun)
     part = part if ceiling is None else min(part, ceiling)
-    return Limits(on_grain(part, spec.bounds.floor_cores, snapshot.node.grain_cores))
+    return Limits(on_grain(part, least, grain))
 
 
 def _first_share(state: State, approved: Approved, spec: JobSpec) -> float | None:

@@ -196,19 +196,23 @@ class JobRecords:
         self._deliveries = deliveries
         self._wall_time = wall_time
         self._unwritten: tuple[Alarm, ...] = ()
+        self._read: Mapping[str, Ended] = {}
 
     def ended(self) -> Mapping[str, Ended]:
-        return self._ended.all()
+        """The records that a cycle begins with. A command that replaces one before the cycle ends
+        is not undone by it."""
+        self._read = self._ended.all()
+        return self._read
 
     def keep(self, state: State) -> tuple[HookRun, ...]:
         """Write ends and deliveries; returns the runs of the operator's command that ended. On a
         full disk, records count in memory and are written in a later cycle."""
         try:
             for name in state.lifts:
-                self._ended.lift(name)
+                self._ended.lift(name, self._read)
             for ended in state.ended:
                 log.info("job %s ended: %s: %s", ended.name, ended.kind, ended.detail)
-                self._ended.record(replace(ended, wall_time=self._wall_time()))
+                self._ended.record(replace(ended, wall_time=self._wall_time()), self._read)
             self._ended.write_again()
             self._unwritten = ()
         except OSError as error:

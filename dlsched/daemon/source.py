@@ -19,6 +19,7 @@ from dlsched.model.spec import LatencyTarget
 from dlsched.model.state import STOPPED_BY_COMMAND, Ended, JobState, JobView
 from dlsched.runtime.docker import DockerRuntime
 from dlsched.runtime.docker.identity.commands import AdoptionCommands
+from dlsched.store.jobs import ask_start
 from dlsched.store.journal.changes import Change
 from dlsched.store.journal.effects import Effects
 from dlsched.store.journal.history import CpuUsage, Curves, Range, read_curves, read_usage
@@ -123,12 +124,12 @@ class AgentSource:
         self._wake(f"stop {job}")
 
     def start(self, job: str) -> None:
-        """Remove the record of the job's end. Raises KeyError, NotOurs, NotDurable."""
+        """Record that a job that ended is to run again. Raises KeyError, NotOurs, NotDurable."""
         self._ours(job)
         try:
-            self._ended.lift(job)
+            ask_start(self._ended, job)
         except OSError as error:
-            raise NotDurable(f"{job}: its end cannot be lifted: {error}") from error
+            raise NotDurable(f"{job}: the start cannot be recorded: {error}") from error
         self._wake(f"start {job}")
 
     def release(self) -> Sequence[Mapping[str, object]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Literal
@@ -40,6 +41,14 @@ class Bounds:
     def __post_init__(self) -> None:
         if self.floor_cores > CORES_MIN:
             object.__setattr__(self, "promised", True)
+
+    def least_cores(self, grain_cores: float) -> float:
+        """The lowest limit that the engine can keep: the floor rounded up to its grain, but never
+        above the ceiling. Where no step lies between the two, it is the step below them."""
+        steps = math.ceil(self.floor_cores / grain_cores - 1e-6)
+        if self.ceiling_cores is not None:
+            steps = min(steps, math.floor(self.ceiling_cores / grain_cores + 1e-6))
+        return round(max(steps, 1) * grain_cores, 6)
 
 
 MAX_FAILED_RATIO = 0.01

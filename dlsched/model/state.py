@@ -171,6 +171,7 @@ class Ended:
 
     name: str
     digest: str
+    """Empty once a start was asked for, which no spec has: it is to run again."""
     kind: Literal["finished", "failed", "stopped"]
     detail: str = ""
     exit_code: int | None = None

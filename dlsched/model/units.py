@@ -157,6 +157,11 @@ def same_cores(a: float | None, b: float | None) -> bool:
     return abs(a - b) < 1e-4
 
 
+def exceeds(cores: float, room_cores: float) -> bool:
+    """Whether cores do not fit into a room, beyond rounding: 0.1 + 0.2 + 0.3 fit 0.6."""
+    return cores > room_cores + 1e-9
+
+
 def on_grain(cores: float | None, floor_cores: float, grain_cores: float) -> float | None:
     """The value that the engine would store: rounded down so sums hold, but at least the floor."""
     if cores is None:

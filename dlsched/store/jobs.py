@@ -7,7 +7,7 @@ import fcntl
 import json
 import os
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -31,6 +31,13 @@ Named = TypeVar("Named", Ended, Delivered, NameClaim)
 
 def ended_records(state_dir: Path, *, read_only: bool = False) -> Records[Ended]:
     return _named(state_dir / "ended", Ended, "the job may run once more", read_only=read_only)
+
+
+def ask_start(ended: Records[Ended], job: str) -> None:
+    """Record that the job is to run again, if it ended. Its container may have to be removed first,
+    so the record stays until then. Raises OSError."""
+    if (record := ended.of(job)) is not None:
+        ended.secure(replace(record, digest=""))
 
 
 def delivered_records(state_dir: Path, *, read_only: bool = False) -> Records[Delivered]:

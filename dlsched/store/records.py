@@ -76,10 +76,13 @@ class Records(Generic[Record]):
     def all(self) -> Mapping[str, Record]:
         return MappingProxyType(self._records)  # which is replaced, never changed
 
-    def record(self, record: Record) -> None:
-        """Keep it and write it; on OSError it stays in memory for a later `write_again`."""
+    def record(self, record: Record, since: Mapping[str, Record] | None = None) -> None:
+        """Keep it and write it; on OSError it stays in memory for a later `write_again`. With
+        `since`, an earlier `all`, nothing happens if another thread has replaced it."""
         name = self._checked(record)
         with self._lock:
+            if self._replaced(name, since):
+                return
             self._records = {**self._records, name: record}
             self._unwritten.add(name)
             self._write(name, record)
@@ -97,10 +100,11 @@ class Records(Generic[Record]):
             self._write(name, record)
             self._records = {**self._records, name: record}
 
-    def lift(self, name: str) -> None:
-        """Remove the record of that name, if there is one. Raises OSError."""
+    def lift(self, name: str, since: Mapping[str, Record] | None = None) -> None:
+        """Remove the record of that name, if there is one. `since`: as in `record`. Raises
+        OSError."""
         with self._lock:
-            if name in self._records:
+            if name in self._records and not self._replaced(name, since):
                 remove(self.path(name))
                 self._records = {
                     key: record for key, record in self._records.items() if key != name
@@ -111,6 +115,9 @@ class Records(Generic[Record]):
         """The path of a broken record of that name: where it is moved to, or left."""
         path = self.path(name)
         return self._left.get(name) or path.with_name(path.name + BROKEN)
+
+    def _replaced(self, name: str, since: Mapping[str, Record] | None) -> bool:
+        return since is not None and self._records.get(name) is not since.get(name)
 
     def _checked(self, record: Record) -> str:
         name = self._name(record)

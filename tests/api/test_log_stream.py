@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import queue
 import threading
 import time
@@ -12,6 +13,7 @@ import httpx2
 import pytest
 
 from dlsched.api.client import Daemon
+from dlsched.api.log_stream import LogReading
 from dlsched.api.routes import FOLLOWERS_MAX
 from dlsched.api.server import ApiServer
 from dlsched.model.errors import EngineUnavailable, Refused
@@ -71,6 +73,25 @@ def test_a_silent_log_answers_all_the_same_and_ends_with_its_follower(
         until(lambda: _log_threads() == 1, "one thread follows")
     assert tap.closed.wait(30.0)
     until(lambda: not _log_threads(), "the thread has ended")
+
+
+def test_a_log_that_opens_after_its_follower_has_left_is_closed() -> None:
+    tap, left = Tap(), threading.Event()
+
+    def opened() -> Tap:
+        left.wait(30.0)
+        return tap
+
+    async def leave() -> None:
+        slots = threading.BoundedSemaphore()
+        slots.acquire()
+        reading = LogReading(slots)
+        reading.start(opened)
+        reading.close()
+
+    asyncio.run(leave())
+    left.set()
+    assert tap.closed.wait(30.0)
 
 
 def test_a_log_that_breaks_off_says_why(daemon: Daemon, source: FakeSource) -> None:

@@ -56,6 +56,22 @@ def test_floors_must_fit_beside_the_others():
     )
 
 
+def test_floors_that_fill_the_node_all_fit_whatever_their_sum_is_rounded_to():
+    node = replace(NODE, capacity_cores=0.6)
+    verdicts = admit([sized("a", 0, 0.1), sized("b", 0, 0.2), sized("c", 0, 0.3)], [], node, 8)
+    assert all(verdict.admitted for verdict in verdicts.values())
+
+
+def test_floors_count_as_the_engine_keeps_them():
+    node = replace(NODE, capacity_cores=4.5, grain_cores=0.01)
+    jobs = [sized(name, 0, 1.125) for name in "abcd"]
+    verdicts = admit(jobs, [], node, 8)
+    assert verdicts["c"].admitted
+    assert verdicts["d"].reason == (
+        "its floor is 1.13 cores, 1.11 are left beside the others' floors"
+    )
+
+
 def test_max_jobs_counts_those_present():
     verdicts = admit([sized("a"), sized("b")], [sized("c")], NODE, 2)
     assert verdicts["a"].admitted

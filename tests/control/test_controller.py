@@ -164,6 +164,41 @@ def test_a_changed_file_lifts_the_end_of_a_job():
     assert world.records.jobs == {}
 
 
+@pytest.mark.parametrize("state", [ContainerState.RESTARTING, ContainerState.PAUSED])
+def test_a_job_that_does_not_run_keeps_no_other_from_starting(state: ContainerState):
+    world = World(Reserving(Decision()), "loop")
+    world.cycle()
+    (start,) = world.runtime.applied
+    assert start.limits == Limits(4.0), "alone, it starts with all there is"
+    world.runtime.containers["loop"] = replace(world.runtime.containers["loop"], state=state)
+    world.inbox.specs["svc"] = job_spec("svc")
+    world.cycle()
+    assert world.runtime.containers["svc"].actual == Limits(2.0)
+    world.runtime.containers["loop"] = replace(
+        world.runtime.containers["loop"], state=ContainerState.RUNNING
+    )
+    world.cycle()
+    assert world.runtime.sum_of_ceilings() <= 4.0
+
+
+@pytest.mark.parametrize("by_file", [True, False])
+def test_a_job_whose_ended_container_is_still_there_runs_again_when_asked(by_file: bool):
+    world = World(Scripted(Decision()), "a")
+    world.cycle(2)
+    done = replace(world.runtime.containers["a"], state=ContainerState.EXITED, exit_code=0)
+    world.runtime.containers["a"] = done
+    world.cycle(2)
+    assert world.state("a") is JobState.FINISHED
+    if by_file:
+        world.inbox.specs["a"] = job_spec("a", weight=2.0)
+    else:
+        world.records.jobs["a"] = replace(world.records.jobs["a"], digest="")
+    world.cycle(3)
+    assert [type(action) for action in world.runtime.applied] == [Start, Remove, Start]
+    assert world.state("a") is JobState.RUNNING
+    assert world.records.jobs == {}
+
+
 def test_a_retryable_failure_to_start_is_tried_again_with_back_off():
     world = World(Scripted(Decision()), "a")
     world.runtime.fails[Start] = "registry down"

@@ -146,6 +146,22 @@ def test_the_floor_is_rounded_up_to_the_grain():
     assert guarded_by(jobs, decide(a=0.0), STEADY).limits["a"] == Limits(0.06)
 
 
+def test_floors_that_are_rounded_up_leave_the_sum_within_capacity():
+    node = NodeView(4.5, 8.0, 2**33, grain_cores=0.01)
+    jobs = (*(view(name, floor=1.125) for name in "abc"), view("d"))
+    guarded = guarded_by(
+        Snapshot(1, 100.0, node, jobs), decide(a=0.0, b=0.0, c=0.0, d=4.0), STEADY, reserves=True
+    )
+    given = {name: limits.cpu_cores for name, limits in guarded.limits.items()}
+    assert given == {"a": 1.13, "b": 1.13, "c": 1.13, "d": 1.11}
+
+
+def test_a_ceiling_between_two_steps_is_never_exceeded():
+    node = NodeView(4.0, 4.0, 2**33, grain_cores=0.01)
+    jobs = Snapshot(1, 100.0, node, (view("a", floor=0.125, ceiling=0.125),))
+    assert guarded_by(jobs, decide(a=0.125), STEADY).limits["a"] == Limits(0.12)
+
+
 def test_cool_down_holds_until_it_is_over():
     job = snapshot(view("a", actual=1.0))
     assert guarded_by(job, decide(a=2.0), GuardOptions(0.02, 10.0)).limits["a"] == Limits(1.0)
@@ -327,6 +343,7 @@ def test_neither_dead_band_nor_cool_down_holds_an_owner_above_its_ceiling():
     assert sum(limits.cpu_cores for limits in guarded.limits.values()) <= 2.0
     guarded = guarded_by(jobs, decide(a=1.0, b=1.0), bounded(1.0, cooldown_s=1e6))
     assert sum(limits.cpu_cores for limits in guarded.limits.values()) <= 1.0
+    assert guarded.notes["a"] == "owner uid 1001: no room to keep 1.010 cores"
 
 
 def test_room_is_kept_for_an_owners_starts_and_for_what_does_not_run_yet():

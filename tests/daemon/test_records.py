@@ -325,8 +325,21 @@ def test_an_end_is_on_the_disk_with_its_time_until_it_is_lifted(
 ) -> None:
     assert records.keep(A_ENDED) == ()
     assert ended_records(tmp_path).all()["aa"].wall_time == NOW
+    assert set(records.ended()) == {"aa"}
     records.keep(replace(NOTHING, lifts=("aa",)))
     assert (records.ended(), ended_records(tmp_path).all()) == ({}, {})
+
+
+@pytest.mark.parametrize("cycle", [A_ENDED, replace(NOTHING, lifts=("aa",))])
+def test_a_stop_during_a_cycle_outlives_what_the_cycle_found(cycle: State, tmp_path: Path) -> None:
+    ended = ended_records(tmp_path)
+    records = JobRecords(ended, World(tmp_path).deliveries, lambda: NOW)
+    ended.record(Ended("aa", "d0", "failed"))
+    records.ended()
+    stop = Ended("aa", "d1", "stopped")
+    ended.secure(stop)
+    records.keep(cycle)
+    assert (ended.of("aa"), ended_records(tmp_path).of("aa")) == (stop, stop)
 
 
 def test_an_end_that_a_full_disk_refuses_counts_and_is_told_until_it_is_written(

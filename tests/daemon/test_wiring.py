@@ -24,7 +24,7 @@ from dlsched.model.state import Delivered, Reached, Tiers
 from dlsched.runtime.allotment import IN_FOLDER
 from dlsched.runtime.cgroup.enclosing import Around, Surroundings
 from dlsched.simulation.clock import VirtualClock
-from dlsched.store.jobs import delivered_records, lock_state_dir
+from dlsched.store.jobs import delivered_records, ended_records, lock_state_dir
 from dlsched.store.journal.schema import DRY_RUN_JOURNAL_NAME
 from tests.cluster_status import example
 from tests.waiting import until
@@ -143,6 +143,20 @@ def test_a_reload_takes_up_how_gpus_are_chosen_but_not_how_they_reach_containers
         f"a changed gpus.{name} is taken into force by a restart only"
         for name in ("injection", "device_folder")
     ]
+
+
+def test_a_start_is_on_the_disk_until_the_job_runs_again(agent: Make, settings: Settings) -> None:
+    one = agent()
+    (settings.watch / "alpha.yaml").write_text(JOB)
+    (view,) = cycles(one, knows_alpha(one)).snapshot.jobs
+    one.source.stop("alpha")
+    assert ended_records(settings.state_dir).all()["alpha"].digest == view.spec.digest
+    one.source.start("alpha")
+    assert ended_records(settings.state_dir).all()["alpha"].digest == ""
+    one._controller.run_once()
+    assert ended_records(settings.state_dir).all() == {}, (
+        "there is no container to be removed first"
+    )
 
 
 def test_a_dry_run_refuses_every_command(agent: Make, settings: Settings) -> None:

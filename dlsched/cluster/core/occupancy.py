@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from dlsched.cluster.core.forecast import Load, completions
 from dlsched.cluster.core.model import ClusterJob, ClusterSnapshot, Left, NodeState, NodeSummary
-from dlsched.model.units import CORES_MIN, counted, render_bytes, shown
+from dlsched.model.units import CORES_MIN, counted, exceeds, render_bytes, shown
 
 UNKNOWN_LEFT = Left(60.0, 600.0, 6000.0)
 """For a job of which nothing is known, where nothing is known of any job: ten minutes of one core,
@@ -89,7 +89,7 @@ class Occupancy:
         floors = self._floors[node]
         floors += sum(one.floor_cores for one in beside) - sum(one.floor_cores for one in gone)
         capacity = self.nodes[node].capacity_cores
-        if floors + job.floor_cores > capacity + 1e-9:
+        if exceeds(floors + job.floor_cores, capacity):
             return f"its floor is {job.floor_cores:.2f} cores, {capacity - floors:.2f} are left"
         gpus = self._gpus[node]
         gpus += sum(one.gpus for one in gone) - sum(one.gpus for one in beside)
@@ -142,7 +142,7 @@ def lacks(job: ClusterJob, node: NodeSummary) -> str | None:
     for key, value in job.requires.items():
         if node.labels.get(key) != value:
             return f"needs the label {shown(f'{key}={value}')}"
-    if job.floor_cores > node.capacity_cores:
+    if exceeds(job.floor_cores, node.capacity_cores):
         return f"its floor is {job.floor_cores:.2f} cores of {node.capacity_cores:.2f}"
     if not job.pulls and not node.has_image(job.image):
         return f"has no image {shown(job.image)}, and pull_policy is never"

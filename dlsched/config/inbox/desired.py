@@ -25,8 +25,12 @@ class DesiredFolder:
         self._inbox = inbox
         self._folder = folder
         self._claims = claims
-        self._known: set[str] = set()
-        """Files that this agent has applied: one that is now gone was removed."""
+        self._known: set[tuple[str, str]] = set()
+        """Jobs that this agent has applied, by subfolder and name: the file of one that is now gone
+        was removed. Kept while the job has a file or a container, as names can be changed for
+        ever."""
+        self._asked: set[tuple[str, str]] = set()
+        """Those of them whose container was asked about since the folder changed."""
         self.next_s: float | None = None
         self._scanned: InboxScan | None = None
         self._desired = Desired()
@@ -41,7 +45,9 @@ class DesiredFolder:
         scan = self._inbox.scan(now_s)
         self.next_s = scan.next_s
         if scan is not self._scanned:
-            self._known.update(scan.files.values())
+            last = _applied(self._scanned) if self._scanned is not None else set()
+            self._known = last | self._asked | _applied(scan)
+            self._asked = set()
             self._scanned, self._desired = scan, self._desired_of(scan)
         alarms = [
             Alarm(user, AlarmKey.USER_FOLDER_REFUSED, why) for user, why in scan.closed.items()
@@ -61,7 +67,7 @@ class DesiredFolder:
             spares=lambda fact: self._spared(fact, scan),
             settled=scan.settled and not _rejected(scan, ""),
             claimed=frozenset(scan.claims),
-            yields=(lambda fact: _yields(fact, scan)) if users else None,
+            yields=(lambda fact: self._yields(fact, scan)) if users else None,
         )
 
     def _keep_claims(self, scan: InboxScan) -> str | None:
@@ -90,6 +96,9 @@ class DesiredFolder:
         if name is None:
             return f"it was started from {source.parent}, not from {self._folder}"
         user = name.rpartition("/")[0]
+        applied = (user, fact.job) in self._known
+        if applied:
+            self._asked.add((user, fact.job))
         if user in scan.closed:
             return scan.closed[user]
         rejected = _rejected(scan, user)
@@ -97,7 +106,7 @@ class DesiredFolder:
             return f"its job file {name} is rejected"
         if name in scan.unsettled:
             return f"its job file {name} is still being read"
-        if name in self._known:
+        if applied:
             return None
         # After a restart the file is unknown: it may have been renamed to one of these.
         if not scan.settled or user in scan.unsettled_users:
@@ -106,6 +115,14 @@ class DesiredFolder:
         if unknown:
             return f"its job file {name} is gone, but {unknown[0]} is rejected and may be it"
         return None
+
+    def _yields(self, fact: ContainerFact, scan: InboxScan) -> bool:
+        """Whether a user's file names a container that is not from the user's folder. Taking the
+        name would let the user end that job and read its log, so the file waits. A subfolder may
+        have the name of another watch folder: the whole path counts."""
+        user = scan.files.get(fact.job, "").rpartition("/")[0]
+        folder = Path(fact.source).parent
+        return user != "" and (fact.adopted is not None or folder != self._folder / user)
 
     def _name(self, source: Path) -> str | None:
         """A file's name relative to the folder; None: it lies elsewhere."""
@@ -116,11 +133,9 @@ class DesiredFolder:
         return None
 
 
-def _yields(fact: ContainerFact, scan: InboxScan) -> bool:
-    """Whether a user's file names a container that is not from the user's folder. Taking the name
-    would let the user end that job and read its log, so the file waits."""
-    user = scan.files.get(fact.job, "").rpartition("/")[0]
-    return user != "" and (fact.adopted is not None or Path(fact.source).parent.name != user)
+def _applied(scan: InboxScan) -> set[tuple[str, str]]:
+    """By subfolder and name, the jobs with a file."""
+    return {(name.rpartition("/")[0], job) for job, name in scan.files.items()}
 
 
 def _rejected(scan: InboxScan, user: str) -> dict[str, str | None]:

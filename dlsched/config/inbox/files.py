@@ -94,8 +94,12 @@ def stamp_at(path: Path, *, through_links: bool) -> Stamp | None:
 
 def read_job_file(folder: Path, name: str, stamp: Stamp) -> JobFile:
     """The content of the job file that has this stamp. Raises Moved when its stamp has changed,
-    ValueError when it is no job file or may be another user's, SpecError when it is not UTF-8,
-    and OSError."""
+    ValueError when it is no job file, its name is not UTF-8 or it may be another user's, SpecError
+    when its text is not UTF-8, and OSError."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:  # the record of who owns the job's name could not be read again
+        raise ValueError("has a name that is not UTF-8: rename it") from None
     with _opened(folder, name) as (descriptor, owned_by):
         status = os.fstat(descriptor)
         _check_owner(status, owned_by)

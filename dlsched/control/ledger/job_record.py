@@ -55,12 +55,14 @@ def changes_of(name: str, was: JobSpec, now: JobSpec) -> list[str]:
 
 
 def is_lifted(desired: Desired, status: Lifecycle | None, ended: Ended) -> bool:
-    """Whether the record of a job's end no longer counts."""
+    """Whether the record of a job's end no longer counts. One of another digest is kept until its
+    container is gone, which would be recorded as ended again."""
     spec = desired.specs.get(ended.name)
     if spec is None:
         return desired.settled and ended.name not in desired.claimed
     runs_again = status is not None and status.state in _RUNS_AGAIN and ended.kind != "stopped"
-    return spec.digest != ended.digest or runs_again
+    leaves = status is not None and status.state is JobState.STOPPING
+    return (spec.digest != ended.digest and not leaves) or runs_again
 
 
 def unknown_spec(fact: ContainerFact) -> JobSpec:

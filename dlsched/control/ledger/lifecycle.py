@@ -14,6 +14,7 @@ agent reaches the same states from labels and records alone.
     yes   any                  stopped                STOPPED      remove
     yes   exited or none       finished, failed       as recorded  -
     yes   runs again           finished, failed       as `none`    - (the record is lifted)
+    yes   exited               of another digest      STOPPING     remove, then as `none`
     yes   of another spec      any                    STOPPING     remove, then as `none`
     yes   being moved          none                   MOVING       -
     yes   created              none                   STARTING     start
@@ -62,7 +63,8 @@ def status_of(
     spec: JobSpec | None, fact: ContainerFact | None, begun: Begun | None, ended: Ended | None
 ) -> Lifecycle:
     """The job's row of the table. `ended` counts only while it has the spec's digest and, unless it
-    is a stop, until its container runs again, started by a person or a restarted engine."""
+    is a stop, until its container runs again, started by a person or a restarted engine. With
+    another digest, its file was changed since, or a start was asked for."""
     if spec is None:
         return _leaving(fact, "its file was removed")
     runs = fact is not None and fact.state in _ALIVE
@@ -72,6 +74,8 @@ def status_of(
         return _absent(spec, begun)
     if fact.container_digest != spec.container_digest:
         return _leaving(fact, "its container is created again: the spec's container part changed")
+    if ended is not None and fact.state is ContainerState.EXITED:
+        return _leaving(fact, "its container is created again: it ended, and is to run again")
     return _present(spec, fact, begun)
 
 

@@ -248,8 +248,9 @@ class Engine:
 
     def logs(
         self, container: str, tail: int, follow: bool, until_s: float | None = None
-    ) -> Iterator[bytes]:
-        """A container's output, oldest first: all of it, or whole lines up to that wall time."""
+    ) -> CancellableStream[bytes]:
+        """A container's output, oldest first: all of it, or whole lines up to that wall time;
+        closing it, from any thread, ends it."""
         asked: dict[str, Any] = {"follow": int(follow), "tail": tail}
         if until_s is not None:
             asked["until"] = f"{until_s:.6f}"
@@ -258,8 +259,7 @@ class Engine:
             response, chunks = self._output(
                 client, container, asked, self._timeout_s, in_lines=in_lines
             )
-            with response:
-                yield from chunks
+            return CancellableStream(self._read(chunks, response), response)
 
     def follow(self, container: str, since_s: float | None) -> CancellableStream[bytes]:
         """Open a container's output as it is written, in whole lines, from that wall time on (None:
@@ -269,6 +269,14 @@ class Engine:
             asked["follow"] = 1
             response, chunks = self._output(client, container, asked, None, in_lines=True)
             return CancellableStream(_until_left(chunks, response), response)
+
+    def _read(self, chunks: Iterator[bytes], response: Response) -> Iterator[bytes]:
+        """The chunks; raises EngineUnavailable where they break off. The client stays, as others'
+        calls go on when one reader has left."""
+        try:
+            yield from _until_left(chunks, response)
+        except (RequestException, HTTPError, OSError) as error:
+            raise EngineUnavailable(f"{self._silent()}: {root_cause(error)}") from error
 
     def _output(
         self,

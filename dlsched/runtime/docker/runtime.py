@@ -353,7 +353,7 @@ class DockerRuntime:
         """The job's output, oldest first; raises EngineUnavailable, or KeyError: no container."""
         container = self._watches.ids[job]
         try:
-            yield from self._engine.logs(container, tail, follow)
+            return self._engine.logs(container, tail, follow)
         except EngineRefused as error:
             raise KeyError(job) from error
 

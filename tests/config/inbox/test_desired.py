@@ -46,7 +46,7 @@ def test_a_users_file_waits_for_a_container_that_is_not_from_their_folder(inbox:
     inbox.sees = InboxScan(settled=True, files={"a": "alice/a.yaml", "b": "b.yaml"})
     yields = DesiredFolder(cast(Inbox, inbox), FOLDER).scan(0.0).yields
     assert not yields(running("a", source="/jobs/alice/old.yaml"))
-    assert not yields(running("a", source="/before/alice/a.yaml"))
+    assert yields(running("a", source="/before/alice/a.yaml")), "alice may be a watch folder there"
     assert yields(running("a", source="/jobs/bob/a.yaml"))
     assert yields(running("a", source="/jobs/a.yaml"))
     assert yields(running("a", adopted=job_spec("a"), source=""))
@@ -86,6 +86,16 @@ def test_a_file_that_was_in_force_is_removed_whatever_others_are_like(inbox: Scr
         unsettled=("churning.yaml",), rejected=(RejectedFile("x.yaml", None, ("bad",)),)
     )
     assert spared(inbox, wish) is None
+
+
+def test_names_that_are_gone_with_their_containers_are_forgotten(inbox: Scripted):
+    wish = DesiredFolder(cast(Inbox, inbox), FOLDER)
+    for number in range(100):
+        inbox.sees = InboxScan(files={f"job{number}": f"alice/{number}.yaml"}, settled=True)
+        spares = wish.scan(0.0).spares
+        stays = spares(running("job0", source="/jobs/alice/0.yaml"))
+        assert number == 0 or stays is None, "its container is still there"
+    assert len(wish._known) == 3
 
 
 def test_records_of_ended_jobs_are_lifted_only_when_every_file_is_understood(inbox: Scripted):

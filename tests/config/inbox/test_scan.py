@@ -487,6 +487,12 @@ def test_a_file_on_which_the_reader_fails_stops_no_other(
     assert bad.problems == (f"b.yaml: {why}: please report it",)
 
 
+def test_a_file_whose_name_is_no_text_is_rejected_with_the_reason(desk: Desk) -> None:
+    desk.write(os.fsdecode(b"\xff.yaml"), "job-a")
+    (bad,) = desk.settle().rejected
+    assert bad.problems == ("\udcff.yaml: has a name that is not UTF-8: rename it",)
+
+
 HOSTILE = JOB_FILES | st.binary()
 NAMES = st.text(st.characters(exclude_characters="/\0"), min_size=1, max_size=9)
 

@@ -75,6 +75,14 @@ def ended(kind: str, digest: str = SPEC.digest) -> Ended:
             JobState.FAILED,
             "record",
         ),
+        (
+            SPEC,
+            fact(state=ContainerState.EXITED, exit_code=0),
+            None,
+            ended("finished", digest="old"),
+            JobState.STOPPING,
+            "remove",
+        ),
         (SPEC, fact(state=ContainerState.DEAD), None, None, JobState.STOPPING, None),
         (SPEC, fact(operation=MOVING), None, None, JobState.MOVING, None),
         (

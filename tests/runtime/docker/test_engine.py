@@ -13,7 +13,7 @@ import socketserver
 import struct
 import threading
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
@@ -99,6 +99,9 @@ class _Answers(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def do_GET(self) -> None:
+        if "/silent/logs?" in self.path:
+            self._begin_and_wait()
+            return
         body = b'{"ApiVersion": "1.44", "Config": {"Tty": true}}'
         if "/two-streams" in self.path:
             body = body.replace(b"true", b"false")
@@ -110,6 +113,14 @@ class _Answers(BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
+
+    def _begin_and_wait(self) -> None:
+        """A log of one line, which then is silent until its reader has left."""
+        self.send_response(200)
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        self.wfile.write(b"7\r\nbegun\r\n\r\n")
+        self.rfile.read(1)
 
     def do_HEAD(self) -> None:
         told = {"name": "7.pt", "size": 700, "mode": 420, "mtime": "", "linkTarget": ""}
@@ -191,6 +202,23 @@ def test_what_waits_for_the_end_of_its_line_is_bounded() -> None:
     (line,) = whole_lines([*endless, (2, b"y"), (1, b"z\n")])
     assert len(line) == LINE_BYTES + 2
     assert line.endswith(b"xz\n")
+
+
+@pytest.mark.timed
+def test_a_silent_log_ends_when_another_thread_closes_it(served: tuple[Engine, _Server]) -> None:
+    engine, _ = served
+    log = engine.logs("silent", 10, follow=True)
+    assert next(log) == b"begun\r\n"
+
+    def read() -> None:
+        with suppress(EngineUnavailable):
+            list(log)
+
+    reader = threading.Thread(target=read, daemon=True)
+    reader.start()
+    log.close()
+    reader.join(10.0)
+    assert not reader.is_alive()
 
 
 def test_the_root_of_a_chain_is_told() -> None:
