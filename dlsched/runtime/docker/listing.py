@@ -292,9 +292,9 @@ class Listings:
         One that the engine cannot describe stays as it was `last` known, and hides no other; where
         it may be described later, it is added to `undescribed`.
         """
-        container, seen = summary["Id"], (summary.get("State"), summary.get("Names"))
+        container, listed = summary["Id"], (summary.get("State"), summary.get("Names"))
         late, again_s = self._late.get(container, (None, 0.0))
-        if container in self.busy or (seen == late and self._now_s() < again_s):
+        if container in self.busy or (listed == late and self._now_s() < again_s):
             undescribed.add(container)
             return last
         self._late.pop(container, None)
@@ -308,7 +308,7 @@ class Listings:
             return last
         except EngineUnavailable:
             self._engine.ping()  # raises it too, unless only this container keeps the engine busy
-            self._late[container] = seen, self._now_s() + LATE_S * (len(self._late) + 1)
+            self._late[container] = listed, self._now_s() + LATE_S * (len(self._late) + 1)
             undescribed.add(container)
             return last
         except DlschedError:

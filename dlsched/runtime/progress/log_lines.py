@@ -84,8 +84,8 @@ _MINUTES = rb"m|mins?|minutes?|h|hrs?|hours?"
 def _other_units(*units: bytes) -> re.Pattern[bytes]:
     """Matches one of these units, whole, and what shows that a number only begins a time. Both
     letters mu are two bytes of UTF-8, of which the first may differ."""
-    words = b"|".join((*units, _MINUTES))
-    return re.compile(rb" ?[\xc2\xce]?(?:%b)\b|[mh][0-9]|:[0-9]" % words, re.IGNORECASE)
+    any_unit = b"|".join((*units, _MINUTES))
+    return re.compile(rb" ?[\xc2\xce]?(?:%b)\b|[mh][0-9]|:[0-9]" % any_unit, re.IGNORECASE)
 
 
 _OTHER_UNITS = {

@@ -56,14 +56,14 @@ def original_update(engine: EngineLimits) -> Body:
 
 def with_owners_limit(original: Original, engine: EngineLimits) -> Original:
     """The record of an adopted container, with the limit that its owner has set since in the other
-    dialect: no update of ours changes that. One in the same dialect cannot be told from ours."""
-    told = original.told
-    if not original.adopted or told.dialect == engine.dialect:
+    dialect: no update of ours changes that. One in the same dialect may be ours."""
+    before = original.told
+    if not original.adopted or before.dialect == engine.dialect:
         return original
-    told = replace(
-        told, nano_cpus=engine.nano_cpus, quota_us=engine.quota_us, period_us=engine.period_us
+    limits = replace(
+        before, nano_cpus=engine.nano_cpus, quota_us=engine.quota_us, period_us=engine.period_us
     )
-    update = original_update(told)
+    update = original_update(limits)
     quota, period = quota_after(update), update.get("CpuPeriod", PERIOD_US)
     texts = {
         "cpu.cfs_quota_us": str(quota),
@@ -71,7 +71,7 @@ def with_owners_limit(original: Original, engine: EngineLimits) -> Original:
         "cpu.max": _cpu_max(quota, period),
     }
     files = {name: texts.get(name, text) for name, text in original.files.items()}
-    return replace(original, told=told, files=files)
+    return replace(original, told=limits, files=files)
 
 
 def for_kernel(original: Original, now: GroupLimits) -> Original:
