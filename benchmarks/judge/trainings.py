@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from dlsched.control.ledger.tiers import TierProgress, advanced
+from dlsched.control.ledger.tiers import TierProgress, advanced, settled
 from dlsched.estimate.evaluations import evaluations
 from dlsched.model.actions import Resize
 from dlsched.model.cycle import CycleReport
@@ -105,7 +105,8 @@ def tiers_s(
     progress = TierProgress("", target)
     for sample in samples:
         progress = advanced(progress, sample, in_a_row)
-    first, second = progress.tiers.delivered, progress.tiers.finished
+    tiers = settled(progress).tiers
+    first, second = tiers.delivered, tiers.finished
     return (
         None if first is None else first.at_s,
         None if second is None else second.at_s,

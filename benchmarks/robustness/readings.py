@@ -339,7 +339,7 @@ def _latency_numbers(latency: LatencySketch) -> Numbers:
 
 def _draw_gauge(random: Random) -> Drawn:
     parts, last = [], None
-    finite = False
+    begun = False
     for _ in range(random.randint(1, 8)):
         value = random.choice((round(random.gauss(0, 1), random.randint(0, 9)), 1e-7, 3e5, 0.0))
         value = value if last is None or random.random() < 0.7 else last
@@ -353,12 +353,13 @@ def _draw_gauge(random: Random) -> Drawn:
         labels = [{"rank": str(rank)} for rank in range(len(texts))]
         lines = [_line(random, "val_acc", *one, "") for one in zip(labels, texts, strict=True)]
         text = "\n".join(["# TYPE val_acc gauge", "val_acc_best 0.99", *lines, "up 1", ""])
-        new = not _same(last, value) and (finite or math.isfinite(value))
+        begins = begun or (math.isfinite(value) and value != 0.0)
+        new = not _same(last, value) and begins
         parts.append(
             Part(text.encode(), None if fault else Numbers((value if new else None,)), not fault)
         )
         if not fault:
-            last, finite = value if new else last, finite or math.isfinite(value)
+            last, begun = value if new else last, begins
     return Drawn(Metric("val_acc"), parts)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from dlsched.control.ledger.tiers import TierProgress, advanced
+from dlsched.control.ledger.tiers import TierProgress, advanced, settled
 from dlsched.model.decision import Decision
 from dlsched.model.facts import Sample
 from dlsched.model.spec import AccuracyTarget, Bounds, ContainerSpec, JobSpec, Limits, Target
@@ -54,7 +54,7 @@ def _reached(samples: Iterable[Sample], target: Target | None, in_a_row: int) ->
     progress = TierProgress("c1", target)
     for sample in samples:
         progress = advanced(progress, sample, in_a_row)
-    return progress.tiers
+    return settled(progress).tiers
 
 
 def cores(decision: Decision) -> list[float | None]:

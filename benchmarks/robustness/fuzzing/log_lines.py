@@ -14,7 +14,7 @@ from typing import get_args
 
 from benchmarks.robustness.fuzzing.mutation import NUMBERS, TEXTS, mutated
 from benchmarks.robustness.fuzzing.trial import Broken, refusable, told_line
-from dlsched.control.ledger.tiers import TierProgress, advanced
+from dlsched.control.ledger.tiers import TierProgress, advanced, settled
 from dlsched.model.facts import Report
 from dlsched.model.sources import LogPattern, Step
 from dlsched.model.spec import AccuracyTarget
@@ -117,7 +117,7 @@ def _reached(reports: list[Report], *, counts: bool) -> str:
             if values & known:
                 raise Broken(f"counted twice: {sample}")
             known |= values
-        before, progress = progress, advanced(progress, sample, 1)
+        before, progress = settled(progress), advanced(progress, sample, 1)
         if progress.diverged and progress.tiers != before.tiers:
             raise Broken(f"delivered while diverged: {sample}")
     return json.dumps(asdict(progress), allow_nan=False)

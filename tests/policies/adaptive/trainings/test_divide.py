@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import pytest
 
+from dlsched.control.ledger import tiers
 from dlsched.control.ledger.tiers import TierProgress, advanced
 from dlsched.model.facts import Sample
 from dlsched.model.forecast import ForecastKind
@@ -62,7 +63,7 @@ def training(
         attained_core_s=step_core_s * steps,
         started_at_s=0.0,
         starts=1,
-        tiers=progress.tiers,
+        tiers=tiers.settled(progress).tiers,
     )
     return replace(job, **changes)  # type: ignore[arg-type]
 
