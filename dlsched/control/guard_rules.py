@@ -199,7 +199,7 @@ def _beside_kept(
         if job.actual.cpu_cores is not None and after[name] > before[name]
     ]
     growth = math.fsum(after[name] - before[name] for name in growing)
-    if excess > growth + 1e-9:
+    if exceeds(excess, growth):
         return _given_up("capacity", running, cores, kept, notes, resource)
     fitted = dict(kept)
     for name in growing:

@@ -162,8 +162,7 @@ class Ledger:
         uses = gpu_uses(observed.node.gpus, facts.values()) if observed.node else {}
         for name, record in self._records.items():
             fact = facts.get(name)
-            known = record.measured_spec is record.spec
-            known = known and not self._tiers.is_near(name)
+            known = record.measured_spec is record.spec and not self._tiers.is_near(name)
             if known and fact is not None and record.measures.rests_on(fact, observed.now_s):
                 continue
             record.measured_spec = record.spec

@@ -367,16 +367,14 @@ def _weights(parts: Divided, snapshot: Snapshot) -> dict[str, float]:
         shares = math.fsum(own[name] * many for name, many in ahead.items())
         least *= max(1.0, _KEPT_RATIO * shares / theirs)
     batch = {name: parts.rest.weights[name] for name in heavy}
-    for group in (parts.trainings.weights, batch):
-        whole = least * math.fsum(own[name] for name in group)
-        found = _weighed(group, whole)
-        if batch and group is not batch:
-            found = {
-                name: MOSTLY * one + (1.0 - MOSTLY) * whole / len(found)
-                for name, one in found.items()
-            }
-        weights |= found
-    return weights
+    training_whole, batch_whole = (
+        least * math.fsum(own[name] for name in group) for group in (parts.trainings.weights, batch)
+    )
+    trainings = _weighed(parts.trainings.weights, training_whole)
+    if batch and trainings:
+        even = training_whole / len(trainings)
+        trainings = {name: (one + even) / 2.0 for name, one in trainings.items()}
+    return weights | trainings | _weighed(batch, batch_whole)
 
 
 def _weighed(weights: Mapping[str, float], whole: float) -> dict[str, float]:

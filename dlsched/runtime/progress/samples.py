@@ -113,15 +113,11 @@ class Samples:
             if not _holds(self._only, numbers):
                 return None
             numbers = {k: v for k, v in numbers.items() if k not in self._only}
-        step = int(numbers[STEP]) if STEP in numbers else None
+        counts = self._step_from == "evaluations"
+        step = int(numbers[STEP]) if STEP in numbers and not counts else None
         again = False
         metrics = {name: value for name, value in numbers.items() if name != STEP}
         match self._step_from:
-            case "evaluations":
-                metrics = self._fresh(metrics, at_s, redrawn=redrawn)
-                again = self._is_again(metrics, at_s)
-                self._evaluations += bool(metrics)
-                step = self._evaluations if metrics else None
             case "carried":
                 step = self._step = self._step if step is None else step
             case "follows":
@@ -134,6 +130,8 @@ class Samples:
             if not metrics:
                 return None
             again = self._is_again(metrics, at_s)
+        if counts:
+            step = self._evaluations = self._evaluations + 1
         sample = sample_of(at_s, step, metrics.items())
         return self._repeats.without(replace(sample, again=again))
 

@@ -67,9 +67,15 @@ def played(policy: str, jobs: Sequence[SimulatedJob], duration_s: float, cores: 
     return run
 
 
-def cores_of(jobs: Sequence[SimulatedJob], duration_s: float = 120.0) -> dict[str, float]:
+def both(jobs: Sequence[SimulatedJob], duration_s: float, cores: float = 4.0) -> tuple[Run, Run]:
+    """Under plain Docker, and under the policy."""
+    plain, own = (played(policy, jobs, duration_s, cores) for policy in (PLAIN, "adaptive"))
+    return plain, own
+
+
+def cores_of(jobs: Sequence[SimulatedJob], duration_s: float) -> dict[str, float]:
     """By job, the CPU time that it used of four cores, over that under plain Docker."""
-    plain, own = (played(policy, jobs, duration_s, 4.0) for policy in (PLAIN, "adaptive"))
+    plain, own = both(jobs, duration_s)
     return {
         name: own.loads[name].usage_core_s / plain.loads[name].usage_core_s for name in own.loads
     }
@@ -112,18 +118,18 @@ def test_a_phase_of_dear_requests_is_no_sign_of_a_lock() -> None:
         for at_s, work in ((30.0 * phase, 3.0), (30.0 * phase + 12.0, 1.0))
     ]
     jobs = [replace(service("a", 0.3, 1.2), shifts=tuple(shifts)), hog("hog", 4.0)]
-    plain, own = (played(policy, jobs, 270.0, 4.0) for policy in (PLAIN, "adaptive"))
+    plain, own = both(jobs, 270.0)
     assert mean_s(own, "a", 60.0) < 0.5 * mean_s(plain, "a", 60.0)
 
 
 def test_one_without_a_target_beside_an_urgent_service_keeps_what_it_wants() -> None:
     jobs = [service("a", 0.15, 1.72, rate=20.0), service("b", None, 0.6)]
-    plain, own = (played(policy, jobs, 160.0, 2.0) for policy in (PLAIN, "adaptive"))
+    plain, own = both(jobs, 160.0, cores=2.0)
     assert mean_s(own, "b", 60.0) < 1.1 * mean_s(plain, "b", 60.0)
 
 
 def test_one_request_that_stays_open_makes_no_service_of_a_hog() -> None:
     stream = closed("hog", None, 1, work_core_s=1e9, threads=8.0)
     jobs = [service("a", 0.3, 1.2, rate=20.0), stream]
-    plain, own = (played(policy, jobs, 120.0, 2.0) for policy in (PLAIN, "adaptive"))
+    plain, own = both(jobs, 120.0, cores=2.0)
     assert mean_s(own, "a", 60.0) < 0.3 < mean_s(plain, "a", 60.0)

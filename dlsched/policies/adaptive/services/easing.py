@@ -104,7 +104,7 @@ def eased(ease: Ease, now_s: float, used_ratio: float, even_ratio: float, *, lat
     if not late:
         return replace(ease, since_s=now_s)
     if ease.steps and ease.was_core_s is not None and CLEARLY * cost_core_s > ease.was_core_s:
-        # The load had changed while a trial seemed to help: less weight makes none cheaper.
+        # The load had changed during the trial: less weight did not make a request cheaper.
         wait_s = max(AGAIN_S, _LATER_RATIO * ease.wait_s)
         return replace(ease, steps=0, since_s=now_s, wait_s=wait_s, was_core_s=None)
     if wants and lasts_s >= ease.wait_s and ease.steps < _MOST_STEPS:

@@ -63,13 +63,7 @@ def with_owners_limit(original: Original, engine: EngineLimits) -> Original:
     limits = replace(
         before, nano_cpus=engine.nano_cpus, quota_us=engine.quota_us, period_us=engine.period_us
     )
-    update = original_update(limits)
-    quota, period = quota_after(update), update.get("CpuPeriod", PERIOD_US)
-    texts = {
-        "cpu.cfs_quota_us": str(quota),
-        "cpu.cfs_period_us": str(period),
-        "cpu.max": _cpu_max(quota, period),
-    }
+    texts = _ceiling_files(original_update(limits))
     files = {name: texts.get(name, text) for name, text in original.files.items()}
     return replace(original, told=limits, files=files)
 
@@ -163,17 +157,14 @@ def files_to_have(
             if not (theirs and name.startswith("memory.")) and not _is_lost(name, now)
         }
     shares = before.shares if original.adopted else 0
-    quota, period = quota_after(update), update.get("CpuPeriod", PERIOD_US)
+    ceiling = _ceiling_files(update)
     if now.weight is not None:
         weights = weights_of(shares)
         weight = now.weight if now.weight in weights else max(weights)
-        files = {"cpu.max": _cpu_max(quota, period), "cpu.weight": str(weight)}
+        files = {"cpu.max": ceiling["cpu.max"], "cpu.weight": str(weight)}
     else:
-        files = {
-            "cpu.cfs_quota_us": str(quota),
-            "cpu.cfs_period_us": str(period),
-            "cpu.shares": str(bounded_shares(shares or DEFAULT_SHARES)),
-        }
+        del ceiling["cpu.max"]
+        files = {**ceiling, "cpu.shares": str(bounded_shares(shares or DEFAULT_SHARES))}
     return {**files, **{name: "0" for name in now.files if "burst" in name or "idle" in name}}
 
 
@@ -201,8 +192,14 @@ def _is_lost(name: str, now: GroupLimits) -> bool:
     return optional and name not in now.files
 
 
-def _cpu_max(quota: int, period: int) -> str:
-    return f"{'max' if quota == UNLIMITED_US else quota} {period}"
+def _ceiling_files(update: Body) -> dict[str, str]:
+    """The kernel's files of the ceiling after that update, of both cgroup versions."""
+    quota, period = quota_after(update), update.get("CpuPeriod", PERIOD_US)
+    return {
+        "cpu.cfs_quota_us": str(quota),
+        "cpu.cfs_period_us": str(period),
+        "cpu.max": f"{'max' if quota == UNLIMITED_US else quota} {period}",
+    }
 
 
 def _cores(cores: float | None) -> str:
