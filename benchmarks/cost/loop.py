@@ -33,9 +33,10 @@ from dlsched.model.spec import JobSpec
 from dlsched.report.buckets import bucket_index, bucket_value_s
 from dlsched.runtime import host as host_facts
 from dlsched.runtime.allotment import METRICS_FILE
-from dlsched.runtime.docker import DockerOptions, DockerRuntime
 from dlsched.runtime.docker.engine import Body, Engine, EngineRefused
 from dlsched.runtime.docker.identity.labels import container_name, labels_of
+from dlsched.runtime.docker.options import DockerOptions
+from dlsched.runtime.docker.runtime import DockerRuntime
 from dlsched.simulation.clock import VirtualClock
 
 _GROUP = "/dlsched-loop"

@@ -16,7 +16,8 @@ from benchmarks.robustness.fuzzing.trial import Broken, refusable, told, told_li
 from dlsched.model.facts import ContainerState
 from dlsched.model.spec import ContainerSpec, Restart, Stop
 from dlsched.runtime.docker.identity.adoption import NotAdoptable, counting, spec_of
-from dlsched.runtime.docker.identity.labels import Inspected, inherits, inspected, labels_in
+from dlsched.runtime.docker.identity.labels import inherits, inspected, labels_in
+from dlsched.runtime.machine.inspected import Inspected
 from dlsched.runtime.progress.sources import read_sources
 
 NAME = "labels"

@@ -22,14 +22,8 @@ from dlsched.model.units import plain_text
 from dlsched.runtime.docker.background import Patience, Pulse, begin
 from dlsched.runtime.docker.engine import Body, Engine, EngineRefused
 from dlsched.runtime.docker.identity.claims import Claims
-from dlsched.runtime.docker.identity.labels import (
-    ENABLE,
-    INSTANCE,
-    JOB,
-    RUNS,
-    Inspected,
-    set_aside_name,
-)
+from dlsched.runtime.docker.identity.labels import ENABLE, INSTANCE, JOB, set_aside_name
+from dlsched.runtime.machine.inspected import RUNS, Inspected
 from dlsched.store.adoptions import Adoptions
 
 log = logging.getLogger(__name__)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dlsched.model.facts import Operation
-from dlsched.runtime.docker.identity.labels import Inspected
 from dlsched.runtime.docker.limits.resizes import Resizes
 from dlsched.runtime.docker.moves.moves import Moves
 from dlsched.runtime.docker.stops import Stops
+from dlsched.runtime.machine.inspected import Inspected
 
 
 @dataclass(frozen=True, slots=True)

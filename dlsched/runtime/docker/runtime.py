@@ -39,7 +39,6 @@ from dlsched.runtime.docker.gpus.canary import Canary
 from dlsched.runtime.docker.gpus.enforcement import gpu_alarms, with_gpus
 from dlsched.runtime.docker.gpus.injection import Injector
 from dlsched.runtime.docker.identity.commands import AdoptionCommands
-from dlsched.runtime.docker.identity.labels import Inspected
 from dlsched.runtime.docker.identity.own import own_containers
 from dlsched.runtime.docker.limits.allotments import Allotments
 from dlsched.runtime.docker.limits.group import GroupWeight, ParentGroup
@@ -58,6 +57,7 @@ from dlsched.runtime.docker.stops import Restarts, Stops
 from dlsched.runtime.docker.watch import Watch, Watches
 from dlsched.runtime.gpu import Inventory, UserNames
 from dlsched.runtime.host import NodeReader
+from dlsched.runtime.machine.inspected import Inspected
 from dlsched.runtime.originals import Originals
 from dlsched.runtime.wire.tap import Tap
 from dlsched.store.adoptions import Adoptions

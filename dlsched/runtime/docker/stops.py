@@ -16,8 +16,8 @@ from dlsched.model.spec import Limits, Restart
 from dlsched.runtime.docker.background import begin
 from dlsched.runtime.docker.create.containers import NO_RESTART, restart_update
 from dlsched.runtime.docker.engine import Engine, EngineRefused
-from dlsched.runtime.docker.identity.labels import RUNS, Inspected
 from dlsched.runtime.docker.listing import Listing
+from dlsched.runtime.machine.inspected import RUNS, Inspected
 
 KILL_AGAIN_S = 5.0
 

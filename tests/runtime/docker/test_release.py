@@ -11,10 +11,11 @@ import pytest
 
 from dlsched.model.errors import EngineUnavailable
 from dlsched.runtime.clock import SystemClock
-from dlsched.runtime.docker import DockerOptions, DockerRuntime
 from dlsched.runtime.docker.limits.group import GroupWeight
 from dlsched.runtime.docker.limits.resizes import Resizes
 from dlsched.runtime.docker.moves.moves import Moves
+from dlsched.runtime.docker.options import DockerOptions
+from dlsched.runtime.docker.runtime import DockerRuntime
 
 pytestmark = pytest.mark.timed
 

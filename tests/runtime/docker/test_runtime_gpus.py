@@ -10,8 +10,9 @@ import pytest
 
 from dlsched.model.facts import GpuFact, NodeFact, Observation
 from dlsched.runtime.clock import SystemClock
-from dlsched.runtime.docker import DockerOptions, DockerRuntime
 from dlsched.runtime.docker.gpus.injection import GpuOptions
+from dlsched.runtime.docker.options import DockerOptions
+from dlsched.runtime.docker.runtime import DockerRuntime
 from tests.doubles import texts
 from tests.nvml.library import Stub
 from tests.nvml.scenario import GIB, GPU_IS_LOST, VERSION_MISMATCH, Failure, Gpu, Scenario

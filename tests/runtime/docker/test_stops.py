@@ -13,9 +13,9 @@ from dlsched.model.errors import EngineUnavailable
 from dlsched.model.facts import ContainerState, GpuAccess
 from dlsched.model.spec import Limits, Restart, Stop
 from dlsched.runtime.docker.engine import Body, EngineRefused
-from dlsched.runtime.docker.identity.labels import Inspected
 from dlsched.runtime.docker.listing import Listing
 from dlsched.runtime.docker.stops import AFTER_S, Restarts, Stops
+from dlsched.runtime.machine.inspected import Inspected
 from tests.runtime.docker.rig import Rig, job_spec
 from tests.waiting import until
 

@@ -20,7 +20,6 @@ from dlsched.runtime.docker.identity.labels import (
     INSTANCE,
     JOB,
     PREFIX,
-    Inspected,
     compose_service,
     container_name,
     elsewhere,
@@ -29,6 +28,7 @@ from dlsched.runtime.docker.identity.labels import (
     labels_in,
     set_aside_name,
 )
+from dlsched.runtime.machine.inspected import Inspected
 from dlsched.store.adoptions import Adoptions
 
 _log = logging.getLogger(__name__)

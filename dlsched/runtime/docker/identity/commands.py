@@ -21,7 +21,6 @@ from dlsched.runtime.docker.identity.labels import (
     INSTANCE,
     JOB,
     PREFIX,
-    Inspected,
     compose_service,
     elsewhere,
     forbids_wire,
@@ -31,6 +30,7 @@ from dlsched.runtime.docker.identity.labels import (
 from dlsched.runtime.docker.limits.outcome import ELSEWHERE, GivenBack
 from dlsched.runtime.docker.limits.writer import LimitWriter
 from dlsched.runtime.docker.listing import Listings
+from dlsched.runtime.machine.inspected import Inspected
 from dlsched.runtime.originals import Originals
 from dlsched.store.adoptions import Adopted, Adoptions
 

@@ -17,10 +17,10 @@ from dlsched.model.facts import Operation, OperationKind
 from dlsched.runtime.docker.background import Patience, begin, begin_all
 from dlsched.runtime.docker.engine import EngineRefused
 from dlsched.runtime.docker.gpus.canary import Waits
-from dlsched.runtime.docker.identity.labels import Inspected
 from dlsched.runtime.docker.limits.outcome import GivenBack, NotGivenBack, Own, Untouchable
 from dlsched.runtime.docker.limits.writer import LimitWriter
 from dlsched.runtime.docker.listing import Listing
+from dlsched.runtime.machine.inspected import Inspected
 from dlsched.runtime.originals import Original, Originals
 
 AGAIN_S = 10.0

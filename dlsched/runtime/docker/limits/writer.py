@@ -37,7 +37,6 @@ from dlsched.runtime.docker.engine_facts import EngineFacts
 from dlsched.runtime.docker.gpus.canary import Canary, GpuContainer, Unproven, Unsafe
 from dlsched.runtime.docker.gpus.injection import GpuOptions, Injector
 from dlsched.runtime.docker.gpus.mps import paced
-from dlsched.runtime.docker.identity.labels import Inspected
 from dlsched.runtime.docker.limits.dialect import (
     ceiling_update,
     describe,
@@ -65,6 +64,7 @@ from dlsched.runtime.docker.limits.reading import (
     unrestored,
 )
 from dlsched.runtime.docker.options import DockerOptions
+from dlsched.runtime.machine.inspected import Inspected
 from dlsched.runtime.originals import Original, Originals
 
 

@@ -13,9 +13,9 @@ from dlsched.model.leaving import Leaving, LeavingPhase
 from dlsched.model.spec import Checkpoint, Limits
 from dlsched.runtime.docker.background import begin
 from dlsched.runtime.docker.carrying import Arrivals
-from dlsched.runtime.docker.identity.labels import Inspected
 from dlsched.runtime.docker.moves.moves import Moves
 from dlsched.runtime.docker.moves.steps import REST_S, Departure
+from dlsched.runtime.machine.inspected import Inspected
 
 LOOKED_S = 600.0
 

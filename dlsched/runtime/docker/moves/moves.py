@@ -22,7 +22,7 @@ from dlsched.model.facts import ContainerFact, ContainerState, Operation, Operat
 from dlsched.model.leaving import LeavingPhase
 from dlsched.runtime.docker.background import begin
 from dlsched.runtime.docker.engine import one_line
-from dlsched.runtime.docker.identity.labels import RUNS, Inspected, set_aside_name
+from dlsched.runtime.docker.identity.labels import set_aside_name
 from dlsched.runtime.docker.listing import Listing
 from dlsched.runtime.docker.moves.relocation import Relocation
 from dlsched.runtime.docker.moves.steps import (
@@ -48,6 +48,7 @@ from dlsched.runtime.docker.moves.steps import (
     heir_of,
     is_below,
 )
+from dlsched.runtime.machine.inspected import RUNS, Inspected
 
 _log = logging.getLogger(__name__)
 

@@ -31,9 +31,10 @@ from dlsched.runtime.docker.create.containers import NO_RESTART, restart_update
 from dlsched.runtime.docker.create.creation import Creation
 from dlsched.runtime.docker.engine import Engine, EngineRefused
 from dlsched.runtime.docker.identity.heritage import heritage_of
-from dlsched.runtime.docker.identity.labels import Inspected, container_name, set_aside_name
+from dlsched.runtime.docker.identity.labels import container_name, set_aside_name
 from dlsched.runtime.docker.listing import BusyContainers
 from dlsched.runtime.docker.shared_files import size_of
+from dlsched.runtime.machine.inspected import Inspected
 
 
 class Relocation:

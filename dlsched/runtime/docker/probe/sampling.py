@@ -26,7 +26,6 @@ from dlsched.runtime.docker.engine import Body, Engine, one_line
 from dlsched.runtime.docker.identity.labels import (
     ENABLE,
     INSTANCE,
-    Inspected,
     forbids_wire,
     inspected,
     labels_in,
@@ -37,6 +36,7 @@ from dlsched.runtime.docker.probe.proxied import Known, ProxyPage
 from dlsched.runtime.docker.probe.recognition import PageExtract
 from dlsched.runtime.docker.reading import locate, wall_s
 from dlsched.runtime.gpu.inventory import Inventory
+from dlsched.runtime.machine.inspected import Inspected
 from dlsched.runtime.progress.exposition import PageDelta, Pages
 from dlsched.runtime.progress.http_page import ANSWER_S, Unanswered, fetch
 from dlsched.runtime.progress.listening import listening_of, shows_sockets

@@ -22,7 +22,6 @@ from dlsched.runtime.cgroup.exclusive import ExclusiveClaims
 from dlsched.runtime.docker.background import Patience
 from dlsched.runtime.docker.engine import EngineRefused
 from dlsched.runtime.docker.gpus.canary import GpuContainer, Probe
-from dlsched.runtime.docker.identity.labels import Inspected
 from dlsched.runtime.docker.limits.resizes import (
     AGAIN_S,
     BUSY,
@@ -33,6 +32,7 @@ from dlsched.runtime.docker.limits.resizes import (
 )
 from dlsched.runtime.docker.limits.writer import LimitWriter
 from dlsched.runtime.docker.listing import Listing
+from dlsched.runtime.machine.inspected import Inspected
 from dlsched.runtime.originals import Originals
 from tests.doubles import job_spec, texts
 from tests.runtime.docker.fake_host import CONTAINER, PID, FakeHost, full_disk

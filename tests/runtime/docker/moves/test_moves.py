@@ -19,7 +19,7 @@ from dlsched.model.facts import CheckpointAck, ContainerFact, ContainerState, Re
 from dlsched.model.spec import Checkpoint, JobSpec, Limits, Stop
 from dlsched.runtime.allotment import Allotment
 from dlsched.runtime.docker.engine import EngineRefused
-from dlsched.runtime.docker.identity.labels import Inspected, container_name, set_aside_name
+from dlsched.runtime.docker.identity.labels import container_name, set_aside_name
 from dlsched.runtime.docker.listing import Listing
 from dlsched.runtime.docker.moves.moves import Moves
 from dlsched.runtime.docker.moves.steps import (
@@ -29,6 +29,7 @@ from dlsched.runtime.docker.moves.steps import (
     STAYS_UP_S,
     Departures,
 )
+from dlsched.runtime.machine.inspected import Inspected
 from tests.doubles import job_spec, texts
 from tests.runtime.docker.test_stops import RUNNING as STOPS_RUNNING
 
