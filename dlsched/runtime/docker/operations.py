@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from dlsched.model.facts import Operation
 from dlsched.runtime.docker.limits.resizes import Resizes
 from dlsched.runtime.docker.moves.moves import Moves
-from dlsched.runtime.docker.stops import Stops
+from dlsched.runtime.machine.container import Machine
 from dlsched.runtime.machine.inspected import Inspected
 
 
@@ -15,18 +15,18 @@ from dlsched.runtime.machine.inspected import Inspected
 class Operations:
     """The operations under way: stops first, then moves, then changes of limits."""
 
-    stops: Stops
+    machine: Machine
     moves: Moves
     resizes: Resizes
 
     @property
     def idle(self) -> bool:
         """Whether nothing is being done to any container."""
-        return self.stops.idle and self.moves.idle and self.resizes.idle
+        return not self.machine.busy and self.moves.idle and self.resizes.idle
 
     def of(self, described: Inspected, now_s: float) -> Operation | None:
         """What is being done to that container; None: nothing."""
-        operation = self.stops.operation(described.container_id, now_s)
+        operation = self.machine.of(described.container_id).operation(now_s)
         if operation is None and described.adopted is None:
             operation = self.moves.operation(described.job, now_s)
         return self.resizes.operation(described) if operation is None else operation
@@ -36,7 +36,7 @@ class Operations:
         can."""
         if self.resizes.updating(container):
             return "operation under way: updating"
-        operation = self.stops.operation(container, now_s)
+        operation = self.machine.of(container).operation(now_s)
         if operation is None:
             operation = self.moves.operation(job, now_s)
         return None if operation is None else f"operation under way: {operation}"

@@ -35,6 +35,7 @@ from dlsched.runtime.docker.doctor.engine import require
 from dlsched.runtime.docker.engine import Engine, EngineRefused
 from dlsched.runtime.docker.engine_facts import EngineFacts
 from dlsched.runtime.docker.events import Events
+from dlsched.runtime.docker.executor import Executor
 from dlsched.runtime.docker.gpus.canary import Canary
 from dlsched.runtime.docker.gpus.enforcement import gpu_alarms, with_gpus
 from dlsched.runtime.docker.gpus.injection import Injector
@@ -53,10 +54,10 @@ from dlsched.runtime.docker.moves.steps import Departures
 from dlsched.runtime.docker.operations import Operations
 from dlsched.runtime.docker.options import UNHURRIED_S, DockerOptions
 from dlsched.runtime.docker.reading import Outside
-from dlsched.runtime.docker.stops import Restarts, Stops
 from dlsched.runtime.docker.watch import Watch, Watches
 from dlsched.runtime.gpu import Inventory, UserNames
 from dlsched.runtime.host import NodeReader
+from dlsched.runtime.machine.container import Listed, Machine, Wanted
 from dlsched.runtime.machine.inspected import Inspected
 from dlsched.runtime.originals import Originals
 from dlsched.runtime.wire.tap import Tap
@@ -171,7 +172,10 @@ class DockerRuntime:
             self._node.gpu_names,
             Departures(self._listings.hide, self._arrivals.sweep),
         )
-        self._stops = Stops(self._unhurried, gate, self._listings.want, writer.lift, clock.now_s)
+        self._executor = Executor(
+            self._engine, self._unhurried, writer, gate, self._listings.want, clock.now_s
+        )
+        self._machine = Machine(self._executor.begin)
         self._events = Events(
             self._engine,
             options.instance,
@@ -192,7 +196,7 @@ class DockerRuntime:
             left_out,
             proc,
         )
-        self._operations = Operations(self._stops, self._moves, self._resizes)
+        self._operations = Operations(self._machine, self._moves, self._resizes)
         self._watches = Watches(
             Outside(
                 self._engine.follow,
@@ -216,7 +220,6 @@ class DockerRuntime:
             self._start_again,
         )
         """Jobs that leave for another node, or come from there."""
-        self._restarts = Restarts(self._engine, self._listings.want)
         self._allotments = Allotments(state_dir, read_only=options.read_only)
         self._untold: tuple[Alarm, ...] = ()
         self.held: str | None = None
@@ -238,6 +241,7 @@ class DockerRuntime:
 
     def observe(self, now_s: float) -> Observation:
         """All facts at `now_s` about the containers listed; reads only."""
+        self._take_ended()
         driver = self._engine_facts.driver
         alive = (one.described for one in self._watches.all() if one.described.alive)
         groups = ((one.job, one.container_id, one.pid) for one in alive)
@@ -292,10 +296,10 @@ class DockerRuntime:
             starting = {begun.job for begun in self._starts.begun(listing)}
             self._allotments.sweep(listing.named | starting)
         self._weight.follow(self._watches.all(), again=is_new)
-        self._stops.advance(listing, now_s)
+        self._take_ended()
+        self._list_all(listing, now_s)
         self._moves.advance(listing, self._facts, now_s)
         if self._listings.problem is None:
-            self._set_restarts_back(now_s)
             self._resizes.sweep(listing)
         # A change of this cycle has notified its job already, and the facts are from before it.
         same = [fact for fact in self._facts if fact.container_id not in self._changed]
@@ -309,7 +313,8 @@ class DockerRuntime:
         if isinstance(action, Resize):
             return self.apply_all([action], now_s)[0]
         watch = self._watches.get(action.container_id)
-        if self._resizes.updating(action.container_id):
+        one = self._machine.of(action.container_id)
+        if one.updating or self._resizes.updating(action.container_id):
             return Outcome(action, "failed", "operation under way: updating")
         if isinstance(action, Remove):
             if watch is not None and watch.described.adopted is not None:
@@ -318,7 +323,7 @@ class DockerRuntime:
             return self._remove(action, None if watch is None else watch.described, now_s)
         if watch is None:
             return Outcome(action, "failed", _NOT_THERE)
-        if (operation := self._stops.operation(action.container_id, now_s)) is not None:
+        if (operation := one.operation(now_s)) is not None:
             return Outcome(action, "failed", f"operation under way: {operation}")
         return self._moves.begin(action, watch.described, now_s)
 
@@ -424,13 +429,19 @@ class DockerRuntime:
         self._node.close()
         self._resizes.close()
 
-    def _set_restarts_back(self, now_s: float) -> None:
-        if self._resizes.held:
-            return
-        strays = (one.described for one in self._watches.all() if one.described.restart_strays)
-        bars = self._operations.bars
-        idle = (one for one in strays if bars(one.container_id, one.job, now_s) is None)
-        self._resizes.take(self._restarts.set_back(idle, now_s))
+    def _take_ended(self) -> None:
+        for ended in self._executor.ended():
+            self._machine.post(ended.call.container, ended, ended.at_s)
+
+    def _list_all(self, listing: Listing, now_s: float) -> None:
+        """Show the machine every container with which something was begun, or is to be."""
+        may_repair = self._listings.problem is None and not self._resizes.held
+        strays = {key for key, one in listing.containers.items() if one.restart_strays}
+        for container in self._machine.busy | strays:
+            described, repairs = listing.containers.get(container), False
+            if may_repair and described is not None:
+                repairs = self._operations.bars(container, described.job, now_s) is None
+            self._machine.post(container, Listed(described, listing.at_s, repairs), now_s)
 
     def _fact(self, watch: Watch, now_s: float, *, idle: bool) -> ContainerFact:
         """`idle`: nothing is being done to any container."""
@@ -471,8 +482,12 @@ class DockerRuntime:
             return others
         for other in others:
             also = replace(action, container_id=other.container_id, lift=None)
-            self._stops.begin(also, other, now_s)
-        return self._stops.begin(action, described, now_s)
+            self._machine.post(other.container_id, Wanted(also, other), now_s)
+        if described is None:
+            return Outcome(action, "done", _NOT_THERE)
+        before = self._machine.of(action.container_id).operation(now_s)
+        self._machine.post(action.container_id, Wanted(action, described), now_s)
+        return Outcome(action, "begun", "" if before is None else str(before))
 
     def _start_again(self, container: str) -> None:
         """Start a container that has ended; blocks on the engine."""

@@ -36,7 +36,7 @@ from dlsched.runtime.machine.inspected import Inspected
 from dlsched.runtime.originals import Originals
 from tests.doubles import job_spec, texts
 from tests.runtime.docker.fake_host import CONTAINER, PID, FakeHost, full_disk
-from tests.runtime.docker.test_stops import RUNNING as STOPS_RUNNING
+from tests.runtime.machine.described import RUNNING as STOPS_RUNNING
 from tests.waiting import until
 
 pytestmark = pytest.mark.timed

@@ -31,7 +31,7 @@ from dlsched.runtime.docker.moves.steps import (
 )
 from dlsched.runtime.machine.inspected import Inspected
 from tests.doubles import job_spec, texts
-from tests.runtime.docker.test_stops import RUNNING as STOPS_RUNNING
+from tests.runtime.machine.described import RUNNING as STOPS_RUNNING
 
 pytestmark = pytest.mark.timed
 

@@ -1,0 +1,118 @@
+"""What each call of the machine does at the engine."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from dlsched.model.actions import Remove
+from dlsched.model.facts import ContainerState, GpuAccess
+from dlsched.model.spec import Limits, Restart, Stop
+from dlsched.runtime.docker.engine import EngineRefused
+from dlsched.runtime.docker.executor import Executor
+from dlsched.runtime.machine.calls import AskToEnd, Kill, RemoveContainer, SetRestart
+from dlsched.runtime.machine.container import POLICY_AFTER_S
+from dlsched.runtime.machine.inspected import Inspected
+from tests.runtime.docker.rig import Rig, job_spec
+from tests.runtime.machine.described import RUNNING
+
+REMOVE = Remove("job", "c", Stop("SIGINT", 30.0), Limits(2.0), "a test")
+
+
+class Noting:
+    """Writes down what it is asked, as the engine and as the writer of limits."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, object]] = []
+        self.refuses = False
+
+    def __getattr__(self, name: str) -> Any:
+        def call(_container: str, what: object = None) -> None:
+            self.calls.append((name, what))
+            if self.refuses:
+                raise EngineRefused(409, "no")
+
+        return call
+
+
+@pytest.fixture
+def engine() -> Any:
+    return Noting()
+
+
+@pytest.fixture
+def executor(engine: Any) -> Executor:
+    return Executor(engine, engine, engine, threading.Semaphore(4), lambda _: None, lambda: 0.0)
+
+
+@pytest.mark.parametrize("refuses", [False, True])
+def test_first_the_restart_policy_and_the_ceiling_then_the_signal(
+    engine: Any, executor: Executor, refuses: bool
+) -> None:
+    engine.refuses = refuses
+    executor.make(AskToEnd("c", REMOVE, RUNNING))
+    assert engine.calls == [
+        ("update", {"RestartPolicy": {"Name": "no", "MaximumRetryCount": 0}}),
+        ("lift", Limits(2.0)),
+        ("kill", "SIGINT"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("one", "calls"),
+    [
+        (replace(RUNNING, gpu_access=GpuAccess.CDI), ["lift", "kill"]),
+        (replace(RUNNING, state=ContainerState.PAUSED), ["update", "lift", "unpause", "kill"]),
+    ],
+    ids=["gpus", "paused"],
+)
+def test_calls_that_a_stop_takes(
+    engine: Any, executor: Executor, one: Inspected, calls: list[str]
+) -> None:
+    executor.make(AskToEnd("c", REMOVE, one))
+    assert [name for name, _ in engine.calls] == calls
+
+
+def test_other_calls_are_one_of_the_engine(engine: Any, executor: Executor) -> None:
+    executor.make(Kill("c"))
+    executor.make(RemoveContainer("c"))
+    executor.make(SetRestart("c", Restart("on-failure", 3)))
+    policy = {"RestartPolicy": {"Name": "on-failure", "MaximumRetryCount": 3}}
+    assert engine.calls == [("kill", "SIGKILL"), ("remove", None), ("update", policy)]
+
+
+@pytest.mark.timed
+def test_end_of_a_call_is_kept_for_the_loop_and_its_container_inspected(engine: Any) -> None:
+    wanted = threading.Event()
+    executor = Executor(
+        engine, engine, engine, threading.Semaphore(4), lambda _: wanted.set(), lambda: 7.0
+    )
+    engine.refuses = True
+    call = RemoveContainer("c")
+    executor.begin(call)
+    assert wanted.wait(60)
+    (ended,) = executor.ended()
+    assert (ended.call, ended.at_s) == (call, 7.0)
+    assert isinstance(ended.error, EngineRefused)
+    assert list(executor.ended()) == []
+
+
+@pytest.mark.engine
+@pytest.mark.gate
+def test_a_stop_that_the_agent_did_not_survive_leaves_no_trace(rig: Rig) -> None:
+    deaf = ("sh", "-c", "trap '' TERM; while :; do sleep 1; done")
+    found = rig.start(job_spec("back", deaf, restart=Restart("always")))
+    rig.remove(found, grace_s=600)
+
+    def policy() -> str:
+        host = rig.client.inspect_container(found.container_id)["HostConfig"]
+        return str(host["RestartPolicy"]["Name"])
+
+    rig.until(lambda _: policy() == "no")
+    rig.reopen()
+    rig.until(lambda _: policy() == "always", within_s=POLICY_AFTER_S + 60)
+    now = rig.until_fact("back", lambda one: one.operation is None)
+    assert now.container_id == found.container_id
