@@ -1,22 +1,40 @@
-"""Makes the machine's calls, each in a thread of its own, and keeps their ends for the loop."""
+"""Makes the machine's calls in threads, and keeps their ends for the loop."""
 
 from __future__ import annotations
 
+import math
 import threading
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
-from contextlib import suppress
-from functools import partial
+from concurrent.futures import CancelledError, Future
+from contextlib import AbstractContextManager, nullcontext, suppress
 from queue import Empty, SimpleQueue
 
-from dlsched.model.errors import DlschedError
+from dlsched.model.errors import DlschedError, EngineUnavailable
 from dlsched.model.facts import ContainerState
-from dlsched.runtime.docker.background import begin
+from dlsched.runtime.docker.background import NO_THREAD
 from dlsched.runtime.docker.create.containers import NO_RESTART, restart_update
 from dlsched.runtime.docker.engine import Engine, EngineRefused
 from dlsched.runtime.docker.limits.writer import LimitWriter
-from dlsched.runtime.machine.calls import AskToEnd, Call, Kill, RemoveContainer, SetRestart
-from dlsched.runtime.machine.container import Ended
+from dlsched.runtime.machine.calls import (
+    AskToEnd,
+    Call,
+    Ended,
+    Examine,
+    GiveBack,
+    Kill,
+    Lane,
+    Release,
+    Remember,
+    RemoveContainer,
+    SetLimits,
+    SetRestart,
+    Tidy,
+)
+from dlsched.runtime.machine.outcomes import Own
+
+WIDTHS = {Lane.FREE: math.inf, Lane.FORKS: 4, Lane.UPDATES: 4}
+"""Calls of one lane that are made at a time."""
 
 
 class Executor:
@@ -27,7 +45,7 @@ class Executor:
         engine: Engine,
         unhurried: Engine,
         writer: LimitWriter,
-        gate: threading.Semaphore,
+        gate: AbstractContextManager[object],
         want: Callable[[str | None], None],
         now_s: Callable[[], float],
     ) -> None:
@@ -39,21 +57,44 @@ class Executor:
         self._gate = gate
         self._want = want
         self._now_s = now_s
+        self._lock = threading.Lock()
+        self._waiting: defaultdict[Lane, deque[Call]] = defaultdict(deque)
+        self._threads: defaultdict[Lane, int] = defaultdict(int)
+        self._open: dict[Call, Future[Ended]] = {}
+        """Calls whose end the loop has not taken yet."""
         self._ended: SimpleQueue[Ended] = SimpleQueue()
 
     def begin(self, call: Call) -> None:
-        """Begin to make it; waits for nothing."""
-        name = f"{type(call).__name__}-{call.container[:12]}"
-        future = begin(partial(self.make, call), name, self._gate if call.gated else None)
-        future.add_done_callback(partial(self._over, call))
+        """Have it made; waits for nothing."""
+        self._open[call] = Future()
+        with self._lock:
+            self._waiting[call.lane].append(call)
+            if self._threads[call.lane] >= WIDTHS[call.lane]:
+                return
+            self._threads[call.lane] += 1
+        self._start(call.lane)
+
+    def over(self, call: Call) -> Future[Ended]:
+        """Its end, once it has ended; to be asked for before that is taken."""
+        return self._open[call]
+
+    def cancel(self, call: Call) -> bool:
+        """Have it end without being made, if it was not begun; returns whether it was not."""
+        with self._lock, suppress(ValueError):
+            self._waiting[call.lane].remove(call)
+            self._ended.put(Ended(call, self._now_s(), CancelledError()))
+            return True
+        return False
 
     def ended(self) -> Iterator[Ended]:
         """The calls that have ended since."""
         with suppress(Empty):
             while True:
-                yield self._ended.get_nowait()
+                one = self._ended.get_nowait()
+                del self._open[one.call]
+                yield one
 
-    def make(self, call: Call) -> None:
+    def make(self, call: Call) -> object:
         """Make it; blocks on the engine. Raises what that raises."""
         match call:
             case AskToEnd():
@@ -64,10 +105,57 @@ class Executor:
                 self._unhurried.remove(call.container)
             case SetRestart():
                 self._engine.update(call.container, restart_update(call.restart))
+            case SetLimits():
+                self._set_limits(call)
+            case Tidy() if self._writer.forget_if_gone(call.container) or call.original.given_back:
+                return None
+            case Release() | GiveBack():
+                return self._writer.give_back(call.original)
+            case Remember():
+                self._writer.remember(call.container, call.own)
+            case Examine():
+                return self._writer.refusal(call.container)
+        return None
 
-    def _over(self, call: Call, done: Future[None]) -> None:
-        self._ended.put(Ended(call, self._now_s(), done.exception()))
-        self._want(call.container)
+    def _start(self, lane: Lane) -> None:
+        try:
+            name = f"dlsched-{lane}"
+            threading.Thread(target=self._work, args=(lane,), name=name, daemon=True).start()
+        except RuntimeError:
+            with self._lock:
+                self._threads[lane] -= 1
+                alone = self._threads[lane] == 0
+                left = [*self._waiting[lane]] if alone else []
+                if alone:
+                    self._waiting[lane].clear()
+            for call in left:
+                self._end(Ended(call, self._now_s(), EngineUnavailable(NO_THREAD)))
+
+    def _work(self, lane: Lane) -> None:
+        while True:
+            with self._lock:
+                if not self._waiting[lane]:
+                    self._threads[lane] -= 1
+                    return
+                call = self._waiting[lane].popleft()
+            with self._gate if lane is Lane.FORKS else nullcontext():
+                self._run(call)
+
+    def _run(self, call: Call) -> None:
+        began_s, error, result = self._now_s(), None, None
+        try:
+            result = self.make(call)
+        except BaseException as raised:  # noqa: BLE001 - the loop handles it
+            error = raised
+        now_s = self._now_s()
+        self._end(Ended(call, now_s, error, result, now_s - began_s))
+
+    def _end(self, ended: Ended) -> None:
+        over = self._open[ended.call]
+        self._ended.put(ended)
+        if ended.call.inspects or isinstance(ended.error, EngineRefused):
+            self._want(ended.call.container)
+        over.set_result(ended)
 
     def _ask_to_end(self, call: AskToEnd) -> None:
         # An update could take a job's GPUs away while it saves itself. The engine does not restart
@@ -86,3 +174,16 @@ class Executor:
         # Refused: it has just ended, or the signal is invalid; the listing or SIGKILL follow.
         with suppress(EngineRefused):
             self._unhurried.kill(container, signal)
+
+    def _set_limits(self, call: SetLimits) -> None:
+        action, described = call.action, call.described
+        own = Own(action.job, action.ceiling_cores, described.mps_threads_percent)
+        self._writer.set(
+            call.container,
+            action.limits,
+            action.cpu_shares,
+            burst_cores=action.burst_cores,
+            idle=action.cpu_idle,
+            own=None if described.adopted is not None else own,
+            described=described,
+        )

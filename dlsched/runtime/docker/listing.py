@@ -12,10 +12,9 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Set
 from concurrent.futures import Future
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from dlsched.config.metrics.resolving import Presets
-from dlsched.model.alarms import Alarm
 from dlsched.model.errors import DlschedError, EngineUnavailable, unexpected
 from dlsched.model.facts import ContainerState
 from dlsched.model.units import plain_text
@@ -23,7 +22,7 @@ from dlsched.runtime.docker.background import Patience, Pulse, begin
 from dlsched.runtime.docker.engine import Body, Engine, EngineRefused
 from dlsched.runtime.docker.identity.claims import Claims
 from dlsched.runtime.docker.identity.labels import ENABLE, INSTANCE, JOB, set_aside_name
-from dlsched.runtime.machine.inspected import RUNS, Inspected
+from dlsched.runtime.machine.inspected import RUNS, Inspected, Listing
 from dlsched.store.adoptions import Adoptions
 
 log = logging.getLogger(__name__)
@@ -69,26 +68,6 @@ class BusyContainers:
             with self._lock:
                 self._copied -= {container}
             self._over(container)
-
-
-@dataclass(frozen=True, slots=True)
-class Listing:
-    """Our containers at one moment."""
-
-    at_s: float
-    """When it was asked for (of the clock that `now_s` comes from)."""
-    containers: Mapping[str, Inspected] = field(default_factory=dict)
-    set_aside: Mapping[str, Inspected] = field(default_factory=dict)
-    """Ours too, but not what stands for their jobs: others have taken their place, or are to."""
-    left_alone: tuple[Alarm, ...] = ()
-    """Containers with labels of ours that are not touched, each with the reason."""
-    named: frozenset[str] = frozenset()
-    """Every job that a container is labelled as, one that is left alone too."""
-    others: Mapping[str, str] = field(default_factory=dict)
-    """Names of the containers that `want_names` asked for, by ID."""
-    undescribed: frozenset[str] = frozenset()
-    """IDs of containers that are there, but that the engine has never described: being started, or
-    too slow."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ import psutil
 from dlsched.control.ports import Clock, Wake
 from dlsched.model.actions import Action, Outcome, Remove, Resize, Start
 from dlsched.model.alarms import Alarm
-from dlsched.model.facts import ContainerFact, Observation
+from dlsched.model.facts import ContainerFact, Observation, Operation
 from dlsched.runtime import host
 from dlsched.runtime.allotment import change_allotment, job_dir
 from dlsched.runtime.cgroup.enclosing import Surroundings
@@ -42,23 +42,22 @@ from dlsched.runtime.docker.gpus.injection import Injector
 from dlsched.runtime.docker.identity.commands import AdoptionCommands
 from dlsched.runtime.docker.identity.own import own_containers
 from dlsched.runtime.docker.limits.allotments import Allotments
+from dlsched.runtime.docker.limits.changes import Changes
 from dlsched.runtime.docker.limits.group import GroupWeight, ParentGroup
-from dlsched.runtime.docker.limits.outcome import GivenBack
-from dlsched.runtime.docker.limits.resizes import Resizes
 from dlsched.runtime.docker.limits.writer import LimitWriter
-from dlsched.runtime.docker.listing import Listing, Listings
+from dlsched.runtime.docker.listing import Listings
 from dlsched.runtime.docker.moves.leaving_jobs import LeavingJobs
 from dlsched.runtime.docker.moves.moves import Moves
 from dlsched.runtime.docker.moves.relocation import Relocation
 from dlsched.runtime.docker.moves.steps import Departures
-from dlsched.runtime.docker.operations import Operations
 from dlsched.runtime.docker.options import UNHURRIED_S, DockerOptions
 from dlsched.runtime.docker.reading import Outside
 from dlsched.runtime.docker.watch import Watch, Watches
 from dlsched.runtime.gpu import Inventory, UserNames
 from dlsched.runtime.host import NodeReader
-from dlsched.runtime.machine.container import Listed, Machine, Wanted
-from dlsched.runtime.machine.inspected import Inspected
+from dlsched.runtime.machine.container import Machine, Wanted
+from dlsched.runtime.machine.inspected import Inspected, Listing
+from dlsched.runtime.machine.outcomes import GivenBack
 from dlsched.runtime.originals import Originals
 from dlsched.runtime.wire.tap import Tap
 from dlsched.store.adoptions import Adoptions
@@ -101,9 +100,8 @@ class DockerRuntime:
         self._patience = Patience(options.call_wait_s)
         self._group = ParentGroup(options.instance, options.cgroup_under)
         self._engine_facts = EngineFacts(self._engine)
-        state_dir = options.state_dir
-        self._originals = Originals(state_dir, read_only=options.read_only)
-        self._adoptions = Adoptions(state_dir, read_only=options.read_only)
+        self._originals = Originals(options.state_dir, read_only=options.read_only)
+        self._adoptions = Adoptions(options.state_dir, read_only=options.read_only)
         left_out = own_containers()
         self._cpu_users = CpuUsers(clock.now_s, begin, left_out, proc)
         self._listings = Listings(
@@ -131,29 +129,40 @@ class DockerRuntime:
         )
         gate = threading.Semaphore(CONCURRENT_CALLS)
         injector = Injector(options.gpus, lambda: self._node.gpus)
-        self._canary = Canary(state_dir=state_dir)
-        writer = LimitWriter(
-            self._engine, self._originals, state_dir, clock.wall_time, proc, injector, self._canary
+        self._canary = Canary(state_dir=options.state_dir)
+        writer = self._writer = LimitWriter(
+            self._engine,
+            self._originals,
+            options.state_dir,
+            clock.wall_time,
+            proc,
+            injector,
+            self._canary,
         )
-        self._resizes = Resizes(
+        self._executor = Executor(
+            self._engine, self._unhurried, writer, gate, self._listings.want, clock.now_s
+        )
+        self._machine = Machine(self._executor.begin)
+        self._changes = Changes(
+            self._machine,
+            self._executor,
             writer,
             self._originals,
             self._patience,
-            threading.Semaphore(CONCURRENT_CALLS),
             self._listings.want,
             clock.now_s,
             lambda: self._listings.problem is not None,
         )
         busy = self._listings.busy
         self._arrivals = Arrivals(
-            self._unhurried, options.instance, state_dir, busy, read_only=options.read_only
+            self._unhurried, options.instance, options.state_dir, busy, read_only=options.read_only
         )
         creation = Creation(
             self._unhurried,
             self._group,
             writer,
             options.instance,
-            state_dir,
+            options.state_dir,
             self._engine_facts.cgroup_driver,
             injector,
             self._arrivals,
@@ -163,7 +172,9 @@ class DockerRuntime:
         self.images = HostImages(self._unhurried, options.config_file, clock.now_s)
         self._starts = Starts(self.images.pulls, creation, gate, self._start_ended, clock.now_s)
         self._moves = Moves(
-            Relocation(self._unhurried, creation, options.instance, state_dir, busy, writer.lift),
+            Relocation(
+                self._unhurried, creation, options.instance, options.state_dir, busy, writer.lift
+            ),
             options.instance,
             gate,
             self._start_ended,
@@ -172,10 +183,6 @@ class DockerRuntime:
             self._node.gpu_names,
             Departures(self._listings.hide, self._arrivals.sweep),
         )
-        self._executor = Executor(
-            self._engine, self._unhurried, writer, gate, self._listings.want, clock.now_s
-        )
-        self._machine = Machine(self._executor.begin)
         self._events = Events(
             self._engine,
             options.instance,
@@ -196,7 +203,6 @@ class DockerRuntime:
             left_out,
             proc,
         )
-        self._operations = Operations(self._machine, self._moves, self._resizes)
         self._watches = Watches(
             Outside(
                 self._engine.follow,
@@ -211,16 +217,14 @@ class DockerRuntime:
             self._moves,
             self._arrivals,
             self._watches.of_job,
-            lambda one: (
-                self.held or self._operations.bars(one.container_id, one.job, clock.now_s())
-            ),
+            lambda one: self.held or self._bar(one.container_id, one.job, clock.now_s()),
             clock.now_s,
             self._starts.forget,
             self._listings.ended_with_engine,
             self._start_again,
         )
         """Jobs that leave for another node, or come from there."""
-        self._allotments = Allotments(state_dir, read_only=options.read_only)
+        self._allotments = Allotments(options.state_dir, read_only=options.read_only)
         self._untold: tuple[Alarm, ...] = ()
         self.held: str | None = None
         """Why nothing may be changed; None: changes are made."""
@@ -241,7 +245,7 @@ class DockerRuntime:
 
     def observe(self, now_s: float) -> Observation:
         """All facts at `now_s` about the containers listed; reads only."""
-        self._take_ended()
+        self._machine.take(self._executor.ended())
         driver = self._engine_facts.driver
         alive = (one.described for one in self._watches.all() if one.described.alive)
         groups = ((one.job, one.container_id, one.pid) for one in alive)
@@ -249,8 +253,9 @@ class DockerRuntime:
         listing, problem = self._listings.last, self._listings.problem
         if listing is not None and listing is not self._watches.listing:
             for described in self._watches.show(listing, now_s):
-                self._resizes.examine(described)
-        idle, watches = self._operations.idle, self._watches.all()
+                self._changes.examine(described)
+        idle = not (self._machine.busy or self._moves.moving)
+        watches = self._watches.all()
         self._facts = tuple([self._fact(watch, now_s, idle=idle) for watch in watches])
         self._changed.clear()
         jobs = frozenset(one.described.container_id for one in watches)
@@ -296,11 +301,10 @@ class DockerRuntime:
             starting = {begun.job for begun in self._starts.begun(listing)}
             self._allotments.sweep(listing.named | starting)
         self._weight.follow(self._watches.all(), again=is_new)
-        self._take_ended()
-        self._list_all(listing, now_s)
+        self._machine.take(self._executor.ended())
+        answers = self._listings.problem is None
+        self._changes.settle(listing, now_s, self._moves.moving, answers=answers)
         self._moves.advance(listing, self._facts, now_s)
-        if self._listings.problem is None:
-            self._resizes.sweep(listing)
         # A change of this cycle has notified its job already, and the facts are from before it.
         same = [fact for fact in self._facts if fact.container_id not in self._changed]
         self._untold = self._allotments.follow(same)
@@ -314,7 +318,7 @@ class DockerRuntime:
             return self.apply_all([action], now_s)[0]
         watch = self._watches.get(action.container_id)
         one = self._machine.of(action.container_id)
-        if one.updating or self._resizes.updating(action.container_id):
+        if one.updating:
             return Outcome(action, "failed", "operation under way: updating")
         if isinstance(action, Remove):
             if watch is not None and watch.described.adopted is not None:
@@ -323,7 +327,7 @@ class DockerRuntime:
             return self._remove(action, None if watch is None else watch.described, now_s)
         if watch is None:
             return Outcome(action, "failed", _NOT_THERE)
-        if (operation := one.operation(now_s)) is not None:
+        if (operation := one.bars(now_s)) is not None:
             return Outcome(action, "failed", f"operation under way: {operation}")
         return self._moves.begin(action, watch.described, now_s)
 
@@ -337,13 +341,13 @@ class DockerRuntime:
             if (watch := self._watches.get(container)) is None:
                 refusals[action.job] = _NOT_THERE
                 continue
-            if (why := self._operations.bars(container, action.job, now_s)) is not None:
+            if (why := self._bar(container, action.job, now_s)) is not None:
                 refusals[action.job] = why
                 continue
             watch.doubt()
             watches[action.job] = watch
             changes.append((action, watch.described))
-        outcomes = {outcome.action.job: outcome for outcome in self._resizes.begin_all(changes)}
+        outcomes = {outcome.action.job: outcome for outcome in self._changes.make(changes)}
         for action, _ in changes:
             if (status := outcomes[action.job].status) in ("done", "begun"):
                 self._changed.add(action.container_id)
@@ -374,7 +378,7 @@ class DockerRuntime:
         for watch in self._watches.all():
             watch.doubt()
         weighs = self._weight.follow(self._watches.all(), given_back=True)
-        backs = self._resizes.release(ceilings, self._watches.own(), until_s)
+        backs = self._changes.release(ceilings, self._watches.own(), until_s)
         if weighs is not None:
             wait([weighs], max(0.0, until_s - self._clock.now_s()))
         return backs
@@ -384,19 +388,20 @@ class DockerRuntime:
 
         An adopted container that belongs to none any more is given back.
         """
-        self._resizes.managed = managed
-        if not self._resizes.held:
-            self._resizes.keep_true(ceilings, self._watches.own())
+        self._changes.managed = managed
+        if self.held is None:
+            self._changes.keep_true(ceilings, self._watches.own())
 
     def hold(self, why: str | None) -> None:
         """Change nothing from now on, since everything was given back; None: make changes again."""
-        self.held, self._resizes.held = why, why is not None
+        self.held = why
+        self._changes.held = why is not None
 
     def alarms(self) -> tuple[Alarm, ...]:
         """What is wrong with limits, with giving them back, with moves, and with GPUs."""
         watched = [watch.described for watch in self._watches.all()]
         return (
-            *self._resizes.alarms,
+            *self._changes.alarms,
             *self._adoptions.alarms,
             *self._arrivals.alarms,
             *self._moves.alarms(self._clock.now_s()),
@@ -427,28 +432,20 @@ class DockerRuntime:
         self._engine.close()
         self._unhurried.close()
         self._node.close()
-        self._resizes.close()
+        self._writer.claims.close()
 
-    def _take_ended(self) -> None:
-        for ended in self._executor.ended():
-            self._machine.post(ended.call.container, ended, ended.at_s)
-
-    def _list_all(self, listing: Listing, now_s: float) -> None:
-        """Show the machine every container with which something was begun, or is to be."""
-        may_repair = self._listings.problem is None and not self._resizes.held
-        strays = {key for key, one in listing.containers.items() if one.restart_strays}
-        for container in self._machine.busy | strays:
-            described, repairs = listing.containers.get(container), False
-            if may_repair and described is not None:
-                repairs = self._operations.bars(container, described.job, now_s) is None
-            self._machine.post(container, Listed(described, listing.at_s, repairs), now_s)
+    def _bar(self, container: str, job: str, now_s: float) -> str | None:
+        """Why a container can now neither be given other limits nor be asked to leave; None: it
+        can."""
+        bar = self._machine.of(container).bars(now_s) or self._moves.operation(job, now_s)
+        return None if bar is None else f"operation under way: {bar}"
 
     def _fact(self, watch: Watch, now_s: float, *, idle: bool) -> ContainerFact:
         """`idle`: nothing is being done to any container."""
         described = watch.described
-        operation = None if idle else self._operations.of(described, now_s)
+        operation = None if idle else self._operation(described, now_s)
         altered = self._originals.holds(described.container_id)
-        bursts, idles = self._resizes.can_burst, self._resizes.can_idle
+        bursts, idles = self._writer.burst_problem is None, self._writer.idle_problem is None
         fact, vanished = watch.fact(now_s, operation, bursts=bursts, idles=idles, altered=altered)
         if vanished:
             self._listings.want(described.container_id)
@@ -459,6 +456,15 @@ class DockerRuntime:
         if not idle and fact.adopted is None and (kept := self._moves.kept(fact.job, fact.gpus)):
             fact = replace(fact, gpus_kept=kept)
         return fact
+
+    def _operation(self, described: Inspected, now_s: float) -> Operation | None:
+        """What is being done to it, or why nothing is; None: it may be changed."""
+        one = self._machine.of(described.container_id)
+        if one.stop is None and described.adopted is None:
+            moving = self._moves.operation(described.job, now_s)
+            if moving is not None:
+                return moving
+        return one.operation(described, now_s)
 
     def _wind_up(self, until_s: float) -> None:
         """Leave no job between two containers: it goes back, or goes on in the new one. Never
@@ -485,7 +491,7 @@ class DockerRuntime:
             self._machine.post(other.container_id, Wanted(also, other), now_s)
         if described is None:
             return Outcome(action, "done", _NOT_THERE)
-        before = self._machine.of(action.container_id).operation(now_s)
+        before = self._machine.of(action.container_id).bars(now_s)
         self._machine.post(action.container_id, Wanted(action, described), now_s)
         return Outcome(action, "begun", "" if before is None else str(before))
 

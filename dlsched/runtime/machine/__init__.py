@@ -9,10 +9,18 @@ values that name what is to be done at the engine. `runtime.docker.executor` mak
 only place of all this with threads. Nothing here blocks, reads a clock or raises for what an engine
 does.
 
-part         begun by                 its table         over with
------------  -----------------------  ----------------  ------------------------------------------
-stop         Wanted(Remove)           stop.TABLE        a listing without the container
-restart      Listed, policy differs     one call          the end of its call
+part       begun by                    goes by                     over with
+---------  --------------------------  --------------------------  ---------------------------
+stop       Wanted(Remove)              stop.TABLE                  a listing without it
+limits     Wanted(Resize)              one call                    its end; `Refused` may stay
+record     Ceiling; Listed, where the  one call                    its end
+           container is not managed
+give back  Wanted(gives_back),         one call                    its end; `Refused` may stay
+           Released
+restart    Listed, policy differs      one call                    its end
+
+"May I change it?" is `Container.bars`: while a call updates it, or a stop is under way, nothing
+else is begun with it. `limits.Refused` is no bar to a stop.
 
 `container.Machine` keeps the containers with which something was begun; a container of which it
 has none is at rest. `Machine.story` is for people, `container.validate` for tests.

@@ -3,11 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Enum
 from typing import ClassVar
 
-from dlsched.model.actions import Remove
+from dlsched.model.actions import Remove, Resize
 from dlsched.model.spec import Restart
 from dlsched.runtime.machine.inspected import Inspected
+from dlsched.runtime.machine.outcomes import Own
+from dlsched.runtime.originals import Original
+
+
+class Lane(Enum):
+    """Calls of one lane are made in their order. All but the free ones fork a process on the host:
+    more than some of them at a time would only queue at the engine."""
+
+    FREE = "free"
+    FORKS = "forks"
+    UPDATES = "updates"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -15,10 +27,11 @@ class Call:
     """A call of the engine; two equal ones are two calls."""
 
     container: str
-    gated: ClassVar[bool] = False
-    """Whether few are made at a time: each forks a process on the host."""
+    lane: ClassVar[Lane] = Lane.FREE
     updates: ClassVar[bool] = False
     """Whether nothing else may be changed meanwhile."""
+    inspects: ClassVar[bool] = True
+    """Whether the container is to be inspected after it."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -27,7 +40,7 @@ class AskToEnd(Call):
 
     action: Remove
     described: Inspected
-    gated: ClassVar[bool] = True
+    lane: ClassVar[Lane] = Lane.FORKS
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -39,7 +52,7 @@ class Kill(Call):
 class RemoveContainer(Call):
     """Remove it; it has ended."""
 
-    gated: ClassVar[bool] = True
+    lane: ClassVar[Lane] = Lane.FORKS
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -48,3 +61,68 @@ class SetRestart(Call):
 
     restart: Restart
     updates: ClassVar[bool] = True
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SetLimits(Call):
+    """Change its limits; its original ones are on the disk before."""
+
+    action: Resize
+    described: Inspected
+    lane: ClassVar[Lane] = Lane.UPDATES
+    updates: ClassVar[bool] = True
+    inspects: ClassVar[bool] = False
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GiveBack(Call):
+    """Give it back what it had, as the plan wants it; results in a `GivenBack`."""
+
+    described: Inspected
+    original: Original
+    lane: ClassVar[Lane] = Lane.UPDATES
+    updates: ClassVar[bool] = True
+    inspects: ClassVar[bool] = False
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Release(Call):
+    """Give it back what it had, as everything is given back; results in a `GivenBack`."""
+
+    original: Original
+    lane: ClassVar[Lane] = Lane.FORKS
+    inspects: ClassVar[bool] = False
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Tidy(Release):
+    """Drop its record where it is gone; else give it back what it had."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Remember(Call):
+    """Record what it goes back to: it is an own one, and its ceiling has changed."""
+
+    own: Own
+    updates: ClassVar[bool] = True
+    inspects: ClassVar[bool] = False
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Examine(Call):
+    """Find out why another program's container must not be touched; results in that, or None."""
+
+    described: Inspected
+    inspects: ClassVar[bool] = False
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A call has ended."""
+
+    call: Call
+    at_s: float
+    error: BaseException | None = None
+    """None: it succeeded."""
+    result: object = None
+    took_s: float = 0.0

@@ -3,15 +3,30 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
-from dlsched.model.actions import Remove
+from dlsched.model.actions import Remove, Resize
 from dlsched.model.facts import Operation, OperationKind
+from dlsched.runtime.machine import limits
 from dlsched.runtime.machine import stop as stops
-from dlsched.runtime.machine.calls import Call, SetRestart
+from dlsched.runtime.machine.calls import (
+    Call,
+    Ended,
+    Examine,
+    GiveBack,
+    Release,
+    Remember,
+    SetLimits,
+    SetRestart,
+    Tidy,
+)
 from dlsched.runtime.machine.inspected import Inspected
+from dlsched.runtime.machine.limits import Refused
+from dlsched.runtime.machine.outcomes import Own
 from dlsched.runtime.machine.stop import Sign, Stop
+from dlsched.runtime.originals import Original
 
 POLICY_AFTER_S = 5.0
 """A stop that is still wanted has begun again by then. Also the time between two attempts."""
@@ -22,34 +37,61 @@ STORY = 1000
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """An action of the plan."""
+    """An action of the plan; a change of limits only where nothing bars it."""
 
-    action: Remove
+    action: Remove | Resize
     described: Inspected
+    original: Original | None = None
+    """The record of what it had."""
 
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """The container in the last listing, in every cycle; None: it is not there."""
+    """What is known of the container, in every cycle."""
 
     described: Inspected | None
+    """As last listed; None: it is not there."""
     listed_s: float
     """When the listing was asked for."""
-    repairs: bool = False
-    """Whether what an earlier agent left undone may be repaired now."""
+    moves: bool = False
+    """Whether its job is being moved."""
+    managed: bool = True
+    """Whether it belongs to a job, or is about to."""
+    original: Original | None = None
+    """The record of what it had."""
+    held: bool = False
+    """Whether everything was given back, and nothing may be changed any more."""
+    answers: bool = True
+    """Whether the engine answers."""
+
+    @property
+    def altered(self) -> bool:
+        """Whether it does not have what it had."""
+        return self.original is not None and not self.original.given_back
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
-    """A call has ended."""
+class Doubted:
+    """It may not be one that can be changed: it has just been adopted."""
 
-    call: Call
-    at_s: float
-    error: BaseException | None = None
-    """None: it succeeded."""
+    described: Inspected
 
 
-Event = Wanted | Listed | Ended
+@dataclass(frozen=True, slots=True)
+class Ceiling:
+    """An own container's ceiling is another than its record says."""
+
+    own: Own
+
+
+@dataclass(frozen=True, slots=True)
+class Released:
+    """Everything is given back."""
+
+    original: Original
+
+
+Event = Wanted | Listed | Doubted | Ceiling | Released | Ended
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +102,12 @@ class Container:
     calls: tuple[Call, ...] = ()
     """Those under way."""
     stop: Stop | None = None
+    refused: Refused | None = None
+    """Why it is left as it is."""
     strays_since_s: float | None = None
     """Since when its restart policy is not that of its spec, and nothing else is done to it."""
+    missing_s: float | None = None
+    """Since when it has a record and is not managed; later where its record was just settled."""
 
     @property
     def at_rest(self) -> bool:
@@ -72,72 +118,144 @@ class Container:
     def updating(self) -> bool:
         return any(call.updates for call in self.calls)
 
-    def operation(self, now_s: float) -> Operation | None:
-        """What is being done to it; None: it may be changed."""
+    def bars(self, now_s: float) -> Operation | None:
+        """What is being done to it, so that nothing else may be; None: it may be changed."""
+        if self.updating:
+            return Operation(OperationKind.UPDATING, "updating")
+        return None if self.stop is None else stops.operation(self.stop, now_s)
+
+    def operation(self, described: Inspected, now_s: float) -> Operation | None:
+        """What is being done to it, or why nothing is; None: it may be changed."""
         if self.stop is not None:
             return stops.operation(self.stop, now_s)
-        return Operation(OperationKind.UPDATING, "updating") if self.updating else None
+        if self.refused is not None and self.refused.bars(described, now_s) and not self.updating:
+            return Operation(OperationKind.REFUSED, self.refused.why)
+        return self.bars(now_s)
 
 
-def handle(one: Container, event: Event, now_s: float) -> tuple[Container, tuple[Call, ...]]:
+Handled = tuple[Container, tuple[Call, ...]]
+
+
+def handle(one: Container, event: Event, now_s: float) -> Handled:
     """The container after that event, and the calls to be made."""
+    container = one.container_id
     match event:
         case Wanted():
-            return _stopped(one, one.stop or stops.begin(event.action, event.described, now_s))
-        case Listed():
-            return _listed(one, event, now_s)
+            return _wanted(one, event, now_s)
+        case Doubted(described):
+            return _with(one, Examine(container, described))
+        case Ceiling(own):
+            return (one, ()) if one.updating else _with(one, Remember(container, own))
+        case Released(original):
+            return _with(one, Release(container, original))
         case Ended():
             return _ended(one, event)
+        case Listed():
+            return _listed(one, event, now_s)
 
 
 def validate(one: Container) -> None:
     """Raise AssertionError where it contradicts itself."""
-    assert len(set(map(id, one.calls))) == len(one.calls)
     assert all(call.container == one.container_id for call in one.calls)
+    assert sum(call.updates for call in one.calls) <= 1
     if one.stop is not None:
         assert (one.stop.call in one.calls) == (one.stop.step in stops.CALLS)
         assert one.strays_since_s is None
 
 
-def _listed(one: Container, event: Listed, now_s: float) -> tuple[Container, tuple[Call, ...]]:
-    described = event.described
-    if one.stop is not None and described is not None:
-        sign = stops.sign_of(one.stop, described, now_s)
-        return _stopped(one, stops.step(one.stop, sign, now_s))
-    if one.stop is not None:
-        return _stopped(one, None if event.listed_s > one.stop.begun_s else one.stop)
-    return _repaired(one, event, now_s)
+def _wanted(one: Container, event: Wanted, now_s: float) -> Handled:
+    action, described = event.action, event.described
+    if isinstance(action, Remove):
+        return _stopped(one, one.stop or stops.begin(action, described, now_s))
+    if action.gives_back and event.original is not None:
+        return _with(one, GiveBack(one.container_id, described, event.original))
+    return _with(one, SetLimits(one.container_id, action, described))
 
 
-def _ended(one: Container, event: Ended) -> tuple[Container, tuple[Call, ...]]:
+def _with(one: Container, call: Call) -> Handled:
+    return replace(one, calls=(*one.calls, call)), (call,)
+
+
+def _ended(one: Container, event: Ended) -> Handled:
     left = tuple(call for call in one.calls if call is not event.call)
     if len(left) == len(one.calls):
         raise ValueError(f"{event.call} is not under way")
-    one = replace(one, calls=left)
+    one = replace(one, calls=left, refused=limits.refused_after(one.refused, event))
     if one.stop is not None and one.stop.call is event.call:
         sign = Sign.DONE if event.error is None else Sign.FAILED
         return _stopped(one, stops.step(one.stop, sign, event.at_s))
     return one, ()
 
 
-def _stopped(one: Container, stop: Stop | None) -> tuple[Container, tuple[Call, ...]]:
-    new = () if stop is None or (one.stop and one.stop.call is stop.call) else (stop.call,)
-    return replace(one, stop=stop, strays_since_s=None, calls=(*one.calls, *new)), new
+def _stopped(one: Container, stop: Stop | None) -> Handled:
+    before, one = one.stop, replace(one, stop=stop, strays_since_s=None)
+    if stop is None or (before is not None and before.call is stop.call):
+        return one, ()
+    return _with(one, stop.call)
 
 
-def _repaired(one: Container, event: Listed, now_s: float) -> tuple[Container, tuple[Call, ...]]:
+def _listed(one: Container, event: Listed, now_s: float) -> Handled:
+    made: tuple[Call, ...] = ()
+    for part in (_stop_listed, _refusal_listed, _record_listed, _policy_listed):
+        one, calls = part(one, event, now_s)
+        made += calls
+    return one, made
+
+
+def _stop_listed(one: Container, event: Listed, now_s: float) -> Handled:
+    stop = one.stop
+    if stop is not None and event.described is not None:
+        sign = stops.sign_of(stop, event.described, now_s)
+        return _stopped(one, stops.step(stop, sign, now_s))
+    if stop is not None and event.listed_s > stop.begun_s:
+        return _stopped(one, None)
+    return one, ()
+
+
+def _refusal_listed(one: Container, event: Listed, now_s: float) -> Handled:
+    before, described = one.refused, event.described
+    if before is None or not event.answers:
+        return one, ()
+    if described is None or not event.managed:
+        return replace(one, refused=None), ()
+    one = replace(one, refused=before.after(described, now_s, altered=event.altered))
+    again = one.refused is not None and one.refused.at_s != before.at_s
+    return _with(one, Examine(one.container_id, described)) if again else (one, ())
+
+
+def _record_listed(one: Container, event: Listed, now_s: float) -> Handled:
+    """Settle the record of one that is not managed any more, or was changed late."""
+    original = event.original
+    if not event.answers:
+        return one, ()
+    missing_s = None
+    if original is not None and not event.managed:
+        missing_s = now_s if one.missing_s is None else one.missing_s
+    one = replace(one, missing_s=missing_s)
+    if original is None or any(isinstance(call, Tidy) for call in one.calls):
+        return one, ()
+    # A listing older than the container does not show it.
+    missing = missing_s is not None and missing_s < event.listed_s
+    if missing or (event.held and event.altered):
+        one = replace(one, missing_s=None if event.managed else now_s + limits.SWEEP_S)
+        return _with(one, Tidy(one.container_id, original))
+    return one, ()
+
+
+def _policy_listed(one: Container, event: Listed, now_s: float) -> Handled:
     """Give it back the restart policy that a stop set to `no`, of an agent that ended then."""
     described = event.described
+    idle = one.bars(now_s) is None and event.answers and not event.moves and not event.held
     strays = described is not None and described.restart_strays and described.alive
-    if described is None or not strays or described.restart is None or described.risks_gpus:
+    if described is None or described.restart is None or not strays:
         return replace(one, strays_since_s=None), ()
-    if one.updating or not event.repairs:
+    if described.risks_gpus or not idle:
         return replace(one, strays_since_s=None), ()
     since_s = now_s if one.strays_since_s is None else one.strays_since_s
     if now_s - since_s < POLICY_AFTER_S:
         return replace(one, strays_since_s=since_s), ()
-    call = SetRestart(one.container_id, described.restart)
-    return replace(one, strays_since_s=now_s, calls=(*one.calls, call)), (call,)
+    one = replace(one, strays_since_s=now_s)
+    return _with(one, SetRestart(one.container_id, described.restart))
 
 
 class Machine:
@@ -163,13 +281,20 @@ class Machine:
             self._begin(call)
         return one
 
+    def take(self, ended: Iterable[Ended]) -> tuple[Ended, ...]:
+        """Handle the ends of calls, and return them."""
+        taken = tuple(ended)
+        for one in taken:
+            self.post(one.call.container, one, one.at_s)
+        return taken
+
     def of(self, container: str) -> Container:
         return self._containers.get(container) or Container(container)
 
     @property
-    def busy(self) -> frozenset[str]:
-        """The containers that are not at rest."""
-        return frozenset(self._containers)
+    def busy(self) -> Mapping[str, Container]:
+        """The containers that are not at rest, by id."""
+        return MappingProxyType(self._containers)
 
     def story(self, container: str) -> Iterator[str]:
         """Its last transitions, one a line, for people."""

@@ -1,9 +1,11 @@
-"""A container as the engine described it. Pure."""
+"""Containers as the engine listed and described them. Pure."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
+from dlsched.model.alarms import Alarm
 from dlsched.model.facts import ContainerState, GpuAccess
 from dlsched.model.sources import MetricsFile, ProgressSource
 from dlsched.model.spec import JobSpec, Restart, Stop
@@ -83,3 +85,23 @@ class Inspected:
     def start(self) -> tuple[int, str]:
         """Identifies this start of the container."""
         return self.pid, self.started_at
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """Our containers at one moment."""
+
+    at_s: float
+    """When it was asked for (of the clock that `now_s` comes from)."""
+    containers: Mapping[str, Inspected] = field(default_factory=dict)
+    set_aside: Mapping[str, Inspected] = field(default_factory=dict)
+    """Ours too, but not what stands for their jobs: others have taken their place, or are to."""
+    left_alone: tuple[Alarm, ...] = ()
+    """Containers with labels of ours that are not touched, each with the reason."""
+    named: frozenset[str] = frozenset()
+    """Every job that a container is labelled as, one that is left alone too."""
+    others: Mapping[str, str] = field(default_factory=dict)
+    """Names of the containers that `want_names` asked for, by ID."""
+    undescribed: frozenset[str] = frozenset()
+    """IDs of containers that are there, but that the engine has never described: being started, or
+    too slow."""

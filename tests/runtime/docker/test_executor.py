@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import threading
+from concurrent.futures import CancelledError
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
 from dlsched.model.actions import Remove
+from dlsched.model.errors import EngineUnavailable
 from dlsched.model.facts import ContainerState, GpuAccess
 from dlsched.model.spec import Limits, Restart, Stop
 from dlsched.runtime.docker.engine import EngineRefused
 from dlsched.runtime.docker.executor import Executor
-from dlsched.runtime.machine.calls import AskToEnd, Kill, RemoveContainer, SetRestart
+from dlsched.runtime.machine.calls import AskToEnd, Kill, RemoveContainer, SetRestart, Tidy
 from dlsched.runtime.machine.container import POLICY_AFTER_S
 from dlsched.runtime.machine.inspected import Inspected
+from dlsched.runtime.originals import Original
 from tests.runtime.docker.rig import Rig, job_spec
 from tests.runtime.machine.described import RUNNING
 
@@ -28,12 +33,14 @@ class Noting:
     def __init__(self) -> None:
         self.calls: list[tuple[str, object]] = []
         self.refuses = False
+        self.answer: object = None
 
     def __getattr__(self, name: str) -> Any:
-        def call(_container: str, what: object = None) -> None:
+        def call(_container: object, what: object = None) -> object:
             self.calls.append((name, what))
             if self.refuses:
                 raise EngineRefused(409, "no")
+            return self.answer
 
         return call
 
@@ -45,7 +52,7 @@ def engine() -> Any:
 
 @pytest.fixture
 def executor(engine: Any) -> Executor:
-    return Executor(engine, engine, engine, threading.Semaphore(4), lambda _: None, lambda: 0.0)
+    return Executor(engine, engine, engine, nullcontext(), lambda _: None, lambda: 0.0)
 
 
 @pytest.mark.parametrize("refuses", [False, True])
@@ -84,20 +91,69 @@ def test_other_calls_are_one_of_the_engine(engine: Any, executor: Executor) -> N
     assert engine.calls == [("kill", "SIGKILL"), ("remove", None), ("update", policy)]
 
 
+@pytest.mark.parametrize(
+    ("gone", "given_back", "calls"),
+    [
+        (True, False, ["forget_if_gone"]),
+        (False, True, ["forget_if_gone"]),
+        (False, False, ["forget_if_gone", "give_back"]),
+    ],
+)
+def test_record_of_one_that_is_missing_is_dropped_or_its_limits_given_back(
+    engine: Any, executor: Executor, gone: bool, given_back: bool, calls: list[str]
+) -> None:
+    engine.answer = gone
+    executor.make(Tidy("c", Original("c", "job", adopted=True, given_back=given_back)))
+    assert [name for name, _ in engine.calls] == calls
+
+
 @pytest.mark.timed
 def test_end_of_a_call_is_kept_for_the_loop_and_its_container_inspected(engine: Any) -> None:
-    wanted = threading.Event()
-    executor = Executor(
-        engine, engine, engine, threading.Semaphore(4), lambda _: wanted.set(), lambda: 7.0
-    )
+    wanted: list[str | None] = []
+    executor = Executor(engine, engine, engine, nullcontext(), wanted.append, lambda: 7.0)
     engine.refuses = True
     call = RemoveContainer("c")
     executor.begin(call)
-    assert wanted.wait(60)
-    (ended,) = executor.ended()
-    assert (ended.call, ended.at_s) == (call, 7.0)
+    ended = executor.over(call).result(60)
+    assert (ended.call, ended.at_s, wanted) == (call, 7.0, ["c"])
     assert isinstance(ended.error, EngineRefused)
+    assert list(executor.ended()) == [ended]
     assert list(executor.ended()) == []
+
+
+@pytest.mark.timed
+def test_few_calls_fork_at_a_time_and_one_that_waits_can_be_cancelled(engine: Any) -> None:
+    may_end, begun = threading.Event(), threading.Semaphore(0)
+
+    def remove(_container: str) -> None:
+        begun.release()
+        assert may_end.wait(60)
+
+    engine.remove = remove
+    executor = Executor(engine, engine, engine, nullcontext(), lambda _: None, lambda: 0.0)
+    calls = [RemoveContainer(f"c{number}") for number in range(6)]
+    for call in calls:
+        executor.begin(call)
+    overs = [executor.over(call) for call in calls]
+    for _ in range(4):
+        assert begun.acquire(timeout=60)
+    assert executor.cancel(calls[4])
+    assert not executor.cancel(calls[0])
+    may_end.set()
+    for over in (*overs[:4], overs[5]):
+        over.result(60)
+    ended = {one.call: one.error for one in executor.ended()}
+    assert {call for call, error in ended.items() if error is None} == {*calls} - {calls[4]}
+    assert isinstance(ended[calls[4]], CancelledError)
+
+
+def test_without_a_thread_a_call_fails(
+    engine: Any, executor: Executor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(threading.Thread, "start", Mock(side_effect=RuntimeError("no thread")))
+    executor.begin(Kill("c"))
+    (ended,) = executor.ended()
+    assert isinstance(ended.error, EngineUnavailable)
 
 
 @pytest.mark.engine

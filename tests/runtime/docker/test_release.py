@@ -11,8 +11,8 @@ import pytest
 
 from dlsched.model.errors import EngineUnavailable
 from dlsched.runtime.clock import SystemClock
+from dlsched.runtime.docker.limits.changes import Changes
 from dlsched.runtime.docker.limits.group import GroupWeight
-from dlsched.runtime.docker.limits.resizes import Resizes
 from dlsched.runtime.docker.moves.moves import Moves
 from dlsched.runtime.docker.options import DockerOptions
 from dlsched.runtime.docker.runtime import DockerRuntime
@@ -58,11 +58,11 @@ def left_s(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The time that was left to give limits back, each time that was tried."""
     found: list[float] = []
 
-    def release(_: Resizes, ceilings: object, own: object, until_s: float) -> tuple[()]:
+    def release(_: Changes, ceilings: object, own: object, until_s: float) -> tuple[()]:
         found.append(until_s - clock.at_s)
         return ()
 
-    monkeypatch.setattr(Resizes, "release", release)
+    monkeypatch.setattr(Changes, "release", release)
     return found
 
 

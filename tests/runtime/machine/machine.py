@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from dlsched.runtime.machine.calls import Call
 from dlsched.runtime.machine.container import Container, Ended, Event, Listed, Machine, validate
 from dlsched.runtime.machine.inspected import Inspected
+from tests.runtime.machine.described import RUNNING
 
 
 class Table:
@@ -21,12 +24,10 @@ class Table:
         validate(one)
         return one
 
-    def see(
-        self, described: Inspected | None, at_s: float | None = None, *, repairs: bool = False
-    ) -> Container:
+    def see(self, described: Inspected | None, at_s: float | None = None, **more: Any) -> Container:
         """The container in a listing of that moment."""
         at_s = self.now_s if at_s is None else at_s
-        return self.post(Listed(described, at_s, repairs), at_s)
+        return self.post(Listed(described, at_s, **more), at_s)
 
     def end(self, at_s: float | None = None, error: Exception | None = None) -> Container:
         """The oldest call under way ends."""
@@ -41,4 +42,4 @@ class Table:
 
     @property
     def operation(self) -> str:
-        return str(self.machine.of("c").operation(self.now_s) or "")
+        return str(self.machine.of("c").operation(RUNNING, self.now_s) or "")

@@ -156,15 +156,15 @@ def test_a_call_ends_once(table: Table) -> None:
 
 
 def test_stray_restart_policy_is_set_back_after_a_while(table: Table) -> None:
-    table.see(STRAYS, 100.0, repairs=True)
-    table.see(STRAYS, 100.0 + POLICY_AFTER_S - 0.1, repairs=True)
+    table.see(STRAYS, 100.0)
+    table.see(STRAYS, 100.0 + POLICY_AFTER_S - 0.1)
     assert table.made == []
-    table.see(STRAYS, 100.0 + POLICY_AFTER_S, repairs=True)
+    table.see(STRAYS, 100.0 + POLICY_AFTER_S)
     (call,) = table.made
     assert isinstance(call, SetRestart) and call.restart == STRAYS.restart
     assert table.operation == "updating"
     table.end()
-    table.see(RUNNING, repairs=True)
+    table.see(RUNNING)
     assert not table.machine.busy
 
 
@@ -172,15 +172,15 @@ def test_stray_restart_policy_is_set_back_after_a_while(table: Table) -> None:
 def test_policy_of_a_container_to_which_something_is_done_waits_again(
     table: Table, hinders: str
 ) -> None:
-    table.see(STRAYS, 100.0, repairs=True)
+    table.see(STRAYS, 100.0)
     if hinders == "stop":
         stop(table, STRAYS)
         table.see(None, 101.0)
     else:
-        table.see(STRAYS, 101.0)
-    table.see(STRAYS, 101.0 + POLICY_AFTER_S, repairs=True)
+        table.see(STRAYS, 101.0, moves=True)
+    table.see(STRAYS, 101.0 + POLICY_AFTER_S)
     assert "SetRestart" not in table.calls
-    table.see(STRAYS, 101.0 + 2 * POLICY_AFTER_S, repairs=True)
+    table.see(STRAYS, 101.0 + 2 * POLICY_AFTER_S)
     assert "SetRestart" in table.calls
 
 
@@ -195,16 +195,16 @@ def test_policy_of_a_container_to_which_something_is_done_waits_again(
     ],
 )
 def test_other_restart_policies_are_left(table: Table, one: Inspected) -> None:
-    table.see(one, 100.0, repairs=True)
-    table.see(one, 200.0, repairs=True)
+    table.see(one, 100.0)
+    table.see(one, 200.0)
     assert table.made == []
 
 
 def test_failed_restoration_is_tried_again_after_a_while(table: Table) -> None:
     for at_s in (100.0, 100.0 + POLICY_AFTER_S):
-        table.see(STRAYS, at_s, repairs=True)
+        table.see(STRAYS, at_s)
     table.end(error=NO_ANSWER)
-    table.see(STRAYS, 101.0 + POLICY_AFTER_S, repairs=True)
+    table.see(STRAYS, 101.0 + POLICY_AFTER_S)
     assert len(table.made) == 1
-    table.see(STRAYS, 100.0 + 2 * POLICY_AFTER_S, repairs=True)
+    table.see(STRAYS, 100.0 + 2 * POLICY_AFTER_S)
     assert len(table.made) == 2

@@ -27,10 +27,10 @@ from dlsched.runtime.docker.identity.labels import (
     inspected,
     labels_in,
 )
-from dlsched.runtime.docker.limits.outcome import ELSEWHERE, GivenBack
 from dlsched.runtime.docker.limits.writer import LimitWriter
 from dlsched.runtime.docker.listing import Listings
 from dlsched.runtime.machine.inspected import Inspected
+from dlsched.runtime.machine.outcomes import ELSEWHERE, GivenBack
 from dlsched.runtime.originals import Originals
 from dlsched.store.adoptions import Adopted, Adoptions
 

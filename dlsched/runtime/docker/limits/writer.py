@@ -48,13 +48,6 @@ from dlsched.runtime.docker.limits.dialect import (
     with_owners_limit,
 )
 from dlsched.runtime.docker.limits.group import give_weight_back
-from dlsched.runtime.docker.limits.outcome import (
-    ELSEWHERE,
-    GivenBack,
-    NotGivenBack,
-    Own,
-    Untouchable,
-)
 from dlsched.runtime.docker.limits.reading import (
     ContainerLimits,
     as_listed,
@@ -65,6 +58,13 @@ from dlsched.runtime.docker.limits.reading import (
 )
 from dlsched.runtime.docker.options import DockerOptions
 from dlsched.runtime.machine.inspected import Inspected
+from dlsched.runtime.machine.outcomes import (
+    ELSEWHERE,
+    GivenBack,
+    NotGivenBack,
+    Own,
+    Untouchable,
+)
 from dlsched.runtime.originals import Original, Originals
 
 

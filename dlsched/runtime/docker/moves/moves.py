@@ -8,7 +8,7 @@ began. Each cycle takes the next step, and engine calls run in the background, s
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Set
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
@@ -23,7 +23,6 @@ from dlsched.model.leaving import LeavingPhase
 from dlsched.runtime.docker.background import begin
 from dlsched.runtime.docker.engine import one_line
 from dlsched.runtime.docker.identity.labels import set_aside_name
-from dlsched.runtime.docker.listing import Listing
 from dlsched.runtime.docker.moves.relocation import Relocation
 from dlsched.runtime.docker.moves.steps import (
     AGAIN_S,
@@ -48,7 +47,7 @@ from dlsched.runtime.docker.moves.steps import (
     heir_of,
     is_below,
 )
-from dlsched.runtime.machine.inspected import RUNS, Inspected
+from dlsched.runtime.machine.inspected import RUNS, Inspected, Listing
 
 _log = logging.getLogger(__name__)
 
@@ -89,9 +88,9 @@ class Moves:
         """Whether the agent ends: early moves go back, and none begins."""
 
     @property
-    def idle(self) -> bool:
-        """Whether no container is being moved."""
-        return all(move.is_away for move in self._moves.values())
+    def moving(self) -> Set[str]:
+        """The jobs that are being moved."""
+        return {job for job, move in self._moves.items() if not move.is_away}
 
     @property
     def unsettled(self) -> bool:

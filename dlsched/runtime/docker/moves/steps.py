@@ -21,8 +21,7 @@ from dlsched.runtime.allotment import Allotment
 from dlsched.runtime.docker.background import begin
 from dlsched.runtime.docker.carrying import Packed, remove_archive
 from dlsched.runtime.docker.engine import one_line
-from dlsched.runtime.docker.listing import Listing
-from dlsched.runtime.machine.inspected import Inspected
+from dlsched.runtime.machine.inspected import Inspected, Listing
 
 _log = logging.getLogger(__name__)
 

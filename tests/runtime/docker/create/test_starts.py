@@ -23,7 +23,8 @@ from dlsched.runtime.docker.engine import Body, EngineRefused
 from dlsched.runtime.docker.gpus.injection import GpuOptions, Injector
 from dlsched.runtime.docker.limits.group import ParentGroup
 from dlsched.runtime.docker.limits.writer import LimitWriter
-from dlsched.runtime.docker.listing import BusyContainers, Listing
+from dlsched.runtime.docker.listing import BusyContainers
+from dlsched.runtime.machine.inspected import Listing
 from dlsched.runtime.originals import Originals
 from tests.runtime.docker.fake_host import full_disk
 from tests.runtime.docker.rig import SLEEP, Rig, fact, job_spec

@@ -16,8 +16,8 @@ from dlsched.runtime.allotment import Allotment, job_dir, read_allotment
 from dlsched.runtime.cgroup.group_limits import LimitFiles
 from dlsched.runtime.docker.engine import Body
 from dlsched.runtime.docker.gpus.canary import Canary, GpuContainer, Probe, ProbeFailed
-from dlsched.runtime.docker.limits.outcome import Own
 from dlsched.runtime.docker.limits.writer import LimitWriter
+from dlsched.runtime.machine.outcomes import Own
 from dlsched.runtime.originals import Original, Originals
 from tests.runtime.docker.fake_host import CONTAINER, FakeHost, newer_weight, older_weight
 

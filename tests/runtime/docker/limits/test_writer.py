@@ -20,8 +20,8 @@ from dlsched.runtime.allotment import IN_FOLDER
 from dlsched.runtime.cgroup.exclusive import ExclusiveClaims
 from dlsched.runtime.cgroup.group_limits import LimitFiles
 from dlsched.runtime.docker.engine import EngineRefused
-from dlsched.runtime.docker.limits.outcome import NotGivenBack, Own, Untouchable
 from dlsched.runtime.docker.limits.writer import LimitWriter
+from dlsched.runtime.machine.outcomes import NotGivenBack, Own, Untouchable
 from dlsched.runtime.originals import Originals
 from dlsched.store import records
 from tests.properties import examples

@@ -15,8 +15,8 @@ from dlsched.model.spec import Limits
 from dlsched.runtime.cgroup.limits import weights_of
 from dlsched.runtime.cgroup.read import group_folders
 from dlsched.runtime.docker.engine import Engine, EngineRefused
-from dlsched.runtime.docker.limits.outcome import ELSEWHERE, Own, Untouchable
 from dlsched.runtime.docker.limits.writer import LimitWriter
+from dlsched.runtime.machine.outcomes import ELSEWHERE, Own, Untouchable
 from dlsched.runtime.originals import Originals
 from tests.waiting import until
 from tools.base_image import BASE

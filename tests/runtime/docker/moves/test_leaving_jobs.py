@@ -20,12 +20,12 @@ from dlsched.runtime.docker.archives import Unfit
 from dlsched.runtime.docker.carrying import Brought, Packed
 from dlsched.runtime.docker.create.containers import NO_RESTART
 from dlsched.runtime.docker.engine import EngineRefused
-from dlsched.runtime.docker.listing import BusyContainers, Listing
+from dlsched.runtime.docker.listing import BusyContainers
 from dlsched.runtime.docker.moves.leaving_jobs import LeavingJobs
 from dlsched.runtime.docker.moves.relocation import Relocation
 from dlsched.runtime.docker.moves.steps import REST_S, Departures
 from dlsched.runtime.docker.shared_files import NotShared
-from dlsched.runtime.machine.inspected import Inspected
+from dlsched.runtime.machine.inspected import Inspected, Listing
 from tests.runtime.docker.moves.test_moves import (
     ACK,
     EXITED,
@@ -199,7 +199,7 @@ def test_saved_ended_packed_and_kept_aside(node: Node) -> None:
         node.see(GONE)
     assert len(node.acts.done) == 4
     assert not node.moves.unsettled
-    assert node.moves.idle
+    assert not node.moves.moving
     assert node.alarms == ()
 
 

@@ -20,7 +20,6 @@ from dlsched.model.spec import Checkpoint, JobSpec, Limits, Stop
 from dlsched.runtime.allotment import Allotment
 from dlsched.runtime.docker.engine import EngineRefused
 from dlsched.runtime.docker.identity.labels import container_name, set_aside_name
-from dlsched.runtime.docker.listing import Listing
 from dlsched.runtime.docker.moves.moves import Moves
 from dlsched.runtime.docker.moves.steps import (
     AGAIN_S,
@@ -29,7 +28,7 @@ from dlsched.runtime.docker.moves.steps import (
     STAYS_UP_S,
     Departures,
 )
-from dlsched.runtime.machine.inspected import Inspected
+from dlsched.runtime.machine.inspected import Inspected, Listing
 from tests.doubles import job_spec, texts
 from tests.runtime.machine.described import RUNNING as STOPS_RUNNING
 

@@ -1,14 +1,12 @@
-"""What the loop remembers of changes: slow ones, refused ones, strays, and the great release."""
+"""What becomes of changes: slow ones, refused ones, strays, and the great release."""
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from unittest.mock import patch
 
 import pytest
@@ -21,31 +19,25 @@ from dlsched.runtime.allotment import job_dir, read_allotment
 from dlsched.runtime.cgroup.exclusive import ExclusiveClaims
 from dlsched.runtime.docker.background import Patience
 from dlsched.runtime.docker.engine import EngineRefused
-from dlsched.runtime.docker.gpus.canary import GpuContainer, Probe
-from dlsched.runtime.docker.limits.resizes import (
-    AGAIN_S,
-    BUSY,
-    CONCURRENT_UPDATES,
-    NO_ANSWER,
-    SWEEP_S,
-    Resizes,
-)
+from dlsched.runtime.docker.executor import WIDTHS
+from dlsched.runtime.docker.limits.changes import BUSY, NO_ANSWER, Changes
 from dlsched.runtime.docker.limits.writer import LimitWriter
-from dlsched.runtime.docker.listing import Listing
-from dlsched.runtime.machine.inspected import Inspected
+from dlsched.runtime.machine.calls import Lane
+from dlsched.runtime.machine.container import Machine
+from dlsched.runtime.machine.inspected import Inspected, Listing
+from dlsched.runtime.machine.limits import AGAIN_S, SWEEP_S
+from dlsched.runtime.machine.outcomes import Waits
 from dlsched.runtime.originals import Originals
 from tests.doubles import job_spec, texts
 from tests.runtime.docker.fake_host import CONTAINER, PID, FakeHost, full_disk
-from tests.runtime.machine.described import RUNNING as STOPS_RUNNING
-from tests.waiting import until
-
-pytestmark = pytest.mark.timed
+from tests.runtime.docker.making import Waiting, making
+from tests.runtime.machine.described import RUNNING
 
 THEIRS: JobSpec = job_spec("theirs")
 
 
 def described(adopted: JobSpec | None = THEIRS, **changes: Any) -> Inspected:
-    one = replace(STOPS_RUNNING, container_id=CONTAINER, name="theirs", job="theirs", pid=PID)
+    one = replace(RUNNING, container_id=CONTAINER, name="theirs", job="theirs", pid=PID)
     return replace(one, adopted=adopted, **changes)
 
 
@@ -55,24 +47,10 @@ def resize(cores: float = 0.25, ceiling: float | None = 1.0) -> Resize:
     )
 
 
-class Hurried(Patience):
-    """It is over as soon as the calls have begun, and for the rest of a test."""
-
-    def __init__(self, begun: Callable[[], bool] | None = None) -> None:
-        """None: as soon as the one that is waited for runs."""
-        super().__init__(0.01, pause_s=600.0)
-        self._begun = begun
-
-    def wait(self, future: Future[Any], since_s: float | None = None) -> bool:
-        if not self.lost:
-            until(self._begun or future.running, "the call begins")
-        return super().wait(future, since_s)
-
-
 class Bench:
-    """Resizes on a host of files, with a clock of numbers."""
+    """Changes on a host of files, with a clock of numbers."""
 
-    def __init__(self, root: Path, patience: Patience | None = None) -> None:
+    def __init__(self, root: Path) -> None:
         self.host = FakeHost(root).claimable()
         self.now_s = 100.0
         self.silent = False
@@ -83,46 +61,46 @@ class Bench:
         self.hands = LimitWriter(
             engine, self.originals, root / "state", lambda: "now", self.host.proc
         )
-        self.resizes = Resizes(
+        self.executor = making(engine, self.hands, self.wanted, lambda: self.now_s)
+        self.machine = Machine(self.executor.begin)
+        self.changes = Changes(
+            self.machine,
+            self.executor,
             self.hands,
             self.originals,
-            patience or Patience(60.0),
-            threading.Semaphore(4),
+            cast("Patience", Waiting()),
             self.wanted.append,
             lambda: self.now_s,
             lambda: self.silent,
         )
 
     def close(self) -> None:
-        self.resizes.close()
+        self.hands.claims.close()
 
     def begin(self, action: Resize, one: Inspected) -> Outcome:
-        return self.resizes.begin_all([(action, one)])[0]
+        return self.changes.make([(action, one)])[0]
 
-    def hold(self) -> threading.Event:
-        """The engine answers no update until that is set."""
-        held, real = threading.Event(), self.host.update
-        self.host.update = lambda *words: (held.wait(60), real(*words))[1]  # type: ignore[method-assign]
-        return held
+    def operation(self, one: Inspected | None = None) -> str:
+        one = one or described()
+        found = self.machine.of(one.container_id).operation(one, self.now_s)
+        return str(found or "")
 
-    def until_over(self) -> None:
-        until(lambda: not self.resizes.updating(CONTAINER), "the change ends")
+    def go_on(self) -> None:
+        """The engine answers again."""
+        self.executor.go_on()
+        self.machine.take(self.executor.ended())
 
     def until_free(self) -> None:
         """Time passes until it is no longer left alone."""
+        self.now_s += AGAIN_S + 1
+        self.sweep(described())
+        assert self.operation() == ""
 
-        def free() -> bool:
-            self.now_s += AGAIN_S + 1
-            return self.resizes.operation(described()) is None
-
-        until(free, "its refusal is over")
-
-    def sweep(self, *listed: Inspected) -> None:
-        """One observation, whose listing began at this moment; waits for what it begins."""
-        listing = Listing(self.now_s, {one.container_id: one for one in listed})
-        self.resizes.sweep(listing)
-        for call in self.resizes._sweeping.values():
-            call.result(60)
+    def sweep(self, *listed: Inspected, **more: Any) -> None:
+        """One cycle, whose listing began at this moment."""
+        listing = Listing(self.now_s, {one.container_id: one for one in listed}, **more)
+        self.changes.settle(listing, self.now_s, frozenset(), answers=True)
+        self.machine.take(self.executor.ended())
 
 
 @pytest.fixture
@@ -158,43 +136,28 @@ def test_what_only_the_job_has_to_know_is_told_without_the_engine(bench: Bench) 
     assert bench.host.updates == []
     assert bench.begin(action, described()).status == "failed"
     bench.host.gone = False
-    outcomes = bench.resizes.begin_all([(replace(action, job="a"), own), (resize(), own)])
+    outcomes = bench.changes.make([(replace(action, job="a"), own), (resize(), own)])
     assert [(one.action.job, one.status) for one in outcomes] == [("a", "done"), ("theirs", "done")]
 
 
 def test_while_another_is_tried_first_it_is_withheld_and_not_refused(bench: Bench) -> None:
-    bench.host.words["Devices"] = [{"PathOnHost": "/dev/nvidia0"}]
-    began, go_on = threading.Event(), threading.Event()
-    canary = GpuContainer("another", "another", 1, GpuAccess.CDI, ())
-    bench.hands.canary._probe = lambda _: Probe(frozenset({"/dev/nvidia0"}), frozenset())
-
-    def slow() -> None:
-        began.set()
-        assert go_on.wait(60)
-
-    first = threading.Thread(target=lambda: bench.hands.canary.update(canary, slow))
-    first.start()
-    assert began.wait(60)
-    outcome = bench.begin(resize(), described())
-    go_on.set()
-    first.join(60)
-    assert (outcome.status, bench.host.updates) == ("withheld", [])
-    assert outcome.detail.startswith("waits for the canary: an update of another")
-    assert bench.resizes.operation(described()) is None
+    waits = Waits("waits for the canary")
+    with patch.object(bench.hands, "set", side_effect=waits):
+        assert bench.begin(resize(), described()) == Outcome(resize(), "withheld", str(waits))
+    assert bench.operation() == ""
     assert bench.begin(resize(), described()).status == "done"
 
 
-def test_a_slow_engine_is_not_waited_for(tmp_path: Path) -> None:
-    bench = Bench(tmp_path, Hurried())
-    held = bench.hold()
+def test_a_slow_engine_is_not_waited_for(bench: Bench) -> None:
+    bench.executor.held = True
     assert bench.begin(resize(), described()).status == "begun"
-    assert str(bench.resizes.operation(described())) == "updating"
+    assert bench.operation() == "updating"
     assert bench.wanted == [CONTAINER]
     assert bench.begin(resize(), described()) == Outcome(resize(), "withheld", BUSY)
     bench.silent = True
     assert bench.begin(resize(), described()) == Outcome(resize(), "failed", NO_ANSWER)
-    held.set()
-    bench.until_over()
+    bench.go_on()
+    assert bench.operation() == ""
     assert bench.host.words["CpuQuota"] == 25_000
 
 
@@ -209,7 +172,7 @@ def test_what_the_engine_says_is_an_outcome(bench: Bench, error: Exception, deta
     bench.host.raises.append(error)
     outcome = bench.begin(resize(), described())
     assert (outcome.status, outcome.detail) == ("failed", detail)
-    assert bench.resizes.operation(described()) is None
+    assert bench.operation() == ""
 
 
 def test_a_refused_one_shows_its_reason_until_it_is_cured(bench: Bench) -> None:
@@ -218,12 +181,13 @@ def test_a_refused_one_shows_its_reason_until_it_is_cured(bench: Bench) -> None:
     assert outcome.status == "failed"
     assert outcome.detail.startswith("left as it is: its shares was written past the engine")
     for _ in range(3):
-        assert str(bench.resizes.operation(described())) == outcome.detail
-        assert texts(bench.resizes.alarms) == (f"theirs: {outcome.detail}",)
+        assert bench.operation() == outcome.detail
+        assert texts(bench.changes.alarms) == (f"theirs: {outcome.detail}",)
         bench.now_s += AGAIN_S + 1
+        bench.sweep(described())
     bench.host.write("cpu.shares", "1024")
     bench.until_free()
-    assert texts(bench.resizes.alarms) == ()
+    assert texts(bench.changes.alarms) == ()
     assert bench.begin(resize(), described()).status == "done"
 
 
@@ -232,9 +196,9 @@ def test_own_container_without_a_record_is_tried_again_later(bench: Bench) -> No
     with full_disk():
         outcome = bench.begin(resize(), own)
     assert outcome.detail.endswith("cannot be recorded: No space left on device")
-    assert str(bench.resizes.operation(own)) == outcome.detail
+    assert bench.operation(own) == outcome.detail
     bench.now_s += AGAIN_S + 1
-    assert bench.resizes.operation(own) is None
+    assert bench.operation(own) == ""
     assert bench.begin(resize(), own).status == "done"
 
 
@@ -242,15 +206,16 @@ def test_a_new_start_is_looked_at_anew_and_an_ended_one_has_no_operation(bench: 
     bench.host.write("cpu.shares", "3")
     for again in (described(started_at="later"), described(state=ContainerState.EXITED, pid=0)):
         bench.begin(resize(), described())
-        assert bench.resizes.operation(described()) is not None
-        assert bench.resizes.operation(again) is None
+        assert bench.operation() != ""
+        assert bench.operation(again) == ""
 
 
 def test_who_asks_to_be_adopted_is_examined_before_anything_is_decided(bench: Bench) -> None:
-    bench.resizes.examine(described())
+    bench.changes.examine(described())
     bench.host.write("cpu.shares", "3")
-    bench.resizes.examine(described())
-    until(lambda: bench.resizes.operation(described()) is not None, "the operation is seen")
+    bench.changes.examine(described())
+    bench.machine.take(bench.executor.ended())
+    assert bench.operation() != ""
     assert bench.host.updates == []
 
 
@@ -258,13 +223,13 @@ def test_what_another_instance_has_is_left_alone_until_that_lets_it_go(
     bench: Bench, other: ExclusiveClaims
 ) -> None:
     bench.begin(resize(), described())
-    bench.resizes.close()  # as the end of a killed agent does
+    bench.close()  # as the end of a killed agent does
     bench.hands.claims = ExclusiveClaims(bench.host.proc)
     assert other.take(CONTAINER)
     outcome = bench.begin(resize(0.5), described())
     assert outcome.detail == "left as it is: another dlsched instance on this host has it"
     assert bench.host.words["CpuQuota"] == 25_000
-    assert texts(bench.resizes.alarms) == (f"theirs: {outcome.detail}",)
+    assert texts(bench.changes.alarms) == (f"theirs: {outcome.detail}",)
     other.release(CONTAINER)
     bench.until_free()
     assert bench.begin(resize(0.5), described()).status == "done"
@@ -276,12 +241,12 @@ def test_a_claim_lasts_until_it_is_given_back_and_is_taken_again_after_a_kill(
     bench.begin(resize(), described())
     bench.sweep(described())
     assert other.is_elsewhere(CONTAINER)
-    bench.resizes.close()
+    bench.close()
     assert not other.is_elsewhere(CONTAINER)
     bench.hands.claims = ExclusiveClaims(bench.host.proc)
     bench.sweep(described())
     assert other.is_elsewhere(CONTAINER)
-    bench.resizes.release({}, {}, bench.now_s + 10)
+    bench.changes.release({}, {}, bench.now_s + 10)
     assert not other.is_elsewhere(CONTAINER)
 
 
@@ -294,11 +259,9 @@ def test_what_could_not_be_changed_is_not_claimed_any_longer(
     assert not other.is_elsewhere(CONTAINER)
 
 
-def test_a_burst_that_cannot_be_set_is_told(bench: Bench) -> None:
-    assert bench.resizes.can_burst
+def test_a_burst_that_cannot_be_set_is_an_alarm(bench: Bench) -> None:
     bench.hands.burst_problem = "burst: read-only"
-    assert not bench.resizes.can_burst
-    assert texts(bench.resizes.alarms) == ("burst: read-only",)
+    assert texts(bench.changes.alarms) == ("burst: read-only",)
 
 
 # ---------------------------------------------------------------------- strays
@@ -348,9 +311,7 @@ def test_one_that_is_back_in_the_listing_is_left_alone(bench: Bench) -> None:
 def test_one_that_is_there_otherwise_keeps_what_it_has(bench: Bench, how: dict[str, Any]) -> None:
     bench.begin(resize(), described(adopted=None))
     for _ in range(2):
-        listing = Listing(bench.now_s, **how)
-        bench.resizes.sweep(listing)
-        assert bench.resizes._sweeping == {}
+        bench.sweep(**how)
         bench.now_s += 100.0
     assert bench.host.words["CpuQuota"] == 25_000
 
@@ -358,7 +319,7 @@ def test_one_that_is_there_otherwise_keeps_what_it_has(bench: Bench, how: dict[s
 def test_one_whose_name_a_job_has_taken_is_given_back(bench: Bench) -> None:
     bench.begin(resize(), described())
     for managed, quota in (({CONTAINER}, 25_000), (set(), -1)):
-        bench.resizes.managed = managed
+        bench.changes.managed = managed
         for _ in range(2):
             bench.sweep(described())
             bench.now_s += 5
@@ -383,8 +344,8 @@ def test_without_an_engine_a_stray_is_tried_again(bench: Bench) -> None:
 def test_a_changed_ceiling_is_written_down_before_any_change_needs_it(bench: Bench) -> None:
     own = {"theirs": CONTAINER}
     for ceiling in (0.5, 0.5, 1.5):
-        bench.resizes.keep_true({"theirs": ceiling, "another": 1.0}, own)
-        bench.until_over()
+        bench.changes.keep_true({"theirs": ceiling, "another": 1.0}, own)
+        bench.machine.take(bench.executor.ended())
         record = bench.originals.of(CONTAINER)
         assert record is not None and record.cpu_cores == ceiling
     assert bench.host.updates == []
@@ -395,51 +356,44 @@ def test_a_changed_ceiling_is_written_down_before_any_change_needs_it(bench: Ben
 
 def test_release_goes_to_the_ceilings_of_now(bench: Bench) -> None:
     bench.begin(resize(), described(adopted=None))
-    (back,) = bench.resizes.release({"theirs": 1.5}, {"theirs": CONTAINER}, bench.now_s + 10)
+    (back,) = bench.changes.release({"theirs": 1.5}, {"theirs": CONTAINER}, bench.now_s + 10)
     assert back.failure is None
     assert bench.host.words["CpuQuota"] == 150_000
-    assert bench.resizes.release({}, {}, bench.now_s + 10) == ()
+    assert bench.changes.release({}, {}, bench.now_s + 10) == ()
 
 
 def test_release_does_not_wait_for_ever(bench: Bench) -> None:
     bench.begin(resize(), described())
-    held = bench.hold()
-    (back,) = bench.resizes.release({}, {}, bench.now_s)
+    bench.executor.held = True
+    (back,) = bench.changes.release({}, {}, bench.now_s)
     assert (back.job, back.failure) == ("theirs", "the engine does not answer")
-    held.set()
 
 
 def test_while_it_is_held_what_was_under_way_is_given_back_too(bench: Bench) -> None:
-    bench.resizes.release({}, {}, bench.now_s)
-    bench.resizes.held = True
+    bench.changes.release({}, {}, bench.now_s)
+    bench.changes.held = True
     bench.begin(resize(), described())  # begun before, and slow
     bench.sweep(described())
     assert bench.host.words["CpuQuota"] == -1
 
 
-def test_changes_go_at_once_and_those_behind_a_hung_engine_are_not_made(tmp_path: Path) -> None:
-    held, made = threading.Event(), list[str]()
-    bench = Bench(tmp_path, Hurried(lambda: len(made) == CONCURRENT_UPDATES))
-    bench.silent = True
-
-    def slow(container: str, *_: Any, **__: Any) -> None:
-        made.append(container)
-        assert held.wait(60)
-
-    bench.hands.set = slow  # type: ignore[method-assign]
-    count = 3 * CONCURRENT_UPDATES
+def test_changes_go_together_and_those_behind_a_hung_engine_are_not_made(bench: Bench) -> None:
+    bench.silent = bench.executor.held = True
+    width = int(WIDTHS[Lane.UPDATES])
     changes = [
         (replace(resize(), job=f"j{n}", container_id=f"c{n}"), described(adopted=None))
-        for n in range(count)
+        for n in range(3 * width)
     ]
-    outcomes = bench.resizes.begin_all(changes)
-    assert [one.action.job for one in outcomes] == [f"j{n}" for n in range(count)]
-    begun, rest = outcomes[:CONCURRENT_UPDATES], outcomes[CONCURRENT_UPDATES:]
-    assert {one.status for one in begun} == {"begun"}
-    assert {(one.status, one.detail) for one in rest} == {("failed", NO_ANSWER)}
-    held.set()
-    until(lambda: not any(bench.resizes.updating(f"c{n}") for n in range(count)), "all end")
-    assert sorted(made) == sorted(f"c{n}" for n in range(CONCURRENT_UPDATES))
+    outcomes = bench.changes.make(changes)
+    assert [one.action.job for one in outcomes] == [f"j{n}" for n in range(3 * width)]
+    assert {one.status for one in outcomes[:width]} == {"begun"}
+    rest = {(one.status, one.detail) for one in outcomes[width:]}
+    assert rest == {("failed", NO_ANSWER)}
+    assert bench.machine.busy.keys() == {f"c{n}" for n in range(width)}
+    with patch.object(bench.hands, "set") as made:
+        bench.go_on()
+    assert [call.args[0] for call in made.call_args_list] == [f"c{n}" for n in range(width)]
+    assert not bench.machine.busy
 
 
 def test_what_cannot_be_given_back_is_an_alarm_and_asked_of_the_engine_only_after_a_while(
@@ -453,14 +407,14 @@ def test_what_cannot_be_given_back_is_an_alarm_and_asked_of_the_engine_only_afte
     for _ in range(3):
         outcome = bench.begin(back, described())
         assert (outcome.status, outcome.detail) == ("failed", why)
-        assert texts(bench.resizes.alarms) == (f"theirs: not given back: {why}",)
-        assert bench.resizes.operation(described()) is None
+        assert texts(bench.changes.alarms) == (f"theirs: not given back: {why}",)
+        assert bench.operation() == ""
         bench.now_s += AGAIN_S / 3
     other.release(CONTAINER)
     assert bench.begin(back, described()).status == "failed"
     bench.now_s += 1.0
     assert bench.begin(back, described()).status == "done"
-    assert (bench.resizes.alarms, bench.resizes.idle) == ((), True)
+    assert (bench.changes.alarms, dict(bench.machine.busy)) == ((), {})
 
 
 def test_alarm_ends_with_what_was_given_back_otherwise(
@@ -471,9 +425,9 @@ def test_alarm_ends_with_what_was_given_back_otherwise(
     assert other.take(CONTAINER)
     assert bench.begin(replace(resize(), gives_back=True), described()).status == "failed"
     other.release(CONTAINER)
-    bench.resizes.release({}, {}, bench.now_s + 60)
-    assert bench.resizes.operation(described()) is None
-    assert bench.resizes.alarms == ()
+    bench.changes.release({}, {}, bench.now_s + 60)
+    bench.sweep(described())
+    assert bench.changes.alarms == ()
 
 
 def test_listed_own_container_is_not_inspected(bench: Bench) -> None:
@@ -487,14 +441,11 @@ def test_listed_own_container_is_not_inspected(bench: Bench) -> None:
         assert inspect.call_count > 1
 
 
-def test_a_change_that_outlasts_its_container_is_forgotten_once_it_is_over(tmp_path: Path) -> None:
-    bench = Bench(tmp_path, Hurried())
-    held = threading.Event()
-    bench.hands.set = lambda *_, **__: held.wait(60)  # type: ignore[method-assign,assignment]
+def test_a_change_that_outlasts_its_container_is_forgotten_once_it_is_over(bench: Bench) -> None:
+    bench.executor.held = True
     assert bench.begin(resize(), described()).status == "begun"
     bench.sweep()
-    assert not bench.resizes.idle
-    held.set()
-    bench.resizes._calls[CONTAINER].result(60)
-    bench.sweep()
-    assert bench.resizes.idle
+    assert bench.machine.busy
+    bench.host.gone = True
+    bench.go_on()
+    assert not bench.machine.busy

@@ -13,6 +13,10 @@ class Untouchable(DlschedError):
     """A container is left exactly as it is; the text says why."""
 
 
+class Waits(DlschedError):
+    """Another container's update is being tried first."""
+
+
 class NotGivenBack(DlschedError):
     """A container does not have its original limits again; the text says what is missing."""
 
