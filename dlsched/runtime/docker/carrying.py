@@ -31,6 +31,7 @@ from dlsched.runtime.docker.engine import ARCHIVE_BYTES, Body, Engine, EngineRef
 from dlsched.runtime.docker.identity.labels import INSTANCE, JOB, container_name
 from dlsched.runtime.docker.listing import BusyContainers
 from dlsched.runtime.docker.shared_files import NotShared, check_shown
+from dlsched.runtime.machine.outcomes import Packed
 from dlsched.store.atomic import sync_folder
 from dlsched.store.records import Records
 
@@ -48,16 +49,6 @@ for 60 s what it knew of a folder."""
 
 class Withdrawn(DlschedError):
     """The archive is not wanted any more."""
-
-
-@dataclass(frozen=True, slots=True)
-class Packed:
-    """A whole archive on disk, or a file in shared storage."""
-
-    sha256: str
-    size_bytes: int
-    file: str = ""
-    """In shared storage: its path in the container."""
 
 
 def pack(

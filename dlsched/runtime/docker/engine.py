@@ -32,8 +32,8 @@ from urllib3.exceptions import HTTPError
 
 from dlsched.config.setting_values import engine_address
 from dlsched.model.errors import DlschedError, EngineUnavailable
-from dlsched.model.units import plain_text
 from dlsched.report.lines import LINE_BYTES
+from dlsched.runtime.machine.outcomes import one_line
 
 Body = dict[str, Any]
 """A JSON object of the engine's API."""
@@ -457,11 +457,6 @@ def _until_left(chunks: Iterator[bytes], response: Response) -> Iterator[bytes]:
     """The chunks; the connection is closed when the reader stops."""
     with response:
         yield from chunks
-
-
-def one_line(text: object) -> str:
-    """The same in one line of printable characters: containers and images word parts of it."""
-    return " ".join(plain_text(str(text)).split())
 
 
 def root_cause(error: BaseException) -> str:

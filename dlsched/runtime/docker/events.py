@@ -13,7 +13,7 @@ from typing import Any
 
 from dlsched.control.ports import Wake
 from dlsched.model.errors import DlschedError
-from dlsched.runtime.docker.engine import Body, Engine, one_line
+from dlsched.runtime.docker.engine import Body, Engine
 from dlsched.runtime.docker.identity.labels import (
     DEFAULT_INSTANCE,
     ENABLE,
@@ -21,6 +21,7 @@ from dlsched.runtime.docker.identity.labels import (
     JOB,
     compose_service,
 )
+from dlsched.runtime.machine.outcomes import one_line
 from dlsched.store.adoptions import Adoptions
 
 KINDS = ("create", "start", "die", "oom", "pause", "unpause", "rename", "destroy")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import threading
 from collections import defaultdict, deque
@@ -9,29 +10,39 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError, Future
 from contextlib import AbstractContextManager, nullcontext, suppress
 from queue import Empty, SimpleQueue
+from typing import Any
 
+from dlsched.control.ports import Wake
 from dlsched.model.errors import DlschedError, EngineUnavailable
 from dlsched.model.facts import ContainerState
 from dlsched.runtime.docker.background import NO_THREAD
+from dlsched.runtime.docker.carrying import remove_archive
 from dlsched.runtime.docker.create.containers import NO_RESTART, restart_update
 from dlsched.runtime.docker.engine import Engine, EngineRefused
 from dlsched.runtime.docker.limits.writer import LimitWriter
 from dlsched.runtime.machine.calls import (
+    Abandon,
+    Act,
     AskToEnd,
     Call,
+    DropArchive,
     Ended,
     Examine,
     GiveBack,
+    Instruction,
     Kill,
     Lane,
     Release,
     Remember,
     RemoveContainer,
+    Say,
     SetLimits,
     SetRestart,
     Tidy,
 )
 from dlsched.runtime.machine.outcomes import Own
+
+_log = logging.getLogger(__name__)
 
 WIDTHS = {Lane.FREE: math.inf, Lane.FORKS: 4, Lane.UPDATES: 4}
 """Calls of one lane that are made at a time."""
@@ -47,15 +58,20 @@ class Executor:
         writer: LimitWriter,
         gate: AbstractContextManager[object],
         want: Callable[[str | None], None],
+        wake: Wake,
+        acts: Any,
         now_s: Callable[[], float],
     ) -> None:
         """`unhurried` waits longer for its answers; `gate` bounds calls that fork a process; `want`
-        is called, from a thread, with a container to inspect again."""
+        is called, from a thread, with a container to inspect again; `acts` has the acts of moves,
+        as `Relocation`."""
         self._engine = engine
         self._unhurried = unhurried
         self._writer = writer
         self._gate = gate
         self._want = want
+        self._wake = wake
+        self._acts = acts
         self._now_s = now_s
         self._lock = threading.Lock()
         self._waiting: defaultdict[Lane, deque[Call]] = defaultdict(deque)
@@ -63,6 +79,20 @@ class Executor:
         self._open: dict[Call, Future[Ended]] = {}
         """Calls whose end the loop has not taken yet."""
         self._ended: SimpleQueue[Ended] = SimpleQueue()
+        self._abandoned: set[Call] = set()
+
+    def do(self, one: Instruction) -> None:
+        """Begin a call, or do what else is asked for; waits for nothing."""
+        match one:
+            case Call():
+                self.begin(one)
+            case Abandon():
+                self._abandoned.add(one.call)
+            case DropArchive():
+                with suppress(OSError):
+                    remove_archive(one.archive)
+            case Say():
+                _log.log(logging.WARNING if one.warns else logging.INFO, "%s", one.text)
 
     def begin(self, call: Call) -> None:
         """Have it made; waits for nothing."""
@@ -92,11 +122,16 @@ class Executor:
             while True:
                 one = self._ended.get_nowait()
                 del self._open[one.call]
+                self._abandoned.discard(one.call)
                 yield one
 
     def make(self, call: Call) -> object:
         """Make it; blocks on the engine. Raises what that raises."""
         match call:
+            case Act(act="pack"):
+                return self._acts.pack(*call.args, lambda: call in self._abandoned)
+            case Act():
+                return getattr(self._acts, call.act)(*call.args)
             case AskToEnd():
                 self._ask_to_end(call)
             case Kill():
@@ -153,8 +188,11 @@ class Executor:
     def _end(self, ended: Ended) -> None:
         over = self._open[ended.call]
         self._ended.put(ended)
-        if ended.call.inspects or isinstance(ended.error, EngineRefused):
-            self._want(ended.call.container)
+        call = ended.call
+        if call.container and (call.inspects or isinstance(ended.error, EngineRefused)):
+            self._want(call.container)
+        if isinstance(call, Act) and call.label:
+            self._wake(call.label)
         over.set_result(ended)
 
     def _ask_to_end(self, call: AskToEnd) -> None:

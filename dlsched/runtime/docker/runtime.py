@@ -49,7 +49,6 @@ from dlsched.runtime.docker.listing import Listings
 from dlsched.runtime.docker.moves.leaving_jobs import LeavingJobs
 from dlsched.runtime.docker.moves.moves import Moves
 from dlsched.runtime.docker.moves.relocation import Relocation
-from dlsched.runtime.docker.moves.steps import Departures
 from dlsched.runtime.docker.options import UNHURRIED_S, DockerOptions
 from dlsched.runtime.docker.reading import Outside
 from dlsched.runtime.docker.watch import Watch, Watches
@@ -139,20 +138,6 @@ class DockerRuntime:
             injector,
             self._canary,
         )
-        self._executor = Executor(
-            self._engine, self._unhurried, writer, gate, self._listings.want, clock.now_s
-        )
-        self._machine = Machine(self._executor.begin)
-        self._changes = Changes(
-            self._machine,
-            self._executor,
-            writer,
-            self._originals,
-            self._patience,
-            self._listings.want,
-            clock.now_s,
-            lambda: self._listings.problem is not None,
-        )
         busy = self._listings.busy
         self._arrivals = Arrivals(
             self._unhurried, options.instance, options.state_dir, busy, read_only=options.read_only
@@ -170,19 +155,45 @@ class DockerRuntime:
             options.confine,
         )
         self.images = HostImages(self._unhurried, options.config_file, clock.now_s)
-        self._starts = Starts(self.images.pulls, creation, gate, self._start_ended, clock.now_s)
-        self._moves = Moves(
-            Relocation(
-                self._unhurried, creation, options.instance, options.state_dir, busy, writer.lift
-            ),
+        relocation = Relocation(
+            self._unhurried,
+            creation,
             options.instance,
+            options.state_dir,
+            busy,
+            writer.lift,
+            self._arrivals,
+        )
+        self._executor = Executor(
+            self._engine,
+            self._unhurried,
+            writer,
             gate,
-            self._start_ended,
+            self._listings.want,
             wake,
+            relocation,
+            clock.now_s,
+        )
+        self._machine = Machine(self._executor.do)
+        self._changes = Changes(
+            self._machine,
+            self._executor,
+            writer,
+            self._originals,
+            self._patience,
+            self._listings.want,
+            clock.now_s,
+            lambda: self._listings.problem is not None,
+        )
+        self._moves = Moves(
+            self._machine,
+            options.instance,
+            relocation.was_asked,
+            self._listings.hide,
             clock.now_s,
             self._node.gpu_names,
-            Departures(self._listings.hide, self._arrivals.sweep),
         )
+        self._starts = Starts(self.images.pulls, creation, gate, self._start_ended, clock.now_s)
         self._events = Events(
             self._engine,
             options.instance,
@@ -214,6 +225,7 @@ class DockerRuntime:
         )
         self.read_from = self._watches.read_from
         self.leaving_jobs = LeavingJobs(
+            self._machine,
             self._moves,
             self._arrivals,
             self._watches.of_job,
@@ -221,7 +233,6 @@ class DockerRuntime:
             clock.now_s,
             self._starts.forget,
             self._listings.ended_with_engine,
-            self._start_again,
         )
         """Jobs that leave for another node, or come from there."""
         self._allotments = Allotments(options.state_dir, read_only=options.read_only)
@@ -494,11 +505,6 @@ class DockerRuntime:
         before = self._machine.of(action.container_id).bars(now_s)
         self._machine.post(action.container_id, Wanted(action, described), now_s)
         return Outcome(action, "begun", "" if before is None else str(before))
-
-    def _start_again(self, container: str) -> None:
-        """Start a container that has ended; blocks on the engine."""
-        with self._listings.busy.of(container):
-            self._engine.start(container)
 
     def _came_with(self, described: Inspected) -> float | None:
         """The ceiling that a container had before any change of ours, in cores."""

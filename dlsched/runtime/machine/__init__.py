@@ -22,6 +22,9 @@ restart    Listed, policy differs      one call                    its end
 "May I change it?" is `Container.bars`: while a call updates it, or a stop is under way, nothing
 else is begun with it. `limits.Refused` is no bar to a stop.
 
+A job is moved with two containers, so what is begun with both is one `move.Job`; it changes by
+turns (`move.Turn`), by the steps of `move.TABLE`.
+
 `container.Machine` keeps the containers with which something was begun; a container of which it
 has none is at rest. `Machine.story` is for people, `container.validate` for tests.
 """

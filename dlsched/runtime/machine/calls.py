@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from pathlib import Path
 from typing import ClassVar
 
 from dlsched.model.actions import Remove, Resize
@@ -114,6 +115,51 @@ class Examine(Call):
 
     described: Inspected
     inspects: ClassVar[bool] = False
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Act(Call):
+    """One act of a job's move, by its name in `Relocation`."""
+
+    job: str
+    act: str
+    args: tuple[object, ...] = ()
+    label: str = ""
+    """Why its end wakes the loop; empty: it does not."""
+    lane: ClassVar[Lane] = Lane.FORKS
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FreeAct(Act):
+    """One that forks nothing, and may take long."""
+
+    lane: ClassVar[Lane] = Lane.FREE
+
+
+@dataclass(frozen=True, slots=True)
+class Abandon:
+    """End that call early, without a result."""
+
+    call: Act
+
+
+@dataclass(frozen=True, slots=True)
+class DropArchive:
+    """Remove that file now: later it could be the next attempt's."""
+
+    archive: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Say:
+    """Log it."""
+
+    text: str
+    warns: bool = False
+
+
+Instruction = Call | Abandon | DropArchive | Say
+"""What is to be done: a call is made in the background, all else immediately."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from types import MappingProxyType
 
 from dlsched.model.actions import Remove, Resize
@@ -12,10 +13,12 @@ from dlsched.model.facts import Operation, OperationKind
 from dlsched.runtime.machine import limits
 from dlsched.runtime.machine import stop as stops
 from dlsched.runtime.machine.calls import (
+    Act,
     Call,
     Ended,
     Examine,
     GiveBack,
+    Instruction,
     Release,
     Remember,
     SetLimits,
@@ -24,6 +27,7 @@ from dlsched.runtime.machine.calls import (
 )
 from dlsched.runtime.machine.inspected import Inspected
 from dlsched.runtime.machine.limits import Refused
+from dlsched.runtime.machine.move import Job, Turn
 from dlsched.runtime.machine.outcomes import Own
 from dlsched.runtime.machine.stop import Sign, Stop
 from dlsched.runtime.originals import Original
@@ -259,13 +263,14 @@ def _policy_listed(one: Container, event: Listed, now_s: float) -> Handled:
 
 
 class Machine:
-    """The containers with which something was begun; only for the loop's thread."""
+    """The containers and jobs with which something was begun; only for the loop's thread."""
 
-    def __init__(self, begin: Callable[[Call], None]) -> None:
-        """`begin` has a call made, and waits for nothing."""
-        self._begin = begin
+    def __init__(self, do: Callable[[Instruction], None]) -> None:
+        """`do` begins a call, or does what else is asked for; it waits for nothing."""
+        self.do = do
         self._containers: dict[str, Container] = {}
-        self._story: deque[tuple[float, Event, Container]] = deque(maxlen=STORY)
+        self._jobs: dict[str, Job] = {}
+        self._story: deque[tuple[float, str, Container | Job]] = deque(maxlen=STORY)
 
     def post(self, container: str, event: Event, now_s: float) -> Container:
         """Handle an event, and have its calls made; returns the container after it."""
@@ -276,28 +281,52 @@ class Machine:
         else:
             self._containers[container] = one
         if one != before:
-            self._story.append((now_s, event, one))
+            self._story.append((now_s, f"{event}", one))
         for call in calls:
-            self._begin(call)
+            self.do(call)
         return one
 
-    def take(self, ended: Iterable[Ended]) -> tuple[Ended, ...]:
-        """Handle the ends of calls, and return them."""
-        taken = tuple(ended)
-        for one in taken:
-            self.post(one.call.container, one, one.at_s)
-        return taken
+    def turn(self, job: str, now_s: float, take: Callable[[Turn], None]) -> Job:
+        """Have a job take a turn, and do what it asks for; returns the job after it."""
+        before = self.job(job)
+        turn = Turn(before, now_s)
+        take(turn)
+        if turn.job == Job(job):
+            self._jobs.pop(job, None)
+        else:
+            self._jobs[job] = turn.job
+        if turn.job != before:
+            self._story.append((now_s, "", turn.job))
+        for one in turn.made:
+            self.do(one)
+        return turn.job
+
+    def take(self, ended: Iterable[Ended]) -> None:
+        """Handle the ends of calls."""
+        for one in ended:
+            if isinstance(one.call, Act):
+                self.turn(one.call.job, one.at_s, partial(Turn.end, ended=one))
+            else:
+                self.post(one.call.container, one, one.at_s)
 
     def of(self, container: str) -> Container:
         return self._containers.get(container) or Container(container)
+
+    def job(self, name: str) -> Job:
+        return self._jobs.get(name) or Job(name)
 
     @property
     def busy(self) -> Mapping[str, Container]:
         """The containers that are not at rest, by id."""
         return MappingProxyType(self._containers)
 
-    def story(self, container: str) -> Iterator[str]:
-        """Its last transitions, one a line, for people."""
+    @property
+    def jobs(self) -> Mapping[str, Job]:
+        """The jobs that are not at rest, by name."""
+        return MappingProxyType(self._jobs)
+
+    def story(self, name: str) -> Iterator[str]:
+        """The last transitions of a container or a job, one a line, for people."""
         for now_s, event, one in self._story:
-            if one.container_id == container:
+            if name in (getattr(one, "container_id", None), getattr(one, "name", None)):
                 yield f"{now_s:.3f} {event} -> {one}"

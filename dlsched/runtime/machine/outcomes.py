@@ -1,10 +1,11 @@
-"""Results of changing limits and of giving them back."""
+"""Results of calls, and why they fail."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from dlsched.model.errors import DlschedError
+from dlsched.model.units import plain_text
 
 ELSEWHERE = "another dlsched instance on this host has it"
 
@@ -42,3 +43,23 @@ class GivenBack:
     """A short text on what it has now."""
     failure: str | None = None
     """Why it does not have its original limits; None: it has."""
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """A whole archive on disk, or a file in shared storage."""
+
+    sha256: str
+    size_bytes: int
+    file: str = ""
+    """In shared storage: its path in the container."""
+
+
+def one_line(text: object) -> str:
+    """The same in one line of printable characters: containers and images word parts of it."""
+    return " ".join(plain_text(str(text)).split())
+
+
+def failure_of(error: BaseException | None) -> str | None:
+    """Why a call failed, in one line."""
+    return None if error is None else one_line(error) or repr(error)

@@ -47,7 +47,12 @@ class Waiting:
 
 
 def making(
-    engine: Any, writer: Any, wanted: list[str | None], now_s: Callable[[], float]
+    engine: Any,
+    writer: Any,
+    wanted: list[str | None],
+    now_s: Callable[[], float],
+    acts: Any = None,
 ) -> Making:
     """One on an engine that is as patient as it is hurried."""
-    return Making(engine, engine, writer, nullcontext(), wanted.append, now_s)
+    none = nullcontext()
+    return Making(engine, engine, writer, none, wanted.append, lambda _: None, acts, now_s)

@@ -23,7 +23,6 @@ from dlsched.runtime.docker.carrying import (
     CHECKS,
     Arrivals,
     Brought,
-    Packed,
     Withdrawn,
     pack,
     remove_archive,
@@ -32,6 +31,7 @@ from dlsched.runtime.docker.create.containers import create_body
 from dlsched.runtime.docker.engine import EngineRefused, PathStat
 from dlsched.runtime.docker.listing import BusyContainers
 from dlsched.runtime.docker.shared_files import NotShared, size_of
+from dlsched.runtime.machine.outcomes import Packed
 from tests.doubles import job_spec
 from tests.runtime.docker.create.test_containers import AROUND
 from tests.runtime.docker.test_archives import TOP, cut, entry, packed

@@ -29,12 +29,12 @@ from dlsched.runtime.docker.engine import (
     Engine,
     EngineRefused,
     PathStat,
-    one_line,
     root_cause,
     whole_lines,
 )
 from dlsched.runtime.docker.engine_facts import EngineFacts
 from dlsched.runtime.docker.remedy import out_of_reach, remedy
+from dlsched.runtime.machine.outcomes import one_line
 
 
 def open_descriptors() -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from concurrent.futures import CancelledError
 from contextlib import nullcontext
 from dataclasses import replace
@@ -50,9 +51,13 @@ def engine() -> Any:
     return Noting()
 
 
+def executor_of(engine: Any, note: Callable[[str | None], None] = lambda _: None) -> Executor:
+    return Executor(engine, engine, engine, nullcontext(), note, note, engine, lambda: 7.0)
+
+
 @pytest.fixture
 def executor(engine: Any) -> Executor:
-    return Executor(engine, engine, engine, nullcontext(), lambda _: None, lambda: 0.0)
+    return executor_of(engine)
 
 
 @pytest.mark.parametrize("refuses", [False, True])
@@ -110,7 +115,7 @@ def test_record_of_one_that_is_missing_is_dropped_or_its_limits_given_back(
 @pytest.mark.timed
 def test_end_of_a_call_is_kept_for_the_loop_and_its_container_inspected(engine: Any) -> None:
     wanted: list[str | None] = []
-    executor = Executor(engine, engine, engine, nullcontext(), wanted.append, lambda: 7.0)
+    executor = executor_of(engine, wanted.append)
     engine.refuses = True
     call = RemoveContainer("c")
     executor.begin(call)
@@ -130,7 +135,7 @@ def test_few_calls_fork_at_a_time_and_one_that_waits_can_be_cancelled(engine: An
         assert may_end.wait(60)
 
     engine.remove = remove
-    executor = Executor(engine, engine, engine, nullcontext(), lambda _: None, lambda: 0.0)
+    executor = executor_of(engine)
     calls = [RemoveContainer(f"c{number}") for number in range(6)]
     for call in calls:
         executor.begin(call)

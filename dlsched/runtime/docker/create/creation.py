@@ -29,7 +29,7 @@ from dlsched.runtime.allotment import (
 from dlsched.runtime.confinement import Confinement
 from dlsched.runtime.docker.carrying import Arrivals, Brought
 from dlsched.runtime.docker.create.containers import Surroundings, create_body, restart_update
-from dlsched.runtime.docker.engine import Body, Engine, EngineRefused, one_line
+from dlsched.runtime.docker.engine import Body, Engine, EngineRefused
 from dlsched.runtime.docker.gpus.injection import Injector, NotInjectable
 from dlsched.runtime.docker.gpus.mps import MpsClient, client_of, paced, running_pipes
 from dlsched.runtime.docker.identity.claims import inherits_labels
@@ -45,7 +45,7 @@ from dlsched.runtime.docker.limits.group import ParentGroup
 from dlsched.runtime.docker.limits.writer import LimitWriter
 from dlsched.runtime.docker.listing import BusyContainers
 from dlsched.runtime.docker.shared_files import NotShared
-from dlsched.runtime.machine.outcomes import Own, Untouchable, Waits
+from dlsched.runtime.machine.outcomes import Own, Untouchable, Waits, one_line
 
 _PASSING = (
     "port is already allocated",

@@ -18,7 +18,8 @@ from docker.utils import parse_repository_tag
 from dlsched.model.errors import DlschedError, EngineUnavailable
 from dlsched.model.spec import ContainerSpec
 from dlsched.runtime.docker.background import begin
-from dlsched.runtime.docker.engine import Body, Engine, EngineRefused, one_line
+from dlsched.runtime.docker.engine import Body, Engine, EngineRefused
+from dlsched.runtime.machine.outcomes import one_line
 
 _FOR_GOOD = (
     "denied",

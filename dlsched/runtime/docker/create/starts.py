@@ -14,8 +14,8 @@ from dlsched.model.facts import Begun
 from dlsched.runtime.docker.background import begin
 from dlsched.runtime.docker.create.creation import Creation, StartFailed
 from dlsched.runtime.docker.create.images import ImageMissing, Images
-from dlsched.runtime.docker.engine import one_line
 from dlsched.runtime.machine.inspected import Listing
+from dlsched.runtime.machine.outcomes import one_line
 
 KEPT = 1000
 """Attempts kept: failures are reported until the job's next start, which may never come; beyond

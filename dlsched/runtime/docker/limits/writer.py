@@ -32,7 +32,7 @@ from dlsched.runtime.cgroup.limits import (
 )
 from dlsched.runtime.cgroup.read import PROC
 from dlsched.runtime.clock import SystemClock
-from dlsched.runtime.docker.engine import Body, Engine, EngineRefused, one_line
+from dlsched.runtime.docker.engine import Body, Engine, EngineRefused
 from dlsched.runtime.docker.engine_facts import EngineFacts
 from dlsched.runtime.docker.gpus.canary import Canary, GpuContainer, Unproven, Unsafe
 from dlsched.runtime.docker.gpus.injection import GpuOptions, Injector
@@ -64,6 +64,7 @@ from dlsched.runtime.machine.outcomes import (
     NotGivenBack,
     Own,
     Untouchable,
+    one_line,
 )
 from dlsched.runtime.originals import Original, Originals
 

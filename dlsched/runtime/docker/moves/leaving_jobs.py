@@ -5,17 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 
 from dlsched.model.facts import ContainerState
 from dlsched.model.leaving import Leaving, LeavingPhase
 from dlsched.model.spec import Checkpoint, Limits
-from dlsched.runtime.docker.background import begin
 from dlsched.runtime.docker.carrying import Arrivals
 from dlsched.runtime.docker.moves.moves import Moves
-from dlsched.runtime.docker.moves.steps import REST_S, Departure
+from dlsched.runtime.machine.calls import FreeAct
+from dlsched.runtime.machine.container import Machine
 from dlsched.runtime.machine.inspected import Inspected
+from dlsched.runtime.machine.move import REST_S, Departure
 
 LOOKED_S = 600.0
 
@@ -27,6 +27,7 @@ class LeavingJobs:
 
     def __init__(
         self,
+        machine: Machine,
         moves: Moves,
         arrivals: Arrivals,
         container: Callable[[str], Inspected | None],
@@ -34,19 +35,17 @@ class LeavingJobs:
         now_s: Callable[[], float],
         forget_start: Callable[[str], None],
         ended_with_engine: Callable[[Inspected], bool],
-        start: Callable[[str], None],
     ) -> None:
         """`container` returns a job's present container, `bars` why nothing can be done to it now,
-        moves apart. `forget_start` is called for a job whose failed start no longer counts;
-        `start` starts a container, and blocks."""
+        moves apart. `forget_start` is called for a job whose failed start no longer counts."""
+        self._machine = machine
         self._moves = moves
-        self._departures = moves.departures
         self._arrivals = arrivals
         self._container = container
         self._bars = bars
         self._now_s = now_s
         self._forget_start = forget_start
-        self._ended_with_engine, self._start = ended_with_engine, start
+        self._ended_with_engine = ended_with_engine
         self._looked_s: dict[str, float] = {}
         """When it was last looked for a job's volume, which anybody can remove."""
         self._starting: dict[str, float] = {}
@@ -56,11 +55,11 @@ class LeavingJobs:
         """Before the first cycle: jobs whose containers stay set aside, with their archives; `lost`
         returns the archive of another that is found set aside and is to stay so, by its name and
         the path of its file."""
-        self._departures.keep(jobs, lost)
+        self._moves.keep(jobs, lost)
 
     def is_aside(self, job: str) -> bool:
         """Whether a container of it stays set aside."""
-        return self._departures.away(job) is not None and self._moves.holds(job)
+        return self._machine.job(job).away is not None and self._moves.holds(job)
 
     def leave(
         self,
@@ -74,33 +73,32 @@ class LeavingJobs:
         end it, set its container aside, pack what is below `checkpoint.path` into that file, unless
         it is shared. A second call changes nothing, unless `leaving` has reported that the first
         attempt was refused, or that the job has ended."""
-        before = self._departures.of(job)
+        before = self._machine.job(job).departure
         settled = before is not None and before.leaving.phase in _OVER and before.reported
         if before is not None and not (settled or before.over):
             return
         departure = Departure(job, archive, checkpoint, most_bytes, limits)
-        self._departures.begin(departure)
-        described = self._container(job)
+        described, ended = self._container(job), LeavingPhase.ENDED
         if described is None or described.state in (ContainerState.EXITED, ContainerState.DEAD):
-            self._departures.stays(departure, LeavingPhase.ENDED, "it ended by itself")
+            self._moves.turn(job, lambda turn: turn.refuse(departure, ended, "it ended by itself"))
         elif (why := self._unable(described)) is not None:
-            self._departures.stays(departure, LeavingPhase.REFUSED, why)
+            self._moves.turn(job, lambda turn: turn.refuse(departure, LeavingPhase.REFUSED, why))
         else:
-            self._moves.depart(departure, described, self._now_s())
+            self._moves.turn(job, lambda turn: turn.depart(departure, described))
 
     def leaving(self, job: str) -> Leaving | None:
         """How far that is; None: it does not leave."""
-        departure = self._departures.of(job)
+        departure = self._machine.job(job).departure
         if departure is None or departure.over:
             return None
-        departure.reported = departure.leaving.phase in _OVER
+        if departure.leaving.phase in _OVER and not departure.reported:
+            self._moves.turn(job, lambda turn: turn.report(departure))
         return departure.leaving
 
     def give_back(self, job: str) -> None:
         """Start the container that is set aside under its own name, or end the attempt to leave."""
-        if (departure := self._departures.of(job)) is not None:
-            departure.withdrawn = True
-            self._end(departure)
+        if (departure := self._machine.job(job).departure) is not None:
+            self._end(departure, withdrawn=True)
 
     def clear(self, job: str, *, keeps: bool = False) -> None:
         """Remove the container that is set aside, its archive, and the volumes of earlier moves.
@@ -114,9 +112,8 @@ class LeavingJobs:
         if not keeps:
             with suppress(OSError):
                 self._arrivals.forget(job)
-        if (departure := self._departures.of(job)) is not None:
-            departure.cleared = True
-            self._end(departure)
+        if (departure := self._machine.job(job).departure) is not None:
+            self._end(departure, cleared=True)
         else:
             self._sweep(job)
 
@@ -142,7 +139,7 @@ class LeavingJobs:
             return
         if now_s - self._starting.get(job, -math.inf) >= REST_S:
             self._starting[job] = now_s
-            begin(partial(self._start, described.container_id), f"start-again-{job}")
+            self._machine.do(FreeAct("", job, "start_again", (described.container_id,)))
 
     def bring(self, job: str, epoch: int, archive: Path, source: str = "") -> None:
         """The job's next new container gets a volume of its own at its checkpoint's mount, for this
@@ -163,7 +160,7 @@ class LeavingJobs:
     def _clear_before(self, job: str, epoch: int) -> None:
         """Clear what left from here, and a failed start of an earlier epoch."""
         before = self._arrivals.of(job)
-        if self._departures.away(job) is not None:
+        if self._machine.job(job).away is not None:
             again = before is not None and before.filled and before.epoch >= epoch
             self._clear(job, keeps=again)
         if before is None or before.epoch < epoch:
@@ -182,12 +179,10 @@ class LeavingJobs:
             return "what an earlier move left of it is not removed yet"
         return self._bars(described)
 
-    def _end(self, departure: Departure) -> None:
+    def _end(self, departure: Departure, **how: bool) -> None:
         """Nothing of it is under way: forget it. Else its next step sees what is wanted."""
-        if self._moves.holds(departure.job):
-            self._departures.show()
-        else:
-            self._departures.drop(departure)
+        held = self._moves.holds(departure.job)
+        self._moves.turn(departure.job, lambda turn: turn.change(departure, held=held, **how))
 
     def _sweep(self, job: str) -> None:
-        begin(partial(self._arrivals.sweep, job), f"sweep-{job}")
+        self._machine.do(FreeAct("", job, "sweep", (job,)))

@@ -1,55 +1,30 @@
-"""State machine that moves a job to other GPUs: checkpoint, stop, recreate, roll back on failure.
-
-Half of it is also the way of a job that leaves for another node. It resumes what an earlier agent
-began. Each cycle takes the next step, and engine calls run in the background, so no cycle waits;
-`steps.Step` lists the steps. It must not decide which job moves, or where to.
-"""
+"""The jobs that are being moved, or leave this node: begins that, shows the machine what a listing
+shows of them, and says what keeps them busy. It must not decide which job moves, or where to."""
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Iterable, Set
-from concurrent.futures import Future
-from contextlib import AbstractContextManager, nullcontext, suppress
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from functools import partial
-from threading import Timer
+from pathlib import Path
 
-from dlsched.control.ports import Wake
-from dlsched.model.actions import Move, Outcome, Remove
+from dlsched.model import actions
+from dlsched.model.actions import Outcome, Remove
 from dlsched.model.alarms import Alarm, AlarmKey
 from dlsched.model.facts import ContainerFact, ContainerState, Operation, OperationKind
-from dlsched.model.leaving import LeavingPhase
-from dlsched.runtime.docker.background import begin
-from dlsched.runtime.docker.engine import one_line
+from dlsched.model.leaving import Leaving, LeavingPhase
 from dlsched.runtime.docker.identity.labels import set_aside_name
-from dlsched.runtime.docker.moves.relocation import Relocation
-from dlsched.runtime.docker.moves.steps import (
-    AGAIN_S,
+from dlsched.runtime.machine.container import Machine
+from dlsched.runtime.machine.inspected import Inspected, Listing
+from dlsched.runtime.machine.move import (
     AGENT_ENDS,
-    CUT_SHORT,
-    GIVEN_BACK,
-    POLL_S,
-    REPORT_WITHIN_S,
-    REST_S,
-    RETURNS,
-    STAYS_UP_S,
     Departure,
-    Departures,
-    JobMove,
-    Reason,
+    Job,
+    Move,
     Step,
-    acknowledged,
+    Turn,
+    View,
     describe,
-    end_of,
-    everything,
-    has_reported,
-    heir_of,
-    is_below,
 )
-from dlsched.runtime.machine.inspected import RUNS, Inspected, Listing
-
-_log = logging.getLogger(__name__)
 
 
 class Moves:
@@ -57,28 +32,23 @@ class Moves:
 
     def __init__(
         self,
-        acts: Relocation,
+        machine: Machine,
         instance: str,
-        gate: AbstractContextManager[object],
-        ended: Callable[[str | None, str], None],
-        wake: Wake,
+        was_asked: Callable[[str], bool],
+        hide: Callable[[Set[str]], None],
         now_s: Callable[[], float],
         gpu_names: Callable[[tuple[str, ...]], str],
-        departures: Departures,
     ) -> None:
-        """`ended` is called from a thread at the end of a call, and wakes the loop; `gpu_names`
-        returns readable names of UUIDs."""
-        self._acts = acts
+        """`was_asked` returns whether an earlier agent asked a job to save itself; `hide` is given
+        the jobs whose containers stay set aside although no other has taken their place;
+        `gpu_names` returns readable names of UUIDs."""
+        self._machine = machine
         self._instance = instance
-        self._gate = gate
-        self._ended = ended
-        self._wake = wake
+        self._was_asked = was_asked
+        self._hide = hide
         self._now_s = now_s
         self._gpu_names = gpu_names
-        self.departures = departures
-        self._moves: dict[str, JobMove] = {}
-        self._given_up: dict[str, tuple[float, str]] = {}
-        """By job: the time of the next attempt, and why the last one failed."""
+        self._lost: Callable[[str, str], Path | None] = lambda *_: None
         self._forsaken: set[str] = set()
         """Old containers whose jobs are being removed."""
         self._stale: list[str] = []
@@ -87,20 +57,49 @@ class Moves:
         self.winding_up = False
         """Whether the agent ends: early moves go back, and none begins."""
 
+    def turn(self, job: str, take: Callable[[Turn], None], now_s: float | None = None) -> Job:
+        """Have a job take a turn."""
+        before = self._machine.job(job)
+        after = self._machine.turn(job, self._now_s() if now_s is None else now_s, take)
+        if after.departure is not before.departure:
+            self._hide({name for name, one in self._machine.jobs.items() if _is_hidden(one)})
+        return after
+
+    def keep(self, archives: Mapping[str, Path], lost: Callable[[str, str], Path | None]) -> None:
+        """Jobs that left while an earlier agent ran, with their archives. `lost` returns the
+        archive of another job that left, by its name and the path of its file."""
+        self._lost = lost
+        for job, archive in archives.items():
+            self._left(job, archive)
+
+    def _left(self, job: str, archive: Path, *, lost: bool = False) -> Departure:
+        departure = Departure(job, archive, leaving=Leaving(LeavingPhase.AWAY), lost=lost)
+        self.turn(job, lambda turn: turn.leave(departure))
+        return departure
+
+    # ------------------------------------------------------------------ what is there
+
+    @property
+    def _moves(self) -> Iterator[tuple[str, Move]]:
+        return ((key, one.move) for key, one in self._machine.jobs.items() if one.move is not None)
+
     @property
     def moving(self) -> Set[str]:
         """The jobs that are being moved."""
-        return {job for job, move in self._moves.items() if not move.is_away}
+        return {job for job, move in self._moves if not move.is_away}
 
     @property
     def unsettled(self) -> bool:
         """Whether some job has no container that will go on without the agent."""
-        moves = self._moves.values()
-        return any(move.step is not Step.WATCHED and not move.is_away for move in moves)
+        return any(move.step is not Step.WATCHED and not move.is_away for _, move in self._moves)
+
+    def holds(self, job: str) -> bool:
+        """Whether the job is being moved, or may turn out to be in the first listing."""
+        return self._machine.job(job).move is not None or self._last_listing is None
 
     def kept(self, job: str, gpus: tuple[str, ...]) -> tuple[str, ...]:
         """The GPUs that the job needs beside `gpus`: its target's, and those it may return to."""
-        move = self._moves.get(job)
+        move = self._machine.job(job).move
         if move is None:
             return ()
         target = move.action.start.gpus if move.action is not None else ()
@@ -110,7 +109,7 @@ class Moves:
         """The GPUs of jobs that have left, by job: a container that is set aside may return."""
         return {
             job: move.old.gpus
-            for job, move in self._moves.items()
+            for job, move in self._moves
             if (departure := move.departure) is not None
             and move.is_away
             and move.old.gpus
@@ -119,417 +118,125 @@ class Moves:
 
     def alarms(self, now_s: float) -> tuple[Alarm, ...]:
         """Moves that failed, until they are tried again."""
-        self._given_up = {job: entry for job, entry in self._given_up.items() if now_s < entry[0]}
+        given_up = ((key, one.given_up) for key, one in self._machine.jobs.items())
         return tuple(
-            Alarm(job, AlarmKey.MOVE_FAILED, f"{job}: {why}")
-            for job, (_, why) in self._given_up.items()
+            Alarm(job, AlarmKey.MOVE_FAILED, f"{job}: {failed[1]}")
+            for job, failed in given_up
+            if failed is not None and now_s < failed[0]
         )
 
-    def _cut_short(self, move: JobMove) -> Reason | None:
-        """Why it should go back now; None: it goes on."""
-        if move.departure is not None and move.departure.over:
-            return GIVEN_BACK
-        return AGENT_ENDS if self.winding_up else None
+    def operation(self, job: str, now_s: float) -> Operation | None:
+        """What its move is waiting for; None: it is not being moved."""
+        move = self._machine.job(job).move
+        if move is None or move.is_away:
+            return None
+        return Operation(OperationKind.MOVING, f"moving {describe(move, now_s, self._gpu_names)}")
 
-    def _enter(
-        self, move: JobMove, step: Step, now_s: float, failure: Reason | None = None
-    ) -> None:
-        move.step, move.since_s, move.kill_at_s, move.failure = step, now_s, None, failure
+    def bars_start(self, job: str) -> str | None:
+        """Why the job must not get another container; None: it may."""
+        one = self._machine.job(job)
+        if one.move is not None and one.move.departure is not None and not one.move.is_away:
+            return "it is leaving for another node, or returns"
+        return None if one.away is None or one.away.cleared else "it left for another node"
 
-    def _do(
-        self,
-        move: JobMove,
-        act: Callable[[], object],
-        gate: AbstractContextManager[object] | None = None,
-    ) -> None:
-        """Begin the step's next call."""
-        move.called_s = float("inf")
-        label = f"{move.job}: {move.step}"
+    # ------------------------------------------------------------------ what is done
 
-        def over(call: Future[object]) -> None:
-            if move.call is call:
-                move.called_s = self._now_s()
-            self._ended(move.old.container_id, label)
-
-        move.call = begin(act, f"move-{move.job}", gate or self._gate)
-        move.call.add_done_callback(over)
-
-    def _poll_again(self, move: JobMove) -> None:
-        if move.poll is None or not move.poll.is_alive():
-            move.poll = Timer(POLL_S, self._wake, (f"{move.job}: saves itself",))
-            move.poll.daemon = True
-            with suppress(RuntimeError):  # no thread available: the next cycle retries
-                move.poll.start()
-
-    def _end_old_container(self, move: JobMove) -> None:
-        old = move.old
-
-        def end() -> None:
-            self._acts.set_aside(old)
-            self._end(move, old, soon=True)
-
-        self._do(move, end)
-
-    def _end(self, move: JobMove, one: Inspected, *, soon: bool = False) -> None:
-        self._acts.end(one, move.stop, soon=soon)
-        # Before, this may have waited at the gate, or long for the engine.
-        move.kill_at_s = self._now_s() + move.stop.grace_s
-
-    def _pack(self, move: JobMove, departure: Departure, now_s: float) -> None:
-        self._enter(move, Step.PACKING, now_s)
-        assert departure.checkpoint is not None
-        if departure.checkpoint.shared:
-            self._do(move, partial(self._acts.find, move.old, departure.file))
-            return
-        pack = partial(
-            self._acts.pack,
-            move.old,
-            departure.checkpoint.path,
-            departure.archive,
-            departure.most_bytes,
-            lambda: self._cut_short(move) is not None,
-        )
-        self._do(move, pack, nullcontext())  # it may take long, and forks nothing
-
-    def _return(self, move: JobMove) -> None:
-        move.returns += 1
-        self._do(move, partial(self._acts.bring_back, move.old, move.before))
-
-    def _go_back(self, move: JobMove, now_s: float, failure: Reason | None) -> None:
-        self._enter(move, Step.RETURNING, now_s, failure)
-        self._return(move)
-
-    def _kill_old(self, move: JobMove) -> None:
-        self._do(move, partial(self._acts.kill, move.old.container_id))
-
-    def _clear(self, move: JobMove) -> None:
-        act = self._acts.kill if move.old.state in RUNS else self._acts.remove
-        self._do(move, partial(act, move.old.container_id))
-
-    def _finish(self, move: JobMove, now_s: float) -> None:
-        """Remove the old container: it is not needed any more."""
-        self._enter(move, Step.CLEARING, now_s)
-        self._clear(move)
-
-    def _give_up(
-        self,
-        move: JobMove,
-        why: str,
-        again_s: float = AGAIN_S,
-        phase: LeavingPhase = LeavingPhase.REFUSED,
-    ) -> None:
-        """It is where it was; what was asked of it is withdrawn. `phase`: of one that leaves."""
-        del self._moves[move.job]
-        if move.departure is not None:
-            self.departures.stays(move.departure, phase, why)
-        if move.departure is None or move.returns > RETURNS:
-            self._given_up[move.job] = (self._now_s() + again_s, why)
-        _log.warning("%s: %s", move.job, why)
-        self._withdraw(move.job)
-
-    def _withdraw(self, job: str) -> None:
-        begin(partial(self._acts.withdraw, job), f"withdraw-{job}")
-
-    def _over(self, move: JobMove) -> None:
-        del self._moves[move.job]
-        if move.departure is not None:
-            if move.departure.over or move.step is Step.CLEARING:
-                self.departures.drop(move.departure)
-            elif move.step is not Step.AWAY:
-                self.departures.stays(move.departure, LeavingPhase.ENDED, "its container is gone")
-        elif move.step is Step.CLEARING:
-            self._given_up.pop(move.job, None)
-            _log.info("%s: moved", move.job)
-
-    def _is_aside(self, one: Inspected) -> bool:
-        return one.adopted is None and one.name == set_aside_name(self._instance, one.job)
-
-    # ------------------------------------------------------------------ steps
-
-    def begin(self, action: Move, described: Inspected, now_s: float) -> Outcome:
+    def begin(self, action: actions.Move, described: Inspected, now_s: float) -> Outcome:
         """Ask a running job to save itself; a second call changes nothing."""
-        if action.job in self._moves:
+        one = self._machine.job(action.job)
+        if one.move is not None:
             return Outcome(action, "begun", str(self.operation(action.job, now_s) or ""))
-        until_s, why = self._given_up.get(action.job, (0.0, ""))
+        until_s, why = one.given_up or (0.0, "")
         if now_s < until_s:
             return Outcome(action, "failed", f"{why}; not tried again for {until_s - now_s:.0f} s")
         if described.state is not ContainerState.RUNNING or self.winding_up:
             why = str(AGENT_ENDS) if self.winding_up else f"it is {described.state}"
             return Outcome(action, "failed", why)
-        move = JobMove(action.job, described, Step.ASKED, now_s, action)
-        self._moves[action.job] = move
-        self._do(move, lambda: self._acts.ask(described, action.checkpoint))
+        self.turn(action.job, lambda turn: turn.begin(action, described), now_s)
         return Outcome(action, "begun", action.why)
-
-    def depart(self, departure: Departure, old: Inspected, now_s: float) -> None:
-        """Ask a running job, which is not being moved, to save itself and then leave the node."""
-        move = JobMove(old.job, old, Step.ASKED, now_s, departure=departure)
-        self._moves[old.job] = move
-        if (checkpoint := departure.checkpoint) is not None:
-            self._do(move, lambda: self._acts.ask(old, checkpoint, departure.limits))
 
     def find(self, listing: Listing, now_s: float) -> None:
         """Note the moves that an earlier agent began: containers that are set aside, and jobs that
         it asked to save themselves and that may have ended because of that. Changes nothing."""
-        if listing is self._last_listing and not (self._moves or self._forsaken):
+        if listing is self._last_listing and not (any(self._moves) or self._forsaken):
             return
-        there, first = everything(listing), self._last_listing is None
-        for move in list(self._moves.values()):
+        there, first = _everything(listing), self._last_listing is None
+        for job, move in list(self._moves):
             if move.step is Step.FOUND and move.old.container_id not in there:
-                del self._moves[move.job]
+                self.turn(job, Turn.forget)
         self._forsaken &= there.keys()
         self._last_listing = listing
         for container, one in there.items():
-            if one.adopted is not None or one.job in self._moves or container in self._forsaken:
+            if one.adopted is not None or container in self._forsaken:
                 continue
-            asked = first and not self._is_aside(one) and self._acts.was_asked(one.job)
-            if self._is_aside(one) or (asked and one.state is ContainerState.EXITED):
-                away = self.departures.found(one) if self._is_aside(one) else None
-                step = Step.FOUND if away is None else Step.AWAY
-                self._moves[one.job] = move = JobMove(one.job, one, step, now_s, departure=away)
-                move.call.set_result(None)
-                move.called_s = now_s
+            if self._machine.job(one.job).move is not None:
+                continue
+            aside = self._is_aside(one)
+            asked = first and not aside and self._was_asked(one.job)
+            if aside or (asked and one.state is ContainerState.EXITED):
+                away = self._departure_of(one) if aside else None
+                self.turn(one.job, partial(Turn.find, one=one, departure=away), now_s)
             elif asked:
                 self._stale.append(one.job)
         if first:
-            self.departures.drop_all_over(self._moves.keys())
+            for left in list(self._machine.jobs.values()):
+                if left.move is None and left.departure is not None and left.departure.over:
+                    self.turn(left.name, partial(Turn.drop, departure=left.departure), now_s)
 
     def advance(self, listing: Listing, facts: Iterable[ContainerFact], now_s: float) -> None:
         """Take the next step of every move for which it is due."""
         while self._stale:
-            self._withdraw(self._stale.pop())
-        if not self._moves:
+            self.turn(self._stale.pop(), Turn.withdraw)
+        if not any(self._moves):
             return
         by_job = {fact.job: fact for fact in facts if fact.adopted is None}
-        there = everything(listing)
-        for move in list(self._moves.values()):
-            old, shown = there.get(move.old.container_id), move.shown_by(listing)
-            if old is not None:
-                move.old = old
-                if move.step is Step.ASKED:
-                    self._asked(move, by_job.get(move.job), now_s)
-                elif shown and not move.rests(now_s):
-                    self._go_on(move, heir_of(listing, move), by_job.get(move.job), now_s)
-            elif shown:  # cleared, or removed by another program: the other container is the job's
-                self._over(move)
+        there = _everything(listing)
+        for job, move in list(self._moves):
+            old = there.get(move.old.container_id)
+            view = View(
+                listing.at_s,
+                old,
+                _heir_of(listing, job, move.old),
+                by_job.get(job),
+                old is not None and self._is_aside(old),
+                self.winding_up,
+            )
+            self.turn(job, partial(Turn.advance, view=view), now_s)
 
     def forsake(
         self, action: Remove, listing: Listing | None, now_s: float
     ) -> tuple[Inspected, ...] | Outcome:
         """The job's containers beside the action's own, as it is to be removed; an Outcome: not yet
         known."""
-        move = self._moves.get(action.job)
+        move = self._machine.job(action.job).move
         if move is None or listing is None:
             return ()
-        departure = move.departure
-        if move.step is not Step.FOUND and not move.shown_by(listing):
-            if departure is not None:
-                departure.withdrawn = True  # packing may take long
+        if self.turn(action.job, lambda turn: turn.forsake(listing.at_s)).move is not None:
             return Outcome(action, "begun", str(self.operation(action.job, now_s) or ""))
-        del self._moves[action.job]
         self._forsaken.add(move.old.container_id)
-        if departure is not None:
-            self.departures.stays(departure, LeavingPhase.ENDED, "it was removed")
-        others = (one for key, one in everything(listing).items() if key != action.container_id)
+        others = (one for key, one in _everything(listing).items() if key != action.container_id)
         return tuple(one for one in others if one.job == action.job and one.adopted is None)
 
-    def holds(self, job: str) -> bool:
-        """Whether the job is being moved, or may turn out to be in the first listing."""
-        return job in self._moves or self._last_listing is None
+    def _departure_of(self, aside: Inspected) -> Departure | None:
+        """The departure of a job of which a container is found set aside; None: it returns."""
+        departure = self._machine.job(aside.job).away
+        if departure is None and (archive := self._lost(aside.job, aside.source)) is not None:
+            departure = self._left(aside.job, archive, lost=True)
+        return departure
 
-    def bars_start(self, job: str) -> str | None:
-        """Why the job must not get another container; None: it may."""
-        move, away = self._moves.get(job), self.departures.away(job)
-        if move is not None and move.departure is not None and not move.is_away:
-            return "it is leaving for another node, or returns"
-        return None if away is None or away.cleared else "it left for another node"
+    def _is_aside(self, one: Inspected) -> bool:
+        return one.adopted is None and one.name == set_aside_name(self._instance, one.job)
 
-    def operation(self, job: str, now_s: float) -> Operation | None:
-        """What its move is waiting for; None: it is not being moved."""
-        move = self._moves.get(job)
-        if move is None or move.is_away:
-            return None
-        return Operation(OperationKind.MOVING, f"moving {describe(move, now_s, self._gpu_names)}")
 
-    def _go_on(
-        self, move: JobMove, heir: Inspected | None, fact: ContainerFact | None, now_s: float
-    ) -> None:
-        match move.step:
-            case Step.FOUND:
-                self._found(move, heir, now_s)
-            case Step.ENDING:
-                self._ending(move, now_s)
-            case Step.MAKING:
-                self._making(move, heir, now_s)
-            case Step.WATCHED:
-                self._watched(move, heir, fact, now_s)
-            case Step.PACKING if move.departure is not None:
-                self._packing(move, move.departure, now_s)
-            case Step.AWAY if move.departure is not None:
-                self._away(move, move.departure, heir, now_s)
-            case Step.CLEARING:
-                self._clear(move)
-            case Step.UNDOING:
-                self._undoing(move, heir, now_s)
-            case Step.RETURNING if heir is not None:
-                # Its creation was abandoned, but succeeded later.
-                self._undo(move, heir, now_s, move.failure)
-            case Step.RETURNING:
-                self._returning(move)
+def _everything(listing: Listing) -> dict[str, Inspected]:
+    return {**listing.containers, **listing.set_aside}
 
-    def _found(self, move: JobMove, heir: Inspected | None, now_s: float) -> None:
-        """Resume after one observation, in which the job may have been removed."""
-        if now_s <= move.since_s:
-            return
-        if heir is not None:
-            self._enter(move, Step.WATCHED, now_s)
-        elif move.old.state in RUNS and not self._is_aside(move.old):
-            self._give_up(move, f"not moved: {CUT_SHORT}", 0.0)  # the engine started it again
-        elif move.old.state in RUNS:
-            # It may have got its signal, and would end at any moment.
-            self._enter(move, Step.ENDING, now_s, failure=CUT_SHORT)
-            self._end_old_container(move)
-        else:
-            self._go_back(move, now_s, CUT_SHORT)
 
-    def _asked(self, move: JobMove, fact: ContainerFact | None, now_s: float) -> None:
-        checkpoint = move.checkpoint
-        if not move.call.done():
-            return
-        if (cut := self._cut_short(move)) is not None:
-            self._give_up(move, f"not moved: {cut}", 0.0)
-        elif (saved := acknowledged(move, fact)) is not None and checkpoint is not None:
-            if is_below(saved.path, checkpoint.path):
-                if move.departure is not None:
-                    move.departure.file = saved.path
-                    move.departure.leaving = replace(move.departure.leaving, step=saved.step)
-                self._end_old(move, now_s)
-            else:
-                where = f"{one_line(saved.path)[:200]}, not below {checkpoint.path}"
-                self._give_up(move, f"not moved: it saved itself at {where}")
-        elif checkpoint is None or move.old.state not in RUNS:
-            self._give_up(move, "not moved: it ended by itself", 0.0, LeavingPhase.ENDED)
-        elif (why := move.failed()) is not None:
-            self._give_up(move, f"not moved: it cannot be asked to save itself: {why}")
-        elif now_s >= max(move.since_s, move.called_s) + checkpoint.timeout_s:
-            if move.action is not None and move.action.saved_before:
-                # Without its GPU it saves nothing more, and further steps are lost.
-                self._end_old(move, now_s)
-                return
-            waited = f"{checkpoint.timeout_s:g} s"
-            self._give_up(move, f"not moved: it acknowledged no checkpoint within {waited}")
-        else:
-            self._poll_again(move)
+def _heir_of(listing: Listing, job: str, old: Inspected) -> Inspected | None:
+    there = listing.containers.values()
+    mine = (one for one in there if one.job == job and one.adopted is None)
+    return next((one for one in mine if one.container_id != old.container_id), None)
 
-    def _end_old(self, move: JobMove, now_s: float) -> None:
-        move.before = move.call.result() if move.failed() is None else None
-        self._enter(move, Step.ENDING, now_s)
-        self._end_old_container(move)
 
-    def _ending(self, move: JobMove, now_s: float) -> None:
-        departure, cut = move.departure, self._cut_short(move)
-        move.failure = move.failure or cut
-        if move.old.state not in RUNS:
-            if departure is not None and departure.cleared:
-                self._finish(move, now_s)
-            elif departure is not None and move.failure is None:
-                self._pack(move, departure, now_s)
-            elif move.action is None or move.failure is not None:
-                self._go_back(move, now_s, move.failure)
-            else:
-                old, start = move.old, move.action.start
-                self._enter(move, Step.MAKING, now_s)
-                self._do(move, lambda: self._acts.replace(old, start))
-        elif not self._is_aside(move.old):
-            why = move.failed() or "it was renamed"
-            self._give_up(move, f"not moved: its container cannot be set aside: {why}")
-        elif move.failed() is not None:
-            self._end_old_container(move)
-        elif cut is not None or now_s >= (move.kill_at_s or 0.0):
-            # The acknowledged checkpoint is safe, whatever it is doing now.
-            move.kill_at_s = now_s + REST_S
-            self._kill_old(move)
-
-    def _packing(self, move: JobMove, departure: Departure, now_s: float) -> None:
-        failure = self._cut_short(move)
-        if failure is None and move.old.state in RUNS:
-            failure = Reason("another program started it")
-        if failure is None and (why := move.failed()) is not None:
-            failure = Reason(f"its checkpoint cannot be handed over: {why}")
-        if departure.cleared:
-            self._finish(move, now_s)
-        elif failure is not None:
-            self._go_back(move, now_s, failure)
-        else:
-            self._enter(move, Step.AWAY, now_s)
-            self.departures.left(departure, move.call.result())
-
-    def _away(
-        self, move: JobMove, departure: Departure, heir: Inspected | None, now_s: float
-    ) -> None:
-        if departure.cleared or (departure.withdrawn and heir is not None):
-            self._finish(move, now_s)
-        elif departure.withdrawn:
-            self._go_back(move, now_s, GIVEN_BACK)
-        elif move.old.state in RUNS:  # another node may run it by now
-            self._kill_old(move)
-
-    def _making(self, move: JobMove, heir: Inspected | None, now_s: float) -> None:
-        if (why := move.failed()) is None:
-            self._enter(move, Step.WATCHED, now_s)
-        else:
-            failure = Reason(f"its new container cannot be started: {why}")
-            self._undo(move, heir, now_s, failure)
-
-    def _watched(
-        self, move: JobMove, heir: Inspected | None, fact: ContainerFact | None, now_s: float
-    ) -> None:
-        up_s, failure = now_s - move.since_s, None
-        target = move.action is None or move.action.start.spec.target is not None
-        if heir is None:
-            failure = "its new container is gone"
-        elif heir.state is ContainerState.EXITED and heir.exit_code == 0:
-            self._finish(move, now_s)  # the job has finished there
-        elif heir.state not in RUNS or heir.restarts > 0:
-            failure = f"its new container {end_of(heir)}"
-        elif has_reported(fact, heir) or (up_s >= STAYS_UP_S and not target):
-            self._finish(move, now_s)
-        elif up_s >= REPORT_WITHIN_S:
-            failure = f"its new container reported nothing within {REPORT_WITHIN_S:g} s"
-        elif move.old.state in RUNS:  # started by another program: there must not be two
-            self._kill_old(move)
-        if failure is not None:
-            self._undo(move, heir, now_s, Reason(failure))
-
-    def _undo(
-        self, move: JobMove, heir: Inspected | None, now_s: float, failure: Reason | None
-    ) -> None:
-        self._enter(move, Step.UNDOING, now_s, failure)
-        self._undoing(move, heir, now_s)
-
-    def _undoing(self, move: JobMove, heir: Inspected | None, now_s: float) -> None:
-        if heir is None:
-            move.returns = 0
-            self._go_back(move, now_s, move.failure)
-        elif heir.state not in RUNS:
-            self._do(move, partial(self._acts.remove, heir.container_id))
-        elif move.kill_at_s is None:
-            self._do(move, partial(self._end, move, heir))
-        elif self.winding_up or now_s >= move.kill_at_s:
-            move.kill_at_s = now_s + REST_S
-            self._do(move, partial(self._acts.kill, heir.container_id))
-
-    def _returning(self, move: JobMove) -> None:
-        why = move.failed()
-        if why is None:
-            # That an agent ended says nothing against the move.
-            agent_ended = move.failure is not None and move.failure.agent_ended
-            again_s = 0.0 if agent_ended else AGAIN_S
-            self._give_up(move, f"moved back: {move.failure}", again_s)
-        elif move.returns < RETURNS:
-            self._return(move)
-        else:
-            if move.returns == RETURNS:
-                move.returns += 1
-                move.failure = Reason(f"{move.failure}; and it cannot be started again: {why}")
-            self._do(move, partial(self._acts.name, move.old))
+def _is_hidden(job: Job) -> bool:
+    return job.away is not None and not job.away.returns

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Callable
 from contextlib import closing, suppress
 from dataclasses import replace
@@ -26,7 +27,7 @@ from dlsched.runtime.allotment import (
     write_allotment,
 )
 from dlsched.runtime.cgroup.read import belongs
-from dlsched.runtime.docker.carrying import Packed, pack
+from dlsched.runtime.docker.carrying import Arrivals, pack
 from dlsched.runtime.docker.create.containers import NO_RESTART, restart_update
 from dlsched.runtime.docker.create.creation import Creation
 from dlsched.runtime.docker.engine import Engine, EngineRefused
@@ -35,6 +36,9 @@ from dlsched.runtime.docker.identity.labels import container_name, set_aside_nam
 from dlsched.runtime.docker.listing import BusyContainers
 from dlsched.runtime.docker.shared_files import size_of
 from dlsched.runtime.machine.inspected import Inspected
+from dlsched.runtime.machine.outcomes import Packed
+
+POLL_S = 0.25
 
 
 class Relocation:
@@ -48,9 +52,11 @@ class Relocation:
         state_dir: Path,
         busy: BusyContainers,
         lift: Callable[[str, Limits | None], None],
+        arrivals: Arrivals,
     ) -> None:
         """`state_dir` holds own jobs' allotments; `lift` gives a container that is about to end
-        other limits, as `LimitWriter.lift`."""
+        other limits, as `LimitWriter.lift`; `arrivals` has the volumes of earlier moves."""
+        self._arrivals = arrivals
         self._lift = lift
         self._busy = busy
         self._engine = engine
@@ -83,6 +89,24 @@ class Relocation:
     def withdraw(self, job: str) -> None:
         """Withdraw the request. Raises OSError, ValueError."""
         self._say(job, wanted=False)
+
+    def poll(self, _job: str) -> None:
+        """Wait until the job may have acknowledged: steps that it makes after that are lost."""
+        time.sleep(POLL_S)
+
+    def sweep(self, job: str) -> None:
+        """Remove the volumes of its earlier moves."""
+        self._arrivals.sweep(job)
+
+    def start_again(self, container: str) -> None:
+        """Start a container that has ended."""
+        with self._busy.of(container):
+            self._engine.start(container)
+
+    def end_old(self, old: Inspected, stop: Stop) -> None:
+        """Rename the old container, then signal it to end."""
+        self.set_aside(old)
+        self.end(old, stop, soon=True)
 
     def set_aside(self, old: Inspected) -> None:
         """Rename the old container. Raises EngineRefused: it keeps its own name."""

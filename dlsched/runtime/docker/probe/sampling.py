@@ -22,7 +22,7 @@ from dlsched.model.sources import Metric, MetricsEndpoint
 from dlsched.runtime import host
 from dlsched.runtime.cgroup.read import CgroupReader
 from dlsched.runtime.docker.background import begin, begin_all
-from dlsched.runtime.docker.engine import Body, Engine, one_line
+from dlsched.runtime.docker.engine import Body, Engine
 from dlsched.runtime.docker.identity.labels import (
     ENABLE,
     INSTANCE,
@@ -37,6 +37,7 @@ from dlsched.runtime.docker.probe.recognition import PageExtract
 from dlsched.runtime.docker.reading import locate, wall_s
 from dlsched.runtime.gpu.inventory import Inventory
 from dlsched.runtime.machine.inspected import Inspected
+from dlsched.runtime.machine.outcomes import one_line
 from dlsched.runtime.progress.exposition import PageDelta, Pages
 from dlsched.runtime.progress.http_page import ANSWER_S, Unanswered, fetch
 from dlsched.runtime.progress.listening import listening_of, shows_sockets
