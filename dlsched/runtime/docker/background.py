@@ -17,8 +17,6 @@ from dlsched.model.errors import EngineUnavailable
 
 T = TypeVar("T")
 
-NO_THREAD = "no thread can be started: the limit of processes is reached"
-
 
 def begin(
     call: Callable[[], T],
@@ -66,7 +64,7 @@ def _start(work: Callable[[], None], name: str) -> EngineUnavailable | None:
     try:
         threading.Thread(target=work, name=f"dlsched-{name}", daemon=True).start()
     except RuntimeError:
-        return EngineUnavailable(NO_THREAD)
+        return EngineUnavailable("no thread can be started: the limit of processes is reached")
     return None
 
 

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import logging
-import math
-import threading
-from collections import defaultdict, deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError, Future
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, suppress
+from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any
 
 from dlsched.control.ports import Wake
-from dlsched.model.errors import DlschedError, EngineUnavailable
+from dlsched.model.errors import DlschedError
 from dlsched.model.facts import ContainerState
-from dlsched.runtime.docker.background import NO_THREAD
+from dlsched.runtime.docker.background import begin, begin_all
 from dlsched.runtime.docker.carrying import remove_archive
 from dlsched.runtime.docker.create.containers import NO_RESTART, restart_update
 from dlsched.runtime.docker.engine import Engine, EngineRefused
@@ -44,8 +42,8 @@ from dlsched.runtime.machine.outcomes import Own
 
 _log = logging.getLogger(__name__)
 
-WIDTHS = {Lane.FREE: math.inf, Lane.FORKS: 4, Lane.UPDATES: 4}
-"""Calls of one lane that are made at a time."""
+CONCURRENT_UPDATES = 4
+"""Concurrent updates: each forks a runc, and more would only queue at the engine."""
 
 
 class Executor:
@@ -73,9 +71,7 @@ class Executor:
         self._wake = wake
         self._acts = acts
         self._now_s = now_s
-        self._lock = threading.Lock()
-        self._waiting: defaultdict[Lane, deque[Call]] = defaultdict(deque)
-        self._threads: defaultdict[Lane, int] = defaultdict(int)
+        self._updates: list[Call] = []
         self._open: dict[Call, Future[Ended]] = {}
         """Calls whose end the loop has not taken yet."""
         self._ended: SimpleQueue[Ended] = SimpleQueue()
@@ -84,8 +80,11 @@ class Executor:
     def do(self, one: Instruction) -> None:
         """Begin a call, or do what else is asked for; waits for nothing."""
         match one:
+            case Call(lane=Lane.UPDATES):
+                self._updates.append(one)
             case Call():
-                self.begin(one)
+                gate = self._gate if one.lane is Lane.FORKS else None
+                self._watch(one, begin(partial(self._run, one), type(one).__name__, gate))
             case Abandon():
                 self._abandoned.add(one.call)
             case DropArchive():
@@ -94,27 +93,17 @@ class Executor:
             case Say():
                 _log.log(logging.WARNING if one.warns else logging.INFO, "%s", one.text)
 
-    def begin(self, call: Call) -> None:
-        """Have it made; waits for nothing."""
-        self._open[call] = Future()
-        with self._lock:
-            self._waiting[call.lane].append(call)
-            if self._threads[call.lane] >= WIDTHS[call.lane]:
-                return
-            self._threads[call.lane] += 1
-        self._start(call.lane)
+    def update(self) -> None:
+        """Begin the updates that were asked for since, some at a time."""
+        calls, self._updates = self._updates, []
+        runs = [partial(self._run, call) for call in calls]
+        for call, over in zip(calls, begin_all(runs, "update", CONCURRENT_UPDATES), strict=True):
+            self._watch(call, over)
 
     def over(self, call: Call) -> Future[Ended]:
-        """Its end, once it has ended; to be asked for before that is taken."""
+        """Its end, once it has ended; to be asked for before that is taken. Cancelling it works
+        before it was begun."""
         return self._open[call]
-
-    def cancel(self, call: Call) -> bool:
-        """Have it end without being made, if it was not begun; returns whether it was not."""
-        with self._lock, suppress(ValueError):
-            self._waiting[call.lane].remove(call)
-            self._ended.put(Ended(call, self._now_s(), CancelledError()))
-            return True
-        return False
 
     def ended(self) -> Iterator[Ended]:
         """The calls that have ended since."""
@@ -124,6 +113,31 @@ class Executor:
                 del self._open[one.call]
                 self._abandoned.discard(one.call)
                 yield one
+
+    def _watch(self, call: Call, over: Future[Ended]) -> None:
+        self._open[call] = over
+        over.add_done_callback(partial(self._unmade, call))
+
+    def _unmade(self, call: Call, over: Future[Ended]) -> None:
+        """It was cancelled, or no thread could be started: that is its end."""
+        error = CancelledError() if over.cancelled() else over.exception()
+        if error is not None:
+            self._ended.put(Ended(call, self._now_s(), error))
+
+    def _run(self, call: Call) -> Ended:
+        began_s, error, result = self._now_s(), None, None
+        try:
+            result = self.make(call)
+        except BaseException as raised:  # noqa: BLE001 - the loop handles it
+            error = raised
+        now_s = self._now_s()
+        ended = Ended(call, now_s, error, result, now_s - began_s)
+        self._ended.put(ended)
+        if call.container and (call.inspects or isinstance(error, EngineRefused)):
+            self._want(call.container)
+        if isinstance(call, Act) and call.label:
+            self._wake(call.label)
+        return ended
 
     def make(self, call: Call) -> object:
         """Make it; blocks on the engine. Raises what that raises."""
@@ -151,49 +165,6 @@ class Executor:
             case Examine():
                 return self._writer.refusal(call.container)
         return None
-
-    def _start(self, lane: Lane) -> None:
-        try:
-            name = f"dlsched-{lane}"
-            threading.Thread(target=self._work, args=(lane,), name=name, daemon=True).start()
-        except RuntimeError:
-            with self._lock:
-                self._threads[lane] -= 1
-                alone = self._threads[lane] == 0
-                left = [*self._waiting[lane]] if alone else []
-                if alone:
-                    self._waiting[lane].clear()
-            for call in left:
-                self._end(Ended(call, self._now_s(), EngineUnavailable(NO_THREAD)))
-
-    def _work(self, lane: Lane) -> None:
-        while True:
-            with self._lock:
-                if not self._waiting[lane]:
-                    self._threads[lane] -= 1
-                    return
-                call = self._waiting[lane].popleft()
-            with self._gate if lane is Lane.FORKS else nullcontext():
-                self._run(call)
-
-    def _run(self, call: Call) -> None:
-        began_s, error, result = self._now_s(), None, None
-        try:
-            result = self.make(call)
-        except BaseException as raised:  # noqa: BLE001 - the loop handles it
-            error = raised
-        now_s = self._now_s()
-        self._end(Ended(call, now_s, error, result, now_s - began_s))
-
-    def _end(self, ended: Ended) -> None:
-        over = self._open[ended.call]
-        self._ended.put(ended)
-        call = ended.call
-        if call.container and (call.inspects or isinstance(ended.error, EngineRefused)):
-            self._want(call.container)
-        if isinstance(call, Act) and call.label:
-            self._wake(call.label)
-        over.set_result(ended)
 
     def _ask_to_end(self, call: AskToEnd) -> None:
         # An update could take a job's GPUs away while it saves itself. The engine does not restart

@@ -54,7 +54,7 @@ from dlsched.runtime.docker.reading import Outside
 from dlsched.runtime.docker.watch import Watch, Watches
 from dlsched.runtime.gpu import Inventory, UserNames
 from dlsched.runtime.host import NodeReader
-from dlsched.runtime.machine.container import Machine, Wanted
+from dlsched.runtime.machine.container import Machine, Unwanted
 from dlsched.runtime.machine.inspected import Inspected, Listing
 from dlsched.runtime.machine.outcomes import GivenBack
 from dlsched.runtime.originals import Originals
@@ -499,11 +499,11 @@ class DockerRuntime:
             return others
         for other in others:
             also = replace(action, container_id=other.container_id, lift=None)
-            self._machine.post(other.container_id, Wanted(also, other), now_s)
+            self._machine.post(other.container_id, Unwanted(also, other), now_s)
         if described is None:
             return Outcome(action, "done", _NOT_THERE)
         before = self._machine.of(action.container_id).bars(now_s)
-        self._machine.post(action.container_id, Wanted(action, described), now_s)
+        self._machine.post(action.container_id, Unwanted(action, described), now_s)
         return Outcome(action, "begun", "" if before is None else str(before))
 
     def _came_with(self, described: Inspected) -> float | None:

@@ -15,8 +15,8 @@ from dlsched.runtime.originals import Original
 
 
 class Lane(Enum):
-    """Calls of one lane are made in their order. All but the free ones fork a process on the host:
-    more than some of them at a time would only queue at the engine."""
+    """How many calls are made at a time. All but the free ones fork a process on the host, and more
+    than some of them would only queue at the engine."""
 
     FREE = "free"
     FORKS = "forks"

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from types import MappingProxyType
 
-from dlsched.model.actions import Remove, Resize
+from dlsched.model.actions import Remove
 from dlsched.model.facts import Operation, OperationKind
 from dlsched.runtime.machine import limits
 from dlsched.runtime.machine import stop as stops
@@ -17,18 +17,13 @@ from dlsched.runtime.machine.calls import (
     Call,
     Ended,
     Examine,
-    GiveBack,
     Instruction,
-    Release,
-    Remember,
-    SetLimits,
     SetRestart,
     Tidy,
 )
 from dlsched.runtime.machine.inspected import Inspected
 from dlsched.runtime.machine.limits import Refused
 from dlsched.runtime.machine.move import Job, Turn
-from dlsched.runtime.machine.outcomes import Own
 from dlsched.runtime.machine.stop import Sign, Stop
 from dlsched.runtime.originals import Original
 
@@ -40,13 +35,11 @@ STORY = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """An action of the plan; a change of limits only where nothing bars it."""
+class Unwanted:
+    """The plan removes it."""
 
-    action: Remove | Resize
+    action: Remove
     described: Inspected
-    original: Original | None = None
-    """The record of what it had."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,28 +67,8 @@ class Listed:
         return self.original is not None and not self.original.given_back
 
 
-@dataclass(frozen=True, slots=True)
-class Doubted:
-    """It may not be one that can be changed: it has just been adopted."""
-
-    described: Inspected
-
-
-@dataclass(frozen=True, slots=True)
-class Ceiling:
-    """An own container's ceiling is another than its record says."""
-
-    own: Own
-
-
-@dataclass(frozen=True, slots=True)
-class Released:
-    """Everything is given back."""
-
-    original: Original
-
-
-Event = Wanted | Listed | Doubted | Ceiling | Released | Ended
+Event = Unwanted | Call | Listed | Ended
+"""A call as an event: nothing bars it, and it is to be made."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,20 +115,15 @@ Handled = tuple[Container, tuple[Call, ...]]
 
 def handle(one: Container, event: Event, now_s: float) -> Handled:
     """The container after that event, and the calls to be made."""
-    container = one.container_id
     match event:
-        case Wanted():
-            return _wanted(one, event, now_s)
-        case Doubted(described):
-            return _with(one, Examine(container, described))
-        case Ceiling(own):
-            return (one, ()) if one.updating else _with(one, Remember(container, own))
-        case Released(original):
-            return _with(one, Release(container, original))
-        case Ended():
-            return _ended(one, event)
+        case Unwanted(action, described):
+            return _stopped(one, one.stop or stops.begin(action, described, now_s))
+        case Call():
+            return _with(one, event)
         case Listed():
             return _listed(one, event, now_s)
+        case Ended():
+            return _ended(one, event)
 
 
 def validate(one: Container) -> None:
@@ -165,15 +133,6 @@ def validate(one: Container) -> None:
     if one.stop is not None:
         assert (one.stop.call in one.calls) == (one.stop.step in stops.CALLS)
         assert one.strays_since_s is None
-
-
-def _wanted(one: Container, event: Wanted, now_s: float) -> Handled:
-    action, described = event.action, event.described
-    if isinstance(action, Remove):
-        return _stopped(one, one.stop or stops.begin(action, described, now_s))
-    if action.gives_back and event.original is not None:
-        return _with(one, GiveBack(one.container_id, described, event.original))
-    return _with(one, SetLimits(one.container_id, action, described))
 
 
 def _with(one: Container, call: Call) -> Handled:

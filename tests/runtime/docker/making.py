@@ -7,8 +7,8 @@ from concurrent.futures import Future
 from contextlib import nullcontext
 from typing import Any
 
-from dlsched.runtime.docker.executor import WIDTHS, Executor
-from dlsched.runtime.machine.calls import Call, Ended
+from dlsched.runtime.docker.executor import CONCURRENT_UPDATES, Executor
+from dlsched.runtime.machine.calls import Call, Ended, Instruction, Lane
 
 
 class Making(Executor):
@@ -17,22 +17,32 @@ class Making(Executor):
     held = False
     """Whether the engine answers nothing."""
 
-    def begin(self, call: Call) -> None:
-        self._open[call] = Future()
-        self._waiting[call.lane].append(call)
-        if not self.held:
-            self.go_on()
+    def do(self, one: Instruction) -> None:
+        if not isinstance(one, Call):
+            super().do(one)
+        elif one.lane is Lane.UPDATES:
+            self._updates.append(one)
+        else:
+            self._begin(one)
 
-    def cancel(self, call: Call) -> bool:
-        under_way = [*self._waiting[call.lane]][: int(WIDTHS[call.lane])]
-        return call not in under_way and super().cancel(call)
+    def update(self) -> None:
+        calls, self._updates = self._updates, []
+        for number, call in enumerate(calls):
+            self._begin(call)
+            if self.held and number < CONCURRENT_UPDATES:
+                self._open[call].set_running_or_notify_cancel()
 
     def go_on(self) -> None:
         """Make all that waits."""
         self.held = False
-        for waiting in self._waiting.values():
-            while waiting:
-                self._run(waiting.popleft())
+        for call, over in list(self._open.items()):
+            if not over.done():
+                over.set_result(self._run(call))
+
+    def _begin(self, call: Call) -> None:
+        self._watch(call, Future())
+        if not self.held:
+            self._open[call].set_result(self._run(call))
 
 
 class Waiting:

@@ -17,8 +17,15 @@ from dlsched.model.errors import EngineUnavailable
 from dlsched.model.facts import ContainerState, GpuAccess
 from dlsched.model.spec import Limits, Restart, Stop
 from dlsched.runtime.docker.engine import EngineRefused
-from dlsched.runtime.docker.executor import Executor
-from dlsched.runtime.machine.calls import AskToEnd, Kill, RemoveContainer, SetRestart, Tidy
+from dlsched.runtime.docker.executor import CONCURRENT_UPDATES, Executor
+from dlsched.runtime.machine.calls import (
+    AskToEnd,
+    GiveBack,
+    Kill,
+    RemoveContainer,
+    SetRestart,
+    Tidy,
+)
 from dlsched.runtime.machine.container import POLICY_AFTER_S
 from dlsched.runtime.machine.inspected import Inspected
 from dlsched.runtime.originals import Original
@@ -118,7 +125,7 @@ def test_end_of_a_call_is_kept_for_the_loop_and_its_container_inspected(engine: 
     executor = executor_of(engine, wanted.append)
     engine.refuses = True
     call = RemoveContainer("c")
-    executor.begin(call)
+    executor.do(call)
     ended = executor.over(call).result(60)
     assert (ended.call, ended.at_s, wanted) == (call, 7.0, ["c"])
     assert isinstance(ended.error, EngineRefused)
@@ -127,36 +134,37 @@ def test_end_of_a_call_is_kept_for_the_loop_and_its_container_inspected(engine: 
 
 
 @pytest.mark.timed
-def test_few_calls_fork_at_a_time_and_one_that_waits_can_be_cancelled(engine: Any) -> None:
+def test_few_updates_are_made_at_a_time_and_one_that_waits_can_be_cancelled(engine: Any) -> None:
     may_end, begun = threading.Event(), threading.Semaphore(0)
 
-    def remove(_container: str) -> None:
+    def give_back(_original: Original) -> None:
         begun.release()
         assert may_end.wait(60)
 
-    engine.remove = remove
+    engine.give_back = give_back
     executor = executor_of(engine)
-    calls = [RemoveContainer(f"c{number}") for number in range(6)]
+    count = CONCURRENT_UPDATES + 2
+    original = Original("c", "job", adopted=True)
+    calls = [GiveBack(f"c{number}", RUNNING, original) for number in range(count)]
     for call in calls:
-        executor.begin(call)
+        executor.do(call)
+    executor.update()
     overs = [executor.over(call) for call in calls]
-    for _ in range(4):
+    for _ in range(CONCURRENT_UPDATES):
         assert begun.acquire(timeout=60)
-    assert executor.cancel(calls[4])
-    assert not executor.cancel(calls[0])
+    assert overs[-2].cancel()
+    assert not overs[0].cancel()
     may_end.set()
-    for over in (*overs[:4], overs[5]):
+    for over in (*overs[:-2], overs[-1]):
         over.result(60)
     ended = {one.call: one.error for one in executor.ended()}
-    assert {call for call, error in ended.items() if error is None} == {*calls} - {calls[4]}
-    assert isinstance(ended[calls[4]], CancelledError)
+    assert {call for call, error in ended.items() if error is None} == {*calls} - {calls[-2]}
+    assert isinstance(ended[calls[-2]], CancelledError)
 
 
-def test_without_a_thread_a_call_fails(
-    engine: Any, executor: Executor, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_a_thread_a_call_fails(executor: Executor, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(threading.Thread, "start", Mock(side_effect=RuntimeError("no thread")))
-    executor.begin(Kill("c"))
+    executor.do(Kill("c"))
     (ended,) = executor.ended()
     assert isinstance(ended.error, EngineUnavailable)
 

@@ -11,7 +11,7 @@ from dlsched.model.errors import EngineUnavailable
 from dlsched.model.facts import ContainerState, GpuAccess
 from dlsched.model.spec import Limits, Restart, Stop
 from dlsched.runtime.machine.calls import AskToEnd, SetRestart
-from dlsched.runtime.machine.container import POLICY_AFTER_S, Ended, Wanted
+from dlsched.runtime.machine.container import POLICY_AFTER_S, Ended, Unwanted
 from dlsched.runtime.machine.inspected import Inspected
 from dlsched.runtime.machine.stop import CALLS, TABLE, Sign, Step, begin
 from dlsched.runtime.machine.stop import step as take_step
@@ -29,7 +29,7 @@ def table() -> Table:
 
 
 def stop(table: Table, described: Inspected = RUNNING, at_s: float = 100.0) -> None:
-    table.post(Wanted(REMOVE, described), at_s)
+    table.post(Unwanted(REMOVE, described), at_s)
 
 
 @pytest.mark.parametrize(("step", "sign"), [(a, b) for a in TABLE for b in Sign])

@@ -12,8 +12,8 @@ from dlsched.runtime.docker.background import Patience
 from dlsched.runtime.docker.executor import Executor
 from dlsched.runtime.docker.limits.writer import LimitWriter
 from dlsched.runtime.machine import limits
-from dlsched.runtime.machine.calls import Call
-from dlsched.runtime.machine.container import Ceiling, Doubted, Listed, Machine, Released, Wanted
+from dlsched.runtime.machine.calls import Call, Examine, GiveBack, Release, Remember, SetLimits
+from dlsched.runtime.machine.container import Listed, Machine
 from dlsched.runtime.machine.inspected import Inspected, Listing
 from dlsched.runtime.machine.outcomes import GivenBack, Own, Untouchable
 from dlsched.runtime.originals import Original, Originals
@@ -46,6 +46,7 @@ class Changes:
         only the share of GPU time changes, only the job's allotment is written."""
         lost = self.patience.lost
         begun = [self._begin(action, described, lost=lost) for action, described in changes]
+        self.executor.update()
         outcomes = tuple(
             one if isinstance(one, Outcome) else self._wait(action, one)
             for (action, _), one in zip(changes, begun, strict=True)
@@ -67,7 +68,11 @@ class Changes:
             return settled
         if (bar := one.bars(now_s)) is not None:
             return Outcome(action, "failed", f"operation under way: {bar}")
-        return self.machine.post(container, Wanted(action, described, original), now_s).calls[-1]
+        call: Call = SetLimits(container, action, described)
+        if action.gives_back and original is not None:
+            call = GiveBack(container, described, original)
+        self.machine.post(container, call, now_s)
+        return call
 
     def _allot(self, action: Resize, described: Inspected) -> Outcome:
         own = Own(action.job, action.ceiling_cores, described.mps_threads_percent)
@@ -87,7 +92,7 @@ class Changes:
         began_s, over = self.now_s(), self.executor.over(call)
         if self.patience.wait(over):
             return limits.outcome(action, over.result())
-        if self.executor.cancel(call):
+        if over.cancel():
             return self._not_asked(action)
         # A listing shows whether only this call is slow, or the whole engine.
         self.want(call.container)
@@ -98,8 +103,11 @@ class Changes:
         are their ids by job, `ceilings` their specs' present ceilings."""
         for job in own.keys() & ceilings.keys():
             kept = self.originals.of(own[job])
-            if kept is None or not (kept.given_back or kept.ceiling_cores == ceilings[job]):
-                self.machine.post(own[job], Ceiling(Own(job, ceilings[job])), self.now_s())
+            if kept is not None and (kept.given_back or kept.ceiling_cores == ceilings[job]):
+                continue
+            if not self.machine.of(own[job]).updating:
+                call = Remember(own[job], Own(job, ceilings[job]))
+                self.machine.post(own[job], call, self.now_s())
 
     def release(
         self, ceilings: Mapping[str, float | None], own: Mapping[str, str], until_s: float
@@ -109,15 +117,15 @@ class Changes:
             # If that cannot be recorded, the container gets its last recorded ceiling.
             with suppress(Untouchable):
                 self.writer.remember(own[job], Own(job, ceilings[job]))
-        calls = [
-            (one, self.machine.post(one.container_id, Released(one), self.now_s()).calls[-1])
-            for one in self.originals.changed()
-        ]
-        backs = tuple(self._back(original, call, until_s) for original, call in calls)
+        calls = [Release(one.container_id, one) for one in self.originals.changed()]
+        for call in calls:
+            self.machine.post(call.container, call, self.now_s())
+        backs = tuple(self._back(call, until_s) for call in calls)
         self.machine.take(self.executor.ended())
         return backs
 
-    def _back(self, original: Original, call: Call, until_s: float) -> GivenBack:
+    def _back(self, call: Release, until_s: float) -> GivenBack:
+        original = call.original
         try:
             ended = self.executor.over(call).result(max(0.0, until_s - self.now_s()))
             failure = str(ended.error)
@@ -130,7 +138,8 @@ class Changes:
     def examine(self, described: Inspected) -> None:
         """Check in the background whether another program's container may be touched at all."""
         if described.alive and not self.originals.holds(described.container_id):
-            self.machine.post(described.container_id, Doubted(described), self.now_s())
+            call = Examine(described.container_id, described)
+            self.machine.post(call.container, call, self.now_s())
 
     def settle(self, listing: Listing, now_s: float, moving: Set[str], *, answers: bool) -> None:
         """Show the machine every container with which something was begun, or is to be. `moving`:

@@ -19,10 +19,9 @@ from dlsched.runtime.allotment import job_dir, read_allotment
 from dlsched.runtime.cgroup.exclusive import ExclusiveClaims
 from dlsched.runtime.docker.background import Patience
 from dlsched.runtime.docker.engine import EngineRefused
-from dlsched.runtime.docker.executor import WIDTHS
+from dlsched.runtime.docker.executor import CONCURRENT_UPDATES as WIDTH
 from dlsched.runtime.docker.limits.changes import BUSY, NO_ANSWER, Changes
 from dlsched.runtime.docker.limits.writer import LimitWriter
-from dlsched.runtime.machine.calls import Lane
 from dlsched.runtime.machine.container import Machine
 from dlsched.runtime.machine.inspected import Inspected, Listing
 from dlsched.runtime.machine.limits import AGAIN_S, SWEEP_S
@@ -62,7 +61,7 @@ class Bench:
             engine, self.originals, root / "state", lambda: "now", self.host.proc
         )
         self.executor = making(engine, self.hands, self.wanted, lambda: self.now_s)
-        self.machine = Machine(self.executor.begin)
+        self.machine = Machine(self.executor.do)
         self.changes = Changes(
             self.machine,
             self.executor,
@@ -379,20 +378,19 @@ def test_while_it_is_held_what_was_under_way_is_given_back_too(bench: Bench) -> 
 
 def test_changes_go_together_and_those_behind_a_hung_engine_are_not_made(bench: Bench) -> None:
     bench.silent = bench.executor.held = True
-    width = int(WIDTHS[Lane.UPDATES])
     changes = [
         (replace(resize(), job=f"j{n}", container_id=f"c{n}"), described(adopted=None))
-        for n in range(3 * width)
+        for n in range(3 * WIDTH)
     ]
     outcomes = bench.changes.make(changes)
-    assert [one.action.job for one in outcomes] == [f"j{n}" for n in range(3 * width)]
-    assert {one.status for one in outcomes[:width]} == {"begun"}
-    rest = {(one.status, one.detail) for one in outcomes[width:]}
+    assert [one.action.job for one in outcomes] == [f"j{n}" for n in range(3 * WIDTH)]
+    assert {one.status for one in outcomes[:WIDTH]} == {"begun"}
+    rest = {(one.status, one.detail) for one in outcomes[WIDTH:]}
     assert rest == {("failed", NO_ANSWER)}
-    assert bench.machine.busy.keys() == {f"c{n}" for n in range(width)}
+    assert bench.machine.busy.keys() == {f"c{n}" for n in range(WIDTH)}
     with patch.object(bench.hands, "set") as made:
         bench.go_on()
-    assert [call.args[0] for call in made.call_args_list] == [f"c{n}" for n in range(width)]
+    assert [call.args[0] for call in made.call_args_list] == [f"c{n}" for n in range(WIDTH)]
     assert not bench.machine.busy
 
 
