@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError, Future
-from contextlib import AbstractContextManager, suppress
+from contextlib import suppress
 from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any
@@ -16,6 +17,8 @@ from dlsched.model.facts import ContainerState
 from dlsched.runtime.docker.background import begin, begin_all
 from dlsched.runtime.docker.carrying import remove_archive
 from dlsched.runtime.docker.create.containers import NO_RESTART, restart_update
+from dlsched.runtime.docker.create.creation import Creation
+from dlsched.runtime.docker.create.images import Images
 from dlsched.runtime.docker.engine import Engine, EngineRefused
 from dlsched.runtime.docker.limits.writer import LimitWriter
 from dlsched.runtime.machine.calls import (
@@ -30,19 +33,21 @@ from dlsched.runtime.machine.calls import (
     Instruction,
     Kill,
     Lane,
+    Pulls,
     Release,
     Remember,
     RemoveContainer,
     Say,
     SetLimits,
     SetRestart,
+    StartJob,
     Tidy,
 )
 from dlsched.runtime.machine.outcomes import Own
 
 _log = logging.getLogger(__name__)
 
-CONCURRENT_UPDATES = 4
+CONCURRENT_UPDATES = CONCURRENT_FORKS = 4
 """Concurrent updates: each forks a runc, and more would only queue at the engine."""
 
 
@@ -54,27 +59,30 @@ class Executor:
         engine: Engine,
         unhurried: Engine,
         writer: LimitWriter,
-        gate: AbstractContextManager[object],
         want: Callable[[str | None], None],
         wake: Wake,
         acts: Any,
+        images: Images,
+        creation: Creation,
         now_s: Callable[[], float],
     ) -> None:
-        """`unhurried` waits longer for its answers; `gate` bounds calls that fork a process; `want`
-        is called, from a thread, with a container to inspect again; `acts` has the acts of moves,
+        """`unhurried` waits longer for its answers; `want` is called, from a thread, with
+        a container to inspect again; `acts` has the acts of moves,
         as `Relocation`."""
         self._engine = engine
         self._unhurried = unhurried
         self._writer = writer
-        self._gate = gate
+        self._gate = threading.Semaphore(CONCURRENT_FORKS)
         self._want = want
         self._wake = wake
         self._acts = acts
+        self._images = images
+        self._creation = creation
         self._now_s = now_s
         self._updates: list[Call] = []
         self._open: dict[Call, Future[Ended]] = {}
         """Calls whose end the loop has not taken yet."""
-        self._ended: SimpleQueue[Ended] = SimpleQueue()
+        self._ended: SimpleQueue[Ended | Pulls] = SimpleQueue()
         self._abandoned: set[Call] = set()
 
     def do(self, one: Instruction) -> None:
@@ -105,13 +113,14 @@ class Executor:
         before it was begun."""
         return self._open[call]
 
-    def ended(self) -> Iterator[Ended]:
-        """The calls that have ended since."""
+    def ended(self) -> Iterator[Ended | Pulls]:
+        """The calls that have ended since, and what became known of others."""
         with suppress(Empty):
             while True:
                 one = self._ended.get_nowait()
-                del self._open[one.call]
-                self._abandoned.discard(one.call)
+                if isinstance(one, Ended):
+                    del self._open[one.call]
+                    self._abandoned.discard(one.call)
                 yield one
 
     def _watch(self, call: Call, over: Future[Ended]) -> None:
@@ -137,6 +146,9 @@ class Executor:
             self._want(call.container)
         if isinstance(call, Act) and call.label:
             self._wake(call.label)
+        elif isinstance(call, StartJob):
+            self._want(None if result is None else str(result))
+            self._wake(f"{call.job}: start {'done' if error is None else 'failed'}")
         return ended
 
     def make(self, call: Call) -> object:
@@ -146,6 +158,8 @@ class Executor:
                 return self._acts.pack(*call.args, lambda: call in self._abandoned)
             case Act():
                 return getattr(self._acts, call.act)(*call.args)
+            case StartJob():
+                return self._start(call)
             case AskToEnd():
                 self._ask_to_end(call)
             case Kill():
@@ -165,6 +179,21 @@ class Executor:
             case Examine():
                 return self._writer.refusal(call.container)
         return None
+
+    def _start(self, call: StartJob) -> str | None:
+        pulls = False
+
+        def report(progress: Callable[[], str]) -> None:
+            nonlocal pulls
+            pulls = True
+            self._ended.put(Pulls(call, progress))
+
+        reference = call.action.spec.container.image
+        image = self._images.require(reference, call.policy, report)
+        if pulls:
+            return None
+        with self._gate:
+            return self._creation.start(call.action, image)
 
     def _ask_to_end(self, call: AskToEnd) -> None:
         # An update could take a job's GPUs away while it saves itself. The engine does not restart

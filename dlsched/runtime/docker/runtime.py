@@ -8,7 +8,6 @@ Everything runs in the loop's thread, but for `logs` and what is begun in the ba
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Iterator, Mapping, Sequence, Set
 from concurrent.futures import wait
 from dataclasses import replace
@@ -30,7 +29,6 @@ from dlsched.runtime.docker.background import Patience, begin
 from dlsched.runtime.docker.carrying import Arrivals
 from dlsched.runtime.docker.create.creation import Creation
 from dlsched.runtime.docker.create.images import HostImages
-from dlsched.runtime.docker.create.starts import Starts
 from dlsched.runtime.docker.doctor.engine import require
 from dlsched.runtime.docker.engine import Engine, EngineRefused
 from dlsched.runtime.docker.engine_facts import EngineFacts
@@ -62,9 +60,6 @@ from dlsched.runtime.wire.tap import Tap
 from dlsched.store.adoptions import Adoptions
 
 _log = logging.getLogger(__name__)
-
-CONCURRENT_CALLS = 4
-"""Starts and removals at the engine together: each forks, and more would only queue there."""
 
 RELEASE_S = 10.0
 """The longest wait of the loop while everything is given back; it has to feed a watchdog."""
@@ -126,7 +121,6 @@ class DockerRuntime:
             ),
             Surroundings(proc),
         )
-        gate = threading.Semaphore(CONCURRENT_CALLS)
         injector = Injector(options.gpus, lambda: self._node.gpus)
         self._canary = Canary(state_dir=options.state_dir)
         writer = self._writer = LimitWriter(
@@ -168,10 +162,11 @@ class DockerRuntime:
             self._engine,
             self._unhurried,
             writer,
-            gate,
             self._listings.want,
             wake,
             relocation,
+            self.images.pulls,
+            creation,
             clock.now_s,
         )
         self._machine = Machine(self._executor.do)
@@ -193,7 +188,6 @@ class DockerRuntime:
             clock.now_s,
             self._node.gpu_names,
         )
-        self._starts = Starts(self.images.pulls, creation, gate, self._start_ended, clock.now_s)
         self._events = Events(
             self._engine,
             options.instance,
@@ -231,7 +225,6 @@ class DockerRuntime:
             self._watches.of_job,
             lambda one: self.held or self._bar(one.container_id, one.job, clock.now_s()),
             clock.now_s,
-            self._starts.forget,
             self._listings.ended_with_engine,
         )
         """Jobs that leave for another node, or come from there."""
@@ -277,7 +270,7 @@ class DockerRuntime:
             engine_ok=problem is None,
             engine_problem=problem,
             containers=self._facts,
-            begun=self._starts.begun(listing),
+            begun=self._machine.begun(listing),
             left_alone=() if listing is None else listing.left_alone,
             host_busy_core_s=host.busy_core_s(),
             node=node and replace(node, host_cpu=self._cpu_users.named(names, jobs)),
@@ -309,7 +302,7 @@ class DockerRuntime:
         is_new = listing is not self._swept
         if is_new:
             self._swept = listing
-            starting = {begun.job for begun in self._starts.begun(listing)}
+            starting = {begun.job for begun in self._machine.begun(listing)}
             self._allotments.sweep(listing.named | starting)
         self._weight.follow(self._watches.all(), again=is_new)
         self._machine.take(self._executor.ended())
@@ -324,7 +317,7 @@ class DockerRuntime:
         """Begin a start, a move or a removal, or carry out a resize; never raises for that."""
         if isinstance(action, Start):
             bar = self._moves.bars_start(action.job)
-            return self._starts.begin(action) if bar is None else Outcome(action, "withheld", bar)
+            return Outcome(action, "withheld", bar) if bar else self._machine.start(action, now_s)
         if isinstance(action, Resize):
             return self.apply_all([action], now_s)[0]
         watch = self._watches.get(action.container_id)
@@ -509,7 +502,3 @@ class DockerRuntime:
     def _came_with(self, described: Inspected) -> float | None:
         """The ceiling that a container had before any change of ours, in cores."""
         return self._originals.cores_before(described.container_id, described.limit_cores)
-
-    def _start_ended(self, container: str | None, reason: str) -> None:
-        self._listings.want(container)
-        self._wake(reason)

@@ -3,27 +3,26 @@
     handle(container, event, now_s) -> container, calls
 
 `container.Container` holds all that was begun with one container and is not over. It changes by
-events alone: `Wanted` (an action of the plan), `Listed` (its entry in the last listing, in every
-cycle, so it is the timer, too) and `Ended` (a call ended, well or not). What it asks for are calls:
-values that name what is to be done at the engine. `runtime.docker.executor` makes them, and is the
-only place of all this with threads. Nothing here blocks, reads a clock or raises for what an engine
-does.
+events alone: `Unwanted` (the plan removes it), a call that nothing bars, `Listed` (its entry in the
+last listing, in every cycle, so it is the timer, too) and `Ended` (a call ended, well or not). What
+it asks for are calls: values that name what is to be done at the engine. `runtime.docker.executor`
+makes them, and is the only place of all this with threads. Nothing here blocks, reads a clock or
+raises for what an engine does.
 
 part       begun by                    goes by                     over with
 ---------  --------------------------  --------------------------  ---------------------------
-stop       Wanted(Remove)              stop.TABLE                  a listing without it
-limits     Wanted(Resize)              one call                    its end; `Refused` may stay
-record     Ceiling; Listed, where the  one call                    its end
-           container is not managed
-give back  Wanted(gives_back),         one call                    its end; `Refused` may stay
-           Released
+stop       Unwanted                    stop.TABLE                  a listing without it
+limits     SetLimits                   one call                    its end; `Refused` may stay
+record     Remember; Listed, where     one call                    its end
+           it is not managed
+give back  GiveBack, Release           one call                    its end; `Refused` may stay
 restart    Listed, policy differs      one call                    its end
 
 "May I change it?" is `Container.bars`: while a call updates it, or a stop is under way, nothing
 else is begun with it. `limits.Refused` is no bar to a stop.
 
-A job is moved with two containers, so what is begun with both is one `move.Job`; it changes by
-turns (`move.Turn`), by the steps of `move.TABLE`.
+A job is started without a container and moved with two, so what is begun for it is one `move.Job`.
+It changes by turns (`move.Turn`): a start by `start.after`, a move by the steps of `move.TABLE`.
 
 `container.Machine` keeps the containers with which something was begun; a container of which it
 has none is at rest. `Machine.story` is for people, `container.validate` for tests.

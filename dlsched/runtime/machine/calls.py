@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, Literal
 
-from dlsched.model.actions import Remove, Resize
+from dlsched.model.actions import Remove, Resize, Start
 from dlsched.model.spec import Restart
 from dlsched.runtime.machine.inspected import Inspected
 from dlsched.runtime.machine.outcomes import Own
@@ -134,6 +135,28 @@ class FreeAct(Act):
     """One that forks nothing, and may take long."""
 
     lane: ClassVar[Lane] = Lane.FREE
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StartJob(Call):
+    """Find or pull its image, then create its container and start it; results in its id, or None
+    after a pull."""
+
+    action: Start
+    policy: Literal["missing", "always", "never"]
+    """Whether the image is pulled."""
+
+    @property
+    def job(self) -> str:
+        return self.action.job
+
+
+@dataclass(frozen=True, slots=True)
+class Pulls:
+    """A start has begun to pull its image."""
+
+    call: StartJob
+    progress: Callable[[], str]
 
 
 @dataclass(frozen=True, slots=True)

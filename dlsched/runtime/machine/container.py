@@ -8,9 +8,10 @@ from dataclasses import dataclass, replace
 from functools import partial
 from types import MappingProxyType
 
-from dlsched.model.actions import Remove
-from dlsched.model.facts import Operation, OperationKind
+from dlsched.model.actions import Outcome, Remove, Start
+from dlsched.model.facts import Begun, Operation, OperationKind
 from dlsched.runtime.machine import limits
+from dlsched.runtime.machine import start as starts
 from dlsched.runtime.machine import stop as stops
 from dlsched.runtime.machine.calls import (
     Act,
@@ -18,10 +19,12 @@ from dlsched.runtime.machine.calls import (
     Ended,
     Examine,
     Instruction,
+    Pulls,
     SetRestart,
+    StartJob,
     Tidy,
 )
-from dlsched.runtime.machine.inspected import Inspected
+from dlsched.runtime.machine.inspected import Inspected, Listing
 from dlsched.runtime.machine.limits import Refused
 from dlsched.runtime.machine.move import Job, Turn
 from dlsched.runtime.machine.stop import Sign, Stop
@@ -260,13 +263,30 @@ class Machine:
             self.do(one)
         return turn.job
 
-    def take(self, ended: Iterable[Ended]) -> None:
-        """Handle the ends of calls."""
-        for one in ended:
-            if isinstance(one.call, Act):
-                self.turn(one.call.job, one.at_s, partial(Turn.end, ended=one))
-            else:
+    def take(self, events: Iterable[Ended | Pulls]) -> None:
+        """Handle the ends of calls, and what is known of those under way."""
+        for one in events:
+            if isinstance(one.call, Act | StartJob):
+                at_s = one.at_s if isinstance(one, Ended) else 0.0
+                self.turn(one.call.job, at_s, partial(Turn.end, ended=one))
+            elif isinstance(one, Ended):
                 self.post(one.call.container, one, one.at_s)
+
+    def start(self, action: Start, now_s: float) -> Outcome:
+        """Begin to start a job, unless that is under way."""
+        begun = starts.begin(self.job(action.job).start, action)
+        if isinstance(begun, Outcome):
+            return begun
+        others = {key: one.start for key, one in self._jobs.items() if key != action.job}
+        for job in starts.surplus({key: one for key, one in others.items() if one is not None}):
+            self.turn(job, now_s, Turn.forget_start)
+        self.turn(action.job, now_s, partial(Turn.start, attempt=begun))
+        return Outcome(action, "begun")
+
+    def begun(self, listing: Listing | None) -> tuple[Begun, ...]:
+        """Starts under way or failed, without those that a later listing shows as done."""
+        attempts = (one.start for one in self._jobs.values() if one.start is not None)
+        return tuple(starts.begun(one) for one in attempts if not starts.is_shown(one, listing))
 
     def of(self, container: str) -> Container:
         return self._containers.get(container) or Container(container)

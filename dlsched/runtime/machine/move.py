@@ -15,6 +15,7 @@ from dlsched.model.facts import CheckpointAck, ContainerFact, ContainerState
 from dlsched.model.leaving import Leaving, LeavingPhase
 from dlsched.model.spec import Checkpoint, Limits, Stop
 from dlsched.runtime.allotment import Allotment
+from dlsched.runtime.machine import start as starts
 from dlsched.runtime.machine.calls import (
     Abandon,
     Act,
@@ -22,10 +23,12 @@ from dlsched.runtime.machine.calls import (
     Ended,
     FreeAct,
     Instruction,
+    Pulls,
     Say,
 )
-from dlsched.runtime.machine.inspected import RUNS, Inspected
+from dlsched.runtime.machine.inspected import RUNS, Inspected, Listing
 from dlsched.runtime.machine.outcomes import Packed, failure_of, one_line
+from dlsched.runtime.machine.start import Attempt
 
 REPORT_WITHIN_S = 180.0
 """Timeout for the first report from the new container: importing a framework takes a minute on a
@@ -219,6 +222,8 @@ class Job:
     """The last one; its move may still be that of an earlier one."""
     given_up: tuple[float, str] | None = None
     """The time of the next attempt, and why the last one failed."""
+    start: Attempt | None = None
+    """Its last start, until a listing shows that it is done."""
 
     @property
     def away(self) -> Departure | None:
@@ -254,6 +259,23 @@ class Turn:
 
     # ------------------------------------------------------------------ events
 
+    def start(self, attempt: Attempt) -> None:
+        """Start it."""
+        self.job = replace(self.job, start=attempt)
+        self.made.append(attempt.call)
+
+    def forget_start(self) -> None:
+        """Forget its last start, if it has ended."""
+        if self.job.start is not None and self.job.start.ended is not None:
+            self.job = replace(self.job, start=None)
+
+    def settle(self, listing: Listing) -> None:
+        """Forget what is over: a start that is shown to be done, and a failure of long ago."""
+        if self.job.start is not None and starts.is_shown(self.job.start, listing):
+            self.forget_start()
+        if self.job.given_up is not None and self.now_s >= self.job.given_up[0]:
+            self.job = replace(self.job, given_up=None)
+
     def begin(self, action: actions.Move, old: Inspected) -> None:
         """Ask a running job to save itself."""
         self.job = replace(self.job, move=Move(old, Step.ASKED, self.now_s, action))
@@ -287,9 +309,13 @@ class Turn:
         """What became of its departure was asked for."""
         self._departure(departure, reported=True)
 
-    def end(self, ended: Ended) -> None:
-        """A call has ended."""
+    def end(self, ended: Ended | Pulls) -> None:
+        """A call has ended, or is longer under way."""
         move, call = self.job.move, ended.call
+        if self.job.start is not None:
+            self.job = replace(self.job, start=starts.after(self.job.start, ended))
+        if isinstance(ended, Pulls):
+            return
         if move is None or not isinstance(call, Act):
             return
         if call.act == "poll":

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import Future
-from contextlib import nullcontext
 from typing import Any
 
 from dlsched.runtime.docker.executor import CONCURRENT_UPDATES, Executor
@@ -62,7 +61,9 @@ def making(
     wanted: list[str | None],
     now_s: Callable[[], float],
     acts: Any = None,
+    images: Any = None,
+    creation: Any = None,
+    wake: Callable[[str], None] = lambda _: None,
 ) -> Making:
     """One on an engine that is as patient as it is hurried."""
-    none = nullcontext()
-    return Making(engine, engine, writer, none, wanted.append, lambda _: None, acts, now_s)
+    return Making(engine, engine, writer, wanted.append, wake, acts, images, creation, now_s)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from concurrent.futures import CancelledError
-from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 from unittest.mock import Mock
@@ -59,7 +58,7 @@ def engine() -> Any:
 
 
 def executor_of(engine: Any, note: Callable[[str | None], None] = lambda _: None) -> Executor:
-    return Executor(engine, engine, engine, nullcontext(), note, note, engine, lambda: 7.0)
+    return Executor(engine, engine, engine, note, note, engine, engine, engine, lambda: 7.0)
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from dlsched.runtime.docker.moves.moves import Moves
 from dlsched.runtime.machine.calls import FreeAct
 from dlsched.runtime.machine.container import Machine
 from dlsched.runtime.machine.inspected import Inspected
-from dlsched.runtime.machine.move import REST_S, Departure
+from dlsched.runtime.machine.move import REST_S, Departure, Turn
 
 LOOKED_S = 600.0
 
@@ -33,18 +33,16 @@ class LeavingJobs:
         container: Callable[[str], Inspected | None],
         bars: Callable[[Inspected], str | None],
         now_s: Callable[[], float],
-        forget_start: Callable[[str], None],
         ended_with_engine: Callable[[Inspected], bool],
     ) -> None:
         """`container` returns a job's present container, `bars` why nothing can be done to it now,
-        moves apart. `forget_start` is called for a job whose failed start no longer counts."""
+        moves apart."""
         self._machine = machine
         self._moves = moves
         self._arrivals = arrivals
         self._container = container
         self._bars = bars
         self._now_s = now_s
-        self._forget_start = forget_start
         self._ended_with_engine = ended_with_engine
         self._looked_s: dict[str, float] = {}
         """When it was last looked for a job's volume, which anybody can remove."""
@@ -108,7 +106,7 @@ class LeavingJobs:
 
     def _clear(self, job: str, *, keeps: bool) -> None:
         """`keeps`: its arrival is not forgotten."""
-        self._forget_start(job)
+        self._moves.turn(job, Turn.forget_start)
         if not keeps:
             with suppress(OSError):
                 self._arrivals.forget(job)
@@ -164,7 +162,7 @@ class LeavingJobs:
             again = before is not None and before.filled and before.epoch >= epoch
             self._clear(job, keeps=again)
         if before is None or before.epoch < epoch:
-            self._forget_start(job)
+            self._moves.turn(job, Turn.forget_start)
 
     def _unable(self, described: Inspected) -> str | None:
         if described.adopted is not None:

@@ -187,6 +187,8 @@ class Moves:
         """Take the next step of every move for which it is due."""
         while self._stale:
             self.turn(self._stale.pop(), Turn.withdraw)
+        for job in list(self._machine.jobs):
+            self.turn(job, partial(Turn.settle, listing=listing), now_s)
         if not any(self._moves):
             return
         by_job = {fact.job: fact for fact in facts if fact.adopted is None}

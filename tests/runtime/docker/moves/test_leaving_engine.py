@@ -362,7 +362,7 @@ def test_an_agent_that_dies_while_the_checkpoint_is_unpacked_begins_again(
         mortal = agent.engine(engine)
         mortal.unpack = agent.wrap("unpack", engine.unpack)
         patched.setattr(arrivals, "_engine", mortal)
-        patched.setattr(other.rig.runtime._starts._creation, "_engine", mortal)
+        patched.setattr(other.rig.runtime._executor._creation, "_engine", mortal)
         records = arrivals._records
         patched.setattr(records, "secure", agent.wrap("record", records.secure))
         other.rig.apply(Start(other.spec(), Limits(1.0), 1024))
