@@ -115,7 +115,10 @@ class Patience:
     So an engine that hangs costs a cycle one wait, however many calls the cycle has to make.
     """
 
-    def __init__(self, wait_s: float, pause_s: float = 1.0) -> None:
+    def __init__(
+        self, wait_s: float, pause_s: float = 1.0, now_s: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.now_s = now_s
         self._wait_s = wait_s
         self._pause_s = pause_s
         self._until_s = 0.0
@@ -123,16 +126,16 @@ class Patience:
     @property
     def lost(self) -> bool:
         """Whether a call ran into the wait less than a second ago."""
-        return time.monotonic() < self._until_s
+        return self.now_s() < self._until_s
 
     def wait(self, future: Future[T], since_s: float | None = None) -> bool:
         """Wait until it is done, at most the rest of the time since `since_s`; whether it is."""
-        start_s = time.monotonic() if since_s is None else since_s
+        start_s = self.now_s() if since_s is None else since_s
         if self.lost:
             return future.done()
         done = threading.Event()
         future.add_done_callback(lambda _: done.set())
-        if not done.wait(max(0.0, start_s + self._wait_s - time.monotonic())):
-            self._until_s = time.monotonic() + self._pause_s
+        if not done.wait(max(0.0, start_s + self._wait_s - self.now_s())):
+            self._until_s = self.now_s() + self._pause_s
             return False
         return True

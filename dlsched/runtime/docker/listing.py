@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Set
 from concurrent.futures import Future
 from contextlib import contextmanager
@@ -179,7 +178,7 @@ class Listings:
 
     def refresh(self) -> None:
         """Take in what the engine answered, after a short wait where something happened."""
-        began_s = time.monotonic()
+        began_s = self._patience.now_s()
         # A listing under way may have begun before the last event: then one more shows it.
         for _ in range(2):
             self._begin_if_due()
@@ -211,7 +210,8 @@ class Listings:
         doubted = last if suspects is None else suspects
         known = {key: one for key, one in last.items() if key not in doubted}
         future = begin(lambda: self._list(at_s, known, last, asked), "listing")
-        self._pending = _Pending(future, time.monotonic(), shows, Pulse(self._engine.ping))
+        pulse = Pulse(self._engine.ping, self._patience.now_s)
+        self._pending = _Pending(future, self._patience.now_s(), shows, pulse)
 
     def _list(
         self,
@@ -293,7 +293,7 @@ class Listings:
             return last
 
     def _complain(self, call: _Pending) -> None:
-        late_s = time.monotonic() - call.since_s
+        late_s = self._patience.now_s() - call.since_s
         if (self._patience.lost or late_s > AGAIN_S) and call.pulse.silent():
             # Without the time, which would make another alarm of it in every cycle.
             self.problem = f"the Docker Engine at {self._engine.host} does not answer"

@@ -91,7 +91,7 @@ class DockerRuntime:
         self._clock, self._wake = clock, wake
         self._engine = engine or Engine(options.host, options.timeout_s)
         self._unhurried = engine or Engine(options.host, max(options.timeout_s, UNHURRIED_S))
-        self._patience = Patience(options.call_wait_s)
+        self._patience = Patience(options.call_wait_s, now_s=clock.now_s)
         self._group = ParentGroup(options.instance, options.cgroup_under)
         self._engine_facts = EngineFacts(self._engine)
         self._originals = Originals(options.state_dir, read_only=options.read_only)
