@@ -23,6 +23,7 @@ from dlsched.runtime.machine.calls import Pulls, StartJob
 from dlsched.runtime.machine.container import Machine
 from dlsched.runtime.machine.inspected import Listing
 from dlsched.runtime.originals import Originals
+from tests.runtime.docker.fake_engine import FakeEngine, Faulty
 from tests.runtime.docker.fake_host import full_disk
 from tests.runtime.docker.making import making
 from tests.runtime.docker.rig import SLEEP, Rig, fact, job_spec
@@ -172,30 +173,6 @@ def steps_of(found: ContainerFact) -> list[int | None]:
     return [report.sample.step for report in found.reports if report.sample]
 
 
-class FakeEngine:
-    """Has an image, creates containers, and starts none that it refuses."""
-
-    def __init__(self) -> None:
-        self.created: list[str] = []
-        self.started: list[str] = []
-        self.refusal: EngineRefused | None = None
-
-    def info(self) -> Body:
-        return {"ID": "an-engine"}
-
-    def create(self, name: str, body: Body) -> str:
-        self.created.append(body["Labels"]["dlsched.digest"])
-        return "c" * 64
-
-    def start(self, container: str) -> None:
-        self.started.append(container)
-        if self.refusal is not None:
-            raise self.refusal
-
-    def remove(self, container: str) -> None:
-        self.created.pop()
-
-
 class Pulling:
     """Images that are there, or take a pull."""
 
@@ -212,7 +189,7 @@ class Bench:
     """Starts on a fake engine."""
 
     def __init__(self, state_dir: Path) -> None:
-        self.engine: Any = FakeEngine()
+        self.engine: Any = Faulty(FakeEngine(state_dir))
         self.images = Pulling()
         self.now_s = 0.0
         self.woken: list[str] = []
@@ -237,6 +214,11 @@ class Bench:
             wake=self.woken.append,
         )
         self.machine = Machine(self.executor.do)
+
+    @property
+    def created(self) -> list[str]:
+        """Digests of the jobs that have a container."""
+        return [one["Labels"]["dlsched.digest"] for one in self.engine.containers({})]
 
     def begin(self, command: str, job: str = "job") -> Outcome:
         self.now_s += 1.0
@@ -270,7 +252,7 @@ def test_start_under_way_is_not_begun_twice(bench: Bench) -> None:
     assert bench.begin("a").detail == "starting already"
     assert bench.begin("b").status == "failed", "a newer spec does not overtake a creation"
     bench.go_on()
-    assert bench.engine.created == [digest("a")]
+    assert bench.created == [digest("a")]
     assert bench.woken == ["job: start done"]
     assert bench.begun(Listing(0.0)) == [("job", "starting")]
     assert bench.begun(Listing(10.0)) == []
@@ -279,10 +261,10 @@ def test_start_under_way_is_not_begun_twice(bench: Bench) -> None:
 def test_after_a_pull_its_limits_are_decided_again(bench: Bench) -> None:
     bench.images.there = False
     bench.begin("a")
-    assert (bench.engine.created, bench.begun(Listing(10.0))) == ([], [("job", "pulled")])
+    assert (bench.created, bench.begun(Listing(10.0))) == ([], [("job", "pulled")])
     bench.images.there = True
     bench.begin("a")
-    assert bench.engine.created == [digest("a")]
+    assert bench.created == [digest("a")]
 
 
 def test_a_pull_for_an_older_spec_makes_no_container(bench: Bench) -> None:
@@ -295,10 +277,10 @@ def test_a_pull_for_an_older_spec_makes_no_container(bench: Bench) -> None:
     assert bench.begin("a").detail == "pulling already"
     assert bench.begin("b").status == "begun"
     bench.go_on()
-    assert (bench.engine.created, bench.begun()) == ([], [("job", "pulled")])
+    assert (bench.created, bench.begun()) == ([], [("job", "pulled")])
     bench.images.there = True
     bench.begin("b")
-    assert bench.engine.created == [digest("b")]
+    assert bench.created == [digest("b")]
 
 
 @pytest.mark.parametrize(
@@ -313,13 +295,12 @@ def test_a_pull_for_an_older_spec_makes_no_container(bench: Bench) -> None:
 def test_a_container_that_does_not_start_is_taken_away(
     bench: Bench, tmp_path: Path, reason: str, retryable: bool
 ) -> None:
-    bench.engine.refusal = EngineRefused(500, reason)
+    bench.engine.refused["start"] = EngineRefused(500, reason)
     bench.begin("a")
     (word,) = bench.machine.begun(None)
     assert (word.stage, word.detail, word.retryable) == ("failed", reason, retryable)
-    assert bench.engine.created == []
-    record = Originals(tmp_path).of("c" * 64)
-    assert record is not None, "recorded before its start"
+    assert bench.created == []
+    (record,) = Originals(tmp_path).all().values()  # recorded before its start
     assert (record.job, record.adopted, record.given_back) == ("job", False, False)
 
 
@@ -329,14 +310,14 @@ def test_job_without_a_record_does_not_start(bench: Bench) -> None:
     (word,) = bench.machine.begun(None)
     assert word.detail.endswith("cannot be recorded: No space left on device")
     assert word.retryable
-    assert (bench.engine.created, bench.engine.started) == ([], [])
+    assert bench.created == []
 
 
 def test_a_failure_stays_until_the_next_start(bench: Bench) -> None:
-    bench.engine.refusal = EngineRefused(500, "no")
+    bench.engine.refused["start"] = EngineRefused(500, "no")
     bench.begin("a")
     assert bench.begun(Listing(10.0)) == [("job", "failed")]
-    bench.engine.refusal = None
+    bench.engine.refused.clear()
     bench.begin("a")
     assert bench.woken == ["job: start failed", "job: start done"]
     assert bench.begun(Listing(10.0)) == []
@@ -346,7 +327,7 @@ def test_of_very_many_failures_the_oldest_are_forgotten(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(starts, "KEPT", 2)
-    bench.engine.refusal = EngineRefused(500, "no")
+    bench.engine.refused["start"] = EngineRefused(500, "no")
     for job in ("one", "two", "one", "three", "four"):
         bench.begin("a", job)
     assert bench.begun() == [("three", "failed"), ("four", "failed")]
