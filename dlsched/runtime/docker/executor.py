@@ -32,7 +32,6 @@ from dlsched.runtime.machine.calls import (
     GiveBack,
     Instruction,
     Kill,
-    Lane,
     Pulls,
     Release,
     Remember,
@@ -88,10 +87,10 @@ class Executor:
     def do(self, one: Instruction) -> None:
         """Begin a call, or do what else is asked for; waits for nothing."""
         match one:
-            case Call(lane=Lane.UPDATES):
+            case SetLimits() | GiveBack():  # see `update`
                 self._updates.append(one)
             case Call():
-                gate = self._gate if one.lane is Lane.FORKS else None
+                gate = self._gate if one.forks else None
                 self._watch(one, begin(partial(self._run, one), type(one).__name__, gate))
             case Abandon():
                 self._abandoned.add(one.call)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from enum import Enum
 from pathlib import Path
 from typing import ClassVar, Literal
 
@@ -15,21 +14,13 @@ from dlsched.runtime.machine.outcomes import Own
 from dlsched.runtime.originals import Original
 
 
-class Lane(Enum):
-    """How many calls are made at a time. All but the free ones fork a process on the host, and more
-    than some of them would only queue at the engine."""
-
-    FREE = "free"
-    FORKS = "forks"
-    UPDATES = "updates"
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Call:
     """A call of the engine; two equal ones are two calls."""
 
     container: str
-    lane: ClassVar[Lane] = Lane.FREE
+    forks: ClassVar[bool] = False
+    """Whether it forks a process on the host: more than some at a time would only queue there."""
     updates: ClassVar[bool] = False
     """Whether nothing else may be changed meanwhile."""
     inspects: ClassVar[bool] = True
@@ -42,7 +33,7 @@ class AskToEnd(Call):
 
     action: Remove
     described: Inspected
-    lane: ClassVar[Lane] = Lane.FORKS
+    forks: ClassVar[bool] = True
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -54,7 +45,7 @@ class Kill(Call):
 class RemoveContainer(Call):
     """Remove it; it has ended."""
 
-    lane: ClassVar[Lane] = Lane.FORKS
+    forks: ClassVar[bool] = True
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -71,7 +62,6 @@ class SetLimits(Call):
 
     action: Resize
     described: Inspected
-    lane: ClassVar[Lane] = Lane.UPDATES
     updates: ClassVar[bool] = True
     inspects: ClassVar[bool] = False
 
@@ -82,7 +72,6 @@ class GiveBack(Call):
 
     described: Inspected
     original: Original
-    lane: ClassVar[Lane] = Lane.UPDATES
     updates: ClassVar[bool] = True
     inspects: ClassVar[bool] = False
 
@@ -92,7 +81,7 @@ class Release(Call):
     """Give it back what it had, as everything is given back; results in a `GivenBack`."""
 
     original: Original
-    lane: ClassVar[Lane] = Lane.FORKS
+    forks: ClassVar[bool] = True
     inspects: ClassVar[bool] = False
 
 
@@ -127,14 +116,15 @@ class Act(Call):
     args: tuple[object, ...] = ()
     label: str = ""
     """Why its end wakes the loop; empty: it does not."""
-    lane: ClassVar[Lane] = Lane.FORKS
+    forks: ClassVar[bool] = True
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FreeAct(Act):
     """One that forks nothing, and may take long."""
 
-    lane: ClassVar[Lane] = Lane.FREE
+    forks: ClassVar[bool] = False
+    """Whether it forks a process on the host: more than some at a time would only queue there."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -50,26 +50,16 @@ RETURNS = 3
 class Step(StrEnum):
     """What a move is waiting for."""
 
-    FOUND = "found"
-    """One cycle, in which the job can be removed: an earlier agent began it."""
-    ASKED = "asked"
-    """The job's acknowledgement."""
-    ENDING = "ending"
-    """The end of the old container."""
-    MAKING = "making"
-    """The creation and the start of the new one."""
-    WATCHED = "watched"
-    """The new one's first report."""
-    PACKING = "packing"
-    """Its checkpoint's archive, where the job leaves for another node."""
-    AWAY = "away"
-    """The word that it stays there, or not."""
-    CLEARING = "clearing"
-    """The removal of the old container; then it is over."""
-    UNDOING = "undoing"
-    """The end and the removal of the new one."""
-    RETURNING = "returning"
-    """The old one's start under its own name; then it is over, and rolled back."""
+    FOUND = "one cycle, in which its job can be removed"
+    ASKED = "saves itself"
+    ENDING = "ends"
+    MAKING = "its new container is made"
+    WATCHED = "waits for its first report"
+    PACKING = "its checkpoint is packed"
+    AWAY = "it is set aside"
+    CLEARING = "its old container is removed"
+    UNDOING = "its new container is removed"
+    RETURNING = "it is started again"
 
 
 TABLE: Mapping[Step, frozenset[Step]] = {
@@ -84,7 +74,8 @@ TABLE: Mapping[Step, frozenset[Step]] = {
     Step.UNDOING: frozenset({Step.RETURNING}),
     Step.RETURNING: frozenset({Step.UNDOING}),
 }
-"""The steps that may follow each; from any of them the move may be over."""
+"""The steps that may follow each; from any of them the move may be over. One that an earlier agent
+began is found, away or not; packing and away are of a job that leaves for another node."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -405,7 +396,7 @@ class Turn:
     def _do(self, act: str, *args: object, kind: type[Act] = Act) -> None:
         """Begin the step's next call."""
         move, job = self._move, self.job.name
-        call = kind(move.old.container_id, job, act, args, f"{job}: {move.step}")
+        call = kind(move.old.container_id, job, act, args, f"{job}: {move.step.name.lower()}")
         self.made.append(call)
         self._set(call=call, ended=None, called_s=math.inf)
 
@@ -690,38 +681,23 @@ class Turn:
 
 def describe(move: Move, now_s: float, gpu_names: Callable[[tuple[str, ...]], str]) -> str:
     """Where it goes, and what it waits for."""
+    if move.step is Step.FOUND:
+        return f"on or back: {CUT_SHORT}"
     gpus = "" if move.action is None else gpu_names(move.action.start.gpus)
     there = gpus if move.departure is None else "another node"
     to = f"to {there}: " if there else ""
-    back = f"back, since {move.failure}: "
-
-    def left(until_s: float) -> str:
-        return f"{max(0.0, until_s - now_s):.0f} s left"
-
-    match move.step:
-        case Step.FOUND:
-            return f"on or back: {CUT_SHORT}"
-        case Step.ASKED:
-            timeout_s = move.checkpoint.timeout_s if move.checkpoint is not None else 0.0
-            return f"{to}saves itself ({left(move.since_s + timeout_s)})"
-        case Step.ENDING:
-            direction = to if move.failure is None else back
-            return f"{direction}ends ({left(move.kill_at_s or now_s + move.stop.grace_s)})"
-        case Step.WATCHED:
-            return f"{to}waits for its first report ({left(move.since_s + REPORT_WITHIN_S)})"
-        case Step.UNDOING | Step.RETURNING:
-            return f"{back}{_WAITS[move.step]}"
-    return f"{to}{_WAITS[move.step]}"
-
-
-_WAITS = {
-    Step.MAKING: "its new container is made",
-    Step.PACKING: "its checkpoint is packed",
-    Step.AWAY: "it is set aside",
-    Step.CLEARING: "its old container is removed",
-    Step.UNDOING: "its new container is removed",
-    Step.RETURNING: "it is started again",
-}
+    if move.step in (Step.UNDOING, Step.RETURNING) or (
+        move.step is Step.ENDING and move.failure is not None
+    ):
+        to = f"back, since {move.failure}: "
+    timeout_s = move.checkpoint.timeout_s if move.checkpoint is not None else 0.0
+    until_s = {
+        Step.ASKED: move.since_s + timeout_s,
+        Step.ENDING: move.kill_at_s or now_s + move.stop.grace_s,
+        Step.WATCHED: move.since_s + REPORT_WITHIN_S,
+    }.get(move.step)
+    left = "" if until_s is None else f" ({max(0.0, until_s - now_s):.0f} s left)"
+    return f"{to}{move.step}{left}"
 
 
 def is_below(path: str, folder: str) -> bool:

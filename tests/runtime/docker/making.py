@@ -7,7 +7,7 @@ from concurrent.futures import Future
 from typing import Any
 
 from dlsched.runtime.docker.executor import CONCURRENT_UPDATES, Executor
-from dlsched.runtime.machine.calls import Call, Ended, Instruction, Lane
+from dlsched.runtime.machine.calls import Call, Ended, GiveBack, Instruction, SetLimits
 
 
 class Making(Executor):
@@ -19,7 +19,7 @@ class Making(Executor):
     def do(self, one: Instruction) -> None:
         if not isinstance(one, Call):
             super().do(one)
-        elif one.lane is Lane.UPDATES:
+        elif isinstance(one, SetLimits | GiveBack):
             self._updates.append(one)
         else:
             self._begin(one)
