@@ -301,8 +301,8 @@ def world(jobs: int) -> Iterator[World]:
     cores = max(2.0, jobs / _JOBS_PER_CORE)
     look = host_facts.node
 
-    def large(grain_cores: float) -> object:
-        found = look(grain_cores)
+    def large(grain_cores: float, **more: Any) -> object:
+        found = look(grain_cores, **more)
         return found and replace(found, cores=cores)
 
     with mock.patch.object(host_facts, "node", large):
@@ -351,7 +351,7 @@ def _ms(seconds: Iterable[float]) -> float:
 def _settle() -> None:
     """Wait until no call is under way any more."""
     end_s = time.monotonic() + 60
-    while any(one.name.startswith("dlsched-remember") for one in threading.enumerate()):
+    while any(one.name.startswith("dlsched-Remember") for one in threading.enumerate()):
         if time.monotonic() > end_s:
             raise RuntimeError("the agent's calls do not end")
         time.sleep(0.05)
