@@ -72,6 +72,8 @@ class Executor:
         self._unhurried = unhurried
         self._writer = writer
         self._gate = threading.Semaphore(CONCURRENT_FORKS)
+        self._returns = threading.Semaphore(CONCURRENT_FORKS)
+        """Giving back does not wait for slow starts."""
         self._want = want
         self._wake = wake
         self._acts = acts
@@ -90,7 +92,9 @@ class Executor:
             case SetLimits() | GiveBack():  # see `update`
                 self._updates.append(one)
             case Call():
-                gate = self._gate if one.forks else None
+                gate = None
+                if one.forks:
+                    gate = self._returns if isinstance(one, Release) else self._gate
                 self._watch(one, begin(partial(self._run, one), type(one).__name__, gate))
             case Abandon():
                 self._abandoned.add(one.call)
@@ -108,9 +112,14 @@ class Executor:
             self._watch(call, over)
 
     def over(self, call: Call) -> Future[Ended]:
-        """Its end, once it has ended; to be asked for before that is taken. Cancelling it works
-        before it was begun."""
+        """Done when the call has ended, and to be asked for before that is taken. Cancelling it
+        works before it was begun."""
         return self._open[call]
+
+    def wait(self, call: Call, within_s: float = 0.0) -> Ended:
+        """Its end. Raises TimeoutError."""
+        error = self._open[call].exception(within_s)
+        return self._open[call].result() if error is None else self._unmade(call, error)
 
     def ended(self) -> Iterator[Ended | Pulls]:
         """The calls that have ended since, and what became known of others."""
@@ -124,13 +133,16 @@ class Executor:
 
     def _watch(self, call: Call, over: Future[Ended]) -> None:
         self._open[call] = over
-        over.add_done_callback(partial(self._unmade, call))
+        over.add_done_callback(partial(self._done, call))
 
-    def _unmade(self, call: Call, over: Future[Ended]) -> None:
-        """It was cancelled, or no thread could be started: that is its end."""
+    def _done(self, call: Call, over: Future[Ended]) -> None:
+        """Where it was cancelled, or no thread could be started, that is its end."""
         error = CancelledError() if over.cancelled() else over.exception()
         if error is not None:
-            self._ended.put(Ended(call, self._now_s(), error))
+            self._ended.put(self._unmade(call, error))
+
+    def _unmade(self, call: Call, error: BaseException) -> Ended:
+        return Ended(call, self._now_s(), error)
 
     def _run(self, call: Call) -> Ended:
         began_s, error, result = self._now_s(), None, None

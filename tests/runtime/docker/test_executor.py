@@ -16,11 +16,12 @@ from dlsched.model.errors import EngineUnavailable
 from dlsched.model.facts import ContainerState, GpuAccess
 from dlsched.model.spec import Limits, Restart, Stop
 from dlsched.runtime.docker.engine import EngineRefused
-from dlsched.runtime.docker.executor import CONCURRENT_UPDATES, Executor
+from dlsched.runtime.docker.executor import CONCURRENT_FORKS, CONCURRENT_UPDATES, Executor
 from dlsched.runtime.machine.calls import (
     AskToEnd,
     GiveBack,
     Kill,
+    Release,
     RemoveContainer,
     SetRestart,
     Tidy,
@@ -133,6 +134,19 @@ def test_end_of_a_call_is_kept_for_the_loop_and_its_container_inspected(engine: 
 
 
 @pytest.mark.timed
+def test_what_is_given_back_does_not_wait_for_slow_removals(engine: Any) -> None:
+    may_end = threading.Event()
+    engine.remove = lambda _: may_end.wait(60)
+    executor = executor_of(engine)
+    for number in range(CONCURRENT_FORKS + 1):
+        executor.do(RemoveContainer(f"c{number}"))
+    back = Release("c", Original("c", "job", adopted=True))
+    executor.do(back)
+    assert executor.wait(back, 60.0).error is None
+    may_end.set()
+
+
+@pytest.mark.timed
 def test_few_updates_are_made_at_a_time_and_one_that_waits_can_be_cancelled(engine: Any) -> None:
     may_end, begun = threading.Event(), threading.Semaphore(0)
 
@@ -163,7 +177,9 @@ def test_few_updates_are_made_at_a_time_and_one_that_waits_can_be_cancelled(engi
 
 def test_without_a_thread_a_call_fails(executor: Executor, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(threading.Thread, "start", Mock(side_effect=RuntimeError("no thread")))
-    executor.do(Kill("c"))
+    call = Kill("c")
+    executor.do(call)
+    assert isinstance(executor.wait(call).error, EngineUnavailable)
     (ended,) = executor.ended()
     assert isinstance(ended.error, EngineUnavailable)
 

@@ -91,7 +91,7 @@ class Changes:
     def _wait(self, action: Resize, call: Call) -> Outcome:
         began_s, over = self.now_s(), self.executor.over(call)
         if self.patience.wait(over):
-            return limits.outcome(action, over.result())
+            return limits.outcome(action, self.executor.wait(call))
         if over.cancel():
             return self._not_asked(action)
         # A listing shows whether only this call is slow, or the whole engine.
@@ -127,7 +127,7 @@ class Changes:
     def _back(self, call: Release, until_s: float) -> GivenBack:
         original = call.original
         try:
-            ended = self.executor.over(call).result(max(0.0, until_s - self.now_s()))
+            ended = self.executor.wait(call, max(0.0, until_s - self.now_s()))
             failure = str(ended.error)
             if isinstance(ended.result, GivenBack):
                 return ended.result
