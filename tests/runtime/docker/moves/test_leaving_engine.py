@@ -278,7 +278,7 @@ def play(
                 told = f"{word}_allotment"
                 patched.setattr(module, told, agent.wrap("allot", getattr(module, told)))
         patched.setattr(relocation, "pack", agent.wrap("pack", relocation.pack))
-        acts = node.rig.runtime._moves._acts
+        acts = node.rig.runtime._executor._acts
         # For good: what a dead agent has begun may come to its call late.
         acts._engine = agent.engine(node.rig.runtime._unhurried)
         node.leave()
@@ -291,7 +291,7 @@ def play(
         if back and not agent.dead:
             node.jobs.give_back("trains")
             node.rig.until(lambda seen: agent.dead or fact(seen, "trains") is not None)
-            node.rig.until(lambda _: agent.dead or node.rig.runtime._moves.idle)
+            node.rig.until(lambda _: agent.dead or not node.rig.runtime._moves.moving)
     return agent
 
 

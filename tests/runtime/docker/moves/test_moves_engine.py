@@ -277,7 +277,7 @@ def play(
             for name in names:
                 told = f"{name}_allotment"
                 patched.setattr(module, told, agent.wrap("allot", getattr(module, told)))
-        acts = rig.runtime._moves._acts
+        acts = rig.runtime._executor._acts
         hands = acts._creation._writer
         patched.setattr(hands, "remember", agent.wrap("remember", hands.remember))
         # For good: what a dead agent has begun may come to its call late.
