@@ -19,7 +19,8 @@ from dlsched.model.spec import Checkpoint, JobSpec, Limits, Restart, Stop
 from dlsched.runtime.allotment import job_dir, read_allotment
 from dlsched.runtime.docker.create import creation
 from dlsched.runtime.docker.identity.labels import container_name
-from dlsched.runtime.docker.moves import moves, relocation
+from dlsched.runtime.docker.moves import relocation
+from dlsched.runtime.machine import move
 from tests.doubles import texts
 from tests.inside import run_inside
 from tests.runtime.docker.rig import Rig, fact, job_spec
@@ -178,7 +179,7 @@ open("/here", "w")
 def give_up_soon(rig: Rig, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A second after its new program hangs. Before it begins, it would not end at SIGTERM."""
     rig.until(lambda _: [word for word, _ in log_of(folder)].count("begins") == 2)
-    monkeypatch.setattr(moves, "REPORT_WITHIN_S", 1.0)
+    monkeypatch.setattr(move, "REPORT_WITHIN_S", 1.0)
 
 
 @pytest.mark.parametrize(
