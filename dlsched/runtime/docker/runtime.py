@@ -307,7 +307,7 @@ class DockerRuntime:
         self._weight.follow(self._watches.all(), again=is_new)
         self._machine.take(self._executor.ended())
         answers = self._listings.problem is None
-        self._changes.settle(listing, now_s, self._moves.moving, answers=answers)
+        self._changes.settle(listing, self._moves.moving, answers=answers)
         self._moves.advance(listing, self._facts, now_s)
         # A change of this cycle has notified its job already, and the facts are from before it.
         same = [fact for fact in self._facts if fact.container_id not in self._changed]

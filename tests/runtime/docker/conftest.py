@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import docker
 import pytest
 
+from dlsched.runtime.docker import background
 from tests.runtime.docker.rig import Rig, options_for
 from tests.runtime.docker.stand_ins import make_stand_ins
+
+
+@pytest.fixture
+def without_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is begun in the background is done where it is begun."""
+
+    def now(work: Callable[[], None], _name: str) -> None:
+        work()
+
+    monkeypatch.setattr(background, "_start", now)
 
 
 @pytest.fixture

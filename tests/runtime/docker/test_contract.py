@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from dlsched.model.facts import Observation
-from dlsched.runtime.docker import background, watch
+from dlsched.runtime.docker import watch
 from dlsched.runtime.docker.events import Events
 from dlsched.runtime.docker.options import DockerOptions
 from dlsched.runtime.docker.runtime import DockerRuntime
@@ -56,11 +56,9 @@ class FakeWorld(World):
 
 class TestFake(EngineContract):
     @pytest.fixture
-    def world(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
-        def now(work: Callable[[], None], _name: str) -> None:
-            work()
-
-        monkeypatch.setattr(background, "_start", now)
+    def world(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, without_threads: None
+    ) -> Iterator[World]:
         monkeypatch.setattr(Events, "start", lambda _: None)
         monkeypatch.setattr(watch, "time", SimpleNamespace(time=lambda: 0.0))
         made = FakeWorld(tmp_path)

@@ -125,7 +125,7 @@ def listings_of(
         engine,  # type: ignore[arg-type]
         instance,
         own,
-        Patience(wait_s),
+        Patience(wait_s, now_s=clock.now_s),
         clock.now_s,
         NONE_ADOPTED,
         booted=booted,

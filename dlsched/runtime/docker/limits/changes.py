@@ -141,10 +141,11 @@ class Changes:
             call = Examine(described.container_id, described)
             self.machine.post(call.container, call, self.now_s())
 
-    def settle(self, listing: Listing, now_s: float, moving: Set[str], *, answers: bool) -> None:
+    def settle(self, listing: Listing, moving: Set[str], *, answers: bool) -> None:
         """Show the machine every container with which something was begun, or is to be. `moving`:
         jobs; `answers`: whether the engine does."""
-        records = self.originals.all()
+        # Not the cycle's time: that is from before the listing, which may not show a new container.
+        records, now_s = self.originals.all(), self.now_s()
         if answers:
             self._claim(records)
         there = listing.containers

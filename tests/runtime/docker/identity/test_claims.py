@@ -34,7 +34,7 @@ from tests.runtime.docker.test_listing import (
 
 __all__ = ["clock", "engine"]
 
-pytestmark = pytest.mark.timed
+pytestmark = pytest.mark.usefixtures("without_threads")
 
 
 def labels(spec: JobSpec) -> Mapping[str, Any]:
@@ -193,7 +193,7 @@ def test_the_ceiling_is_what_it_came_with_whatever_its_limit_is_now(
         engine,  # type: ignore[arg-type]
         "i",
         frozenset(),
-        Patience(20.0),
+        Patience(20.0, now_s=clock.now_s),
         clock.now_s,
         NONE_ADOPTED,
         came_with=lambda one: 10 * (one.limit_cores or 0.0),

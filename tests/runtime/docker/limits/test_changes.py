@@ -98,7 +98,7 @@ class Bench:
     def sweep(self, *listed: Inspected, **more: Any) -> None:
         """One cycle, whose listing began at this moment."""
         listing = Listing(self.now_s, {one.container_id: one for one in listed}, **more)
-        self.changes.settle(listing, self.now_s, frozenset(), answers=True)
+        self.changes.settle(listing, frozenset(), answers=True)
         self.machine.take(self.executor.ended())
 
 
@@ -279,6 +279,21 @@ def test_one_that_is_not_listed_any_more_is_given_back_once(bench: Bench) -> Non
     bench.now_s += 5
     bench.sweep()
     assert len(bench.host.updates) == updates
+
+
+def test_one_that_a_job_is_about_to_have_keeps_its_limits(bench: Bench) -> None:
+    # Its first change comes in the cycle that lists it first; that it has a job is known later.
+    bench.changes.managed = set()
+    bench.sweep(described())
+    bench.now_s += 1.0
+    listing = Listing(bench.now_s, {CONTAINER: described()})
+    bench.now_s += 0.1
+    bench.begin(resize(), described())
+    bench.changes.settle(listing, frozenset(), answers=True)
+    bench.changes.managed = {CONTAINER}
+    bench.now_s += 5.0
+    bench.sweep(described())
+    assert bench.host.words["CpuQuota"] == 25_000
 
 
 def test_one_that_is_gone_is_forgotten(bench: Bench) -> None:
