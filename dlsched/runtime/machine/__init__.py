@@ -22,7 +22,12 @@ restart    Listed, policy differs      one call                    its end
 else is begun with it. `limits.Refused` is no bar to a stop.
 
 A job is started without a container and moved with two, so what is begun for it is one `move.Job`.
-It changes by turns (`move.Turn`): a start by `start.after`, a move by the steps of `move.TABLE`.
+It changes by turns (`move.Turn`): a start by `start.TABLE`, a move by the steps of `move.TABLE`.
+
+So where a container dies in the middle of a change of its limits while the engine hangs: the call
+is under way, which bars all else; listings are old, and say nothing. Once the call ends, failed,
+nothing is begun with the container; a listing shows that it has ended. Its record of what it had
+stays on the disk, for its next start or until it is gone: then `Tidy` drops it.
 
 `container.Machine` keeps the containers with which something was begun; a container of which it
 has none is at rest. `Machine.story` is for people, `container.validate` for tests.

@@ -18,21 +18,29 @@ KEPT = 1000
 this number the oldest ended attempts are dropped."""
 
 
+Stage = Literal["starting", "pulling", "pulled", "started", "failed"]
+"""`pulled`: it needs another start, as limits may be outdated after a long pull."""
+
+TABLE: Mapping[tuple[Stage, Literal["pulls", "done", "failed"]], Stage] = {
+    ("starting", "pulls"): "pulling",
+    ("starting", "done"): "started",
+    ("starting", "failed"): "failed",
+    ("pulling", "pulls"): "pulling",
+    ("pulling", "done"): "pulled",
+    ("pulling", "failed"): "failed",
+}
+"""What a call reports or how it ends; one that has ended reports no more."""
+
+
 @dataclass(frozen=True, slots=True)
 class Attempt:
     """One start."""
 
     call: StartJob
-    stage: Literal["starting", "pulling", "pulled"] = "starting"
-    """`pulled`: it needs another start, as limits may be outdated after a long pull."""
+    stage: Stage = "starting"
     progress: Callable[[], str] = str
     ended: Ended | None = None
     """None: it is under way."""
-
-    @property
-    def failed(self) -> str | None:
-        """Why it failed, in one line; None: it did not, or is under way."""
-        return None if self.ended is None else failure_of(self.ended.error)
 
 
 def begin(before: Attempt | None, action: Start) -> Attempt | Outcome:
@@ -60,27 +68,30 @@ def after(one: Attempt, event: Pulls | Ended) -> Attempt:
     if event.call is not one.call:
         return one
     if isinstance(event, Pulls):
-        return replace(one, stage="pulling", progress=event.progress)
-    pulled = one.stage == "pulling" and event.error is None
-    return replace(one, stage="pulled" if pulled else one.stage, progress=str, ended=event)
+        return replace(one, stage=TABLE[one.stage, "pulls"], progress=event.progress)
+    stage = TABLE[one.stage, "done" if event.error is None else "failed"]
+    return replace(one, stage=stage, progress=str, ended=event)
 
 
 def is_shown(one: Attempt, listing: Listing | None) -> bool:
     """Whether a listing shows that it is done: a call that timed out may have succeeded."""
     if one.ended is None or listing is None or listing.at_s <= one.ended.at_s:
         return False
-    spec = one.call.action.spec
-    return (one.failed is None and one.stage != "pulled") or any(
-        there.job == spec.name and there.alive and there.container_digest == spec.container_digest
+    job, digest = one.call.job, one.call.action.spec.container_digest
+    return one.stage == "started" or any(
+        there.job == job and there.alive and there.container_digest == digest
         for there in listing.containers.values()
     )
 
 
 def begun(one: Attempt) -> Begun:
     """How far it is, or why it failed."""
-    spec, failed = one.call.action.spec, one.failed
-    if one.ended is None or failed is None:
-        return Begun(spec.name, one.stage, one.progress(), spec.digest)
-    error = one.ended.error
-    passing = isinstance(error, EngineUnavailable | OSError) or getattr(error, "retryable", False)
-    return Begun(spec.name, "failed", failed, spec.digest, bool(passing))
+    job, digest = one.call.job, one.call.action.spec.digest
+    error = None if one.ended is None else one.ended.error
+    if (why := failure_of(error)) is not None:
+        passing = isinstance(error, EngineUnavailable | OSError)
+        passing = passing or getattr(error, "retryable", False)
+        return Begun(job, "failed", why, digest, passing)
+    # Until a listing shows it, it is starting.
+    stage = one.stage if one.stage in ("pulling", "pulled") else "starting"
+    return Begun(job, stage, one.progress(), digest)
