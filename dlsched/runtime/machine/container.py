@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
-from types import MappingProxyType
 
 from dlsched.model.actions import Outcome, Remove, Start
 from dlsched.model.facts import Begun, Operation, OperationKind
@@ -210,18 +209,17 @@ def _record_listed(one: Container, event: Listed, now_s: float) -> Handled:
 
 def _policy_listed(one: Container, event: Listed, now_s: float) -> Handled:
     """Give it back the restart policy that a stop set to `no`, of an agent that ended then."""
-    described = event.described
-    idle = one.bars(now_s) is None and event.answers and not event.moves and not event.held
-    strays = described is not None and described.restart_strays and described.alive
-    if described is None or described.restart is None or not strays:
+    there, hindered = event.described, event.moves or event.held or not event.answers
+    policy = None if there is None or not there.restart_strays else there.restart
+    if there is None or policy is None or not there.alive or there.risks_gpus:
         return replace(one, strays_since_s=None), ()
-    if described.risks_gpus or not idle:
+    if hindered or one.bars(now_s) is not None:
         return replace(one, strays_since_s=None), ()
     since_s = now_s if one.strays_since_s is None else one.strays_since_s
     if now_s - since_s < POLICY_AFTER_S:
         return replace(one, strays_since_s=since_s), ()
     one = replace(one, strays_since_s=now_s)
-    return _with(one, SetRestart(one.container_id, described.restart))
+    return _with(one, SetRestart(one.container_id, policy))
 
 
 class Machine:
@@ -230,20 +228,22 @@ class Machine:
     def __init__(self, do: Callable[[Instruction], None]) -> None:
         """`do` begins a call, or does what else is asked for; it waits for nothing."""
         self.do = do
-        self._containers: dict[str, Container] = {}
-        self._jobs: dict[str, Job] = {}
-        self._story: deque[tuple[float, str, Container | Job]] = deque(maxlen=STORY)
+        self.busy: dict[str, Container] = {}
+        """The containers that are not at rest, by id."""
+        self.jobs: dict[str, Job] = {}
+        """The jobs that are not at rest, by name."""
+        self._story: deque[tuple[float, str, object, object]] = deque(maxlen=STORY)
 
     def post(self, container: str, event: Event, now_s: float) -> Container:
         """Handle an event, and have its calls made; returns the container after it."""
         before = self.of(container)
         one, calls = handle(before, event, now_s)
         if one.at_rest:
-            self._containers.pop(container, None)
+            self.busy.pop(container, None)
         else:
-            self._containers[container] = one
+            self.busy[container] = one
         if one != before:
-            self._story.append((now_s, f"{event}", one))
+            self._story.append((now_s, container, event, one))
         for call in calls:
             self.do(call)
         return one
@@ -254,11 +254,11 @@ class Machine:
         turn = Turn(before, now_s)
         take(turn)
         if turn.job == Job(job):
-            self._jobs.pop(job, None)
+            self.jobs.pop(job, None)
         else:
-            self._jobs[job] = turn.job
+            self.jobs[job] = turn.job
         if turn.job != before:
-            self._story.append((now_s, "", turn.job))
+            self._story.append((now_s, job, take, turn.job))
         for one in turn.made:
             self.do(one)
         return turn.job
@@ -277,7 +277,7 @@ class Machine:
         begun = starts.begin(self.job(action.job).start, action)
         if isinstance(begun, Outcome):
             return begun
-        others = {key: one.start for key, one in self._jobs.items() if key != action.job}
+        others = {key: one.start for key, one in self.jobs.items() if key != action.job}
         for job in starts.surplus({key: one for key, one in others.items() if one is not None}):
             self.turn(job, now_s, Turn.forget_start)
         self.turn(action.job, now_s, partial(Turn.start, attempt=begun))
@@ -285,27 +285,17 @@ class Machine:
 
     def begun(self, listing: Listing | None) -> tuple[Begun, ...]:
         """Starts under way or failed, without those that a later listing shows as done."""
-        attempts = (one.start for one in self._jobs.values() if one.start is not None)
+        attempts = (one.start for one in self.jobs.values() if one.start is not None)
         return tuple(starts.begun(one) for one in attempts if not starts.is_shown(one, listing))
 
     def of(self, container: str) -> Container:
-        return self._containers.get(container) or Container(container)
+        return self.busy.get(container) or Container(container)
 
     def job(self, name: str) -> Job:
-        return self._jobs.get(name) or Job(name)
-
-    @property
-    def busy(self) -> Mapping[str, Container]:
-        """The containers that are not at rest, by id."""
-        return MappingProxyType(self._containers)
-
-    @property
-    def jobs(self) -> Mapping[str, Job]:
-        """The jobs that are not at rest, by name."""
-        return MappingProxyType(self._jobs)
+        return self.jobs.get(name) or Job(name)
 
     def story(self, name: str) -> Iterator[str]:
         """The last transitions of a container or a job, one a line, for people."""
-        for now_s, event, one in self._story:
-            if name in (getattr(one, "container_id", None), getattr(one, "name", None)):
+        for now_s, whose, event, one in self._story:
+            if whose == name:
                 yield f"{now_s:.3f} {event} -> {one}"
