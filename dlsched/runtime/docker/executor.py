@@ -9,7 +9,6 @@ from concurrent.futures import CancelledError, Future
 from contextlib import suppress
 from functools import partial
 from queue import Empty, SimpleQueue
-from typing import Any
 
 from dlsched.control.ports import Wake
 from dlsched.model.errors import DlschedError
@@ -21,6 +20,7 @@ from dlsched.runtime.docker.create.creation import Creation
 from dlsched.runtime.docker.create.images import Images
 from dlsched.runtime.docker.engine import Engine, EngineRefused
 from dlsched.runtime.docker.limits.writer import LimitWriter
+from dlsched.runtime.docker.moves.relocation import Relocation
 from dlsched.runtime.machine.calls import (
     Abandon,
     Act,
@@ -60,14 +60,13 @@ class Executor:
         writer: LimitWriter,
         want: Callable[[str | None], None],
         wake: Wake,
-        acts: Any,
+        acts: Relocation,
         images: Images,
         creation: Creation,
         now_s: Callable[[], float],
     ) -> None:
-        """`unhurried` waits longer for its answers; `want` is called, from a thread, with
-        a container to inspect again; `acts` has the acts of moves,
-        as `Relocation`."""
+        """`unhurried` waits longer for its answers; `want` is called, from a thread, with a
+        container to inspect again; `acts` are those of moves."""
         self._engine = engine
         self._unhurried = unhurried
         self._writer = writer
@@ -165,10 +164,9 @@ class Executor:
     def make(self, call: Call) -> object:
         """Make it; blocks on the engine. Raises what that raises."""
         match call:
-            case Act(act="pack"):
-                return self._acts.pack(*call.args, lambda: call in self._abandoned)
             case Act():
-                return getattr(self._acts, call.act)(*call.args)
+                stop = [lambda: call in self._abandoned] if call.act == "pack" else []
+                return getattr(self._acts, call.act)(*call.args, *stop)
             case StartJob():
                 return self._start(call)
             case AskToEnd():

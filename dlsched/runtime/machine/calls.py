@@ -107,12 +107,19 @@ class Examine(Call):
     inspects: ClassVar[bool] = False
 
 
+ActName = (
+    Literal["ask", "end_old", "kill", "replace", "pack", "find", "end", "remove"]
+    | Literal["bring_back", "name", "withdraw", "poll", "sweep", "start_again"]
+)
+"""The acts of moves, as `Relocation` calls them."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Act(Call):
-    """One act of a job's move, by its name in `Relocation`."""
+    """One act of a job's move."""
 
     job: str
-    act: str
+    act: ActName
     args: tuple[object, ...] = ()
     label: str = ""
     """Why its end wakes the loop; empty: it does not."""

@@ -19,6 +19,7 @@ from dlsched.runtime.machine import start as starts
 from dlsched.runtime.machine.calls import (
     Abandon,
     Act,
+    ActName,
     DropArchive,
     Ended,
     FreeAct,
@@ -393,14 +394,14 @@ class Turn:
             raise ValueError(f"{step} does not follow {self._move.step}")
         self._set(step=step, since_s=self.now_s, kill_at_s=None, failure=failure)
 
-    def _do(self, act: str, *args: object, kind: type[Act] = Act) -> None:
+    def _do(self, act: ActName, *args: object, kind: type[Act] = Act) -> None:
         """Begin the step's next call."""
         move, job = self._move, self.job.name
         call = kind(move.old.container_id, job, act, args, f"{job}: {move.step.name.lower()}")
         self.made.append(call)
         self._set(call=call, ended=None, called_s=math.inf)
 
-    def _beside(self, act: str, label: str = "") -> None:
+    def _beside(self, act: ActName, label: str = "") -> None:
         """Begin a call whose end no step waits for."""
         self.made.append(FreeAct("", self.job.name, act, (self.job.name,), label))
 

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import CancelledError
 from dataclasses import replace
-from typing import Any
+from typing import Any, get_args
 from unittest.mock import Mock
 
 import pytest
@@ -17,7 +17,9 @@ from dlsched.model.facts import ContainerState, GpuAccess
 from dlsched.model.spec import Limits, Restart, Stop
 from dlsched.runtime.docker.engine import EngineRefused
 from dlsched.runtime.docker.executor import CONCURRENT_FORKS, CONCURRENT_UPDATES, Executor
+from dlsched.runtime.docker.moves.relocation import Relocation
 from dlsched.runtime.machine.calls import (
+    ActName,
     AskToEnd,
     GiveBack,
     Kill,
@@ -117,6 +119,11 @@ def test_record_of_one_that_is_missing_is_dropped_or_its_limits_given_back(
     engine.answer = gone
     executor.make(Tidy("c", Original("c", "job", adopted=True, given_back=given_back)))
     assert [name for name, _ in engine.calls] == calls
+
+
+def test_every_act_of_a_move_is_there() -> None:
+    names = [name for part in get_args(ActName) for name in get_args(part)]
+    assert all(callable(getattr(Relocation, name)) for name in names)
 
 
 @pytest.mark.timed
