@@ -459,7 +459,7 @@ class Turn:
         move, departure = self._move, self._move.departure
         self.job = replace(self.job, move=None)
         if departure is not None:
-            if departure.over or move.step is Step.CLEARING:
+            if departure.over:
                 self.drop(departure)
             elif move.step is not Step.AWAY:
                 self._stays(departure, LeavingPhase.ENDED, "its container is gone")

@@ -12,10 +12,10 @@ from dlsched.model.actions import Remove, Resize
 from dlsched.model.errors import EngineUnavailable
 from dlsched.model.facts import ContainerState
 from dlsched.model.spec import Limits, Restart, Stop
-from dlsched.runtime.machine.calls import SetLimits
+from dlsched.runtime.machine.calls import Ended, GiveBack, Remember, SetLimits
 from dlsched.runtime.machine.container import Unwanted
 from dlsched.runtime.machine.limits import AGAIN_S, SWEEP_S
-from dlsched.runtime.machine.outcomes import Untouchable
+from dlsched.runtime.machine.outcomes import GivenBack, Own, Untouchable
 from dlsched.runtime.originals import Original
 from tests.runtime.machine.described import EXITED, RUNNING
 from tests.runtime.machine.machine import Table
@@ -79,6 +79,56 @@ def test_record_is_settled_once_a_while(table: Table) -> None:
     assert table.calls == ["Tidy"]
     table.see(None, 102.0 + SWEEP_S, managed=False, original=RECORD)
     assert table.calls == ["Tidy", "Tidy"]
+
+
+def test_a_listing_of_an_engine_that_does_not_answer_settles_nothing(table: Table) -> None:
+    resize(table)
+    table.end(100.0, Untouchable("no"))
+    for at_s in (100.0, 101.0, 130.0):
+        table.see(None, at_s, managed=False, original=RECORD, answers=False)
+    assert table.calls == ["SetLimits"]
+    assert table.machine.of("c").refused is not None
+
+
+def test_one_that_is_not_managed_any_more_is_not_left_alone(table: Table) -> None:
+    resize(table)
+    table.end(100.0, Untouchable("no"))
+    table.see(RUNNING, 101.0, managed=False)
+    assert not table.machine.busy
+
+
+def test_restart_policies_are_left_while_everything_is_held(table: Table) -> None:
+    strays = replace(RUNNING, restart=Restart("always"), restart_strays=True)
+    for at_s in (100.0, 200.0):
+        table.see(strays, at_s, held=True)
+    assert table.made == []
+
+
+def test_a_call_under_way_is_shown_before_a_refusal(table: Table) -> None:
+    resize(table)
+    table.end(100.0, Untouchable("no"))
+    table.post(Remember("c", Own("job", 2.0)))
+    assert table.operation == "updating"
+    table.end()
+    assert table.operation == "no"
+
+
+def test_what_was_not_given_back_is_tried_again_by_the_plan_alone(table: Table) -> None:
+    theirs: Any = replace(RUNNING, adopted=object())
+    record = replace(RECORD, adopted=True)
+    table.post(GiveBack("c", theirs, record))
+    (call,) = table.made
+    failed = GivenBack("job", "c", adopted=True, now="", failure="busy")
+    table.post(Ended(call, 100.0, None, failed))
+    for at_s in (101.0, 101.0 + AGAIN_S):
+        table.see(theirs, at_s, original=record)
+    assert table.calls == ["GiveBack"]
+    table.post(SetLimits("c", RESIZE, theirs))
+    table.end(error=EngineUnavailable("no answer"))
+    refused = table.machine.of("c").refused
+    assert refused is not None and refused.why == "not given back: busy"
+    table.see(theirs, original=replace(record, given_back=True))
+    assert not table.machine.busy
 
 
 @pytest.mark.parametrize("seed", range(50))

@@ -171,6 +171,8 @@ def test_what_the_engine_says_is_an_outcome(bench: Bench, error: Exception, deta
     bench.host.raises.append(error)
     outcome = bench.begin(resize(), described())
     assert (outcome.status, outcome.detail) == ("failed", detail)
+    # One that has just ended is shown by a new inspection.
+    assert bench.wanted == ([CONTAINER] if isinstance(error, EngineRefused) else [])
     assert bench.operation() == ""
 
 
@@ -363,6 +365,21 @@ def test_a_changed_ceiling_is_written_down_before_any_change_needs_it(bench: Ben
         record = bench.originals.of(CONTAINER)
         assert record is not None and record.cpu_cores == ceiling
     assert bench.host.updates == []
+
+
+def test_a_ceiling_is_not_written_down_beside_a_change(bench: Bench) -> None:
+    bench.executor.held = True
+    bench.begin(resize(), described(adopted=None))
+    bench.changes.keep_true({"theirs": 2.0}, {"theirs": CONTAINER})
+    assert len(bench.machine.of(CONTAINER).calls) == 1
+
+
+def test_what_is_being_changed_stays_claimed(bench: Bench, other: ExclusiveClaims) -> None:
+    assert bench.hands.claims.take(CONTAINER)  # as the change does first
+    bench.executor.held = True
+    bench.begin(resize(), described())
+    bench.sweep(described())
+    assert other.is_elsewhere(CONTAINER)
 
 
 # ---------------------------------------------------------------------- the great release
