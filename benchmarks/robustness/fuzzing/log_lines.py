@@ -117,7 +117,9 @@ def _reached(reports: list[Report], *, counts: bool) -> str:
             if values & known:
                 raise Broken(f"counted twice: {sample}")
             known |= values
-        before, progress = settled(progress), advanced(progress, sample, 1)
-        if progress.diverged and progress.tiers != before.tiers:
+        before, progress = progress, advanced(progress, sample, 1)
+        # A value of a further evaluation says that the one before is whole.
+        whole = before if sample.again else settled(before)
+        if progress.diverged and progress.tiers not in (before.tiers, whole.tiers):
             raise Broken(f"delivered while diverged: {sample}")
     return json.dumps(asdict(progress), allow_nan=False)
