@@ -117,7 +117,10 @@ def _reached(reports: list[Report], *, counts: bool) -> str:
             if values & known:
                 raise Broken(f"counted twice: {sample}")
             known |= values
-        before, progress = settled(progress), advanced(progress, sample, 1)
-        if progress.diverged and progress.tiers != before.tiers:
+        before, progress = progress, advanced(progress, sample, 1)
+        # Only a value of a further evaluation says that the one before it is whole.
+        same_step = sample.step is not None and sample.step == before.counted_step
+        whole = before if sample.again or same_step else settled(before)
+        if progress.diverged and progress.tiers != whole.tiers:
             raise Broken(f"delivered while diverged: {sample}")
     return json.dumps(asdict(progress), allow_nan=False)
