@@ -149,6 +149,9 @@ class Executor:
             result = self.make(call)
         except BaseException as raised:  # noqa: BLE001 - the loop handles it
             error = raised
+        if isinstance(error, DlschedError | OSError | ValueError):
+            # It is kept; its frames, and those of what caused it, would keep the engine's answers.
+            error.__traceback__ = error.__cause__ = error.__context__ = None
         now_s = self._now_s()
         ended = Ended(call, now_s, error, result, now_s - began_s)
         self._ended.put(ended)

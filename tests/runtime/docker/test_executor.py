@@ -126,6 +126,22 @@ def test_every_act_of_a_move_is_there() -> None:
     assert all(callable(getattr(Relocation, name)) for name in names)
 
 
+@pytest.mark.parametrize("kind", [EngineUnavailable, OSError, ValueError, KeyError])
+def test_an_error_that_is_kept_keeps_no_answers_of_the_engine(engine: Any, kind: Any) -> None:
+    def remove(_: str) -> None:
+        try:
+            raise RuntimeError("what the engine's client raises")
+        except RuntimeError as error:
+            raise kind("no answer") from error
+
+    engine.remove = remove
+    error = executor_of(engine)._run(RemoveContainer("c")).error
+    assert error is not None
+    kept = (error.__traceback__, error.__cause__, error.__context__)
+    # Where a fault of dlsched is raised, its place is to be shown.
+    assert (kept == (None, None, None)) == (kind is not KeyError)
+
+
 @pytest.mark.timed
 def test_end_of_a_call_is_kept_for_the_loop_and_its_container_inspected(engine: Any) -> None:
     wanted: list[str | None] = []
