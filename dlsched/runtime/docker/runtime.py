@@ -258,6 +258,8 @@ class DockerRuntime:
         if listing is not None and listing is not self._watches.listing:
             for described in self._watches.show(listing, now_s):
                 self._changes.examine(described)
+        if self._options.read_only and listing is not None:
+            self._changes.examine_again(listing, answers=problem is None)
         idle = not (self._machine.busy or self._moves.moving)
         watches = self._watches.all()
         self._facts = tuple([self._fact(watch, now_s, idle=idle) for watch in watches])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,8 +15,10 @@ from dlsched.runtime.docker import watch
 from dlsched.runtime.docker.events import Events
 from dlsched.runtime.docker.options import DockerOptions
 from dlsched.runtime.docker.runtime import DockerRuntime
+from dlsched.runtime.dry_run import DryRun
 from dlsched.runtime.gpu import GpuSnapshot
 from dlsched.simulation.clock import VirtualClock
+from tests.doubles import texts
 from tests.runtime.docker.engine_contract import EngineContract, World
 from tests.runtime.docker.fake_engine import FakeEngine, Faulty
 
@@ -32,7 +35,7 @@ class NoGpus:
 class FakeWorld(World):
     instance = "i"
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, **options: Any) -> None:
         self.clock = VirtualClock(100.0)
         self.now_s = self.clock.now_s
         fake = FakeEngine(root)
@@ -40,9 +43,9 @@ class FakeWorld(World):
         self.engine = Faulty(fake)
         engine: Any = self.engine
         inventory: Any = NoGpus()
-        options = DockerOptions("i", root / "state", wire=False)
+        asked = DockerOptions("i", root / "state", wire=False, **options)
         self.runtime = DockerRuntime(
-            options, self.clock, lambda _: None, inventory, engine, self.proc
+            asked, self.clock, lambda _: None, inventory, engine, self.proc
         )
 
     def until(self, so: Callable[[Observation], Any]) -> Observation:
@@ -54,13 +57,32 @@ class FakeWorld(World):
         raise AssertionError("it does not come about")
 
 
+@pytest.fixture
+def in_process(monkeypatch: pytest.MonkeyPatch, without_threads: None) -> None:
+    """No thread, and no clock but the world's."""
+    monkeypatch.setattr(Events, "start", lambda _: None)
+    monkeypatch.setattr(watch, "time", SimpleNamespace(time=lambda: 0.0))
+
+
 class TestFake(EngineContract):
     @pytest.fixture
-    def world(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, without_threads: None
-    ) -> Iterator[World]:
-        monkeypatch.setattr(Events, "start", lambda _: None)
-        monkeypatch.setattr(watch, "time", SimpleNamespace(time=lambda: 0.0))
+    def world(self, tmp_path: Path, in_process: None) -> Iterator[World]:
         made = FakeWorld(tmp_path)
         yield made
         made.runtime.close()
+
+
+def test_a_dry_run_examines_what_is_left_alone_again(tmp_path: Path, in_process: None) -> None:
+    world = FakeWorld(tmp_path, read_only=True)
+    dry = DryRun(world.runtime)
+    world.runtime.advance = dry.advance  # type: ignore[method-assign]
+    host = world.engine.engine._find(world.runs())[1].host
+    for shares, words in (("3", "its shares was written past the engine"), ("1024", "")):
+        host.write("cpu.shares", shares)
+        seen = world.until(lambda seen, had=words: bool(texts(dry.alarms())) == bool(had))
+        assert all(words in text for text in texts(dry.alarms()))
+        (one,) = seen.containers
+        assert words in str(one.operation or "")
+    assert host.updates == []
+    with closing(dry):
+        assert not world.runtime._machine.busy

@@ -141,6 +141,14 @@ class Changes:
             call = Examine(described.container_id, described)
             self.machine.post(call.container, call, self.now_s())
 
+    def examine_again(self, listing: Listing, *, answers: bool) -> None:
+        """As `settle` does, have those that are left alone examined after a while, and nothing
+        else: for a dry run."""
+        for container in [key for key, one in self.machine.busy.items() if one.refused is not None]:
+            described = listing.containers.get(container)
+            event = Listed(described, listing.at_s, held=True, answers=answers)
+            self.machine.post(container, event, self.now_s())
+
     def settle(self, listing: Listing, moving: Set[str], *, answers: bool) -> None:
         """Show the machine every container with which something was begun, or is to be. `moving`:
         jobs; `answers`: whether the engine does."""
