@@ -129,10 +129,7 @@ def test_every_act_of_a_move_is_there() -> None:
 @pytest.mark.parametrize("kind", [EngineUnavailable, OSError, ValueError, KeyError])
 def test_an_error_that_is_kept_keeps_no_answers_of_the_engine(engine: Any, kind: Any) -> None:
     def remove(_: str) -> None:
-        try:
-            raise RuntimeError("what the engine's client raises")
-        except RuntimeError as error:
-            raise kind("no answer") from error
+        raise kind("no answer") from RuntimeError("what the engine's client raises")
 
     engine.remove = remove
     error = executor_of(engine)._run(RemoveContainer("c")).error
