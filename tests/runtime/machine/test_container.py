@@ -12,8 +12,22 @@ from dlsched.model.actions import Remove, Resize
 from dlsched.model.errors import EngineUnavailable
 from dlsched.model.facts import ContainerState
 from dlsched.model.spec import Limits, Restart, Stop
-from dlsched.runtime.machine.calls import Ended, GiveBack, Remember, SetLimits
-from dlsched.runtime.machine.container import Unwanted
+from dlsched.runtime.machine.calls import (
+    AskToEnd,
+    Call,
+    Ended,
+    Examine,
+    GiveBack,
+    Kill,
+    Release,
+    Remember,
+    RemoveContainer,
+    SetLimits,
+    SetRestart,
+    Tidy,
+)
+from dlsched.runtime.machine.container import Container, Event, Listed, Unwanted
+from dlsched.runtime.machine.inspected import RUNS, Inspected
 from dlsched.runtime.machine.limits import AGAIN_S, SWEEP_S
 from dlsched.runtime.machine.outcomes import GivenBack, Own, Untouchable
 from dlsched.runtime.originals import Original
@@ -131,31 +145,98 @@ def test_what_was_not_given_back_is_tried_again_by_the_plan_alone(table: Table) 
     assert not table.machine.busy
 
 
+class Life:
+    """Listings, wishes and ends of calls in any order, with what may be asked for on each."""
+
+    def __init__(self, draw: random.Random) -> None:
+        self.draw, self.table = draw, Table()
+        self.signalled_s: float | None = None
+        """When the stop under way sent its signal."""
+
+    @property
+    def one(self) -> Container:
+        return self.table.machine.of("c")
+
+    def post(self, event: Event, shown: Inspected | None = None) -> None:
+        before, count = self.one, len(self.table.made)
+        self.table.post(event)
+        for call in self.table.made[count:]:
+            if call is not event:
+                self.may(call, event, shown, before)
+
+    def may(self, call: Call, event: Event, shown: Inspected | None, before: Container) -> None:
+        """Whether that event, which shows that, may lead to that call."""
+        runs, now_s = shown is not None and shown.state in RUNS, self.table.now_s
+        match call:
+            case AskToEnd():
+                assert runs and isinstance(event, Unwanted)
+                self.signalled_s = None
+            case Kill():
+                grace_s = REMOVE.stop.grace_s
+                assert runs and self.signalled_s is not None
+                assert now_s >= self.signalled_s + grace_s
+            case RemoveContainer():
+                assert shown is not None and not runs
+            case SetRestart():
+                assert runs and before.bars(now_s) is None
+            case Tidy():
+                assert isinstance(event, Listed) and (event.held or not event.managed)
+                assert sum(isinstance(call, Tidy) for call in self.one.calls) == 1
+            case _:
+                assert isinstance(call, Examine) and runs
+
+    def listed(self) -> None:
+        strays = replace(RUNNING, restart=Restart("always"), restart_strays=True)
+        removing = replace(EXITED, state=ContainerState.REMOVING)
+        theirs: Any = replace(RUNNING, adopted=object())
+        again = replace(RUNNING, started_at="later")
+        shown = self.draw.choice((RUNNING, strays, strays, theirs, again, EXITED, removing, None))
+        listed_s = self.draw.choice((100.0, self.table.now_s))
+        flags = {name: self.draw.random() < 0.1 for name in ("moves", "held")}
+        flags |= {name: self.draw.random() < 0.8 for name in ("managed", "answers")}
+        record = self.draw.choice((None, RECORD, replace(RECORD, given_back=True)))
+        self.post(Listed(shown, listed_s, original=record, **flags), shown)
+
+    def wished(self) -> None:
+        theirs: Any = replace(RUNNING, adopted=object())
+        described = self.draw.choice((RUNNING, theirs))
+        match self.draw.randrange(4):
+            case 0 if not self.one.updating:
+                shown = self.draw.choice((RUNNING, EXITED))
+                self.post(Unwanted(REMOVE, shown), shown)
+            case 1 if self.one.bars(self.table.now_s) is None:
+                self.post(SetLimits("c", RESIZE, described))
+            case 2 if self.one.bars(self.table.now_s) is None:
+                self.post(GiveBack("c", described, RECORD))
+            case 3 if self.draw.random() < 0.2:
+                self.post(Release("c", RECORD))
+
+    def ended(self, error: Exception | None = None, result: object = None) -> None:
+        """One of the calls under way, not always the oldest."""
+        call = self.draw.choice(self.one.calls)
+        asks = self.one.stop is not None and self.one.stop.call is call
+        if asks and error is None and isinstance(call, AskToEnd):
+            self.signalled_s = self.table.now_s
+        self.post(Ended(call, self.table.now_s, error, None if error else result))
+
+
 @pytest.mark.parametrize("seed", range(50))
-def test_whatever_happens_it_is_consistent_and_comes_to_rest(table: Table, seed: int) -> None:
-    draw = random.Random(seed)
-    strays = replace(RUNNING, restart=Restart("always"), restart_strays=True)
-    removing = replace(EXITED, state=ContainerState.REMOVING)
+def test_whatever_happens_it_is_consistent_and_comes_to_rest(seed: int) -> None:
+    life = Life(draw := random.Random(seed))
+    busy = GivenBack("job", "c", adopted=True, now="", failure="busy")
     for _ in range(200):
-        one = table.machine.of("c")
-        table.now_s += draw.choice((0.1, 1.0, 12.0))
+        life.table.now_s += draw.choice((0.1, 1.0, 3.0, 12.0))
         match draw.randrange(5):
-            case 0:
-                described = draw.choice((RUNNING, strays, EXITED, removing, None))
-                seen = {"moves": draw.random() < 0.1, "held": draw.random() < 0.1}
-                record = draw.choice((None, RECORD))
-                answers, managed = draw.random() < 0.9, described is not None
-                table.see(described, original=record, answers=answers, managed=managed, **seen)
-            case 1 if one.bars(table.now_s) is None:
-                resize(table)
-            case 2 if not one.updating:
-                table.post(Unwanted(REMOVE, draw.choice((RUNNING, EXITED))))
-            case _ if one.calls:
-                errors = (None, EngineUnavailable("no answer"), Untouchable("no"))
-                table.end(error=draw.choice(errors))
-    while table.machine.of("c").calls:
-        table.end()
-    table.see(None, table.now_s + 1.0)
-    while table.machine.of("c").calls:
-        table.end()
-    assert not table.machine.busy
+            case 0 | 1:
+                life.listed()
+            case 2:
+                life.wished()
+            case _ if life.one.calls:
+                errors = (None, None, EngineUnavailable("no answer"), Untouchable("no"))
+                life.ended(draw.choice(errors), draw.choice((None, "why", busy)))
+    for _ in range(2):  # with every call over and the container gone, nothing is kept
+        while life.one.calls:
+            life.ended()
+        life.table.now_s += 1.0
+        life.post(Listed(None, life.table.now_s))
+    assert not life.table.machine.busy
