@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from dlsched.model.actions import Remove
 from dlsched.model.facts import Observation
+from dlsched.model.spec import Stop
 from dlsched.runtime.docker import watch
 from dlsched.runtime.docker.events import Events
 from dlsched.runtime.docker.options import DockerOptions
@@ -70,6 +73,24 @@ class TestFake(EngineContract):
         made = FakeWorld(tmp_path)
         yield made
         made.runtime.close()
+
+
+def test_no_more_is_removed_than_what_is_there_and_ours(tmp_path: Path, in_process: None) -> None:
+    world = FakeWorld(tmp_path)
+    theirs = world.adopted(world.runs())
+    gone = Remove("job", "f" * 64, Stop("SIGTERM", 1.0), None, "a test")
+    for action, outcome in (
+        (gone, ("done", "there is no such container")),
+        (
+            replace(gone, job=theirs.job, container_id=theirs.container_id),
+            ("failed", "adopted: it is not ours to end"),
+        ),
+    ):
+        told = world.runtime.apply(action, world.now_s())
+        assert (told.status, told.detail) == outcome
+    world.cycle()
+    assert (world.state(theirs.container_id), world.runtime._machine.busy) == ("running", {})
+    world.runtime.close()
 
 
 def test_a_dry_run_examines_what_is_left_alone_again(tmp_path: Path, in_process: None) -> None:
