@@ -44,7 +44,6 @@ from dlsched.runtime.docker.limits.changes import Changes
 from dlsched.runtime.docker.limits.group import GroupWeight, ParentGroup
 from dlsched.runtime.docker.limits.writer import LimitWriter
 from dlsched.runtime.docker.listing import Listings
-from dlsched.runtime.docker.moves.leaving_jobs import LeavingJobs
 from dlsched.runtime.docker.moves.moves import Moves
 from dlsched.runtime.docker.moves.relocation import Relocation
 from dlsched.runtime.docker.options import UNHURRIED_S, DockerOptions
@@ -180,14 +179,6 @@ class DockerRuntime:
             clock.now_s,
             lambda: self._listings.problem is not None,
         )
-        self._moves = Moves(
-            self._machine,
-            options.instance,
-            relocation.was_asked,
-            self._listings.hide,
-            clock.now_s,
-            self._node.gpu_names,
-        )
         self._events = Events(
             self._engine,
             options.instance,
@@ -218,16 +209,19 @@ class DockerRuntime:
             )
         )
         self.read_from = self._watches.read_from
-        self.leaving_jobs = LeavingJobs(
+        self.moves = Moves(
             self._machine,
-            self._moves,
+            options.instance,
             self._arrivals,
+            relocation.was_asked,
+            self._listings.hide,
+            clock.now_s,
+            self._node.gpu_names,
             self._watches.of_job,
             lambda one: self.held or self._bar(one.container_id, one.job, clock.now_s()),
-            clock.now_s,
             self._listings.ended_with_engine,
         )
-        """Jobs that leave for another node, or come from there."""
+        """Also of jobs that leave for another node, or come from there."""
         self._allotments = Allotments(options.state_dir, read_only=options.read_only)
         self._untold: tuple[Alarm, ...] = ()
         self.held: str | None = None
@@ -245,7 +239,7 @@ class DockerRuntime:
         """List containers, and note the moves that an earlier agent began."""
         self.refresh()
         if self._listings.last is not None:
-            self._moves.find(self._listings.last, now_s)
+            self.moves.find(self._listings.last, now_s)
 
     def observe(self, now_s: float) -> Observation:
         """All facts at `now_s` about the containers listed; reads only."""
@@ -258,7 +252,7 @@ class DockerRuntime:
         if listing is not None and listing is not self._watches.listing:
             for described in self._watches.show(listing, now_s):
                 self._changes.examine(described)
-        idle = not (self._machine.busy or self._moves.moving)
+        idle = not (self._machine.busy or self.moves.moving)
         watches = self._watches.all()
         self._facts = tuple([self._fact(watch, now_s, idle=idle) for watch in watches])
         self._changed.clear()
@@ -274,7 +268,7 @@ class DockerRuntime:
             left_alone=() if listing is None else listing.left_alone,
             host_busy_core_s=host.busy_core_s(),
             node=node and replace(node, host_cpu=self._cpu_users.named(names, jobs)),
-            gpus_away=self._moves.gpus_away(),
+            gpus_away=self.moves.gpus_away(),
             container_names=names,
         )
 
@@ -307,8 +301,8 @@ class DockerRuntime:
         self._weight.follow(self._watches.all(), again=is_new)
         self._machine.take(self._executor.ended())
         answers = self._listings.problem is None
-        self._changes.settle(listing, self._moves.moving, answers=answers)
-        self._moves.advance(listing, self._facts, now_s)
+        self._changes.settle(listing, self.moves.moving, answers=answers)
+        self.moves.advance(listing, self._facts, now_s)
         # A change of this cycle has notified its job already, and the facts are from before it.
         same = [fact for fact in self._facts if fact.container_id not in self._changed]
         self._untold = self._allotments.follow(same)
@@ -316,7 +310,7 @@ class DockerRuntime:
     def apply(self, action: Action, now_s: float) -> Outcome:
         """Begin a start, a move or a removal, or carry out a resize; never raises for that."""
         if isinstance(action, Start):
-            bar = self._moves.bars_start(action.job)
+            bar = self.moves.bars_start(action.job)
             return Outcome(action, "withheld", bar) if bar else self._machine.start(action, now_s)
         if isinstance(action, Resize):
             return self.apply_all([action], now_s)[0]
@@ -333,7 +327,7 @@ class DockerRuntime:
             return Outcome(action, "failed", _NOT_THERE)
         if (operation := one.bars(now_s)) is not None:
             return Outcome(action, "failed", f"operation under way: {operation}")
-        return self._moves.begin(action, watch.described, now_s)
+        return self.moves.begin(action, watch.described, now_s)
 
     def apply_all(self, actions: Sequence[Resize], now_s: float) -> tuple[Outcome, ...]:
         """Change the limits of several jobs, several at a time; never raises for that."""
@@ -408,7 +402,7 @@ class DockerRuntime:
             *self._changes.alarms,
             *self._adoptions.alarms,
             *self._arrivals.alarms,
-            *self._moves.alarms(self._clock.now_s()),
+            *self.moves.alarms(self._clock.now_s()),
             *self._untold,
             *gpu_alarms(self._node.gpus, self._node.gpu_problem, watched, self._canary),
         )
@@ -441,7 +435,7 @@ class DockerRuntime:
     def _bar(self, container: str, job: str, now_s: float) -> str | None:
         """Why a container can now neither be given other limits nor be asked to leave; None: it
         can."""
-        bar = self._machine.of(container).bars(now_s) or self._moves.operation(job, now_s)
+        bar = self._machine.of(container).bars(now_s) or self.moves.operation(job, now_s)
         return None if bar is None else f"operation under way: {bar}"
 
     def _fact(self, watch: Watch, now_s: float, *, idle: bool) -> ContainerFact:
@@ -457,7 +451,7 @@ class DockerRuntime:
             fact = with_gpus(
                 fact, described, self._node.gpus, self._canary, self._options.state_dir
             )
-        if not idle and fact.adopted is None and (kept := self._moves.kept(fact.job, fact.gpus)):
+        if not idle and fact.adopted is None and (kept := self.moves.kept(fact.job, fact.gpus)):
             fact = replace(fact, gpus_kept=kept)
         return fact
 
@@ -465,7 +459,7 @@ class DockerRuntime:
         """What is being done to it, or why nothing is; None: it may be changed."""
         one = self._machine.of(described.container_id)
         if one.stop is None and described.adopted is None:
-            moving = self._moves.operation(described.job, now_s)
+            moving = self.moves.operation(described.job, now_s)
             if moving is not None:
                 return moving
         return one.operation(described, now_s)
@@ -473,9 +467,9 @@ class DockerRuntime:
     def _wind_up(self, until_s: float) -> None:
         """Leave no job between two containers: it goes back, or goes on in the new one. Never
         raises."""
-        self._moves.winding_up = True
+        self.moves.winding_up = True
         try:
-            while self._moves.unsettled and (now_s := self._clock.now_s()) < until_s:
+            while self.moves.unsettled and (now_s := self._clock.now_s()) < until_s:
                 self.resume(now_s)
                 self.observe(now_s)
                 self.advance(now_s)
@@ -483,11 +477,11 @@ class DockerRuntime:
         except Exception:  # noqa: BLE001  limits have to be given back whatever fails here
             _log.exception("the moves under way could not be completed")
         finally:
-            self._moves.winding_up = False
+            self.moves.winding_up = False
 
     def _remove(self, action: Remove, described: Inspected | None, now_s: float) -> Outcome:
         """Remove a job's container, and with it the other one of a move under way."""
-        others = self._moves.forsake(action, self._listings.last, now_s)
+        others = self.moves.forsake(action, self._listings.last, now_s)
         if isinstance(others, Outcome):
             return others
         for other in others:

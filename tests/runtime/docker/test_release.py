@@ -82,4 +82,4 @@ def test_limits_are_given_back_where_observing_fails(
     monkeypatch.setattr(runtime, "observe", observe)
     runtime.release({})
     assert left_s == [10.0]
-    assert not runtime._moves.winding_up
+    assert not runtime.moves.winding_up

@@ -43,7 +43,7 @@ class Node:
 
     @property
     def jobs(self) -> Any:
-        return self.rig.runtime.leaving_jobs
+        return self.rig.runtime.moves
 
     def spec(self, when_asked: str = SAVES, **more: Any) -> JobSpec:
         """A job that saves itself in a volume of that name."""
@@ -291,7 +291,7 @@ def play(
         if back and not agent.dead:
             node.jobs.give_back("trains")
             node.rig.until(lambda seen: agent.dead or fact(seen, "trains") is not None)
-            node.rig.until(lambda _: agent.dead or not node.rig.runtime._moves.moving)
+            node.rig.until(lambda _: agent.dead or not node.rig.runtime.moves.moving)
     return agent
 
 

@@ -20,7 +20,6 @@ from dlsched.runtime.docker.carrying import Brought
 from dlsched.runtime.docker.create.containers import NO_RESTART
 from dlsched.runtime.docker.engine import EngineRefused
 from dlsched.runtime.docker.listing import BusyContainers
-from dlsched.runtime.docker.moves.leaving_jobs import LeavingJobs
 from dlsched.runtime.docker.moves.relocation import Relocation
 from dlsched.runtime.docker.shared_files import NotShared
 from dlsched.runtime.machine.inspected import Inspected, Listing
@@ -117,15 +116,7 @@ class Node(World):
     def reopen(self, *, kept: bool) -> None:
         """An agent begins."""
         self.open()
-        self.jobs = LeavingJobs(
-            self.machine,
-            self.moves,
-            self.arrivals,
-            lambda _: self.present,
-            lambda _: self.bar,
-            lambda: self.now_s,
-            lambda one: one is EXITED,
-        )
+        self.jobs = self.moves
         if kept:
             self.jobs.keep_away({"job": self.archive}, lambda *_: None)
 

@@ -78,6 +78,10 @@ class Acts:
 class World:
     """Moves, and the containers that the next observation shows."""
 
+    arrivals: Any = None
+    present: Inspected | None = OLD
+    bar: str | None = None
+
     def __init__(self) -> None:
         self.acts: Any = Acts()
         self.now_s = 100.0
@@ -90,10 +94,14 @@ class World:
         self.moves = Moves(
             self.machine,
             "i",
+            self.arrivals,
             self.acts.was_asked,
             self.hide,
             lambda: self.now_s,
             "/".join,
+            lambda _: self.present,
+            lambda _: self.bar,
+            lambda one: one is EXITED,
         )
 
     def hide(self, jobs: Set[str]) -> None:

@@ -330,7 +330,7 @@ def agent_ends(rig: Rig) -> None:
 
     def settled() -> bool:
         rig.runtime.release({})
-        return not rig.runtime._moves.unsettled
+        return not rig.runtime.moves.unsettled
 
     until(settled, "no move is under way")
 
