@@ -26,6 +26,7 @@ from dlsched.runtime.cgroup.enclosing import Surroundings
 from dlsched.runtime.cgroup.read import PROC
 from dlsched.runtime.cpu_users import CpuUsers
 from dlsched.runtime.docker.background import Patience, begin
+from dlsched.runtime.docker.calls import EngineCalls
 from dlsched.runtime.docker.carrying import Arrivals
 from dlsched.runtime.docker.create.creation import Creation
 from dlsched.runtime.docker.create.images import HostImages
@@ -44,8 +45,7 @@ from dlsched.runtime.docker.limits.changes import Changes
 from dlsched.runtime.docker.limits.group import GroupWeight, ParentGroup
 from dlsched.runtime.docker.limits.writer import LimitWriter
 from dlsched.runtime.docker.listing import Listings
-from dlsched.runtime.docker.moves.moves import Moves
-from dlsched.runtime.docker.moves.relocation import Relocation
+from dlsched.runtime.docker.moves import Moves
 from dlsched.runtime.docker.options import UNHURRIED_S, DockerOptions
 from dlsched.runtime.docker.reading import Outside
 from dlsched.runtime.docker.watch import Watch, Watches
@@ -148,26 +148,18 @@ class DockerRuntime:
             options.confine,
         )
         self.images = HostImages(self._unhurried, options.config_file, clock.now_s)
-        relocation = Relocation(
-            self._unhurried,
-            creation,
-            options.instance,
-            options.state_dir,
-            busy,
-            writer.lift,
-            self._arrivals,
-        )
-        self._executor = Executor(
+        self._calls = EngineCalls(
             self._engine,
             self._unhurried,
             writer,
-            self._listings.want,
-            wake,
-            relocation,
-            self.images.pulls,
             creation,
-            clock.now_s,
+            self.images.pulls,
+            self._arrivals,
+            busy,
+            options.instance,
+            options.state_dir,
         )
+        self._executor = Executor(self._calls, self._listings.want, wake, clock.now_s)
         self._machine = Machine(self._executor.do)
         self._changes = Changes(
             self._machine,
@@ -213,7 +205,7 @@ class DockerRuntime:
             self._machine,
             options.instance,
             self._arrivals,
-            relocation.was_asked,
+            self._calls.was_asked,
             self._listings.hide,
             clock.now_s,
             self._node.gpu_names,

@@ -6,7 +6,9 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
 
+from dlsched.runtime.docker.calls import EngineCalls
 from dlsched.runtime.docker.executor import CONCURRENT_UPDATES, Executor
+from dlsched.runtime.docker.listing import BusyContainers
 from dlsched.runtime.machine.calls import Call, Ended, GiveBack, Instruction, SetLimits
 
 
@@ -56,14 +58,17 @@ class Waiting:
 
 
 def making(
-    engine: Any,
-    writer: Any,
+    calls: Any,
     wanted: list[str | None],
     now_s: Callable[[], float],
-    acts: Any = None,
-    images: Any = None,
-    creation: Any = None,
     wake: Callable[[str], None] = lambda _: None,
 ) -> Making:
-    """One on an engine that is as patient as it is hurried."""
-    return Making(engine, engine, writer, wanted.append, wake, acts, images, creation, now_s)
+    return Making(calls, wanted.append, wake, now_s)
+
+
+def calls_of(engine: Any, writer: Any, images: Any = None, creation: Any = None) -> EngineCalls:
+    """Those of an engine that is as patient as it is hurried, but for moves."""
+    unused: Any = None
+    return EngineCalls(
+        engine, engine, writer, creation, images, unused, BusyContainers(), "i", unused
+    )

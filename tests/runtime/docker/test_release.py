@@ -13,7 +13,7 @@ from dlsched.model.errors import EngineUnavailable
 from dlsched.runtime.docker.events import Events
 from dlsched.runtime.docker.limits.changes import Changes
 from dlsched.runtime.docker.limits.group import GroupWeight
-from dlsched.runtime.docker.moves.moves import Moves
+from dlsched.runtime.docker.moves import Moves
 from dlsched.runtime.docker.runtime import DockerRuntime
 from tests.runtime.docker.test_contract import FakeWorld
 

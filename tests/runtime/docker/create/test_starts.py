@@ -25,7 +25,7 @@ from dlsched.runtime.machine.inspected import Listing
 from dlsched.runtime.originals import Originals
 from tests.runtime.docker.fake_engine import FakeEngine, Faulty
 from tests.runtime.docker.fake_host import full_disk
-from tests.runtime.docker.making import making
+from tests.runtime.docker.making import calls_of, making
 from tests.runtime.docker.rig import SLEEP, Rig, fact, job_spec
 from tools.base_image import BASE
 
@@ -204,15 +204,8 @@ class Bench:
             Arrivals(self.engine, "i", state_dir, BusyContainers()),
             BusyContainers(),
         )
-        self.executor = making(
-            self.engine,
-            None,
-            [],
-            lambda: self.now_s,
-            images=self.images,
-            creation=creation,
-            wake=self.woken.append,
-        )
+        calls = calls_of(self.engine, None, self.images, creation)
+        self.executor = making(calls, [], lambda: self.now_s, self.woken.append)
         self.machine = Machine(self.executor.do)
 
     @property

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Set
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,11 +17,11 @@ from dlsched.model.facts import ContainerState, GpuAccess
 from dlsched.model.leaving import Leaving, LeavingPhase
 from dlsched.model.spec import Checkpoint, Limits, Stop
 from dlsched.runtime.docker.archives import Unfit
+from dlsched.runtime.docker.calls import EngineCalls
 from dlsched.runtime.docker.carrying import Brought
 from dlsched.runtime.docker.create.containers import NO_RESTART
 from dlsched.runtime.docker.engine import EngineRefused
 from dlsched.runtime.docker.listing import BusyContainers
-from dlsched.runtime.docker.moves.relocation import Relocation
 from dlsched.runtime.docker.shared_files import NotShared
 from dlsched.runtime.machine.inspected import Inspected, Listing
 from dlsched.runtime.machine.move import REST_S
@@ -647,10 +648,10 @@ def acts_on(
     folder: Path,
     busy: BusyContainers,
     lift: Callable[[str, Limits | None], None] = lambda *_: None,
-) -> Relocation:
-    creation: Any = None
-    arrivals: Any = None
-    return Relocation(engine, creation, "i", folder, busy, lift, arrivals)
+) -> EngineCalls:
+    unused: Any = None
+    writer: Any = SimpleNamespace(lift=lift)
+    return EngineCalls(engine, engine, writer, unused, unused, unused, busy, "i", folder)
 
 
 @pytest.mark.parametrize("failure", [None, EngineUnavailable("it is away")])

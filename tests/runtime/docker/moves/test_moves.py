@@ -16,7 +16,7 @@ from dlsched.model.spec import Checkpoint, JobSpec, Limits, Stop
 from dlsched.runtime.allotment import Allotment
 from dlsched.runtime.docker.engine import EngineRefused
 from dlsched.runtime.docker.identity.labels import container_name, set_aside_name
-from dlsched.runtime.docker.moves.moves import Moves
+from dlsched.runtime.docker.moves import Moves
 from dlsched.runtime.machine.container import Machine
 from dlsched.runtime.machine.inspected import Inspected, Listing
 from dlsched.runtime.machine.move import AGAIN_S, REPORT_WITHIN_S, REST_S, STAYS_UP_S
@@ -63,6 +63,10 @@ class Acts:
 
         return act
 
+    def make(self, call: Any, _report: Any, abandoned: Any) -> object:
+        stop = [abandoned] if call.act == "pack" else []
+        return getattr(self, call.act)(*call.args, *stop)
+
     def end_old(self, *_: object) -> None:
         self.set_aside()
         self.end()
@@ -89,7 +93,7 @@ class World:
 
     def open(self) -> None:
         """An agent begins."""
-        self.executor = making(None, None, [], lambda: self.now_s, self.acts)
+        self.executor = making(self.acts, [], lambda: self.now_s)
         self.machine = Machine(self.executor.do)
         self.moves = Moves(
             self.machine,
