@@ -34,11 +34,11 @@ from dlsched.runtime.docker.carrying import Arrivals, pack
 from dlsched.runtime.docker.create.containers import NO_RESTART, restart_update
 from dlsched.runtime.docker.create.creation import Creation
 from dlsched.runtime.docker.create.images import Images
-from dlsched.runtime.docker.engine import Engine, EngineRefused
+from dlsched.runtime.docker.engine import EngineRefused
 from dlsched.runtime.docker.identity.heritage import heritage_of
 from dlsched.runtime.docker.identity.labels import container_name, set_aside_name
+from dlsched.runtime.docker.instance import Instance
 from dlsched.runtime.docker.limits.writer import LimitWriter
-from dlsched.runtime.docker.listing import BusyContainers
 from dlsched.runtime.docker.shared_files import size_of
 from dlsched.runtime.machine.calls import (
     Act,
@@ -69,18 +69,12 @@ CONCURRENT_FORKS = 4
 class EngineCalls:
     """What each call of the machine does at the engine. Thread-safe; all of it blocks."""
 
-    engine: Engine
-    unhurried: Engine
-    """Waits longer for its answers."""
+    instance: Instance
     writer: LimitWriter
     creation: Creation
     images: Images
     arrivals: Arrivals
     """Has the volumes of earlier moves."""
-    busy: BusyContainers
-    instance: str
-    state_dir: Path
-    """Holds own jobs' allotments."""
     forks: AbstractContextManager[object] = field(
         default_factory=partial(threading.Semaphore, CONCURRENT_FORKS)
     )
@@ -105,9 +99,9 @@ class EngineCalls:
             case Kill():
                 self.kill(call.container)
             case RemoveContainer():
-                self.unhurried.remove(call.container)
+                self.instance.unhurried.remove(call.container)
             case SetRestart():
-                self.engine.update(call.container, restart_update(call.restart))
+                self.instance.engine.update(call.container, restart_update(call.restart))
             case SetLimits():
                 self._set_limits(call)
             case Tidy() if self.writer.forget_if_gone(call.container) or call.original.given_back:
@@ -138,12 +132,12 @@ class EngineCalls:
         # a container that ended by its own signal, or was killed.
         if not call.described.risks_gpus:
             with suppress(EngineRefused):
-                self.unhurried.update(call.container, NO_RESTART)
+                self.instance.unhurried.update(call.container, NO_RESTART)
         with suppress(DlschedError):  # without it, the end only takes longer
             self.writer.lift(call.container, call.action.lift)
         if call.described.state is ContainerState.PAUSED:
             with suppress(EngineRefused):
-                self.unhurried.unpause(call.container)
+                self.instance.unhurried.unpause(call.container)
         self._signal(call.container, call.action.stop.signal)
 
     def _set_limits(self, call: SetLimits) -> None:
@@ -166,10 +160,10 @@ class EngineCalls:
     ) -> Allotment:
         """Ask the job to save itself, under these limits (None: under its present ones); returns
         its previous allotment. Raises OSError, ValueError, EngineRefused."""
-        before = read_allotment(job_dir(self.state_dir, old.job))
+        before = read_allotment(job_dir(self.instance.state_dir, old.job))
         self._say(old.job, wanted=True)
         if checkpoint.signal and not _signalled(old, checkpoint.signal):
-            self.unhurried.kill(old.container_id, checkpoint.signal)
+            self.instance.unhurried.kill(old.container_id, checkpoint.signal)
         if lifted is not None:
             with suppress(DlschedError):  # without it, saving only takes longer
                 self.writer.lift(old.container_id, lifted)
@@ -178,7 +172,7 @@ class EngineCalls:
     def was_asked(self, job: str) -> bool:
         """Whether its allotment asks it to save itself."""
         try:
-            allotment = read_allotment(job_path(self.state_dir, job))
+            allotment = read_allotment(job_path(self.instance.state_dir, job))
         except (OSError, ValueError):
             return False
         return allotment.checkpoint_wanted or allotment.stop_soon
@@ -197,8 +191,8 @@ class EngineCalls:
 
     def start_again(self, container: str) -> None:
         """Start a container that has ended."""
-        with self.busy.of(container):
-            self.unhurried.start(container)
+        with self.instance.busy.of(container):
+            self.instance.unhurried.start(container)
 
     def end_old(self, old: Inspected, stop: Stop) -> None:
         """Rename the old container, then signal it to end."""
@@ -207,16 +201,16 @@ class EngineCalls:
 
     def set_aside(self, old: Inspected) -> None:
         """Rename the old container. Raises EngineRefused: it keeps its own name."""
-        self._name(old.container_id, set_aside_name(self.instance, old.job))
+        self._name(old.container_id, set_aside_name(self.instance.name, old.job))
 
     def end(self, one: Inspected, stop: Stop, *, soon: bool = False) -> None:
         """Signal a container to end, without a restart policy; `soon`: also in its allotment."""
         if soon:
             with suppress(OSError):  # the signal suffices
-                change_allotment(job_dir(self.state_dir, one.job), stop_soon=True)
+                change_allotment(job_dir(self.instance.state_dir, one.job), stop_soon=True)
         if not one.risks_gpus:  # the engine does not restart it after its own stop signal either
             with suppress(EngineRefused):  # it has just ended, or SIGKILL follows
-                self.unhurried.update(one.container_id, NO_RESTART)
+                self.instance.unhurried.update(one.container_id, NO_RESTART)
         self._signal(one.container_id, stop.signal)
 
     def kill(self, container: str) -> None:
@@ -225,14 +219,14 @@ class EngineCalls:
     def _signal(self, container: str, signal: str) -> None:
         # Refused: it has just ended, or the signal is invalid; the listing or SIGKILL follow.
         with suppress(EngineRefused):
-            self.unhurried.kill(container, signal)
+            self.instance.unhurried.kill(container, signal)
 
     def replace(self, old: Inspected, action: Start) -> str:
         """Create and start the new container with the old one's heritage; returns its id. Raises
         StartFailed, EngineRefused: there is none then."""
         self._keep_down(old)
-        heritage = heritage_of(self.unhurried.inspect(old.container_id))
-        image = self.unhurried.image(heritage.image)
+        heritage = heritage_of(self.instance.unhurried.inspect(old.container_id))
+        image = self.instance.unhurried.image(heritage.image)
         moved = self._meant_by(action.spec.container.image) != heritage.image
         return self.creation.start(action, image, replace(heritage, image_moved=moved))
 
@@ -244,9 +238,9 @@ class EngineCalls:
         then."""
         self._keep_down(old)
         with (
-            self.busy.of(old.container_id),
+            self.instance.busy.of(old.container_id),
             # An error keeps its generators alive, and the engine would wait for this one's reader.
-            closing(self.unhurried.archive(old.container_id, path)) as chunks,
+            closing(self.instance.unhurried.archive(old.container_id, path)) as chunks,
         ):
             return pack(chunks, archive, most_bytes, stop)
 
@@ -254,12 +248,12 @@ class EngineCalls:
         """The file at that path of a container that has ended, in storage that other nodes have.
         Raises EngineRefused, EngineUnavailable, NotShared."""
         self._keep_down(old)
-        with self.busy.of(old.container_id):
-            return Packed("", size_of(self.unhurried, old.container_id, path), path)
+        with self.instance.busy.of(old.container_id):
+            return Packed("", size_of(self.instance.unhurried, old.container_id, path), path)
 
     def remove(self, container: str) -> None:
         """Remove a container that has ended; its volumes stay. Raises EngineRefused."""
-        self.unhurried.remove(container)
+        self.instance.unhurried.remove(container)
 
     def bring_back(self, old: Inspected, before: Allotment | None) -> None:
         """Start the old container again with its settings, then rename it back.
@@ -267,38 +261,38 @@ class EngineCalls:
         `before` is its previous allotment; None: unknown, since an earlier agent began. Raises
         EngineRefused: the name is still the other one.
         """
-        folder = job_dir(self.state_dir, old.job)
+        folder = job_dir(self.instance.state_dir, old.job)
         allotment = replace(before or read_allotment(folder), gpus=old.gpus)
         with suppress(OSError):  # then it saves itself once more, without being stopped
             write_allotment(folder, replace(allotment, stop_soon=False, checkpoint_wanted=False))
         if old.restart is not None and not old.risks_gpus:
-            self.unhurried.update(old.container_id, restart_update(old.restart))
-        with self.busy.of(old.container_id):
-            self.unhurried.start(old.container_id)
+            self.instance.unhurried.update(old.container_id, restart_update(old.restart))
+        with self.instance.busy.of(old.container_id):
+            self.instance.unhurried.start(old.container_id)
         self.name(old)
 
     def name(self, old: Inspected) -> None:
         """Give the old container its own name. Raises EngineRefused: another has it."""
-        self._name(old.container_id, container_name(self.instance, old.job))
+        self._name(old.container_id, container_name(self.instance.name, old.job))
 
     def _name(self, container: str, name: str) -> None:
-        if str(self.unhurried.inspect(container)["Name"]).lstrip("/") != name:
-            self.unhurried.rename(container, name)
+        if str(self.instance.unhurried.inspect(container)["Name"]).lstrip("/") != name:
+            self.instance.unhurried.rename(container, name)
 
     def _keep_down(self, old: Inspected) -> None:
         """See that the engine does not start it again. For its GPUs an update is safe now that it
         has ended."""
         if old.gpu_access is not None:
-            self.unhurried.update(old.container_id, NO_RESTART)
+            self.instance.unhurried.update(old.container_id, NO_RESTART)
 
     def _meant_by(self, reference: str) -> str | None:
         try:
-            return str(self.unhurried.image(reference)["Id"])
+            return str(self.instance.unhurried.image(reference)["Id"])
         except EngineRefused:
             return None
 
     def _say(self, job: str, *, wanted: bool) -> None:
-        folder = job_dir(self.state_dir, job)
+        folder = job_dir(self.instance.state_dir, job)
         change_allotment(folder, checkpoint_wanted=wanted, stop_soon=False)
 
 

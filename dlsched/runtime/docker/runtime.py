@@ -40,6 +40,7 @@ from dlsched.runtime.docker.gpus.enforcement import gpu_alarms, with_gpus
 from dlsched.runtime.docker.gpus.injection import Injector
 from dlsched.runtime.docker.identity.commands import AdoptionCommands
 from dlsched.runtime.docker.identity.own import own_containers
+from dlsched.runtime.docker.instance import Instance
 from dlsched.runtime.docker.limits.allotments import Allotments
 from dlsched.runtime.docker.limits.changes import Changes
 from dlsched.runtime.docker.limits.group import GroupWeight, ParentGroup
@@ -88,26 +89,23 @@ class DockerRuntime:
         """
         self._options = options
         self._clock, self._wake = clock, wake
-        self._engine = engine or Engine(options.host, options.timeout_s)
-        self._unhurried = engine or Engine(options.host, max(options.timeout_s, UNHURRIED_S))
+        instance = self._instance = Instance(
+            options,
+            engine or Engine(options.host, options.timeout_s),
+            engine or Engine(options.host, max(options.timeout_s, UNHURRIED_S)),
+            clock,
+            Originals(options.state_dir, read_only=options.read_only),
+            Adoptions(options.state_dir, read_only=options.read_only),
+            own_containers(),
+            proc,
+        )
         self._patience = Patience(options.call_wait_s, now_s=clock.now_s)
         self._group = ParentGroup(options.instance, options.cgroup_under)
-        self._engine_facts = EngineFacts(self._engine)
-        self._originals = Originals(options.state_dir, read_only=options.read_only)
-        self._adoptions = Adoptions(options.state_dir, read_only=options.read_only)
-        left_out = own_containers()
-        self._cpu_users = CpuUsers(clock.now_s, begin, left_out, proc)
-        self._listings = Listings(
-            self._engine,
-            options.instance,
-            left_out,
-            self._patience,
-            clock.now_s,
-            self._adoptions,
-            self._came_with,
-            options.presets,
-            datetime.fromtimestamp(psutil.boot_time(), UTC).strftime("%Y-%m-%dT%H:%M:%S"),
-        )
+        self._engine_facts = EngineFacts(instance.engine)
+        self._cpu_users = CpuUsers(clock.now_s, begin, instance.left_out, proc)
+        booted = datetime.fromtimestamp(psutil.boot_time(), UTC)
+        booted_at = booted.strftime("%Y-%m-%dT%H:%M:%S")
+        self._listings = Listings(instance, self._patience, booted_at)
         self.use_presets = self._listings.use
         self.refresh = self._listings.refresh
         """List the engine's containers; waits at most `call_wait_s`, where something happened."""
@@ -116,87 +114,52 @@ class DockerRuntime:
             or Inventory(
                 options.gpus.device_folder,
                 # The user names that an agent in a container knows are those of its image.
-                users=None if left_out else UserNames(),
+                users=None if instance.left_out else UserNames(),
             ),
             Surroundings(proc),
         )
         injector = Injector(options.gpus, lambda: self._node.gpus)
         self._canary = Canary(state_dir=options.state_dir)
         writer = self._writer = LimitWriter(
-            self._engine,
-            self._originals,
+            instance.engine,
+            instance.originals,
             options.state_dir,
             clock.wall_time,
             proc,
             injector,
             self._canary,
         )
-        busy = self._listings.busy
-        self._arrivals = Arrivals(
-            self._unhurried, options.instance, options.state_dir, busy, read_only=options.read_only
-        )
+        self._arrivals = Arrivals(instance)
+        self.images = HostImages(instance.unhurried, options.config_file, clock.now_s)
         creation = Creation(
-            self._unhurried,
+            instance,
             self._group,
             writer,
-            options.instance,
-            options.state_dir,
             self._engine_facts.cgroup_driver,
             injector,
             self._arrivals,
-            busy,
-            options.confine,
         )
-        self.images = HostImages(self._unhurried, options.config_file, clock.now_s)
-        self._calls = EngineCalls(
-            self._engine,
-            self._unhurried,
-            writer,
-            creation,
-            self.images.pulls,
-            self._arrivals,
-            busy,
-            options.instance,
-            options.state_dir,
-        )
+        self._calls = EngineCalls(instance, writer, creation, self.images.pulls, self._arrivals)
         self._executor = Executor(self._calls, self._listings.want, wake, clock.now_s)
         self._machine = Machine(self._executor.do)
         self._changes = Changes(
             self._machine,
             self._executor,
             writer,
-            self._originals,
+            instance.originals,
             self._patience,
             self._listings.want,
             clock.now_s,
             lambda: self._listings.problem is not None,
         )
-        self._events = Events(
-            self._engine,
-            options.instance,
-            self._listings.want,
-            wake,
-            self._adoptions,
-            self._listings.engine_lost,
-        )
-        self.adopting = AdoptionCommands(
-            self._unhurried,
-            options.instance,
-            self._adoptions,
-            self._listings,
-            writer,
-            self._originals,
-            self._came_with,
-            clock.wall_time,
-            left_out,
-            proc,
-        )
+        self._events = Events(instance, self._listings.want, wake, self._listings.engine_lost)
+        self.adopting = AdoptionCommands(instance, self._listings, writer)
         self._watches = Watches(
             Outside(
-                self._engine.follow,
-                self._engine.inspect,
+                instance.engine.follow,
+                instance.engine.inspect,
                 proc,
-                self._engine.logs,
+                instance.engine.logs,
                 Tap(proc=proc) if options.wire else None,
             )
         )
@@ -352,7 +315,7 @@ class DockerRuntime:
         """The job's output, oldest first; raises EngineUnavailable, or KeyError: no container."""
         container = self._watches.ids[job]
         try:
-            return self._engine.logs(container, tail, follow)
+            return self._instance.engine.logs(container, tail, follow)
         except EngineRefused as error:
             raise KeyError(job) from error
 
@@ -392,7 +355,7 @@ class DockerRuntime:
         watched = [watch.described for watch in self._watches.all()]
         return (
             *self._changes.alarms,
-            *self._adoptions.alarms,
+            *self._instance.adoptions.alarms,
             *self._arrivals.alarms,
             *self.moves.alarms(self._clock.now_s()),
             *self._untold,
@@ -411,7 +374,7 @@ class DockerRuntime:
 
     def check_engine(self) -> None:
         """Raises EngineUnavailable, or EngineUnworkable when it cannot do what dlsched needs."""
-        require(self._engine)
+        require(self._instance.engine)
 
     def close(self, *, keep_group: bool = False) -> None:
         """Release all resources; containers run on, and an empty parent group is removed."""
@@ -419,8 +382,8 @@ class DockerRuntime:
         if self._watches.listing is not None and not self._watches.all() and not keep_group:
             self._group.remove()
         self._watches.close()
-        self._engine.close()
-        self._unhurried.close()
+        self._instance.engine.close()
+        self._instance.unhurried.close()
         self._node.close()
         self._writer.claims.close()
 
@@ -434,7 +397,7 @@ class DockerRuntime:
         """`idle`: nothing is being done to any container."""
         described = watch.described
         operation = None if idle else self._operation(described, now_s)
-        altered = self._originals.holds(described.container_id)
+        altered = self._instance.originals.holds(described.container_id)
         bursts, idles = self._writer.burst_problem is None, self._writer.idle_problem is None
         fact, vanished = watch.fact(now_s, operation, bursts=bursts, idles=idles, altered=altered)
         if vanished:
@@ -484,7 +447,3 @@ class DockerRuntime:
         before = self._machine.of(action.container_id).bars(now_s)
         self._machine.post(action.container_id, Unwanted(action, described), now_s)
         return Outcome(action, "begun", "" if before is None else str(before))
-
-    def _came_with(self, described: Inspected) -> float | None:
-        """The ceiling that a container had before any change of ours, in cores."""
-        return self._originals.cores_before(described.container_id, described.limit_cores)

@@ -19,7 +19,8 @@ from dlsched.runtime.docker.listing import (
     Listings,
 )
 from dlsched.simulation.clock import VirtualClock
-from tests.doubles import NONE_ADOPTED, texts
+from tests.doubles import texts
+from tests.runtime.docker.making import instance_of
 from tests.waiting import until
 
 pytestmark = pytest.mark.timed
@@ -120,16 +121,8 @@ def listings_of(
     instance: str = "i",
     booted: str = "",
 ) -> Listings:
-    own = frozenset({"agent"})
-    return Listings(
-        engine,  # type: ignore[arg-type]
-        instance,
-        own,
-        Patience(wait_s, now_s=clock.now_s),
-        clock.now_s,
-        NONE_ADOPTED,
-        booted=booted,
-    )
+    one = instance_of(engine, name=instance, clock=clock, left_out=frozenset({"agent"}))
+    return Listings(one, Patience(wait_s, now_s=clock.now_s), booted)
 
 
 def seen(listings: Listings) -> set[str]:
@@ -418,7 +411,8 @@ def test_one_that_is_started_or_copied_is_not_inspected(
     assert seen(listings) == {"a"}
     engine.inspected.clear()
     engine.states = {"a": "exited", "new": "created"}
-    with listings.busy.of("a"), listings.busy.of("new"):
+    busy = listings._instance.busy
+    with busy.of("a"), busy.of("new"):
         assert seen(refreshed(listings)) == {"a"}
         assert listings.last.undescribed == {"new"}
         assert listings.problem is None

@@ -15,11 +15,10 @@ from dlsched.runtime.cgroup.exclusive import ExclusiveClaims
 from dlsched.runtime.docker.background import Patience
 from dlsched.runtime.docker.identity.commands import AdoptionCommands
 from dlsched.runtime.docker.listing import Listings
-from dlsched.runtime.originals import Originals
-from dlsched.simulation.clock import VirtualClock
 from dlsched.store.adoptions import Adopted, Adoptions
 from tests.runtime.docker.fake_host import FakeHost
 from tests.runtime.docker.identity.test_claims import image, stranger
+from tests.runtime.docker.making import instance_of
 from tests.runtime.docker.test_listing import FakeEngine, seen
 
 WEB, OTHER, OWN = "a" * 64, "b" * 64, "e" * 64
@@ -38,25 +37,17 @@ class Node:
     def __init__(self, state: Path) -> None:
         self.engine = FakeEngine()
         self.adoptions = Adoptions(state)
-        engine: Any = self.engine
-        clock = VirtualClock(100.0)
-        self.listings = Listings(
-            engine, "i", frozenset(), Patience(20.0), clock.now_s, self.adoptions
-        )
         self.host = FakeHost(state / "host").claimable()
         writer: Any = SimpleNamespace(claims=ExclusiveClaims(self.host.proc))
-        self.commands = AdoptionCommands(
-            engine,
-            "i",
-            self.adoptions,
-            self.listings,
-            writer,
-            Originals(state),
-            lambda one: one.limit_cores,
-            lambda: "now",
-            frozenset({OWN}),
-            self.host.proc,
+        instance = instance_of(
+            self.engine,
+            state,
+            adoptions=self.adoptions,
+            left_out=frozenset({OWN}),
+            proc=self.host.proc,
         )
+        self.listings = Listings(instance, Patience(20.0))
+        self.commands = AdoptionCommands(instance, self.listings, writer)
 
     def run(self, container: str, name: str, labels: Mapping[str, str]) -> None:
         """Somebody starts that container."""

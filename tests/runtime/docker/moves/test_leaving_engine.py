@@ -280,7 +280,8 @@ def play(
         patched.setattr(calls, "pack", agent.wrap("pack", calls.pack))
         acts = node.rig.runtime._calls
         # For good: what a dead agent has begun may come to its call late.
-        acts.unhurried = agent.engine(node.rig.runtime._unhurried)
+        mortal = agent.engine(acts.instance.unhurried)
+        acts.instance = replace(acts.instance, unhurried=mortal)
         node.leave()
 
         def away() -> bool:
@@ -356,13 +357,14 @@ def test_an_agent_that_dies_while_the_checkpoint_is_unpacked_begins_again(
     node.start(node.spec())
     state = node.left()
     other.jobs.bring("trains", 2, node.archive)
-    arrivals, engine = other.rig.runtime._arrivals, other.rig.runtime._unhurried
+    arrivals, instance = other.rig.runtime._arrivals, other.rig.runtime._instance
     with monkeypatch.context() as patched:
         agent = Mortal({"create": 0, "unpack": 1, "filled": 2}[at], after=at != "filled")
-        mortal = agent.engine(engine)
-        mortal.unpack = agent.wrap("unpack", engine.unpack)
-        patched.setattr(arrivals, "_engine", mortal)
-        patched.setattr(other.rig.runtime._calls.creation, "_engine", mortal)
+        mortal = agent.engine(instance.unhurried)
+        mortal.unpack = agent.wrap("unpack", instance.unhurried.unpack)
+        dying = replace(instance, unhurried=mortal)
+        patched.setattr(arrivals, "instance", dying)
+        patched.setattr(other.rig.runtime._calls.creation, "instance", dying)
         records = arrivals._records
         patched.setattr(records, "secure", agent.wrap("record", records.secure))
         other.rig.apply(Start(other.spec(), Limits(1.0), 1024))

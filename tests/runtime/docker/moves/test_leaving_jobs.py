@@ -21,11 +21,12 @@ from dlsched.runtime.docker.calls import EngineCalls
 from dlsched.runtime.docker.carrying import Brought
 from dlsched.runtime.docker.create.containers import NO_RESTART
 from dlsched.runtime.docker.engine import EngineRefused
-from dlsched.runtime.docker.listing import BusyContainers
+from dlsched.runtime.docker.instance import BusyContainers
 from dlsched.runtime.docker.shared_files import NotShared
 from dlsched.runtime.machine.inspected import Inspected, Listing
 from dlsched.runtime.machine.move import REST_S
 from dlsched.runtime.machine.outcomes import Packed
+from tests.runtime.docker.making import instance_of
 from tests.runtime.docker.moves.test_moves import (
     ACK,
     EXITED,
@@ -651,7 +652,7 @@ def acts_on(
 ) -> EngineCalls:
     unused: Any = None
     writer: Any = SimpleNamespace(lift=lift)
-    return EngineCalls(engine, engine, writer, unused, unused, unused, busy, "i", folder)
+    return EngineCalls(instance_of(engine, folder, busy=busy), writer, unused, unused, unused)
 
 
 @pytest.mark.parametrize("failure", [None, EngineUnavailable("it is away")])

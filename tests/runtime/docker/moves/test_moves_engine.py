@@ -279,10 +279,11 @@ def play(
                 told = f"{name}_allotment"
                 patched.setattr(module, told, agent.wrap("allot", getattr(module, told)))
         acts = rig.runtime._calls
-        hands = acts.creation._writer
+        hands = acts.creation.writer
         patched.setattr(hands, "remember", agent.wrap("remember", hands.remember))
         # For good: what a dead agent has begun may come to its call late.
-        acts.unhurried = acts.creation._engine = agent.engine(rig.runtime._unhurried)
+        mortal = agent.engine(acts.instance.unhurried)
+        acts.instance = acts.creation.instance = replace(acts.instance, unhurried=mortal)
         rig.apply(move_of(before, spec))
         if at_start == HANGS_ELSEWHERE:
             give_up_soon(rig, folder, monkeypatch)
