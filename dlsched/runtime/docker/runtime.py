@@ -29,7 +29,7 @@ from dlsched.runtime.docker.background import Patience, begin
 from dlsched.runtime.docker.calls import EngineCalls
 from dlsched.runtime.docker.carrying import Arrivals
 from dlsched.runtime.docker.create.creation import Creation
-from dlsched.runtime.docker.create.images import HostImages
+from dlsched.runtime.docker.create.images import Images
 from dlsched.runtime.docker.doctor.engine import require
 from dlsched.runtime.docker.engine import Engine, EngineRefused
 from dlsched.runtime.docker.engine_facts import EngineFacts
@@ -130,7 +130,7 @@ class DockerRuntime:
             self._canary,
         )
         self._arrivals = Arrivals(instance)
-        self.images = HostImages(instance.unhurried, options.config_file, clock.now_s)
+        self.images = Images(instance.unhurried, options.config_file, clock.now_s)
         creation = Creation(
             instance,
             self._group,
@@ -139,7 +139,7 @@ class DockerRuntime:
             injector,
             self._arrivals,
         )
-        self._calls = EngineCalls(instance, writer, creation, self.images.pulls, self._arrivals)
+        self._calls = EngineCalls(instance, writer, creation, self.images, self._arrivals)
         self._executor = Executor(self._calls, self._listings.want, wake, clock.now_s)
         self._machine = Machine(self._executor.do)
         self._changes = Changes(

@@ -275,8 +275,9 @@ class AdoptionCommands:
     def _await_dropped(self, container: str) -> None:
         """Wait until a listing no longer has it; a change that began before is undone by the
         loop's own check of records."""
-        until_s = time.monotonic() + DROP_S
-        while time.monotonic() < until_s:
+        now_s = self.instance.clock.now_s
+        until_s = now_s() + DROP_S
+        while now_s() < until_s:
             last = self.listings.last
             if last is None or container not in last.containers:
                 return
