@@ -13,6 +13,7 @@ from typing import Any
 
 from dlsched.control.ports import Wake
 from dlsched.model.errors import DlschedError
+from dlsched.runtime.docker.background import begin
 from dlsched.runtime.docker.engine import Body
 from dlsched.runtime.docker.identity.labels import (
     DEFAULT_INSTANCE,
@@ -46,10 +47,9 @@ class Events:
         self._instance, self._want, self._wake, self._lost = instance, want, wake, lost
         self._ended = threading.Event()
         self._stream: Any = None
-        self._thread = threading.Thread(target=self._listen, name="dlsched-events", daemon=True)
 
     def start(self) -> None:
-        self._thread.start()
+        begin(self._listen, "events")
 
     def close(self) -> None:
         """End the thread; does not wait for it."""

@@ -161,7 +161,7 @@ class Listings:
         self._tried_s = at_s = self._now_s()
         asked = self._wanted_names
         self._claims.doubt(suspects)
-        last = {} if self.last is None else {**self.last.containers, **self.last.set_aside}
+        last = {} if self.last is None else self.last.all
         doubted = last if suspects is None else suspects
         known = {key: one for key, one in last.items() if key not in doubted}
         future = begin(lambda: self._list(at_s, known, last, asked), "listing")
@@ -294,7 +294,7 @@ class Listings:
 
 def _starts(listing: Listing, states: Collection[ContainerState]) -> frozenset[tuple[str, str]]:
     """The containers in one of these states, with the time stamps of their starts."""
-    found = {**listing.containers, **listing.set_aside}.values()
+    found = listing.all.values()
     return frozenset((one.container_id, one.started_at) for one in found if one.state in states)
 
 

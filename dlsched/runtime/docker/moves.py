@@ -154,7 +154,7 @@ class Moves:
         it asked to save themselves and that may have ended because of that. Changes nothing."""
         if listing is self._last_listing and not any(self._moves):
             return
-        there, first = _everything(listing), self._last_listing is None
+        there, first = listing.all, self._last_listing is None
         for job in list(self.machine.jobs):
             self.turn(job, partial(Turn.forget, there=there.keys()))
         self._last_listing = listing
@@ -181,7 +181,7 @@ class Moves:
         if not any(self._moves):
             return
         by_job = {fact.job: fact for fact in facts if fact.adopted is None}
-        there = _everything(listing)
+        there = listing.all
         for job, move in list(self._moves):
             old = there.get(move.old.container_id)
             view = View(
@@ -204,7 +204,7 @@ class Moves:
             return ()
         if self.turn(action.job, lambda turn: turn.forsake(listing.at_s)).move is not None:
             return Outcome(action, "begun", str(self.operation(action.job, now_s) or ""))
-        others = (one for key, one in _everything(listing).items() if key != action.container_id)
+        others = (one for key, one in listing.all.items() if key != action.container_id)
         return tuple(one for one in others if one.job == action.job and one.adopted is None)
 
     def _departure_of(self, aside: Inspected) -> Departure | None:
@@ -335,10 +335,6 @@ class Moves:
         """Nothing of it is under way: forget it. Else its next step sees what is wanted."""
         held = self.holds(departure.job)
         self.turn(departure.job, lambda turn: turn.change(departure, held=held, **how))
-
-
-def _everything(listing: Listing) -> dict[str, Inspected]:
-    return {**listing.containers, **listing.set_aside}
 
 
 def _heir_of(listing: Listing, job: str, old: Inspected) -> Inspected | None:

@@ -43,7 +43,7 @@ from dlsched.runtime.docker.identity.own import own_containers
 from dlsched.runtime.docker.instance import Instance
 from dlsched.runtime.docker.limits.allotments import Allotments
 from dlsched.runtime.docker.limits.changes import Changes
-from dlsched.runtime.docker.limits.group import GroupWeight, ParentGroup
+from dlsched.runtime.docker.limits.group import ParentGroup
 from dlsched.runtime.docker.limits.writer import LimitWriter
 from dlsched.runtime.docker.listing import Listings
 from dlsched.runtime.docker.moves import Moves
@@ -100,7 +100,7 @@ class DockerRuntime:
             proc,
         )
         self._patience = Patience(options.call_wait_s, now_s=clock.now_s)
-        self._group = ParentGroup(options.instance, options.cgroup_under)
+        self._group = ParentGroup(options.instance, options.cgroup_under, options.group_weight)
         self._engine_facts = EngineFacts(instance.engine)
         self._cpu_users = CpuUsers(clock.now_s, begin, instance.left_out, proc)
         booted = datetime.fromtimestamp(psutil.boot_time(), UTC)
@@ -186,7 +186,6 @@ class DockerRuntime:
         """Containers whose limits were changed since."""
         self._swept: Listing | None = None
         """The last listing that nothing was left over of."""
-        self._weight = GroupWeight(self._group, options.group_weight)
         self._events.start()
         begin(self._engine_facts.cgroup_driver, "cgroup-driver")  # the ceilings' grain
 
@@ -253,7 +252,7 @@ class DockerRuntime:
             self._swept = listing
             starting = {begun.job for begun in self._machine.begun(listing)}
             self._allotments.sweep(listing.named | starting)
-        self._weight.follow(self._watches.all(), again=is_new)
+        self._group.follow(self._watches.all(), again=is_new)
         self._machine.take(self._executor.ended())
         answers = self._listings.problem is None
         self._changes.settle(listing, self.moves.moving, answers=answers)
@@ -330,7 +329,7 @@ class DockerRuntime:
         self._wind_up((now_s + until_s) / 2)  # a move may hang, and limits need time, too
         for watch in self._watches.all():
             watch.doubt()
-        weighs = self._weight.follow(self._watches.all(), given_back=True)
+        weighs = self._group.follow(self._watches.all(), given_back=True)
         backs = self._changes.release(ceilings, self._watches.own(), until_s)
         if weighs is not None:
             wait([weighs], max(0.0, until_s - self._clock.now_s()))

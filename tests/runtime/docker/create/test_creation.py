@@ -97,7 +97,7 @@ class Bench:
         )
         self.creation = Creation(
             instance,
-            ParentGroup("i", "", None),
+            ParentGroup("i", ""),
             self.hands,
             lambda: "cgroupfs",
             injector,

@@ -195,7 +195,7 @@ class Bench:
         instance = instance_of(self.engine, state_dir)
         creation = Creation(
             instance,
-            ParentGroup("i", "", None),
+            ParentGroup("i", ""),
             LimitWriter(self.engine, Originals(state_dir), state_dir, lambda: "now"),
             lambda: "cgroupfs",
             Injector(GpuOptions(), tuple),
