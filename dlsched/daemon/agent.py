@@ -133,7 +133,7 @@ class Agent:
                 settings,
                 certificates_of(settings, engine.host),
                 self._inbox,
-                docker.leaving_jobs,
+                docker.moves,
                 docker.images,
                 self._clock,
                 lambda: self._settings.policy,

@@ -29,6 +29,7 @@ from dlsched.runtime.originals import Originals
 from dlsched.runtime.progress.sources import read_sources
 from dlsched.store.adoptions import Adopted, Adoptions
 from tests.runtime.docker.identity.test_claims import stranger
+from tests.runtime.docker.making import instance_of
 from tests.runtime.docker.test_listing import FakeEngine
 
 NAME = "adoptions"
@@ -93,28 +94,20 @@ class Reader(InFolder):
         self._presets = package_presets()
         self._engine = FakeEngine()
         stranger(self._engine, _ID, {})
-        engine: Any = self._engine
         writer: Any = SimpleNamespace(claims=ExclusiveClaims(None))
-        listings = Listings(
-            engine,
-            "default",
-            frozenset(),
-            Patience(1.0),
-            lambda: 0.0,
-            self._adoptions,
-            presets=self._presets,
+        originals = SimpleNamespace(
+            cores_before=lambda *_: self._limit_cores, of=Originals(self.folder).of
         )
-        self._commands = AdoptionCommands(
-            engine,
-            "default",
-            self._adoptions,
-            listings,
-            writer,
-            Originals(self.folder),
-            lambda _: self._limit_cores,
-            lambda: "2026-01-01T00:00:00Z",
-            frozenset(),
+        instance = instance_of(
+            self._engine,
+            self.folder,
+            name="default",
+            adoptions=self._adoptions,
+            originals=originals,
+            options={"presets": self._presets},
         )
+        listings = Listings(instance, Patience(1.0))
+        self._commands = AdoptionCommands(instance, listings, writer)
 
     def answer(self, data: bytes) -> str:
         number, limit = (*data[:2], 0, 0)[:2]

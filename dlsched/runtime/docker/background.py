@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
+from concurrent import futures
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, nullcontext
 from typing import TypeVar
@@ -27,11 +28,11 @@ def begin(
     is EngineUnavailable where no thread can be started."""
     future: Future[T] = Future()
 
-    def run() -> None:
+    def work() -> None:
         with gate or nullcontext():
-            _run(future, call)
+            run(future, call)
 
-    if (error := _start(run, name)) is not None:
+    if (error := _start(work, name)) is not None:
         future.set_exception(error)
     return future
 
@@ -39,8 +40,8 @@ def begin(
 def begin_all(calls: Sequence[Callable[[], T]], name: str, width: int) -> list[Future[T]]:
     """Run them in their order, `width` at a time, fewer where no more threads can be started; one
     that has not begun can be cancelled. Without any thread the results are EngineUnavailable."""
-    futures: list[Future[T]] = [Future() for _ in calls]
-    pending = iter(list(zip(futures, calls, strict=True)))
+    overs: list[Future[T]] = [Future() for _ in calls]
+    pending = iter(list(zip(overs, calls, strict=True)))
     lock = threading.Lock()
 
     def work() -> None:
@@ -49,14 +50,14 @@ def begin_all(calls: Sequence[Callable[[], T]], name: str, width: int) -> list[F
                 future, call = next(pending, (None, None))
             if future is None or call is None:
                 return
-            _run(future, call)
+            run(future, call)
 
     for started in range(min(width, len(calls))):
         if (error := _start(work, name)) is not None:
-            for future in futures if started == 0 else ():
+            for future in overs if started == 0 else ():
                 future.set_exception(error)
             break
-    return futures
+    return overs
 
 
 def _start(work: Callable[[], None], name: str) -> EngineUnavailable | None:
@@ -68,7 +69,8 @@ def _start(work: Callable[[], None], name: str) -> EngineUnavailable | None:
     return None
 
 
-def _run(future: Future[T], call: Callable[[], T]) -> None:
+def run(future: Future[T], call: Callable[[], T]) -> None:
+    """Make the call, unless it was cancelled."""
     if not future.set_running_or_notify_cancel():
         return
     try:
@@ -133,9 +135,8 @@ class Patience:
         start_s = self.now_s() if since_s is None else since_s
         if self.lost:
             return future.done()
-        done = threading.Event()
-        future.add_done_callback(lambda _: done.set())
-        if not done.wait(max(0.0, start_s + self._wait_s - self.now_s())):
+        left_s = max(0.0, start_s + self._wait_s - self.now_s())
+        if not futures.wait([future], left_s).done:
             self._until_s = self.now_s() + self._pause_s
             return False
         return True

@@ -26,9 +26,10 @@ from dlsched.runtime.cgroup.enclosing import Surroundings
 from dlsched.runtime.cgroup.read import PROC
 from dlsched.runtime.cpu_users import CpuUsers
 from dlsched.runtime.docker.background import Patience, begin
+from dlsched.runtime.docker.calls import EngineCalls
 from dlsched.runtime.docker.carrying import Arrivals
 from dlsched.runtime.docker.create.creation import Creation
-from dlsched.runtime.docker.create.images import HostImages
+from dlsched.runtime.docker.create.images import Images
 from dlsched.runtime.docker.doctor.engine import require
 from dlsched.runtime.docker.engine import Engine, EngineRefused
 from dlsched.runtime.docker.engine_facts import EngineFacts
@@ -39,14 +40,13 @@ from dlsched.runtime.docker.gpus.enforcement import gpu_alarms, with_gpus
 from dlsched.runtime.docker.gpus.injection import Injector
 from dlsched.runtime.docker.identity.commands import AdoptionCommands
 from dlsched.runtime.docker.identity.own import own_containers
+from dlsched.runtime.docker.instance import Instance
 from dlsched.runtime.docker.limits.allotments import Allotments
 from dlsched.runtime.docker.limits.changes import Changes
-from dlsched.runtime.docker.limits.group import GroupWeight, ParentGroup
+from dlsched.runtime.docker.limits.group import ParentGroup
 from dlsched.runtime.docker.limits.writer import LimitWriter
 from dlsched.runtime.docker.listing import Listings
-from dlsched.runtime.docker.moves.leaving_jobs import LeavingJobs
-from dlsched.runtime.docker.moves.moves import Moves
-from dlsched.runtime.docker.moves.relocation import Relocation
+from dlsched.runtime.docker.moves import Moves
 from dlsched.runtime.docker.options import UNHURRIED_S, DockerOptions
 from dlsched.runtime.docker.reading import Outside
 from dlsched.runtime.docker.watch import Watch, Watches
@@ -89,26 +89,23 @@ class DockerRuntime:
         """
         self._options = options
         self._clock, self._wake = clock, wake
-        self._engine = engine or Engine(options.host, options.timeout_s)
-        self._unhurried = engine or Engine(options.host, max(options.timeout_s, UNHURRIED_S))
-        self._patience = Patience(options.call_wait_s, now_s=clock.now_s)
-        self._group = ParentGroup(options.instance, options.cgroup_under)
-        self._engine_facts = EngineFacts(self._engine)
-        self._originals = Originals(options.state_dir, read_only=options.read_only)
-        self._adoptions = Adoptions(options.state_dir, read_only=options.read_only)
-        left_out = own_containers()
-        self._cpu_users = CpuUsers(clock.now_s, begin, left_out, proc)
-        self._listings = Listings(
-            self._engine,
-            options.instance,
-            left_out,
-            self._patience,
-            clock.now_s,
-            self._adoptions,
-            self._came_with,
-            options.presets,
-            datetime.fromtimestamp(psutil.boot_time(), UTC).strftime("%Y-%m-%dT%H:%M:%S"),
+        instance = self._instance = Instance(
+            options,
+            engine or Engine(options.host, options.timeout_s),
+            engine or Engine(options.host, max(options.timeout_s, UNHURRIED_S)),
+            clock,
+            Originals(options.state_dir, read_only=options.read_only),
+            Adoptions(options.state_dir, read_only=options.read_only),
+            own_containers(),
+            proc,
         )
+        self._patience = Patience(options.call_wait_s, now_s=clock.now_s)
+        self._group = ParentGroup(options.instance, options.cgroup_under, options.group_weight)
+        self._engine_facts = EngineFacts(instance.engine)
+        self._cpu_users = CpuUsers(clock.now_s, begin, instance.left_out, proc)
+        booted = datetime.fromtimestamp(psutil.boot_time(), UTC)
+        booted_at = booted.strftime("%Y-%m-%dT%H:%M:%S")
+        self._listings = Listings(instance, self._patience, booted_at)
         self.use_presets = self._listings.use
         self.refresh = self._listings.refresh
         """List the engine's containers; waits at most `call_wait_s`, where something happened."""
@@ -117,117 +114,69 @@ class DockerRuntime:
             or Inventory(
                 options.gpus.device_folder,
                 # The user names that an agent in a container knows are those of its image.
-                users=None if left_out else UserNames(),
+                users=None if instance.left_out else UserNames(),
             ),
             Surroundings(proc),
         )
         injector = Injector(options.gpus, lambda: self._node.gpus)
         self._canary = Canary(state_dir=options.state_dir)
         writer = self._writer = LimitWriter(
-            self._engine,
-            self._originals,
+            instance.engine,
+            instance.originals,
             options.state_dir,
             clock.wall_time,
             proc,
             injector,
             self._canary,
         )
-        busy = self._listings.busy
-        self._arrivals = Arrivals(
-            self._unhurried, options.instance, options.state_dir, busy, read_only=options.read_only
-        )
+        self._arrivals = Arrivals(instance)
+        self.images = Images(instance.unhurried, options.config_file, clock.now_s)
         creation = Creation(
-            self._unhurried,
+            instance,
             self._group,
             writer,
-            options.instance,
-            options.state_dir,
             self._engine_facts.cgroup_driver,
             injector,
             self._arrivals,
-            busy,
-            options.confine,
         )
-        self.images = HostImages(self._unhurried, options.config_file, clock.now_s)
-        relocation = Relocation(
-            self._unhurried,
-            creation,
-            options.instance,
-            options.state_dir,
-            busy,
-            writer.lift,
-            self._arrivals,
-        )
-        self._executor = Executor(
-            self._engine,
-            self._unhurried,
-            writer,
-            self._listings.want,
-            wake,
-            relocation,
-            self.images.pulls,
-            creation,
-            clock.now_s,
-        )
+        self._calls = EngineCalls(instance, writer, creation, self.images, self._arrivals)
+        self._executor = Executor(self._calls, self._listings.want, wake, clock.now_s)
         self._machine = Machine(self._executor.do)
         self._changes = Changes(
             self._machine,
             self._executor,
             writer,
-            self._originals,
+            instance.originals,
             self._patience,
             self._listings.want,
             clock.now_s,
             lambda: self._listings.problem is not None,
         )
-        self._moves = Moves(
-            self._machine,
-            options.instance,
-            relocation.was_asked,
-            self._listings.hide,
-            clock.now_s,
-            self._node.gpu_names,
-        )
-        self._events = Events(
-            self._engine,
-            options.instance,
-            self._listings.want,
-            wake,
-            self._adoptions,
-            self._listings.engine_lost,
-        )
-        self.adopting = AdoptionCommands(
-            self._unhurried,
-            options.instance,
-            self._adoptions,
-            self._listings,
-            writer,
-            self._originals,
-            self._came_with,
-            clock.wall_time,
-            left_out,
-            proc,
-        )
+        self._events = Events(instance, self._listings.want, wake, self._listings.engine_lost)
+        self.adopting = AdoptionCommands(instance, self._listings, writer)
         self._watches = Watches(
             Outside(
-                self._engine.follow,
-                self._engine.inspect,
+                instance.engine.follow,
+                instance.engine.inspect,
                 proc,
-                self._engine.logs,
+                instance.engine.logs,
                 Tap(proc=proc) if options.wire else None,
             )
         )
         self.read_from = self._watches.read_from
-        self.leaving_jobs = LeavingJobs(
+        self.moves = Moves(
             self._machine,
-            self._moves,
+            options.instance,
             self._arrivals,
+            self._calls.was_asked,
+            self._listings.hide,
+            clock.now_s,
+            self._node.gpu_names,
             self._watches.of_job,
             lambda one: self.held or self._bar(one.container_id, one.job, clock.now_s()),
-            clock.now_s,
             self._listings.ended_with_engine,
         )
-        """Jobs that leave for another node, or come from there."""
+        """Also of jobs that leave for another node, or come from there."""
         self._allotments = Allotments(options.state_dir, read_only=options.read_only)
         self._untold: tuple[Alarm, ...] = ()
         self.held: str | None = None
@@ -237,7 +186,6 @@ class DockerRuntime:
         """Containers whose limits were changed since."""
         self._swept: Listing | None = None
         """The last listing that nothing was left over of."""
-        self._weight = GroupWeight(self._group, options.group_weight)
         self._events.start()
         begin(self._engine_facts.cgroup_driver, "cgroup-driver")  # the ceilings' grain
 
@@ -245,7 +193,7 @@ class DockerRuntime:
         """List containers, and note the moves that an earlier agent began."""
         self.refresh()
         if self._listings.last is not None:
-            self._moves.find(self._listings.last, now_s)
+            self.moves.find(self._listings.last, now_s)
 
     def observe(self, now_s: float) -> Observation:
         """All facts at `now_s` about the containers listed; reads only."""
@@ -260,7 +208,7 @@ class DockerRuntime:
                 self._changes.examine(described)
         if self._options.read_only and listing is not None:
             self._changes.examine_again(listing, answers=problem is None)
-        idle = not (self._machine.busy or self._moves.moving)
+        idle = not (self._machine.busy or self.moves.moving)
         watches = self._watches.all()
         self._facts = tuple([self._fact(watch, now_s, idle=idle) for watch in watches])
         self._changed.clear()
@@ -276,7 +224,7 @@ class DockerRuntime:
             left_alone=() if listing is None else listing.left_alone,
             host_busy_core_s=host.busy_core_s(),
             node=node and replace(node, host_cpu=self._cpu_users.named(names, jobs)),
-            gpus_away=self._moves.gpus_away(),
+            gpus_away=self.moves.gpus_away(),
             container_names=names,
         )
 
@@ -306,11 +254,11 @@ class DockerRuntime:
             self._swept = listing
             starting = {begun.job for begun in self._machine.begun(listing)}
             self._allotments.sweep(listing.named | starting)
-        self._weight.follow(self._watches.all(), again=is_new)
+        self._group.follow(self._watches.all(), again=is_new)
         self._machine.take(self._executor.ended())
         answers = self._listings.problem is None
-        self._changes.settle(listing, self._moves.moving, answers=answers)
-        self._moves.advance(listing, self._facts, now_s)
+        self._changes.settle(listing, self.moves.moving, answers=answers)
+        self.moves.advance(listing, self._facts, now_s)
         # A change of this cycle has notified its job already, and the facts are from before it.
         same = [fact for fact in self._facts if fact.container_id not in self._changed]
         self._untold = self._allotments.follow(same)
@@ -318,7 +266,7 @@ class DockerRuntime:
     def apply(self, action: Action, now_s: float) -> Outcome:
         """Begin a start, a move or a removal, or carry out a resize; never raises for that."""
         if isinstance(action, Start):
-            bar = self._moves.bars_start(action.job)
+            bar = self.moves.bars_start(action.job)
             return Outcome(action, "withheld", bar) if bar else self._machine.start(action, now_s)
         if isinstance(action, Resize):
             return self.apply_all([action], now_s)[0]
@@ -335,7 +283,7 @@ class DockerRuntime:
             return Outcome(action, "failed", _NOT_THERE)
         if (operation := one.bars(now_s)) is not None:
             return Outcome(action, "failed", f"operation under way: {operation}")
-        return self._moves.begin(action, watch.described, now_s)
+        return self.moves.begin(action, watch.described, now_s)
 
     def apply_all(self, actions: Sequence[Resize], now_s: float) -> tuple[Outcome, ...]:
         """Change the limits of several jobs, several at a time; never raises for that."""
@@ -368,7 +316,7 @@ class DockerRuntime:
         """The job's output, oldest first; raises EngineUnavailable, or KeyError: no container."""
         container = self._watches.ids[job]
         try:
-            return self._engine.logs(container, tail, follow)
+            return self._instance.engine.logs(container, tail, follow)
         except EngineRefused as error:
             raise KeyError(job) from error
 
@@ -383,7 +331,7 @@ class DockerRuntime:
         self._wind_up((now_s + until_s) / 2)  # a move may hang, and limits need time, too
         for watch in self._watches.all():
             watch.doubt()
-        weighs = self._weight.follow(self._watches.all(), given_back=True)
+        weighs = self._group.follow(self._watches.all(), given_back=True)
         backs = self._changes.release(ceilings, self._watches.own(), until_s)
         if weighs is not None:
             wait([weighs], max(0.0, until_s - self._clock.now_s()))
@@ -408,9 +356,9 @@ class DockerRuntime:
         watched = [watch.described for watch in self._watches.all()]
         return (
             *self._changes.alarms,
-            *self._adoptions.alarms,
+            *self._instance.adoptions.alarms,
             *self._arrivals.alarms,
-            *self._moves.alarms(self._clock.now_s()),
+            *self.moves.alarms(self._clock.now_s()),
             *self._untold,
             *gpu_alarms(self._node.gpus, self._node.gpu_problem, watched, self._canary),
         )
@@ -427,7 +375,7 @@ class DockerRuntime:
 
     def check_engine(self) -> None:
         """Raises EngineUnavailable, or EngineUnworkable when it cannot do what dlsched needs."""
-        require(self._engine)
+        require(self._instance.engine)
 
     def close(self, *, keep_group: bool = False) -> None:
         """Release all resources; containers run on, and an empty parent group is removed."""
@@ -435,22 +383,22 @@ class DockerRuntime:
         if self._watches.listing is not None and not self._watches.all() and not keep_group:
             self._group.remove()
         self._watches.close()
-        self._engine.close()
-        self._unhurried.close()
+        self._instance.engine.close()
+        self._instance.unhurried.close()
         self._node.close()
         self._writer.claims.close()
 
     def _bar(self, container: str, job: str, now_s: float) -> str | None:
         """Why a container can now neither be given other limits nor be asked to leave; None: it
         can."""
-        bar = self._machine.of(container).bars(now_s) or self._moves.operation(job, now_s)
+        bar = self._machine.of(container).bars(now_s) or self.moves.operation(job, now_s)
         return None if bar is None else f"operation under way: {bar}"
 
     def _fact(self, watch: Watch, now_s: float, *, idle: bool) -> ContainerFact:
         """`idle`: nothing is being done to any container."""
         described = watch.described
         operation = None if idle else self._operation(described, now_s)
-        altered = self._originals.holds(described.container_id)
+        altered = self._instance.originals.holds(described.container_id)
         bursts, idles = self._writer.burst_problem is None, self._writer.idle_problem is None
         fact, vanished = watch.fact(now_s, operation, bursts=bursts, idles=idles, altered=altered)
         if vanished:
@@ -459,7 +407,7 @@ class DockerRuntime:
             fact = with_gpus(
                 fact, described, self._node.gpus, self._canary, self._options.state_dir
             )
-        if not idle and fact.adopted is None and (kept := self._moves.kept(fact.job, fact.gpus)):
+        if not idle and fact.adopted is None and (kept := self.moves.kept(fact.job, fact.gpus)):
             fact = replace(fact, gpus_kept=kept)
         return fact
 
@@ -467,7 +415,7 @@ class DockerRuntime:
         """What is being done to it, or why nothing is; None: it may be changed."""
         one = self._machine.of(described.container_id)
         if one.stop is None and described.adopted is None:
-            moving = self._moves.operation(described.job, now_s)
+            moving = self.moves.operation(described.job, now_s)
             if moving is not None:
                 return moving
         return one.operation(described, now_s)
@@ -475,9 +423,9 @@ class DockerRuntime:
     def _wind_up(self, until_s: float) -> None:
         """Leave no job between two containers: it goes back, or goes on in the new one. Never
         raises."""
-        self._moves.winding_up = True
+        self.moves.winding_up = True
         try:
-            while self._moves.unsettled and (now_s := self._clock.now_s()) < until_s:
+            while self.moves.unsettled and (now_s := self._clock.now_s()) < until_s:
                 self.resume(now_s)
                 self.observe(now_s)
                 self.advance(now_s)
@@ -485,11 +433,11 @@ class DockerRuntime:
         except Exception:  # noqa: BLE001  limits have to be given back whatever fails here
             _log.exception("the moves under way could not be completed")
         finally:
-            self._moves.winding_up = False
+            self.moves.winding_up = False
 
     def _remove(self, action: Remove, described: Inspected | None, now_s: float) -> Outcome:
         """Remove a job's container, and with it the other one of a move under way."""
-        others = self._moves.forsake(action, self._listings.last, now_s)
+        others = self.moves.forsake(action, self._listings.last, now_s)
         if isinstance(others, Outcome):
             return others
         for other in others:
@@ -500,7 +448,3 @@ class DockerRuntime:
         before = self._machine.of(action.container_id).bars(now_s)
         self._machine.post(action.container_id, Unwanted(action, described), now_s)
         return Outcome(action, "begun", "" if before is None else str(before))
-
-    def _came_with(self, described: Inspected) -> float | None:
-        """The ceiling that a container had before any change of ours, in cores."""
-        return self._originals.cores_before(described.container_id, described.limit_cores)

@@ -111,7 +111,7 @@ ActName = (
     Literal["ask", "end_old", "kill", "replace", "pack", "find", "end", "remove"]
     | Literal["bring_back", "name", "withdraw", "poll", "sweep", "start_again"]
 )
-"""The acts of moves, as `Relocation` calls them."""
+"""The acts of moves, as `EngineCalls` calls them."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -105,3 +105,7 @@ class Listing:
     undescribed: frozenset[str] = frozenset()
     """IDs of containers that are there, but that the engine has never described: being started, or
     too slow."""
+
+    @property
+    def all(self) -> dict[str, Inspected]:
+        return {**self.containers, **self.set_aside}

@@ -4,7 +4,7 @@ the way of a job that leaves for another node. It resumes what an earlier agent 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path, PurePosixPath
@@ -216,6 +216,14 @@ class Job:
     """The time of the next attempt, and why the last one failed."""
     start: Attempt | None = None
     """Its last start, until a listing shows that it is done."""
+    forsaken: str = ""
+    """The old container of a move, as long as it is there, since the job is being removed."""
+    asked_in_vain: bool = False
+    """Whether an earlier agent asked it to save itself, without effect."""
+    inspected_s: float = -math.inf
+    """When its volume, which anybody can remove, was last inspected."""
+    started_s: float = -math.inf
+    """When its container was last started again."""
 
     @property
     def away(self) -> Departure | None:
@@ -263,6 +271,9 @@ class Turn:
 
     def settle(self, listing: Listing) -> None:
         """Forget what is over: a start that is shown to be done, and a failure of long ago."""
+        if self.job.asked_in_vain:
+            self.job = replace(self.job, asked_in_vain=False)
+            self._beside("withdraw")
         if self.job.start is not None and starts.is_shown(self.job.start, listing):
             self.forget_start()
         if self.job.given_up is not None and self.now_s >= self.job.given_up[0]:
@@ -289,13 +300,31 @@ class Turn:
         """It leaves, or has left."""
         self.job = replace(self.job, departure=departure)
 
-    def forget(self) -> None:
-        """It is not being moved: what was found is gone."""
-        self.job = replace(self.job, move=None)
+    def forget(self, there: Collection[str]) -> None:
+        """Forget containers that were found or forsaken, and are not there any more."""
+        move = self.job.move
+        if move is not None and move.step is Step.FOUND and move.old.container_id not in there:
+            self.job = replace(self.job, move=None)
+        if self.job.forsaken not in there:
+            self.job = replace(self.job, forsaken="")
 
-    def withdraw(self) -> None:
-        """Withdraw what an earlier agent asked of it."""
-        self._beside("withdraw")
+    def stale(self) -> None:
+        """Withdraw what an earlier agent asked of it, with the next step."""
+        self.job = replace(self.job, asked_in_vain=True)
+
+    def sweep(self) -> None:
+        """Remove the volumes of its earlier moves."""
+        self._beside("sweep")
+
+    def inspect_volume(self) -> None:
+        """Find out whether its present volume is there, as `sweep` notices that it is gone."""
+        self.job = replace(self.job, inspected_s=self.now_s)
+        self.sweep()
+
+    def start_again(self, container: str) -> None:
+        """Start its container, which has ended, again."""
+        self.job = replace(self.job, started_s=self.now_s)
+        self.made.append(FreeAct("", self.job.name, "start_again", (container,)))
 
     def report(self, departure: Departure) -> None:
         """What became of its departure was asked for."""
@@ -325,7 +354,7 @@ class Turn:
             if move.departure is not None:
                 self.change(move.departure, held=True, withdrawn=True)
             return
-        self.job = replace(self.job, move=None)
+        self.job = replace(self.job, move=None, forsaken=move.old.container_id)
         if move.departure is not None:
             self._stays(move.departure, LeavingPhase.ENDED, "it was removed")
 
@@ -369,7 +398,7 @@ class Turn:
             self.job = replace(self.job, departure=None)
         self.made.append(DropArchive(departure.archive))
         if departure.cleared:
-            self._beside("sweep")
+            self.sweep()
 
     # ------------------------------------------------------------------ parts
 
@@ -447,7 +476,7 @@ class Turn:
     ) -> None:
         """It is where it was; what was asked of it is withdrawn. `phase`: of one that leaves."""
         move = self._move
-        self.withdraw()
+        self._beside("withdraw")
         self.job = replace(self.job, move=None)
         if move.departure is not None:
             self._stays(move.departure, phase, why)

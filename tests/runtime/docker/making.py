@@ -1,13 +1,22 @@
-"""An executor without threads, and a loop's patience without a clock."""
+"""An instance on any engine, an executor without threads, and a loop's patience without a clock."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import Future
+from pathlib import Path
 from typing import Any
 
+from dlsched.runtime.docker.calls import EngineCalls
 from dlsched.runtime.docker.executor import CONCURRENT_UPDATES, Executor
+from dlsched.runtime.docker.instance import Instance
+from dlsched.runtime.docker.options import DockerOptions
 from dlsched.runtime.machine.calls import Call, Ended, GiveBack, Instruction, SetLimits
+from dlsched.runtime.originals import Originals
+from dlsched.simulation.clock import VirtualClock
+from tests.doubles import NONE_ADOPTED
+
+NOWHERE = Path("/nonexistent")
 
 
 class Making(Executor):
@@ -56,14 +65,30 @@ class Waiting:
 
 
 def making(
-    engine: Any,
-    writer: Any,
+    calls: Any,
     wanted: list[str | None],
     now_s: Callable[[], float],
-    acts: Any = None,
-    images: Any = None,
-    creation: Any = None,
     wake: Callable[[str], None] = lambda _: None,
 ) -> Making:
+    return Making(calls, wanted.append, wake, now_s)
+
+
+def instance_of(
+    engine: Any, state_dir: Path | None = None, *, name: str = "i", **more: Any
+) -> Instance:
     """One on an engine that is as patient as it is hurried."""
-    return Making(engine, engine, writer, wanted.append, wake, acts, images, creation, now_s)
+    state_dir = state_dir or NOWHERE
+    options = DockerOptions(name, state_dir, **more.pop("options", {}))
+    parts = {
+        "clock": VirtualClock(0.0),
+        "originals": Originals(state_dir, read_only=True),
+        "adoptions": NONE_ADOPTED,
+        **more,
+    }
+    return Instance(options, engine, engine, **parts)
+
+
+def calls_of(engine: Any, writer: Any, images: Any = None, creation: Any = None) -> EngineCalls:
+    """Those of an engine, but for moves."""
+    unused: Any = None
+    return EngineCalls(instance_of(engine), writer, creation, images, unused)

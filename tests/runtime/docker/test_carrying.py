@@ -29,11 +29,12 @@ from dlsched.runtime.docker.carrying import (
 )
 from dlsched.runtime.docker.create.containers import create_body
 from dlsched.runtime.docker.engine import EngineRefused, PathStat
-from dlsched.runtime.docker.listing import BusyContainers
+from dlsched.runtime.docker.instance import BusyContainers
 from dlsched.runtime.docker.shared_files import NotShared, size_of
 from dlsched.runtime.machine.outcomes import Packed
 from tests.doubles import job_spec
 from tests.runtime.docker.create.test_containers import AROUND
+from tests.runtime.docker.making import instance_of
 from tests.runtime.docker.test_archives import TOP, cut, entry, packed
 
 WHOLE = packed(TOP, entry("ckpt/a", text=b"a" * 5000))
@@ -147,7 +148,7 @@ def copied() -> list[str]:
 
 @pytest.fixture
 def arrivals(engine: Any, tmp_path: Path, copied: list[str]) -> Arrivals:
-    return Arrivals(engine, "i", tmp_path, BusyContainers(copied.append))
+    return Arrivals(instance_of(engine, tmp_path, busy=BusyContainers(copied.append)))
 
 
 MINE = {"dlsched.instance": "i", "dlsched.job": "job"}
@@ -179,11 +180,11 @@ def test_what_is_brought_outlives_the_agent_and_a_later_epoch_replaces_it(
     arrivals.bring("job", 1, tmp_path / "c")
     expected = Brought("job", 2, str(tmp_path / "a"))
     assert arrivals.of("job") == expected
-    assert Arrivals(engine, "i", tmp_path, BusyContainers()).of("job") == expected
+    assert Arrivals(instance_of(engine, tmp_path)).of("job") == expected
     arrivals.bring("job", 3, tmp_path / "d")
     assert arrivals.of("job") == Brought("job", 3, str(tmp_path / "d"))
     arrivals.forget("job")
-    assert Arrivals(engine, "i", tmp_path, BusyContainers()).of("job") is None
+    assert Arrivals(instance_of(engine, tmp_path)).of("job") is None
 
 
 @pytest.mark.parametrize("name", ["../job", "", "JOB", "a" * 80])
@@ -337,7 +338,7 @@ def test_a_volume_goes_once_its_container_is_removed(
 def test_a_broken_record_is_an_alarm(engine: Any, tmp_path: Path) -> None:
     (tmp_path / "arrivals").mkdir()
     (tmp_path / "arrivals" / "job.json").write_text("{")
-    (alarm,) = Arrivals(engine, "i", tmp_path, BusyContainers()).alarms
+    (alarm,) = Arrivals(instance_of(engine, tmp_path)).alarms
     assert alarm.text.endswith("the job's next container starts without its checkpoint")
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from dlsched.runtime.docker import events
 from dlsched.runtime.docker.events import KINDS, Events
-from tests.doubles import NONE_ADOPTED
+from tests.runtime.docker.making import instance_of
 
 pytestmark = pytest.mark.timed
 
@@ -69,13 +69,8 @@ def test_only_what_may_be_ours_wakes(instance: str, wanted: dict[str, str]) -> N
         ]
     )
     engine, asked, wakes = FakeEngine(stream), list[str | None](), list[str]()
-    listening = Events(
-        engine,  # type: ignore[arg-type]
-        instance,
-        asked.append,
-        wakes.append,
-        NONE_ADOPTED,
-    )
+    one = instance_of(engine, name=instance)
+    listening = Events(one, asked.append, wakes.append)
     listening.start()
     assert stream.drained.wait(60)
     listening.close()
@@ -95,14 +90,8 @@ def test_each_loss_and_return_of_the_engine_wakes(monkeypatch: pytest.MonkeyPatc
 
     stream = Stream([])
     stream.close()  # so that each connection ends at once
-    listening = Events(
-        FakeEngine(stream),  # type: ignore[arg-type]
-        "lab",
-        lambda _: None,
-        wakes.append,
-        NONE_ADOPTED,
-        lost,
-    )
+    instance = instance_of(FakeEngine(stream))
+    listening = Events(instance, lambda _: None, wakes.append, lost)
     listening.start()
     assert twice.wait(60)
     listening.close()

@@ -15,9 +15,9 @@ from dlsched.model.actions import Remove
 from dlsched.model.errors import EngineUnavailable
 from dlsched.model.facts import ContainerState, GpuAccess
 from dlsched.model.spec import Limits, Restart, Stop
+from dlsched.runtime.docker.calls import EngineCalls
 from dlsched.runtime.docker.engine import EngineRefused
 from dlsched.runtime.docker.executor import CONCURRENT_FORKS, CONCURRENT_UPDATES, Executor
-from dlsched.runtime.docker.moves.relocation import Relocation
 from dlsched.runtime.machine.calls import (
     ActName,
     AskToEnd,
@@ -31,6 +31,7 @@ from dlsched.runtime.machine.calls import (
 from dlsched.runtime.machine.container import POLICY_AFTER_S
 from dlsched.runtime.machine.inspected import Inspected
 from dlsched.runtime.originals import Original
+from tests.runtime.docker.making import calls_of
 from tests.runtime.docker.rig import Rig, job_spec
 from tests.runtime.machine.described import RUNNING
 
@@ -61,20 +62,20 @@ def engine() -> Any:
 
 
 def executor_of(engine: Any, note: Callable[[str | None], None] = lambda _: None) -> Executor:
-    return Executor(engine, engine, engine, note, note, engine, engine, engine, lambda: 7.0)
+    return Executor(calls_of(engine, engine), note, note, lambda: 7.0)
 
 
 @pytest.fixture
-def executor(engine: Any) -> Executor:
-    return executor_of(engine)
+def calls(engine: Any) -> EngineCalls:
+    return calls_of(engine, engine)
 
 
 @pytest.mark.parametrize("refuses", [False, True])
 def test_first_the_restart_policy_and_the_ceiling_then_the_signal(
-    engine: Any, executor: Executor, refuses: bool
+    engine: Any, calls: EngineCalls, refuses: bool
 ) -> None:
     engine.refuses = refuses
-    executor.make(AskToEnd("c", REMOVE, RUNNING))
+    calls.make(AskToEnd("c", REMOVE, RUNNING))
     assert engine.calls == [
         ("update", {"RestartPolicy": {"Name": "no", "MaximumRetryCount": 0}}),
         ("lift", Limits(2.0)),
@@ -83,7 +84,7 @@ def test_first_the_restart_policy_and_the_ceiling_then_the_signal(
 
 
 @pytest.mark.parametrize(
-    ("one", "calls"),
+    ("one", "made"),
     [
         (replace(RUNNING, gpu_access=GpuAccess.CDI), ["lift", "kill"]),
         (replace(RUNNING, state=ContainerState.PAUSED), ["update", "lift", "unpause", "kill"]),
@@ -91,22 +92,22 @@ def test_first_the_restart_policy_and_the_ceiling_then_the_signal(
     ids=["gpus", "paused"],
 )
 def test_calls_that_a_stop_takes(
-    engine: Any, executor: Executor, one: Inspected, calls: list[str]
+    engine: Any, calls: EngineCalls, one: Inspected, made: list[str]
 ) -> None:
-    executor.make(AskToEnd("c", REMOVE, one))
-    assert [name for name, _ in engine.calls] == calls
+    calls.make(AskToEnd("c", REMOVE, one))
+    assert [name for name, _ in engine.calls] == made
 
 
-def test_other_calls_are_one_of_the_engine(engine: Any, executor: Executor) -> None:
-    executor.make(Kill("c"))
-    executor.make(RemoveContainer("c"))
-    executor.make(SetRestart("c", Restart("on-failure", 3)))
+def test_other_calls_are_one_of_the_engine(engine: Any, calls: EngineCalls) -> None:
+    calls.make(Kill("c"))
+    calls.make(RemoveContainer("c"))
+    calls.make(SetRestart("c", Restart("on-failure", 3)))
     policy = {"RestartPolicy": {"Name": "on-failure", "MaximumRetryCount": 3}}
     assert engine.calls == [("kill", "SIGKILL"), ("remove", None), ("update", policy)]
 
 
 @pytest.mark.parametrize(
-    ("gone", "given_back", "calls"),
+    ("gone", "given_back", "made"),
     [
         (True, False, ["forget_if_gone"]),
         (False, True, ["forget_if_gone"]),
@@ -114,16 +115,16 @@ def test_other_calls_are_one_of_the_engine(engine: Any, executor: Executor) -> N
     ],
 )
 def test_record_of_one_that_is_missing_is_dropped_or_its_limits_given_back(
-    engine: Any, executor: Executor, gone: bool, given_back: bool, calls: list[str]
+    engine: Any, calls: EngineCalls, gone: bool, given_back: bool, made: list[str]
 ) -> None:
     engine.answer = gone
-    executor.make(Tidy("c", Original("c", "job", adopted=True, given_back=given_back)))
-    assert [name for name, _ in engine.calls] == calls
+    calls.make(Tidy("c", Original("c", "job", adopted=True, given_back=given_back)))
+    assert [name for name, _ in engine.calls] == made
 
 
 def test_every_act_of_a_move_is_there() -> None:
     names = [name for part in get_args(ActName) for name in get_args(part)]
-    assert all(callable(getattr(Relocation, name)) for name in names)
+    assert all(callable(getattr(EngineCalls, name)) for name in names)
 
 
 @pytest.mark.parametrize("kind", [EngineUnavailable, OSError, ValueError, KeyError])
@@ -195,9 +196,9 @@ def test_few_updates_are_made_at_a_time_and_one_that_waits_can_be_cancelled(engi
     assert isinstance(ended[calls[-2]], CancelledError)
 
 
-def test_without_a_thread_a_call_fails(executor: Executor, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_thread_a_call_fails(engine: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(threading.Thread, "start", Mock(side_effect=RuntimeError("no thread")))
-    call = Kill("c")
+    executor, call = executor_of(engine), Kill("c")
     executor.do(call)
     assert isinstance(executor.wait(call).error, EngineUnavailable)
     (ended,) = executor.ended()

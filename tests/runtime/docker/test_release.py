@@ -12,8 +12,8 @@ import pytest
 from dlsched.model.errors import EngineUnavailable
 from dlsched.runtime.docker.events import Events
 from dlsched.runtime.docker.limits.changes import Changes
-from dlsched.runtime.docker.limits.group import GroupWeight
-from dlsched.runtime.docker.moves.moves import Moves
+from dlsched.runtime.docker.limits.group import ParentGroup
+from dlsched.runtime.docker.moves import Moves
 from dlsched.runtime.docker.runtime import DockerRuntime
 from tests.runtime.docker.test_contract import FakeWorld
 
@@ -67,7 +67,7 @@ def test_the_parent_groups_weight_is_given_back_with_the_limits(
         failed.set_exception(EngineUnavailable("no thread can be started"))
         return failed
 
-    monkeypatch.setattr(GroupWeight, "follow", follow)
+    monkeypatch.setattr(ParentGroup, "follow", follow)
     monkeypatch.setattr(Moves, "unsettled", False)
     runtime.release({})
     assert (asked, left_s) == ([True], [10.0])
@@ -82,4 +82,4 @@ def test_limits_are_given_back_where_observing_fails(
     monkeypatch.setattr(runtime, "observe", observe)
     runtime.release({})
     assert left_s == [10.0]
-    assert not runtime._moves.winding_up
+    assert not runtime.moves.winding_up

@@ -18,11 +18,12 @@ from dlsched.runtime.docker.create.creation import Creation, StartFailed
 from dlsched.runtime.docker.engine import Body, EngineRefused, PathStat
 from dlsched.runtime.docker.gpus.injection import GpuOptions, Injector
 from dlsched.runtime.docker.identity.labels import inspected
+from dlsched.runtime.docker.instance import BusyContainers
 from dlsched.runtime.docker.limits.group import ParentGroup
 from dlsched.runtime.docker.limits.writer import LimitWriter
-from dlsched.runtime.docker.listing import BusyContainers
 from dlsched.runtime.originals import Originals
 from tests.runtime.docker.fake_host import CONTAINER, FakeHost
+from tests.runtime.docker.making import instance_of
 from tests.runtime.docker.rig import job_spec
 
 GIB = 1 << 30
@@ -91,17 +92,16 @@ class Bench:
         injector = Injector(GpuOptions(injection=injection), lambda: DEVICES, root / "config.toml")
         state = root / "state"
         self.hands = LimitWriter(engine, Originals(state), state, lambda: "now", self.host.proc)
+        instance = instance_of(
+            engine, state, busy=self.host.busy, options={"confine": lambda _: confined}
+        )
         self.creation = Creation(
-            engine,
-            ParentGroup("i", "", None),
+            instance,
+            ParentGroup("i", ""),
             self.hands,
-            "i",
-            state,
             lambda: "cgroupfs",
             injector,
-            arrivals or Arrivals(engine, "i", state, BusyContainers()),
-            self.host.busy,
-            lambda _: confined,
+            arrivals or Arrivals(instance_of(engine, state)),
             lambda: pipes,
         )
 
@@ -252,7 +252,7 @@ class Storage:
 
 def test_it_starts_once_its_checkpoint_shows(tmp_path: Path) -> None:
     storage: Any = Storage()
-    arrivals = Arrivals(storage, "i", tmp_path, BusyContainers())
+    arrivals = Arrivals(instance_of(storage, tmp_path))
     arrivals.expect("job", 2, "/data/7.pt", 700)
     bench = Bench(tmp_path, arrivals=arrivals)
     spec = job(volumes=("/mnt/nfs:/data",))
@@ -277,7 +277,7 @@ def test_it_starts_once_its_checkpoint_shows(tmp_path: Path) -> None:
 
 def test_a_job_of_the_node_s_own_does_not_get_the_volume_of_one_of_its_name(tmp_path: Path) -> None:
     storage: Any = Storage()
-    arrivals = Arrivals(storage, "i", tmp_path, BusyContainers())
+    arrivals = Arrivals(instance_of(storage, tmp_path))
     arrivals.expect("job", 2, "/data/7.pt", 700, "/state/cluster/jobs/job.json")
     bench = Bench(tmp_path, arrivals=arrivals)
     # Else it would wait for that file.

@@ -17,7 +17,6 @@ from dlsched.runtime.docker.engine import Body, EngineRefused
 from dlsched.runtime.docker.gpus.injection import GpuOptions, Injector
 from dlsched.runtime.docker.limits.group import ParentGroup
 from dlsched.runtime.docker.limits.writer import LimitWriter
-from dlsched.runtime.docker.listing import BusyContainers
 from dlsched.runtime.machine import start as starts
 from dlsched.runtime.machine.calls import Pulls, StartJob
 from dlsched.runtime.machine.container import Machine
@@ -25,7 +24,7 @@ from dlsched.runtime.machine.inspected import Listing
 from dlsched.runtime.originals import Originals
 from tests.runtime.docker.fake_engine import FakeEngine, Faulty
 from tests.runtime.docker.fake_host import full_disk
-from tests.runtime.docker.making import making
+from tests.runtime.docker.making import calls_of, instance_of, making
 from tests.runtime.docker.rig import SLEEP, Rig, fact, job_spec
 from tools.base_image import BASE
 
@@ -193,26 +192,17 @@ class Bench:
         self.images = Pulling()
         self.now_s = 0.0
         self.woken: list[str] = []
+        instance = instance_of(self.engine, state_dir)
         creation = Creation(
-            self.engine,
-            ParentGroup("i", "", None),
+            instance,
+            ParentGroup("i", ""),
             LimitWriter(self.engine, Originals(state_dir), state_dir, lambda: "now"),
-            "i",
-            state_dir,
             lambda: "cgroupfs",
             Injector(GpuOptions(), tuple),
-            Arrivals(self.engine, "i", state_dir, BusyContainers()),
-            BusyContainers(),
+            Arrivals(instance),
         )
-        self.executor = making(
-            self.engine,
-            None,
-            [],
-            lambda: self.now_s,
-            images=self.images,
-            creation=creation,
-            wake=self.woken.append,
-        )
+        calls = calls_of(self.engine, None, self.images, creation)
+        self.executor = making(calls, [], lambda: self.now_s, self.woken.append)
         self.machine = Machine(self.executor.do)
 
     @property

@@ -29,7 +29,7 @@ from dlsched.runtime.machine.outcomes import Waits
 from dlsched.runtime.originals import Originals
 from tests.doubles import job_spec, texts
 from tests.runtime.docker.fake_host import CONTAINER, PID, FakeHost, full_disk
-from tests.runtime.docker.making import Waiting, making
+from tests.runtime.docker.making import Waiting, calls_of, making
 from tests.runtime.machine.described import RUNNING
 
 THEIRS: JobSpec = job_spec("theirs")
@@ -60,7 +60,7 @@ class Bench:
         self.hands = LimitWriter(
             engine, self.originals, root / "state", lambda: "now", self.host.proc
         )
-        self.executor = making(engine, self.hands, self.wanted, lambda: self.now_s)
+        self.executor = making(calls_of(engine, self.hands), self.wanted, lambda: self.now_s)
         self.machine = Machine(self.executor.do)
         self.changes = Changes(
             self.machine,

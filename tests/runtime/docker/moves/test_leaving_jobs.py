@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Set
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,16 +17,16 @@ from dlsched.model.facts import ContainerState, GpuAccess
 from dlsched.model.leaving import Leaving, LeavingPhase
 from dlsched.model.spec import Checkpoint, Limits, Stop
 from dlsched.runtime.docker.archives import Unfit
+from dlsched.runtime.docker.calls import EngineCalls
 from dlsched.runtime.docker.carrying import Brought
 from dlsched.runtime.docker.create.containers import NO_RESTART
 from dlsched.runtime.docker.engine import EngineRefused
-from dlsched.runtime.docker.listing import BusyContainers
-from dlsched.runtime.docker.moves.leaving_jobs import LeavingJobs
-from dlsched.runtime.docker.moves.relocation import Relocation
+from dlsched.runtime.docker.instance import BusyContainers
 from dlsched.runtime.docker.shared_files import NotShared
 from dlsched.runtime.machine.inspected import Inspected, Listing
 from dlsched.runtime.machine.move import REST_S
 from dlsched.runtime.machine.outcomes import Packed
+from tests.runtime.docker.making import instance_of
 from tests.runtime.docker.moves.test_moves import (
     ACK,
     EXITED,
@@ -117,15 +118,7 @@ class Node(World):
     def reopen(self, *, kept: bool) -> None:
         """An agent begins."""
         self.open()
-        self.jobs = LeavingJobs(
-            self.machine,
-            self.moves,
-            self.arrivals,
-            lambda _: self.present,
-            lambda _: self.bar,
-            lambda: self.now_s,
-            lambda one: one is EXITED,
-        )
+        self.jobs = self.moves
         if kept:
             self.jobs.keep_away({"job": self.archive}, lambda *_: None)
 
@@ -656,10 +649,10 @@ def acts_on(
     folder: Path,
     busy: BusyContainers,
     lift: Callable[[str, Limits | None], None] = lambda *_: None,
-) -> Relocation:
-    creation: Any = None
-    arrivals: Any = None
-    return Relocation(engine, creation, "i", folder, busy, lift, arrivals)
+) -> EngineCalls:
+    unused: Any = None
+    writer: Any = SimpleNamespace(lift=lift)
+    return EngineCalls(instance_of(engine, folder, busy=busy), writer, unused, unused, unused)
 
 
 @pytest.mark.parametrize("failure", [None, EngineUnavailable("it is away")])

@@ -16,7 +16,7 @@ from dlsched.model.spec import Checkpoint, JobSpec, Limits, Stop
 from dlsched.runtime.allotment import Allotment
 from dlsched.runtime.docker.engine import EngineRefused
 from dlsched.runtime.docker.identity.labels import container_name, set_aside_name
-from dlsched.runtime.docker.moves.moves import Moves
+from dlsched.runtime.docker.moves import Moves
 from dlsched.runtime.machine.container import Machine
 from dlsched.runtime.machine.inspected import Inspected, Listing
 from dlsched.runtime.machine.move import AGAIN_S, REPORT_WITHIN_S, REST_S, STAYS_UP_S
@@ -63,6 +63,10 @@ class Acts:
 
         return act
 
+    def make(self, call: Any, _report: Any, abandoned: Any) -> object:
+        stop = [abandoned] if call.act == "pack" else []
+        return getattr(self, call.act)(*call.args, *stop)
+
     def end_old(self, *_: object) -> None:
         self.set_aside()
         self.end()
@@ -78,6 +82,10 @@ class Acts:
 class World:
     """Moves, and the containers that the next observation shows."""
 
+    arrivals: Any = None
+    present: Inspected | None = OLD
+    bar: str | None = None
+
     def __init__(self) -> None:
         self.acts: Any = Acts()
         self.now_s = 100.0
@@ -85,15 +93,19 @@ class World:
 
     def open(self) -> None:
         """An agent begins."""
-        self.executor = making(None, None, [], lambda: self.now_s, self.acts)
+        self.executor = making(self.acts, [], lambda: self.now_s)
         self.machine = Machine(self.executor.do)
         self.moves = Moves(
             self.machine,
             "i",
+            self.arrivals,
             self.acts.was_asked,
             self.hide,
             lambda: self.now_s,
             "/".join,
+            lambda _: self.present,
+            lambda _: self.bar,
+            lambda one: one is EXITED,
         )
 
     def hide(self, jobs: Set[str]) -> None:
