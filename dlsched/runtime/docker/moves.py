@@ -160,7 +160,7 @@ class Moves:
         self._last_listing = listing
         for container, one in there.items():
             known = self.machine.job(one.job)
-            if one.adopted is not None or container == known.forsaken or known.move is not None:
+            if one.adopted is not None or container in known.forsaken or known.move is not None:
                 continue
             aside = self._is_aside(one)
             asked = first and not aside and self.was_asked(one.job)

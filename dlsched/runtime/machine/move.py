@@ -216,8 +216,8 @@ class Job:
     """The time of the next attempt, and why the last one failed."""
     start: Attempt | None = None
     """Its last start, until a listing shows that it is done."""
-    forsaken: str = ""
-    """The old container of a move, as long as it is there, since the job is being removed."""
+    forsaken: frozenset[str] = frozenset()
+    """Old containers of moves, as long as they are there, since the job is being removed."""
     asked_in_vain: bool = False
     """Whether an earlier agent asked it to save itself, without effect."""
     inspected_s: float = -math.inf
@@ -305,8 +305,8 @@ class Turn:
         move = self.job.move
         if move is not None and move.step is Step.FOUND and move.old.container_id not in there:
             self.job = replace(self.job, move=None)
-        if self.job.forsaken not in there:
-            self.job = replace(self.job, forsaken="")
+        if not self.job.forsaken.issubset(there):
+            self.job = replace(self.job, forsaken=self.job.forsaken.intersection(there))
 
     def stale(self) -> None:
         """Withdraw what an earlier agent asked of it, with the next step."""
@@ -354,7 +354,8 @@ class Turn:
             if move.departure is not None:
                 self.change(move.departure, held=True, withdrawn=True)
             return
-        self.job = replace(self.job, move=None, forsaken=move.old.container_id)
+        forsaken = self.job.forsaken | {move.old.container_id}
+        self.job = replace(self.job, move=None, forsaken=forsaken)
         if move.departure is not None:
             self._stays(move.departure, LeavingPhase.ENDED, "it was removed")
 

@@ -504,6 +504,21 @@ def test_a_job_that_is_removed_loses_both_containers(world: World) -> None:
     assert world.step == "", "it is not taken up again"
 
 
+def test_none_of_several_forsaken_containers_is_taken_up_again(world: World) -> None:
+    # The removal of the first one failed, and its job was not to be removed any more for a while.
+    world.watched()
+    for _ in range(2):
+        listing = replace(world.listing(GONE, NEW), at_s=world.now_s + 1.0)
+        assert world.moves.forsake(REMOVE, listing, world.now_s) == (GONE,)
+        world.moves.begin(replace(move_of(), container_id="new"), NEW, world.now_s)
+        world.take()
+    listing = replace(world.listing(GONE, NEW), at_s=world.now_s + 1.0)
+    world.moves.forsake(REMOVE, listing, world.now_s)
+    world.see(GONE, NEW)
+    assert world.step == ""
+    assert not world.machine.job("job").move
+
+
 def test_a_removal_waits_for_the_step_under_way(world: World) -> None:
     world.begin()
     world.see(OLD, reports=[ACK])
