@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import pytest
@@ -23,6 +23,7 @@ from dlsched.model.facts import Begun, ContainerState, NodeFact
 from dlsched.model.forecast import Forecast, ForecastKind
 from dlsched.model.spec import Bounds, Checkpoint, ContainerSpec, Limits
 from dlsched.model.state import Delivered, Ended, JobState, Reached, Snapshot, Tiers
+from dlsched.policies.protocol import NoParameters
 from dlsched.simulation.clock import VirtualClock
 from tests.doubles import (
     FakeInbox,
@@ -34,11 +35,6 @@ from tests.doubles import (
     job_spec,
     running,
 )
-
-
-@dataclass(frozen=True)
-class NoParameters:
-    """Nothing to set."""
 
 
 class Scripted:
