@@ -56,11 +56,6 @@ def test_what_no_policy_may_answer_is_refused(value):
         refuse_nonsense(decide(a=value), {"a"})
 
 
-def test_an_unknown_job_is_refused():
-    with pytest.raises(PolicyError, match="does not exist: 'ghost'"):
-        refuse_nonsense(decide(ghost=1.0), {"a"})
-
-
 @pytest.mark.parametrize("weight", [-1.0, math.nan, math.inf, 1e12])
 def test_a_weight_that_divides_nothing_is_refused(weight):
     with pytest.raises(PolicyError, match=r"decided weight .* for a; must be 0 or more"):
@@ -70,6 +65,8 @@ def test_a_weight_that_divides_nothing_is_refused(weight):
 @pytest.mark.parametrize(
     "decision",
     [
+        decide(ghost=1.0),
+        Decision(gpus={"ghost": ("GPU-0",)}),
         Decision(weights={"ghost": 1.0}),
         Decision(outlooks={"ghost": ()}),
         Decision(expected_s={"ghost": 0.1}),
