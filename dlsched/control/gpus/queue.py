@@ -35,16 +35,20 @@ _ROUND_S = ((60.0, 3600.0), (600.0, 6 * 3600.0), (3600.0, math.inf))
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """A queued job's result: its GPUs, or why it waits."""
+    """Whether a queued job may start now and on which GPUs; if not, why, and what it reserves."""
 
     reason: str | None = None
     """Why it waits; None: it does not."""
     gpus: tuple[str, ...] = ()
     """UUIDs of the assigned GPUs."""
     kept: tuple[str, ...] = ()
-    """UUIDs of the GPUs reserved for it."""
+    """UUIDs of the GPUs reserved for it, as it is the first that waits for them."""
     wait_s: float | None = None
-    """Minimum wait; None: no estimate."""
+    """Minimum wait for GPUs; None: no estimate."""
+
+    @property
+    def admitted(self) -> bool:
+        return self.reason is None
 
 
 def _unknown(why: str) -> Forecast:
