@@ -572,13 +572,6 @@ def test_a_policys_move_is_made_where_it_loses_nothing_and_else_told_with_the_re
     assert [action for action in world.runtime.applied if isinstance(action, Move)] == [move]
 
 
-def test_a_move_to_what_is_no_gpu_at_all_is_the_policys_mistake():
-    for gpus in ({"b": ("GPU-0",)}, {"a": "GPU-0"}, {"a": (0,)}):
-        world = World(Scripted(Decision(gpus=gpus)), "a")  # type: ignore[arg-type]
-        world.cycle(2)
-        assert any("decided GPUs for" in alarm for alarm in world.cycle().alarms)
-
-
 @pytest.mark.parametrize("policy", [Scripted, Reserving])
 def test_changes_go_at_once_but_no_growth_before_the_shrinks_are_over(policy: type[Scripted]):
     before = {"a": 1.5, "b": 1.5, "c": 0.25, "d": 0.25, "e": 0.5}
