@@ -38,10 +38,10 @@ from dlsched.policies.adaptive.holding import (
 from dlsched.policies.adaptive.parameters import AdaptiveParameters
 from dlsched.policies.adaptive.placed import Placed
 from dlsched.policies.adaptive.services import divide as divide_services
-from dlsched.policies.adaptive.services.divide import ServiceMemory
 from dlsched.policies.adaptive.services.forecast import expected_s
+from dlsched.policies.adaptive.services.model import ServiceMemory
 from dlsched.policies.adaptive.trainings import divide as divide_trainings
-from dlsched.policies.adaptive.trainings.divide import TrainingMemory
+from dlsched.policies.adaptive.trainings.model import TrainingMemory
 from dlsched.policies.fair_share import Claim, claim, fair_shares, water_fill
 
 
