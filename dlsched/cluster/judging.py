@@ -214,8 +214,8 @@ class MoveJudge:
         for job in self._intents.keys() - prepared:
             del self._intents[job]
         for move in answer.approved.moves:
-            forecast_s = answer.forecasts_s.get(move.job)
-            why = answer.why.get(move.job, "")
+            forecast_s = answer.decision.forecasts_s.get(move.job)
+            why = answer.decision.why.get(move.job, "")
             self._intents[move.job] = _Intent(move.target, move.undo, why, forecast_s)
 
     def _follow(

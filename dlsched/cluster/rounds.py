@@ -55,9 +55,9 @@ class RoundLog:
                     AlternativeRow(one.node, by_host(one.refused, names), one.gain_s)
                     for one in others[:ALTERNATIVES_MAX]
                 )
-                for job, others in report.answer.alternatives.items()
+                for job, others in report.answer.decision.alternatives.items()
             }
-            reasons = {**report.answer.why, **report.answer.approved.refused}
+            reasons = {**report.answer.decision.why, **report.answer.approved.refused}
             self._reasons = {job: by_host(text, names) for job, text in reasons.items()}
         lines = []
         before = dict(report.facts.records)

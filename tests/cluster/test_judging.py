@@ -11,7 +11,7 @@ from dlsched.api.cluster_schema import MoveRow
 from dlsched.cluster.core.decider import ClusterAnswer
 from dlsched.cluster.core.guards import Approved
 from dlsched.cluster.core.ledger import ClusterFacts
-from dlsched.cluster.core.model import ClusterSnapshot, Left, Move, Transit
+from dlsched.cluster.core.model import ClusterDecision, ClusterSnapshot, Left, Move, Transit
 from dlsched.cluster.core.records import Record, RecordState
 from dlsched.cluster.core.reports import JobReport, NodeReport
 from dlsched.cluster.judging import CHANGES_MIN, MEASURED_S, MOVES_MAX, MoveJudge, StepRate
@@ -69,7 +69,9 @@ class Rounds:
         """The policy wants it, and the target keeps room."""
         forecasts = {} if forecast_s is None else {JOB: forecast_s}
         answer = ClusterAnswer(
-            Approved(moves=(move,)), why={JOB: why}, asked=True, forecasts_s=forecasts
+            ClusterDecision(why={JOB: why}, forecasts_s=forecasts),
+            approved=Approved(moves=(move,)),
+            asked=True,
         )
         self.round(answer=answer)
         self.moving = (Transit(JOB, self.record.on, move.target, self.now_s, self.now_s),)
