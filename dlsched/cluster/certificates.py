@@ -53,6 +53,7 @@ class Certificates:
         """Nothing is read before the first use."""
         self._ca, self._cert, self._key = ca, cert, key
         self._last: _Loaded | None = None
+        self._own: tuple[_Loaded, Peer] | None = None
         self.problem = ""
         """Why the present files are not in use, while older ones still are; usually empty."""
 
@@ -66,18 +67,20 @@ class Certificates:
         return self._newest().client
 
     def own(self) -> Peer:
-        """Whom the own certificate names. It is verified like a peer's: raises CertificateError for
-        one that has expired or is of another authority."""
-        return peer(self._verified())
+        """Whom the own certificate names. It is verified like a peer's, once for the present files:
+        raises CertificateError for one that has expired or is of another authority."""
+        loaded = self._newest()
+        if self._own is None or self._own[0] is not loaded:
+            self._own = (loaded, peer(self._verified(loaded)))
+        return self._own[1]
 
     def valid_until(self) -> float:
         """When the own certificate expires, as unix seconds. Raises CertificateError."""
-        certificate: Mapping[str, Any] = self._verified().getpeercert() or {}
+        certificate: Mapping[str, Any] = self._verified(self._newest()).getpeercert() or {}
         return float(ssl.cert_time_to_seconds(certificate["notAfter"]))
 
-    def _verified(self) -> ssl.SSLObject:
+    def _verified(self, loaded: _Loaded) -> ssl.SSLObject:
         """The own certificate, as a peer has it after a handshake."""
-        loaded = self._newest()
         to_client, to_server = ssl.MemoryBIO(), ssl.MemoryBIO()
         server = loaded.server.wrap_bio(to_server, to_client, server_side=True)
         anyone = self._context(ssl.PROTOCOL_TLS_CLIENT)

@@ -40,7 +40,7 @@ from dlsched.cluster.agent.tls import Door, TlsFront
 from dlsched.cluster.bounds import LINE_CHARACTERS, WHOLE_MAX
 from dlsched.cluster.certificates import Certificates, Peer, peer
 from dlsched.cluster.core.records import Order, Verb
-from dlsched.cluster.https import OwnIdentity, own_headers
+from dlsched.cluster.https import own_headers
 from dlsched.cluster.wire import (
     ORDER_BYTES,
     WireError,
@@ -86,8 +86,8 @@ class AgentServer:
         instance: str = "",
     ) -> None:
         """`now_s`: the clock of the agent's reports; `instance`: of its jobs, for the answers."""
-        own, door = OwnIdentity(certificates), Door(certificates)
-        self._routes = _Routes(agent, own, now_s)
+        door = Door(certificates)
+        self._routes = _Routes(agent, certificates, now_s)
         self._listen = listen
         self._config = api_server.configured(self._routes.app(door), _caller, PEER_CONNECTIONS_MAX)
         self._config.headers = own_headers(instance)
@@ -135,8 +135,8 @@ class _Gate:
     """ASGI middleware: managers of the own cluster may everything; other nodes of it may only ask
     for a checkpoint, which the agent grants or not."""
 
-    def __init__(self, app: ASGIApp, own: OwnIdentity, door: Door) -> None:
-        self._app, self._own, self._door = app, own, door
+    def __init__(self, app: ASGIApp, door: Door) -> None:
+        self._app, self._door = app, door
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on, or refuse it."""
@@ -152,7 +152,7 @@ class _Gate:
             await _error(HTTPStatus.FORBIDDEN, refused)(scope, receive, send)
 
     def _refused(self, scope: Scope) -> str | None:
-        caller, own = scope["state"]["caller"].peer, self._own.peer()
+        caller, own = scope["state"]["caller"].peer, self._door.certificates.own()
         if caller.organisation != own.organisation:
             return f"{caller.name} is not of this cluster, {own.organisation}"
         if caller.is_manager:
@@ -163,8 +163,10 @@ class _Gate:
 
 
 class _Routes:
-    def __init__(self, agent: NodeAgent, own: OwnIdentity, now_s: Callable[[], float]) -> None:
-        self._agent, self._own, self._now_s = agent, own, now_s
+    def __init__(
+        self, agent: NodeAgent, certificates: Certificates, now_s: Callable[[], float]
+    ) -> None:
+        self._agent, self._certificates, self._now_s = agent, certificates, now_s
         self.nodes: dict[str, str] = {}
         """The members that the last request for a report named, and their addresses. Replaced as a
         whole, so that any thread may read it."""
@@ -172,7 +174,7 @@ class _Routes:
     def app(self, door: Door) -> Starlette:
         """Every error is `{"error": "one line"}`, with `epoch` or `problems` for an order."""
         app = Starlette(
-            middleware=[Middleware(_Gate, own=self._own, door=door)],
+            middleware=[Middleware(_Gate, door=door)],
             routes=[
                 Route("/v1/cluster/report", self.report, methods=["POST"]),
                 Route("/v1/cluster/jobs/{job}/checkpoint", self.checkpoint, methods=["GET"]),
@@ -195,7 +197,7 @@ class _Routes:
             raise HTTPException(HTTPStatus.BAD_REQUEST, f"the request: {error}") from None
         self.nodes = dict(asked.nodes)
         report = self._agent.report(asked.placed, frozenset(asked.nodes), asked.heard_s)
-        report = replace(report, node=self._own.peer().name)
+        report = replace(report, node=self._certificates.own().name)
         return Response(report_bytes(report, self._now_s()), media_type="application/json")
 
     async def order(self, request: Request) -> Response:
@@ -229,7 +231,7 @@ class _Routes:
         verb, job = request.path_params["verb"], request.path_params["job"]
         if verb not in tuple(Verb):
             raise HTTPException(HTTPStatus.NOT_FOUND, f"{shown(verb)} is no order")
-        own = self._own.peer().name
+        own = self._certificates.own().name
         if (order.verb, order.job) != (verb, job):
             detail = f"the order is {order.verb} {order.job}, not {shown(verb)} {shown(job)}"
         elif order.node != own:
