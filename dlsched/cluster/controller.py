@@ -31,7 +31,6 @@ from dlsched.cluster.core.records import (
 )
 from dlsched.cluster.core.reports import NodeReport
 from dlsched.cluster.core.transit import (
-    PATIENCE,
     Acts,
     Held,
     begin_move,
@@ -84,10 +83,6 @@ class DesiredJobs(Protocol):
         goes on."""
 
 
-class Clock(Protocol):
-    def now_s(self) -> float: ...
-
-
 @dataclass(frozen=True, slots=True)
 class ClusterPorts:
     """Everything outside the round that it reads or acts on."""
@@ -95,7 +90,7 @@ class ClusterPorts:
     store: ClusterStore
     agents: Agents
     desired: DesiredJobs
-    clock: Clock
+    now_s: Callable[[], float]
 
 
 class ClusterController:
@@ -111,7 +106,7 @@ class ClusterController:
     ) -> None:
         self.name = name
         self._store, self._agents, self._desired = ports.store, ports.agents, ports.desired
-        self._clock = ports.clock
+        self._now_s = ports.now_s
         self._ledger = ledger
         self._decider = decider
         self._publish = publish
@@ -122,7 +117,7 @@ class ClusterController:
 
     def round(self) -> RoundReport:
         report = RoundReport()
-        now_s = self._clock.now_s()
+        now_s = self._now_s()
         try:
             if self._store.leader() == self.name:
                 self._lead(now_s, report)
@@ -250,7 +245,7 @@ class ClusterController:
                     report.failed[job] = acts.failed
                     self._ledger.rest(job, facts.now_s + REST_S)
                 written = self._write(write, stored, report)
-                acts = self._next(write, held, 0.0, absent) if written else Acts()
+                acts = next_acts(write, held, 0.0, absent.gone, absent.off) if written else Acts()
             for order in acts.orders:
                 if desired is None and job in facts.unread and order.verb in _WITH_FILE:
                     continue
@@ -274,7 +269,8 @@ class ClusterController:
             return Acts(end_job(record, "it is no longer desired"))
         if desired is not None and (changed := self._changed(record, desired, held)) is not None:
             return Acts(changed)
-        acts = self._next(record, held, self._ledger.waited_s(job, now_s), absent)
+        waited_s = self._ledger.waited_s(job, now_s)
+        acts = next_acts(record, held, waited_s, absent.gone, absent.off)
         if job not in self._moves:
             return acts
         target, since_s = self._moves[job]
@@ -302,9 +298,6 @@ class ClusterController:
                 self._moves.pop(record.job, None)
                 changed = change_job(weakened(record, desired.spec))
         return None if changed is record else changed
-
-    def _next(self, record: Record, held: Held, waited_s: float, absent: Absent) -> Acts:
-        return next_acts(record, held, waited_s, absent.gone, PATIENCE, absent.off)
 
     def _is_forgotten(self, job: str, facts: ClusterFacts) -> bool:
         """Whether its record can go: it has not been desired for so long that no order from then

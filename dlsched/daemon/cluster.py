@@ -82,7 +82,7 @@ class ClusterLoop:
         policy = load(cluster.policy, cluster.policy_options)
         self._controller = ClusterController(
             parts.name,
-            ClusterPorts(parts.store, parts.agents, self._jobs, self._clock),
+            ClusterPorts(parts.store, parts.agents, self._jobs, self._clock.now_s),
             ClusterLedger(),
             ClusterDecider(cluster.policy, policy),
         )

@@ -61,7 +61,7 @@ class World:
     def start_controller(self) -> None:
         """A controller that knows nothing yet."""
         decider = ClusterDecider("test", self._policy)
-        ports = ClusterPorts(self.store, self, self, self)
+        ports = ClusterPorts(self.store, self, self, self.now_s)
         self.controller = ClusterController("me", ports, ClusterLedger(), decider)
 
     def report(self, node: str, placed: Mapping[str, int]) -> NodeReport | None:

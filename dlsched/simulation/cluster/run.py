@@ -147,7 +147,10 @@ class SimulatedCluster:
         self.controller = ClusterController(
             "manager",
             ClusterPorts(
-                watched(self.store, self._wrote, self._removed), self.agents, self.inbox, self.clock
+                watched(self.store, self._wrote, self._removed),
+                self.agents,
+                self.inbox,
+                self.clock.now_s,
             ),
             ClusterLedger(),
             ClusterDecider(self.cluster, policy),

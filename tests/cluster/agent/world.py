@@ -226,7 +226,7 @@ class World:
 
     def begin(self) -> None:
         """A new controller."""
-        ports = ClusterPorts(self.store, self, self, self)
+        ports = ClusterPorts(self.store, self, self, self.now_s)
         decider = ClusterDecider("test", self.policy)
         self.controller = ClusterController("me", ports, ClusterLedger(), decider)
         self.heard_s: dict[str, float] = {}

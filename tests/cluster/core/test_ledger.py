@@ -14,7 +14,7 @@ from dlsched.cluster.core.ledger import ClusterFacts, ClusterLedger, Pace, speed
 from dlsched.cluster.core.model import ClusterSnapshot, Evaluation, Left, NodeState, Transit
 from dlsched.cluster.core.records import Holding, Phase, Record, RecordState, Saved
 from dlsched.cluster.core.reports import JobReport, NodeReport
-from dlsched.cluster.core.transit import PATIENCE
+from dlsched.cluster.core.transit import ARRIVAL_S
 from dlsched.model.spec import ContainerSpec, JobSpec
 
 ON_A = Record("job", RecordState.PLACED, "a")
@@ -75,8 +75,8 @@ SIZE = 100 << 20
     [
         ("b", 2, 1, 150.0, 0.0),
         ("b", 2, SIZE, 150.0, 0.0),
-        ("b", 2, 1, PATIENCE.arrival_s + 99.0, 0.0),
-        ("b", 2, 1, PATIENCE.arrival_s + 101.0, PATIENCE.arrival_s + 101.0),  # too slow
+        ("b", 2, 1, ARRIVAL_S + 99.0, 0.0),
+        ("b", 2, 1, ARRIVAL_S + 101.0, ARRIVAL_S + 101.0),  # too slow
         ("b", 2, None, 150.0, 150.0),
         ("b", 2, 0, 150.0, 150.0),
         ("b", 2, SIZE + 1, 150.0, 150.0),  # more than there is
