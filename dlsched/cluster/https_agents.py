@@ -13,7 +13,6 @@ from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from http import HTTPStatus
 
-from dlsched.cluster.bounds import LINE_CHARACTERS
 from dlsched.cluster.certificates import Certificates
 from dlsched.cluster.core.model import Evaluation
 from dlsched.cluster.core.records import Order
@@ -28,6 +27,7 @@ from dlsched.cluster.https import (
 )
 from dlsched.cluster.store import Member
 from dlsched.cluster.wire import (
+    LINE_CHARACTERS,
     REPORT_BYTES,
     ReportRequest,
     WireError,

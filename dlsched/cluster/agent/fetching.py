@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
 
-from dlsched.cluster.bounds import LINE_CHARACTERS
 from dlsched.cluster.certificates import Certificates
 from dlsched.cluster.https import (
     PORT,
@@ -24,6 +23,7 @@ from dlsched.cluster.https import (
     NotAnswered,
     refusal,
 )
+from dlsched.cluster.wire import LINE_CHARACTERS
 from dlsched.model.units import plain_text, render_bytes, render_seconds
 from dlsched.store.atomic import sync_folder
 

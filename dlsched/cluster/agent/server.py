@@ -37,12 +37,13 @@ from dlsched.api.sockets import open_tcp
 from dlsched.api.stream import in_time
 from dlsched.cluster.agent.ports import NodeAgent, OrderRefused
 from dlsched.cluster.agent.tls import Door, TlsFront
-from dlsched.cluster.bounds import LINE_CHARACTERS, WHOLE_MAX
 from dlsched.cluster.certificates import Certificates, Peer, peer
 from dlsched.cluster.core.records import Order, Verb
 from dlsched.cluster.https import own_headers
 from dlsched.cluster.wire import (
+    LINE_CHARACTERS,
     ORDER_BYTES,
+    WHOLE_MAX,
     WireError,
     read_order,
     read_request,

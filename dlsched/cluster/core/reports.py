@@ -7,7 +7,7 @@ import math
 from dataclasses import dataclass, replace
 
 from dlsched.cluster.core.model import EVALUATIONS_MAX, Evaluation, Left, Sharing
-from dlsched.cluster.core.records import Holding
+from dlsched.cluster.core.records import STRICT, Holding
 from dlsched.estimate.learning import TOTAL_STEPS
 from dlsched.model.facts import Sample
 from dlsched.model.spec import AccuracyTarget
@@ -24,6 +24,7 @@ their number."""
 class JobReport:
     """One running job of the cluster, as its node measured it."""
 
+    __pydantic_config__ = STRICT
     name: str
     granted_cores: float = 0.0
     used_core_s: float = 0.0
@@ -48,6 +49,7 @@ class JobReport:
 class NodeReport:
     """One answer of a node's agent."""
 
+    __pydantic_config__ = STRICT
     node: str
     capacity_cores: float
     foreign_cores: float = 0.0

@@ -15,7 +15,6 @@ from http import HTTPStatus
 from dlsched import __version__
 from dlsched.api.cluster import OLD_S, age_s
 from dlsched.api.cluster_schema import ClusterStatus
-from dlsched.cluster.bounds import WHOLE_MAX
 from dlsched.cluster.certificates import CertificateError, Certificates, Peer
 from dlsched.cluster.core.registry import load
 from dlsched.cluster.https import Destination, HttpsClient, NotAnswered, refusal
@@ -24,6 +23,7 @@ from dlsched.cluster.store import Member, StoreError
 from dlsched.cluster.swarm.calls import Exchange
 from dlsched.cluster.swarm.membership import Membership, managers_text, membership
 from dlsched.cluster.swarm.store import SwarmStore, swarm_store
+from dlsched.cluster.wire import WHOLE_MAX
 from dlsched.config.settings import Settings
 from dlsched.model.errors import DaemonUnavailable, DlschedError, PolicyError
 from dlsched.model.units import counted, plain_text, render_address, render_seconds
