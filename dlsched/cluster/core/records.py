@@ -8,7 +8,7 @@ from enum import StrEnum
 from functools import lru_cache
 
 STRICT = {"extra": "forbid", "strict": True, "allow_inf_nan": False}
-"""How values are read that come from another host: no unknown keys, no other types."""
+"""How values are read that other hosts or people wrote: no unknown keys, no other types."""
 
 
 class RecordState(StrEnum):
@@ -47,6 +47,7 @@ class Saved:
 class Submission:
     """A job that the cluster should run. Only the manager that submitted it withdraws it."""
 
+    __pydantic_config__ = STRICT
     job: str
     text: str
     """The job file."""
@@ -72,6 +73,7 @@ class Request:
     """What a person asks of the controller. It stays in the store until it is done or taken
     back."""
 
+    __pydantic_config__ = STRICT
     verb: Wanted
     subject: str = ""
     """The job or the node."""
@@ -85,6 +87,7 @@ class Request:
 class Record:
     """One job's record. Only compare-and-swap changes it, and always before the act itself."""
 
+    __pydantic_config__ = STRICT
     job: str
     state: RecordState
     on: str

@@ -22,7 +22,9 @@ from dlsched.cluster.store import (
 )
 from dlsched.cluster.swarm.calls import Config, Exchange, Node, SwarmCalls
 from dlsched.cluster.swarm.labels import (
+    JOB,
     PREFIX,
+    VALUE,
     Names,
     is_removed,
     others_labels,
@@ -40,7 +42,7 @@ DRAIN = f"{PREFIX}drain"
 same effect on jobs, and takes services of Swarm away, too."""
 
 
-_Kind = TypeVar("_Kind", Record, Submission)
+_Kind = TypeVar("_Kind", Record, Submission, Request)
 
 
 @dataclass(slots=True)
@@ -129,10 +131,6 @@ class SwarmStore:
     def put(self, record: Record, version: int | None) -> int:
         job, name = record.job, self._names.record(record.job)
         labels = record_labels(record, self._instance)
-        try:
-            read_record(labels, self._instance)
-        except ValueError as error:
-            raise NotStorable(f"{job}: {error}") from error
         if version is None:
             self._create(job, name, labels)
         else:
@@ -186,7 +184,7 @@ class SwarmStore:
         labels, found = self._checked_submission(submission)
         if found is None:
             self._calls.create(self._names.submission(submission.job), labels)
-        elif self._submission(found) != read_submission(labels, self._instance):
+        elif found.labels.get(VALUE) != labels[VALUE]:
             # Labels, not data: a config with other data is another one, and in the moment between
             # the two the job would not be desired.
             self._calls.relabel(found, {**others_labels(found.labels), **labels})
@@ -196,7 +194,6 @@ class SwarmStore:
         job = submission.job
         try:
             labels = submission_labels(submission, self._instance)
-            read_submission(labels, self._instance)
         except ValueError as error:
             raise NotStorable(f"{job}: {error}") from error
         found = self._calls.config(self._names.submission(job))
@@ -227,10 +224,6 @@ class SwarmStore:
 
     def ask(self, request: Request) -> None:
         name, labels = self._names.request(request), request_labels(request, self._instance)
-        try:
-            read_request(labels, self._instance)
-        except ValueError as error:
-            raise NotStorable(f"{request}: {error}") from error
         found = self._calls.config(name)
         if found is None:
             self._calls.create(name, labels)
@@ -244,13 +237,7 @@ class SwarmStore:
 
     def _request(self, config: Config) -> Request:
         """Raises StaleRecord for one that cannot be read."""
-        try:
-            found = read_request(config.labels, self._instance)
-        except ValueError as error:
-            raise StaleRecord(f"config {config.name} is left as it is: {error}") from error
-        if config.name != self._names.request(found):
-            raise StaleRecord(f"config {config.name} is left as it is: its labels are another's")
-        return found
+        return self._checked(config, read_request, self._names.request)
 
     # ------------------------------------------------------------------ reading
 
@@ -268,7 +255,7 @@ class SwarmStore:
                     record = self._record(config)
                     read.records[record.job] = Stored(record, config.version)
             except StaleRecord as problem:
-                job, part = config.labels.get(f"{PREFIX}job", ""), _end_of(config.name, names)
+                job, part = config.labels.get(JOB, ""), _end_of(config.name, names)
                 read.problems[job if names.part(job) == part else part] = str(problem)
                 unread.add(part)
         for jobs in (read.records, read.submissions):
@@ -282,25 +269,24 @@ class SwarmStore:
 
     def _record(self, config: Config) -> Record:
         """Raises StaleRecord for one that cannot be read."""
-        return self._checked(config, read_record, self._names.record)
+        return self._checked(config, read_record, lambda one: self._names.record(one.job))
 
     def _submission(self, config: Config) -> Submission:
         """Raises StaleRecord for one that cannot be read."""
-        return self._checked(config, read_submission, self._names.submission)
+        return self._checked(config, read_submission, lambda one: self._names.submission(one.job))
 
     def _checked(
         self,
         config: Config,
         read: Callable[[Mapping[str, str], str], _Kind],
-        name_of: Callable[[str], str],
+        name_of: Callable[[_Kind], str],
     ) -> _Kind:
         try:
             found = read(config.labels, self._instance)
         except ValueError as error:
             raise StaleRecord(f"config {config.name} is left as it is: {error}") from error
-        if config.name != name_of(found.job):
-            line = f"config {config.name} is left as it is: label {PREFIX}job is another's"
-            raise StaleRecord(line)
+        if config.name != name_of(found):
+            raise StaleRecord(f"config {config.name} is left as it is: its labels are another's")
         return found
 
 
