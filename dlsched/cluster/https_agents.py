@@ -245,8 +245,7 @@ class _Node:
         if to is None:
             return
         try:
-            target = f"jobs/{order.job}/{order.verb}"
-            status, body = await self._exchange(to, target, order_bytes(order), _ERROR_BYTES)
+            status, body = await self._exchange(to, "order", order_bytes(order), _ERROR_BYTES)
             problem = "" if status == HTTPStatus.ACCEPTED else refusal(status, body)
         except WireError as error:
             problem = f"the order {order.verb}: {error}"

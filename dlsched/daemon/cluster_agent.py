@@ -7,7 +7,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
 
-from dlsched.cluster.agent.agent import AgentOptions, ClusterAgent
+from dlsched.cluster.agent.agent import ClusterAgent
 from dlsched.cluster.agent.assignments import FOLDER
 from dlsched.cluster.agent.contact import Contact
 from dlsched.cluster.agent.fetching import HttpsCheckpoints
@@ -44,7 +44,8 @@ class ClusterPart:
         self._enabled = cluster.enabled
         self._checkpoints = HttpsCheckpoints(certificates, self._address, cluster.listen[1])
         self._agent = ClusterAgent(
-            AgentOptions(settings.state_dir, cluster.checkpoint_max_bytes),
+            settings.state_dir,
+            cluster.checkpoint_max_bytes,
             inner,
             node,
             images,

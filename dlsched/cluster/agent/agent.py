@@ -9,7 +9,7 @@ from __future__ import annotations
 import queue
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from dlsched.cluster.agent.assignments import (
@@ -21,9 +21,10 @@ from dlsched.cluster.agent.assignments import (
     followed,
 )
 from dlsched.cluster.agent.contact import Contact, Leases, cut_off
+from dlsched.cluster.agent.fetching import HttpsCheckpoints
 from dlsched.cluster.agent.given_jobs import GivenJobs, check, parsed
-from dlsched.cluster.agent.ports import Checkpoints, NodeImages, NodeJobs, OrderRefused
-from dlsched.cluster.agent.reporting import NodeFacts, node_report
+from dlsched.cluster.agent.ports import NodeImages, NodeJobs, OrderRefused
+from dlsched.cluster.agent.reporting import node_report
 from dlsched.cluster.agent.reserving import Reserving
 from dlsched.cluster.core.following import (
     CLEARED,
@@ -48,25 +49,21 @@ GONE = "its file on this node is lost, and there is no container of it"
 _OVER = (JobState.FINISHED, JobState.FAILED)
 
 
-@dataclass(frozen=True, slots=True)
-class AgentOptions:
-    state_dir: Path
-    checkpoint_max_bytes: int
-
-
 class ClusterAgent:
-    """A source of desired jobs beside the watch folder, and the port NodeAgent.
+    """A source of desired jobs beside the watch folder, and what the HTTPS server calls.
 
     `scan` and `step` are for the loop's thread, `report`, `follow` and `checkpoint` for others.
+    Nothing blocks.
     """
 
     def __init__(
         self,
-        options: AgentOptions,
+        state_dir: Path,
+        checkpoint_max_bytes: int,
         inner: DesiredSource,
         node: NodeJobs,
         images: NodeImages,
-        checkpoints: Checkpoints,
+        checkpoints: HttpsCheckpoints,
         clock: Clock,
         digest_of: Callable[[Path], Future[str]],
         policy: Callable[[], str],
@@ -75,15 +72,15 @@ class ClusterAgent:
         """`inner` is the node's own source of jobs; `digest_of` begins to compute a file's sha256;
         with a DlschedError it is tried again; `policy` returns the name of the node's present
         policy. Raises OSError."""
-        self._options, self._inner, self._node = options, inner, node
+        self._most_bytes, self._inner, self._node = checkpoint_max_bytes, inner, node
         self._checkpoints, self._clock, self._digest_of = checkpoints, clock, digest_of
         self._images, self._policy, self._contact = images, policy, contact
         self._began_s = now_s = clock.now_s()
-        self._held = Assignments(options.state_dir, now_s)
+        self._held = Assignments(state_dir, now_s)
         self._given = GivenJobs(self._held.files)
         self._reserving = Reserving(self._held, self._given, node, images)
         self._leases = Leases(contact, self._given.spec_of)
-        self._archives = Archives(options.state_dir)
+        self._archives = Archives(state_dir)
         self._orders: queue.SimpleQueue[Order] = queue.SimpleQueue()
         self._confirmed: Mapping[str, int] = {}
         self._locals: frozenset[str] = frozenset()
@@ -98,9 +95,10 @@ class ClusterAgent:
     def report(
         self, placed: Mapping[str, int], nodes: frozenset[str], heard_s: float | None = None
     ) -> NodeReport:
-        """The report of the last cycle. `placed` confirms jobs by epoch; `heard_s`: of the last one
-        that came to the manager. Raises NotNow before the first cycle that saw the engine's
-        containers."""
+        """The report of the last cycle, without the node's name. `placed` confirms which jobs are
+        the node's own, by epoch; `nodes` are the cluster's present members; `heard_s`, by the
+        node's clock: the last report that came to the manager, which is the sign that one is there.
+        Raises NotNow before the first cycle that saw the engine's containers."""
         now_s = self._clock.now_s()
         if heard_s is not None and self._began_s <= heard_s <= now_s:
             self._contact.renew(now_s - heard_s)
@@ -110,7 +108,8 @@ class ClusterAgent:
         return replace(self._last, age_s=max(now_s - self._last_s, 0.0))
 
     def follow(self, order: Order) -> None:
-        """Take an order for the next cycle. Raises OrderRefused."""
+        """Take an order for the next cycle; what comes of it shows in later reports. Raises
+        OrderRefused."""
         try:
             check(order, self._held.of(order.job), order.job in self._locals)
         except OrderRefused as refused:
@@ -123,7 +122,8 @@ class ClusterAgent:
         self._clock.wake()
 
     def checkpoint(self, job: str, epoch: int, peer: str) -> Path | None:
-        """The archive of a job that is away, for the one node that it moves to."""
+        """The archive of a job that is away, for the one node that it moves to; None: none, or not
+        for that node."""
         own, course = self._held.of(job), self._held.courses.get(job)
         if own is None or course is None or own.phase is not Phase.AWAY:
             return None
@@ -165,7 +165,8 @@ class ClusterAgent:
             report,
             {own.job: self._shown(own) for own in self._held.all()},
             self._locals,
-            NodeFacts(self._policy(), self._images.names()),
+            self._policy(),
+            self._images.names(),
             self._given.spec_of,
             self._checkpoints.came_bytes,
             now_s,
@@ -276,9 +277,9 @@ class ClusterAgent:
             if self._held.write(replace(own, phase=Phase.RUNNING), now_s):
                 self._bring(own)
             return
-        archive, most_bytes = self._archives.incoming(own), self._options.checkpoint_max_bytes
+        archive = self._archives.incoming(own)
         if course.digest is None:
-            self._checkpoints.begin(own.source, own.job, own.epoch, archive, most_bytes)
+            self._checkpoints.begin(own.source, own.job, own.epoch, archive, self._most_bytes)
             problem = self._checkpoints.fetched(own.job, own.epoch)
             if problem:
                 self._held.fail(own, f"its checkpoint does not come: {problem}", now_s)
@@ -347,9 +348,9 @@ class ClusterAgent:
             if spec is None or spec.checkpoint is None or not runs:
                 self._refuse(own, "it declares no checkpoint" if runs else "it does not run", now_s)
                 return
-            archive, most_bytes = self._archives.outgoing(own), self._options.checkpoint_max_bytes
+            archive = self._archives.outgoing(own)
             limits = Limits(spec.bounds.ceiling_cores)
-            self._node.leave(own.job, spec.checkpoint, archive, most_bytes, limits)
+            self._node.leave(own.job, spec.checkpoint, archive, self._most_bytes, limits)
         elif leaving.phase is LeavingPhase.REFUSED:
             self._refuse(own, leaving.why, now_s)
             self._node.give_back(own.job)

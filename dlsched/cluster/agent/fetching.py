@@ -56,7 +56,7 @@ class _Fetch:
 
 
 class HttpsCheckpoints:
-    """The port Checkpoints."""
+    """Fetches archives, one of a job at a time."""
 
     def __init__(
         self,
@@ -93,7 +93,8 @@ class HttpsCheckpoints:
             fetch.work = self._thread.begin(self._run(source, job, fetch, most_bytes))
 
     def end(self, job: str) -> None:
-        """Give up what is being fetched of the job, if anything: no file comes any more."""
+        """Give up what is being fetched of the job, if anything: once this returns, no file of it
+        comes any more."""
         with self._lock:
             self._drop(job)
 

@@ -35,10 +35,10 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from dlsched.api import server as api_server
 from dlsched.api.sockets import open_tcp
 from dlsched.api.stream import in_time
-from dlsched.cluster.agent.ports import NodeAgent, OrderRefused
+from dlsched.cluster.agent.agent import ClusterAgent
+from dlsched.cluster.agent.ports import OrderRefused
 from dlsched.cluster.agent.tls import Door, TlsFront
 from dlsched.cluster.certificates import Certificates, Peer, peer
-from dlsched.cluster.core.records import Order, Verb
 from dlsched.cluster.https import own_headers
 from dlsched.cluster.wire import (
     LINE_CHARACTERS,
@@ -80,7 +80,7 @@ class AgentServer:
 
     def __init__(
         self,
-        agent: NodeAgent,
+        agent: ClusterAgent,
         certificates: Certificates,
         listen: tuple[str, int],
         now_s: Callable[[], float],
@@ -165,7 +165,7 @@ class _Gate:
 
 class _Routes:
     def __init__(
-        self, agent: NodeAgent, certificates: Certificates, now_s: Callable[[], float]
+        self, agent: ClusterAgent, certificates: Certificates, now_s: Callable[[], float]
     ) -> None:
         self._agent, self._certificates, self._now_s = agent, certificates, now_s
         self.nodes: dict[str, str] = {}
@@ -178,8 +178,8 @@ class _Routes:
             middleware=[Middleware(_Gate, door=door)],
             routes=[
                 Route("/v1/cluster/report", self.report, methods=["POST"]),
+                Route("/v1/cluster/order", self.order, methods=["POST"]),
                 Route("/v1/cluster/jobs/{job}/checkpoint", self.checkpoint, methods=["GET"]),
-                Route("/v1/cluster/jobs/{job}/{verb}", self.order, methods=["POST"]),
             ],
             exception_handlers={
                 HTTPException: _refuse,
@@ -206,7 +206,10 @@ class _Routes:
             order = read_order(await _body(request))
         except WireError as error:
             raise HTTPException(HTTPStatus.BAD_REQUEST, f"the order: {error}") from None
-        self._check(order, request)
+        own = self._certificates.own().name
+        if order.node != own:
+            detail = f"the order is for node {order.node}; this one is {own}"
+            raise HTTPException(HTTPStatus.BAD_REQUEST, plain_text(detail))
         try:
             self._agent.follow(order)
         except OrderRefused as error:
@@ -226,20 +229,6 @@ class _Routes:
             detail = f"no checkpoint of {shown(job)}, epoch {epoch}, is kept for {name} here"
             raise HTTPException(HTTPStatus.NOT_FOUND, detail)
         return ArchiveResponse(_opened(path), request.state.abort)
-
-    def _check(self, order: Order, request: Request) -> None:
-        """Raises HTTPException where path and body differ, or it is another node's order."""
-        verb, job = request.path_params["verb"], request.path_params["job"]
-        if verb not in tuple(Verb):
-            raise HTTPException(HTTPStatus.NOT_FOUND, f"{shown(verb)} is no order")
-        own = self._certificates.own().name
-        if (order.verb, order.job) != (verb, job):
-            detail = f"the order is {order.verb} {order.job}, not {shown(verb)} {shown(job)}"
-        elif order.node != own:
-            detail = f"the order is for node {order.node}; this one is {own}"
-        else:
-            return
-        raise HTTPException(HTTPStatus.BAD_REQUEST, detail)
 
 
 class ArchiveResponse(StreamingResponse):

@@ -11,7 +11,7 @@ from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
 
-from dlsched.cluster.agent.agent import AgentOptions, ClusterAgent
+from dlsched.cluster.agent.agent import ClusterAgent
 from dlsched.cluster.agent.assignments import Assignment
 from dlsched.cluster.agent.contact import Contact
 from dlsched.cluster.agent.ports import OrderRefused
@@ -67,11 +67,12 @@ class NodeUnderTest:
         self.node = PlayedNode(self.engine)
         self.fetches = Fetches(self)
         self.agent = ClusterAgent(
-            AgentOptions(self.folder, 1 << 30),
+            self.folder,
+            1 << 30,
             self,
             self.node,
             self.images,
-            self.fetches,
+            self.fetches,  # type: ignore[arg-type]
             self.world,
             _digest_of,
             lambda: "fair",
@@ -153,7 +154,7 @@ class PlayedImages:
 
 
 class Fetches:
-    """The port Checkpoints of one agent."""
+    """In place of the HttpsCheckpoints of one agent."""
 
     def __init__(self, node: NodeUnderTest) -> None:
         self._node = node
