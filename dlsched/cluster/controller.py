@@ -42,7 +42,6 @@ from dlsched.cluster.round_report import PAUSE_S, RoundReport
 from dlsched.cluster.store import (
     ClusterStore,
     Member,
-    NotStorable,
     StaleRecord,
     Stored,
     StoreError,
@@ -312,12 +311,11 @@ class ClusterController:
         )
 
     def _write(self, record: Record, stored: dict[str, Stored], report: RoundReport) -> bool:
-        """Whether the record is committed: another controller may have been faster, or what a node
-        has reported cannot be stored."""
+        """Whether the record is committed: another controller may have been faster."""
         before = stored.get(record.job)
         try:
             version = self._store.put(record, before.version if before else None)
-        except (StaleRecord, NotStorable) as error:  # the other jobs go on
+        except StaleRecord as error:  # the other jobs go on
             report.alarms.append(f"the store: {error}")
             return False
         stored[record.job] = Stored(record, version)

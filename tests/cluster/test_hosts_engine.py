@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from dlsched.cluster.swarm.calls import SwarmCalls
 from dlsched.cluster.swarm.store import SwarmStore
 from dlsched.runtime.docker.engine import Engine
 from tests.tools.live import needs_dockerd
@@ -51,7 +50,7 @@ def hosts(engines: EngineNodes, tmp_path: Path) -> Iterator[list[Host]]:
 @pytest.fixture
 def store(hosts: list[Host]) -> Iterator[SwarmStore]:
     with closing(Engine(hosts[0].node.host, 20.0)) as engine:
-        yield SwarmStore(SwarmCalls(engine), hosts[0].instance)
+        yield SwarmStore(engine, hosts[0].instance)
 
 
 def steps_of(host: Host, word: str) -> list[int]:

@@ -57,8 +57,9 @@ class _Read:
 class SwarmStore:
     """A ClusterStore over one manager's engine. May be used from any thread."""
 
-    def __init__(self, calls: SwarmCalls, instance: str) -> None:
-        self._calls = calls
+    def __init__(self, engine: Exchange, instance: str) -> None:
+        """`engine`: a manager's."""
+        self._calls = SwarmCalls(engine)
         self._instance = instance
         self._names = Names(instance)
         self._problems: Mapping[str, str] = {}
@@ -288,11 +289,6 @@ class SwarmStore:
         if config.name != name_of(found):
             raise StaleRecord(f"config {config.name} is left as it is: its labels are another's")
         return found
-
-
-def swarm_store(engine: Exchange, instance: str) -> SwarmStore:
-    """The store in the swarm that this engine manages."""
-    return SwarmStore(SwarmCalls(engine), instance)
 
 
 def _end_of(name: str, names: Names) -> str:

@@ -40,7 +40,7 @@ def store(swarm: PlayedSwarm) -> SwarmStore:
 
 
 def store_of(swarm: PlayedSwarm, instance: str = "lab") -> SwarmStore:
-    return SwarmStore(SwarmCalls(swarm), instance)
+    return SwarmStore(swarm, instance)
 
 
 class TestPlayed(StoreContract):
@@ -322,7 +322,7 @@ def test_an_answer_that_is_no_swarms_is_a_store_error(answer: object) -> None:
         def exchange(self, *given: object) -> object:
             return answer
 
-    store = SwarmStore(SwarmCalls(Odd()), "lab")
+    store = SwarmStore(Odd(), "lab")
     reading = [store.own_id, lambda: store.put(RECORD, 1), *([store.nodes] if answer else [])]
     for call in reading:
         with pytest.raises(StoreError, match="an answer of the engine that is no Swarm's"):
