@@ -84,26 +84,8 @@ STARTS_S = 60.0
 the withdrawal was committed: some rounds, as orders come late and are lost."""
 
 
-@dataclass(frozen=True, slots=True)
-class Violation:
-    rule: str
-    at_s: float
-    job: str
-    node: str
-    """Empty: it is none of one node."""
-    what: str
-
-    def __str__(self) -> str:
-        where = f" on {self.node}" if self.node else ""
-        return f"{self.rule} at {self.at_s:g} s: {self.job}{where} {self.what}"
-
-
 class BrokenInvariant(AssertionError):
     """The cluster did what it must never do."""
-
-    def __init__(self, violation: Violation) -> None:
-        super().__init__(str(violation))
-        self.violation = violation
 
 
 class Invariants:
@@ -278,7 +260,8 @@ class Invariants:
                     self._broken("I6", now.now_s, job, node, what)
 
     def _broken(self, rule: str, at_s: float, job: str, node: str, what: str) -> None:
-        raise BrokenInvariant(Violation(rule, at_s, job, node, what))
+        where = f" on {node}" if node else ""
+        raise BrokenInvariant(f"{rule} at {at_s:g} s: {job}{where} {what}")
 
 
 _NAMED = (*RUNNING, Phase.ARRIVING)
