@@ -135,7 +135,8 @@ class Certificates:
         pair = f"{_text(self._cert)}\n{_bare_key(_text(self._key), self._key)}"
         try:
             with _in_memory(pair) as file:
-                context.load_cert_chain(file, password=_no_password)
+                # OpenSSL would otherwise ask for a password at the terminal.
+                context.load_cert_chain(file, password=lambda: "")
         except (ssl.SSLError, ValueError) as error:
             line = f"{self._cert}: not a certificate with its key in {self._key}: {_reason(error)}"
             raise CertificateError(line) from error
@@ -193,11 +194,6 @@ def _in_memory(text: str) -> Iterator[str]:
         yield f"/proc/self/fd/{descriptor}"
     finally:
         os.close(descriptor)
-
-
-def _no_password() -> str:
-    """OpenSSL would otherwise ask at the terminal."""
-    return ""
 
 
 def _advance(side: ssl.SSLObject) -> None:
