@@ -25,12 +25,13 @@ from dlsched.cluster.agent.fetching import HttpsCheckpoints
 from dlsched.cluster.agent.given_jobs import GivenJobs, check, parsed
 from dlsched.cluster.agent.ports import NodeImages, NodeJobs, OrderRefused
 from dlsched.cluster.agent.reporting import node_report
-from dlsched.cluster.agent.reserving import Reserving
 from dlsched.cluster.core.following import (
     CLEARED,
     GRANTED_S,
     KEPT_S,
+    LEFT,
     REFUSED_S,
+    RESERVED_S,
     RUNNING,
     next_phase,
 )
@@ -46,6 +47,7 @@ from dlsched.model.spec import Limits
 from dlsched.model.state import JobState, JobView
 
 GONE = "its file on this node is lost, and there is no container of it"
+KEEPS = "it keeps what an earlier run of {0} wrote: docker volume ls -f label=dlsched.job={0}"
 _OVER = (JobState.FINISHED, JobState.FAILED)
 
 
@@ -78,7 +80,6 @@ class ClusterAgent:
         self._began_s = now_s = clock.now_s()
         self._held = Assignments(state_dir, now_s)
         self._given = GivenJobs(self._held.files)
-        self._reserving = Reserving(self._held, self._given, node, images)
         self._leases = Leases(contact, self._given.spec_of)
         self._archives = Archives(state_dir)
         self._orders: queue.SimpleQueue[Order] = queue.SimpleQueue()
@@ -151,8 +152,7 @@ class ClusterAgent:
             if own.phase is Phase.FENCED:
                 self._fenced(own, course, now_s)
             elif own.phase is Phase.PREPARED:
-                is_local = own.job in self._locals
-                self._reserving.step(own, course, now_s, is_local=is_local)
+                self._prepared(own, course, now_s)
             elif own.phase is Phase.ARRIVING:
                 self._arriving(own, course, now_s)
             elif own.phase is Phase.FAILED:
@@ -195,7 +195,7 @@ class ClusterAgent:
         except OrderRefused as refused:
             # Something may have changed since it came; then the next one like it is answered so.
             if refused.is_for_good:
-                self._reserving.refuse(order, own, str(refused), now_s)
+                self._report_refusal(order, own, str(refused), now_s)
             return
         if own is not None and self._is_over_already(order, own):
             self._held.write(replace(own, epoch=order.epoch, text=order.text), now_s, begins=False)
@@ -216,6 +216,17 @@ class ClusterAgent:
             self._node.give_back(order.job)
         elif order.verb is Verb.CLEAR or (phase is Phase.ARRIVING and order.source is None):
             self._node.clear(order.job, keeps=following.keeps)
+
+    def _report_refusal(self, order: Order, own: Assignment | None, why: str, now_s: float) -> None:
+        """Report why that order is never followed: the job starts elsewhere, or stays there."""
+        if own is not None and (own.phase not in LEFT or own.epoch >= order.epoch):
+            return
+        fence = replace(order, verb=Verb.CLEAR)
+        refusal = replace(followed(own, fence, Phase.FENCED), why=why.partition("\n")[0])
+        if order.verb is Verb.PREPARE:
+            self._held.write(replace(refusal, phase=Phase.FAILED, confirmed=False), now_s)
+        elif order.verb is Verb.ARRIVE and order.source is None:
+            self._held.write(refusal, now_s)
 
     def _is_over_already(self, order: Order, own: Assignment) -> bool:
         """Whether the order has another file for a job that has ended, and it is the same job."""
@@ -262,6 +273,36 @@ class ClusterAgent:
         # Epochs begin again after it: not where an earlier one has a volume.
         if now_s > course.since_s + KEPT_S and not self._node.has_volume(own.job):
             self._held.forget(own)
+
+    def _prepared(self, own: Assignment, course: Course, now_s: float) -> None:
+        """Keep room for a job that still runs elsewhere, or is to start here, and pull its image
+        meanwhile."""
+        spec = self._given.spec_of(own)
+        if own.job in self._locals or now_s > course.since_s + RESERVED_S:
+            self._lapse(own, now_s)
+        elif self._node.has_volume(own.job):
+            self._not_kept(own, KEEPS.format(own.job), now_s)
+        elif spec is not None and course.has_image != spec.container.image:
+            problem = self._images.fetch(spec.container)
+            course.problem = ""
+            if problem == "":
+                course.has_image = spec.container.image
+            elif problem is None:
+                progress = self._images.progress(spec.container)
+                course.problem = f"pulling its image: {progress or 'looking for it'}"
+            else:
+                self._not_kept(own, problem, now_s)
+
+    def _not_kept(self, own: Assignment, why: str, now_s: float) -> None:
+        self._held.fail(replace(own, confirmed=False), why, now_s)  # it was never here
+
+    def _lapse(self, own: Assignment, now_s: float) -> None:
+        """Keep no room any more. Orders of earlier epochs stay refused, this epoch's is not."""
+        if own.epoch == 1:
+            self._held.forget(own)
+        else:
+            fence = Assignment(own.job, own.epoch - 1, Phase.FENCED)
+            self._held.write(fence, now_s)
 
     def _arriving(self, own: Assignment, course: Course, now_s: float) -> None:
         if own.source is None or own.saved is None:
@@ -331,7 +372,10 @@ class ClusterAgent:
         other node has it. One that had is only given back by an order, once it has ended."""
         view = self._views.get(own.job)
         if own.source is None and not own.confirmed:
-            self._reserving.failed(own, course, now_s)
+            if (
+                now_s > course.since_s + REFUSED_S
+            ):  # no room could be made; it may be asked for again
+                self._lapse(own, now_s)
         elif own.confirmed and self._leases.binds(own):
             if view is None or not view.state.holds:
                 self._held.write(replace(own, phase=Phase.AWAY, saved=None), now_s)

@@ -22,9 +22,6 @@ container, the start of the next and the import of a framework there."""
 CARRIED_BYTES_PER_S = 50e6
 """Half of what a network of 1 Gbit/s carries: packed, fetched and unpacked one after another."""
 
-_IN_PARALLEL = ("none", "fair")
-"""Policies of a node that finish no job before another."""
-
 SpecOf = Callable[[Assignment], JobSpec | None]
 CameBytes = Callable[[str, int], int | None]
 """Of a job's checkpoint, by its epoch."""
@@ -69,7 +66,7 @@ def node_report(
             for gpu in snapshot.node.gpus
         ),
         images=images,
-        sharing=Sharing.FAIR if policy.partition("?")[0] in _IN_PARALLEL else Sharing.SHORTEST,
+        sharing=Sharing.of(policy),
         holdings=tuple(
             _holding(own, jobs.get(job), None if job in own_jobs else views.get(job), came_bytes)
             for job, own in sorted(held.items(), key=_first)

@@ -91,7 +91,7 @@ def snapshots(draw: st.DrawFn) -> ClusterSnapshot:
     at = NAMES[: draw(st.sampled_from([0, 1, 2, 4, 12, 40]))]
     kinds = [draw(NODE) for _ in at[:4]]
     found = [draw(jobs(f"j{index}", [*at, "gone"])) for index in range(draw(st.integers(0, 10)))]
-    running = [one for one in found if one.runs]
+    running = [one for one in found if one.node]
     moving = tuple(
         Transit(one.name, one.node or "", draw(st.sampled_from(at)), 0, draw(st.floats(0, 2000)))
         for one in running[: draw(st.integers(0, 1)) if at else 0]
@@ -101,7 +101,7 @@ def snapshots(draw: st.DrawFn) -> ClusterSnapshot:
         now_s=1000.0,
         nodes=tuple(replace(kinds[index % 4], name=name) for index, name in enumerate(at)),
         jobs=tuple(running),
-        queue=tuple(one for one in found if not one.runs),
+        queue=tuple(one for one in found if not one.node),
         moving=moving,
     )
 
