@@ -6,6 +6,7 @@ import asyncio
 import errno
 import logging
 import os
+import shutil
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -63,13 +64,13 @@ class HttpsCheckpoints:
         certificates: Certificates,
         address: Callable[[str], str],
         port: int = PORT,
-        free_bytes: Callable[[Path], int] | None = None,
+        free_bytes: Callable[[Path], int] = lambda folder: shutil.disk_usage(folder).free,
     ) -> None:
         """`address`: the IP address of a node, empty while it is not known; from any thread.
         `free_bytes`: of the disk of a folder."""
         self._client = HttpsClient(certificates)
         self._address, self._port = address, port
-        self._free_bytes = free_bytes or _free_bytes
+        self._free_bytes = free_bytes
         self._thread = LoopThread("cluster-fetching")
         self._lock = threading.Lock()
         self._fetches: dict[str, _Fetch] = {}
@@ -205,8 +206,3 @@ class HttpsCheckpoints:
         except OSError:
             to.unlink(missing_ok=True)
             raise
-
-
-def _free_bytes(folder: Path) -> int:
-    found = os.statvfs(folder)
-    return found.f_bavail * found.f_frsize
