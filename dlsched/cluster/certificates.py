@@ -54,8 +54,6 @@ class Certificates:
         self._ca, self._cert, self._key = ca, cert, key
         self._last: _Loaded | None = None
         self._own: tuple[_Loaded, Peer] | None = None
-        self.problem = ""
-        """Why the present files are not in use, while older ones still are; usually empty."""
 
     def server_context(self) -> ssl.SSLContext:
         """For a server; each handshake uses the files as they are then. Raises CertificateError."""
@@ -104,11 +102,9 @@ class Certificates:
                 server.sni_callback = self._renew
                 last = _Loaded(stamp, server, self._context(ssl.PROTOCOL_TLS_CLIENT))
                 self._last = last
-            self.problem = ""
-        except CertificateError as error:
+        except CertificateError:
             if last is None:
                 raise
-            self.problem = str(error)
         return last
 
     def _renew(

@@ -248,7 +248,6 @@ class ClusterController:
             for order in acts.orders:
                 if desired is None and job in facts.unread and order.verb in _WITH_FILE:
                     continue
-                report.orders.append(order)
                 self._agents.send(replace(order, text=desired.text if desired else ""))
             if not acts.orders and self._is_forgotten(job, facts):
                 self._store.remove(job, stored.pop(job).version)

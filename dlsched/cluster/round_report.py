@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from dlsched.cluster.core.decider import ClusterAnswer
 from dlsched.cluster.core.ledger import ClusterFacts
 from dlsched.cluster.core.model import ClusterSnapshot
-from dlsched.cluster.core.records import Order, Record, Request
+from dlsched.cluster.core.records import Record, Request
 from dlsched.cluster.store import Member
 
 PAUSE_S = 10.0
@@ -28,7 +28,6 @@ class RoundReport:
     """As they are after the round."""
     answer: ClusterAnswer = field(default_factory=ClusterAnswer)
     written: list[Record] = field(default_factory=list)
-    orders: list[Order] = field(default_factory=list)
     failed: dict[str, str] = field(default_factory=dict)
     """Moves that were given up, by job, and why."""
     paused: bool = False

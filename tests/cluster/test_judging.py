@@ -246,12 +246,13 @@ def test_a_move_is_measured_until_its_job_has_left_again(one: Rounds) -> None:
     assert not one.judge.rows(JOB)[0].pending
 
 
-def test_a_round_that_the_store_has_cut_short_forgets_no_reason(one: Rounds) -> None:
+def test_a_round_that_the_store_has_cut_short_forgets_nothing(one: Rounds) -> None:
     one.decide(Move(JOB, "b"), -190.0)
-    one.judge.take(
-        RoundReport(facts=ClusterFacts(one.now_s, {}, {JOB: PLACED}, {}, {})), "cut short"
-    )
+    for records in ({JOB: PLACED}, {}):
+        report = RoundReport(facts=ClusterFacts(one.now_s, {}, records, {}, {}))
+        one.judge.take(report, "cut short")
     one.leave("b")
+    one.judge.take(report, "cut short")
     assert (one.last.why, one.last.forecast_s) == ("gains", -190.0)
 
 
@@ -298,13 +299,6 @@ def test_a_move_that_another_controller_has_ended_is_forgotten(one: Rounds) -> N
     one.rounds(1)
     assert one.judge.rows(JOB) == ()
     assert one.judge.totals().completed == 0
-
-
-def test_a_round_without_an_answer_of_the_store_forgets_nothing(one: Rounds) -> None:
-    one.leave("b")
-    report = RoundReport(facts=ClusterFacts(one.now_s, {}, {}, {}, {}))
-    one.judge.take(report, "")
-    assert len(one.judge.rows(JOB)) == 1
 
 
 def test_only_the_last_moves_of_jobs_that_are_there_are_remembered() -> None:

@@ -156,11 +156,6 @@ def read_request(labels: Mapping[str, str], instance: str) -> Request:
     return _read(_REQUEST, labels, instance)
 
 
-def others_labels(labels: Mapping[str, str]) -> dict[str, str]:
-    """Labels that are nothing of dlsched's; they stay as they are."""
-    return {key: value for key, value in labels.items() if not key.startswith(PREFIX)}
-
-
 def _labels(instance: str, job: str | None, value: bytes) -> dict[str, str]:
     labels = {_VERSION: VERSION, _INSTANCE: instance, VALUE: value.decode("utf-8")}
     return labels if job is None else {**labels, JOB: job}

@@ -27,7 +27,6 @@ from dlsched.cluster.swarm.labels import (
     VALUE,
     Names,
     is_removed,
-    others_labels,
     read_record,
     read_request,
     read_submission,
@@ -136,7 +135,7 @@ class SwarmStore:
             self._create(job, name, labels)
         else:
             before = self._present(job, version)
-            self._calls.relabel(before, {**others_labels(before.labels), **labels})
+            self._calls.relabel(before, labels)
         return self._written(job, name, labels)
 
     def remove(self, job: str, version: int) -> None:
@@ -188,7 +187,7 @@ class SwarmStore:
         elif found.labels.get(VALUE) != labels[VALUE]:
             # Labels, not data: a config with other data is another one, and in the moment between
             # the two the job would not be desired.
-            self._calls.relabel(found, {**others_labels(found.labels), **labels})
+            self._calls.relabel(found, labels)
 
     def _checked_submission(self, submission: Submission) -> tuple[dict[str, str], Config | None]:
         """Its labels, and the present config of that name."""
@@ -229,7 +228,7 @@ class SwarmStore:
         if found is None:
             self._calls.create(name, labels)
         elif self._request(found) != request:
-            self._calls.relabel(found, {**others_labels(found.labels), **labels})
+            self._calls.relabel(found, labels)
 
     def done(self, request: Request) -> None:
         found = self._calls.config(self._names.request(request))

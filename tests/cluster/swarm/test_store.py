@@ -206,14 +206,6 @@ def test_a_job_whose_name_cannot_be_read_is_left_out_whole(
     assert part == name.rpartition(".")[2]
 
 
-def test_labels_of_others_stay(swarm: PlayedSwarm, store: SwarmStore) -> None:
-    store.put(RECORD, None)
-    swarm.edited(RECORD_NAME, {"team": "vision"})
-    store.put(replace(RECORD, epoch=2), store.records()["resnet"].version)
-    assert swarm.labels(RECORD_NAME)["team"] == "vision"
-    assert json.loads(swarm.labels(RECORD_NAME)["dlsched.value"])["epoch"] == 2
-
-
 # ---------------------------------------------------------------------- writing
 
 
