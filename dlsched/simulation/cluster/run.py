@@ -82,6 +82,7 @@ class ClusterRun:
     seed: int
     moves: int
     failed_moves: int
+    writes: int
     jobs: tuple[JobResult, ...]
     nodes: Mapping[str, str]
     """The node on which each job ended, by job."""
@@ -132,7 +133,7 @@ class SimulatedCluster:
         self.store = store or MemoryStore((), leader="manager")
         self.inbox = _Arrivals(trace.jobs)
         self.invariants = Invariants()
-        self.failed_moves = 0
+        self.failed_moves = self.writes = 0
         self._alarms: dict[str, None] = {}
         self._round_s = 0.0
         self._membership()
@@ -201,6 +202,7 @@ class SimulatedCluster:
             self.seed,
             sum(one.record.moves for one in records.values()),
             self.failed_moves,
+            self.writes,
             tuple(
                 job_result(
                     job, self.agents.nodes[on[job.name]].loads[job.name], self.trace.duration_s
@@ -212,6 +214,7 @@ class SimulatedCluster:
         )
 
     def _count(self, report: RoundReport) -> None:
+        self.writes += len(report.written)
         self.failed_moves += len(report.failed)
         self._alarms.update(dict.fromkeys(report.alarms))
         self._round_s = self.clock.now_s() + report.next_s

@@ -82,7 +82,7 @@ def run(*times_s: float | None, arrived_s: float = 10.0) -> ClusterRun:
         for index, time_s in enumerate(times_s)
     )
     service = JobResult("service", "service", 0.0, 1000.0)
-    return ClusterRun("spread", "none", 1, 2, 1, (*jobs, service), {})
+    return ClusterRun("spread", "none", 1, 2, 1, 7, (*jobs, service), {})
 
 
 def test_jobs_are_compared_with_the_first_run() -> None:

@@ -49,9 +49,7 @@ def survive(cluster: SimulatedCluster) -> ClusterRun:
 
 
 def test_a_run_has_that_many_writes() -> None:
-    store = DeadlyStore(0, committed=True)
-    made(store=store).run()
-    assert -store._left == WRITES
+    assert made().run().writes == WRITES
 
 
 @pytest.mark.parametrize("committed", but_the_first_long([True, False]))
