@@ -36,6 +36,11 @@ class Peer:
     """The cluster."""
     is_manager: bool
 
+    @property
+    def address(self) -> str:
+        """Its connections are counted by its name, from wherever they come."""
+        return self.name
+
 
 @dataclass(frozen=True, slots=True)
 class _Loaded:

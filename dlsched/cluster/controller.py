@@ -99,19 +99,18 @@ class ClusterController:
         self,
         name: str,
         ports: ClusterPorts,
-        ledger: ClusterLedger,
         decider: ClusterDecider,
         publish: Callable[[RoundReport], None] = lambda _: None,
     ) -> None:
         self.name = name
         self._store, self._agents, self._desired = ports.store, ports.agents, ports.desired
         self._now_s = ports.now_s
-        self._ledger = ledger
+        self._ledger = ClusterLedger()
         self._decider = decider
         self._publish = publish
         self._moves: dict[str, tuple[str, float]] = {}
         """Moves whose target is being prepared: target, and since when."""
-        self._waiting = Waiting(ledger)
+        self._waiting = Waiting(self._ledger)
         self._requests = Requests(self._store, decider, self._moves)
 
     def round(self) -> RoundReport:

@@ -13,7 +13,7 @@ import math
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from http import HTTPStatus
 
 from dlsched.cluster.certificates import Certificates
@@ -55,12 +55,6 @@ there."""
 PROBLEM_S = 60.0
 """The controller repeats an order that matters, so an older problem is gone."""
 _ERROR_BYTES = 64 << 10
-
-
-@dataclass(frozen=True, slots=True)
-class _Answered:
-    report: NodeReport
-    asked_s: float
 
 
 class HttpsAgents:
@@ -124,7 +118,8 @@ class _Node:
         self._loop = thread.loop
         self._destination: Destination | None = None
         self._request = ReportRequest({}, {})
-        self._answered: _Answered | None = None
+        self._answered: tuple[NodeReport, float] | None = None
+        """Its last report, and when it was asked for it."""
         self._heard_s: float | None = None
         """The node's clock in its last report."""
         self._wanted_s = -math.inf
@@ -156,11 +151,12 @@ class _Node:
         self._request = replace(self._request, placed=dict(placed))
         self._wanted_s = now_s
         self._call(self._wants_report.set)
-        # Counted from the request: the report is not older than that.
-        age_s = 0.0 if answered is None else now_s - answered.asked_s
-        if answered is None or age_s > RECENT_S:
+        if answered is None:
             return None
-        return replace(answered.report, age_s=answered.report.age_s + age_s)
+        report, asked_s = answered
+        # Counted from the request: the report is not older than that.
+        age_s = now_s - asked_s
+        return replace(report, age_s=report.age_s + age_s) if age_s <= RECENT_S else None
 
     def send(self, order: Order) -> None:
         self._call(self._queue, order)
@@ -188,7 +184,7 @@ class _Node:
                 continue
             answered, problem = self._answered, ""
             try:
-                answered = await self._asked(to, self._request, now_s)
+                answered = await self._asked(to, self._request), now_s
             except WireError as error:
                 # Nor is an earlier report believed of an agent that is broken, or lies.
                 answered, problem = None, str(error)
@@ -201,7 +197,7 @@ class _Node:
             self._answered = answered
             self._no_report = f"no report: {problem}" if problem else ""
 
-    async def _asked(self, to: Destination, request: ReportRequest, now_s: float) -> _Answered:
+    async def _asked(self, to: Destination, request: ReportRequest) -> NodeReport:
         """Raises WireError, NotAnswered or TimeoutError."""
         request = replace(request, heard_s=self._heard_s)
         status, body = await self._exchange(to, "report", request_bytes(request), REPORT_BYTES)
@@ -214,7 +210,7 @@ class _Node:
         if report.node != self._name:
             raise WireError(f"it is refused: it is the report of {report.node}")
         self._heard_s = node_s
-        return _Answered(self._on_own_clock(report, node_s), now_s)
+        return self._on_own_clock(report, node_s)
 
     async def _deliver(self) -> None:
         while True:

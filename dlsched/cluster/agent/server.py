@@ -16,7 +16,7 @@ import socket
 import stat
 import threading
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from http import HTTPStatus
 from pathlib import Path
@@ -61,18 +61,6 @@ PROBLEMS_MAX = 50
 """Lines of a job file's problems in one answer."""
 _BLOCK_BYTES = 256 << 10
 _CHECKPOINT = re.compile(rf"/v1/cluster/jobs/({NAME})/checkpoint")
-
-
-@dataclass(frozen=True, slots=True)
-class PeerCaller:
-    """The node that asks, as its certificate names it."""
-
-    peer: Peer
-
-    @property
-    def address(self) -> str:
-        """Its connections are counted by its name, from wherever they come."""
-        return self.peer.name
 
 
 class AgentServer:
@@ -149,11 +137,11 @@ class _Gate:
         if refused is None:
             await self._app(scope, receive, send)
         else:
-            self._door.refuse(scope["state"]["caller"].address, refused)
+            self._door.refuse(scope["state"]["caller"].name, refused)
             await _error(HTTPStatus.FORBIDDEN, refused)(scope, receive, send)
 
     def _refused(self, scope: Scope) -> str | None:
-        caller, own = scope["state"]["caller"].peer, self._door.certificates.own()
+        caller, own = scope["state"]["caller"], self._door.certificates.own()
         if caller.organisation != own.organisation:
             return f"{caller.name} is not of this cluster, {own.organisation}"
         if caller.is_manager:
@@ -217,7 +205,7 @@ class _Routes:
         return JSONResponse({}, HTTPStatus.ACCEPTED)
 
     async def checkpoint(self, request: Request) -> Response:
-        job, name = request.path_params["job"], _peer(request).name
+        job, name = request.path_params["job"], request.state.caller.name
         epoch = _epoch(request.query_params.get("epoch", ""))
         if name not in self.nodes:
             detail = f"{name} is not among the cluster's present members"
@@ -265,13 +253,8 @@ class ArchiveResponse(StreamingResponse):
             yield block
 
 
-def _caller(transport: asyncio.Transport) -> PeerCaller:
-    return PeerCaller(peer(transport.get_extra_info("ssl_object")))
-
-
-def _peer(request: Request) -> Peer:
-    caller: PeerCaller = request.state.caller
-    return caller.peer
+def _caller(transport: asyncio.Transport) -> Peer:
+    return peer(transport.get_extra_info("ssl_object"))
 
 
 async def _body(request: Request) -> bytes:

@@ -20,13 +20,13 @@ from dlsched.cluster.core.registry import load
 from dlsched.cluster.https import Destination, HttpsClient, NotAnswered, refusal
 from dlsched.cluster.status import UnreadableStatus, read_status
 from dlsched.cluster.store import Member, StoreError
-from dlsched.cluster.swarm.calls import Exchange
 from dlsched.cluster.swarm.membership import Membership, managers_text, membership
 from dlsched.cluster.swarm.store import SwarmStore
 from dlsched.cluster.wire import WHOLE_MAX
 from dlsched.config.settings import Settings
 from dlsched.model.errors import DaemonUnavailable, DlschedError, PolicyError
 from dlsched.model.units import counted, plain_text, render_address, render_seconds
+from dlsched.runtime.docker.engine import Engine
 from dlsched.runtime.docker.remedy import remedy
 from dlsched.runtime.doctor.finding import Finding, State
 
@@ -45,7 +45,7 @@ class ClusterDoctor:
     """Everything that is to be examined."""
 
     settings: Settings
-    engine: Exchange
+    engine: Engine
     host: str
     """The engine's address."""
     certificates: Callable[[], Certificates]

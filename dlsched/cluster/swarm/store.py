@@ -20,7 +20,7 @@ from dlsched.cluster.store import (
     StoreError,
     can_withdraw,
 )
-from dlsched.cluster.swarm.calls import Config, Exchange, Node, SwarmCalls
+from dlsched.cluster.swarm.calls import Config, Node, SwarmCalls
 from dlsched.cluster.swarm.labels import (
     JOB,
     PREFIX,
@@ -35,6 +35,7 @@ from dlsched.cluster.swarm.labels import (
     request_labels,
     submission_labels,
 )
+from dlsched.runtime.docker.engine import Engine
 
 DRAIN = f"{PREFIX}drain"
 """The label of a node from which jobs move away. `docker node update --availability drain` has the
@@ -56,7 +57,7 @@ class _Read:
 class SwarmStore:
     """A ClusterStore over one manager's engine. May be used from any thread."""
 
-    def __init__(self, engine: Exchange, instance: str) -> None:
+    def __init__(self, engine: Engine, instance: str) -> None:
         """`engine`: a manager's."""
         self._calls = SwarmCalls(engine)
         self._instance = instance

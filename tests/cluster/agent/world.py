@@ -18,7 +18,6 @@ from dlsched.cluster.agent.ports import OrderRefused
 from dlsched.cluster.controller import ClusterController, ClusterPorts
 from dlsched.cluster.core.decider import ClusterDecider
 from dlsched.cluster.core.job_memory import DesiredJob
-from dlsched.cluster.core.ledger import ClusterLedger
 from dlsched.cluster.core.model import ClusterDecision, ClusterMemory, ClusterSnapshot, Move
 from dlsched.cluster.core.policies.spread import SpreadParameters, SpreadPolicy
 from dlsched.cluster.core.records import Order, Phase, Record
@@ -229,7 +228,7 @@ class World:
         """A new controller."""
         ports = ClusterPorts(self.store, self, self, self.now_s)
         decider = ClusterDecider("test", self.policy)
-        self.controller = ClusterController("me", ports, ClusterLedger(), decider)
+        self.controller = ClusterController("me", ports, decider)
         self.heard_s: dict[str, float] = {}
 
     def reaches(self, node: str) -> bool:
