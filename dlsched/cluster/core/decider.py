@@ -16,11 +16,8 @@ from dlsched.cluster.core.model import (
     Move,
 )
 from dlsched.cluster.core.policies.spread import SpreadParameters, SpreadPolicy
-from dlsched.model.errors import PolicyError
-from dlsched.model.units import plain_text, shown
-
-FAILURE_CHARACTERS = 500
-"""Of what a policy raises: it may repeat a whole snapshot."""
+from dlsched.model.errors import PolicyError, unexpected
+from dlsched.model.units import shown
 
 NEXT_MIN_S, NEXT_MAX_S = 0.1, 3600.0
 
@@ -43,26 +40,17 @@ def ask(
     policy: ClusterPolicy, snapshot: ClusterSnapshot, memory: ClusterMemory | None = None
 ) -> ClusterAnswer:
     """The policy's decision. If it raises or answers nonsense, jobs are placed by `spread`, none
-    moves but off draining nodes, and the policy is asked again next time. Never raises for a policy
-    that does."""
+    moves but off draining nodes, and the policy is asked again next time. Raises nothing
+    that a policy does."""
     try:
         decision = policy.decide(snapshot, memory)
         refuse_nonsense(decision)
     except Exception as error:  # noqa: BLE001  a policy is arbitrary code
-        failure = f"the cluster policy failed: {_described(error)}"
+        failure = f"the cluster policy failed: {unexpected(error)}"
         instead = _FALLBACK.decide(snapshot, None)
         why = {name: f"{text} ({failure})" for name, text in instead.why.items()}
         return ClusterAnswer(replace(instead, why=why, memory=memory), failure, asked=True)
     return ClusterAnswer(decision, asked=True)
-
-
-def _described(error: BaseException) -> str:
-    """What a policy raised, in one bounded line. Never raises."""
-    try:
-        text = str(error)
-    except BaseException:  # noqa: BLE001  it is the policy's own code, too
-        text = "it cannot be shown"
-    return plain_text(f"{type(error).__name__}: {text[:FAILURE_CHARACTERS]}")
 
 
 def refuse_nonsense(decision: object) -> None:
