@@ -80,7 +80,7 @@ def test_a_training_moves_when_its_host_drains_and_goes_on_where_it_was(
     hosts[0].kill("cluster")
     target.start("run")
     hosts[0].start("cluster", "run")
-    store.undrain(source.node.node_id)
+    store.drain(source.node.node_id, on=False)
     store.drain(target.node.node_id)
     wait_for(lambda: len(steps_of(source, "begins")) == 3, 90, "the job to be back")
     assert steps_of(source, "begins") == [0, *steps_of(source, "saved")]

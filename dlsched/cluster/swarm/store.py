@@ -20,7 +20,7 @@ from dlsched.cluster.store import (
     StoreError,
     can_withdraw,
 )
-from dlsched.cluster.swarm.calls import Config, Node, SwarmCalls
+from dlsched.cluster.swarm.calls import Config, SwarmCalls
 from dlsched.cluster.swarm.labels import (
     JOB,
     PREFIX,
@@ -100,29 +100,21 @@ class SwarmStore:
         """The managers, and whether the others reach them."""
         return {node.id: node.reachable for node in self._calls.nodes() if node.manages}
 
-    def drain(self, node: str) -> None:
-        """Let the node's jobs move away. Raises StaleRecord where something else has changed the
-        node meanwhile."""
-        found = self._node(node)
-        if DRAIN not in found.labels:
-            self._calls.relabel_node(found, {**found.labels, DRAIN: "true"})
-
-    def undrain(self, node: str) -> None:
-        """Let the node take jobs again. Raises StoreError where Swarm itself drains it."""
-        found = self._node(node)
-        if DRAIN in found.labels:
-            kept = {key: value for key, value in found.labels.items() if key != DRAIN}
-            self._calls.relabel_node(found, kept)
-        if found.availability == "drain":
+    def drain(self, node: str, *, on: bool = True) -> None:
+        """Raises StaleRecord where something else has changed the node meanwhile, StoreError where
+        it is to take jobs again and Swarm itself drains it."""
+        found = next((one for one in self._calls.nodes() if one.id == node), None)
+        if found is None:
+            raise StoreError(f"{node}: no node of the swarm")
+        labels = {key: value for key, value in found.labels.items() if key != DRAIN}
+        if on:
+            labels[DRAIN] = "true"
+        if labels != found.labels:
+            self._calls.relabel_node(found, labels)
+        if not on and found.availability == "drain":
             raise StoreError(
                 f"{node}: drained by Swarm: docker node update --availability active {node}"
             )
-
-    def _node(self, name: str) -> Node:
-        for node in self._calls.nodes():
-            if node.id == name:
-                return node
-        raise StoreError(f"{name}: no node of the swarm")
 
     # ------------------------------------------------------------------ records
 

@@ -284,7 +284,7 @@ def calls(store: SwarmStore) -> list[Callable[[], object]]:
         lambda: store.submit(SUBMISSION),
         lambda: store.withdraw("resnet", "node-a"),
         lambda: store.drain("node1"),
-        lambda: store.undrain("node1"),
+        lambda: store.drain("node1", on=False),
     ]
 
 
@@ -370,8 +370,8 @@ def test_a_drain_is_one_label_that_is_written_once(swarm: PlayedSwarm, store: Sw
     store.drain("node1")
     assert swarm.nodes["node1"]["Spec"]["Labels"] == {"rack": "7", "dlsched.drain": "true"}
     assert swarm.nodes["node1"]["Spec"]["Availability"] == "active"
-    store.undrain("node1")
-    store.undrain("node1")
+    store.drain("node1", on=False)
+    store.drain("node1", on=False)
     assert swarm.nodes["node1"]["Spec"]["Labels"] == {"rack": "7"}
     assert [call for call in swarm.calls if call.startswith("POST")] == [
         "POST /nodes/node1/update"
@@ -381,7 +381,7 @@ def test_a_drain_is_one_label_that_is_written_once(swarm: PlayedSwarm, store: Sw
 def test_what_swarm_drains_stays_drained_and_is_said(swarm: PlayedSwarm, store: SwarmStore) -> None:
     swarm.add_node("node1", Spec={"Availability": "drain", "Labels": {"dlsched.drain": "true"}})
     with pytest.raises(StoreError, match="docker node update --availability active node1"):
-        store.undrain("node1")
+        store.drain("node1", on=False)
     assert swarm.nodes["node1"]["Spec"]["Labels"] == {}
 
 
