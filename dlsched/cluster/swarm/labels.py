@@ -42,6 +42,9 @@ VALUE = f"{PREFIX}value"
 _RECORD, _SUBMISSION, _REQUEST = TypeAdapter(Record), TypeAdapter(Submission), TypeAdapter(Request)
 
 
+RECORDS, SUBMISSIONS, REQUESTS = "job", "submitted", "asked"
+
+
 @dataclass(frozen=True, slots=True)
 class Names:
     """The names of one instance's configs."""
@@ -53,34 +56,21 @@ class Names:
         """Of all of them, and of no other instance's."""
         return f"{PREFIX}{_part(self.instance, _INSTANCE_MAX, dotted=False)}."
 
-    @property
-    def records(self) -> str:
-        """How the names of all records begin."""
-        return f"{self.prefix}job."
+    def start(self, kind: str) -> str:
+        """How the names of all records, submissions or requests begin."""
+        return f"{self.prefix}{kind}."
 
-    @property
-    def submissions(self) -> str:
-        return f"{self.prefix}submitted."
-
-    @property
-    def requests(self) -> str:
-        return f"{self.prefix}asked."
+    def of(self, kind: str, about: str) -> str:
+        return f"{self.start(kind)}{name_part(about)}"
 
     def request(self, request: Request) -> str:
         """Of every request of this kind for the same subject."""
-        about = ".".join(filter(None, (request.verb.value, request.subject)))
-        return f"{self.requests}{self.part(about)}"
+        return self.of(REQUESTS, ".".join(filter(None, (request.verb.value, request.subject))))
 
-    def record(self, job: str) -> str:
-        return f"{self.records}{self.part(job)}"
 
-    def submission(self, job: str) -> str:
-        return f"{self.submissions}{self.part(job)}"
-
-    @staticmethod
-    def part(job: str) -> str:
-        """How a config's name ends."""
-        return _part(job, _JOB_MAX)
+def name_part(job: str) -> str:
+    """How a config's name ends."""
+    return _part(job, _JOB_MAX)
 
 
 def _part(text: str, most: int, *, dotted: bool = True) -> str:

@@ -24,9 +24,13 @@ from dlsched.cluster.swarm.calls import Config, SwarmCalls
 from dlsched.cluster.swarm.labels import (
     JOB,
     PREFIX,
+    RECORDS,
+    REQUESTS,
+    SUBMISSIONS,
     VALUE,
     Names,
     is_removed,
+    name_part,
     read_record,
     read_request,
     read_submission,
@@ -122,7 +126,7 @@ class SwarmStore:
         return self._read().records
 
     def put(self, record: Record, version: int | None) -> int:
-        job, name = record.job, self._names.record(record.job)
+        job, name = record.job, self._names.of(RECORDS, record.job)
         labels = record_labels(record, self._instance)
         if version is None:
             self._create(job, name, labels)
@@ -150,7 +154,7 @@ class SwarmStore:
 
     def _present(self, job: str, version: int) -> Config:
         """The job's config, which must have this version. Raises StaleRecord."""
-        found = self._calls.config(self._names.record(job))
+        found = self._calls.config(self._names.of(RECORDS, job))
         if found is None or found.version != version:
             raise StaleRecord(f"{job}: version {version} is no longer the present one")
         self._record(found)
@@ -176,7 +180,7 @@ class SwarmStore:
         """Raises NotStorable for a job file that is too long."""
         labels, found = self._checked_submission(submission)
         if found is None:
-            self._calls.create(self._names.submission(submission.job), labels)
+            self._calls.create(self._names.of(SUBMISSIONS, submission.job), labels)
         elif found.labels.get(VALUE) != labels[VALUE]:
             # Labels, not data: a config with other data is another one, and in the moment between
             # the two the job would not be desired.
@@ -189,14 +193,14 @@ class SwarmStore:
             labels = submission_labels(submission, self._instance)
         except ValueError as error:
             raise NotStorable(f"{job}: {error}") from error
-        found = self._calls.config(self._names.submission(job))
+        found = self._calls.config(self._names.of(SUBMISSIONS, job))
         by = submission.by if found is None else self._submission(found).by
         if by != submission.by and can_withdraw(self.nodes(), by):
             raise StaleRecord(f"{job}: {by} has a job of that name")
         return labels, found
 
     def withdraw(self, job: str, by: str) -> None:
-        found = self._calls.config(self._names.submission(job))
+        found = self._calls.config(self._names.of(SUBMISSIONS, job))
         if found is not None and self._submission(found).by == by:
             self._calls.remove(found)
 
@@ -206,7 +210,7 @@ class SwarmStore:
         """Those that can be read; the others are among the problems, by the config's name."""
         found, problems = [], {}
         for config in sorted(
-            self._calls.configs(self._names.requests), key=lambda config: config.name
+            self._calls.configs(self._names.start(REQUESTS)), key=lambda config: config.name
         ):
             try:
                 found.append(self._request(config))
@@ -241,18 +245,18 @@ class SwarmStore:
         unread = set()
         for config in self._calls.configs(names.prefix):
             try:
-                if config.name.startswith(names.submissions):
+                if config.name.startswith(names.start(SUBMISSIONS)):
                     submission = self._submission(config)
                     read.submissions[submission.job] = submission
-                elif config.name.startswith(names.records) and not self._is_removed(config):
+                elif config.name.startswith(names.start(RECORDS)) and not self._is_removed(config):
                     record = self._record(config)
                     read.records[record.job] = Stored(record, config.version)
             except StaleRecord as problem:
                 job, part = config.labels.get(JOB, ""), _end_of(config.name, names)
-                read.problems[job if names.part(job) == part else part] = str(problem)
+                read.problems[job if name_part(job) == part else part] = str(problem)
                 unread.add(part)
         for jobs in (read.records, read.submissions):
-            for job in [job for job in jobs if names.part(job) in unread]:
+            for job in [job for job in jobs if name_part(job) in unread]:
                 del jobs[job]
         self._problems = read.problems
         return read
@@ -262,11 +266,13 @@ class SwarmStore:
 
     def _record(self, config: Config) -> Record:
         """Raises StaleRecord for one that cannot be read."""
-        return self._checked(config, read_record, lambda one: self._names.record(one.job))
+        return self._checked(config, read_record, lambda one: self._names.of(RECORDS, one.job))
 
     def _submission(self, config: Config) -> Submission:
         """Raises StaleRecord for one that cannot be read."""
-        return self._checked(config, read_submission, lambda one: self._names.submission(one.job))
+        return self._checked(
+            config, read_submission, lambda one: self._names.of(SUBMISSIONS, one.job)
+        )
 
     def _checked(
         self,
@@ -284,7 +290,7 @@ class SwarmStore:
 
 
 def _end_of(name: str, names: Names) -> str:
-    for start in (names.records, names.submissions):
+    for start in (names.start(RECORDS), names.start(SUBMISSIONS)):
         if name.startswith(start):
             return name.removeprefix(start)
     return name

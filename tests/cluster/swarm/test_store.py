@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from dlsched.cluster.core.records import Record, RecordState, Request, Saved, Wanted
 from dlsched.cluster.store import Member, StaleRecord, StoreError
 from dlsched.cluster.swarm.calls import SwarmCalls
-from dlsched.cluster.swarm.labels import Names, read_record, record_labels
+from dlsched.cluster.swarm.labels import RECORDS, SUBMISSIONS, Names, read_record, record_labels
 from dlsched.cluster.swarm.store import NotStorable, SwarmStore
 from dlsched.model.errors import EngineUnavailable
 from dlsched.runtime.docker.engine import EngineRefused
@@ -421,7 +421,7 @@ def test_a_record_is_read_as_it_was_written(record: Record) -> None:
 @given(JOBS, JOBS, JOBS, JOBS)
 def test_names_fit_and_differ(instance: str, other: str, job: str, another: str) -> None:
     names = Names(instance)
-    both = [names.record(job), names.submission(job)]
+    both = [names.of(RECORDS, job), names.of(SUBMISSIONS, job)]
     assert all(len(name) <= 64 and name[-1].isalnum() for name in both)
-    assert (names.record(job) == names.record(another)) is (job == another)
-    assert names.record(job).startswith(Names(other).prefix) is (instance == other)
+    assert (names.of(RECORDS, job) == names.of(RECORDS, another)) is (job == another)
+    assert names.of(RECORDS, job).startswith(Names(other).prefix) is (instance == other)
