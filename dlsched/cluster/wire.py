@@ -39,6 +39,8 @@ AMOUNT_MAX = 1e15
 """Of seconds, core-seconds and rates."""
 VALUE_MAX = 1e100
 """Of a metric, with either sign."""
+VERSION_CHARACTERS = 16
+"""Of a job file's version."""
 NODE = r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,62}[A-Za-z0-9])?"
 """A node's name: what a certificate's CN can hold."""
 
@@ -107,8 +109,8 @@ def read_report(body: bytes) -> tuple[NodeReport, float]:
     ]
     if _amount(found.now_s) != found.now_s:
         outside.append("now_s")
-    if any(not 1 <= one.epoch <= WHOLE_MAX for one in report.holdings):
-        outside.append("an epoch")
+    if not all(map(_is_sound, report.holdings)):
+        outside.append("holdings")
     if outside:
         raise WireError(f"{outside[0]} is out of bounds")
     return report, found.now_s
@@ -165,6 +167,12 @@ def _holding_within(one: Holding) -> Holding:
         why=_line(one.why),
         came_bytes=_whole(one.came_bytes),
     )
+
+
+def _is_sound(one: Holding) -> bool:
+    """Whether it has what no container says, and so no sender has to bound."""
+    is_code = one.exit_code is None or abs(one.exit_code) <= WHOLE_MAX
+    return 1 <= one.epoch <= WHOLE_MAX and is_code and len(one.file) <= VERSION_CHARACTERS
 
 
 def _is_within(saved: Saved) -> bool:

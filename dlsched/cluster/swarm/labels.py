@@ -1,6 +1,6 @@
 """Records, submissions and requests as labels of config objects, and the names of those.
 
-Whoever has a manager's engine can edit labels; every error of reading them is a ValueError of one
+Anyone with a manager's engine can edit labels; every error of reading them is a ValueError of one
 line that names the label.
 """
 
