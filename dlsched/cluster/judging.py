@@ -145,10 +145,8 @@ class MoveJudge:
         self._measure(report)
         if report.snapshot is not None:
             self._intend(report)
-        before = dict(facts.records)
-        for record in report.written:
-            self._follow(record, before.get(record.job), report, wall_time)
-            before[record.job] = record
+        for record, before in report.changes():
+            self._follow(record, before, report, wall_time)
         for job, moves in self._moves.items():
             pace, measured = self._paces.get(job), _measured(moves)
             if pace is not None and measured is not None and pace.node == measured.target:

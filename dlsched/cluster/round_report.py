@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from dlsched.cluster.core.decider import ClusterAnswer
@@ -41,6 +41,13 @@ class RoundReport:
     """Requests that this round has removed, and what came of them."""
     alarms: list[str] = field(default_factory=list)
     next_s: float = PAUSE_S
+
+    def changes(self) -> Iterator[tuple[Record, Record | None]]:
+        """Each record that was written, and the one before it."""
+        before = dict(self.facts.records) if self.facts else {}
+        for record in self.written:
+            yield record, before.get(record.job)
+            before[record.job] = record
 
     @property
     def down(self) -> list[str]:

@@ -60,11 +60,8 @@ class RoundLog:
             reasons = {**report.answer.decision.why, **report.answer.approved.refused}
             self._reasons = {job: by_host(text, names) for job, text in reasons.items()}
         lines = []
-        before = dict(report.facts.records)
-        for record in report.written:
-            failure = report.failed.get(record.job, "")
-            text = happened(record, before.get(record.job), failure, names)
-            before[record.job] = record
+        for record, before in report.changes():
+            text = happened(record, before, report.failed.get(record.job, ""), names)
             lines.append(f"{record.job}: {text}")
             events = self._events.setdefault(record.job, deque(maxlen=EVENTS_MAX))
             events.append(EventRow(wall_time, text))
