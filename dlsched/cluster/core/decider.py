@@ -40,17 +40,25 @@ def ask(
     policy: ClusterPolicy, snapshot: ClusterSnapshot, memory: ClusterMemory | None = None
 ) -> ClusterAnswer:
     """The policy's decision. If it raises or answers nonsense, jobs are placed by `spread`, none
-    moves but off draining nodes, and the policy is asked again next time. Raises nothing
-    that a policy does."""
+    moves but off draining nodes, and the policy is asked again next time. Never raises for
+    a policy that does."""
     try:
         decision = policy.decide(snapshot, memory)
         refuse_nonsense(decision)
     except Exception as error:  # noqa: BLE001  a policy is arbitrary code
-        failure = f"the cluster policy failed: {unexpected(error)}"
+        failure = f"the cluster policy failed: {_described(error)}"
         instead = _FALLBACK.decide(snapshot, None)
         why = {name: f"{text} ({failure})" for name, text in instead.why.items()}
         return ClusterAnswer(replace(instead, why=why, memory=memory), failure, asked=True)
     return ClusterAnswer(decision, asked=True)
+
+
+def _described(error: BaseException) -> str:
+    """What a policy raised, in one bounded line. Never raises."""
+    try:
+        return unexpected(error)
+    except BaseException:  # noqa: BLE001  it is the policy's own code, too
+        return type(error).__name__
 
 
 def refuse_nonsense(decision: object) -> None:
