@@ -23,10 +23,10 @@ from dlsched.api.access import Gate, caller_of, refusal
 from dlsched.api.cluster import cluster_answer
 from dlsched.api.history import OneReading, asked_range, asked_usage, history_answer, json_text
 from dlsched.api.log_stream import LogReading, LogResponse
-from dlsched.api.metrics.page import MetricsPage, content_type, wants_openmetrics
+from dlsched.api.metrics.page import CONTENT_TYPE, MetricsPage
 from dlsched.api.page import Page
 from dlsched.api.reading import as_json
-from dlsched.api.schema import SCHEMA_VERSION, JobStatus
+from dlsched.api.schema import JobStatus
 from dlsched.api.source import StatusSource
 from dlsched.api.status import (
     cpu_beside,
@@ -42,7 +42,6 @@ from dlsched.api.usage import usage_status
 from dlsched.model.cycle import CycleReport
 from dlsched.model.errors import AdoptionRefused, DlschedError, NotOurs
 from dlsched.model.state import JobView
-from dlsched.policies import registry
 from dlsched.store.journal.minutes import wall_s
 
 FOLLOWERS_MAX = 32
@@ -75,14 +74,11 @@ def build_app(source: StatusSource, connections: Callable[[], Mapping[str, int]]
             *Page().routes,
             Route("/metrics", routes.metrics),
             Route("/v1/about", routes.about),
-            Route("/v1/policies", routes.policies),
-            Route("/v1/report", routes.report),
             Route("/v1/stream", routes.stream),
             Route("/v1/history", routes.history),
             Route("/v1/usage", routes.usage),
             Route("/v1/cluster", routes.cluster),
             Route("/v1/jobs", routes.jobs),
-            Route("/v1/jobs/{name}", routes.job),
             Route("/v1/jobs/{name}/why", routes.why),
             Route("/v1/jobs/{name}/logs", routes.logs),
             Route("/v1/jobs/{name}/stop", routes.stop, methods=["POST"]),
@@ -118,41 +114,26 @@ class _Routes:
         )
         self._adoptions = threading.BoundedSemaphore(ADOPTIONS_MAX)
 
-    async def metrics(self, request: Request) -> Response:
+    async def metrics(self, _request: Request) -> Response:
         totals = self._source.totals()
         if totals is None:
             raise _no_cycle(self._source)
-        openmetrics = wants_openmetrics(request.headers.get("accept", ""))
-        page = self._metrics.kept(totals, openmetrics)
+        page = self._metrics.kept(totals)
         if page is None:
             # In a thread, so that other requests do not wait for it.
             page = await run_in_threadpool(
-                self._metrics.render,
-                totals,
-                self._connections(),
-                openmetrics,
-                self._source.cluster,
+                self._metrics.render, totals, self._connections(), self._source.cluster
             )
-        return Response(page, headers={"Content-Type": content_type(openmetrics)})
+        return Response(page, headers={"Content-Type": CONTENT_TYPE})
 
     async def about(self, _request: Request) -> Response:
         return _AsciiJson(plain(self._source.about()))
-
-    def policies(self, _request: Request) -> Response:
-        return _AsciiJson({"policies": registry.known()})
-
-    async def report(self, request: Request) -> Response:
-        return _AsciiJson(plain(self._shown(request)))
 
     def cluster(self, _request: Request) -> Response:
         return _AsciiJson(as_json(cluster_answer(self._source.cluster(), time())))
 
     async def jobs(self, request: Request) -> Response:
         return _AsciiJson(as_json(node_status(self._shown(request))))
-
-    async def job(self, request: Request) -> Response:
-        row = as_json(self._row(_job_name(request), self._shown(request)))
-        return _AsciiJson({"schema_version": SCHEMA_VERSION, **row})
 
     def why(self, request: Request) -> Response:
         name, report = _job_name(request), self._shown(request)
