@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from dlsched.api.schema import Value
-from dlsched.api.why_schema import ChangeStatus, EffectStatus, EventStatus
+from dlsched.api.why_schema import EffectStatus
+from dlsched.store.journal.changes import Change, Event
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -59,14 +60,14 @@ class History(Value):
     times: tuple[float, ...]
     """Start of each step in unix seconds, by the clock of the time."""
     node: NodeCurves
-    changes: tuple[ChangeStatus, ...]
+    changes: tuple[Change, ...]
     """The last ones of the range, oldest first."""
     changes_left_out: int
     """Number of older ones in the range."""
     effects: tuple[EffectStatus | None, ...]
     """One for each of `changes`. None: it has none, or it is not worked out yet: each answer works
     out a few more, newest first."""
-    events: tuple[EventStatus, ...]
+    events: tuple[Event, ...]
     """The last ones of the range, oldest first."""
     events_left_out: int
     """Number of older ones in the range."""

@@ -4,13 +4,10 @@ Defines when a target counts as satisfied, and which bounds on a job's GPUs are 
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Callable, Mapping, Sequence
-from enum import Enum
-from typing import Any
 
 from dlsched.api.host_cpu import beside, host_cpu_status, is_missed
-from dlsched.api.reading import read_part
+from dlsched.api.reading import as_json
 from dlsched.api.schema import (
     SCHEMA_VERSION,
     AccuracyTargetStatus,
@@ -35,11 +32,8 @@ from dlsched.api.schema import (
     TierStatus,
 )
 from dlsched.api.why_schema import (
-    ChangeStatus,
     EffectStatus,
-    EventStatus,
     Explanation,
-    LimitsStatus,
     NowStatus,
     OutcomeStatus,
     ShadowStatus,
@@ -56,7 +50,6 @@ from dlsched.estimate.measured import (
     latency_of,
     metric_of,
 )
-from dlsched.model.actions import Action
 from dlsched.model.alarms import AlarmKey
 from dlsched.model.cycle import CycleReport
 from dlsched.model.facts import LogFact
@@ -64,10 +57,7 @@ from dlsched.model.forecast import Forecast, as_of, givers, in_full, in_short
 from dlsched.model.spec import (
     BAND_RATIO,
     AccuracyTarget,
-    ContainerSpec,
-    JobSpec,
     LatencyTarget,
-    Limits,
     Target,
 )
 from dlsched.model.state import (
@@ -80,6 +70,7 @@ from dlsched.model.state import (
     Snapshot,
 )
 from dlsched.model.units import render_quantile, render_seconds
+from dlsched.store.journal.changes import Change, Event
 
 
 def node_status(report: CycleReport) -> Status:
@@ -228,8 +219,8 @@ def _in_band(latency_s: float | None, ratio: float | None) -> bool | None:
 def explanation(
     job: JobStatus | None,
     now: NowStatus,
-    changes: Sequence[Mapping[str, object]],
-    events: Sequence[Mapping[str, object]],
+    changes: Sequence[Change],
+    events: Sequence[Event],
     effects: Mapping[int, Effect],
     host_cpu: HostCpuStatus | None = None,
 ) -> Explanation:
@@ -238,8 +229,8 @@ def explanation(
         schema_version=SCHEMA_VERSION,
         job=job,
         now=now,
-        changes=tuple(read_part(ChangeStatus, plain(one)) for one in changes),
-        events=tuple(read_part(EventStatus, plain(one)) for one in events),
+        changes=tuple(changes),
+        events=tuple(events),
         effects=tuple(
             effect_status(cycle, effects[cycle]) for cycle in sorted(effects, reverse=True)
         ),
@@ -275,10 +266,10 @@ def job_now(name: str, report: CycleReport) -> NowStatus:
     return NowStatus(
         why=None if decision is None else decision.why.get(name),
         guard=report.guarded.get(name),
-        limits=_limits(report.limits.get(name)),
+        limits=report.limits.get(name),
         outcomes=tuple(
             OutcomeStatus(
-                action=plain(out.action),
+                action=as_json(out.action),
                 status=out.status,
                 detail=out.detail,
                 retryable=out.retryable,
@@ -293,38 +284,10 @@ def job_now(name: str, report: CycleReport) -> NowStatus:
             policy=shadow.policy,
             why=shadow.why.get(name),
             guard=shadow.guarded.get(name),
-            limits=_limits(shadow.limits.get(name)),
+            limits=shadow.limits.get(name),
             trouble=shadow.trouble,
         ),
     )
-
-
-def _limits(limits: Limits | None) -> LimitsStatus | None:
-    return None if limits is None else LimitsStatus(limits.cpu_cores, limits.gpu_share)
-
-
-def plain(value: object) -> Any:
-    """Any value of the model as JSON values; a number that is not finite becomes text. Secrets are
-    left out: environment values become `***`, and digests, which could confirm a guess, are
-    empty."""
-    if isinstance(value, JobSpec):
-        value = dataclasses.replace(value, digest="", container_digest="")
-    if isinstance(value, ContainerSpec):
-        value = value.discreet
-    if isinstance(value, Enum):
-        return value.value
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        fields = {f.name: plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
-        if isinstance(value, Action):
-            return {"kind": type(value).__name__.lower(), **fields}
-        return fields
-    if isinstance(value, Mapping):
-        return {str(key): plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple | set | frozenset):
-        return [plain(item) for item in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
-    return value if isinstance(value, str | int | float | bool | None) else str(value)
 
 
 def target_of(target: Target | None) -> LatencyTargetStatus | AccuracyTargetStatus | None:

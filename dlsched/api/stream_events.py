@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-
 from dlsched.api.schema import SCHEMA_VERSION
 from dlsched.api.status import node_of, target_of
 from dlsched.api.stream_schema import (
@@ -13,14 +11,13 @@ from dlsched.api.stream_schema import (
     JobPoint,
     ShadowPoint,
 )
-from dlsched.api.why_schema import ChangeStatus, EventStatus
 from dlsched.api.wire_status import measurements
 from dlsched.estimate.measured import bounds_of_latency, failing, latency_of, metric_of
 from dlsched.model.cycle import CycleReport, Shadow
 from dlsched.model.spec import BAND_RATIO
 from dlsched.model.state import JobView
 from dlsched.model.units import render_within
-from dlsched.store.journal.changes import Reported, changes, events, last_reported
+from dlsched.store.journal.changes import Event, Reported, changes, events, last_reported
 
 _AlarmName = tuple[str, str]
 """Source and key."""
@@ -45,17 +42,17 @@ class EventHistory:
         found = CycleEvents(
             schema_version=SCHEMA_VERSION,
             cycle=report.snapshot.cycle,
-            changes=tuple(ChangeStatus(**asdict(one)) for one in changed),
-            events=(*(EventStatus(**asdict(one)) for one in happened), *self._targets(report)),
+            changes=tuple(changed),
+            events=(*happened, *self._targets(report)),
             alarms=tuple(self._alarm_events(report)),
         )
         return found if found.changes or found.events or found.alarms else None
 
-    def _targets(self, report: CycleReport) -> list[EventStatus]:
+    def _targets(self, report: CycleReport) -> list[Event]:
         """Latency targets that were missed, or met again."""
         before, self._missed = self._missed, _missed(report, self._missed)
         return [
-            EventStatus(
+            Event(
                 cycle=report.snapshot.cycle,
                 now_s=report.snapshot.now_s,
                 wall_time=report.wall_time,

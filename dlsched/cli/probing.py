@@ -142,9 +142,9 @@ def _watch(sampled: Callable[[], tuple[Probed, ...]], output: str) -> None:
 
 def _print(found: tuple[Probed, ...], output: str) -> None:
     if output == "json":
-        from dlsched.api.status import plain
+        from dlsched.api.reading import as_json
 
-        print_json(plain([{**asdict(one), "proposal": _proposal(one)} for one in found]))
+        print_json(as_json([{**asdict(one), "proposal": _proposal(one)} for one in found]))
     else:
         _show(found)
 

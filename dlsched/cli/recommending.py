@@ -100,9 +100,9 @@ def _first_cycle(reader: JournalReader, since_s: float) -> int:
 
 def _show(advice: Advice, form: str, output: str) -> None:
     if output == "json":
-        from dlsched.api.status import plain
+        from dlsched.api.reading import as_json
 
-        print_json(plain(advice))
+        print_json(as_json(advice))
         return
     if form == "table":
         _show_table(advice, Page())

@@ -140,11 +140,11 @@ def _show_table(rows: Iterator[ReplayRow], again: Replay, policy: str, job: str 
 
 def _show_json(rows: Iterator[ReplayRow], again: Replay, policy: str, job: str | None) -> None:
     """One object, written piece by piece."""
-    from dlsched.api.status import plain
+    from dlsched.api.reading import as_json
 
     click.echo(f'{{"policy": {json.dumps(policy)}, "rows": [', nl=False)
     for number, row in enumerate(rows):
-        click.echo(f"{',' if number else ''}\n  {json.dumps(plain(row))}", nl=False)
+        click.echo(f"{',' if number else ''}\n  {json.dumps(as_json(row))}", nl=False)
     summary = {
         "cycles": again.cycles,
         "asks": again.asks,
@@ -153,7 +153,7 @@ def _show_json(rows: Iterator[ReplayRow], again: Replay, policy: str, job: str |
         "jobs": {name: _figures(tally) for name, tally in _tallies(again, job).items()},
         "all": _figures(again.all),
     }
-    click.echo(f'\n], "summary": {json.dumps(plain(summary), indent=2)}}}')
+    click.echo(f'\n], "summary": {json.dumps(as_json(summary), indent=2)}}}')
 
 
 def _tallies(again: Replay, job: str | None) -> dict[str, Agreement]:

@@ -10,6 +10,7 @@ from typing import Any
 import httpx2
 import pytest
 
+from dlsched.api.reading import as_json
 from dlsched.api.server import ApiServer
 from dlsched.model.cycle import RejectedFile
 from dlsched.model.errors import EngineUnavailable
@@ -60,8 +61,8 @@ def test_a_container_s_name_may_be_given_with_its_capitals(ask: Ask, page: str) 
 
 def test_why_tells_history_and_the_last_cycle(ask: Ask, source: FakeSource) -> None:
     answer = ask("GET", "/v1/jobs/digits-resnet/why?limit=3").json()
-    assert answer["changes"] == [dict(CHANGE)]
-    assert answer["events"] == [dict(EVENT)]
+    assert answer["changes"] == [as_json(CHANGE)]
+    assert answer["events"] == [as_json(EVENT)]
     assert answer["job"]["name"] == "digits-resnet"
     assert answer["now"]["guard"] == "1.4 cores cut to 1.25: the node is full"
     assert ("changes", "digits-resnet", 3) in source.asked
