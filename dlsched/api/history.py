@@ -15,7 +15,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
 from dlsched.api.access import disconnected
-from dlsched.api.history_schema import History, JobCurves, NodeCurves
+from dlsched.api.history_schema import History
 from dlsched.api.reading import json_text
 from dlsched.api.schema import SCHEMA_VERSION
 from dlsched.api.status import effect_status
@@ -138,7 +138,7 @@ def history_of(asked: Range, curves: Curves, effects: Mapping[tuple[str, int], E
         to_s=asked.to_s,
         step_s=asked.step_s,
         times=asked.times,
-        node=NodeCurves(**curves.node.curves()),
+        node=curves.node.curves(),
         changes=curves.changes,
         changes_left_out=curves.changes_left_out,
         effects=tuple(
@@ -166,7 +166,7 @@ def rendered(
     for number, (name, steps) in enumerate(curves.jobs.items()):
         if stopped():
             raise Cancelled("the asker has gone")
-        text = f"{',' if number else ''}{json.dumps(name)}:{json_text(JobCurves(**steps.curves()))}"
+        text = f"{',' if number else ''}{json.dumps(name)}:{json_text(steps.curves())}"
         yield text.encode()
     yield b"}}"
 

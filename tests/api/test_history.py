@@ -76,7 +76,7 @@ def test_the_default_is_the_last_hour_of_all_jobs(daemon: Daemon) -> None:
     assert history.from_s == BEGIN_S - 3000
     assert history.step_s == 60
     assert set(history.jobs) == {"alpha", "beta"}
-    assert history.jobs["beta"].usage_cores[:50] == (None,) * 50
+    assert history.jobs["beta"]["usage_cores"][:50] == (None,) * 50
 
 
 def test_jobs_are_those_asked_for_whatever_their_capitals(daemon: Daemon) -> None:
