@@ -25,7 +25,7 @@ ESCAPES = {"\x1b", "\x07", "\u202e"}
     "words",
     [
         "ps", "ps -o json", "why x", "stop x", "logs x", "events", "events --follow",
-        "events --json", "usage", "web --no-open",
+        "events --json", "usage", "web",
     ],
 )  # fmt: skip
 def test_without_a_daemon_is_one_line_and_3(program: Program, folders: Path, words: str) -> None:
