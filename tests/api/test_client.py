@@ -20,12 +20,6 @@ from tests.api.conftest import serving
 pytestmark = pytest.mark.timed
 
 
-def test_nobody_answers(tmp_path: Path) -> None:
-    path = tmp_path / "status.sock"
-    with pytest.raises(DaemonUnavailable, match=f"no daemon answers on {path}; start it with"):
-        Daemon(tmp_path).jobs()
-
-
 def test_where_its_unit_is_installed_that_is_started(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -102,12 +96,6 @@ def test_a_peer_that_is_no_daemon_is_one_line(
                 Daemon(tmp_path).jobs()
             assert "\n" not in str(caught.value)
         peer.join()
-
-
-def test_a_refusal_carries_the_daemons_line(tmp_path: Path) -> None:
-    with serving(tmp_path), pytest.raises(Refused, match="first cycle is not done") as no:
-        Daemon(tmp_path).jobs()
-    assert no.value.status == 503
 
 
 def test_a_job_name_is_quoted_whole(tmp_path: Path) -> None:

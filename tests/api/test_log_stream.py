@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import httpx2
 import pytest
 
 from dlsched.api.client import Daemon
@@ -17,6 +16,7 @@ from dlsched.api.log_stream import LogReading
 from dlsched.api.routes import FOLLOWERS_MAX
 from dlsched.api.server import ApiServer
 from dlsched.model.errors import EngineUnavailable, Refused
+from tests.api.conftest import client_of
 from tests.status_source import FakeSource
 from tests.waiting import until
 
@@ -62,12 +62,9 @@ def test_a_silent_log_answers_all_the_same_and_ends_with_its_follower(
     tap = Tap()
     source.log = tap
     until(lambda: not _log_threads(), "threads of other cases have ended")
-    path = "http://dlsched/v1/jobs/queued/logs?follow=1"
     with (
-        httpx2.Client(
-            transport=httpx2.HTTPTransport(uds=str(server.control_path)), timeout=60
-        ) as client,
-        client.stream("GET", path) as answer,
+        client_of(server.control_path) as client,
+        client.stream("GET", "/v1/jobs/queued/logs?follow=1") as answer,
     ):
         assert answer.status_code == 200
         until(lambda: _log_threads() == 1, "one thread follows")

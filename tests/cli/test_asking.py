@@ -124,12 +124,6 @@ def test_why_json_and_limit(program: Program, daemon: FakeSource) -> None:
     assert program("why", "digits-resnet", "--limit", "0").exit_code == 2
 
 
-def test_a_refused_stop_is_one_line_and_1(program: Program, daemon: FakeSource) -> None:
-    daemon.refuses = "digits-vgg is adopted"
-    result = program("stop", "digits-vgg")
-    assert (result.exit_code, result.stderr) == (1, "error: digits-vgg is adopted\n")
-
-
 def test_stop_asks_the_daemon_and_keeps_stdout_for_data(
     program: Program, daemon: FakeSource
 ) -> None:
