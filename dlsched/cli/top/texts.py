@@ -94,18 +94,6 @@ def cluster_of(daemon: Daemon) -> Load:
         if answer.cluster is None:
             return Text("no controller of a cluster has run on this host", "dim")
         show_cluster(answer.cluster, page)
-        more = [
-            counted(count, f"more {kind}")
-            for kind, count in (
-                ("node", answer.left_out.nodes),
-                ("job", answer.left_out.jobs),
-                ("waiting job", answer.left_out.queue),
-                ("line", answer.left_out.lines),
-            )
-            if count
-        ]
-        if more:
-            page.line(f"and {', '.join(more)}: `dlsched cluster status`", "yellow")
         return Text("\n").join(page.lines)
 
     return load
