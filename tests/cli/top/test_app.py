@@ -316,7 +316,7 @@ async def test_the_newest_of_why_is_shown_and_few_jobs_leave_it_the_room(
     play: Play, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     text = Text("\n".join(f"change {number}" for number in range(60)))
-    monkeypatch.setattr(app_module, "why_of", lambda _daemon, _job: lambda _width: text)
+    monkeypatch.setattr(app_module, "why_of", lambda *_: text)
     async with play(view_of(jobs_report("digits-resnet")), size=(80, 20)) as top:
         await top.shows("change 59")
         await top.becomes(lambda: top.app.table.size.height, 2)  # the header and the only job
