@@ -132,22 +132,15 @@ def history_answer(
 def history_of(asked: Range, curves: Curves, effects: Mapping[tuple[str, int], Effect]) -> History:
     """The answer, without the jobs' curves, which are many."""
     found = [effects.get((one.job, one.cycle)) for one in curves.changes]
-    return History(
+    return History.of(
+        asked,
+        curves,
         schema_version=SCHEMA_VERSION,
-        from_s=asked.from_s,
-        to_s=asked.to_s,
-        step_s=asked.step_s,
-        times=asked.times,
         node=curves.node.curves(),
-        changes=curves.changes,
-        changes_left_out=curves.changes_left_out,
         effects=tuple(
             None if effect is None else effect_status(one.cycle, effect)
             for one, effect in zip(curves.changes, found, strict=True)
         ),
-        events=curves.events,
-        events_left_out=curves.events_left_out,
-        notes=curves.notes,
         jobs={},
     )
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Self
 
 SCHEMA_VERSION = 1
 
@@ -19,6 +19,17 @@ STATUS_SOCKET_NAME, CONTROL_SOCKET_NAME = "status.sock", "control.sock"
 
 class Value:
     """Equality and text of every type below. Generated for each, they cost 5 ms of start-up."""
+
+    @classmethod
+    def of(cls, *sources: object, **own: object) -> Self:
+        """One with the sources' fields of the same names, and with its own."""
+        found = {
+            name: getattr(source, name)
+            for source in sources
+            for name in cls.__annotations__
+            if name not in own and hasattr(source, name)
+        }
+        return cls(**found, **own)
 
     def __eq__(self, other: object) -> bool:
         return type(other) is type(self) and vars(other) == vars(self)

@@ -52,7 +52,6 @@ from dlsched.estimate.measured import (
 )
 from dlsched.model.alarms import AlarmKey
 from dlsched.model.cycle import CycleReport
-from dlsched.model.facts import LogFact
 from dlsched.model.forecast import Forecast, as_of, givers, in_full, in_short
 from dlsched.model.spec import (
     BAND_RATIO,
@@ -127,19 +126,13 @@ def node_of(snapshot: Snapshot) -> NodeStatus:
     """What the node has, and what of it is given and used."""
     running, node = snapshot.running, snapshot.node
     given = [job.actual.cpu_cores for job in running]
-    return NodeStatus(
-        capacity_cores=node.capacity_cores,
-        cores=node.cores,
-        memory_bytes=node.memory_bytes,
-        foreign_cores=node.foreign_cores,
+    return NodeStatus.of(
+        node,
         host_cpu=host_cpu_status(node.host_cpu, node.cores),
         gpus=gpu_rows(snapshot),
-        gpu_trouble=node.gpu_trouble,
         used_cores=sum(job.usage.cpu_cores or 0.0 for job in running),
         given_cores=sum(cores for cores in given if cores is not None),
         unlimited_jobs=given.count(None),
-        bound_by=node.bound_by,
-        throttled_ratio=node.throttled_ratio,
     )
 
 
@@ -193,7 +186,7 @@ def job_status(job: JobView, now_s: float, outlooks: Sequence[Forecast] = ()) ->
             refused=progress.refused,
             trouble=progress.trouble,
             hides_failures=progress.hides_failures,
-            log=_log(progress.log),
+            log=None if progress.log is None else LogStatus.of(progress.log),
             lacks=lacks,
             wire=wire_of(progress.wire, target),
         ),
@@ -248,16 +241,7 @@ def cpu_beside(job: JobStatus, report: CycleReport) -> HostCpuStatus | None:
 
 def effect_status(cycle: int, effect: Effect) -> EffectStatus:
     """The effect of the change in that cycle."""
-    return EffectStatus(
-        cycle=cycle,
-        verdict=effect.verdict.value,
-        text=str(effect),
-        before_s=effect.before_s,
-        after_s=effect.after_s,
-        requests_before=effect.requests_before,
-        requests_after=effect.requests_after,
-        others=effect.others,
-    )
+    return EffectStatus.of(effect, cycle=cycle, verdict=effect.verdict.value, text=str(effect))
 
 
 def job_now(name: str, report: CycleReport) -> NowStatus:
@@ -268,13 +252,7 @@ def job_now(name: str, report: CycleReport) -> NowStatus:
         guard=report.guarded.get(name),
         limits=report.limits.get(name),
         outcomes=tuple(
-            OutcomeStatus(
-                action=as_json(out.action),
-                status=out.status,
-                detail=out.detail,
-                retryable=out.retryable,
-                engine_s=out.engine_s,
-            )
+            OutcomeStatus.of(out, action=as_json(out.action))
             for out in report.outcomes
             if out.action.job == name
         ),
@@ -332,24 +310,17 @@ def _forecast(outlook: Forecast, now_s: float) -> ForecastStatus:
         return None if at_s is None else max(at_s - now_s, 0.0)
 
     outlook = as_of(outlook, now_s)
-    return ForecastStatus(
-        tier=outlook.tier,
+    return ForecastStatus.of(
+        outlook,
         kind=outlook.kind.value,
         in_s=ahead_s(outlook.at_s),
         earliest_in_s=ahead_s(outlook.earliest_s),
         latest_in_s=ahead_s(outlook.latest_s),
-        needs_cores=outlook.needs_cores,
-        best=outlook.best,
         lacks=tuple(GiverStatus(name, cores) for name, cores in outlook.lacks),
         givers=givers(outlook),
-        why=outlook.why,
         text=in_short(outlook, now_s),
         sentence=in_full(outlook, now_s),
     )
-
-
-def _log(log: LogFact | None) -> LogStatus | None:
-    return None if log is None else LogStatus(log.lines, log.matched, log.example, log.buffered)
 
 
 BOUNDED = ("devices", "time", "memory", "cpu")
@@ -415,41 +386,24 @@ def _bound(job: JobView, what: str) -> BoundStatus:
 
 def _row(gpu: GpuView, on_it: list[JobView], holders: list[JobView], now_s: float) -> GpuStatus:
     fact = gpu.fact
-    return GpuStatus(
-        index=fact.index,
-        uuid=fact.uuid,
-        part_of=fact.part_of,
-        model=fact.model,
-        memory_bytes=fact.memory_bytes,
-        memory_used_bytes=fact.memory_used_bytes,
-        busy_ratio=fact.busy_ratio,
+    return GpuStatus.of(
+        fact,
+        gpu,
         compute_mode=fact.compute_mode.value,
-        numa_node=fact.numa_node,
         jobs=tuple(GpuUserStatus(job.name, _share(job)) for job in on_it),
         kept_for=(*(one.name for one in holders if gpu.uuid in one.gpus_kept), *gpu.kept_for),
         promised_share=sum(job.spec.bounds.floor_share for job in on_it),
-        reserved=gpu.reserved,
-        foreign_processes=gpu.foreign_processes,
-        foreign_memory_bytes=gpu.foreign_memory_bytes,
         holders=tuple(_holder(one, now_s) for one in gpu.holders),
-        holders_left_out=gpu.holders_left_out,
-        trouble=fact.trouble,
     )
 
 
 def _holder(one: GpuHolder, now_s: float) -> GpuHolderStatus:
     since_s = one.idle_since_s
-    return GpuHolderStatus(
+    return GpuHolderStatus.of(
+        one,
         kind=one.kind.value,
         text=str(one),
-        job=one.job,
         container=None if one.container_id is None else one.container_id[:12],
-        name=one.name,
-        pid=one.pid,
-        uid=one.uid,
-        user=one.user,
-        memory_bytes=one.memory_bytes,
-        computes=one.computes,
         idle_s=None if since_s is None else max(now_s - since_s, 0.0),
         idle_too_long=one.idle_over_s is not None,
     )

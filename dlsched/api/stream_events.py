@@ -92,15 +92,11 @@ class EventHistory:
 def point(report: CycleReport) -> CyclePoint:
     """The cycle as a point of every curve."""
     snapshot, node = report.snapshot, node_of(report.snapshot)
-    return CyclePoint(
+    return CyclePoint.of(
+        snapshot,
+        node,
         schema_version=SCHEMA_VERSION,
-        cycle=snapshot.cycle,
         now=report.wall_time,
-        now_s=snapshot.now_s,
-        capacity_cores=node.capacity_cores,
-        given_cores=node.given_cores,
-        used_cores=node.used_cores,
-        foreign_cores=node.foreign_cores,
         jobs=tuple(map(_job_point, snapshot.jobs)),
         shadow=_shadow_point(report.shadow),
     )
