@@ -10,12 +10,25 @@ import types
 from collections.abc import Callable, Mapping
 from enum import Enum
 from functools import cache
-from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Literal,
+    TypeVar,
+    Union,
+    cast,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
-from dlsched.api.schema import SCHEMA_VERSION
+from dlsched.api.schema import SCHEMA_VERSION, Value
 from dlsched.model.actions import Action
 from dlsched.model.errors import DlschedError
 from dlsched.model.spec import ContainerSpec, JobSpec
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 T = TypeVar("T")
 _Reader = Callable[[Any], Any]
@@ -65,28 +78,34 @@ def read_part(kind: type[T], value: Mapping[str, Any]) -> T:
 
 def as_json(value: object) -> Any:
     """Any value of the schema or the model as JSON values; a number that is not finite becomes
-    text. Secrets are left out: environment values become `***`, and digests, which could confirm a
-    guess, are empty."""
-    if isinstance(value, JobSpec):
-        value = dataclasses.replace(value, digest="", container_digest="")
-    elif isinstance(value, ContainerSpec):
-        value = value.discreet
+    text. Secrets are left out."""
     if isinstance(value, float):
         return value if math.isfinite(value) else str(value)
-    if isinstance(value, Enum):
-        return value.value
     if isinstance(value, tuple | list | set | frozenset):
         return [part if type(part) in _CARRIED else as_json(part) for part in value]
+    if isinstance(value, Value):
+        value = vars(value)
+    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+        value = _fields(value)
     if isinstance(value, Mapping):
         return {
             str(key): part if type(part) in _CARRIED else as_json(part)
             for key, part in value.items()
         }
-    if dataclasses.is_dataclass(value):
-        fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
-        kind = {"kind": type(value).__name__.lower()} if isinstance(value, Action) else {}
-        return as_json({**kind, **fields})
+    if isinstance(value, Enum):
+        return value.value
     return value if isinstance(value, str | int | None) else str(value)
+
+
+def _fields(value: DataclassInstance) -> dict[str, Any]:
+    """The fields of a value of the model. Environment values become `***`; digests, which could
+    confirm a guess, are empty."""
+    if isinstance(value, JobSpec):
+        value = dataclasses.replace(value, digest="", container_digest="")
+    elif isinstance(value, ContainerSpec):
+        value = value.discreet
+    fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    return {"kind": type(value).__name__.lower(), **fields} if isinstance(value, Action) else fields
 
 
 def json_text(value: object) -> str:
