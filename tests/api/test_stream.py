@@ -229,18 +229,6 @@ def test_it_goes_on_where_the_sockets_had_to_be_made_again(
     again.close()  # type: ignore[attr-defined]
 
 
-def test_a_restarted_daemon_sends_what_it_has_to_who_comes_with_an_old_id(
-    tmp_path: Path, source: FakeSource
-) -> None:
-    source.stream = Stream("run2")
-    with serving(tmp_path, source):
-        for cycle in (1, 2):
-            source.stream.publish(report(cycle, arrived=True))
-        messages = Daemon(tmp_path).cycle_events("run1:6", follow=True)
-        ids = (message.id for message in messages if message.id)
-        assert [next(ids), next(ids)] == ["run2:1", "run2:2"]
-
-
 def test_the_server_ends_its_streams_when_it_stops(
     server: ApiServer, daemon: Daemon, source: FakeSource
 ) -> None:

@@ -76,15 +76,6 @@ def test_before_the_first_cycle_is_one_line_and_3(
     assert result.stderr == "error: the first cycle is not done yet\n"
 
 
-@pytest.mark.parametrize("command", ["why", "stop", "logs"])
-def test_an_unknown_job_is_one_line_with_the_known(
-    program: Program, daemon: FakeSource, command: str
-) -> None:
-    result = program(command, "nobody")
-    assert (result.exit_code, result.stderr.count("\n")) == (1, 1)
-    assert result.stderr.startswith("error: no job 'nobody'; known are digits-mobilenet, ")
-
-
 def test_colour_comes_with_a_word_and_goes_with_no_color(
     program: Program, daemon: FakeSource
 ) -> None:
