@@ -43,7 +43,7 @@ class Layout(NamedTuple):
     """The columns at some width of the terminal."""
 
     columns: Sequence[Column]
-    """Each as wide as its `least`."""
+    """The width of each is its `least`."""
     whole_target: bool
     """Whether the quantile or metric is shown with the measured value."""
     with_gpus: bool
