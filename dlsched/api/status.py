@@ -64,7 +64,6 @@ from dlsched.model.state import (
     GpuHolder,
     GpuView,
     JobView,
-    Progress,
     Reached,
     Snapshot,
 )
@@ -100,18 +99,9 @@ def node_status(report: CycleReport) -> Status:
 def discreet(report: CycleReport, may_read: Callable[[int | None], bool]) -> CycleReport:
     """The report without quotations of the output of jobs whose owner's logs the caller may not
     read."""
-    jobs = [
-        job if _quotes_nothing(job.progress) or may_read(job.spec.owner) else _unquoted(job)
-        for job in report.snapshot.jobs
-    ]
+    jobs = [job if may_read(job.spec.owner) else _unquoted(job) for job in report.snapshot.jobs]
     snapshot = dataclasses.replace(report.snapshot, jobs=tuple(jobs))
     return dataclasses.replace(report, snapshot=snapshot)
-
-
-def _quotes_nothing(progress: Progress) -> bool:
-    log, lacks = progress.log, progress.lacks
-    quotes = progress.refused is not None or (lacks is not None and lacks.names)
-    return not quotes and (log is None or (log.example is None and not log.named))
 
 
 def _unquoted(job: JobView) -> JobView:

@@ -128,16 +128,18 @@ def _job_point(job: JobView) -> JobPoint:
 def _missed(report: CycleReport, before: set[str]) -> set[str]:
     """Jobs whose latency target is missed. Within the band above the target nothing changes, so
     that a latency about the target does not flap; nor does it while the latency is unknown."""
-    missed = set()
-    for job in report.snapshot.jobs:
-        _, ratio = latency_of(job)
-        if failing(job) is not None:
-            missed.add(job.name)
-            continue
-        bound = 1.0 if job.name in before else 1.0 + BAND_RATIO
-        if job.name in before if ratio is None else ratio > bound + 1e-9:
-            missed.add(job.name)
-    return missed
+    return {
+        job.name for job in report.snapshot.jobs if _is_missed(job, was_missed=job.name in before)
+    }
+
+
+def _is_missed(job: JobView, *, was_missed: bool) -> bool:
+    if failing(job) is not None:
+        return True
+    _, ratio = latency_of(job)
+    if ratio is None:
+        return was_missed
+    return ratio > (1.0 if was_missed else 1.0 + BAND_RATIO) + 1e-9
 
 
 def _measured(job: JobView) -> str:

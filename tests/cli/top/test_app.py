@@ -213,10 +213,10 @@ def test_the_command_learns_of_the_cluster(
     assert _of_cluster(Daemon(folders / "run")) is known
 
     def refuse(self: Daemon) -> None:
-        raise Refused(404, "Not Found")
+        raise Refused(503, "cluster.json: not the status of a cluster")
 
     monkeypatch.setattr(Daemon, "cluster", refuse)
-    assert not _of_cluster(Daemon(folders / "run")), "a daemon of an earlier version"
+    assert not _of_cluster(Daemon(folders / "run")), "it is unreadable"
 
 
 class Log:
