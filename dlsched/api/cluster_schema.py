@@ -151,17 +151,6 @@ class ClusterStatus:
 
 
 @dataclass(frozen=True)
-class LeftOut:
-    """How many rows the answer has not: it has at most 1,000 of each, and 100 lines of each."""
-
-    nodes: int
-    jobs: int
-    queue: int
-    lines: int
-    """Of `asked`, `rejected` and `alarms` together."""
-
-
-@dataclass(frozen=True)
 class ClusterAnswer:
     """What the controller on this host last reported."""
 
@@ -172,4 +161,3 @@ class ClusterAnswer:
     """Since the controller wrote it. Above a minute: it has ended, or hangs."""
     observed_age_s: float | None
     """Since nodes and jobs were so."""
-    left_out: LeftOut

@@ -8,8 +8,9 @@ from dataclasses import replace
 
 import pytest
 
+from dlsched.api.reading import as_json
 from dlsched.api.schema import EngineStatus
-from dlsched.api.status import job_status, node_status, plain
+from dlsched.api.status import job_status, node_status
 from dlsched.estimate.measured import REQUESTS_MIN
 from dlsched.model.alarms import Alarm, AlarmKey
 from dlsched.model.cycle import CycleReport
@@ -96,7 +97,7 @@ def test_a_lost_engine_is_told_with_its_trouble() -> None:
 
 
 def test_the_whole_report_is_strict_json_without_secrets() -> None:
-    text = json.dumps(plain(example_report()), allow_nan=False)
+    text = json.dumps(as_json(example_report()), allow_nan=False)
     assert "hunter2" not in text
     assert "TOKEN" in text
     assert json.loads(text)["snapshot"]["jobs"][0]["state"] == "running"
@@ -107,7 +108,7 @@ def test_a_policy_that_answers_nan_can_still_be_looked_at() -> None:
     report = CycleReport(
         snapshot=Snapshot(1, 0.0, node), policy="x", decision=Decision({"a": Limits(math.nan)})
     )
-    shown = json.loads(json.dumps(plain(report), allow_nan=False))
+    shown = json.loads(json.dumps(as_json(report), allow_nan=False))
     assert shown["decision"]["limits"]["a"]["cpu_cores"] == "nan"
 
 

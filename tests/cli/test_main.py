@@ -1,10 +1,9 @@
-"""The group: help, version, hints, options before the command, and what failures end in."""
+"""The group: help, version, hints, and what failures end in."""
 
 from __future__ import annotations
 
 import errno
 import re
-from pathlib import Path
 
 import click
 import pytest
@@ -42,11 +41,6 @@ def test_help_is_that_of_the_command(program: Program, words: tuple[str, ...]) -
 def test_help_of_what_is_no_command_is_usage(program: Program) -> None:
     assert program("help", "stats").exit_code == 2
     assert "`dlsched ps` has no commands" in program("help", "ps", "x").stderr
-
-
-def test_help_says_what_stop_and_release_do(program: Program) -> None:
-    assert "Stop a job's container and keep it stopped" in program("stop", "--help").stdout
-    assert "Give every container its own limits back" in program("release", "--help").stdout
 
 
 @pytest.mark.parametrize(
@@ -100,34 +94,6 @@ def test_no_hint_offers_what_changes_anything() -> None:
     assert "did you mean 'ps'?" in offered.values(), "some words have a hint"
 
 
-@pytest.mark.parametrize("before", [True, False])
-@pytest.mark.timed
-def test_run_dir_and_config_stand_before_the_command_too(
-    program: Program, tmp_path: Path, before: bool
-) -> None:
-    """The flag goes before the environment either way, and the later one before the earlier."""
-    (tmp_path / "a.yaml").write_text(f"run_dir: {tmp_path}/of-file\n")
-    for option, value, socket in (
-        ("--run-dir", f"{tmp_path}/flag", f"{tmp_path}/flag/status.sock"),
-        ("--config", f"{tmp_path}/a.yaml", f"{tmp_path}/of-file/status.sock"),
-    ):
-        words = (option, value, "ps") if before else ("ps", option, value)
-        env = {"DLSCHED_RUN_DIR": None if option == "--config" else str(tmp_path)}
-        result = program(*words, env=env)
-        assert (result.exit_code, socket in result.stderr) == (3, True), result.stderr
-    result = program("--run-dir", "/first", "ps", "--run-dir", f"{tmp_path}/last")
-    assert f"{tmp_path}/last/status.sock" in result.stderr
-
-
-def test_an_option_before_a_command_that_has_none_is_usage(program: Program) -> None:
-    result = program("--run-dir", "/x", "policies")
-    assert (result.exit_code, result.stderr.splitlines()[-1]) == (
-        2,
-        "Error: `dlsched policies` has no option --run-dir",
-    )
-    assert program("policies", env={"DLSCHED_RUN_DIR": "/x"}).exit_code == 0
-
-
 def test_json_is_output_json_wherever_there_is_one(program: Program) -> None:
     with_output = [
         name for name in COMMANDS if any("--output" in one.opts for one in command(name).params)
@@ -178,7 +144,3 @@ def test_failures_are_lines_on_stderr_and_a_code(
     assert result.stdout == ""
     lines = result.stderr.splitlines()
     assert len(lines) == (2 if code == 2 and not isinstance(error, PolicyError) else 1)
-
-
-def test_an_unknown_option_is_usage(program: Program) -> None:
-    assert program("ps", "--nonsense").exit_code == 2

@@ -30,6 +30,7 @@ class Change:
     guard: str
     """How a guard altered the decision; empty: it did not."""
     status: str
+    """done, begun, failed or withheld."""
     detail: str
     before_share: float | None = None
     """Share of its GPUs' time; None: not divided."""
@@ -39,7 +40,8 @@ class Change:
     expected_s: float | None = None
     """Latency that the policy expected of a `resize`; None: none, or a guard changed it."""
     changed: str = ""
-    """What a `start` set or a `resize` changed, and nothing else; empty: nothing that is known."""
+    """What a `start` set or a `resize` changed, and nothing else, such as `limit 2.000 -> 1.500
+    cores, CPU weight 1024 -> 205` or `idle class on`; empty: nothing that is known."""
 
 
 @dataclass(frozen=True, slots=True)
