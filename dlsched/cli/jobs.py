@@ -43,7 +43,9 @@ def check(
     """Check job files and show every problem as FILE:LINE:COLUMN: path: what. FILE - is standard
     input.
 
-    Ends with 0 if every file is right, with 2 if one is not. Only --node asks the daemon.
+    Ends with 0 if every file is right, with 2 if one is not. Only --node asks the daemon. It also
+    shows, for a job that runs already, what speaks against its target: the best latency that this
+    node has reached, or the cores that the job needs.
 
     \b
     Examples:
@@ -58,12 +60,14 @@ def check(
     if output == "json":
         print_json([_as_json(*one) for one in checked])
     else:
-        for file, spec, problems in checked:
+        for file, spec, problems, doubted in checked:
             if spec is not None:
                 print_text(f"{_name(file)}: ok, job {spec.name}")
             for problem in problems:
                 say(str(problem))
-    if any(problems for _, _, problems in checked):
+            for doubt in doubted:
+                say(f"{_name(file)}: {doubt}")
+    if any(problems for _, _, problems, _ in checked):
         ctx.exit(2)
 
 
@@ -112,7 +116,8 @@ def submit(
 
     A file of the same name is replaced, and the job changes while it runs where that is possible.
     If the folder has a subfolder of your name that you own, the file goes there. A job that wants
-    more cores, memory or GPUs than the running daemon's node has is refused.
+    more cores, memory or GPUs than the running daemon's node has is refused. For a job that runs
+    already, what speaks against its target is shown.
 
     With --cluster the folder is that of the setting cluster.watch, on a manager of the cluster. A
     name that another file or manager has, an env_file, and a file that is too long are refused.
@@ -140,6 +145,8 @@ def submit(
     presets = load_presets(settings.presets)
     spec = put(_read(file), file.name, folder, lambda spec: _lacks(spec, status), presets)
     print_text(str(folder / file.name))
+    for doubt in _doubts(spec, status):
+        say(f"{file.name}: {doubt}")
     if start:
         _start(spec.name, settings)
 
@@ -203,8 +210,8 @@ def _start(job: str, settings: Settings) -> None:
 
 def _checked(
     file: Path, status: Status | None, presets: Presets
-) -> tuple[JobSpec | None, tuple[Problem, ...]]:
-    """The job or its problems."""
+) -> tuple[JobSpec | None, tuple[Problem, ...], tuple[str, ...]]:
+    """The job or its problems, and doubts about its target."""
     from dlsched.config.job import env_file_reader, parse_spec
 
     beside = env_file_reader(file.parent)
@@ -213,14 +220,20 @@ def _checked(
             _read(file), _name(file), beside, lambda spec: _lacks(spec, status), presets
         )
     except SpecError as error:
-        return None, error.problems
-    return spec, ()
+        return None, error.problems, ()
+    return spec, (), tuple(_doubts(spec, status))
 
 
 def _lacks(spec: JobSpec, status: Status | None) -> Iterable[tuple[Place, str]]:
     from dlsched.api.suitability import lacks
 
     return () if status is None else lacks(spec, status.node)
+
+
+def _doubts(spec: JobSpec, status: Status | None) -> Iterable[str]:
+    from dlsched.api.suitability import doubts
+
+    return () if status is None else doubts(spec, status.jobs)
 
 
 def _read(file: Path) -> str:
@@ -242,11 +255,14 @@ def _name(file: Path) -> str:
     return "<stdin>" if file == _STDIN else str(file)
 
 
-def _as_json(file: Path, spec: JobSpec | None, problems: tuple[Problem, ...]) -> dict[str, Any]:
+def _as_json(
+    file: Path, spec: JobSpec | None, problems: tuple[Problem, ...], doubted: tuple[str, ...]
+) -> dict[str, Any]:
     from dlsched.api.reading import as_json
 
     return {
         "file": _name(file),
         "job": None if spec is None else spec.name,
-        "problems": as_json(problems),
+        "problems": [as_json(problem) for problem in problems],
+        "doubts": list(doubted),
     }

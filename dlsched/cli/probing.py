@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 import os
 import shlex
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
+from time import monotonic, sleep
 from typing import TYPE_CHECKING
 
 import click
@@ -42,6 +44,8 @@ many times as long as the first byte: then users wait for the first byte."""
 BUSY_CORES = 0.05
 """From this mean use on, a container that serves no one is proposed as background: less than a
 twentieth of a core delays no one."""
+WATCH_S = 10.0
+"""Time between the beginnings of two samples of --watch."""
 _FALLING = 0.9
 """Of a metric that falls, or of what is left to the best one: a goal that is not far."""
 _ENGINE_S = 10.0
@@ -58,12 +62,14 @@ _ENGINE_S = 10.0
     metavar="TIME",
     help="Time in which requests and CPU use are counted, 0.5s to 1min.",
 )
+@click.option("--watch", is_flag=True, help="Repeat it every ten seconds, until Ctrl-C.")
 @options.output
 @options.asking
 def probe(
     names: tuple[str, ...],
     no_http: bool,
     over: str,
+    watch: bool,
     output: str,
     config: Path | None,
     run_dir: Path | None,
@@ -80,6 +86,7 @@ def probe(
     \b
     Examples:
       dlsched probe
+      dlsched probe --watch
       dlsched probe asr --over 10s
       dlsched probe --no-http -o json
     """
@@ -98,13 +105,42 @@ def probe(
     engine = Engine(given or os.environ.get("DOCKER_HOST") or DockerOptions().host, _ENGINE_S)
     tap = Tap()
     asked = ProbeOptions(names, not no_http, over_s, own_containers(), tap)
+
+    def sampled() -> tuple[Probed, ...]:
+        return probed(engine, presets, asked, _managed(config, run_dir))
+
     try:
-        found = probed(engine, presets, asked, _managed(config, run_dir))
+        if watch:
+            _watch(sampled, output)
+        else:
+            _print(sampled(), output)
     except EngineUnavailable as error:
         raise EngineUnavailable(f"{error}; {remedy(engine.host)}") from error
     finally:
         tap.close()
         engine.close()
+
+
+def _watch(sampled: Callable[[], tuple[Probed, ...]], output: str) -> None:
+    """Print what is sampled every `WATCH_S`, until Ctrl-C: on a terminal in place of the last one,
+    elsewhere below it."""
+    first = True
+    with suppress(KeyboardInterrupt):
+        while True:
+            next_s = monotonic() + WATCH_S
+            found = sampled()
+            if output == "table":
+                # The screen is empty for as long as printing takes: all sampling is done by now.
+                click.clear()
+                if not first and not sys.stdout.isatty():
+                    print_text("")
+            _print(found, output)
+            sys.stdout.flush()
+            first = False
+            sleep(max(0.0, next_s - monotonic()))
+
+
+def _print(found: tuple[Probed, ...], output: str) -> None:
     if output == "json":
         from dlsched.api.reading import as_json
 

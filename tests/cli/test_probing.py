@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from dlsched.cli import probing
 from dlsched.cli.probing import _goal, _just_now, _proposal, _round_seconds
 from dlsched.model.errors import EngineUnavailable
 from dlsched.runtime.docker import probe as package
@@ -221,6 +222,27 @@ def test_what_a_busy_host_just_meets_is_no_target() -> None:
     assert "--of first-byte --latency TIME" in _proposal(replace(streaming(800, 0.2), host=short))
     assert _proposal(replace(TIMED, host=HostUse(2.0, 4.0))) == _proposal(TIMED)
     assert _proposal(replace(TRAINING, host=short)) == _proposal(TRAINING)
+
+
+def test_watch_repeats_every_ten_seconds_until_interrupted(
+    program: Program, asked: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now_s = [100.0]
+
+    def sleep(seconds: float) -> None:
+        now_s[0] += seconds
+        if len(asked) == 3:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(probing, "monotonic", lambda: now_s[0])
+    monkeypatch.setattr(probing, "sleep", sleep)
+    once = program("probe").stdout
+    asked.clear()
+    result = program("probe", "--watch")
+    assert (result.exit_code, result.stderr) == (0, "")
+    # Into a pipe one below the other, without a byte that steers a terminal.
+    assert result.stdout == "\n".join([once] * 3)
+    assert now_s == [100.0 + 3 * probing.WATCH_S]
 
 
 def test_json_has_everything_and_the_proposal(program: Program, asked: list[Any]) -> None:
