@@ -202,15 +202,15 @@ class _Endpoint:
         more of the request's, each with its line's end."""
         if method == "POST":
             headers += f"Content-Length: {len(sent)}\r\n"
-        # An answer to HTTP/1.0 is not in chunks: its body ends with the connection.
-        request = f"{method} {path} HTTP/1.0\r\nHost: dlsched\r\n{headers}\r\n"
+        request = f"{method} {path} HTTP/1.1\r\nHost: dlsched\r\nConnection: close\r\n{headers}\r\n"
         with self._reaching(), socket.socket(socket.AF_UNIX) as connection:
             connection.settimeout(min(ANSWER_S, read_s or ANSWER_S))
             connection.connect(str(self.path))
             connection.sendall(request.encode() + sent)
             connection.settimeout(read_s)
             with connection.makefile("rb") as answer:
-                status, body = _status(answer), iter(lambda: answer.read1(_BLOCK_BYTES), b"")
+                status, answered = _head(answer)
+                body = _body(answer, answered)
                 if status >= 400:
                     raise _refusal(status, b"".join(body))
                 yield from body
@@ -239,14 +239,25 @@ class _NoHttp(ValueError):
     """The answer is not HTTP, or ends too early."""
 
 
-def _status(answer: BinaryIO) -> int:
-    """The answer's status; what follows it is the body."""
-    version, _, rest = _line(answer).partition(" ")
-    if not version.startswith("HTTP/1.") or not rest[:3].isdigit():
+def _head(answer: BinaryIO) -> tuple[int, dict[str, str]]:
+    parts = _line(answer).split(" ")
+    if not parts[0].startswith("HTTP/1.") or not parts[1:2] or not parts[1].isdigit():
         raise _NoHttp("it does not speak HTTP")
-    while _line(answer):
-        pass
-    return int(rest[:3])
+    headers = {}
+    while line := _line(answer):
+        name, _, value = line.partition(":")
+        headers[name.lower()] = value.strip()
+    return int(parts[1]), headers
+
+
+def _body(answer: BinaryIO, headers: dict[str, str]) -> Iterator[bytes]:
+    """The body in parts: chunked, or of the length in its header."""
+    if "chunked" not in headers.get("transfer-encoding", "").lower():
+        yield _exactly(answer, int(headers.get("content-length", "0")))
+        return
+    while size := int(_line(answer).partition(";")[0], 16):
+        yield _exactly(answer, size)
+        _line(answer)
 
 
 def _line(answer: BinaryIO) -> str:
@@ -254,6 +265,16 @@ def _line(answer: BinaryIO) -> str:
     if not line.endswith(b"\r\n"):
         raise _NoHttp("the answer ends too early")
     return line[:-2].decode("latin-1")
+
+
+def _exactly(answer: BinaryIO, size: int) -> bytes:
+    parts = []
+    while size > 0:
+        parts.append(answer.read(min(size, _BLOCK_BYTES)))
+        if not parts[-1]:
+            raise _NoHttp("the answer ends too early")
+        size -= len(parts[-1])
+    return b"".join(parts)
 
 
 def _start(run_dir: Path) -> str:

@@ -20,6 +20,12 @@ from tests.api.conftest import serving
 pytestmark = pytest.mark.timed
 
 
+def test_nobody_answers(tmp_path: Path) -> None:
+    path = tmp_path / "status.sock"
+    with pytest.raises(DaemonUnavailable, match=f"no daemon answers on {path}; start it with"):
+        Daemon(tmp_path).jobs()
+
+
 def test_where_its_unit_is_installed_that_is_started(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -68,10 +74,15 @@ def test_a_socket_that_is_not_ours_says_so(closed: Path) -> None:
         (b"", "closed the connection: the answer ends too early"),
         (b"220 mail ESMTP\r\n", "closed the connection: it does not speak HTTP"),
         (b"HTTP/1.1\r\n", "closed the connection: it does not speak HTTP"),
-        (b"HTTP/1.1 200 OK\r\nContent-Len", "the answer ends too early"),
-        (b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{", "does not answer in JSON"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{}", "the answer ends too early"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n{}", "closed the connection: invalid"),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n", "ends too early"),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nz\r\n", "connection: invalid"),
         (b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nno", "does not answer in JSON"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 9999999999999\r\n\r\nno", "ends too early"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 99999999999999999999\r\n\r\nno", "ends too early"),
         (b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}", None),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: Chunked\r\n\r\n2;a=b\r\n{}\r\n0\r\n\r\n", None),
     ],
 )
 def test_a_peer_that_is_no_daemon_is_one_line(
@@ -96,6 +107,12 @@ def test_a_peer_that_is_no_daemon_is_one_line(
                 Daemon(tmp_path).jobs()
             assert "\n" not in str(caught.value)
         peer.join()
+
+
+def test_a_refusal_carries_the_daemons_line(tmp_path: Path) -> None:
+    with serving(tmp_path), pytest.raises(Refused, match="first cycle is not done") as no:
+        Daemon(tmp_path).jobs()
+    assert no.value.status == 503
 
 
 def test_a_job_name_is_quoted_whole(tmp_path: Path) -> None:
