@@ -22,7 +22,20 @@ from dlsched.cli.program import Program
     },
 )
 @click.version_option(__version__, "--version", "-V", prog_name="dlsched")
-def main() -> None:
+@click.option(
+    "--config",
+    "-c",
+    metavar="FILE",
+    allow_from_autoenv=False,
+    help="Settings file; may also stand after the command.",
+)
+@click.option(
+    "--run-dir",
+    metavar="DIR",
+    allow_from_autoenv=False,
+    help="Directory of the daemon's sockets; may also stand after the command.",
+)
+def main(**_: object) -> None:
     """Keep the latency and accuracy targets of deep-learning containers on one Docker host.
 
     \b

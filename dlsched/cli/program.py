@@ -119,11 +119,20 @@ class Program(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """The command and its arguments."""
+        """The command and its arguments, including options given before it."""
         typed = args[0]
         if self.get_command(ctx, typed) is None and not typed.startswith("-"):
             raise click.UsageError(f"no command {typed[:40]!r}; {hint(typed)}", ctx)
-        return super().resolve_command(ctx, args)
+        name, command, rest = super().resolve_command(ctx, args)
+        for parameter in self.params:
+            value = ctx.params.get(parameter.name or "")
+            if command is None or value is None:
+                continue
+            option = parameter.opts[0]
+            if not any(option in one.opts for one in command.params):
+                raise click.UsageError(f"`dlsched {name}` has no option {option}", ctx)
+            rest = [option, str(value), *rest]
+        return name, command, rest
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command, and turn exceptions into lines and exit codes."""

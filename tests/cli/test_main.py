@@ -1,9 +1,10 @@
-"""The group: help, version, hints, and what failures end in."""
+"""The group: help, version, hints, options before the command, and what failures end in."""
 
 from __future__ import annotations
 
 import errno
 import re
+from pathlib import Path
 
 import click
 import pytest
@@ -92,6 +93,34 @@ def test_no_hint_offers_what_changes_anything() -> None:
     offered = {word: hint(word) for word in words}
     assert {word: line for word, line in offered.items() if changing.search(line)} == {}
     assert "did you mean 'ps'?" in offered.values(), "some words have a hint"
+
+
+@pytest.mark.parametrize("before", [True, False])
+@pytest.mark.timed
+def test_run_dir_and_config_stand_before_the_command_too(
+    program: Program, tmp_path: Path, before: bool
+) -> None:
+    """The flag goes before the environment either way, and the later one before the earlier."""
+    (tmp_path / "a.yaml").write_text(f"run_dir: {tmp_path}/of-file\n")
+    for option, value, socket in (
+        ("--run-dir", f"{tmp_path}/flag", f"{tmp_path}/flag/status.sock"),
+        ("--config", f"{tmp_path}/a.yaml", f"{tmp_path}/of-file/status.sock"),
+    ):
+        words = (option, value, "ps") if before else ("ps", option, value)
+        env = {"DLSCHED_RUN_DIR": None if option == "--config" else str(tmp_path)}
+        result = program(*words, env=env)
+        assert (result.exit_code, socket in result.stderr) == (3, True), result.stderr
+    result = program("--run-dir", "/first", "ps", "--run-dir", f"{tmp_path}/last")
+    assert f"{tmp_path}/last/status.sock" in result.stderr
+
+
+def test_an_option_before_a_command_that_has_none_is_usage(program: Program) -> None:
+    result = program("--run-dir", "/x", "policies")
+    assert (result.exit_code, result.stderr.splitlines()[-1]) == (
+        2,
+        "Error: `dlsched policies` has no option --run-dir",
+    )
+    assert program("policies", env={"DLSCHED_RUN_DIR": "/x"}).exit_code == 0
 
 
 def test_json_is_output_json_wherever_there_is_one(program: Program) -> None:
