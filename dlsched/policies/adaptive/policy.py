@@ -283,7 +283,7 @@ def greedy(
         return one.latency_ratio < most and needs_cores < min(used_cores, share_cores)
 
     serving = (job for job in snapshot.running if isinstance(job.spec.target, LatencyTarget))
-    return tuple(job.name for job in serving if job.name in known and is_greedy(job))
+    return tuple(sorted(job.name for job in serving if job.name in known and is_greedy(job)))
 
 
 def _held_back(snapshot: Snapshot, parts: Divided, before: Hold) -> tuple[Hold, Held]:
