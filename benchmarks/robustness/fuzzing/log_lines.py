@@ -118,8 +118,9 @@ def _reached(reports: list[Report], *, counts: bool) -> str:
                 raise Broken(f"counted twice: {sample}")
             known |= values
         before, progress = progress, advanced(progress, sample, 1)
-        # A value of a further evaluation says that the one before is whole.
-        whole = before if sample.again else settled(before)
-        if progress.diverged and progress.tiers not in (before.tiers, whole.tiers):
+        # Only a value of a further evaluation says that the one before it is whole.
+        same_step = sample.step is not None and sample.step == before.counted_step
+        whole = before if sample.again or same_step else settled(before)
+        if progress.diverged and progress.tiers != whole.tiers:
             raise Broken(f"delivered while diverged: {sample}")
     return json.dumps(asdict(progress), allow_nan=False)
