@@ -23,7 +23,8 @@ from dlsched.model.spec import NAME
 from dlsched.model.units import CORES_MAX, plain_text, render_bytes, shown
 from dlsched.report.lines import PATH_CHARACTERS
 
-VERSION: Final = 1
+VERSION: Final = 2
+"""1 was without `report`, `request` and `order` around the values."""
 
 ORDER_BYTES = 256 << 10
 """Limit of an order, and of a report's request."""
@@ -65,7 +66,7 @@ class ReportRequest:
 @dataclass(frozen=True, slots=True)
 class _Report:
     __pydantic_config__ = STRICT
-    v: Literal[1]
+    v: Literal[2]
     now_s: float
     report: NodeReport
 
@@ -73,14 +74,14 @@ class _Report:
 @dataclass(frozen=True, slots=True)
 class _Request:
     __pydantic_config__ = STRICT
-    v: Literal[1]
+    v: Literal[2]
     request: ReportRequest
 
 
 @dataclass(frozen=True, slots=True)
 class _Order:
     __pydantic_config__ = STRICT
-    v: Literal[1]
+    v: Literal[2]
     order: Order
 
 

@@ -221,7 +221,7 @@ def test_other_values_at_any_key_are_never_more_than_refused(which: int, data: A
     is_only_refused(READERS[which], json.dumps(message).encode())
 
 
-def changed(which: int, v: object = 1, **more: Any) -> bytes:
+def changed(which: int, v: object = wire.VERSION, **more: Any) -> bytes:
     message = json.loads(WHOLE[which])
     message[INNER[which]] |= more
     return json.dumps({**message, "v": v}).encode()
@@ -234,9 +234,13 @@ def holding(**more: Any) -> bytes:
 @pytest.mark.parametrize(
     ("which", "body", "line"),
     [
-        (0, changed(0, v=2, extra=1), "v is 2, must be 1: another version"),
-        (0, changed(0, v="1"), "v is '1', must be 1: another version"),
-        (0, changed(0, v=[1]), "v is no version, must be 1"),
+        (0, changed(0, v=3, extra=1), "v is 3, must be 2: another version"),
+        (0, changed(0, v="2"), "v is '2', must be 2: another version"),
+        (0, changed(0, v=[2]), "v is no version, must be 2"),
+        # What the version before wrote.
+        (0, b'{"v":1,"now_s":5.0,"node":"n","capacity_cores":8.0}', "v is 1, must be 2: another"),
+        (1, b'{"v":1,"placed":{},"nodes":{"n":"10.0.0.1"}}', "v is 1, must be 2: another version"),
+        (2, b'{"v":1,"verb":"clear","node":"n","job":"ab","epoch":7}', "v is 1, must be 2: anot"),
         (0, changed(0, extra=1), "report.extra: "),
         (0, changed(0, capacity_cores=math.nan), "report.capacity_cores: Input should be a finite"),
         (0, changed(0, capacity_cores="8"), "report.capacity_cores: Input should be a valid"),
