@@ -206,6 +206,20 @@ def test_a_job_whose_name_cannot_be_read_is_left_out_whole(
     assert part == name.rpartition(".")[2]
 
 
+def test_labels_of_others_stay(swarm: PlayedSwarm, store: SwarmStore) -> None:
+    store.put(RECORD, None)
+    store.submit(SUBMISSION)
+    for name in (RECORD_NAME, SUBMISSION_NAME):
+        swarm.edited(name, {"team": "vision", "dlsched.state": "placed"})
+    store.put(replace(RECORD, epoch=2), store.records()["resnet"].version)
+    store.submit(replace(SUBMISSION, owner=7))
+    assert store.records()["resnet"].record.epoch == 2
+    assert store.submissions()["resnet"].owner == 7
+    for name in (RECORD_NAME, SUBMISSION_NAME):
+        assert swarm.labels(name)["team"] == "vision"
+        assert "dlsched.state" not in swarm.labels(name), "of another format"
+
+
 # ---------------------------------------------------------------------- writing
 
 
