@@ -278,6 +278,16 @@ def test_what_is_refused(which: int, body: bytes, line: str) -> None:
     assert str(caught.value).isprintable()
 
 
+@pytest.mark.parametrize("key", ["jobs", "holdings", "images", "evaluations"])
+def test_a_collection_is_read_no_further_than_its_first_problem(key: str) -> None:
+    """Of 8 MiB of them a node could make gigabytes and half a minute for the controller."""
+    wrong: list[object] = [7] * 9
+    more = {"jobs": [{"name": "ab", key: wrong}]} if key == "evaluations" else {key: wrong}
+    with pytest.raises(WireError, match=rf"{key}\.0") as caught:
+        wire.read_report(changed(0, **more))
+    assert " more)" not in str(caught.value)
+
+
 def test_an_order_that_is_too_long_is_not_written() -> None:
     with pytest.raises(WireError, match="at most 256 KiB"):
         wire.order_bytes(Order(Verb.PREPARE, "n", "train", 1, text="\n" * (200 << 10)))
