@@ -30,7 +30,7 @@ from dlsched.api.status import cpu_beside, explanation, job_now, node_status
 from dlsched.api.stream_events import EventHistory, point
 from dlsched.api.why_schema import Explanation
 from dlsched.model.cycle import CycleReport
-from dlsched.store.journal.changes import Change, Event
+from dlsched.store.journal.rows import Change, Event
 from tests.status_source import CHANGE, EFFECT, EVENT, FakeSource, everything_report
 from tests.texts import same_text
 

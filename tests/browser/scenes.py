@@ -25,9 +25,9 @@ from dlsched.model.state import JobView, Progress
 from dlsched.policies.registry import load
 from dlsched.simulation.run import simulate
 from dlsched.simulation.trace.reading import parse_trace
-from dlsched.store.journal.changes import Change, Event
 from dlsched.store.journal.effects import Effects
 from dlsched.store.journal.reader import JournalReader
+from dlsched.store.journal.rows import Change, Event
 from dlsched.store.journal.writer import Journal
 from tests.cluster_status import example, written_ago
 from tests.status_source import (
