@@ -159,8 +159,8 @@ def test_only_jobs_that_quote_their_output_are_copied_to_hide_it() -> None:
             NodeStatus,
             NodeView,
             (
-                "capacity_cores cores memory_bytes foreign_cores host_cpu gpus gpu_trouble bound_by "
-                "throttled_ratio"
+                "capacity_cores cores memory_bytes foreign_cores host_cpu gpus gpu_trouble "
+                "bound_by throttled_ratio"
             ),
         ),
         (OutcomeStatus, Outcome, "action status detail retryable engine_s"),
