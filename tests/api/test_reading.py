@@ -191,6 +191,10 @@ def test_the_published_schema_has_every_type_and_field() -> None:
         name: [field.name for field in dataclasses.fields(kind)]
         for name, kind in (KINDS | types_of(*ELSEWHERE)).items()
     }
+    optional = {
+        name: set(one["properties"]) - set(one["required"]) for name, one in definitions.items()
+    }
+    assert not any(optional.values()), "every key is sent"
     for root in (
         "Status",
         "Explanation",
