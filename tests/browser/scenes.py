@@ -124,7 +124,10 @@ def _cluster_many(folder: Path) -> Scene:
     scene = _cluster(folder)
     status = example()
     jobs = status.jobs * 250
-    scene.source.cluster_status = replace(status, jobs=jobs, nodes=status.nodes * 60)
+    rejected = tuple(f"{number}.yaml: no text" for number in range(300))
+    scene.source.cluster_status = replace(
+        status, jobs=jobs, nodes=status.nodes * 60, rejected=rejected
+    )
     return Scene(scene.source, at=lambda _cycle: scene.source.report)
 
 
