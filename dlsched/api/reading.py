@@ -82,8 +82,8 @@ def as_json(value: object) -> Any:
         return {key: part if type(part) in _CARRIED else as_json(part) for key, part in fields}
     if isinstance(value, tuple | list | set | frozenset):
         return [part if type(part) in _CARRIED else as_json(part) for part in value]
-    names = _names(type(value))
-    if names is not None:
+    kind: Any = type(value)
+    if (names := _names(kind)) is not None:
         value = _fields(value, names)
     if isinstance(value, Mapping):
         return {
