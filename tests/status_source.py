@@ -54,8 +54,8 @@ from dlsched.model.state import (
     Tiers,
     Usage,
 )
-from dlsched.store.journal.changes import Change
 from dlsched.store.journal.history import CpuUsage, Curves, Range, read_curves, read_usage
+from dlsched.store.journal.rows import Change, Event
 
 NOW_S = 1000.0
 P95_50MS = LatencyTarget(seconds=0.05, quantile=0.95)
@@ -376,34 +376,31 @@ def everything_report() -> CycleReport:
     )
 
 
-CHANGE: Mapping[str, object] = {
-    "cycle": 70,
-    "now_s": 993.0,
-    "wall_time": "2026-11-21T11:01:56Z",
-    "job": "digits-resnet",
-    "kind": "resize",
-    "before_cores": 1.0,
-    "after_cores": 1.1,
-    "why": "slow: p95 90 ms of 50 ms, grows by a tenth",
-    "guard": "",
-    "status": "done",
-    "detail": "",
-    "before_share": None,
-    "after_share": None,
-    "gpus": "",
-    "expected_s": 0.084,
-    "changed": "limit 1.000 -> 1.100 cores",
-}
-EVENT: Mapping[str, object] = {
-    "cycle": 3,
-    "now_s": 926.0,
-    "wall_time": "2026-11-21T11:00:49Z",
-    "job": "digits-resnet",
-    "kind": "state",
-    "before": "starting",
-    "after": "running",
-    "reason": "",
-}
+CHANGE = Change(
+    cycle=70,
+    now_s=993.0,
+    wall_time="2026-11-21T11:01:56Z",
+    job="digits-resnet",
+    kind="resize",
+    before_cores=1.0,
+    after_cores=1.1,
+    why="slow: p95 90 ms of 50 ms, grows by a tenth",
+    guard="",
+    status="done",
+    detail="",
+    expected_s=0.084,
+    changed="limit 1.000 -> 1.100 cores",
+)
+EVENT = Event(
+    cycle=3,
+    now_s=926.0,
+    wall_time="2026-11-21T11:00:49Z",
+    job="digits-resnet",
+    kind="state",
+    before="starting",
+    after="running",
+    reason="",
+)
 EFFECT = Effect(Verdict.HELPED, 0.09, 0.0817, 110, 102, others=2)
 
 
@@ -447,11 +444,11 @@ class FakeSource:
             self.loop.count(self.report, 0.02, JournalTotals(4096))
         return None if self.report is None else self.loop.last
 
-    def changes(self, job: str, limit: int) -> Sequence[Mapping[str, object]]:
+    def changes(self, job: str, limit: int) -> Sequence[Change]:
         self.asked.append(("changes", job, limit))
         return [CHANGE] if job in ("digits-resnet", "gone") else []
 
-    def events(self, job: str, limit: int) -> Sequence[Mapping[str, object]]:
+    def events(self, job: str, limit: int) -> Sequence[Event]:
         return [EVENT] if job == "digits-resnet" else []
 
     def effects(self, job: str, limit: int) -> Mapping[int, Effect]:

@@ -43,7 +43,6 @@ __all__ = [
     "STRANGER",
     "Session",
     "free_address",
-    "idle_group",
     "launch",
     "session",
     "undivided",
@@ -354,18 +353,6 @@ def weigh_group(path: str, weight: float) -> None:
             file = Path(f"{mount}{path}") / name
             if file.exists():
                 file.write_text(str(round(weight * default)))
-
-
-def idle_group(pid: int, *, idle: bool) -> None:
-    """Put the control group of that process into the kernel's idle class, or out of it."""
-    for mount in cgroup_mounts():
-        file = Path(f"{mount}{_cpu_group(pid)}") / "cpu.idle"
-        if file.exists():
-            if bool(int(file.read_text())) is not idle:
-                file.write_text(str(int(idle)))
-            return
-    if idle:
-        raise RuntimeError("this kernel has no idle class of control groups")
 
 
 def confine_group(pid: int, cores: float, proc: Path = Path("/proc")) -> Path:

@@ -257,7 +257,7 @@ class World:
     def store(self, host: Host | None = None) -> SwarmStore:
         """As that manager has it; None: one that answers."""
         host = host or self._answering()
-        return SwarmStore(SwarmCalls(self._engines[host.node.name]), host.instance)
+        return SwarmStore(self._engines[host.node.name], host.instance)
 
     def leader(self) -> Host:
         """The manager that leads. Raises StoreError."""

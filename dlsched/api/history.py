@@ -8,7 +8,6 @@ import json
 import re
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict
 from http import HTTPStatus
 
 from starlette.concurrency import run_in_threadpool
@@ -16,14 +15,12 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
 from dlsched.api.access import disconnected
-from dlsched.api.history_schema import History, JobCurves, NodeCurves
-from dlsched.api.reading import as_json
+from dlsched.api.history_schema import History
+from dlsched.api.reading import json_text
 from dlsched.api.schema import SCHEMA_VERSION
 from dlsched.api.status import effect_status
 from dlsched.api.usage import By
-from dlsched.api.why_schema import ChangeStatus, EventStatus
 from dlsched.estimate.effect import Effect
-from dlsched.store.journal.changes import Change
 from dlsched.store.journal.history import (
     POINTS_MAX,
     STEPS_S,
@@ -34,6 +31,7 @@ from dlsched.store.journal.history import (
     default_step_s,
 )
 from dlsched.store.journal.minutes import MINUTE_S
+from dlsched.store.journal.rows import Change
 
 DEFAULT_RANGE_S = 3600.0
 DAY_S = 86_400.0
@@ -134,22 +132,15 @@ def history_answer(
 def history_of(asked: Range, curves: Curves, effects: Mapping[tuple[str, int], Effect]) -> History:
     """The answer, without the jobs' curves, which are many."""
     found = [effects.get((one.job, one.cycle)) for one in curves.changes]
-    return History(
+    return History.of(
+        asked,
+        curves,
         schema_version=SCHEMA_VERSION,
-        from_s=asked.from_s,
-        to_s=asked.to_s,
-        step_s=asked.step_s,
-        times=asked.times,
-        node=NodeCurves(**curves.node.curves()),
-        changes=tuple(ChangeStatus(**asdict(one)) for one in curves.changes),
-        changes_left_out=curves.changes_left_out,
+        node=curves.node.curves(),
         effects=tuple(
             None if effect is None else effect_status(one.cycle, effect)
             for one, effect in zip(curves.changes, found, strict=True)
         ),
-        events=tuple(EventStatus(**asdict(one)) for one in curves.events),
-        events_left_out=curves.events_left_out,
-        notes=curves.notes,
         jobs={},
     )
 
@@ -168,7 +159,7 @@ def rendered(
     for number, (name, steps) in enumerate(curves.jobs.items()):
         if stopped():
             raise Cancelled("the asker has gone")
-        text = f"{',' if number else ''}{json.dumps(name)}:{json_text(JobCurves(**steps.curves()))}"
+        text = f"{',' if number else ''}{json.dumps(name)}:{json_text(steps.curves())}"
         yield text.encode()
     yield b"}}"
 
@@ -232,8 +223,3 @@ def _jobs(query: Mapping[str, str]) -> tuple[str, ...] | None:
 
 def _bad(detail: str) -> HTTPException:
     return HTTPException(HTTPStatus.BAD_REQUEST, detail)
-
-
-def json_text(value: object) -> str:
-    """A value of the schema as JSON, in ASCII."""
-    return json.dumps(as_json(value), allow_nan=False, separators=(",", ":"))

@@ -43,34 +43,25 @@ class Page:
 
     def __init__(self, folder: Path = WEB) -> None:
         self._files = {
-            str(path.relative_to(folder)): _File(path.read_bytes(), _TYPES[path.suffix])
+            str(path.relative_to(folder)): (path.read_bytes(), _TYPES[path.suffix])
             for path in sorted(folder.rglob("*"))
             if path.is_file()
+        }
+        # Browsers may be at the end of a tunnel.
+        self._packed = {
+            name: gzip.compress(content, mtime=0) for name, (content, _) in self._files.items()
         }
 
     @property
     def routes(self) -> list[Route]:
-        return [Route("/", self._index), Route("/static/{path:path}", self._file)]
+        return [Route("/", self._answer), Route("/static/{path:path}", self._answer)]
 
-    async def _index(self, request: Request) -> Response:
-        return self._answer("index.html", request)
-
-    async def _file(self, request: Request) -> Response:
-        return self._answer(request.path_params["path"], request)
-
-    def _answer(self, name: str, request: Request) -> Response:
+    async def _answer(self, request: Request) -> Response:
+        name = request.path_params.get("path", "index.html")
         if name not in self._files:
             raise HTTPException(HTTPStatus.NOT_FOUND, f"no file {name[:80]!a} belongs to the page")
-        file, headers = self._files[name], HEADERS
+        content, media_type = self._files[name]
         if "gzip" not in request.headers.get("accept-encoding", ""):
-            return Response(file.content, media_type=file.media_type, headers=headers)
-        headers = {**headers, "Content-Encoding": "gzip"}
-        return Response(file.packed, media_type=file.media_type, headers=headers)
-
-
-class _File:
-    """A file as it is sent, and compressed for browsers, which may be at the end of a tunnel."""
-
-    def __init__(self, content: bytes, media_type: str) -> None:
-        self.content, self.media_type = content, media_type
-        self.packed = gzip.compress(content, mtime=0)
+            return Response(content, media_type=media_type, headers=HEADERS)
+        headers = {**HEADERS, "Content-Encoding": "gzip"}
+        return Response(self._packed[name], media_type=media_type, headers=headers)

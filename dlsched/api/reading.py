@@ -4,14 +4,27 @@ ignored, as a newer daemon may add some; a missing key is an error with its path
 from __future__ import annotations
 
 import dataclasses
+import json
 import math
 import types
 from collections.abc import Callable, Mapping
+from enum import Enum
 from functools import cache
-from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+from typing import (
+    Any,
+    Literal,
+    TypeVar,
+    Union,
+    cast,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
-from dlsched.api.schema import SCHEMA_VERSION
+from dlsched.api.schema import SCHEMA_VERSION, Value
+from dlsched.model.actions import Action
 from dlsched.model.errors import DlschedError
+from dlsched.model.spec import ContainerSpec, JobSpec
 
 T = TypeVar("T")
 _Reader = Callable[[Any], Any]
@@ -60,18 +73,49 @@ def read_part(kind: type[T], value: Mapping[str, Any]) -> T:
 
 
 def as_json(value: object) -> Any:
-    """A value of the schema as JSON values; a number that is not finite becomes text."""
+    """Any value of the schema or the model as JSON values; a number that is not finite becomes
+    text. Secrets are left out."""
     if isinstance(value, float):
         return value if math.isfinite(value) else str(value)
-    if isinstance(value, tuple | list):
+    if isinstance(value, Value):
+        fields = vars(value).items()
+        return {key: part if type(part) in _CARRIED else as_json(part) for key, part in fields}
+    if isinstance(value, tuple | list | set | frozenset):
         return [part if type(part) in _CARRIED else as_json(part) for part in value]
-    if dataclasses.is_dataclass(value):
-        value = vars(value)
+    kind: Any = type(value)
+    if (names := _names(kind)) is not None:
+        value = _fields(value, names)
     if isinstance(value, Mapping):
         return {
-            key: part if type(part) in _CARRIED else as_json(part) for key, part in value.items()
+            str(key): part if type(part) in _CARRIED else as_json(part)
+            for key, part in value.items()
         }
-    return value
+    if isinstance(value, Enum):
+        return value.value
+    return value if isinstance(value, str | int | None) else str(value)
+
+
+@cache
+def _names(kind: Any) -> tuple[str, ...] | None:
+    """The fields of a dataclass; None: it is none."""
+    is_one = dataclasses.is_dataclass(kind)
+    return tuple(field.name for field in dataclasses.fields(kind)) if is_one else None
+
+
+def _fields(value: Any, names: tuple[str, ...]) -> dict[str, Any]:
+    """The fields of a value of the model. Environment values become `***`; digests, which could
+    confirm a guess, are empty."""
+    if isinstance(value, JobSpec):
+        value = dataclasses.replace(value, digest="", container_digest="")
+    elif isinstance(value, ContainerSpec):
+        value = value.discreet
+    fields = {name: getattr(value, name) for name in names}
+    return {"kind": type(value).__name__.lower(), **fields} if isinstance(value, Action) else fields
+
+
+def json_text(value: object) -> str:
+    """The same as text, in ASCII: a file's name may have bytes that are not text."""
+    return json.dumps(as_json(value), allow_nan=False, separators=(",", ":"))
 
 
 @cache

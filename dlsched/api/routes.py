@@ -21,12 +21,12 @@ from starlette.routing import Route
 
 from dlsched.api.access import Gate, caller_of, refusal
 from dlsched.api.cluster import cluster_answer
-from dlsched.api.history import OneReading, asked_range, asked_usage, history_answer, json_text
+from dlsched.api.history import OneReading, asked_range, asked_usage, history_answer
 from dlsched.api.log_stream import LogReading, LogResponse
-from dlsched.api.metrics.page import MetricsPage, content_type, wants_openmetrics
+from dlsched.api.metrics.page import CONTENT_TYPE, MetricsPage
 from dlsched.api.page import Page
-from dlsched.api.reading import as_json
-from dlsched.api.schema import SCHEMA_VERSION, JobStatus
+from dlsched.api.reading import json_text
+from dlsched.api.schema import JobStatus
 from dlsched.api.source import StatusSource
 from dlsched.api.status import (
     cpu_beside,
@@ -35,14 +35,12 @@ from dlsched.api.status import (
     job_now,
     job_status,
     node_status,
-    plain,
 )
 from dlsched.api.stream import STREAM_FOLLOWERS_MAX, StreamResponse
 from dlsched.api.usage import usage_status
 from dlsched.model.cycle import CycleReport
 from dlsched.model.errors import AdoptionRefused, DlschedError, NotOurs
 from dlsched.model.state import JobView
-from dlsched.policies import registry
 from dlsched.store.journal.minutes import wall_s
 
 FOLLOWERS_MAX = 32
@@ -58,11 +56,11 @@ FIRST_CHUNK_S = 1.0
 """Maximum wait for an error of the log's reader before the answer begins."""
 
 
-class _AsciiJson(JSONResponse):
-    """Escapes to ASCII, since a file's name may have bytes that are not text."""
+class _Json(JSONResponse):
+    """Any value of the schema or the model."""
 
     def render(self, content: Any) -> bytes:
-        return json.dumps(content, allow_nan=False, separators=(",", ":")).encode()
+        return json_text(content).encode()
 
 
 def build_app(source: StatusSource, connections: Callable[[], Mapping[str, int]]) -> Starlette:
@@ -75,14 +73,11 @@ def build_app(source: StatusSource, connections: Callable[[], Mapping[str, int]]
             *Page().routes,
             Route("/metrics", routes.metrics),
             Route("/v1/about", routes.about),
-            Route("/v1/policies", routes.policies),
-            Route("/v1/report", routes.report),
             Route("/v1/stream", routes.stream),
             Route("/v1/history", routes.history),
             Route("/v1/usage", routes.usage),
             Route("/v1/cluster", routes.cluster),
             Route("/v1/jobs", routes.jobs),
-            Route("/v1/jobs/{name}", routes.job),
             Route("/v1/jobs/{name}/why", routes.why),
             Route("/v1/jobs/{name}/logs", routes.logs),
             Route("/v1/jobs/{name}/stop", routes.stop, methods=["POST"]),
@@ -118,41 +113,26 @@ class _Routes:
         )
         self._adoptions = threading.BoundedSemaphore(ADOPTIONS_MAX)
 
-    async def metrics(self, request: Request) -> Response:
+    async def metrics(self, _request: Request) -> Response:
         totals = self._source.totals()
         if totals is None:
             raise _no_cycle(self._source)
-        openmetrics = wants_openmetrics(request.headers.get("accept", ""))
-        page = self._metrics.kept(totals, openmetrics)
+        page = self._metrics.kept(totals)
         if page is None:
             # In a thread, so that other requests do not wait for it.
             page = await run_in_threadpool(
-                self._metrics.render,
-                totals,
-                self._connections(),
-                openmetrics,
-                self._source.cluster,
+                self._metrics.render, totals, self._connections(), self._source.cluster
             )
-        return Response(page, headers={"Content-Type": content_type(openmetrics)})
+        return Response(page, headers={"Content-Type": CONTENT_TYPE})
 
     async def about(self, _request: Request) -> Response:
-        return _AsciiJson(plain(self._source.about()))
-
-    def policies(self, _request: Request) -> Response:
-        return _AsciiJson({"policies": registry.known()})
-
-    async def report(self, request: Request) -> Response:
-        return _AsciiJson(plain(self._shown(request)))
+        return _Json(self._source.about())
 
     def cluster(self, _request: Request) -> Response:
-        return _AsciiJson(as_json(cluster_answer(self._source.cluster(), time())))
+        return _Json(cluster_answer(self._source.cluster(), time()))
 
     async def jobs(self, request: Request) -> Response:
-        return _AsciiJson(as_json(node_status(self._shown(request))))
-
-    async def job(self, request: Request) -> Response:
-        row = as_json(self._row(_job_name(request), self._shown(request)))
-        return _AsciiJson({"schema_version": SCHEMA_VERSION, **row})
+        return _Json(node_status(self._shown(request)))
 
     def why(self, request: Request) -> Response:
         name, report = _job_name(request), self._shown(request)
@@ -164,7 +144,7 @@ class _Routes:
         effects = self._source.effects(name, limit)
         now = job_now(name, report)
         cpu = None if row is None else cpu_beside(row, report)
-        return _AsciiJson(as_json(explanation(row, now, changes, events, effects, cpu)))
+        return _Json(explanation(row, now, changes, events, effects, cpu))
 
     async def logs(self, request: Request) -> Response:
         name = _job_name(request)
@@ -257,7 +237,7 @@ class _Routes:
             raise HTTPException(
                 HTTPStatus.FORBIDDEN, refusal(caller, "the list of other programs' containers")
             )
-        return _AsciiJson(plain(await run_in_threadpool(self._source.found)))
+        return _Json(await run_in_threadpool(self._source.found))
 
     async def adopt(self, request: Request) -> Response:
         body = await _labels(request)
@@ -269,18 +249,18 @@ class _Routes:
     def adopted_labels(self, request: Request) -> Response:
         name = request.path_params["name"]
         try:
-            return _AsciiJson({"labels": dict(self._source.adopted_labels(name))})
+            return _Json({"labels": dict(self._source.adopted_labels(name))})
         except KeyError:
             raise HTTPException(
                 HTTPStatus.NOT_FOUND, f"{name[:80]!r} was not adopted by `dlsched adopt`"
             ) from None
 
     async def release(self, _request: Request) -> Response:
-        return _AsciiJson({"containers": await run_in_threadpool(self._source.release)})
+        return _Json({"containers": await run_in_threadpool(self._source.release)})
 
     async def resume(self, _request: Request) -> Response:
         await run_in_threadpool(self._source.resume)
-        return _AsciiJson({}, HTTPStatus.ACCEPTED)
+        return _Json({}, HTTPStatus.ACCEPTED)
 
     async def _request(self, request: Request, change: Callable[[str], None]) -> Response:
         name = request.path_params["name"]
@@ -288,7 +268,7 @@ class _Routes:
             await run_in_threadpool(change, name)
         except KeyError:
             raise self._unknown(name) from None
-        return _AsciiJson({"job": name}, HTTPStatus.ACCEPTED)
+        return _Json({"job": name}, HTTPStatus.ACCEPTED)
 
     async def _container(
         self, request: Request, change: Callable[[str], Mapping[str, object]]
@@ -300,7 +280,7 @@ class _Routes:
                 f"{ADOPTIONS_MAX} containers are being adopted or dropped already",
             )
         try:
-            return _AsciiJson(plain(await run_in_threadpool(change, name)))
+            return _Json(await run_in_threadpool(change, name))
         except KeyError:
             raise HTTPException(
                 HTTPStatus.NOT_FOUND, f"no container {name[:80]!r}; `docker ps` lists them"
@@ -385,17 +365,17 @@ def _count(request: Request, key: str, *, default: int, low: int, high: int) -> 
 
 async def _refuse(_request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    return _AsciiJson({"error": error.detail}, error.status_code)
+    return _Json({"error": error.detail}, error.status_code)
 
 
 async def _conflict(_request: Request, error: Exception) -> Response:
-    return _AsciiJson({"error": str(error)}, HTTPStatus.CONFLICT)
+    return _Json({"error": str(error)}, HTTPStatus.CONFLICT)
 
 
 async def _not_now(_request: Request, error: Exception) -> Response:
-    return _AsciiJson({"error": str(error)}, HTTPStatus.SERVICE_UNAVAILABLE)
+    return _Json({"error": str(error)}, HTTPStatus.SERVICE_UNAVAILABLE)
 
 
 async def _fail(_request: Request, error: Exception) -> Response:
     line = f"the daemon failed to answer: {type(error).__name__}"
-    return _AsciiJson({"error": line}, HTTPStatus.INTERNAL_SERVER_ERROR)
+    return _Json({"error": line}, HTTPStatus.INTERNAL_SERVER_ERROR)

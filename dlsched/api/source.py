@@ -10,8 +10,8 @@ from dlsched.api.metrics.totals import Totals
 from dlsched.api.stream import Stream
 from dlsched.estimate.effect import Effect
 from dlsched.model.cycle import CycleReport
-from dlsched.store.journal.changes import Change
 from dlsched.store.journal.history import CpuUsage, Curves, Range
+from dlsched.store.journal.rows import Change, Event
 
 
 class StatusSource(Protocol):
@@ -34,11 +34,11 @@ class StatusSource(Protocol):
         """What a cluster's controller on this host last reported; None: none has run here. Raises
         DlschedError where that cannot be read."""
 
-    def changes(self, job: str, limit: int) -> Sequence[Mapping[str, object]]:
-        """The job's last changes, newest first, with the fields of the journal's `Change`."""
+    def changes(self, job: str, limit: int) -> Sequence[Change]:
+        """The job's last changes, newest first."""
 
-    def events(self, job: str, limit: int) -> Sequence[Mapping[str, object]]:
-        """The job's last events, newest first, with the fields of the journal's `Event`."""
+    def events(self, job: str, limit: int) -> Sequence[Event]:
+        """The job's last events, newest first."""
 
     def effects(self, job: str, limit: int) -> Mapping[int, Effect]:
         """By cycle, the effects of its last changes of limits, while it has a latency target."""

@@ -4,13 +4,10 @@ Defines when a target counts as satisfied, and which bounds on a job's GPUs are 
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Callable, Mapping, Sequence
-from enum import Enum
-from typing import Any
 
 from dlsched.api.host_cpu import beside, host_cpu_status, is_missed
-from dlsched.api.reading import read_part
+from dlsched.api.reading import as_json
 from dlsched.api.schema import (
     SCHEMA_VERSION,
     AccuracyTargetStatus,
@@ -35,11 +32,8 @@ from dlsched.api.schema import (
     TierStatus,
 )
 from dlsched.api.why_schema import (
-    ChangeStatus,
     EffectStatus,
-    EventStatus,
     Explanation,
-    LimitsStatus,
     NowStatus,
     OutcomeStatus,
     ShadowStatus,
@@ -56,18 +50,13 @@ from dlsched.estimate.measured import (
     latency_of,
     metric_of,
 )
-from dlsched.model.actions import Action
 from dlsched.model.alarms import AlarmKey
 from dlsched.model.cycle import CycleReport
-from dlsched.model.facts import LogFact
 from dlsched.model.forecast import Forecast, as_of, givers, in_full, in_short
 from dlsched.model.spec import (
     BAND_RATIO,
     AccuracyTarget,
-    ContainerSpec,
-    JobSpec,
     LatencyTarget,
-    Limits,
     Target,
 )
 from dlsched.model.state import (
@@ -80,6 +69,7 @@ from dlsched.model.state import (
     Snapshot,
 )
 from dlsched.model.units import render_quantile, render_seconds
+from dlsched.store.journal.rows import Change, Event
 
 
 def node_status(report: CycleReport) -> Status:
@@ -136,19 +126,13 @@ def node_of(snapshot: Snapshot) -> NodeStatus:
     """What the node has, and what of it is given and used."""
     running, node = snapshot.running, snapshot.node
     given = [job.actual.cpu_cores for job in running]
-    return NodeStatus(
-        capacity_cores=node.capacity_cores,
-        cores=node.cores,
-        memory_bytes=node.memory_bytes,
-        foreign_cores=node.foreign_cores,
+    return NodeStatus.of(
+        node,
         host_cpu=host_cpu_status(node.host_cpu, node.cores),
         gpus=gpu_rows(snapshot),
-        gpu_trouble=node.gpu_trouble,
         used_cores=sum(job.usage.cpu_cores or 0.0 for job in running),
         given_cores=sum(cores for cores in given if cores is not None),
         unlimited_jobs=given.count(None),
-        bound_by=node.bound_by,
-        throttled_ratio=node.throttled_ratio,
     )
 
 
@@ -202,7 +186,7 @@ def job_status(job: JobView, now_s: float, outlooks: Sequence[Forecast] = ()) ->
             refused=progress.refused,
             trouble=progress.trouble,
             hides_failures=progress.hides_failures,
-            log=_log(progress.log),
+            log=None if progress.log is None else LogStatus.of(progress.log),
             lacks=lacks,
             wire=wire_of(progress.wire, target),
         ),
@@ -228,8 +212,8 @@ def _in_band(latency_s: float | None, ratio: float | None) -> bool | None:
 def explanation(
     job: JobStatus | None,
     now: NowStatus,
-    changes: Sequence[Mapping[str, object]],
-    events: Sequence[Mapping[str, object]],
+    changes: Sequence[Change],
+    events: Sequence[Event],
     effects: Mapping[int, Effect],
     host_cpu: HostCpuStatus | None = None,
 ) -> Explanation:
@@ -238,8 +222,8 @@ def explanation(
         schema_version=SCHEMA_VERSION,
         job=job,
         now=now,
-        changes=tuple(read_part(ChangeStatus, plain(one)) for one in changes),
-        events=tuple(read_part(EventStatus, plain(one)) for one in events),
+        changes=tuple(changes),
+        events=tuple(events),
         effects=tuple(
             effect_status(cycle, effects[cycle]) for cycle in sorted(effects, reverse=True)
         ),
@@ -257,16 +241,7 @@ def cpu_beside(job: JobStatus, report: CycleReport) -> HostCpuStatus | None:
 
 def effect_status(cycle: int, effect: Effect) -> EffectStatus:
     """The effect of the change in that cycle."""
-    return EffectStatus(
-        cycle=cycle,
-        verdict=effect.verdict.value,
-        text=str(effect),
-        before_s=effect.before_s,
-        after_s=effect.after_s,
-        requests_before=effect.requests_before,
-        requests_after=effect.requests_after,
-        others=effect.others,
-    )
+    return EffectStatus.of(effect, cycle=cycle, verdict=effect.verdict.value, text=str(effect))
 
 
 def job_now(name: str, report: CycleReport) -> NowStatus:
@@ -275,15 +250,9 @@ def job_now(name: str, report: CycleReport) -> NowStatus:
     return NowStatus(
         why=None if decision is None else decision.why.get(name),
         guard=report.guarded.get(name),
-        limits=_limits(report.limits.get(name)),
+        limits=report.limits.get(name),
         outcomes=tuple(
-            OutcomeStatus(
-                action=plain(out.action),
-                status=out.status,
-                detail=out.detail,
-                retryable=out.retryable,
-                engine_s=out.engine_s,
-            )
+            OutcomeStatus.of(out, action=as_json(out.action))
             for out in report.outcomes
             if out.action.job == name
         ),
@@ -293,38 +262,10 @@ def job_now(name: str, report: CycleReport) -> NowStatus:
             policy=shadow.policy,
             why=shadow.why.get(name),
             guard=shadow.guarded.get(name),
-            limits=_limits(shadow.limits.get(name)),
+            limits=shadow.limits.get(name),
             trouble=shadow.trouble,
         ),
     )
-
-
-def _limits(limits: Limits | None) -> LimitsStatus | None:
-    return None if limits is None else LimitsStatus(limits.cpu_cores, limits.gpu_share)
-
-
-def plain(value: object) -> Any:
-    """Any value of the model as JSON values; a number that is not finite becomes text. Secrets are
-    left out: environment values become `***`, and digests, which could confirm a guess, are
-    empty."""
-    if isinstance(value, JobSpec):
-        value = dataclasses.replace(value, digest="", container_digest="")
-    if isinstance(value, ContainerSpec):
-        value = value.discreet
-    if isinstance(value, Enum):
-        return value.value
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        fields = {f.name: plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
-        if isinstance(value, Action):
-            return {"kind": type(value).__name__.lower(), **fields}
-        return fields
-    if isinstance(value, Mapping):
-        return {str(key): plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple | set | frozenset):
-        return [plain(item) for item in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
-    return value if isinstance(value, str | int | float | bool | None) else str(value)
 
 
 def target_of(target: Target | None) -> LatencyTargetStatus | AccuracyTargetStatus | None:
@@ -369,24 +310,17 @@ def _forecast(outlook: Forecast, now_s: float) -> ForecastStatus:
         return None if at_s is None else max(at_s - now_s, 0.0)
 
     outlook = as_of(outlook, now_s)
-    return ForecastStatus(
-        tier=outlook.tier,
+    return ForecastStatus.of(
+        outlook,
         kind=outlook.kind.value,
         in_s=ahead_s(outlook.at_s),
         earliest_in_s=ahead_s(outlook.earliest_s),
         latest_in_s=ahead_s(outlook.latest_s),
-        needs_cores=outlook.needs_cores,
-        best=outlook.best,
         lacks=tuple(GiverStatus(name, cores) for name, cores in outlook.lacks),
         givers=givers(outlook),
-        why=outlook.why,
         text=in_short(outlook, now_s),
         sentence=in_full(outlook, now_s),
     )
-
-
-def _log(log: LogFact | None) -> LogStatus | None:
-    return None if log is None else LogStatus(log.lines, log.matched, log.example, log.buffered)
 
 
 BOUNDED = ("devices", "time", "memory", "cpu")
@@ -452,41 +386,24 @@ def _bound(job: JobView, what: str) -> BoundStatus:
 
 def _row(gpu: GpuView, on_it: list[JobView], holders: list[JobView], now_s: float) -> GpuStatus:
     fact = gpu.fact
-    return GpuStatus(
-        index=fact.index,
-        uuid=fact.uuid,
-        part_of=fact.part_of,
-        model=fact.model,
-        memory_bytes=fact.memory_bytes,
-        memory_used_bytes=fact.memory_used_bytes,
-        busy_ratio=fact.busy_ratio,
+    return GpuStatus.of(
+        fact,
+        gpu,
         compute_mode=fact.compute_mode.value,
-        numa_node=fact.numa_node,
         jobs=tuple(GpuUserStatus(job.name, _share(job)) for job in on_it),
         kept_for=(*(one.name for one in holders if gpu.uuid in one.gpus_kept), *gpu.kept_for),
         promised_share=sum(job.spec.bounds.floor_share for job in on_it),
-        reserved=gpu.reserved,
-        foreign_processes=gpu.foreign_processes,
-        foreign_memory_bytes=gpu.foreign_memory_bytes,
         holders=tuple(_holder(one, now_s) for one in gpu.holders),
-        holders_left_out=gpu.holders_left_out,
-        trouble=fact.trouble,
     )
 
 
 def _holder(one: GpuHolder, now_s: float) -> GpuHolderStatus:
     since_s = one.idle_since_s
-    return GpuHolderStatus(
+    return GpuHolderStatus.of(
+        one,
         kind=one.kind.value,
         text=str(one),
-        job=one.job,
         container=None if one.container_id is None else one.container_id[:12],
-        name=one.name,
-        pid=one.pid,
-        uid=one.uid,
-        user=one.user,
-        memory_bytes=one.memory_bytes,
-        computes=one.computes,
         idle_s=None if since_s is None else max(now_s - since_s, 0.0),
         idle_too_long=one.idle_over_s is not None,
     )

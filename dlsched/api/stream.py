@@ -6,7 +6,6 @@ rendered once, and all followers share the bytes. The ring is the only queue."""
 from __future__ import annotations
 
 import asyncio
-import json
 import zlib
 from collections import Counter, deque
 from collections.abc import AsyncIterator, Callable
@@ -16,7 +15,7 @@ from dataclasses import dataclass
 from starlette.responses import StreamingResponse
 from starlette.types import Message, Receive, Scope, Send
 
-from dlsched.api.reading import as_json
+from dlsched.api.reading import json_text
 from dlsched.api.status import discreet, node_status
 from dlsched.api.stream_events import EventHistory, point
 from dlsched.model.cycle import CycleReport
@@ -270,5 +269,4 @@ class StreamResponse(StreamingResponse):
 
 def _message(kind: str, value: object) -> bytes:
     # ASCII on one line: no text in it can end the message or begin another one.
-    data = json.dumps(as_json(value), allow_nan=False, separators=(",", ":"))
-    return f"event: {kind}\ndata: {data}\n\n".encode()
+    return f"event: {kind}\ndata: {json_text(value)}\n\n".encode()

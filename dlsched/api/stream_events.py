@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-
 from dlsched.api.schema import SCHEMA_VERSION
 from dlsched.api.status import node_of, target_of
 from dlsched.api.stream_schema import (
@@ -13,7 +11,6 @@ from dlsched.api.stream_schema import (
     JobPoint,
     ShadowPoint,
 )
-from dlsched.api.why_schema import ChangeStatus, EventStatus
 from dlsched.api.wire_status import measurements
 from dlsched.estimate.measured import bounds_of_latency, failing, latency_of, metric_of
 from dlsched.model.cycle import CycleReport, Shadow
@@ -21,6 +18,7 @@ from dlsched.model.spec import BAND_RATIO
 from dlsched.model.state import JobView
 from dlsched.model.units import render_within
 from dlsched.store.journal.changes import Reported, changes, events, last_reported
+from dlsched.store.journal.rows import Event
 
 _AlarmName = tuple[str, str]
 """Source and key."""
@@ -45,17 +43,17 @@ class EventHistory:
         found = CycleEvents(
             schema_version=SCHEMA_VERSION,
             cycle=report.snapshot.cycle,
-            changes=tuple(ChangeStatus(**asdict(one)) for one in changed),
-            events=(*(EventStatus(**asdict(one)) for one in happened), *self._targets(report)),
+            changes=tuple(changed),
+            events=(*happened, *self._targets(report)),
             alarms=tuple(self._alarm_events(report)),
         )
         return found if found.changes or found.events or found.alarms else None
 
-    def _targets(self, report: CycleReport) -> list[EventStatus]:
+    def _targets(self, report: CycleReport) -> list[Event]:
         """Latency targets that were missed, or met again."""
         before, self._missed = self._missed, _missed(report, self._missed)
         return [
-            EventStatus(
+            Event(
                 cycle=report.snapshot.cycle,
                 now_s=report.snapshot.now_s,
                 wall_time=report.wall_time,
@@ -95,15 +93,11 @@ class EventHistory:
 def point(report: CycleReport) -> CyclePoint:
     """The cycle as a point of every curve."""
     snapshot, node = report.snapshot, node_of(report.snapshot)
-    return CyclePoint(
+    return CyclePoint.of(
+        snapshot,
+        node,
         schema_version=SCHEMA_VERSION,
-        cycle=snapshot.cycle,
         now=report.wall_time,
-        now_s=snapshot.now_s,
-        capacity_cores=node.capacity_cores,
-        given_cores=node.given_cores,
-        used_cores=node.used_cores,
-        foreign_cores=node.foreign_cores,
         jobs=tuple(map(_job_point, snapshot.jobs)),
         shadow=_shadow_point(report.shadow),
     )
@@ -135,16 +129,18 @@ def _job_point(job: JobView) -> JobPoint:
 def _missed(report: CycleReport, before: set[str]) -> set[str]:
     """Jobs whose latency target is missed. Within the band above the target nothing changes, so
     that a latency about the target does not flap; nor does it while the latency is unknown."""
-    missed = set()
-    for job in report.snapshot.jobs:
-        _, ratio = latency_of(job)
-        if failing(job) is not None:
-            missed.add(job.name)
-            continue
-        bound = 1.0 if job.name in before else 1.0 + BAND_RATIO
-        if job.name in before if ratio is None else ratio > bound + 1e-9:
-            missed.add(job.name)
-    return missed
+    return {
+        job.name for job in report.snapshot.jobs if _is_missed(job, was_missed=job.name in before)
+    }
+
+
+def _is_missed(job: JobView, *, was_missed: bool) -> bool:
+    if failing(job) is not None:
+        return True
+    _, ratio = latency_of(job)
+    if ratio is None:
+        return was_missed
+    return ratio > (1.0 if was_missed else 1.0 + BAND_RATIO) + 1e-9
 
 
 def _measured(job: JobView) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from dlsched.api.schema import Value
-from dlsched.api.why_schema import ChangeStatus, EventStatus
+from dlsched.store.journal.rows import Change, Event
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -33,8 +33,8 @@ class CycleEvents(Value):
 
     schema_version: int
     cycle: int
-    changes: tuple[ChangeStatus, ...]
-    events: tuple[EventStatus, ...]
+    changes: tuple[Change, ...]
+    events: tuple[Event, ...]
     alarms: tuple[AlarmEventStatus, ...]
 
 

@@ -39,17 +39,14 @@ def usage_status(found: CpuUsage, by: By, from_s: float, to_s: float) -> UsageSt
         rest = _sum(CpuAccount(*vars(row.cpu).values()) for row in others)
         jobs_left = sum(row.jobs for row in others)
         rows[ROWS_MAX:] = [UsageRow(f"({len(others)} others)", None, jobs_left, _seconds(rest))]
-    return UsageStatus(
+    return UsageStatus.of(
+        found,
         schema_version=SCHEMA_VERSION,
         from_s=from_s,
         to_s=to_s,
         by=by,
-        recorded_s=found.recorded_s,
-        capacity_core_s=found.capacity_core_s,
-        used_core_s=found.used_core_s,
         total=_seconds(total),
         rows=tuple(rows),
-        notes=found.notes,
     )
 
 

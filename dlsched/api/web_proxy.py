@@ -156,7 +156,7 @@ class WebProxy:
 
     async def _forward_until_gone(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Forward until the answer is complete, the browser has gone, or this program ends."""
-        task = asyncio.ensure_future(self._forward(scope, send))
+        task = asyncio.ensure_future(self._forward(scope, receive, send))
         gone = asyncio.ensure_future(disconnected(receive))
         self._forwarded.add(task)
         try:
@@ -176,21 +176,23 @@ class WebProxy:
         scope["state"]["abort"]()
         await disconnected(receive)
 
-    async def _forward(self, scope: Scope, send: Send) -> None:
+    async def _forward(self, scope: Scope, receive: Receive, send: Send) -> None:
         answer = _Answer(send)
         try:
             async with asyncio.timeout(CONNECT_S):
                 reader, writer = await asyncio.open_unix_connection(str(self._daemon))
         except OSError as error:
             why = error.strerror or "no answer"
-            await answer.refuse(f"no daemon answers on {self._daemon}: {why}")
+            line = f"no daemon answers on {self._daemon}: {why}"
+            await _refusal(HTTPStatus.SERVICE_UNAVAILABLE, line)(scope, receive, send)
             return
         try:
             await answer.pass_on(self._request(scope), reader, writer)
         except _BROKEN:
             if answer.begun:
                 raise
-            await answer.refuse(f"the daemon on {self._daemon} does not answer")
+            line = f"the daemon on {self._daemon} does not answer"
+            await _refusal(HTTPStatus.SERVICE_UNAVAILABLE, line)(scope, receive, send)
         finally:
             writer.close()
 
@@ -235,17 +237,6 @@ class _Answer:
             elif isinstance(event, h11.EndOfMessage):
                 await self._send({"type": "http.response.body", "body": b""})
                 return
-
-    async def refuse(self, line: str) -> None:
-        response = _refusal(HTTPStatus.SERVICE_UNAVAILABLE, line)
-        await self._send(
-            {
-                "type": "http.response.start",
-                "status": response.status_code,
-                "headers": response.raw_headers,
-            }
-        )
-        await self._send({"type": "http.response.body", "body": response.body})
 
     async def _begin(self, response: h11.Response) -> None:
         headers = [one for one in response.headers.raw_items() if one[0].lower() not in _KEPT_BACK]

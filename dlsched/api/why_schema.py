@@ -8,14 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from dlsched.api.schema import HostCpuStatus, JobStatus, Value
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class LimitsStatus(Value):
-    """Limits of a running job; None: none."""
-
-    cpu_cores: float | None
-    gpu_share: float | None
+from dlsched.model.spec import Limits
+from dlsched.store.journal.rows import Change, Event
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -38,7 +32,7 @@ class ShadowStatus(Value):
     policy: str
     why: str | None
     guard: str | None
-    limits: LimitsStatus | None
+    limits: Limits | None
     trouble: str | None
 
 
@@ -49,49 +43,9 @@ class NowStatus(Value):
     why: str | None
     guard: str | None
     """What a guard changed of the decision."""
-    limits: LimitsStatus | None
+    limits: Limits | None
     outcomes: tuple[OutcomeStatus, ...]
     shadow: ShadowStatus | None
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class ChangeStatus(Value):
-    """A recorded action, with the ceilings and shares before and after it."""
-
-    cycle: int
-    now_s: float
-    wall_time: str
-    job: str
-    kind: str
-    before_cores: float | None
-    after_cores: float | None
-    why: str
-    guard: str
-    status: str
-    detail: str
-    before_share: float | None
-    after_share: float | None
-    gpus: str
-    """UUIDs, comma separated."""
-    expected_s: float | None
-    """The latency that the policy expected of a `resize`."""
-    changed: str
-    """What changed, and nothing else, such as `limit 2.000 -> 1.500 cores, CPU weight 1024 -> 205`,
-    `limit of 2.000 cores removed` or `idle class on`."""
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class EventStatus(Value):
-    """Something else that happened to a job, such as a change of its state."""
-
-    cycle: int
-    now_s: float
-    wall_time: str
-    job: str
-    kind: str
-    before: str | None
-    after: str | None
-    reason: str
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -123,8 +77,8 @@ class Explanation(Value):
     job: JobStatus | None
     """None: the job is gone, and only its history is left."""
     now: NowStatus
-    changes: tuple[ChangeStatus, ...]
-    events: tuple[EventStatus, ...]
+    changes: tuple[Change, ...]
+    events: tuple[Event, ...]
     effects: tuple[EffectStatus, ...]
     """Of the last changes, while the job has a latency target."""
     host_cpu: HostCpuStatus | None

@@ -190,7 +190,7 @@ def undrain(node: str, config: Path | None) -> None:
     """
     with _store(config) as store:
         name = _node(node, store.nodes())
-        store.undrain(name)
+        store.drain(name, on=False)
     say(f"{node}: takes jobs again")
 
 

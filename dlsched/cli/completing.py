@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from contextlib import suppress
-from typing import Any
 
 import click
 
@@ -27,18 +26,14 @@ def adopted_names(ctx: click.Context, _: click.Parameter, incomplete: str) -> li
     ]
 
 
-def _jobs(ctx: click.Context) -> list[tuple[str, object]]:
+def _jobs(ctx: click.Context) -> list[tuple[str, str]]:
     """Names and sources. Only what a name may be, as shells expand what they are given."""
     from dlsched.model.spec import NAME
 
     own = {name: value for name, value in ctx.params.items() if value is not None}
     given = {**ctx.find_root().params, **own}
-    rows: Any = ()
     with suppress(DlschedError, OSError):
         daemon = options.daemon(given.get("config"), given.get("run_dir"))
-        rows = daemon.jobs(WITHIN_S).get("jobs")
-    return [
-        (row["name"], row.get("source"))
-        for row in (rows if isinstance(rows, list) else ())
-        if isinstance(row, dict) and re.fullmatch(NAME, str(row.get("name")))
-    ]
+        rows = daemon.jobs(WITHIN_S)["jobs"]
+        return [(row["name"], row["source"]) for row in rows if re.fullmatch(NAME, row["name"])]
+    return []

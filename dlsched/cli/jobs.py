@@ -258,11 +258,11 @@ def _name(file: Path) -> str:
 def _as_json(
     file: Path, spec: JobSpec | None, problems: tuple[Problem, ...], doubted: tuple[str, ...]
 ) -> dict[str, Any]:
-    from dlsched.api.status import plain
+    from dlsched.api.reading import as_json
 
     return {
         "file": _name(file),
         "job": None if spec is None else spec.name,
-        "problems": [plain(problem) for problem in problems],
+        "problems": [as_json(problem) for problem in problems],
         "doubts": list(doubted),
     }

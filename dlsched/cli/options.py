@@ -91,6 +91,17 @@ def settings(file: Path | None, flags: Mapping[str, object] | None = None) -> Se
     return load_settings(file, os.environ, flags or {})
 
 
+def readable_settings(file: Path | None) -> Settings | None:
+    """The settings; None without the right to read those in their default place. Raises
+    SettingsError."""
+    try:
+        return settings(file)
+    except SettingsError:
+        if file is not None:
+            raise
+        return None
+
+
 def settings_file(file: Path | None) -> Path | None:
     from dlsched.config import settings_file
 
@@ -120,14 +131,8 @@ def presets(file: Path | None) -> Presets:
     from dlsched.config.metrics.loading import load_presets
     from dlsched.config.settings_file import PRESETS_DIR
 
-    # Without the right to read the settings, the folder is looked for in its default place.
-    try:
-        folder = settings(file).presets
-    except SettingsError:
-        if file is not None:
-            raise
-        folder = PRESETS_DIR
-    return load_presets(folder)
+    readable = readable_settings(file)
+    return load_presets(PRESETS_DIR if readable is None else readable.presets)
 
 
 def daemon_of(settings: Settings) -> Daemon:

@@ -18,7 +18,7 @@ import click
 from dlsched.cli import options
 from dlsched.cli.layout import Cell, Column, Page, columns_of
 from dlsched.cli.output import one_line, print_json, print_text
-from dlsched.model.errors import DlschedError, EngineUnavailable, SettingsError
+from dlsched.model.errors import DlschedError, EngineUnavailable
 from dlsched.model.units import (
     counted,
     render_bytes,
@@ -100,9 +100,9 @@ def probe(
 
     over_s = options.seconds(over, "--over", _OVER_MIN_S, _OVER_MAX_S)
     presets = options.presets(config)
-    engine = Engine(
-        _engine_host(config) or os.environ.get("DOCKER_HOST") or DockerOptions().host, _ENGINE_S
-    )
+    settings = options.readable_settings(config)
+    given = None if settings is None else settings.engine.host
+    engine = Engine(given or os.environ.get("DOCKER_HOST") or DockerOptions().host, _ENGINE_S)
     tap = Tap()
     asked = ProbeOptions(names, not no_http, over_s, own_containers(), tap)
 
@@ -142,21 +142,11 @@ def _watch(sampled: Callable[[], tuple[Probed, ...]], output: str) -> None:
 
 def _print(found: tuple[Probed, ...], output: str) -> None:
     if output == "json":
-        from dlsched.api.status import plain
+        from dlsched.api.reading import as_json
 
-        print_json(plain([{**asdict(one), "proposal": _proposal(one)} for one in found]))
+        print_json(as_json([{**asdict(one), "proposal": _proposal(one)} for one in found]))
     else:
         _show(found)
-
-
-def _engine_host(config: Path | None) -> str | None:
-    """The setting. Without the right to read the settings, as without any, there is none."""
-    try:
-        return options.settings(config).engine.host
-    except SettingsError:
-        if config is not None:
-            raise
-        return None
 
 
 def _managed(config: Path | None, run_dir: Path | None) -> dict[str, str]:

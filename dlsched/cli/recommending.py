@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,7 +18,6 @@ from dlsched.model.units import render_quantile, render_seconds
 if TYPE_CHECKING:
     from dlsched.simulation.advice import Advice
     from dlsched.simulation.advice.result import Recommended
-    from dlsched.store.journal.reader import JournalReader
 
 _WHY_COLUMNS = 50
 """With less room, reasons are printed below the table."""
@@ -63,16 +62,12 @@ def recommend(
     if journal is None:
         journal = options.settings(config).state_dir
     adviser = Adviser()
-    senseless: str | None = None
     with journals.opened(journal) as reader:
-        for report in reader.reports(_first_cycle(reader, since_s)):
-            try:
-                adviser.take(report)
-            except (ArithmeticError, ValueError) as error:  # no daemon writes such a report
-                cycle = report.snapshot.cycle
-                what = f"{journal}: cycle {cycle} has inconsistent numbers: {error}"
-                senseless = senseless or what
-        unread = reader.problem or senseless
+        last = reader.last_cycle()
+        first, _ = reader.cycles_about(last, reader.last_now_s() - since_s, math.inf)
+        for report in reader.reports(first, last):
+            adviser.take(report)
+        unread = reader.problem
     if unread is not None:
         say(f"error: {unread}; only what could be read counts")
     _show(adviser.advice(), form, output)
@@ -80,29 +75,14 @@ def recommend(
         raise SystemExit(FAILURE)
 
 
-def _first_cycle(reader: JournalReader, since_s: float) -> int:
-    """The first cycle so long before the last one."""
-    from dlsched.simulation.replay import first_cycle_from
-
-    last = reader.cycle(reader.last_cycle())
-    if last is None:
-        return 0
-    try:
-        moment = datetime.fromisoformat(last.wall_time)
-    except ValueError:  # the whole journal, then
-        return 0
-    moment = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
-    return first_cycle_from(reader, moment - timedelta(seconds=since_s))
-
-
 # --------------------------------------------------------------------------- output
 
 
 def _show(advice: Advice, form: str, output: str) -> None:
     if output == "json":
-        from dlsched.api.status import plain
+        from dlsched.api.reading import as_json
 
-        print_json(plain(advice))
+        print_json(as_json(advice))
         return
     if form == "table":
         _show_table(advice, Page())

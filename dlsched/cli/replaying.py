@@ -74,18 +74,11 @@ def replay(
     again = replaying.Replay(named, GuardOptions(settings.dead_band_ratio, settings.cooldown_s))
     news = replaying.News()
     failure: str | None = None
-    senseless: str | None = None
 
     def rows(reports: Iterator[CycleReport]) -> Iterator[ReplayRow]:
-        nonlocal failure, senseless
+        nonlocal failure
         for report in reports:
-            try:
-                would, found = again.take(report)
-            except (ArithmeticError, ValueError) as error:  # no daemon writes such a report
-                cycle = report.snapshot.cycle
-                what = f"{journal}: cycle {cycle} has inconsistent numbers: {error}"
-                senseless = senseless or what
-                continue
+            would, found = again.take(report)
             failure = would.trouble or failure
             for row in found:
                 if job in (None, row.job) and (news.differs(row) or not changes_only):
@@ -98,8 +91,8 @@ def replay(
         kept = reader.cycles()
     if failure is not None:
         say(f"failed {again.failures} times, the last: {failure}")
-    if (unread := reader.problem or senseless) is not None:
-        say(f"error: {unread}; only what could be read is shown")
+    if reader.problem is not None:
+        say(f"error: {reader.problem}; only what could be read is shown")
     elif not again.cycles:
         say(f"error: {journal}: no cycle in that range; it holds {journals.cycles_text(kept)}")
     elif job is not None and job not in again.jobs:
@@ -140,11 +133,11 @@ def _show_table(rows: Iterator[ReplayRow], again: Replay, policy: str, job: str 
 
 def _show_json(rows: Iterator[ReplayRow], again: Replay, policy: str, job: str | None) -> None:
     """One object, written piece by piece."""
-    from dlsched.api.status import plain
+    from dlsched.api.reading import as_json
 
     click.echo(f'{{"policy": {json.dumps(policy)}, "rows": [', nl=False)
     for number, row in enumerate(rows):
-        click.echo(f"{',' if number else ''}\n  {json.dumps(plain(row))}", nl=False)
+        click.echo(f"{',' if number else ''}\n  {json.dumps(as_json(row))}", nl=False)
     summary = {
         "cycles": again.cycles,
         "asks": again.asks,
@@ -153,7 +146,7 @@ def _show_json(rows: Iterator[ReplayRow], again: Replay, policy: str, job: str |
         "jobs": {name: _figures(tally) for name, tally in _tallies(again, job).items()},
         "all": _figures(again.all),
     }
-    click.echo(f'\n], "summary": {json.dumps(plain(summary), indent=2)}}}')
+    click.echo(f'\n], "summary": {json.dumps(as_json(summary), indent=2)}}}')
 
 
 def _tallies(again: Replay, job: str | None) -> dict[str, Agreement]:

@@ -144,13 +144,14 @@ def _service_row(job: JobReview) -> str:
     kept, plain = job.kept, job.plain_docker
     assert kept is not None
     met = "-" if kept.met_ratio is None else terms.percent(kept.met_ratio)
-    error = None
-    if plain.replayed_met_ratio is not None and kept.met_ratio is not None:
-        error = plain.replayed_met_ratio - kept.met_ratio
-    beside = [f"slow {terms.length(kept.slow_s)}"] if kept.slow_s >= 0.5 else []
-    beside += [f"failing {terms.length(kept.failing_s)}"] if kept.failing_s >= 0.5 else []
-    beside += [f"silent {terms.length(kept.silent_s)}"] if kept.silent_s >= 0.5 else []
-    beside += [f"unclear {terms.length(kept.unclear_s)}"] if kept.unclear_s >= 0.5 else []
+    error = terms.kept_error(plain, kept)
+    times = {
+        "slow": kept.slow_s,
+        "failing": kept.failing_s,
+        "silent": kept.silent_s,
+        "unclear": kept.unclear_s,
+    }
+    beside = [f"{what} {terms.length(time_s)}" for what, time_s in times.items() if time_s >= 0.5]
     measured = escaped(terms.seconds(kept.measured_s))
     bar = plots.kept_bar(kept.met_ratio, plain.met_ratio, error)
     return (

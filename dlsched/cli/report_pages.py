@@ -176,11 +176,17 @@ def estimate_cells(job: JobReview) -> tuple[Cell, Cell]:
         return Cell("-"), Cell(f"none: {one.why_not}", "dim")
     if kept is None:
         return Cell(trained_error(job)), Cell(trained_estimate(one))
-    error = "-"
-    if one.replayed_met_ratio is not None and kept.met_ratio is not None:
-        error = points(one.replayed_met_ratio - kept.met_ratio, signed=True)
+    off = kept_error(one, kept)
+    error = "-" if off is None else points(off, signed=True)
     met = "-" if one.met_ratio is None else percent(one.met_ratio)
     return Cell(error), Cell(f"met {met}, {seconds(one.measured_s)}", _style(one.met_ratio))
+
+
+def kept_error(one: PlainDocker, kept: Kept) -> float | None:
+    """How much more the model says that the target was met under the recorded limits."""
+    if one.replayed_met_ratio is None or kept.met_ratio is None:
+        return None
+    return one.replayed_met_ratio - kept.met_ratio
 
 
 def _trainings(found: Review, page: Page) -> None:

@@ -117,11 +117,22 @@ def _colour(ratio: float | None) -> str | None:
 
 def time_axis(ticks: Sequence[tuple[float, str]], width: float = _STRIP_WIDTH) -> str:
     """Labels of times, each at a fraction of the range."""
-    parts = [
-        text(width * at, 10, label, "start" if at < 0.02 else "end" if at > 0.98 else "middle")
+    return svg(width, 14, _time_labels(ticks, 0.0, width, 10), "time of day")
+
+
+def _time_labels(
+    ticks: Sequence[tuple[float, str]], left: float, width: float, y: float
+) -> list[str]:
+    """The first one begins at the left, the last one ends at the right."""
+    return [
+        text(
+            left + (width - left) * at,
+            y,
+            label,
+            "start" if at < 0.02 else "end" if at > 0.98 else "middle",
+        )
         for at, label in ticks
     ]
-    return svg(width, 14, parts, "time of day")
 
 
 def ratio_chart(ratio: Ratios, ticks: Sequence[tuple[float, str]], title: str) -> str:
@@ -151,9 +162,7 @@ def ratio_chart(ratio: Ratios, ticks: Sequence[tuple[float, str]], title: str) -
         if len(run) == 1:  # a point alone has no line
             points += f" {left + (run[0][0] + 1.0) * step:.1f},{y(run[0][1]):.1f}"
         parts.append(f'<polyline class="ratio" points="{points}"/>')
-    for at, label in ticks:
-        anchor = "start" if at < 0.02 else "end" if at > 0.98 else "middle"
-        parts.append(text(left + (width - left) * at, height - 2, label, anchor))
+    parts += _time_labels(ticks, left, width, height - 2)
     return svg(width, height, parts, title)
 
 
@@ -231,9 +240,7 @@ def stacked(
         below = above
     parts.append(line(left, y(capacity_cores), width, y(capacity_cores), "limit"))
     parts.append(text(width, y(capacity_cores) - 5, f"{capacity_cores:g} cores", "end", "strong"))
-    for at, label in ticks:
-        anchor = "start" if at < 0.02 else "end" if at > 0.98 else "middle"
-        parts.append(text(left + (width - left) * at, height - 4, label, anchor))
+    parts += _time_labels(ticks, left, width, height - 4)
     return svg(width, height, parts, "used cores of the jobs in the course of time")
 
 

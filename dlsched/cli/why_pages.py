@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dlsched.api.host_cpu import state_text, user_text
 from dlsched.api.schema import JobStatus
-from dlsched.api.why_schema import ChangeStatus, EventStatus, Explanation, NowStatus, ShadowStatus
+from dlsched.api.why_schema import Explanation, NowStatus, ShadowStatus
 from dlsched.api.wire_status import measurements
 from dlsched.cli.gpu_pages import in_full, short
 from dlsched.cli.layout import GAP, Page
@@ -19,6 +19,7 @@ from dlsched.cli.pages import (
     sources,
 )
 from dlsched.model.units import render_seconds
+from dlsched.store.journal.rows import Change, Event
 
 _Row = tuple[str, str, int]
 """Text, style and indent."""
@@ -81,7 +82,7 @@ def _headline(job: JobStatus) -> str:
     return ", ".join(parts)
 
 
-def _change(change: ChangeStatus, effect: str | None) -> list[_Row]:
+def _change(change: Change, effect: str | None) -> list[_Row]:
     lines = [(GAP.join((change.wall_time, *change_cells(change))), "", 2)]
     lines += [(part, "dim", 6) for part in change_reasons(change)]
     seconds = change.expected_s
@@ -92,7 +93,7 @@ def _change(change: ChangeStatus, effect: str | None) -> list[_Row]:
     return lines
 
 
-def change_cells(change: ChangeStatus) -> list[str]:
+def change_cells(change: Change) -> list[str]:
     """What changed, GPUs and result of a change, without what it has not. A resize is named by what
     it changed."""
     kind = "" if change.kind == "resize" and change.changed else change.kind
@@ -101,13 +102,13 @@ def change_cells(change: ChangeStatus) -> list[str]:
     return [cell for cell in cells if cell]
 
 
-def change_reasons(change: ChangeStatus) -> list[str]:
+def change_reasons(change: Change) -> list[str]:
     """Why it was decided, what a guard altered, and what came of it."""
     parts = (("", change.why), ("guard: ", change.guard), ("outcome: ", change.detail))
     return [f"{label}{sentence}" for label, sentence in parts if sentence]
 
 
-def event_text(event: EventStatus) -> str:
+def event_text(event: Event) -> str:
     """What happened, and why."""
     what = f"{event.before} -> {event.after}" if event.kind == "state" else event.kind
     return f"{what}: {event.reason}" if event.reason else what

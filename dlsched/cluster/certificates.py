@@ -36,6 +36,11 @@ class Peer:
     """The cluster."""
     is_manager: bool
 
+    @property
+    def address(self) -> str:
+        """Its connections are counted by its name, from wherever they come."""
+        return self.name
+
 
 @dataclass(frozen=True, slots=True)
 class _Loaded:
@@ -53,8 +58,7 @@ class Certificates:
         """Nothing is read before the first use."""
         self._ca, self._cert, self._key = ca, cert, key
         self._last: _Loaded | None = None
-        self.problem = ""
-        """Why the present files are not in use, while older ones still are; usually empty."""
+        self._own: tuple[_Loaded, Peer] | None = None
 
     def server_context(self) -> ssl.SSLContext:
         """For a server; each handshake uses the files as they are then. Raises CertificateError."""
@@ -66,18 +70,20 @@ class Certificates:
         return self._newest().client
 
     def own(self) -> Peer:
-        """Whom the own certificate names. It is verified like a peer's: raises CertificateError for
-        one that has expired or is of another authority."""
-        return peer(self._verified())
+        """Whom the own certificate names. It is verified like a peer's, once for the present files:
+        raises CertificateError for one that has expired or is of another authority."""
+        loaded = self._newest()
+        if self._own is None or self._own[0] is not loaded:
+            self._own = (loaded, peer(self._verified(loaded)))
+        return self._own[1]
 
     def valid_until(self) -> float:
         """When the own certificate expires, as unix seconds. Raises CertificateError."""
-        certificate: Mapping[str, Any] = self._verified().getpeercert() or {}
+        certificate: Mapping[str, Any] = self._verified(self._newest()).getpeercert() or {}
         return float(ssl.cert_time_to_seconds(certificate["notAfter"]))
 
-    def _verified(self) -> ssl.SSLObject:
+    def _verified(self, loaded: _Loaded) -> ssl.SSLObject:
         """The own certificate, as a peer has it after a handshake."""
-        loaded = self._newest()
         to_client, to_server = ssl.MemoryBIO(), ssl.MemoryBIO()
         server = loaded.server.wrap_bio(to_server, to_client, server_side=True)
         anyone = self._context(ssl.PROTOCOL_TLS_CLIENT)
@@ -101,11 +107,9 @@ class Certificates:
                 server.sni_callback = self._renew
                 last = _Loaded(stamp, server, self._context(ssl.PROTOCOL_TLS_CLIENT))
                 self._last = last
-            self.problem = ""
-        except CertificateError as error:
+        except CertificateError:
             if last is None:
                 raise
-            self.problem = str(error)
         return last
 
     def _renew(
@@ -132,7 +136,8 @@ class Certificates:
         pair = f"{_text(self._cert)}\n{_bare_key(_text(self._key), self._key)}"
         try:
             with _in_memory(pair) as file:
-                context.load_cert_chain(file, password=_no_password)
+                # OpenSSL would otherwise ask for a password at the terminal.
+                context.load_cert_chain(file, password=lambda: "")
         except (ssl.SSLError, ValueError) as error:
             line = f"{self._cert}: not a certificate with its key in {self._key}: {_reason(error)}"
             raise CertificateError(line) from error
@@ -190,11 +195,6 @@ def _in_memory(text: str) -> Iterator[str]:
         yield f"/proc/self/fd/{descriptor}"
     finally:
         os.close(descriptor)
-
-
-def _no_password() -> str:
-    """OpenSSL would otherwise ask at the terminal."""
-    return ""
 
 
 def _advance(side: ssl.SSLObject) -> None:

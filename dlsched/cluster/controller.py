@@ -31,7 +31,6 @@ from dlsched.cluster.core.records import (
 )
 from dlsched.cluster.core.reports import NodeReport
 from dlsched.cluster.core.transit import (
-    PATIENCE,
     Acts,
     Held,
     begin_move,
@@ -43,7 +42,6 @@ from dlsched.cluster.round_report import PAUSE_S, RoundReport
 from dlsched.cluster.store import (
     ClusterStore,
     Member,
-    NotStorable,
     StaleRecord,
     Stored,
     StoreError,
@@ -84,10 +82,6 @@ class DesiredJobs(Protocol):
         goes on."""
 
 
-class Clock(Protocol):
-    def now_s(self) -> float: ...
-
-
 @dataclass(frozen=True, slots=True)
 class ClusterPorts:
     """Everything outside the round that it reads or acts on."""
@@ -95,7 +89,7 @@ class ClusterPorts:
     store: ClusterStore
     agents: Agents
     desired: DesiredJobs
-    clock: Clock
+    now_s: Callable[[], float]
 
 
 class ClusterController:
@@ -105,24 +99,23 @@ class ClusterController:
         self,
         name: str,
         ports: ClusterPorts,
-        ledger: ClusterLedger,
         decider: ClusterDecider,
         publish: Callable[[RoundReport], None] = lambda _: None,
     ) -> None:
         self.name = name
         self._store, self._agents, self._desired = ports.store, ports.agents, ports.desired
-        self._clock = ports.clock
-        self._ledger = ledger
+        self._now_s = ports.now_s
+        self._ledger = ClusterLedger()
         self._decider = decider
         self._publish = publish
         self._moves: dict[str, tuple[str, float]] = {}
         """Moves whose target is being prepared: target, and since when."""
-        self._waiting = Waiting(ledger)
+        self._waiting = Waiting(self._ledger)
         self._requests = Requests(self._store, decider, self._moves)
 
     def round(self) -> RoundReport:
         report = RoundReport()
-        now_s = self._clock.now_s()
+        now_s = self._now_s()
         try:
             if self._store.leader() == self.name:
                 self._lead(now_s, report)
@@ -250,11 +243,10 @@ class ClusterController:
                     report.failed[job] = acts.failed
                     self._ledger.rest(job, facts.now_s + REST_S)
                 written = self._write(write, stored, report)
-                acts = self._next(write, held, 0.0, absent) if written else Acts()
+                acts = next_acts(write, held, 0.0, absent.gone, absent.off) if written else Acts()
             for order in acts.orders:
                 if desired is None and job in facts.unread and order.verb in _WITH_FILE:
                     continue
-                report.orders.append(order)
                 self._agents.send(replace(order, text=desired.text if desired else ""))
             if not acts.orders and self._is_forgotten(job, facts):
                 self._store.remove(job, stored.pop(job).version)
@@ -274,7 +266,8 @@ class ClusterController:
             return Acts(end_job(record, "it is no longer desired"))
         if desired is not None and (changed := self._changed(record, desired, held)) is not None:
             return Acts(changed)
-        acts = self._next(record, held, self._ledger.waited_s(job, now_s), absent)
+        waited_s = self._ledger.waited_s(job, now_s)
+        acts = next_acts(record, held, waited_s, absent.gone, absent.off)
         if job not in self._moves:
             return acts
         target, since_s = self._moves[job]
@@ -303,9 +296,6 @@ class ClusterController:
                 changed = change_job(weakened(record, desired.spec))
         return None if changed is record else changed
 
-    def _next(self, record: Record, held: Held, waited_s: float, absent: Absent) -> Acts:
-        return next_acts(record, held, waited_s, absent.gone, PATIENCE, absent.off)
-
     def _is_forgotten(self, job: str, facts: ClusterFacts) -> bool:
         """Whether its record can go: it has not been desired for so long that no order from then
         can still arrive, and its node has answered since."""
@@ -319,12 +309,11 @@ class ClusterController:
         )
 
     def _write(self, record: Record, stored: dict[str, Stored], report: RoundReport) -> bool:
-        """Whether the record is committed: another controller may have been faster, or what a node
-        has reported cannot be stored."""
+        """Whether the record is committed: another controller may have been faster."""
         before = stored.get(record.job)
         try:
             version = self._store.put(record, before.version if before else None)
-        except (StaleRecord, NotStorable) as error:  # the other jobs go on
+        except StaleRecord as error:  # the other jobs go on
             report.alarms.append(f"the store: {error}")
             return False
         stored[record.job] = Stored(record, version)

@@ -47,21 +47,6 @@ class Destination:
     port: int
 
 
-class OwnIdentity:
-    """Whom the own certificate names; for one thread."""
-
-    def __init__(self, certificates: Certificates) -> None:
-        self._certificates = certificates
-        self._kept: tuple[ssl.SSLContext, Peer] | None = None
-
-    def peer(self) -> Peer:
-        """As the present files say. Raises CertificateError."""
-        context = self._certificates.client_context()
-        if self._kept is None or self._kept[0] is not context:
-            self._kept = (context, self._certificates.own())
-        return self._kept[1]
-
-
 class Answer:
     """The head of an answer, and its body as it comes."""
 
@@ -112,7 +97,6 @@ class HttpsClient:
 
     def __init__(self, certificates: Certificates) -> None:
         self._certificates = certificates
-        self._own = OwnIdentity(certificates)
 
     @asynccontextmanager
     async def ask(
@@ -121,7 +105,7 @@ class HttpsClient:
         """The answer of that node, and of no other. Raises NotAnswered. Waits without limit: the
         caller sets a timeout."""
         with _answering(to):
-            cluster = self._own.peer().organisation
+            cluster = self._certificates.own().organisation
             context = self._certificates.client_context()
             reader, writer = await asyncio.open_connection(to.address, to.port, limit=_BLOCK_BYTES)
         plain = writer.transport

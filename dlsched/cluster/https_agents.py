@@ -1,19 +1,21 @@
 """The nodes' agents over HTTPS. A thread asks them, so that no node delays a round of the
-controller, or another node."""
+controller, or another node.
+
+The controller's thread and that one share no lock: what one of them writes and the other reads is
+replaced as a whole.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import math
-import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from http import HTTPStatus
 
-from dlsched.cluster.bounds import LINE_CHARACTERS
 from dlsched.cluster.certificates import Certificates
 from dlsched.cluster.core.model import Evaluation
 from dlsched.cluster.core.records import Order
@@ -28,6 +30,7 @@ from dlsched.cluster.https import (
 )
 from dlsched.cluster.store import Member
 from dlsched.cluster.wire import (
+    LINE_CHARACTERS,
     REPORT_BYTES,
     ReportRequest,
     WireError,
@@ -54,14 +57,9 @@ PROBLEM_S = 60.0
 _ERROR_BYTES = 64 << 10
 
 
-@dataclass(frozen=True, slots=True)
-class _Answered:
-    report: NodeReport
-    asked_s: float
-
-
 class HttpsAgents:
-    """The port Agents. `members` says where the nodes are; others have no answer."""
+    """The port Agents, for the controller's thread. `members` says where the nodes are; others have
+    no answer."""
 
     def __init__(
         self,
@@ -73,7 +71,6 @@ class HttpsAgents:
         self._client = HttpsClient(certificates)
         self._port, self._now_s = port, now_s
         self._thread = LoopThread("cluster-agents")
-        self._lock = threading.Lock()
         self._nodes: dict[str, _Node] = {}
 
     def start(self) -> None:
@@ -85,34 +82,29 @@ class HttpsAgents:
     def members(self, members: Mapping[str, Member]) -> None:
         """Ask these nodes from now on, at these addresses. Each one learns of all of them."""
         addresses = {name: one.address for name, one in sorted(members.items())}
-        with self._lock:
-            for name in self._nodes.keys() - addresses.keys():
-                self._nodes.pop(name).end()
-            for name, address in addresses.items():
-                if not address:
-                    continue
-                if name not in self._nodes:
-                    self._nodes[name] = _Node(name, self._client, self._thread, self._now_s)
-                self._nodes[name].found(Destination(name, address, self._port), addresses)
+        for name in self._nodes.keys() - addresses.keys():
+            self._nodes.pop(name).end()
+        for name, address in addresses.items():
+            if not address:
+                continue
+            if name not in self._nodes:
+                self._nodes[name] = _Node(name, self._client, self._thread, self._now_s)
+            self._nodes[name].found(Destination(name, address, self._port), addresses)
 
     def report(self, node: str, placed: Mapping[str, int]) -> NodeReport | None:
         """The node's last report, if it is recent; it is asked for the next one now."""
-        with self._lock:
-            known = self._nodes.get(node)
+        known = self._nodes.get(node)
         return None if known is None else known.report(placed)
 
     def send(self, order: Order) -> None:
         """Send it in the background, after those to the same node that still wait."""
-        with self._lock:
-            known = self._nodes.get(order.node)
+        known = self._nodes.get(order.node)
         if known is not None:
             known.send(order)
 
     def problems(self) -> Mapping[str, str]:
         """What is wrong, in one line by node: it does not answer, or refuses an order."""
-        with self._lock:
-            nodes = dict(self._nodes)
-        found = {name: one.problem() for name, one in nodes.items()}
+        found = {name: one.problem() for name, one in self._nodes.items()}
         return {name: line for name, line in found.items() if line}
 
 
@@ -126,7 +118,8 @@ class _Node:
         self._loop = thread.loop
         self._destination: Destination | None = None
         self._request = ReportRequest({}, {})
-        self._answered: _Answered | None = None
+        self._answered: tuple[NodeReport, float] | None = None
+        """Its last report, and when it was asked for it."""
         self._heard_s: float | None = None
         """The node's clock in its last report."""
         self._wanted_s = -math.inf
@@ -137,70 +130,61 @@ class _Node:
         """Problems of orders, by job."""
         self._orders: dict[tuple[str, str], Order] = {}
         """By job and verb: the controller repeats them, and only the last one counts."""
-        self._lock = threading.Lock()
         self._wants_report, self._has_orders = asyncio.Event(), asyncio.Event()
         self._tasks: list[Future[None]] = [
             thread.begin(self._ask()),
             thread.begin(self._deliver()),
         ]
 
-    # ------------------------------------------------------------------ from any thread
+    # ------------------------------------------------------------------ for the controller
 
     def end(self) -> None:
         for task in self._tasks:
             task.cancel()
 
     def found(self, destination: Destination, nodes: Mapping[str, str]) -> None:
-        with self._lock:
-            self._destination = destination
-            self._request = replace(self._request, nodes=nodes)
+        self._destination = destination
+        self._request = replace(self._request, nodes=nodes)
 
     def report(self, placed: Mapping[str, int]) -> NodeReport | None:
-        now_s = self._now_s()
-        with self._lock:
-            self._request = replace(self._request, placed=dict(placed))
-            self._wanted_s, answered = now_s, self._answered
-        self._wake(self._wants_report)
-        # Counted from the request: the report is not older than that.
-        age_s = 0.0 if answered is None else now_s - answered.asked_s
-        if answered is None or age_s > RECENT_S:
+        now_s, answered = self._now_s(), self._answered
+        self._request = replace(self._request, placed=dict(placed))
+        self._wanted_s = now_s
+        self._call(self._wants_report.set)
+        if answered is None:
             return None
-        return replace(answered.report, age_s=answered.report.age_s + age_s)
+        report, asked_s = answered
+        # Counted from the request: the report is not older than that.
+        age_s = now_s - asked_s
+        return replace(report, age_s=report.age_s + age_s) if age_s <= RECENT_S else None
 
     def send(self, order: Order) -> None:
-        with self._lock:
-            self._orders[order.job, order.verb] = order
-        self._wake(self._has_orders)
+        self._call(self._queue, order)
 
     def problem(self) -> str:
-        now_s = self._now_s()
-        with self._lock:
-            lines = [line for at_s, line in self._refused.values() if now_s - at_s < PROBLEM_S]
-            lines = [self._no_report, *lines] if self._no_report else lines
+        now_s, refused, no_report = self._now_s(), self._refused, self._no_report
+        lines = [no_report] if no_report else []
+        lines += [line for at_s, line in refused.values() if now_s - at_s < PROBLEM_S]
         if not lines:
             return ""
         return lines[0] if len(lines) == 1 else f"{lines[0]} (and {len(lines) - 1} more)"
 
-    def _wake(self, event: asyncio.Event) -> None:
+    def _call(self, act: Callable[..., object], *given: object) -> None:
+        """Do that in the thread."""
         if not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(event.set)
+            self._loop.call_soon_threadsafe(act, *given)
 
     # ------------------------------------------------------------------ in the thread
 
     async def _ask(self) -> None:
         while True:
             await _wait(self._wants_report, ASK_AGAIN_S)
-            now_s = self._now_s()
-            with self._lock:
-                to, request = self._destination, self._request
-                is_wanted = now_s - self._wanted_s <= WANTED_S
-            if to is None or not is_wanted:
+            now_s, to = self._now_s(), self._destination
+            if to is None or now_s - self._wanted_s > WANTED_S:
                 continue
-            problem = ""
-            with self._lock:
-                answered = self._answered
+            answered, problem = self._answered, ""
             try:
-                answered = await self._asked(to, request, now_s)
+                answered = await self._asked(to, self._request), now_s
             except WireError as error:
                 # Nor is an earlier report believed of an agent that is broken, or lies.
                 answered, problem = None, str(error)
@@ -209,11 +193,11 @@ class _Node:
             except Exception as error:  # the other nodes' reports go on
                 log.exception("asking %s for its report failed", self._name)
                 answered, problem = None, type(error).__name__
-            with self._lock:
-                self._no_report = f"no report: {problem}" if problem else ""
-                self._answered = answered
+            # In this order: where a problem shows, no report is believed that it refutes.
+            self._answered = answered
+            self._no_report = f"no report: {problem}" if problem else ""
 
-    async def _asked(self, to: Destination, request: ReportRequest, now_s: float) -> _Answered:
+    async def _asked(self, to: Destination, request: ReportRequest) -> NodeReport:
         """Raises WireError, NotAnswered or TimeoutError."""
         request = replace(request, heard_s=self._heard_s)
         status, body = await self._exchange(to, "report", request_bytes(request), REPORT_BYTES)
@@ -226,48 +210,46 @@ class _Node:
         if report.node != self._name:
             raise WireError(f"it is refused: it is the report of {report.node}")
         self._heard_s = node_s
-        return _Answered(self._on_own_clock(report, node_s), now_s)
+        return self._on_own_clock(report, node_s)
 
     async def _deliver(self) -> None:
         while True:
             await self._has_orders.wait()
             self._has_orders.clear()
-            while (order := self._next_order()) is not None:
-                await self._send(order)
+            while self._orders:
+                await self._send(self._orders.pop(next(iter(self._orders))))
 
-    def _next_order(self) -> Order | None:
-        with self._lock:
-            return self._orders.pop(next(iter(self._orders))) if self._orders else None
+    def _queue(self, order: Order) -> None:
+        self._orders[order.job, order.verb] = order
+        self._has_orders.set()
 
     async def _send(self, order: Order) -> None:
-        with self._lock:
-            to = self._destination
+        to = self._destination
         if to is None:
             return
         try:
-            target = f"jobs/{order.job}/{order.verb}"
-            status, body = await self._exchange(to, target, order_bytes(order), _ERROR_BYTES)
+            status, body = await self._exchange(to, "order", order_bytes(order), _ERROR_BYTES)
             problem = "" if status == HTTPStatus.ACCEPTED else refusal(status, body)
         except WireError as error:
             problem = f"the order {order.verb}: {error}"
         except (NotAnswered, TimeoutError):
             # Its report says why. Those that wait would wait as long again, and the controller
             # repeats them.
-            with self._lock:
-                self._orders.clear()
+            self._orders.clear()
             return
         except Exception as error:  # the next order may go
             log.exception("sending %s an order failed", self._name)
             problem = type(error).__name__
         now_s = self._now_s()
-        with self._lock:
-            self._refused.pop(order.job, None)
-            old = [job for job, (at_s, _) in self._refused.items() if now_s - at_s >= PROBLEM_S]
-            for job in old:
-                del self._refused[job]
-            if problem:
-                line = f"{order.job}: {plain_text(problem[:LINE_CHARACTERS])}"
-                self._refused[order.job] = (now_s, line)
+        refused = {
+            job: (at_s, line)
+            for job, (at_s, line) in self._refused.items()
+            if job != order.job and now_s - at_s < PROBLEM_S
+        }
+        if problem:
+            line = f"{order.job}: {plain_text(problem[:LINE_CHARACTERS])}"
+            refused[order.job] = (now_s, line)
+        self._refused = refused
 
     async def _exchange(
         self, to: Destination, path: str, body: bytes, most_bytes: int

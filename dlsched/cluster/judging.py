@@ -100,22 +100,13 @@ class _Pace:
         return found if found <= SECONDS_MAX else None
 
 
-class _Intent(NamedTuple):
-    """A move that was decided, until its job leaves."""
-
-    target: str
-    undo: bool
-    why: str
-    forecast_s: float | None
-
-
 @dataclass(slots=True)
 class _Moved:
-    """One move of a job."""
+    """One move of a job, or one that was decided, until its job leaves."""
 
-    at: str
-    source: str
     target: str
+    at: str = ""
+    source: str = ""
     undo: bool = False
     why: str = ""
     forecast_s: float | None = None
@@ -142,7 +133,7 @@ class MoveJudge:
 
     def __init__(self) -> None:
         self._paces: dict[str, _Pace] = {}
-        self._intents: dict[str, _Intent] = {}
+        self._intents: dict[str, _Moved] = {}
         self._moves: dict[str, deque[_Moved]] = {}
         self._outcomes: Counter[Outcome] = Counter()
 
@@ -154,10 +145,8 @@ class MoveJudge:
         self._measure(report)
         if report.snapshot is not None:
             self._intend(report)
-        before = dict(facts.records)
-        for record in report.written:
-            self._follow(record, before.get(record.job), report, wall_time)
-            before[record.job] = record
+        for record, before in report.changes():
+            self._follow(record, before, report, wall_time)
         for job, moves in self._moves.items():
             pace, measured = self._paces.get(job), _measured(moves)
             if pace is not None and measured is not None and pace.node == measured.target:
@@ -214,9 +203,12 @@ class MoveJudge:
         for job in self._intents.keys() - prepared:
             del self._intents[job]
         for move in answer.approved.moves:
-            forecast_s = answer.forecasts_s.get(move.job)
-            why = answer.why.get(move.job, "")
-            self._intents[move.job] = _Intent(move.target, move.undo, why, forecast_s)
+            self._intents[move.job] = _Moved(
+                move.target,
+                undo=move.undo,
+                why=answer.decision.why.get(move.job, ""),
+                forecast_s=answer.decision.forecasts_s.get(move.job),
+            )
 
     def _follow(
         self, record: Record, before: Record | None, report: RoundReport, wall_time: str
@@ -258,10 +250,10 @@ class MoveJudge:
             measured.stays_until_s = measured.measured_s = None
 
     def _begun(self, record: Record, now_s: float, wall_time: str) -> _Moved:
-        moved = _Moved(wall_time, record.on, record.target or "")
-        intent, pace = self._intents.pop(record.job, None), self._paces.get(record.job)
-        if intent is not None and intent.target == moved.target:
-            moved.undo, moved.why, moved.forecast_s = intent[1:]
+        moved, pace = self._intents.pop(record.job, None), self._paces.get(record.job)
+        if moved is None or moved.target != record.target:
+            moved = _Moved(record.target or "")
+        moved.at, moved.source = wall_time, record.on
         ends_in_s = pace.ends_in_s() if pace is not None and pace.node == moved.source else None
         moved.stays_until_s = None if ends_in_s is None else now_s + ends_in_s
         return moved

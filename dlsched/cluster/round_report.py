@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from dlsched.cluster.core.decider import ClusterAnswer
 from dlsched.cluster.core.ledger import ClusterFacts
 from dlsched.cluster.core.model import ClusterSnapshot
-from dlsched.cluster.core.records import Order, Record, Request
+from dlsched.cluster.core.records import Record, Request
 from dlsched.cluster.store import Member
 
 PAUSE_S = 10.0
@@ -28,7 +28,6 @@ class RoundReport:
     """As they are after the round."""
     answer: ClusterAnswer = field(default_factory=ClusterAnswer)
     written: list[Record] = field(default_factory=list)
-    orders: list[Order] = field(default_factory=list)
     failed: dict[str, str] = field(default_factory=dict)
     """Moves that were given up, by job, and why."""
     paused: bool = False
@@ -42,6 +41,13 @@ class RoundReport:
     """Requests that this round has removed, and what came of them."""
     alarms: list[str] = field(default_factory=list)
     next_s: float = PAUSE_S
+
+    def changes(self) -> Iterator[tuple[Record, Record | None]]:
+        """Each record that was written, and the one before it."""
+        before = dict(self.facts.records) if self.facts else {}
+        for record in self.written:
+            yield record, before.get(record.job)
+            before[record.job] = record
 
     @property
     def down(self) -> list[str]:

@@ -55,16 +55,13 @@ class RoundLog:
                     AlternativeRow(one.node, by_host(one.refused, names), one.gain_s)
                     for one in others[:ALTERNATIVES_MAX]
                 )
-                for job, others in report.answer.alternatives.items()
+                for job, others in report.answer.decision.alternatives.items()
             }
-            reasons = {**report.answer.why, **report.answer.approved.refused}
+            reasons = {**report.answer.decision.why, **report.answer.approved.refused}
             self._reasons = {job: by_host(text, names) for job, text in reasons.items()}
         lines = []
-        before = dict(report.facts.records)
-        for record in report.written:
-            failure = report.failed.get(record.job, "")
-            text = happened(record, before.get(record.job), failure, names)
-            before[record.job] = record
+        for record, before in report.changes():
+            text = happened(record, before, report.failed.get(record.job, ""), names)
             lines.append(f"{record.job}: {text}")
             events = self._events.setdefault(record.job, deque(maxlen=EVENTS_MAX))
             events.append(EventRow(wall_time, text))

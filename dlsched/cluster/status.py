@@ -59,13 +59,13 @@ def read_status(run_dir: Path) -> ClusterStatus:
 
 
 class StatusFile:
-    """The file, parsed once each time that it is written. Safe in threads."""
+    """The file, parsed once each time that it is written, if it can be. Safe in threads."""
 
     def __init__(self, run_dir: Path) -> None:
         self._run_dir = run_dir
         self._lock = threading.Lock()
         self._version: tuple[int, ...] | None = None
-        self._found: ClusterStatus | UnreadableStatus | None = None
+        self._found: ClusterStatus | None = None
 
     def latest(self) -> ClusterStatus | None:
         """None: no controller has run here. Raises UnreadableStatus."""
@@ -75,20 +75,13 @@ class StatusFile:
                 stat = path.stat()
                 version = (stat.st_ino, stat.st_mtime_ns, stat.st_size)
                 if version != self._version:
-                    self._found, self._version = self._read(), version
+                    self._found = read_status(self._run_dir)
+                    self._version = version
             except (FileNotFoundError, DaemonUnavailable):
                 return None
             except OSError as error:
                 raise UnreadableStatus(f"{path}: {error.strerror or error}") from None
-            if isinstance(self._found, UnreadableStatus):
-                raise self._found
             return self._found
-
-    def _read(self) -> ClusterStatus | UnreadableStatus:
-        try:
-            return read_status(self._run_dir)
-        except UnreadableStatus as error:
-            return error
 
 
 def host_names(hosts: Mapping[str, str]) -> dict[str, str]:

@@ -55,11 +55,9 @@ class ClusterStore(Protocol):
 
     def nodes(self) -> Mapping[str, Member]: ...
 
-    def drain(self, node: str) -> None:
-        """Let the node's jobs move away, and no other come. It may be drained already."""
-
-    def undrain(self, node: str) -> None:
-        """Let the node take jobs again."""
+    def drain(self, node: str, *, on: bool = True) -> None:
+        """Let the node's jobs move away, and no other come; or let it take jobs again. It may be so
+        already."""
 
     def leader(self) -> str:
         """The controller that may act."""
@@ -112,11 +110,10 @@ class MemoryStore:
     def nodes(self) -> Mapping[str, Member]:
         return dict(sorted(self.members.items()))
 
-    def drain(self, node: str) -> None:
-        self._member(node, draining=True)
-
-    def undrain(self, node: str) -> None:
-        self._member(node, draining=False)
+    def drain(self, node: str, *, on: bool = True) -> None:
+        if node not in self.members:
+            raise StoreError(f"{node}: no node of the cluster")
+        self.members[node] = replace(self.members[node], draining=on)
 
     def leader(self) -> str:
         return self.leading
@@ -160,11 +157,6 @@ class MemoryStore:
     def done(self, request: Request) -> None:
         if self._requests.get((request.verb, request.subject)) == request:
             del self._requests[request.verb, request.subject]
-
-    def _member(self, node: str, *, draining: bool) -> None:
-        if node not in self.members:
-            raise StoreError(f"{node}: no node of the cluster")
-        self.members[node] = replace(self.members[node], draining=draining)
 
     def _check(self, job: str, version: int | None) -> None:
         present = self._records.get(job)

@@ -189,11 +189,6 @@ class SubmittedJobs:
         """The submission that was last read, and what is wrong with it."""
         self._jobs: dict[str, DesiredJob] = {}
 
-    @property
-    def jobs(self) -> Mapping[str, DesiredJob]:
-        """Those of the last scan."""
-        return self._jobs
-
     def scan(self, now_s: float) -> Mapping[str, DesiredJob]:
         """Raises StoreError."""
         submissions = self._store.submissions()

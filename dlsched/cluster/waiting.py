@@ -86,7 +86,8 @@ class Waiting:
         return {job: names for job, names in found.items() if names}
 
     def _may_hold(self, node: str, job: str) -> bool:
-        if not self._ledger.has_answered(node):
+        last = self._ledger.last_report(node)
+        if last is None:
             return self._is_new
-        last = self._ledger.last_holding(node, job)
-        return last is not None and holds(last)
+        held = last.holding(job)
+        return held is not None and holds(held)

@@ -1,32 +1,49 @@
-"""What the controller and the agents send each other: strict JSON, and its conversion from and to
-the core's values.
+"""What the controller and the agents send each other: the core's values as strict JSON.
 
-What comes from another host is hostile: unknown keys, numbers that are not finite, and whatever is
-out of bounds refuse the whole message, in one line. What a node reports stems from its containers
-in part, so the sender keeps it within the same bounds: no job can have its node's report refused.
+What a node reports stems from its containers in part, so the sender keeps it within bounds: no job
+can have its node's report refused. A report that comes with unknown keys, other types or anything
+out of these bounds is refused whole, in one line.
 """
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import Annotated, Final, Literal, TypeVar
+from dataclasses import dataclass, fields, is_dataclass, replace
+from typing import Any, Final, Literal, TypeVar
 
-from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import TypeAdapter, ValidationError
 
-from dlsched.cluster import bounds
-from dlsched.cluster.core.model import EVALUATIONS_MAX, Evaluation, Left, Sharing
-from dlsched.cluster.core.records import Holding, Order, Phase, Saved, Verb
+from dlsched.cluster.core.model import EVALUATIONS_MAX, Left
+from dlsched.cluster.core.records import STRICT, Holding, Order, Saved
 from dlsched.cluster.core.reports import JobReport, NodeReport
 from dlsched.model.errors import DlschedError
+from dlsched.model.spec import NAME
 from dlsched.model.units import CORES_MAX, plain_text, render_bytes, shown
+from dlsched.report.lines import PATH_CHARACTERS
 
-VERSION: Final = 1
+VERSION: Final = 2
+"""1 was without `report`, `request` and `order` around the values."""
 
 ORDER_BYTES = 256 << 10
 """Limit of an order, and of a report's request."""
 REPORT_BYTES = 8 << 20
 """Limit of a report: 1,000 jobs with all their evaluations have half of it."""
+JOBS_MAX = 4096
+IMAGES_MAX = 4096
+IMAGE_CHARACTERS = 512
+LINE_CHARACTERS = 500
+WHOLE_MAX = 1 << 53
+"""Of steps, epochs, bytes and counts: larger ones have no exact number in JSON."""
+AMOUNT_MAX = 1e15
+"""Of seconds, core-seconds and rates."""
+VALUE_MAX = 1e100
+"""Of a metric, with either sign."""
+VERSION_CHARACTERS = 16
+"""Of a job file's version."""
+NODE = r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,62}[A-Za-z0-9])?"
+"""A node's name: what a certificate's CN can hold."""
 
 
 class WireError(DlschedError):
@@ -37,6 +54,7 @@ class WireError(DlschedError):
 class ReportRequest:
     """What an agent is asked for its report with."""
 
+    __pydantic_config__ = STRICT
     placed: Mapping[str, int]
     """Jobs that are the node's own, by epoch."""
     nodes: Mapping[str, str]
@@ -45,262 +63,185 @@ class ReportRequest:
     """The node's clock in the last report that came from it; None: none has come."""
 
 
-_STRICT = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+@dataclass(frozen=True, slots=True)
+class _Report:
+    __pydantic_config__ = STRICT
+    v: Literal[2]
+    now_s: float
+    report: NodeReport
 
 
 @dataclass(frozen=True, slots=True)
-class _WireSaved:
-    __pydantic_config__ = _STRICT
-    step: bounds.Whole
-    sha256: bounds.Sha256 = ""
-    size_bytes: bounds.Whole = 0
-    file: bounds.PathText = ""
-
-    @classmethod
-    def of(cls, saved: Saved | None) -> _WireSaved | None:
-        if saved is None or bounds.whole(saved.step) is None or not bounds.is_path(saved.file):
-            return None
-        return cls(saved.step, saved.sha256, saved.size_bytes, saved.file)
-
-    def core(self) -> Saved:
-        return Saved(self.step, self.sha256, self.size_bytes, self.file)
+class _Request:
+    __pydantic_config__ = STRICT
+    v: Literal[2]
+    request: ReportRequest
 
 
 @dataclass(frozen=True, slots=True)
-class _WireHolding:
-    __pydantic_config__ = _STRICT
-    job: bounds.Job
-    epoch: bounds.Epoch
-    phase: Phase
-    step: bounds.Whole | None = None
-    saved: _WireSaved | None = None
-    exit_code: bounds.ExitCode | None = None
-    why: bounds.Line = ""
-    came_bytes: bounds.Whole | None = None
-    file: bounds.Version = ""
-
-    @classmethod
-    def of(cls, one: Holding) -> _WireHolding:
-        return cls(
-            one.job,
-            one.epoch,
-            one.phase,
-            bounds.whole(one.step),
-            _WireSaved.of(one.saved),
-            one.exit_code,
-            bounds.line(one.why),
-            bounds.whole(one.came_bytes),
-            one.file,
-        )
-
-    def core(self) -> Holding:
-        saved = None if self.saved is None else self.saved.core()
-        return Holding(
-            self.job,
-            self.epoch,
-            self.phase,
-            self.step,
-            saved,
-            self.exit_code,
-            self.why,
-            self.came_bytes,
-            self.file,
-        )
+class _Order:
+    __pydantic_config__ = STRICT
+    v: Literal[2]
+    order: Order
 
 
-@dataclass(frozen=True, slots=True)
-class _WireJob:
-    __pydantic_config__ = _STRICT
-    name: bounds.Job
-    granted_cores: bounds.Cores = 0.0
-    used_core_s: bounds.Amount = 0.0
-    step: bounds.Whole | None = None
-    reports: bounds.Whole = 0
-    left: tuple[bounds.Amount, bounds.Amount, bounds.Amount] | None = None
-    steps_per_core_s: bounds.Amount | None = None
-    evaluations: Annotated[
-        tuple[tuple[bounds.Amount, bounds.Value], ...], Field(max_length=EVALUATIONS_MAX)
-    ] = ()
-    unmovable: bounds.Line | None = None
-    pause_s: bounds.Amount = 0.0
-
-    @classmethod
-    def of(cls, one: JobReport) -> _WireJob:
-        left = one.left
-        if left is not None and not bounds.is_interval(*left):
-            left = None
-        return cls(
-            one.name,
-            bounds.amount(one.granted_cores, CORES_MAX),
-            bounds.amount(one.used_core_s),
-            bounds.whole(one.step),
-            bounds.whole(one.reports) or 0,
-            left,
-            bounds.known_amount(one.steps_per_core_s),
-            tuple(
-                (at_s, value)
-                for at_s, value in one.evaluations[-EVALUATIONS_MAX:]
-                if bounds.is_within(at_s, 0.0, bounds.AMOUNT_MAX)
-                and bounds.is_within(value, -bounds.VALUE_MAX, bounds.VALUE_MAX)
-            ),
-            None if one.unmovable is None else bounds.line(one.unmovable),
-            bounds.amount(one.pause_s),
-        )
-
-    def core(self) -> JobReport:
-        left = None if self.left is None else Left(*self.left)
-        if left is not None and not bounds.is_interval(*left):
-            raise WireError(f"the work left of {self.name} is not in ascending order")
-        return JobReport(
-            self.name,
-            self.granted_cores,
-            self.used_core_s,
-            self.step,
-            self.reports,
-            left,
-            self.steps_per_core_s,
-            tuple(Evaluation(*one) for one in self.evaluations),
-            self.unmovable,
-            self.pause_s,
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class _WireReport:
-    __pydantic_config__ = _STRICT
-    v: Literal[1]
-    now_s: bounds.Amount
-    node: bounds.Node
-    capacity_cores: bounds.Cores
-    foreign_cores: bounds.Cores = 0.0
-    memory_free_bytes: bounds.Whole | None = None
-    gpus_free: bounds.Whole = 0
-    images: Annotated[tuple[bounds.Image, ...], Field(max_length=bounds.IMAGES_MAX)] = ()
-    sharing: Sharing = Sharing.SHORTEST
-    age_s: bounds.Amount = 0.0
-    holdings: Annotated[tuple[_WireHolding, ...], Field(max_length=bounds.JOBS_MAX)] = ()
-    jobs: Annotated[tuple[_WireJob, ...], Field(max_length=bounds.JOBS_MAX)] = ()
-
-    @classmethod
-    def of(cls, one: NodeReport, now_s: float) -> _WireReport:
-        images = sorted(name for name in one.images if bounds.is_image(name))
-        return cls(
-            VERSION,
-            bounds.amount(now_s),
-            one.node,
-            bounds.amount(one.capacity_cores, CORES_MAX),
-            bounds.amount(one.foreign_cores, CORES_MAX),
-            bounds.whole(one.memory_free_bytes),
-            bounds.whole(one.gpus_free) or 0,
-            tuple(images) if len(images) <= bounds.IMAGES_MAX else (),
-            one.sharing,
-            bounds.amount(one.age_s),
-            tuple(map(_WireHolding.of, one.holdings[: bounds.JOBS_MAX])),
-            tuple(map(_WireJob.of, one.jobs[: bounds.JOBS_MAX])),
-        )
-
-    def core(self) -> NodeReport:
-        _check_once("holdings", (one.job for one in self.holdings))
-        _check_once("jobs", (one.name for one in self.jobs))
-        return NodeReport(
-            self.node,
-            self.capacity_cores,
-            self.foreign_cores,
-            self.memory_free_bytes,
-            self.gpus_free,
-            frozenset(self.images),
-            self.sharing,
-            self.age_s,
-            tuple(one.core() for one in self.holdings),
-            tuple(one.core() for one in self.jobs),
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class _WireRequest:
-    __pydantic_config__ = _STRICT
-    v: Literal[1]
-    placed: Annotated[dict[bounds.Job, bounds.Epoch], Field(max_length=bounds.JOBS_MAX)]
-    nodes: Annotated[dict[bounds.Node, bounds.Address], Field(max_length=bounds.NODES_MAX)]
-    heard_s: bounds.Amount | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class _WireOrder:
-    __pydantic_config__ = _STRICT
-    v: Literal[1]
-    verb: Verb
-    node: bounds.Node
-    job: bounds.Job
-    epoch: bounds.Epoch
-    source: bounds.Node | None = None
-    saved: _WireSaved | None = None
-    target: bounds.Node | None = None
-    text: str = ""
-    keeps: bool = True
-
-
-_REPORT = TypeAdapter(_WireReport)
-_REQUEST = TypeAdapter(_WireRequest)
-_ORDER = TypeAdapter(_WireOrder)
+_REPORT = TypeAdapter(_Report)
+_REQUEST = TypeAdapter(_Request)
+_ORDER = TypeAdapter(_Order)
 
 
 def report_bytes(report: NodeReport, now_s: float) -> bytes:
     """The report as JSON. What is out of bounds is left out, or set to the bound; `now_s` is the
     node's clock, by which its evaluations have their times. Raises WireError if it is too long."""
-    return _written(_REPORT, _WireReport.of(report, now_s), REPORT_BYTES)
+    return _written(_REPORT, _Report(VERSION, _amount(now_s), _within(report)), REPORT_BYTES)
 
 
 def read_report(body: bytes) -> tuple[NodeReport, float]:
     """The report, and the node's clock when it was written. Raises WireError."""
     found = _read(_REPORT, body, REPORT_BYTES)
-    return found.core(), found.now_s
+    report, within = found.report, _within(found.report)
+    _check_names("node", [report.node], NODE)
+    _check_names("holdings", [one.job for one in report.holdings])
+    _check_names("jobs", [one.name for one in report.jobs])
+    outside = [f"holdings.{i}" for i, one in enumerate(report.holdings) if not _is_sound(one)]
+    if _amount(found.now_s) != found.now_s:
+        outside.append("now_s")
+    if report != within:
+        outside.append(_difference(report, within))
+    if outside:
+        raise WireError(f"{outside[0]} is out of bounds")
+    return report, found.now_s
 
 
 def request_bytes(request: ReportRequest) -> bytes:
     """The request as JSON. Raises WireError if it is too long."""
-    made = _WireRequest(VERSION, dict(request.placed), dict(request.nodes), request.heard_s)
-    return _written(_REQUEST, made, ORDER_BYTES)
+    return _written(_REQUEST, _Request(VERSION, request), ORDER_BYTES)
 
 
 def read_request(body: bytes) -> ReportRequest:
     """The request. Raises WireError."""
-    found = _read(_REQUEST, body, ORDER_BYTES)
-    return ReportRequest(found.placed, found.nodes, found.heard_s)
+    return _read(_REQUEST, body, ORDER_BYTES).request
 
 
 def order_bytes(order: Order) -> bytes:
     """The order as JSON. Raises WireError if it is too long."""
-    made = _WireOrder(
-        VERSION,
-        order.verb,
-        order.node,
-        order.job,
-        order.epoch,
-        order.source,
-        _WireSaved.of(order.saved),
-        order.target,
-        order.text,
-        order.keeps,
-    )
-    return _written(_ORDER, made, ORDER_BYTES)
+    return _written(_ORDER, _Order(VERSION, order), ORDER_BYTES)
 
 
 def read_order(body: bytes) -> Order:
     """The order. Raises WireError."""
-    found = _read(_ORDER, body, ORDER_BYTES)
-    saved = None if found.saved is None else found.saved.core()
-    return Order(
-        found.verb,
-        found.node,
-        found.job,
-        found.epoch,
-        found.source,
-        saved,
-        found.target,
-        found.text,
-        found.keeps,
+    order = _read(_ORDER, body, ORDER_BYTES).order
+    _check_names("order", [order.job])
+    return order
+
+
+# ---------------------------------------------------------------------- bounds
+
+
+def _within(report: NodeReport) -> NodeReport:
+    """The report within bounds. What is within them already stays as it is."""
+    images = frozenset(
+        name for name in report.images if len(name) <= IMAGE_CHARACTERS and name.isprintable()
     )
+    return replace(
+        report,
+        capacity_cores=_amount(report.capacity_cores, CORES_MAX),
+        foreign_cores=_amount(report.foreign_cores, CORES_MAX),
+        memory_free_bytes=_whole(report.memory_free_bytes),
+        gpus_free=_whole(report.gpus_free) or 0,
+        images=images if len(images) <= IMAGES_MAX else frozenset(),
+        age_s=_amount(report.age_s),
+        holdings=tuple(map(_holding_within, report.holdings[:JOBS_MAX])),
+        jobs=tuple(map(_job_within, report.jobs[:JOBS_MAX])),
+    )
+
+
+def _difference(found: Any, within: Any, place: str = "") -> str:
+    """Where the two first differ."""
+    parts: list[tuple[Any, Any, Any]] = []
+    if is_dataclass(found) and is_dataclass(within):
+        parts = [
+            (one.name, getattr(found, one.name), getattr(within, one.name)) for one in fields(found)
+        ]
+    elif isinstance(found, tuple) and isinstance(within, tuple) and len(found) == len(within):
+        parts = [(index, *both) for index, both in enumerate(zip(found, within, strict=True))]
+    for key, one, other in parts:
+        if one != other:
+            return _difference(one, other, f"{place}.{key}" if place else f"{key}")
+    return place
+
+
+def _holding_within(one: Holding) -> Holding:
+    return replace(
+        one,
+        step=_whole(one.step),
+        saved=one.saved if one.saved is not None and _is_within(one.saved) else None,
+        why=_line(one.why),
+        came_bytes=_whole(one.came_bytes),
+    )
+
+
+def _is_sound(one: Holding) -> bool:
+    """Whether it has what no container says, and so no sender has to bound."""
+    is_code = one.exit_code is None or abs(one.exit_code) <= WHOLE_MAX
+    return 1 <= one.epoch <= WHOLE_MAX and is_code and len(one.file) <= VERSION_CHARACTERS
+
+
+def _is_within(saved: Saved) -> bool:
+    path = saved.file
+    is_path = path.startswith("/") and len(path) <= PATH_CHARACTERS and path.isprintable()
+    is_digest = re.fullmatch("([0-9a-f]{64})?", saved.sha256) is not None
+    is_whole = _whole(saved.step) is not None and _whole(saved.size_bytes) is not None
+    return (is_path or not path) and is_digest and is_whole
+
+
+def _job_within(one: JobReport) -> JobReport:
+    pace = one.steps_per_core_s
+    return replace(
+        one,
+        granted_cores=_amount(one.granted_cores, CORES_MAX),
+        used_core_s=_amount(one.used_core_s),
+        step=_whole(one.step),
+        reports=_whole(one.reports) or 0,
+        left=one.left if one.left is not None and _ascends(one.left) else None,
+        steps_per_core_s=pace if pace is not None and _amount(pace) == pace else None,
+        evaluations=tuple(
+            each
+            for each in one.evaluations[-EVALUATIONS_MAX:]
+            if _amount(each.at_s) == each.at_s and abs(each.value) <= VALUE_MAX
+        ),
+        unmovable=None if one.unmovable is None else _line(one.unmovable),
+        pause_s=_amount(one.pause_s),
+    )
+
+
+def _ascends(left: Left) -> bool:
+    return 0.0 <= left.low_core_s <= left.mid_core_s <= left.high_core_s <= AMOUNT_MAX
+
+
+def _amount(number: float, most: float = AMOUNT_MAX) -> float:
+    return min(max(float(number), 0.0), most) if not math.isnan(number) else 0.0
+
+
+def _whole(number: int | None) -> int | None:
+    return number if number is not None and 0 <= number <= WHOLE_MAX else None
+
+
+def _line(text: str) -> str:
+    return plain_text(text[:LINE_CHARACTERS])
+
+
+def _check_names(what: str, names: Iterable[str], form: str = NAME) -> None:
+    known = set()
+    for name in names:
+        if not re.fullmatch(form, name, re.ASCII):
+            raise WireError(f"{what}: {shown(name)} is no name")
+        if name in known:
+            raise WireError(f"{what}: {name} is there twice")
+        known.add(name)
+
+
+# ---------------------------------------------------------------------- JSON
 
 
 _Wire = TypeVar("_Wire")
@@ -341,17 +282,9 @@ def _first(error: ValidationError) -> str:
 
 
 def _version(value: object) -> str:
-    is_plain = isinstance(value, str) or (type(value) is int and abs(value) < bounds.WHOLE_MAX)
+    is_plain = isinstance(value, str) or (type(value) is int and abs(value) < WHOLE_MAX)
     return shown(value) if is_plain else "no version"
 
 
 def _short(text: str) -> str:
     return plain_text(text[:120])
-
-
-def _check_once(what: str, names: Iterable[str]) -> None:
-    known = set()
-    for name in names:
-        if name in known:
-            raise WireError(f"{what}: {name} is there twice")
-        known.add(name)

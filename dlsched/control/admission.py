@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from dlsched.control.gpus.queue import GpuQueue, Turn
 from dlsched.model.spec import JobSpec, OwnerCeilings
@@ -14,20 +13,6 @@ from dlsched.model.units import exceeds
 
 HEAD_START_S = 600.0
 """Head start in the queue for each doubling of the weight."""
-
-
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """Whether a job may start now and on which GPUs; if not, why, and which GPUs it reserves."""
-
-    admitted: bool
-    reason: str | None = None
-    gpus: tuple[str, ...] = ()
-    """UUIDs of the assigned GPUs."""
-    kept: tuple[str, ...] = ()
-    """UUIDs of the GPUs reserved for it, as it is the first that waits for them."""
-    wait_s: float | None = None
-    """Minimum wait for GPUs; None: no estimate."""
 
 
 def rank_s(weight: float, arrived_s: float) -> float:
@@ -46,9 +31,9 @@ def admit(
     max_jobs: int,
     ceilings_of: Callable[[int | None], OwnerCeilings | None] = lambda _: None,
     gpus: GpuQueue | None = None,
-) -> dict[str, Verdict]:
-    """A verdict for each job in `queue`, which is in order of `rank_s`; `present` jobs hold
-    resources.
+) -> dict[str, Turn]:
+    """For each job in `queue`, which is in order of `rank_s`, whether it may start; `present` jobs
+    hold resources.
 
     The first job that does not fit blocks all jobs behind it, so that small jobs cannot starve a
     large one. A job that could not fit even on an empty node blocks none. A job whose owner has
@@ -61,7 +46,7 @@ def admit(
     count = len(present)
     memory_bytes = sum(spec.container.memory_bytes or 0 for spec in present)
     floor_cores = sum(spec.bounds.least_cores(node.grain_cores) for spec in present)
-    verdicts: dict[str, Verdict] = {}
+    turns: dict[str, Turn] = {}
     first: dict[int | None, str] = {}
     for spec in queue:
         ceilings = ceilings_of(spec.owner)
@@ -70,11 +55,11 @@ def admit(
         needs_cores = spec.bounds.least_cores(node.grain_cores)
         never = _never(spec, node) or gpus.never(spec)
         if never is not None:
-            verdicts[spec.name] = Verdict(False, never)
+            turns[spec.name] = Turn(never)
             continue
         ahead = first.get(queue_of, first.get(None))
         if ahead is not None:
-            verdicts[spec.name] = Verdict(False, f"waits behind {ahead}")
+            turns[spec.name] = Turn(f"waits behind {ahead}")
             continue
         reason = None if ceilings is None else _above(spec, here, ceilings, node.grain_cores)
         if reason is not None:
@@ -91,19 +76,18 @@ def admit(
                 f"{free_cores:.2f} are left beside the others' floors"
             )
         if reason is not None:
-            verdicts[spec.name] = Verdict(False, reason)
+            turns[spec.name] = Turn(reason)
             first[queue_of] = spec.name
             continue
         turn = gpus.admit(spec) if spec.container.gpus else Turn()
-        admitted = turn.reason is None
-        verdicts[spec.name] = Verdict(admitted, turn.reason, turn.gpus, turn.kept, turn.wait_s)
-        if not admitted:
+        turns[spec.name] = turn
+        if not turn.admitted:
             continue
         here.append(spec)
         count += 1
         memory_bytes += needs_bytes
         floor_cores += needs_cores
-    return verdicts
+    return turns
 
 
 def _above(

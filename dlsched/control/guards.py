@@ -134,20 +134,20 @@ def refuse_nonsense(decision: Decision, names: set[str]) -> None:
     for name, reason in decision.why.items():
         if not isinstance(reason, str):
             raise PolicyError(f"gave a reason for {name} that is no text: {reason!r}")
-    for name, gpus in decision.gpus.items():
-        if name not in names:
-            raise PolicyError(f"decided GPUs for a job that does not exist: {name!r}")
-        if not isinstance(gpus, tuple) or not all(isinstance(uuid, str) for uuid in gpus):
-            raise PolicyError(f"decided GPUs for {name} that are no UUIDs: {gpus!r}")
-    named: tuple[tuple[str, Mapping[str, object]], ...] = (
-        ("weight", decision.weights),
-        ("outlook", decision.outlooks),
-        ("latency", decision.expected_s),
-    )
-    for what, by_job in named:
+    named: Mapping[str, Mapping[str, object]] = {
+        "GPUs": decision.gpus,
+        "a weight": decision.weights,
+        "an outlook": decision.outlooks,
+        "a latency": decision.expected_s,
+        "limits": decision.limits,
+    }
+    for what, by_job in named.items():
         for name in by_job:
             if name not in names:
-                raise PolicyError(f"decided a {what} for a job that does not exist: {name!r}")
+                raise PolicyError(f"decided {what} for a job that does not exist: {name!r}")
+    for name, gpus in decision.gpus.items():
+        if not isinstance(gpus, tuple) or not all(isinstance(uuid, str) for uuid in gpus):
+            raise PolicyError(f"decided GPUs for {name} that are no UUIDs: {gpus!r}")
     for name, outlooks in decision.outlooks.items():
         if not isinstance(outlooks, tuple) or not all(map(_is_plain, outlooks)):
             raise PolicyError(f"decided outlooks for {name} that are none: {shown(outlooks)}")
@@ -162,8 +162,6 @@ def refuse_nonsense(decision: Decision, names: set[str]) -> None:
                 f"expects a latency of {expected_s!r} s for {name}; must be above 0 and finite"
             )
     for name, limits in decision.limits.items():
-        if name not in names:
-            raise PolicyError(f"decided for a job that does not exist: {name!r}")
         for what, value in (("cpu_cores", limits.cpu_cores), ("gpu_share", limits.gpu_share)):
             if value is not None and not 0 <= value <= _MOST:
                 bound = f"must be 0 or more, at most {_MOST:g}"

@@ -16,7 +16,6 @@ from dlsched import __version__
 from dlsched.api.cluster_schema import ClusterStatus
 from dlsched.cluster.controller import Agents, ClusterController, ClusterPorts
 from dlsched.cluster.core.decider import ClusterDecider
-from dlsched.cluster.core.ledger import ClusterLedger
 from dlsched.cluster.core.registry import load
 from dlsched.cluster.round_report import PAUSE_S, RoundReport
 from dlsched.cluster.rounds import RoundLog, asked, changes, nodes
@@ -82,8 +81,7 @@ class ClusterLoop:
         policy = load(cluster.policy, cluster.policy_options)
         self._controller = ClusterController(
             parts.name,
-            ClusterPorts(parts.store, parts.agents, self._jobs, self._clock),
-            ClusterLedger(),
+            ClusterPorts(parts.store, parts.agents, self._jobs, self._clock.now_s),
             ClusterDecider(cluster.policy, policy),
         )
         self._rounds = RoundLog()

@@ -7,14 +7,13 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
 
-from dlsched.cluster.agent.agent import AgentOptions, ClusterAgent
+from dlsched.cluster.agent.agent import ClusterAgent
 from dlsched.cluster.agent.assignments import FOLDER
 from dlsched.cluster.agent.contact import Contact
 from dlsched.cluster.agent.fetching import HttpsCheckpoints
 from dlsched.cluster.agent.ports import NodeImages, NodeJobs
 from dlsched.cluster.agent.server import AgentServer
 from dlsched.cluster.certificates import CertificateError, Certificates
-from dlsched.cluster.https import OwnIdentity
 from dlsched.cluster.swarm.membership import swarm_certificates
 from dlsched.config.settings import Settings
 from dlsched.control.ledger.desired import Desired
@@ -45,7 +44,8 @@ class ClusterPart:
         self._enabled = cluster.enabled
         self._checkpoints = HttpsCheckpoints(certificates, self._address, cluster.listen[1])
         self._agent = ClusterAgent(
-            AgentOptions(settings.state_dir, cluster.checkpoint_max_bytes),
+            settings.state_dir,
+            cluster.checkpoint_max_bytes,
             inner,
             node,
             images,
@@ -55,7 +55,7 @@ class ClusterPart:
             policy,
             Contact(settings.state_dir / FOLDER / "contact.json", _boot(), since_boot_s),
         )
-        self._own = OwnIdentity(certificates)
+        self._certificates = certificates
         self._server = AgentServer(
             self._agent, certificates, cluster.listen, clock.now_s, settings.instance
         )
@@ -90,7 +90,7 @@ class ClusterPart:
                 f"cluster.enabled is false, and the cluster's jobs run on: {jobs}" if jobs else None
             )
         try:
-            self._own.peer()
+            self._certificates.own()
         except CertificateError as error:
             return f"no manager gets an answer: {error} (docker swarm join)"
         return self._server.problem

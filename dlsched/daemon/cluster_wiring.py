@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 from dlsched.cluster.https_agents import HttpsAgents
 from dlsched.cluster.store import ClusterStore, StoreError
-from dlsched.cluster.swarm.store import SwarmStore, swarm_store
+from dlsched.cluster.swarm.store import SwarmStore
 from dlsched.config.settings import Settings
 from dlsched.daemon.cluster import ClusterParts, LoopClock
 from dlsched.daemon.cluster_agent import certificates_of
@@ -27,7 +27,7 @@ def opened_store(settings: Settings) -> Iterator[SwarmStore]:
     """The store, for one command."""
     engine = engine_of(settings)
     try:
-        yield swarm_store(engine, settings.instance)
+        yield SwarmStore(engine, settings.instance)
     finally:
         engine.close()
 
@@ -55,7 +55,7 @@ def connect(settings: Settings, clock: LoopClock) -> ClusterParts:
     """Everything that the controller needs. Raises DlschedError, also where this host
     is no manager."""
     engine = engine_of(settings)
-    store = swarm_store(engine, settings.instance)
+    store = SwarmStore(engine, settings.instance)
     try:
         name = store.own_id()
     except StoreError as error:

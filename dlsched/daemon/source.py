@@ -20,10 +20,10 @@ from dlsched.model.state import STOPPED_BY_COMMAND, Ended, JobState, JobView
 from dlsched.runtime.docker.identity.commands import AdoptionCommands
 from dlsched.runtime.docker.runtime import DockerRuntime
 from dlsched.store.jobs import ask_start
-from dlsched.store.journal.changes import Change
 from dlsched.store.journal.effects import Effects
 from dlsched.store.journal.history import CpuUsage, Curves, Range, read_curves, read_usage
 from dlsched.store.journal.reader import JournalReader
+from dlsched.store.journal.rows import Change, Event
 from dlsched.store.records import Records
 
 T = TypeVar("T")
@@ -68,15 +68,15 @@ class AgentSource:
         self.about = about
         self._dry_run = dry_run
 
-    def changes(self, job: str, limit: int) -> Sequence[Mapping[str, object]]:
+    def changes(self, job: str, limit: int) -> Sequence[Change]:
         """The job's last changes, newest first."""
         with JournalReader(self._journal_path) as reader:
-            return [asdict(change) for change in reader.last_changes(job, limit)]
+            return reader.last_changes(job, limit)
 
-    def events(self, job: str, limit: int) -> Sequence[Mapping[str, object]]:
+    def events(self, job: str, limit: int) -> Sequence[Event]:
         """The job's other events, newest first."""
         with JournalReader(self._journal_path) as reader:
-            return [asdict(event) for event in reader.events(job, limit)]
+            return reader.events(job, limit)
 
     def effects(self, job: str, limit: int) -> Mapping[int, Effect]:
         """By cycle, the effects of its last changes of limits, while it has a latency target."""

@@ -25,9 +25,9 @@ def finish_forecast(job: JobView, now_s: float, expected: Sequence[Forecast] = (
     """The earliest time at which the job may be finished; `expected`: its policy's forecasts."""
     target = job.spec.target
     if isinstance(target, LatencyTarget):
-        return _unknown(f"{job.name} serves until it is stopped")
+        return unknown(f"{job.name} serves until it is stopped")
     if target is None:
-        return _unknown(f"{job.name} has no target")
+        return unknown(f"{job.name} has no target")
     goal = f"{target.metric} {target.finish:g}"
     if job.tiers.finished is not None:
         at_s = job.tiers.finished.at_s
@@ -44,14 +44,15 @@ def finish_forecast(job: JobView, now_s: float, expected: Sequence[Forecast] = (
         if due_s > now_s:
             return _at(due_s, f"{job.name} has its deadline")
     known = "does not come nearer to" if len(given) >= _LEAST_POINTS else "reports too little of"
-    return _unknown(f"{job.name} {known} {goal}")
+    return unknown(f"{job.name} {known} {goal}")
 
 
 def _at(at_s: float, why: str) -> Forecast:
     return Forecast(ForecastKind.EXPECTED, "finish", at_s, why=why)
 
 
-def _unknown(why: str) -> Forecast:
+def unknown(why: str) -> Forecast:
+    """No estimate, for that reason."""
     return Forecast(ForecastKind.UNKNOWN, "finish", why=why)
 
 

@@ -4,9 +4,11 @@ those cannot be read."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple, TypeVar
 
 from dlsched.model.facts import ContainerFact, GpuFact
+
+Number = TypeVar("Number", int, float)
 
 
 class GpuUse(NamedTuple):
@@ -34,18 +36,23 @@ def gpu_uses(gpus: Sequence[GpuFact], containers: Iterable[ContainerFact]) -> Ma
             for process in known[uuid].processes
             if process.container_id == one.container_id
         ]
-        read = [ratio for ratio in busy if ratio is not None]
-        sizes = [size for size in held if size is not None]
-        uses[one.container_id] = GpuUse(
-            sum(read) / len(busy) if len(read) == len(busy) else None,
-            sum(sizes) if len(sizes) == len(held) else None,
-        )
+        whole = total(busy)
+        uses[one.container_id] = GpuUse(None if whole is None else whole / len(busy), total(held))
     return uses
 
 
 def _busy_ratio(gpu: GpuFact, container_id: str) -> float | None:
     if gpu.busy_ratio is None:
         return None
-    own = [one.busy_ratio for one in gpu.processes if one.container_id == container_id]
-    read = [ratio for ratio in own if ratio is not None]
-    return min(1.0, sum(read)) if len(read) == len(own) else None
+    used = total(one.busy_ratio for one in gpu.processes if one.container_id == container_id)
+    return None if used is None else min(1.0, used)
+
+
+def total(values: Iterable[Number | None]) -> Number | Literal[0] | None:
+    """The sum; None: one of them is unread."""
+    read: list[Number] = []
+    for value in values:
+        if value is None:
+            return None
+        read.append(value)
+    return sum(read)

@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from dlsched.estimate.sliding import SlidingSketch
 from dlsched.model.facts import LatencySketch
 from dlsched.model.spec import LatencyTarget
 from dlsched.report.buckets import LONGEST_S, bucket_index, bucket_value_s
@@ -66,22 +67,10 @@ def from_latencies(seconds: Iterable[float], errors: int = 0) -> LatencySketch:
 
 def merge(*sketches: LatencySketch) -> LatencySketch:
     """The sketch of all requests of these sketches; without any, the empty sketch."""
-    counts: dict[int, int] = {}
-    spans: dict[tuple[float, float], int] = {}
+    whole = SlidingSketch()
     for sketch in sketches:
-        for index, count in sketch.buckets:
-            counts[index] = counts.get(index, 0) + count
-        for lowest_s, highest_s, count in sketch.spans:
-            spans[lowest_s, highest_s] = spans.get((lowest_s, highest_s), 0) + count
-    return LatencySketch(
-        count=sum(sketch.count for sketch in sketches),
-        sum_s=math.fsum(sketch.sum_s for sketch in sketches),
-        buckets=tuple(sorted(counts.items())),
-        errors=sum(sketch.errors for sketch in sketches),
-        spans=tuple((*ends, spans[ends]) for ends in sorted(spans)),
-        missed=sum(sketch.missed for sketch in sketches),
-        sum_error_s=math.fsum(sketch.sum_error_s for sketch in sketches),
-    )
+        whole.add(sketch)
+    return whole.total()
 
 
 def quantile_bounds(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter, deque
 from collections.abc import Mapping
+from copy import copy
 
 from dlsched.model.facts import LatencySketch
 
@@ -17,30 +18,26 @@ def in_order(counts: Mapping[int, int]) -> tuple[tuple[int, int], ...]:
 
 
 class SlidingSketch:
-    """Equals `merge` of the sketches added and not yet dropped, to the last digit."""
+    """The sum of the sketches added and not yet dropped, to the last digit."""
 
     def __init__(self) -> None:
-        self._members: deque[LatencySketch] = deque()
-        self._sums_s: deque[float] = deque()
+        self._members: deque[tuple[float, LatencySketch]] = deque()
         self._counts: dict[int, int] = {}
         self._spans: Counter[tuple[float, float]] = Counter()
         self._count = 0
         self._errors = 0
         self._missed = 0
-        self._inexact = 0
-        """Members whose sum may be off."""
         self._total: LatencySketch | None = LatencySketch()
 
     def __len__(self) -> int:
         return len(self._members)
 
-    def add(self, sketch: LatencySketch) -> None:
-        self._members.append(sketch)
-        self._sums_s.append(sketch.sum_s)
+    def add(self, sketch: LatencySketch, at_s: float = 0.0) -> None:
+        """Add the sketch of that time, which is not before that of the last one."""
+        self._members.append((at_s, sketch))
         self._count += sketch.count
         self._errors += sketch.errors
         self._missed += sketch.missed
-        self._inexact += sketch.sum_error_s > 0.0
         counts = self._counts
         for index, count in sketch.buckets:
             counts[index] = counts.get(index, 0) + count
@@ -48,14 +45,16 @@ class SlidingSketch:
             self._spans[lowest_s, highest_s] += count
         self._total = None
 
-    def drop(self) -> None:
-        """Removes the oldest, as the caller decides by time; IndexError if there is none."""
-        sketch = self._members.popleft()
-        self._sums_s.popleft()
+    def drop_before(self, since_s: float) -> None:
+        """Remove the sketches of earlier times."""
+        while self._members and self._members[0][0] < since_s:
+            self._drop()
+
+    def _drop(self) -> None:
+        _, sketch = self._members.popleft()
         self._count -= sketch.count
         self._errors -= sketch.errors
         self._missed -= sketch.missed
-        self._inexact -= sketch.sum_error_s > 0.0
         counts = self._counts
         for index, count in sketch.buckets:
             left = counts[index] - count
@@ -70,25 +69,21 @@ class SlidingSketch:
         self._total = None
 
     def copy(self) -> SlidingSketch:
-        other = SlidingSketch()
-        other._members, other._sums_s = self._members.copy(), self._sums_s.copy()
-        other._counts, other._count = self._counts.copy(), self._count
-        other._errors, other._total = self._errors, self._total
-        other._spans, other._missed = self._spans.copy(), self._missed
-        other._inexact = self._inexact
+        other = copy(self)
+        other._members, other._counts = self._members.copy(), self._counts.copy()
+        other._spans = self._spans.copy()
         return other
 
     def total(self) -> LatencySketch:
         if self._total is None:
-            errors_s = [one.sum_error_s for one in self._members] if self._inexact else ()
             self._total = LatencySketch(
                 count=self._count,
                 # Summed again each time: adding and subtracting seconds in turn would drift.
-                sum_s=math.fsum(self._sums_s),
+                sum_s=math.fsum([one.sum_s for _, one in self._members]),
                 buckets=in_order(self._counts),
                 errors=self._errors,
                 spans=tuple((*ends, self._spans[ends]) for ends in sorted(self._spans)),
                 missed=self._missed,
-                sum_error_s=math.fsum(errors_s),
+                sum_error_s=math.fsum([one.sum_error_s for _, one in self._members]),
             )
         return self._total

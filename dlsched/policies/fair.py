@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import ClassVar
 
 from dlsched.model.decision import Decision, PolicyMemory
 from dlsched.model.spec import Limits
 from dlsched.model.state import Snapshot
 from dlsched.policies.fair_share import fair_shares
-
-
-@dataclass(frozen=True, slots=True)
-class FairParameters:
-    """It has no parameters."""
+from dlsched.policies.protocol import NoParameters
 
 
 class FairPolicy:
@@ -24,12 +19,12 @@ class FairPolicy:
     change when jobs arrive, leave, or change their weight or bounds.
     """
 
-    Parameters: ClassVar[type[FairParameters]] = FairParameters
+    Parameters: ClassVar[type[NoParameters]] = NoParameters
     Memory: ClassVar[None] = None
     reserves: ClassVar[bool] = True
     heeds_progress: ClassVar[bool] = False
 
-    def __init__(self, parameters: FairParameters) -> None:
+    def __init__(self, parameters: NoParameters) -> None:
         self.parameters = parameters
 
     def decide(self, snapshot: Snapshot, memory: PolicyMemory | None) -> Decision:

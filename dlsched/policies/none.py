@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from dlsched.model.decision import Decision, PolicyMemory
 from dlsched.model.spec import Limits
 from dlsched.model.state import JobView, Snapshot
-
-
-@dataclass(frozen=True, slots=True)
-class NoneParameters:
-    """It has no parameters."""
+from dlsched.policies.protocol import NoParameters
 
 
 class NonePolicy:
@@ -23,14 +18,14 @@ class NonePolicy:
     changed is given back.
     """
 
-    Parameters: ClassVar[type[NoneParameters]] = NoneParameters
+    Parameters: ClassVar[type[NoParameters]] = NoParameters
     Memory: ClassVar[None] = None
     reserves: ClassVar[bool] = False
     heeds_progress: ClassVar[bool] = False
     observes_only: ClassVar[bool] = True
     per_device: ClassVar[bool] = False
 
-    def __init__(self, parameters: NoneParameters) -> None:
+    def __init__(self, parameters: NoParameters) -> None:
         self.parameters = parameters
 
     def decide(self, snapshot: Snapshot, memory: PolicyMemory | None) -> Decision:

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
 from dlsched.model.decision import Decision, PolicyMemory
 from dlsched.model.state import Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class NoParameters:
+    """The `Parameters` of a policy that has none."""
 
 
 class Policy(Protocol):

@@ -15,7 +15,6 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
-from types import ModuleType
 from typing import Any, cast
 
 from dlsched import policies
@@ -58,16 +57,6 @@ NODE = Group(
     summary=_node_summary,
 )
 """What divides the resources of one node."""
-
-_GONE = {
-    "dlsched.division": ("Claim", "claim", "fair_shares", "water_fill as pour"),
-    "dlsched.errors": ("PolicyError",),
-    "dlsched.tiers": ("evaluations", "reaches"),
-    "dlsched.units": ("render_cores", "render_seconds", "same_cores"),
-}
-"""Modules that no longer exist, and the present imports of the names in them."""
-
-_RENAMED = {"Outlook": "Forecast", "OutlookKind": "ForecastKind", "pour": "water_fill"}
 
 
 def known(group: Group = NODE) -> dict[str, str]:
@@ -194,22 +183,9 @@ def _summary(point: EntryPoint, group: Group) -> str:
 
 
 def _instead(error: ImportError | AttributeError) -> str:
-    """A hint on what to import instead, if a module or name of dlsched is missing; else empty."""
-    if isinstance(error, ImportError):
-        module = error.name or ""
-        found = re.match(r"cannot import name '(\w+)'", str(error))
-        name = found[1] if found else ""
-    else:
-        module = error.obj.__name__ if isinstance(error.obj, ModuleType) else ""
-        name = error.name or ""
-    if module != "dlsched" and not module.startswith("dlsched."):
+    """Where else to import from, if a module or name of dlsched is missing; else empty."""
+    if not re.search(r"'dlsched[.']", str(error)):
         return ""
-    if name in _RENAMED:
-        name = f"{_RENAMED[name]} as {name}"
-    elif name not in policies.__all__:
-        name = ", ".join(_GONE.get(module, ()))
-    if name:
-        return f"; write: from dlsched.policies import {name}"
     return f"; what policies need is in dlsched.policies: {', '.join(policies.__all__)}"
 
 

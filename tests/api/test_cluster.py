@@ -1,29 +1,23 @@
-"""`/v1/cluster`: what it answers with a controller on this host, without one, and of a large
-cluster."""
+"""`/v1/cluster`: what it answers with a controller on this host, and without one."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-import httpx2
 import pytest
 
 from dlsched.api.client import Daemon
-from dlsched.api.cluster import LINES_MAX, ROWS_MAX, cluster_answer
-from dlsched.api.cluster_schema import ClusterStatus, LeftOut
+from dlsched.api.cluster import cluster_answer
+from dlsched.api.cluster_schema import ClusterStatus
 from dlsched.api.reading import as_json
-from dlsched.api.server import ApiServer
 from dlsched.cluster.status import UnreadableStatus
 from dlsched.store.journal.minutes import wall_s
+from tests.api.conftest import client_of, serving
 from tests.cluster_status import example, written_ago
 from tests.status_source import FakeSource, example_report
 
 pytestmark = pytest.mark.timed
-
-NOTHING = LeftOut(0, 0, 0, 0)
 
 
 def test_the_answer_is_the_status_and_its_age() -> None:
@@ -31,44 +25,10 @@ def test_the_answer_is_the_status_and_its_age() -> None:
     written_s = wall_s(status.written_at)
     assert written_s is not None
     answer = cluster_answer(status, written_s + 90.0)
-    assert (answer.cluster, answer.left_out) == (status, NOTHING)
+    assert answer.cluster == status
     assert (answer.written_age_s, answer.observed_age_s) == (90.0, None)
     assert cluster_answer(status, written_s - 90.0).written_age_s == 0.0, "a clock that went back"
     assert cluster_answer(replace(status, written_at="then"), 0.0).written_age_s is None
-
-
-def test_of_a_large_cluster_moves_and_what_does_not_run_come_first() -> None:
-    (moving,) = example().jobs
-    plain = replace(moving, target=None, state="running")
-    jobs = [replace(plain, name=f"job-{number:05}") for number in range(ROWS_MAX + 10)]
-    last, failed = replace(moving, name="zz-moves"), replace(plain, name="z-ends", state="failed")
-    up, *_ = example().nodes
-    nodes = [replace(up, name=f"n{number:05}") for number in range(ROWS_MAX + 1)]
-    status = replace(
-        example(),
-        jobs=(*jobs, failed, last),
-        nodes=(*nodes, replace(up, name="off", state="silent")),
-        queue=example().queue * (ROWS_MAX + 3),
-        rejected=("no",) * (LINES_MAX + 4),
-    )
-    answer = cluster_answer(status, 0.0)
-    assert answer.cluster is not None
-    names = [one.name for one in answer.cluster.jobs]
-    assert names[:3] == ["zz-moves", "z-ends", "job-00000"]
-    assert answer.cluster.nodes[0].name == "off"
-    counts = (answer.cluster.nodes, answer.cluster.jobs, answer.cluster.queue)
-    assert [len(rows) for rows in counts] == [ROWS_MAX] * 3
-    assert answer.left_out == LeftOut(nodes=2, jobs=12, queue=3, lines=4)
-
-
-@contextmanager
-def serving(source: FakeSource, folder: Path) -> Iterator[httpx2.Client]:
-    server = ApiServer(source, folder)
-    server.start()
-    transport = httpx2.HTTPTransport(uds=str(server.status_path))
-    with httpx2.Client(transport=transport, base_url="http://dlsched", timeout=60) as client:
-        yield client
-    server.stop()
 
 
 class Unreadable(FakeSource):
@@ -80,10 +40,8 @@ class Unreadable(FakeSource):
 def test_a_client_reads_the_answer(tmp_path: Path, known: bool) -> None:
     source = FakeSource(example_report())
     source.cluster_status = example() if known else None
-    server = ApiServer(source, tmp_path)
-    server.start()
-    answer = Daemon(tmp_path).cluster()
-    server.stop()
+    with serving(tmp_path, source):
+        answer = Daemon(tmp_path).cluster()
     assert answer.cluster == source.cluster_status
     assert (answer.written_age_s is not None) is known
 
@@ -91,7 +49,7 @@ def test_a_client_reads_the_answer(tmp_path: Path, known: bool) -> None:
 def test_before_the_first_cycle_it_answers_and_an_unreadable_status_is_a_line(
     tmp_path: Path,
 ) -> None:
-    with serving(Unreadable(), tmp_path) as client:
+    with serving(tmp_path, Unreadable()) as server, client_of(server.status_path) as client:
         answer = client.get("/v1/cluster")
         assert answer.status_code == 503
         assert answer.json() == {"error": "cluster.json: not the status of a cluster"}
@@ -99,17 +57,11 @@ def test_before_the_first_cycle_it_answers_and_an_unreadable_status_is_a_line(
         assert client.post("/v1/cluster").status_code == 403
 
 
-def test_hostile_texts_are_ascii_on_the_wire(tmp_path: Path) -> None:
+def test_hostile_texts_are_ascii_on_the_wire_and_metrics_have_the_cluster(tmp_path: Path) -> None:
     source = FakeSource(example_report())
     source.cluster_status = replace(example(), alarms=("\x1b[2J\u202e",))
-    with serving(source, tmp_path) as client:
-        answer = client.get("/v1/cluster")
+    with serving(tmp_path, source) as server, client_of(server.status_path) as client:
+        answer, metrics = client.get("/v1/cluster"), client.get("/metrics").text
     assert not {0x1B, 0xE2} & set(answer.content)
     assert answer.json()["cluster"] == as_json(source.cluster_status)
-
-
-def test_metrics_have_the_cluster(tmp_path: Path) -> None:
-    source = FakeSource(example_report())
-    source.cluster_status = example()
-    with serving(source, tmp_path) as client:
-        assert "dlsched_cluster_moving_jobs 1.0" in client.get("/metrics").text
+    assert "dlsched_cluster_moving_jobs 1.0" in metrics

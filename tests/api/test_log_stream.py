@@ -9,14 +9,13 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import httpx2
 import pytest
 
 from dlsched.api.client import Daemon
 from dlsched.api.log_stream import LogReading
-from dlsched.api.routes import FOLLOWERS_MAX
 from dlsched.api.server import ApiServer
 from dlsched.model.errors import EngineUnavailable, Refused
+from tests.api.conftest import client_of
 from tests.status_source import FakeSource
 from tests.waiting import until
 
@@ -62,12 +61,9 @@ def test_a_silent_log_answers_all_the_same_and_ends_with_its_follower(
     tap = Tap()
     source.log = tap
     until(lambda: not _log_threads(), "threads of other cases have ended")
-    path = "http://dlsched/v1/jobs/queued/logs?follow=1"
     with (
-        httpx2.Client(
-            transport=httpx2.HTTPTransport(uds=str(server.control_path)), timeout=60
-        ) as client,
-        client.stream("GET", path) as answer,
+        client_of(server.control_path) as client,
+        client.stream("GET", "/v1/jobs/queued/logs?follow=1") as answer,
     ):
         assert answer.status_code == 200
         until(lambda: _log_threads() == 1, "one thread follows")
@@ -139,25 +135,18 @@ def test_a_log_is_read_no_faster_than_it_is_taken(daemon: Daemon, source: FakeSo
 
 
 def test_too_many_followers_are_refused_and_freed_again(
-    server: ApiServer, daemon: Daemon, source: FakeSource
+    daemon: Daemon, source: FakeSource, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    taps = []
-    streams = []
-    for _ in range(FOLLOWERS_MAX):
-        tap = Tap()
-        tap.lines.put(b"x")
-        source.log = tap
-        stream = daemon.logs("queued", 1, True)
-        assert next(stream) == b"x"
-        taps.append(tap)
-        streams.append(stream)
-    with pytest.raises(Refused, match="32 logs are being read already") as no:
+    monkeypatch.setattr("dlsched.api.routes.FOLLOWERS_MAX", 1)
+    source.log = tap = Tap()
+    tap.lines.put(b"x")
+    stream = daemon.logs("queued", 1, True)
+    assert next(stream) == b"x"
+    with pytest.raises(Refused, match="1 logs are being read already") as no:
         next(daemon.logs("queued", 1, True))
     assert no.value.status == 503
-    for tap in taps:
-        tap.close()
-    for stream in streams:
-        assert list(stream) == []
+    tap.close()
+    assert list(stream) == []
     source.log = iter((b"again",))
     until(lambda: not _log_threads(), "all threads have ended")
     assert list(daemon.logs("queued", 1, False)) == [b"again"]

@@ -30,6 +30,8 @@ from dlsched.api.status import cpu_beside, explanation, job_now, node_status
 from dlsched.api.stream_events import EventHistory, point
 from dlsched.api.why_schema import Explanation
 from dlsched.model.cycle import CycleReport
+from dlsched.store.journal.history import JobSteps, NodeSteps
+from dlsched.store.journal.rows import Change, Event
 from tests.status_source import CHANGE, EFFECT, EVENT, FakeSource, everything_report
 from tests.texts import same_text
 
@@ -48,8 +50,8 @@ KINDS = types_of(schema, stream_schema, why_schema)
 
 def explained(
     report: CycleReport,
-    change: Mapping[str, object] = CHANGE,
-    event: Mapping[str, object] = EVENT,
+    change: Change = CHANGE,
+    event: Event = EVENT,
 ) -> Explanation:
     name = "digits-resnet"
     (row,) = [job for job in node_status(report).jobs if job.name == name]
@@ -78,9 +80,9 @@ def filled(value: object, found: dict[str, set[str]]) -> dict[str, set[str]]:
 def test_every_field_is_filled_by_the_server_from_a_rich_report() -> None:
     found: dict[str, set[str]] = {}
     report = everything_report()
-    shares = {"before_share": 0.25, "after_share": 0.5, "gpus": "GPU-1"}
-    change = {**CHANGE, **shares, "guard": "bounds", "detail": "engine said: busy"}
-    event = {**EVENT, "reason": "image was pulled"}
+    shared = replace(CHANGE, before_share=0.25, after_share=0.5, gpus="GPU-1")
+    change = replace(shared, guard="bounds", detail="engine said: busy")
+    event = replace(EVENT, reason="image was pulled")
     happened = EventHistory().next(report)
     assert report.shadow is not None
     shown = point(replace(report, shadow=replace(report.shadow, trouble=None)))
@@ -190,6 +192,13 @@ def test_the_published_schema_has_every_type_and_field() -> None:
         name: [field.name for field in dataclasses.fields(kind)]
         for name, kind in (KINDS | types_of(*ELSEWHERE)).items()
     }
+    optional = {
+        name: set(one["properties"]) - set(one["required"]) for name, one in definitions.items()
+    }
+    assert not any(optional.values()), "every key is sent"
+    history = definitions["History"]["properties"]
+    for key, steps in (("node", NodeSteps), ("jobs", JobSteps)):
+        assert all(f"`{name}`" in history[key]["description"] for name in steps.JOINS)
     for root in (
         "Status",
         "Explanation",

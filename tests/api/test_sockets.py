@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import grp
 import logging
 import os
@@ -116,21 +115,5 @@ def test_a_port_that_is_taken_is_one_line(
 
 
 def test_small_blocks_to_a_port_are_sent_without_delay() -> None:
-    delays: list[int] = []
-
-    class Server(asyncio.Protocol):
-        def connection_made(self, transport: asyncio.BaseTransport) -> None:
-            accepted = transport.get_extra_info("socket")
-            delays.append(accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
-            transport.close()
-
-    async def connect(listening: socket.socket) -> None:
-        server = await asyncio.get_running_loop().create_server(Server, sock=listening)
-        async with server:
-            reader, writer = await asyncio.open_connection(*listening.getsockname())
-            assert await reader.read() == b""
-            writer.close()
-
     with open_tcp("127.0.0.1", 0) as listening:
-        asyncio.run(connect(listening))
-    assert delays == [1]
+        assert listening.proto == socket.IPPROTO_TCP, "else asyncio does not set TCP_NODELAY"

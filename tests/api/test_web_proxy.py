@@ -207,7 +207,7 @@ def test_with_the_cookie_the_daemon_answers(browser: httpx2.Client, source: Fake
     why = browser.get("v1/jobs/digits-resnet/why?limit=3")
     assert why.json()["job"]["name"] == "digits-resnet"
     assert ("changes", "digits-resnet", 3) in source.asked
-    assert refusal(browser.get("v1/jobs/nobody"))[0] == 404
+    assert refusal(browser.get("v1/jobs/nobody/why"))[0] == 404
     head = browser.head("v1/about")
     assert (head.status_code, head.content) == (200, b"")
     assert head.headers["content-length"] != "0"

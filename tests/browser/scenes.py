@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,7 @@ from dlsched.simulation.run import simulate
 from dlsched.simulation.trace.reading import parse_trace
 from dlsched.store.journal.effects import Effects
 from dlsched.store.journal.reader import JournalReader
+from dlsched.store.journal.rows import Change, Event
 from dlsched.store.journal.writer import Journal
 from tests.cluster_status import example, written_ago
 from tests.status_source import (
@@ -123,7 +124,10 @@ def _cluster_many(folder: Path) -> Scene:
     scene = _cluster(folder)
     status = example()
     jobs = status.jobs * 250
-    scene.source.cluster_status = replace(status, jobs=jobs, nodes=status.nodes * 60)
+    rejected = tuple(f"{number}.yaml: no text" for number in range(300))
+    scene.source.cluster_status = replace(
+        status, jobs=jobs, nodes=status.nodes * 60, rejected=rejected
+    )
     return Scene(scene.source, at=lambda _cycle: scene.source.report)
 
 
@@ -157,12 +161,12 @@ def _cluster_hostile(_folder: Path) -> Scene:
 
 
 class _HostileSource(FakeSource):
-    def changes(self, job: str, limit: int) -> Sequence[Mapping[str, object]]:
+    def changes(self, job: str, limit: int) -> Sequence[Change]:
         texts = dict.fromkeys(("why", "guard", "detail", "kind"), f"slow {MARKUP}")
-        return [{**one, **texts, "status": "failed"} for one in super().changes(job, limit)]
+        return [replace(one, **texts, status="failed") for one in super().changes(job, limit)]  # type: ignore[arg-type]
 
-    def events(self, job: str, limit: int) -> Sequence[Mapping[str, object]]:
-        return [{**one, "reason": MARKUP} for one in super().events(job, limit)]
+    def events(self, job: str, limit: int) -> Sequence[Event]:
+        return [replace(one, reason=MARKUP) for one in super().events(job, limit)]
 
 
 def _wave(name: str, at: int, number: int) -> JobView:
@@ -248,13 +252,13 @@ class JournalSource(FakeSource):
         self.writer = Journal(self._path, queue_reports=100_000)
         self._effects = Effects(self._path)
 
-    def changes(self, job: str, limit: int) -> Sequence[Mapping[str, object]]:
+    def changes(self, job: str, limit: int) -> Sequence[Change]:
         with JournalReader(self._path) as reader:
-            return [asdict(change) for change in reader.last_changes(job, limit)]
+            return reader.last_changes(job, limit)
 
-    def events(self, job: str, limit: int) -> Sequence[Mapping[str, object]]:
+    def events(self, job: str, limit: int) -> Sequence[Event]:
         with JournalReader(self._path) as reader:
-            return [asdict(event) for event in reader.events(job, limit)]
+            return reader.events(job, limit)
 
     def effects(self, job: str, limit: int) -> Mapping[int, Effect]:
         assert self.report is not None

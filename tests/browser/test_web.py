@@ -23,7 +23,7 @@ REFUSED = "403 (Forbidden)"
 def address(own: Serve, tmp_path: Path) -> Iterator[str]:
     """What `dlsched web` prints, before a daemon of its own."""
     own("example")
-    words = [sys.executable, "-m", "dlsched", "web", "--no-open", "--run-dir", str(tmp_path)]
+    words = [sys.executable, "-m", "dlsched", "web", "--run-dir", str(tmp_path)]
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         yield process.stdout.readline().strip()

@@ -25,7 +25,7 @@ ESCAPES = {"\x1b", "\x07", "\u202e"}
     "words",
     [
         "ps", "ps -o json", "why x", "stop x", "logs x", "events", "events --follow",
-        "events --json", "usage", "web --no-open",
+        "events --json", "usage", "web",
     ],
 )  # fmt: skip
 def test_without_a_daemon_is_one_line_and_3(program: Program, folders: Path, words: str) -> None:
@@ -76,15 +76,6 @@ def test_before_the_first_cycle_is_one_line_and_3(
     assert result.stderr == "error: the first cycle is not done yet\n"
 
 
-@pytest.mark.parametrize("command", ["why", "stop", "logs"])
-def test_an_unknown_job_is_one_line_with_the_known(
-    program: Program, daemon: FakeSource, command: str
-) -> None:
-    result = program(command, "nobody")
-    assert (result.exit_code, result.stderr.count("\n")) == (1, 1)
-    assert result.stderr.startswith("error: no job 'nobody'; known are digits-mobilenet, ")
-
-
 def test_colour_comes_with_a_word_and_goes_with_no_color(
     program: Program, daemon: FakeSource
 ) -> None:
@@ -122,12 +113,6 @@ def test_why_json_and_limit(program: Program, daemon: FakeSource) -> None:
     assert answer["changes"][0]["after_cores"] == 1.1
     assert ("changes", "digits-resnet", 3) in daemon.asked
     assert program("why", "digits-resnet", "--limit", "0").exit_code == 2
-
-
-def test_a_refused_stop_is_one_line_and_1(program: Program, daemon: FakeSource) -> None:
-    daemon.refuses = "digits-vgg is adopted"
-    result = program("stop", "digits-vgg")
-    assert (result.exit_code, result.stderr) == (1, "error: digits-vgg is adopted\n")
 
 
 def test_stop_asks_the_daemon_and_keeps_stdout_for_data(

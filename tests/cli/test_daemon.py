@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -17,26 +16,21 @@ from tests.cli.conftest import Program
 
 
 class FakeDaemon(ModuleType):
-    """Stands where dlsched.daemon.main would; ends at once."""
+    """The module with the one function that the command calls."""
 
-    def __init__(self) -> None:
-        super().__init__("dlsched.daemon.main")
-        self.runs: list[tuple[Settings, bool]] = []
-        self.files: list[Path | None] = []
-        self.reload: Callable[[], Settings] | None = None
+    run: Mock
 
-    def run(
-        self, settings: Settings, *, dry_run: bool, reload: Any, settings_file: Path | None
-    ) -> int:
-        self.runs.append((settings, dry_run))
-        self.reload = reload
-        self.files.append(settings_file)
-        return 0
+    @property
+    def settings(self) -> list[Settings]:
+        """Those of each run."""
+        return [call.args[0] for call in self.run.call_args_list]
 
 
 @pytest.fixture
 def fake(monkeypatch: pytest.MonkeyPatch) -> FakeDaemon:
-    fake = FakeDaemon()
+    """Stands where dlsched.daemon.main would; notes how it is run, and ends."""
+    fake = FakeDaemon("dlsched.daemon.main")
+    fake.run = Mock(return_value=0)
     monkeypatch.setitem(sys.modules, "dlsched.daemon.main", fake)
     monkeypatch.setattr(dlsched.daemon, "main", fake, raising=False)
     return fake
@@ -50,10 +44,11 @@ def test_flag_before_environment_before_file_before_default(
     words = ("run", "-c", str(file), "--policy", "none", "--dry-run", "--log-format", "json")
     result = program(*words, env={"DLSCHED_POLICY": "dqoes", "DLSCHED_PERIOD": "500ms"})
     assert result.exit_code == 0, result.stderr
-    ((settings, dry_run),) = fake.runs
+    (settings,) = fake.settings
     assert (settings.policy, settings.period_s) == ("none", 0.5)
     assert (settings.instance, settings.window_s) == ("filed", 60.0)
-    assert (settings.max_jobs, settings.log.format, dry_run) == (64, "json", True)
+    assert (settings.max_jobs, settings.log.format) == (64, "json")
+    assert fake.run.call_args.kwargs["dry_run"] is True
 
 
 def test_a_reload_reads_the_file_again_under_the_same_flags(
@@ -63,8 +58,7 @@ def test_a_reload_reads_the_file_again_under_the_same_flags(
     file.write_text("period: 2s\n")
     assert program("run", "-c", str(file), "--policy", "none").exit_code == 0
     file.write_text("period: 3s\npolicy: fair\n")
-    assert fake.reload is not None
-    settings = fake.reload()
+    settings = fake.run.call_args.kwargs["reload"]()
     assert (settings.period_s, settings.policy) == (3.0, "none")
 
 
@@ -77,16 +71,13 @@ def test_the_daemon_knows_which_file_its_settings_are_from(
     assert program("run", "-c", str(file)).exit_code == 0
     default.write_text("period: 3s\n")
     assert program("run").exit_code == 0
-    assert fake.files == [None, file, default]
+    files = [call.kwargs["settings_file"] for call in fake.run.call_args_list]
+    assert files == [None, file, default]
 
 
-def test_what_keeps_it_from_starting_is_one_line_each(
-    program: Program, fake: FakeDaemon, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def run(*_: object, **__: object) -> int:
-        raise CannotStart(("/var/lib/x cannot be written: run as root", "no engine: start it"))
-
-    monkeypatch.setattr(fake, "run", run)
+def test_what_keeps_it_from_starting_is_one_line_each(program: Program, fake: FakeDaemon) -> None:
+    problems = ("/var/lib/x cannot be written: run as root", "no engine: start it")
+    fake.run.side_effect = CannotStart(problems)
     result = program("run")
     assert result.exit_code == 1
     assert result.stderr.splitlines() == [
@@ -103,13 +94,11 @@ def test_wrong_settings_are_all_told_and_2(
     result = program("run", "-c", str(file), "--instance", "Not Valid")
     assert result.exit_code == 2
     assert len(result.stderr.splitlines()) == 3
-    assert fake.runs == []
+    assert fake.settings == []
 
 
-def test_the_daemons_code_is_the_programs(
-    program: Program, fake: FakeDaemon, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(fake, "run", lambda *_, **__: 7)
+def test_the_daemons_code_is_the_programs(program: Program, fake: FakeDaemon) -> None:
+    fake.run.return_value = 7
     assert program("run").exit_code == 7
 
 
@@ -121,7 +110,7 @@ def test_a_shadow_comes_by_flag_with_its_parameters(
     words = ("run", "-c", str(file))
     for more in ((), ("--shadow", "dqoes?backoff=1")):
         assert program(*words, *more).exit_code == 0
-    (filed, _), (flagged, _) = fake.runs
+    filed, flagged = fake.settings
     assert (filed.shadow, filed.shadow_options) == ("fair", {"gain": 0.1})
     assert flagged.shadow == "dqoes?backoff=1"
     assert program("run", "--shadow", "no name at all").exit_code == 2

@@ -61,10 +61,6 @@ def test_check_of_no_text_is_2(program: Program, tmp_path: Path, content: bytes)
     assert result.stderr.startswith(f"{path}:")
 
 
-def test_check_of_absent_files_is_usage(program: Program) -> None:
-    assert program("check", "/no/such/file.yaml").exit_code == 2
-
-
 def test_job_files_and_the_status_have_a_schema(program: Program) -> None:
     job, status = (json.loads(program("schema", *words).stdout) for words in ((), ("status",)))
     assert "latency" in json.dumps(job)

@@ -44,11 +44,6 @@ def test_help_of_what_is_no_command_is_usage(program: Program) -> None:
     assert "`dlsched ps` has no commands" in program("help", "ps", "x").stderr
 
 
-def test_help_says_what_stop_and_release_do(program: Program) -> None:
-    assert "Stop a job's container and keep it stopped" in program("stop", "--help").stdout
-    assert "Give every container its own limits back" in program("release", "--help").stdout
-
-
 @pytest.mark.parametrize(
     ("word", "named"),
     [
@@ -178,7 +173,3 @@ def test_failures_are_lines_on_stderr_and_a_code(
     assert result.stdout == ""
     lines = result.stderr.splitlines()
     assert len(lines) == (2 if code == 2 and not isinstance(error, PolicyError) else 1)
-
-
-def test_an_unknown_option_is_usage(program: Program) -> None:
-    assert program("ps", "--nonsense").exit_code == 2

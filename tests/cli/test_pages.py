@@ -233,7 +233,7 @@ def test_why_says_what_a_change_changed(
     change: Mapping[str, object],
     line: str,
 ) -> None:
-    monkeypatch.setattr(daemon, "changes", lambda *_: [{**CHANGE, **change}])
+    monkeypatch.setattr(daemon, "changes", lambda *_: [replace(CHANGE, **change)])
     lines = program("why", "digits-vgg").stdout.splitlines()
     assert f"  2026-11-21T11:01:56Z  {line}" in map(str.rstrip, lines)
 

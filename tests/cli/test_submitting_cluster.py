@@ -13,7 +13,7 @@ import pytest
 from dlsched.cluster.core.records import Submission
 from dlsched.cluster.store import Member, MemoryStore, StoreError
 from dlsched.cluster.submitted import SubmittedFolder
-from dlsched.cluster.swarm.store import swarm_store
+from dlsched.cluster.swarm.store import SwarmStore
 from dlsched.config.settings import Settings
 from dlsched.daemon import cluster_wiring
 from dlsched.runtime.docker.engine import Engine
@@ -128,7 +128,7 @@ def test_a_file_that_the_swarm_does_not_take_is_refused(
 
     @contextmanager
     def opened(settings: Settings) -> Iterator[object]:
-        yield "node1", swarm_store(swarm, "lab")
+        yield "node1", SwarmStore(swarm, "lab")
 
     monkeypatch.setattr(cluster_wiring, "opened_manager", opened)
     noise = random.Random(1).randbytes(20_000).hex()

@@ -11,7 +11,6 @@ from dlsched.cluster.certificates import MANAGER, Certificates
 from dlsched.cluster.controller import ClusterController, ClusterPorts
 from dlsched.cluster.core.decider import ClusterDecider
 from dlsched.cluster.core.job_memory import DesiredJob
-from dlsched.cluster.core.ledger import ClusterLedger
 from dlsched.cluster.core.model import Left, Move
 from dlsched.cluster.core.policies.spread import SpreadParameters, SpreadPolicy
 from dlsched.cluster.core.records import Holding, Order, Phase, Record, Verb, file_version
@@ -61,8 +60,8 @@ class World:
     def start_controller(self) -> None:
         """A controller that knows nothing yet."""
         decider = ClusterDecider("test", self._policy)
-        ports = ClusterPorts(self.store, self, self, self)
-        self.controller = ClusterController("me", ports, ClusterLedger(), decider)
+        ports = ClusterPorts(self.store, self, self, self.now_s)
+        self.controller = ClusterController("me", ports, decider)
 
     def report(self, node: str, placed: Mapping[str, int]) -> NodeReport | None:
         self.confirmed[node] = placed

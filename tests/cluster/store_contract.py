@@ -141,7 +141,7 @@ class StoreContract:
             one.drain(node)
         assert [name for name, each in two.nodes().items() if each.draining] == [node]
         for _ in range(2):
-            two.undrain(node)
+            two.drain(node, on=False)
         assert not any(each.draining for each in one.nodes().values())
         with pytest.raises(StoreError, match="node-9: no node of the "):
             one.drain("node-9")

@@ -98,12 +98,9 @@ def test_half_renewed_files_leave_the_former_ones_in_use(tmp_path: Path) -> None
     renewed = (tmp_path / "node2.key").read_bytes()
     (tmp_path / "node2.key").write_bytes(former)
     meet(server, node.client_context(), "node2")
-    assert "node2.key" in node.problem
-    assert "\n" not in node.problem
     assert node.client_context() is client
     (tmp_path / "node2.key").write_bytes(renewed)
     assert node.client_context() is not client
-    assert node.problem == ""
 
 
 def encrypted(path: Path) -> None:

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from dlsched.cluster.swarm.calls import SwarmCalls
 from dlsched.cluster.swarm.store import SwarmStore
 from dlsched.runtime.docker.engine import Engine
 from tests.tools.live import needs_dockerd
@@ -51,7 +50,7 @@ def hosts(engines: EngineNodes, tmp_path: Path) -> Iterator[list[Host]]:
 @pytest.fixture
 def store(hosts: list[Host]) -> Iterator[SwarmStore]:
     with closing(Engine(hosts[0].node.host, 20.0)) as engine:
-        yield SwarmStore(SwarmCalls(engine), hosts[0].instance)
+        yield SwarmStore(engine, hosts[0].instance)
 
 
 def steps_of(host: Host, word: str) -> list[int]:
@@ -81,7 +80,7 @@ def test_a_training_moves_when_its_host_drains_and_goes_on_where_it_was(
     hosts[0].kill("cluster")
     target.start("run")
     hosts[0].start("cluster", "run")
-    store.undrain(source.node.node_id)
+    store.drain(source.node.node_id, on=False)
     store.drain(target.node.node_id)
     wait_for(lambda: len(steps_of(source, "begins")) == 3, 90, "the job to be back")
     assert steps_of(source, "begins") == [0, *steps_of(source, "saved")]

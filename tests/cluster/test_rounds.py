@@ -10,6 +10,7 @@ from dlsched.cluster.core.ledger import ClusterFacts
 from dlsched.cluster.core.model import (
     ALTERNATIVES_MAX,
     Alternative,
+    ClusterDecision,
     ClusterJob,
     ClusterSnapshot,
     Move,
@@ -31,10 +32,12 @@ def test_reasons_of_moves_and_of_refused_nodes() -> None:
         facts=ClusterFacts(10.0, {}, {"resnet": placed}, {}, {}, frozenset({"resnet"})),
         records={"resnet": leaving},
         answer=ClusterAnswer(
-            Approved(moves=(Move("resnet", THERE),)),
-            why={"resnet": f"{HERE}>{THERE}: gains"},
+            ClusterDecision(
+                why={"resnet": f"{HERE}>{THERE}: gains"},
+                alternatives={"resnet": (Alternative(THERE, f"{THERE}: it drains"),) * 9},
+            ),
+            approved=Approved(moves=(Move("resnet", THERE),)),
             asked=True,
-            alternatives={"resnet": (Alternative(THERE, f"{THERE}: it drains"),) * 9},
         ),
         written=[leaving],
     )

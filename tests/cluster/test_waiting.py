@@ -15,7 +15,7 @@ from dlsched.cluster.core.records import (
     Request,
     Wanted,
 )
-from dlsched.cluster.store import Member, MemoryStore, NotStorable
+from dlsched.cluster.store import Member, MemoryStore, StaleRecord
 from dlsched.cluster.waiting import LONG_S
 from dlsched.model.spec import Checkpoint
 from tests.cluster.conftest import SPEC, World
@@ -121,7 +121,7 @@ class Refusing(MemoryStore):
 
     def put(self, record, version):  # type: ignore[no-untyped-def]
         if record.job == "liar":
-            raise NotStorable("liar: its checkpoint is no path")
+            raise StaleRecord("liar: config dlsched.lab.job.liar is left as it is")
         return super().put(record, version)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import pytest
@@ -23,6 +23,7 @@ from dlsched.model.facts import Begun, ContainerState, NodeFact
 from dlsched.model.forecast import Forecast, ForecastKind
 from dlsched.model.spec import Bounds, Checkpoint, ContainerSpec, Limits
 from dlsched.model.state import Delivered, Ended, JobState, Reached, Snapshot, Tiers
+from dlsched.policies.protocol import NoParameters
 from dlsched.simulation.clock import VirtualClock
 from tests.doubles import (
     FakeInbox,
@@ -34,11 +35,6 @@ from tests.doubles import (
     job_spec,
     running,
 )
-
-
-@dataclass(frozen=True)
-class NoParameters:
-    """Nothing to set."""
 
 
 class Scripted:
@@ -574,13 +570,6 @@ def test_a_policys_move_is_made_where_it_loses_nothing_and_else_told_with_the_re
     world.cycle()
     assert world.state("saves") is JobState.MOVING
     assert [action for action in world.runtime.applied if isinstance(action, Move)] == [move]
-
-
-def test_a_move_to_what_is_no_gpu_at_all_is_the_policys_mistake():
-    for gpus in ({"b": ("GPU-0",)}, {"a": "GPU-0"}, {"a": (0,)}):
-        world = World(Scripted(Decision(gpus=gpus)), "a")  # type: ignore[arg-type]
-        world.cycle(2)
-        assert any("decided GPUs for" in alarm for alarm in world.cycle().alarms)
 
 
 @pytest.mark.parametrize("policy", [Scripted, Reserving])

@@ -50,26 +50,35 @@ def test_what_is_only_observed_keeps_its_limits_and_a_job_of_ours_its_bounds():
     assert "theirs" not in guarded.notes
 
 
-@pytest.mark.parametrize("value", [math.nan, math.inf, -1.0, 1e308])
-def test_what_no_policy_may_answer_is_refused(value):
-    with pytest.raises(PolicyError, match="decided cpu_cores"):
-        refuse_nonsense(decide(a=value), {"a"})
-
-
-def test_an_unknown_job_is_refused():
-    with pytest.raises(PolicyError, match="does not exist: 'ghost'"):
-        refuse_nonsense(decide(ghost=1.0), {"a"})
-
-
-@pytest.mark.parametrize("weight", [-1.0, math.nan, math.inf, 1e12])
-def test_a_weight_that_divides_nothing_is_refused(weight):
-    with pytest.raises(PolicyError, match=r"decided weight .* for a; must be 0 or more"):
-        refuse_nonsense(Decision(weights={"a": weight}), {"a"})
+@pytest.mark.parametrize(
+    ("decisions", "why"),
+    [
+        ([decide(a=value) for value in (math.nan, math.inf, -1.0, 1e308)], "decided cpu_cores"),
+        (
+            [Decision(weights={"a": weight}) for weight in (-1.0, math.nan, math.inf, 1e12)],
+            "decided weight .* for a; must be 0 or more",
+        ),
+        (
+            [Decision(expected_s={"a": one_s}) for one_s in (0.0, -0.1, math.nan, math.inf)],
+            "expects a latency of .* s for a; must be above 0",
+        ),
+        (
+            [Decision(gpus={"a": gpus}) for gpus in ("GPU-0", (0,))],  # type: ignore[dict-item]
+            "decided GPUs for a that are no UUIDs",
+        ),
+    ],
+)
+def test_what_no_policy_may_answer_is_refused(decisions, why):
+    for decision in decisions:
+        with pytest.raises(PolicyError, match=why):
+            refuse_nonsense(decision, {"a"})
 
 
 @pytest.mark.parametrize(
     "decision",
     [
+        decide(ghost=1.0),
+        Decision(gpus={"ghost": ("GPU-0",)}),
         Decision(weights={"ghost": 1.0}),
         Decision(outlooks={"ghost": ()}),
         Decision(expected_s={"ghost": 0.1}),
@@ -97,12 +106,6 @@ def test_what_is_told_of_an_unknown_job_is_refused(decision):
 def test_an_outlook_that_cannot_be_told_is_refused(outlooks):
     with pytest.raises(PolicyError, match="decided outlooks for a that are none: "):
         refuse_nonsense(Decision(outlooks={"a": outlooks}), {"a"})
-
-
-@pytest.mark.parametrize("expected_s", [0.0, -0.1, math.nan, math.inf])
-def test_an_expected_latency_that_is_none_is_refused(expected_s):
-    with pytest.raises(PolicyError, match=r"expects a latency of .* s for a; must be above 0"):
-        refuse_nonsense(Decision(expected_s={"a": expected_s}), {"a"})
 
 
 def test_bounds_hold_and_are_told():

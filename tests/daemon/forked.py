@@ -108,3 +108,10 @@ def command(node: real.Session, *words: str) -> subprocess.CompletedProcess[str]
         return subprocess.CompletedProcess(
             line, code, Path(out.name).read_text(), Path(err.name).read_text()
         )
+
+
+def ok(node: real.Session, *words: str) -> str:
+    """What `dlsched` prints, where it has to succeed."""
+    done = command(node, *words)
+    assert done.returncode == 0, done.stderr
+    return done.stdout

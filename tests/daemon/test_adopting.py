@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.daemon.forked import command, session
+from tests.daemon.forked import command, ok, session
 from tests.daemon.strangers import Strangers
 from tests.daemon.test_adoption import SERVE, SLEEP
 from tests.daemon.test_daemon import alarms, reaches, row, shows
@@ -17,12 +17,6 @@ from tools.session import Session, wait_for
 pytestmark = [pytest.mark.e2e, pytest.mark.engine]
 
 READ = "path=/tmp/told.jsonl"
-
-
-def ok(node: Session, *words: str) -> str:
-    done = command(node, *words)
-    assert done.returncode == 0, done.stderr
-    return str(done.stdout)
 
 
 def refused(node: Session, *words: str) -> str:

@@ -28,11 +28,11 @@ def test_history_and_usage_are_of_both_runs(node: Session) -> None:
 
     history = read(History, node.client._reading.ask("GET", "/v1/history"))
     assert history.notes == ()
-    limits = [cores for cores in history.jobs["alpha"].limit_cores if cores is not None]
+    limits = [cores for cores in history.jobs["alpha"]["limit_cores"] if cores is not None]
     assert max(limits) == pytest.approx(0.5)
     started = [one.job for one in history.changes if one.kind == "start"]
     assert started[:2] == ["alpha", "beta"]
-    assert any(cores is not None for cores in history.node.capacity_cores)
+    assert any(cores is not None for cores in history.node["capacity_cores"])
     states = [one.after for one in history.events if (one.job, one.kind) == ("alpha", "state")]
     assert "running" in states and "unmanaged" not in states, "its file is known in the first cycle"
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -26,12 +25,14 @@ SKETCHES = st.builds(
 @given(st.lists(st.one_of(SKETCHES, st.none()), max_size=40))
 def test_it_equals_a_merge_of_what_is_in_it(moves: list[LatencySketch | None]) -> None:
     sliding, members = SlidingSketch(), list[LatencySketch]()
+    dropped = 0
     for move in moves:
         if move is not None:
-            sliding.add(move)
+            sliding.add(move, dropped + len(members))
             members.append(move)
         elif members:
-            sliding.drop()
+            dropped += 1
+            sliding.drop_before(dropped)
             members.pop(0)
         assert sliding.total() == merge(*members)
         assert len(sliding) == len(members)
@@ -41,13 +42,8 @@ def test_a_copy_goes_its_own_way() -> None:
     sliding, sketch = SlidingSketch(), replace(from_latencies([0.1, 0.2]), missed=7)
     sliding.add(sketch)
     other = sliding.copy()
-    other.drop()
+    other.drop_before(1.0)
     other.add(from_latencies([0.3]))
     assert sliding.total() == sketch
     assert other.total() == from_latencies([0.3])
     assert (len(sliding), len(other)) == (1, 1)
-
-
-def test_nothing_can_be_dropped_from_an_empty_one() -> None:
-    with pytest.raises(IndexError):
-        SlidingSketch().drop()

@@ -12,7 +12,8 @@ from dlsched.control.decider import NamedPolicy
 from dlsched.model.cycle import CycleReport
 from dlsched.model.decision import Decision
 from dlsched.model.state import Snapshot
-from dlsched.policies.none import NoneParameters, NonePolicy
+from dlsched.policies.none import NonePolicy
+from dlsched.policies.protocol import NoParameters
 from dlsched.policies.registry import load
 from dlsched.simulation.node.workloads import Trace
 from dlsched.simulation.run import compare, simulate
@@ -94,7 +95,7 @@ class Broken(NonePolicy):
 
 def test_a_policy_that_fails_shows_in_the_result() -> None:
     result = simulate(
-        parse_trace(LONE % "1s", "lone"), NamedPolicy("broken", Broken(NoneParameters()))
+        parse_trace(LONE % "1s", "lone"), NamedPolicy("broken", Broken(NoParameters()))
     )
     assert any("plain Docker" in alarm and "on purpose" in alarm for alarm in result.alarms)
     assert result.jobs[0].completion_s == pytest.approx(50.25)

@@ -24,7 +24,7 @@ from tests.status_source import FakeSource, example_report
 
 NAME, WITHIN_S = "api", 2.0
 _PATHS = (
-    b"/v1/about", b"/v1/policies", b"/v1/report", b"/v1/jobs", b"/v1/jobs/digits-resnet",
+    b"/v1/about", b"/v1/jobs", b"/v1/jobs/digits-resnet",
     b"/v1/jobs/digits-resnet/why?limit=3", b"/v1/jobs/gone/why", b"/v1/jobs/typo/logs?tail=5",
     b"/v1/jobs/typo/logs?tail=5&follow=1", b"/v1/jobs/digits-resnet/stop", b"/v1/jobs/typo/start",
     b"/v1/release", b"/v1/resume", b"/", b"/v1/jobs/%2e%2e/why", b"/v1/jobs/%00",

@@ -23,7 +23,7 @@ from benchmarks.robustness.fuzzing.trial import (
     told,
     told_lines,
 )
-from dlsched.api.status import plain
+from dlsched.api.reading import as_json
 from dlsched.config.inbox.files import Moved, read_job_file, stamp_at
 from dlsched.config.job import parse_spec
 from dlsched.config.users import Owner, Rules, refusals
@@ -237,7 +237,7 @@ def _described(spec: JobSpec) -> str:
     for number in (spec.weight, bounds.floor_cores, *shares, spec.stop.grace_s):
         if not (math.isfinite(number) and number >= 0):
             raise Broken(f"a spec holds the number {number}")
-    described = json.dumps(plain(spec), allow_nan=False)
+    described = json.dumps(as_json(spec), allow_nan=False)
     environment = dict(spec.container.environment)
     around = Surroundings(environment, labels_of(spec, "fuzz", "job.yaml"), "/fuzz", {}, {})
     body = partial(create_body, spec, Limits(1.0), 1024, around)

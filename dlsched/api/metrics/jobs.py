@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from dlsched.api.metrics.metric import Kind, Metric, Scene, Series, by_job, within_job
+from dlsched.api.metrics.metric import Kind, Metric, Scene, Series, by_job, known, within_job
 from dlsched.api.schema import AccuracyTargetStatus, JobStatus, LatencyTargetStatus
 from dlsched.model.forecast import ForecastKind
 from dlsched.model.spec import Tier
@@ -32,15 +32,11 @@ def _latency_target(job: JobStatus) -> Iterable[Series]:
         yield (_stat(job),), job.target.seconds
 
 
-def _latency(job: JobStatus) -> Iterable[Series]:
-    if job.measured_s is not None:
-        yield (_stat(job),), job.measured_s
-
-
 def _latency_bounds(job: JobStatus) -> Iterable[Series]:
-    for bound, seconds in (("lowest", job.lowest_s), ("highest", job.highest_s)):
-        if seconds is not None and job.measured_s is None:
-            yield (_stat(job), bound), seconds
+    if job.measured_s is not None:
+        return ()
+    stat = _stat(job)
+    return known(((stat, "lowest"), job.lowest_s), ((stat, "highest"), job.highest_s))
 
 
 def _metric_target(job: JobStatus) -> Iterable[Series]:
@@ -54,12 +50,6 @@ def _metric(job: JobStatus) -> Iterable[Series]:
         yield (job.target.metric,), job.metric
 
 
-def _satisfied(job: JobStatus) -> Iterable[Series]:
-    for reading, kept in (("slo", job.satisfied_slo), ("band", job.satisfied_band)):
-        if kept is not None:
-            yield (reading,), kept
-
-
 def _of_window(job: JobStatus, count: int) -> float | None:
     """A count of requests; None: the job never reported, or is a training."""
     reports = job.sidecar.age_s is not None and not isinstance(job.target, AccuracyTargetStatus)
@@ -70,14 +60,6 @@ def _outlook(job: JobStatus) -> Iterable[Series]:
     for one in job.outlook:
         for kind in ForecastKind:
             yield (one.tier, kind.value), one.kind == kind.value
-
-
-def _outlook_s(job: JobStatus) -> Iterable[Series]:
-    return (((one.tier,), one.in_s) for one in job.outlook if one.in_s is not None)
-
-
-def _outlook_cores(job: JobStatus) -> Iterable[Series]:
-    return (((one.tier,), one.needs_cores) for one in job.outlook if one.needs_cores is not None)
 
 
 def _runs(job: JobStatus) -> bool:
@@ -115,7 +97,7 @@ JOB_METRICS: tuple[Metric, ...] = (
         Kind.GAUGE,
         ("job_name", "stat"),
         "Measured latency of the requests in the setting `window`.",
-        within_job(_latency),
+        within_job(lambda job: known(((_stat(job),), job.measured_s))),
     ),
     Metric(
         "job_latency_bound_seconds",
@@ -152,7 +134,9 @@ JOB_METRICS: tuple[Metric, ...] = (
         ("job_name", "reading"),
         "Whether the target is kept, 1 or 0: `slo` not above it, `band` within 10 % of it. 0 "
         "while more of the requests fail than may.",
-        within_job(_satisfied),
+        within_job(
+            lambda job: known((("slo",), job.satisfied_slo), (("band",), job.satisfied_band))
+        ),
     ),
     Metric(
         "job_window_requests",
@@ -244,14 +228,14 @@ JOB_METRICS: tuple[Metric, ...] = (
         Kind.GAUGE,
         ("job_name", "tier"),
         "Time until the target is expected to be reached; absent: unknown.",
-        within_job(_outlook_s),
+        within_job(lambda job: known(*(((one.tier,), one.in_s) for one in job.outlook))),
     ),
     Metric(
         "job_outlook_needed_cores",
         Kind.GAUGE,
         ("job_name", "tier"),
         "CPU that the policy takes the target to need; absent: unknown.",
-        within_job(_outlook_cores),
+        within_job(lambda job: known(*(((one.tier,), one.needs_cores) for one in job.outlook))),
     ),
     Metric(
         "job_blind",

@@ -74,26 +74,19 @@ class Metric:
         return last if last in UNITS else ""
 
 
+def known(*series: tuple[tuple[str, ...], float | Histogram | None]) -> Iterable[Series]:
+    """Those whose value is known."""
+    return [(labels, value) for labels, value in series if value is not None]
+
+
 def alone(value: Callable[[Scene], float | Histogram | None]) -> Read:
     """One series without labels, or none where the value is unknown."""
-
-    def read(scene: Scene) -> Iterable[Series]:
-        known = value(scene)
-        return () if known is None else (((), known),)
-
-    return read
+    return lambda scene: known(((), value(scene)))
 
 
 def by_job(value: Callable[[JobStatus], float | None]) -> Read:
     """One series a job with a known value."""
-
-    def read(scene: Scene) -> Iterable[Series]:
-        for job in scene.jobs:
-            known = value(job)
-            if known is not None:
-                yield (job.name,), known
-
-    return read
+    return within_job(lambda job: known(((), value(job))))
 
 
 def within_job(series: Callable[[JobStatus], Iterable[Series]]) -> Read:
@@ -101,7 +94,7 @@ def within_job(series: Callable[[JobStatus], Iterable[Series]]) -> Read:
 
     def read(scene: Scene) -> Iterable[Series]:
         for job in scene.jobs:
-            for labels, known in series(job):
-                yield (job.name, *labels), known
+            for labels, value in series(job):
+                yield (job.name, *labels), value
 
     return read

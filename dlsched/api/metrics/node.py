@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 
 from dlsched import __version__
-from dlsched.api.metrics.metric import JOBS_MAX, Kind, Metric, Read, Scene, Series, alone
+from dlsched.api.metrics.metric import JOBS_MAX, Kind, Metric, Read, Scene, Series, alone, known
 from dlsched.api.schema import GpuHolderStatus, GpuStatus
 from dlsched.model.state import HolderKind, JobState
 from dlsched.store.journal.minutes import wall_s
@@ -210,13 +210,7 @@ NODE_METRICS: tuple[Metric, ...] = (
 
 
 def _by_gpu(value: Callable[[GpuStatus], float | None]) -> Read:
-    def read(scene: Scene) -> Iterable[Series]:
-        for gpu in scene.status.node.gpus:
-            known = value(gpu)
-            if known is not None:
-                yield (gpu.uuid,), known
-
-    return read
+    return lambda scene: known(*(((gpu.uuid,), value(gpu)) for gpu in scene.status.node.gpus))
 
 
 def _holders(value: Callable[[GpuHolderStatus], float]) -> Read:

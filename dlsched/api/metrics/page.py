@@ -15,7 +15,6 @@ from prometheus_client.metrics_core import (
     InfoMetricFamily,
 )
 from prometheus_client.metrics_core import Metric as Family
-from prometheus_client.openmetrics import exposition as openmetrics
 from prometheus_client.registry import Collector
 
 from dlsched.api.cluster_schema import ClusterStatus
@@ -27,52 +26,40 @@ from dlsched.api.status import node_status
 from dlsched.model.errors import DlschedError
 from dlsched.model.state import JobState
 
+CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
+
 LABEL_CHARACTERS = 128
 """Of a label's value at most. A job's name has 63."""
 
-_OPENMETRICS = "application/openmetrics-text"
-
-
-def wants_openmetrics(accept: str) -> bool:
-    """Whether an Accept header names OpenMetrics; in the text format otherwise."""
-    return any(part.partition(";")[0].strip() == _OPENMETRICS for part in accept.split(","))
-
 
 class MetricsPage:
-    """Renders the last cycle in either format. Safe in threads."""
+    """Renders the last cycle. Safe in threads."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._last: Mapping[bool, tuple[Totals, bytes]] = {}
-        """By format, OpenMetrics or text: the page, and what it was rendered from."""
+        self._last: tuple[Totals | None, bytes] = (None, b"")
+        """The page, and what it was rendered from."""
 
-    def kept(self, totals: Totals, openmetrics_format: bool) -> bytes | None:
+    def kept(self, totals: Totals) -> bytes | None:
         """The page, if it was rendered since that cycle."""
-        totals_then, page = self._last.get(openmetrics_format, (None, None))
+        totals_then, page = self._last
         return page if totals_then is totals else None
 
     def render(
         self,
         totals: Totals,
         connections: Mapping[str, int],
-        openmetrics_format: bool,
         cluster: Callable[[], ClusterStatus | None] = lambda: None,
     ) -> bytes:
         """The page. Callers that come together wait for one rendering."""
         with self._lock:
-            page = self.kept(totals, openmetrics_format)
+            page = self.kept(totals)
             if page is None:
                 registry = CollectorRegistry(auto_describe=False)
                 registry.register(_LastCycle(totals, connections, _readable(cluster)))
-                encode = openmetrics.generate_latest if openmetrics_format else generate_latest
-                page = encode(registry)
-                self._last = {**self._last, openmetrics_format: (totals, page)}
+                page = generate_latest(registry)
+                self._last = (totals, page)
             return page
-
-
-def content_type(openmetrics_format: bool) -> str:
-    """The Content-Type of a page."""
-    return openmetrics.CONTENT_TYPE_LATEST if openmetrics_format else CONTENT_TYPE_PLAIN_0_0_4
 
 
 class _LastCycle(Collector):

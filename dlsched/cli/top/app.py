@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 from contextlib import suppress
+from functools import partial
 from time import monotonic
 from typing import ClassVar
 
@@ -19,7 +20,7 @@ from dlsched.cli.output import one_line
 from dlsched.cli.top.asked import Asked, Sheet
 from dlsched.cli.top.feed import Feed, View
 from dlsched.cli.top.table import ORDERS, JobTable, ordered
-from dlsched.cli.top.texts import cluster_of, log_of, node_text, why_of
+from dlsched.cli.top.texts import Load, cluster_of, log_of, node_text, why_of
 from dlsched.model.units import counted
 
 WHY_S = 3.0
@@ -212,15 +213,18 @@ class Top(App[None]):
     @on(JobTable.Selected)
     def _ask_why(self, selected: JobTable.Selected) -> None:
         self.why.border_title = Text(f"why {one_line(selected.job)}" if selected.job else "")
-        self.why.ask(why_of(self._feed.daemon, selected.job) if selected.job else None)
+        self.why.ask(self._why_of(selected.job) if selected.job else None)
 
     def action_why(self) -> None:
         if job := self.table.selected:
-            self.push_screen(Sheet(f"why {one_line(job)}", why_of(self._feed.daemon, job), WHY_S))
+            self.push_screen(Sheet(f"why {one_line(job)}", self._why_of(job), WHY_S))
+
+    def _why_of(self, job: str) -> Load:
+        return partial(why_of, self._feed.daemon, job)
 
     def action_logs(self) -> None:
         if job := self.table.selected:
-            load = log_of(self._feed.daemon, job)
+            load = partial(log_of, self._feed.daemon, job)
             self.push_screen(Sheet(f"logs {one_line(job)}", load, LOG_S, at_end=True))
 
     def action_explain(self) -> None:
@@ -235,7 +239,7 @@ class Top(App[None]):
         self._draw()
 
     def action_nodes(self) -> None:
-        self.push_screen(Sheet("cluster", cluster_of(self._feed.daemon), CLUSTER_S))
+        self.push_screen(Sheet("cluster", partial(cluster_of, self._feed.daemon), CLUSTER_S))
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Whether the key does something here, and is on the screen."""

@@ -46,8 +46,7 @@ def top(ctx: click.Context, config: Path | None, run_dir: Path | None) -> None:
 
 
 def _of_cluster(daemon: Daemon) -> bool:
-    """Whether a cluster's controller has run on this host. A daemon of an earlier version cannot
-    say."""
+    """Whether a cluster's controller has run on this host; not where its status is unreadable."""
     try:
         return daemon.cluster().cluster is not None
     except DlschedError:

@@ -7,7 +7,6 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from time import monotonic
-from typing import Any
 
 from dlsched.api.client import Daemon, StreamMessage
 from dlsched.api.reading import SchemaMismatch, read
@@ -84,7 +83,7 @@ class Feed:
     def _take(self, message: StreamMessage) -> View | None:
         """The view that this message completes."""
         if message.kind == "point":
-            point = read(CyclePoint, _object(message.data))
+            point = read(CyclePoint, json.loads(message.data))
             self._curves.add(message.id.partition(":")[0], point)
             if self._now_s is not None:
                 self._period_s = max(0.0, point.now_s - self._now_s)
@@ -92,14 +91,7 @@ class Feed:
         self._last_id = message.id or self._last_id
         if message.kind != "status":
             return None
-        status = read(Status, _object(message.data))
+        status = read(Status, json.loads(message.data))
         return View(
             status, self._curves.means(), self._curves.trends(), monotonic(), self._period_s
         )
-
-
-def _object(data: str) -> dict[str, Any]:
-    found = json.loads(data)
-    if not isinstance(found, dict):
-        raise ValueError("it is no object")
-    return found

@@ -19,7 +19,7 @@ from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
 from dlsched.api.schema import JobStatus
-from dlsched.cli.layout import GAP, Cell, columns_of, cropped
+from dlsched.cli.layout import GAP, Cell, Column, columns_of, cropped
 from dlsched.cli.pages import (
     FORECAST_COLUMNS,
     STATE_STYLE,
@@ -39,25 +39,18 @@ Part = tuple[str, str]
 TREND = "TREND"
 
 
-class Column(NamedTuple):
-    """A column of fixed width."""
-
-    header: str
-    width: int
-    right: bool = False
-
-
 class Layout(NamedTuple):
     """The columns at some width of the terminal."""
 
     columns: Sequence[Column]
+    """The width of each is its `least`."""
     whole_target: bool
     """Whether the quantile or metric is shown with the measured value."""
     with_gpus: bool
 
     @property
     def width(self) -> int:
-        return sum(one.width for one in self.columns) + len(GAP) * (len(self.columns) - 1)
+        return sum(one.least for one in self.columns) + len(GAP) * (len(self.columns) - 1)
 
 
 _GPU_COLUMNS = (
@@ -107,7 +100,7 @@ def _layout(choice: _Choice, name_columns: int, *, with_gpus: bool) -> Layout:
     columns = [
         Column("NAME", max(8, min(name_columns, choice.name_columns))),
         Column("STATE", 10 if whole else 8),
-        *([target] if target.width else []),
+        *([target] if target.least else []),
         Column("RESULT", 10),
         *([Column(TREND, choice.trend_columns)] if choice.trend_columns else []),
         *([Column("FORECAST", FORECAST_COLUMNS)] if choice.forecast else []),
@@ -137,7 +130,7 @@ def cells(
     if layout.with_gpus:
         texts.update(_gpu_cells(job, gpu_numbers))
     return [
-        _trend(job, trend, column.width)
+        _trend(job, trend, column.least)
         if column.header == TREND
         else [(texts[column.header].text, texts[column.header].style)]
         for column in layout.columns
@@ -303,7 +296,7 @@ class JobTable(ScrollView, can_focus=True):
 
 
 def _header(layout: Layout) -> list[Part]:
-    return _line([[(one.header[: one.width], "bold")] for one in layout.columns], layout.columns)
+    return _line([[(one.header[: one.least], "bold")] for one in layout.columns], layout.columns)
 
 
 def _line(texts: Sequence[Sequence[Part]], columns: Sequence[Column]) -> list[Part]:
@@ -312,11 +305,11 @@ def _line(texts: Sequence[Sequence[Part]], columns: Sequence[Column]) -> list[Pa
         if len(cell) == 1:
             text, style = cell[0]
             # The terminal may count some characters otherwise than `cropped`.
-            text = set_cell_size(cropped(text, column.width), column.width)
+            text = set_cell_size(cropped(text, column.least), column.least)
             text = text.rstrip().rjust(len(text)) if column.right else text
             parts.append((text, style))
         else:
-            padding = " " * (column.width - sum(cell_len(text) for text, _ in cell))
+            padding = " " * (column.least - sum(cell_len(text) for text, _ in cell))
             parts += [*cell, (padding, "")]
         parts.append((GAP, ""))
     return parts

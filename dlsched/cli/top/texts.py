@@ -75,55 +75,29 @@ def node_text(view: View, width: int, *, with_gpus: bool) -> Text:
     return Text("\n").join(lines)
 
 
-def why_of(daemon: Daemon, job: str) -> Load:
+def why_of(daemon: Daemon, job: str, width: int) -> Text:
     """The job's page of `dlsched why`."""
-
-    def load(width: int) -> Text:
-        page = _Lines(width)
-        show_why(job, daemon.explain(job, CHANGES), page)
-        return Text("\n").join(page.lines)
-
-    return load
+    page = _Lines(width)
+    show_why(job, daemon.explain(job, CHANGES), page)
+    return Text("\n").join(page.lines)
 
 
-def cluster_of(daemon: Daemon) -> Load:
+def cluster_of(daemon: Daemon, width: int) -> Text:
     """The page of `dlsched cluster status`."""
-
-    def load(width: int) -> Text:
-        page, answer = _Lines(width), daemon.cluster()
-        if answer.cluster is None:
-            return Text("no controller of a cluster has run on this host", "dim")
-        show_cluster(answer.cluster, page)
-        more = [
-            counted(count, f"more {kind}")
-            for kind, count in (
-                ("node", answer.left_out.nodes),
-                ("job", answer.left_out.jobs),
-                ("waiting job", answer.left_out.queue),
-                ("line", answer.left_out.lines),
-            )
-            if count
-        ]
-        if more:
-            page.line(f"and {', '.join(more)}: `dlsched cluster status`", "yellow")
-        return Text("\n").join(page.lines)
-
-    return load
+    page, answer = _Lines(width), daemon.cluster()
+    if answer.cluster is None:
+        return Text("no controller of a cluster has run on this host", "dim")
+    show_cluster(answer.cluster, page)
+    return Text("\n").join(page.lines)
 
 
-def log_of(daemon: Daemon, job: str) -> Load:
+def log_of(daemon: Daemon, job: str, _width: int) -> Text:
     """The last lines of its output."""
-
-    def load(_width: int) -> Text:
-        text, shown, taken = LogText(), "", 0
-        for chunk in daemon.logs(job, LOG_LINES, follow=False):
-            taken += len(chunk)
-            shown = (shown + text.feed(chunk))[-LOG_CHARACTERS:]
-            if taken > LOG_BYTES:
-                break
-        lines = (shown + text.feed(b"", last=True)).split("\n")[-LOG_LINES - 1 :]
-        return Text("\n".join(lines).rstrip("\n").expandtabs()) or Text(
-            "it has printed nothing", "dim"
-        )
-
-    return load
+    text, shown, taken = LogText(), "", 0
+    for chunk in daemon.logs(job, LOG_LINES, follow=False):
+        taken += len(chunk)
+        shown = (shown + text.feed(chunk))[-LOG_CHARACTERS:]
+        if taken > LOG_BYTES:
+            break
+    lines = (shown + text.feed(b"", last=True)).split("\n")[-LOG_LINES - 1 :]
+    return Text("\n".join(lines).rstrip("\n").expandtabs()) or Text("it has printed nothing", "dim")

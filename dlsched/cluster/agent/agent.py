@@ -9,7 +9,7 @@ from __future__ import annotations
 import queue
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from dlsched.cluster.agent.assignments import (
@@ -21,15 +21,17 @@ from dlsched.cluster.agent.assignments import (
     followed,
 )
 from dlsched.cluster.agent.contact import Contact, Leases, cut_off
+from dlsched.cluster.agent.fetching import HttpsCheckpoints
 from dlsched.cluster.agent.given_jobs import GivenJobs, check, parsed
-from dlsched.cluster.agent.ports import Checkpoints, NodeImages, NodeJobs, OrderRefused
-from dlsched.cluster.agent.reporting import NodeFacts, node_report
-from dlsched.cluster.agent.reserving import Reserving
+from dlsched.cluster.agent.ports import NodeImages, NodeJobs, OrderRefused
+from dlsched.cluster.agent.reporting import node_report
 from dlsched.cluster.core.following import (
     CLEARED,
     GRANTED_S,
     KEPT_S,
+    LEFT,
     REFUSED_S,
+    RESERVED_S,
     RUNNING,
     next_phase,
 )
@@ -45,28 +47,25 @@ from dlsched.model.spec import Limits
 from dlsched.model.state import JobState, JobView
 
 GONE = "its file on this node is lost, and there is no container of it"
+KEEPS = "it keeps what an earlier run of {0} wrote: docker volume ls -f label=dlsched.job={0}"
 _OVER = (JobState.FINISHED, JobState.FAILED)
 
 
-@dataclass(frozen=True, slots=True)
-class AgentOptions:
-    state_dir: Path
-    checkpoint_max_bytes: int
-
-
 class ClusterAgent:
-    """A source of desired jobs beside the watch folder, and the port NodeAgent.
+    """A source of desired jobs beside the watch folder, and what the HTTPS server calls.
 
     `scan` and `step` are for the loop's thread, `report`, `follow` and `checkpoint` for others.
+    Nothing blocks.
     """
 
     def __init__(
         self,
-        options: AgentOptions,
+        state_dir: Path,
+        checkpoint_max_bytes: int,
         inner: DesiredSource,
         node: NodeJobs,
         images: NodeImages,
-        checkpoints: Checkpoints,
+        checkpoints: HttpsCheckpoints,
         clock: Clock,
         digest_of: Callable[[Path], Future[str]],
         policy: Callable[[], str],
@@ -75,15 +74,14 @@ class ClusterAgent:
         """`inner` is the node's own source of jobs; `digest_of` begins to compute a file's sha256;
         with a DlschedError it is tried again; `policy` returns the name of the node's present
         policy. Raises OSError."""
-        self._options, self._inner, self._node = options, inner, node
+        self._most_bytes, self._inner, self._node = checkpoint_max_bytes, inner, node
         self._checkpoints, self._clock, self._digest_of = checkpoints, clock, digest_of
         self._images, self._policy, self._contact = images, policy, contact
         self._began_s = now_s = clock.now_s()
-        self._held = Assignments(options.state_dir, now_s)
+        self._held = Assignments(state_dir, now_s)
         self._given = GivenJobs(self._held.files)
-        self._reserving = Reserving(self._held, self._given, node, images)
         self._leases = Leases(contact, self._given.spec_of)
-        self._archives = Archives(options.state_dir)
+        self._archives = Archives(state_dir)
         self._orders: queue.SimpleQueue[Order] = queue.SimpleQueue()
         self._confirmed: Mapping[str, int] = {}
         self._locals: frozenset[str] = frozenset()
@@ -98,9 +96,10 @@ class ClusterAgent:
     def report(
         self, placed: Mapping[str, int], nodes: frozenset[str], heard_s: float | None = None
     ) -> NodeReport:
-        """The report of the last cycle. `placed` confirms jobs by epoch; `heard_s`: of the last one
-        that came to the manager. Raises NotNow before the first cycle that saw the engine's
-        containers."""
+        """The report of the last cycle, without the node's name. `placed` confirms which jobs are
+        the node's own, by epoch; `nodes` are the cluster's present members; `heard_s`, by the
+        node's clock: the last report that came to the manager, which is the sign that one is there.
+        Raises NotNow before the first cycle that saw the engine's containers."""
         now_s = self._clock.now_s()
         if heard_s is not None and self._began_s <= heard_s <= now_s:
             self._contact.renew(now_s - heard_s)
@@ -110,7 +109,8 @@ class ClusterAgent:
         return replace(self._last, age_s=max(now_s - self._last_s, 0.0))
 
     def follow(self, order: Order) -> None:
-        """Take an order for the next cycle. Raises OrderRefused."""
+        """Take an order for the next cycle; what comes of it shows in later reports. Raises
+        OrderRefused."""
         try:
             check(order, self._held.of(order.job), order.job in self._locals)
         except OrderRefused as refused:
@@ -123,7 +123,8 @@ class ClusterAgent:
         self._clock.wake()
 
     def checkpoint(self, job: str, epoch: int, peer: str) -> Path | None:
-        """The archive of a job that is away, for the one node that it moves to."""
+        """The archive of a job that is away, for the one node that it moves to; None: none, or not
+        for that node."""
         own, course = self._held.of(job), self._held.courses.get(job)
         if own is None or course is None or own.phase is not Phase.AWAY:
             return None
@@ -151,8 +152,7 @@ class ClusterAgent:
             if own.phase is Phase.FENCED:
                 self._fenced(own, course, now_s)
             elif own.phase is Phase.PREPARED:
-                is_local = own.job in self._locals
-                self._reserving.step(own, course, now_s, is_local=is_local)
+                self._prepared(own, course, now_s)
             elif own.phase is Phase.ARRIVING:
                 self._arriving(own, course, now_s)
             elif own.phase is Phase.FAILED:
@@ -165,7 +165,8 @@ class ClusterAgent:
             report,
             {own.job: self._shown(own) for own in self._held.all()},
             self._locals,
-            NodeFacts(self._policy(), self._images.names()),
+            self._policy(),
+            self._images.names(),
             self._given.spec_of,
             self._checkpoints.came_bytes,
             now_s,
@@ -194,7 +195,7 @@ class ClusterAgent:
         except OrderRefused as refused:
             # Something may have changed since it came; then the next one like it is answered so.
             if refused.is_for_good:
-                self._reserving.refuse(order, own, str(refused), now_s)
+                self._report_refusal(order, own, str(refused), now_s)
             return
         if own is not None and self._is_over_already(order, own):
             self._held.write(replace(own, epoch=order.epoch, text=order.text), now_s, begins=False)
@@ -215,6 +216,17 @@ class ClusterAgent:
             self._node.give_back(order.job)
         elif order.verb is Verb.CLEAR or (phase is Phase.ARRIVING and order.source is None):
             self._node.clear(order.job, keeps=following.keeps)
+
+    def _report_refusal(self, order: Order, own: Assignment | None, why: str, now_s: float) -> None:
+        """Report why that order is never followed: the job starts elsewhere, or stays there."""
+        if own is not None and (own.phase not in LEFT or own.epoch >= order.epoch):
+            return
+        fence = replace(order, verb=Verb.CLEAR)
+        refusal = replace(followed(own, fence, Phase.FENCED), why=why.partition("\n")[0])
+        if order.verb is Verb.PREPARE:
+            self._held.write(replace(refusal, phase=Phase.FAILED, confirmed=False), now_s)
+        elif order.verb is Verb.ARRIVE and order.source is None:
+            self._held.write(refusal, now_s)
 
     def _is_over_already(self, order: Order, own: Assignment) -> bool:
         """Whether the order has another file for a job that has ended, and it is the same job."""
@@ -262,6 +274,36 @@ class ClusterAgent:
         if now_s > course.since_s + KEPT_S and not self._node.has_volume(own.job):
             self._held.forget(own)
 
+    def _prepared(self, own: Assignment, course: Course, now_s: float) -> None:
+        """Keep room for a job that still runs elsewhere, or is to start here, and pull its image
+        meanwhile."""
+        spec = self._given.spec_of(own)
+        if own.job in self._locals or now_s > course.since_s + RESERVED_S:
+            self._lapse(own, now_s)
+        elif self._node.has_volume(own.job):
+            self._not_kept(own, KEEPS.format(own.job), now_s)
+        elif spec is not None and course.has_image != spec.container.image:
+            problem = self._images.fetch(spec.container)
+            course.problem = ""
+            if problem == "":
+                course.has_image = spec.container.image
+            elif problem is None:
+                progress = self._images.progress(spec.container)
+                course.problem = f"pulling its image: {progress or 'looking for it'}"
+            else:
+                self._not_kept(own, problem, now_s)
+
+    def _not_kept(self, own: Assignment, why: str, now_s: float) -> None:
+        self._held.fail(replace(own, confirmed=False), why, now_s)  # it was never here
+
+    def _lapse(self, own: Assignment, now_s: float) -> None:
+        """Keep no room any more. Orders of earlier epochs stay refused, this epoch's is not."""
+        if own.epoch == 1:
+            self._held.forget(own)
+        else:
+            fence = Assignment(own.job, own.epoch - 1, Phase.FENCED)
+            self._held.write(fence, now_s)
+
     def _arriving(self, own: Assignment, course: Course, now_s: float) -> None:
         if own.source is None or own.saved is None:
             self._held.write(replace(own, phase=Phase.RUNNING), now_s)
@@ -276,9 +318,9 @@ class ClusterAgent:
             if self._held.write(replace(own, phase=Phase.RUNNING), now_s):
                 self._bring(own)
             return
-        archive, most_bytes = self._archives.incoming(own), self._options.checkpoint_max_bytes
+        archive = self._archives.incoming(own)
         if course.digest is None:
-            self._checkpoints.begin(own.source, own.job, own.epoch, archive, most_bytes)
+            self._checkpoints.begin(own.source, own.job, own.epoch, archive, self._most_bytes)
             problem = self._checkpoints.fetched(own.job, own.epoch)
             if problem:
                 self._held.fail(own, f"its checkpoint does not come: {problem}", now_s)
@@ -330,7 +372,10 @@ class ClusterAgent:
         other node has it. One that had is only given back by an order, once it has ended."""
         view = self._views.get(own.job)
         if own.source is None and not own.confirmed:
-            self._reserving.failed(own, course, now_s)
+            if (
+                now_s > course.since_s + REFUSED_S
+            ):  # no room could be made; it may be asked for again
+                self._lapse(own, now_s)
         elif own.confirmed and self._leases.binds(own):
             if view is None or not view.state.holds:
                 self._held.write(replace(own, phase=Phase.AWAY, saved=None), now_s)
@@ -347,9 +392,9 @@ class ClusterAgent:
             if spec is None or spec.checkpoint is None or not runs:
                 self._refuse(own, "it declares no checkpoint" if runs else "it does not run", now_s)
                 return
-            archive, most_bytes = self._archives.outgoing(own), self._options.checkpoint_max_bytes
+            archive = self._archives.outgoing(own)
             limits = Limits(spec.bounds.ceiling_cores)
-            self._node.leave(own.job, spec.checkpoint, archive, most_bytes, limits)
+            self._node.leave(own.job, spec.checkpoint, archive, self._most_bytes, limits)
         elif leaving.phase is LeavingPhase.REFUSED:
             self._refuse(own, leaving.why, now_s)
             self._node.give_back(own.job)

@@ -6,6 +6,7 @@ import asyncio
 import errno
 import logging
 import os
+import shutil
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -13,7 +14,6 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
 
-from dlsched.cluster.bounds import LINE_CHARACTERS
 from dlsched.cluster.certificates import Certificates
 from dlsched.cluster.https import (
     PORT,
@@ -24,6 +24,7 @@ from dlsched.cluster.https import (
     NotAnswered,
     refusal,
 )
+from dlsched.cluster.wire import LINE_CHARACTERS
 from dlsched.model.units import plain_text, render_bytes, render_seconds
 from dlsched.store.atomic import sync_folder
 
@@ -56,20 +57,20 @@ class _Fetch:
 
 
 class HttpsCheckpoints:
-    """The port Checkpoints."""
+    """Fetches archives, one of a job at a time."""
 
     def __init__(
         self,
         certificates: Certificates,
         address: Callable[[str], str],
         port: int = PORT,
-        free_bytes: Callable[[Path], int] | None = None,
+        free_bytes: Callable[[Path], int] = lambda folder: shutil.disk_usage(folder).free,
     ) -> None:
         """`address`: the IP address of a node, empty while it is not known; from any thread.
         `free_bytes`: of the disk of a folder."""
         self._client = HttpsClient(certificates)
         self._address, self._port = address, port
-        self._free_bytes = free_bytes or _free_bytes
+        self._free_bytes = free_bytes
         self._thread = LoopThread("cluster-fetching")
         self._lock = threading.Lock()
         self._fetches: dict[str, _Fetch] = {}
@@ -93,7 +94,8 @@ class HttpsCheckpoints:
             fetch.work = self._thread.begin(self._run(source, job, fetch, most_bytes))
 
     def end(self, job: str) -> None:
-        """Give up what is being fetched of the job, if anything: no file comes any more."""
+        """Give up what is being fetched of the job, if anything: once this returns, no file of it
+        comes any more."""
         with self._lock:
             self._drop(job)
 
@@ -204,8 +206,3 @@ class HttpsCheckpoints:
         except OSError:
             to.unlink(missing_ok=True)
             raise
-
-
-def _free_bytes(folder: Path) -> int:
-    found = os.statvfs(folder)
-    return found.f_bavail * found.f_frsize

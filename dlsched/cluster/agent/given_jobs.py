@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from dlsched.cluster.agent.assignments import Assignment
 from dlsched.cluster.agent.ports import OrderRefused
-from dlsched.cluster.core.following import LEFT, RUNNING, is_overtaken
+from dlsched.cluster.core.following import LEFT, RUNNING
 from dlsched.cluster.core.records import Order, Phase, Verb
 from dlsched.config.job import parse_spec
 from dlsched.control.ledger.desired import Desired
@@ -95,7 +95,7 @@ class GivenJobs:
 def check(order: Order, own: Assignment | None, is_local: bool) -> None:
     """Raises OrderRefused: a later one was followed, the node has a job of its own of that name, or
     the job file has problems."""
-    if own is not None and is_overtaken(own.epoch, order):
+    if own is not None and order.epoch < own.epoch:
         raise OrderRefused(f"{order.job}: epoch {own.epoch} was followed", epoch=own.epoch)
     needs_file = order.verb in (Verb.PREPARE, Verb.ARRIVE)
     if needs_file or (order.verb is Verb.GIVE_BACK and own is None):

@@ -6,8 +6,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Protocol
 
-from dlsched.cluster.core.records import Order
-from dlsched.cluster.core.reports import NodeReport
 from dlsched.model.errors import DlschedError
 from dlsched.model.leaving import Leaving
 from dlsched.model.spec import Checkpoint, ContainerSpec, Limits
@@ -92,38 +90,3 @@ class OrderRefused(DlschedError):
     def is_for_good(self) -> bool:
         """Whether this node, and this version of dlsched, refuses the same order again."""
         return self.status == 422
-
-
-class NodeAgent(Protocol):
-    """What the agent's HTTPS server calls, from its own thread. Nothing blocks."""
-
-    def report(
-        self, placed: Mapping[str, int], nodes: frozenset[str], heard_s: float | None = None
-    ) -> NodeReport:
-        """The node's present report, without its name. `placed` confirms which jobs are the node's
-        own, by epoch; `nodes` are the cluster's present members; `heard_s`, by the node's clock:
-        the last report that came to the manager, which is the sign that one is there.
-        Raises NotNow."""
-
-    def follow(self, order: Order) -> None:
-        """Take an order; what comes of it shows in later reports. Raises OrderRefused."""
-
-    def checkpoint(self, job: str, epoch: int, peer: str) -> Path | None:
-        """The archive that it keeps for that node; None: none, or not for that node."""
-
-
-class Checkpoints(Protocol):
-    """Fetches archives from other nodes' agents."""
-
-    def begin(self, source: str, job: str, epoch: int, to: Path, most_bytes: int) -> None:
-        """Begin to fetch into a file that must not exist; again: changes nothing."""
-
-    def end(self, job: str) -> None:
-        """Give up what is being fetched of that job, if anything: once this returns, no file of it
-        comes any more."""
-
-    def fetched(self, job: str, epoch: int) -> str | None:
-        """None: under way; else the empty text, or why it failed, and then there is no file."""
-
-    def came_bytes(self, job: str, epoch: int) -> int | None:
-        """How much of it has come; None: it is not being fetched."""

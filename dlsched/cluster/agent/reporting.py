@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from dlsched.cluster.agent.assignments import Assignment
 from dlsched.cluster.core.carried import unmovable_across
@@ -22,33 +22,23 @@ container, the start of the next and the import of a framework there."""
 CARRIED_BYTES_PER_S = 50e6
 """Half of what a network of 1 Gbit/s carries: packed, fetched and unpacked one after another."""
 
-_IN_PARALLEL = ("none", "fair")
-"""Policies of a node that finish no job before another."""
-
 SpecOf = Callable[[Assignment], JobSpec | None]
 CameBytes = Callable[[str, int], int | None]
 """Of a job's checkpoint, by its epoch."""
-
-
-@dataclass(frozen=True, slots=True)
-class NodeFacts:
-    """What is known of the node beside its cycles."""
-
-    policy: str
-    images: frozenset[str] = frozenset()
 
 
 def node_report(
     cycle: CycleReport,
     held: Mapping[str, Assignment],
     own_jobs: Collection[str],
-    facts: NodeFacts,
+    policy: str,
+    images: frozenset[str],
     spec_of: SpecOf,
     came_bytes: CameBytes,
     now_s: float,
 ) -> NodeReport:
     """The report after that cycle, but for the node's name. `own_jobs`: names in the node's own
-    folder."""
+    folder; `policy`: the name of the node's present one, maybe with parameters."""
     snapshot = cycle.snapshot
     views = {one.name: one for one in snapshot.jobs}
     jobs = {
@@ -66,7 +56,6 @@ def node_report(
     )
     kept_bytes = math.fsum(spec.container.memory_bytes or 0 for spec in kept if spec is not None)
     taken_gpus = {gpu for one in snapshot.jobs for gpu in one.gpus}
-    policy = facts.policy.partition("?")[0]
     return NodeReport(
         node="",
         capacity_cores=snapshot.node.capacity_cores,
@@ -76,8 +65,8 @@ def node_report(
             not (gpu.reserved or gpu.foreign_processes or gpu.kept_for or gpu.uuid in taken_gpus)
             for gpu in snapshot.node.gpus
         ),
-        images=facts.images,
-        sharing=Sharing.FAIR if policy in _IN_PARALLEL else Sharing.SHORTEST,
+        images=images,
+        sharing=Sharing.of(policy),
         holdings=tuple(
             _holding(own, jobs.get(job), None if job in own_jobs else views.get(job), came_bytes)
             for job, own in sorted(held.items(), key=_first)

@@ -16,7 +16,7 @@ import socket
 import stat
 import threading
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from http import HTTPStatus
 from pathlib import Path
@@ -35,14 +35,15 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from dlsched.api import server as api_server
 from dlsched.api.sockets import open_tcp
 from dlsched.api.stream import in_time
-from dlsched.cluster.agent.ports import NodeAgent, OrderRefused
+from dlsched.cluster.agent.agent import ClusterAgent
+from dlsched.cluster.agent.ports import OrderRefused
 from dlsched.cluster.agent.tls import Door, TlsFront
-from dlsched.cluster.bounds import LINE_CHARACTERS, WHOLE_MAX
 from dlsched.cluster.certificates import Certificates, Peer, peer
-from dlsched.cluster.core.records import Order, Verb
-from dlsched.cluster.https import OwnIdentity, own_headers
+from dlsched.cluster.https import own_headers
 from dlsched.cluster.wire import (
+    LINE_CHARACTERS,
     ORDER_BYTES,
+    WHOLE_MAX,
     WireError,
     read_order,
     read_request,
@@ -62,32 +63,20 @@ _BLOCK_BYTES = 256 << 10
 _CHECKPOINT = re.compile(rf"/v1/cluster/jobs/({NAME})/checkpoint")
 
 
-@dataclass(frozen=True, slots=True)
-class PeerCaller:
-    """The node that asks, as its certificate names it."""
-
-    peer: Peer
-
-    @property
-    def address(self) -> str:
-        """Its connections are counted by its name, from wherever they come."""
-        return self.peer.name
-
-
 class AgentServer:
     """Answers on one address, in a thread of its own."""
 
     def __init__(
         self,
-        agent: NodeAgent,
+        agent: ClusterAgent,
         certificates: Certificates,
         listen: tuple[str, int],
         now_s: Callable[[], float],
         instance: str = "",
     ) -> None:
         """`now_s`: the clock of the agent's reports; `instance`: of its jobs, for the answers."""
-        own, door = OwnIdentity(certificates), Door(certificates)
-        self._routes = _Routes(agent, own, now_s)
+        door = Door(certificates)
+        self._routes = _Routes(agent, certificates, now_s)
         self._listen = listen
         self._config = api_server.configured(self._routes.app(door), _caller, PEER_CONNECTIONS_MAX)
         self._config.headers = own_headers(instance)
@@ -135,8 +124,8 @@ class _Gate:
     """ASGI middleware: managers of the own cluster may everything; other nodes of it may only ask
     for a checkpoint, which the agent grants or not."""
 
-    def __init__(self, app: ASGIApp, own: OwnIdentity, door: Door) -> None:
-        self._app, self._own, self._door = app, own, door
+    def __init__(self, app: ASGIApp, door: Door) -> None:
+        self._app, self._door = app, door
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on, or refuse it."""
@@ -148,11 +137,11 @@ class _Gate:
         if refused is None:
             await self._app(scope, receive, send)
         else:
-            self._door.refuse(scope["state"]["caller"].address, refused)
+            self._door.refuse(scope["state"]["caller"].name, refused)
             await _error(HTTPStatus.FORBIDDEN, refused)(scope, receive, send)
 
     def _refused(self, scope: Scope) -> str | None:
-        caller, own = scope["state"]["caller"].peer, self._own.peer()
+        caller, own = scope["state"]["caller"], self._door.certificates.own()
         if caller.organisation != own.organisation:
             return f"{caller.name} is not of this cluster, {own.organisation}"
         if caller.is_manager:
@@ -163,8 +152,10 @@ class _Gate:
 
 
 class _Routes:
-    def __init__(self, agent: NodeAgent, own: OwnIdentity, now_s: Callable[[], float]) -> None:
-        self._agent, self._own, self._now_s = agent, own, now_s
+    def __init__(
+        self, agent: ClusterAgent, certificates: Certificates, now_s: Callable[[], float]
+    ) -> None:
+        self._agent, self._certificates, self._now_s = agent, certificates, now_s
         self.nodes: dict[str, str] = {}
         """The members that the last request for a report named, and their addresses. Replaced as a
         whole, so that any thread may read it."""
@@ -172,11 +163,11 @@ class _Routes:
     def app(self, door: Door) -> Starlette:
         """Every error is `{"error": "one line"}`, with `epoch` or `problems` for an order."""
         app = Starlette(
-            middleware=[Middleware(_Gate, own=self._own, door=door)],
+            middleware=[Middleware(_Gate, door=door)],
             routes=[
                 Route("/v1/cluster/report", self.report, methods=["POST"]),
+                Route("/v1/cluster/order", self.order, methods=["POST"]),
                 Route("/v1/cluster/jobs/{job}/checkpoint", self.checkpoint, methods=["GET"]),
-                Route("/v1/cluster/jobs/{job}/{verb}", self.order, methods=["POST"]),
             ],
             exception_handlers={
                 HTTPException: _refuse,
@@ -195,7 +186,7 @@ class _Routes:
             raise HTTPException(HTTPStatus.BAD_REQUEST, f"the request: {error}") from None
         self.nodes = dict(asked.nodes)
         report = self._agent.report(asked.placed, frozenset(asked.nodes), asked.heard_s)
-        report = replace(report, node=self._own.peer().name)
+        report = replace(report, node=self._certificates.own().name)
         return Response(report_bytes(report, self._now_s()), media_type="application/json")
 
     async def order(self, request: Request) -> Response:
@@ -203,7 +194,10 @@ class _Routes:
             order = read_order(await _body(request))
         except WireError as error:
             raise HTTPException(HTTPStatus.BAD_REQUEST, f"the order: {error}") from None
-        self._check(order, request)
+        own = self._certificates.own().name
+        if order.node != own:
+            detail = f"the order is for node {order.node}; this one is {own}"
+            raise HTTPException(HTTPStatus.BAD_REQUEST, plain_text(detail))
         try:
             self._agent.follow(order)
         except OrderRefused as error:
@@ -211,7 +205,7 @@ class _Routes:
         return JSONResponse({}, HTTPStatus.ACCEPTED)
 
     async def checkpoint(self, request: Request) -> Response:
-        job, name = request.path_params["job"], _peer(request).name
+        job, name = request.path_params["job"], request.state.caller.name
         epoch = _epoch(request.query_params.get("epoch", ""))
         if name not in self.nodes:
             detail = f"{name} is not among the cluster's present members"
@@ -223,20 +217,6 @@ class _Routes:
             detail = f"no checkpoint of {shown(job)}, epoch {epoch}, is kept for {name} here"
             raise HTTPException(HTTPStatus.NOT_FOUND, detail)
         return ArchiveResponse(_opened(path), request.state.abort)
-
-    def _check(self, order: Order, request: Request) -> None:
-        """Raises HTTPException where path and body differ, or it is another node's order."""
-        verb, job = request.path_params["verb"], request.path_params["job"]
-        if verb not in tuple(Verb):
-            raise HTTPException(HTTPStatus.NOT_FOUND, f"{shown(verb)} is no order")
-        own = self._own.peer().name
-        if (order.verb, order.job) != (verb, job):
-            detail = f"the order is {order.verb} {order.job}, not {shown(verb)} {shown(job)}"
-        elif order.node != own:
-            detail = f"the order is for node {order.node}; this one is {own}"
-        else:
-            return
-        raise HTTPException(HTTPStatus.BAD_REQUEST, detail)
 
 
 class ArchiveResponse(StreamingResponse):
@@ -273,13 +253,8 @@ class ArchiveResponse(StreamingResponse):
             yield block
 
 
-def _caller(transport: asyncio.Transport) -> PeerCaller:
-    return PeerCaller(peer(transport.get_extra_info("ssl_object")))
-
-
-def _peer(request: Request) -> Peer:
-    caller: PeerCaller = request.state.caller
-    return caller.peer
+def _caller(transport: asyncio.Transport) -> Peer:
+    return peer(transport.get_extra_info("ssl_object"))
 
 
 async def _body(request: Request) -> bytes:

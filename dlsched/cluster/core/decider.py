@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from dataclasses import dataclass, field, replace
 
-from dlsched.cluster.core.guards import Approved, GuardMemory, guard
+from dlsched.cluster.core.guards import Approved, Passed, guard
 from dlsched.cluster.core.model import (
     FORECAST_MAX_S,
     Alternative,
@@ -17,31 +16,32 @@ from dlsched.cluster.core.model import (
     Move,
 )
 from dlsched.cluster.core.policies.spread import SpreadParameters, SpreadPolicy
-from dlsched.model.errors import PolicyError
-from dlsched.model.units import plain_text, shown
-
-FAILURE_CHARACTERS = 500
-"""Of what a policy raises: it may repeat a whole snapshot."""
+from dlsched.model.errors import PolicyError, unexpected
+from dlsched.model.units import shown
 
 NEXT_MIN_S, NEXT_MAX_S = 0.1, 3600.0
 
 _FALLBACK = SpreadPolicy(SpreadParameters())
 
 
-class Asked(NamedTuple):
-    """What a policy answered, or `spread` in its place."""
+@dataclass(frozen=True, slots=True)
+class ClusterAnswer:
+    """What a policy answered, or `spread` in its place, and what of it is to be done."""
 
-    decision: ClusterDecision
+    decision: ClusterDecision = field(default_factory=ClusterDecision)
     """Its memory is the policy's own, as it was before if it failed."""
     failure: str | None = None
+    approved: Approved = field(default_factory=Approved)
+    """After the guards."""
+    asked: bool = False
 
 
 def ask(
     policy: ClusterPolicy, snapshot: ClusterSnapshot, memory: ClusterMemory | None = None
-) -> Asked:
+) -> ClusterAnswer:
     """The policy's decision. If it raises or answers nonsense, jobs are placed by `spread`, none
-    moves but off draining nodes, and the policy is asked again next time. Never raises for a policy
-    that does."""
+    moves but off draining nodes, and the policy is asked again next time. Never raises for
+    a policy that does."""
     try:
         decision = policy.decide(snapshot, memory)
         refuse_nonsense(decision)
@@ -49,18 +49,16 @@ def ask(
         failure = f"the cluster policy failed: {_described(error)}"
         instead = _FALLBACK.decide(snapshot, None)
         why = {name: f"{text} ({failure})" for name, text in instead.why.items()}
-        decision = ClusterDecision(instead.place, instead.moves, why, memory, instead.next_s)
-        return Asked(decision, failure)
-    return Asked(decision)
+        return ClusterAnswer(replace(instead, why=why, memory=memory), failure, asked=True)
+    return ClusterAnswer(decision, asked=True)
 
 
 def _described(error: BaseException) -> str:
     """What a policy raised, in one bounded line. Never raises."""
     try:
-        text = str(error)
+        return unexpected(error)
     except BaseException:  # noqa: BLE001  it is the policy's own code, too
-        text = "it cannot be shown"
-    return plain_text(f"{type(error).__name__}: {text[:FAILURE_CHARACTERS]}")
+        return type(error).__name__
 
 
 def refuse_nonsense(decision: object) -> None:
@@ -107,19 +105,6 @@ def _is_seconds(value: object) -> bool:
     return abs(value) <= FORECAST_MAX_S
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterAnswer:
-    """What is to be done, after the guards."""
-
-    approved: Approved = field(default_factory=Approved)
-    why: dict[str, str] = field(default_factory=dict)
-    asked: bool = False
-    failure: str | None = None
-    forecasts_s: Mapping[str, float] = field(default_factory=dict)
-    alternatives: Mapping[str, tuple[Alternative, ...]] = field(default_factory=dict)
-    """Both as in the decision."""
-
-
 class ClusterDecider:
     """One policy with its memory. `ask` may be called in every round and never raises."""
 
@@ -127,7 +112,8 @@ class ClusterDecider:
         self.name = name
         self._policy = policy
         self._memory: ClusterMemory | None = None
-        self._guards = GuardMemory()
+        self._passed: tuple[Passed, ...] = ()
+        """Moves of the last hour."""
         self._ask_at_s = 0.0
         self._known: object = None
 
@@ -138,8 +124,8 @@ class ClusterDecider:
     def by_hand(self, snapshot: ClusterSnapshot, moves: Sequence[Move]) -> Approved:
         """A person's moves, which keep the rules of safety alone. The policy is not asked."""
         decision = ClusterDecision(moves=tuple(moves))
-        approved = guard(snapshot, decision, self._guards, by_hand=True)
-        self._guards = approved.memory
+        approved = guard(snapshot, decision, self._passed, by_hand=True)
+        self._passed = approved.passed
         return approved
 
     def ask(self, snapshot: ClusterSnapshot) -> ClusterAnswer:
@@ -148,19 +134,11 @@ class ClusterDecider:
         if snapshot.now_s < self._ask_at_s and present == self._known:
             return ClusterAnswer()
         self._known = present
-        asked = ask(self._policy, snapshot, self._memory)
-        decision = asked.decision
-        approved = guard(snapshot, decision, self._guards)
-        self._memory, self._guards = decision.memory, approved.memory
-        self._ask_at_s = snapshot.now_s + decision.next_s
-        return ClusterAnswer(
-            approved,
-            dict(decision.why),
-            True,
-            asked.failure,
-            decision.forecasts_s,
-            decision.alternatives,
-        )
+        answer = ask(self._policy, snapshot, self._memory)
+        approved = guard(snapshot, answer.decision, self._passed)
+        self._memory, self._passed = answer.decision.memory, approved.passed
+        self._ask_at_s = snapshot.now_s + answer.decision.next_s
+        return replace(answer, approved=approved)
 
 
 def _present_in(snapshot: ClusterSnapshot) -> object:

@@ -42,17 +42,12 @@ LEFT = (Phase.FENCED, Phase.PREPARED, Phase.FAILED)
 """Phases in which the job is not the cluster's here: the node may have one of that name."""
 
 
-def is_overtaken(epoch: int, order: Order) -> bool:
-    """Whether the order is refused, as a later one was followed. `epoch`: of what is held."""
-    return order.epoch < epoch
-
-
 def next_phase(held: tuple[int, Phase] | None, order: Order) -> Phase | None:
     """The phase by this order; None: nothing changes. `held`: epoch and phase of the job."""
     if held is None:
         return _FIRST.get(order.verb)
     epoch, phase = held
-    if is_overtaken(epoch, order) or (phase is Phase.FENCED and order.epoch <= epoch):
+    if order.epoch < epoch or (phase is Phase.FENCED and order.epoch <= epoch):
         return None
     match order.verb:
         case Verb.PREPARE:

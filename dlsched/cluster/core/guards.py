@@ -3,6 +3,7 @@ time from and to a node. A pure function; its memory says which moves it let thr
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -40,13 +41,6 @@ class Passed(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class GuardMemory:
-    """Moves of the last hour, the oldest first."""
-
-    passed: tuple[Passed, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class Approved:
     """What of a decision is carried out."""
 
@@ -54,21 +48,22 @@ class Approved:
     moves: tuple[Move, ...] = ()
     refused: dict[str, str] = field(default_factory=dict)
     """The reason by job whose placement or move was refused."""
-    memory: GuardMemory = field(default_factory=GuardMemory)
+    passed: tuple[Passed, ...] = ()
+    """Moves of the last hour, the oldest first."""
 
 
 def guard(
     snapshot: ClusterSnapshot,
     decision: ClusterDecision,
-    memory: GuardMemory | None = None,
+    recent: Sequence[Passed] = (),
     *,
     by_hand: bool = False,
 ) -> Approved:
     """The placements and moves that keep the rules. Moves go first, as they have waited for their
-    turn; each placement then needs room beside them. Moves `by_hand` need not rest or be worth
-    their cost."""
+    turn; each placement then needs room beside them. `recent`: what had `passed` before. Moves
+    `by_hand` need not rest or be worth their cost."""
     occupancy = Occupancy(snapshot)
-    passed = _judged(occupancy, memory or GuardMemory())
+    passed = _judged(occupancy, recent)
     refused: dict[str, str] = {}
     moves: list[Move] = []
     # What is under way, with the moves of this decision.
@@ -109,13 +104,13 @@ def guard(
         else:
             place[name] = node
             occupancy.add(queue[name], node)
-    return Approved(place, tuple(moves), refused, GuardMemory(tuple(passed)))
+    return Approved(place, tuple(moves), refused, tuple(passed))
 
 
-def _judged(occupancy: Occupancy, memory: GuardMemory) -> list[Passed]:
+def _judged(occupancy: Occupancy, passed: Sequence[Passed]) -> list[Passed]:
     """The moves of the last hour, with those that failed since."""
     now_s = occupancy.snapshot.now_s
-    recent = [one for one in memory.passed if now_s - one.at_s < _HOUR_S]
+    recent = [one for one in passed if now_s - one.at_s < _HOUR_S]
     last = {one.job: index for index, one in enumerate(recent)}
     for name, index in last.items():
         job, one = occupancy.jobs.get(name), recent[index]

@@ -18,7 +18,7 @@ from dlsched.cluster.core.records import (
     is_unstarted,
 )
 from dlsched.cluster.core.reports import PACE_REPORTS_MIN, JobReport
-from dlsched.cluster.core.transit import PATIENCE
+from dlsched.cluster.core.transit import fetch_s
 from dlsched.model.spec import JobSpec
 
 _PRIOR_LOW, _PRIOR_HIGH = 0.5, 2.0
@@ -120,7 +120,7 @@ class JobMemory:
         record, came_bytes = self.record, held.came_bytes or 0
         if record is None or record.saved is None or held.epoch != record.epoch:
             return
-        in_time = now_s - self.since_s <= PATIENCE.fetch_s(record.saved)
+        in_time = now_s - self.since_s <= fetch_s(record.saved)
         if in_time and self.came_bytes < came_bytes <= record.saved.size_bytes:
             self.came_bytes, self.came_s = came_bytes, now_s
 

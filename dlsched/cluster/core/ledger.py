@@ -48,17 +48,12 @@ def speeds(paces: Iterable[Pace]) -> dict[str, float]:
         typical = statistics.median(means.values())
         for node, mean in means.items():
             ratios.setdefault(node, []).append(mean / typical)
-    return _typical_is_one(
-        {
-            node: min(max(statistics.median(values), _LEAST), _MOST)
-            for node, values in ratios.items()
-            if len(values) >= LEAST_IMAGES
-        }
-    )
-
-
-def _typical_is_one(found: Mapping[str, float]) -> dict[str, float]:
-    return {node: 1.0 if abs(speed - 1.0) < ALIKE_RATIO else speed for node, speed in found.items()}
+    found = {}
+    for node, values in ratios.items():
+        if len(values) >= LEAST_IMAGES:
+            speed = min(max(statistics.median(values), _LEAST), _MOST)
+            found[node] = 1.0 if abs(speed - 1.0) < ALIKE_RATIO else speed
+    return found
 
 
 SILENT_S = 30.0
@@ -178,13 +173,10 @@ class ClusterLedger:
         """Time since their last answer, of nodes that the store calls down."""
         return {name: self.unanswered_s(name, now_s) for name in down}
 
-    def last_holding(self, node: str, job: str) -> Holding | None:
-        """What the node last said of that job; None: nothing."""
+    def last_report(self, node: str) -> NodeReport | None:
+        """None: it has not answered yet."""
         last = self._reports.get(node)
-        return None if last is None else last[1].holding(job)
-
-    def has_answered(self, node: str) -> bool:
-        return node in self._reports
+        return None if last is None else last[1]
 
     def begin_again(self) -> None:
         """Another controller may lead until the next update: from then on it counts how long a node

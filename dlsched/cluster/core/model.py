@@ -36,6 +36,11 @@ class Sharing(StrEnum):
     SHORTEST = "shortest"
     """The job with the least work left first; before it those so long that they would end last."""
 
+    @classmethod
+    def of(cls, policy: str) -> Sharing:
+        """That of a node's policy, by its name, maybe with parameters."""
+        return cls.FAIR if policy.partition("?")[0] in ("none", "fair") else cls.SHORTEST
+
 
 class Growth(StrEnum):
     """How fast the metric of a training still changes, compared with its own peak."""
@@ -137,10 +142,6 @@ class ClusterJob:
     """When it began on its present node."""
     rests_until_s: float = 0.0
     """Not moved before this time, after a move that failed or was undone."""
-
-    @property
-    def runs(self) -> bool:
-        return self.node is not None
 
 
 EVALUATIONS_MAX = 64

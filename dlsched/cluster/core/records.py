@@ -3,9 +3,22 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import lru_cache
+from typing import Any
+
+STRICT = {"extra": "forbid", "strict": True, "allow_inf_nan": False}
+"""How values are read that other hosts or people wrote: no unknown keys, no other types."""
+
+
+class FirstProblem:
+    """Mark of a collection that is read no further than its first problem: a list of four million
+    problems takes seconds and gigabytes. It is pydantic's FailFast, not imported here."""
+
+    def __get_pydantic_core_schema__(self, source: Any, read: Callable[[Any], Any]) -> Any:
+        return {**read(source), "fail_fast": True}
 
 
 class RecordState(StrEnum):
@@ -32,6 +45,7 @@ class Saved:
     """A checkpoint that a node keeps: its step, the digest of its bytes, their number; or one in
     storage that every node has."""
 
+    __pydantic_config__ = STRICT
     step: int
     sha256: str = ""
     size_bytes: int = 0
@@ -43,6 +57,7 @@ class Saved:
 class Submission:
     """A job that the cluster should run. Only the manager that submitted it withdraws it."""
 
+    __pydantic_config__ = STRICT
     job: str
     text: str
     """The job file."""
@@ -68,6 +83,7 @@ class Request:
     """What a person asks of the controller. It stays in the store until it is done or taken
     back."""
 
+    __pydantic_config__ = STRICT
     verb: Wanted
     subject: str = ""
     """The job or the node."""
@@ -81,6 +97,7 @@ class Request:
 class Record:
     """One job's record. Only compare-and-swap changes it, and always before the act itself."""
 
+    __pydantic_config__ = STRICT
     job: str
     state: RecordState
     on: str
@@ -167,6 +184,7 @@ class Phase(StrEnum):
 class Holding:
     """One job on one node, as its agent reports it."""
 
+    __pydantic_config__ = STRICT
     job: str
     epoch: int
     phase: Phase
@@ -209,6 +227,7 @@ class Verb(StrEnum):
 class Order:
     """Something that an agent is to do. The same order twice does nothing the second time."""
 
+    __pydantic_config__ = STRICT
     verb: Verb
     node: str
     job: str

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from typing import Annotated
 
 from dlsched.cluster.core.model import EVALUATIONS_MAX, Evaluation, Left, Sharing
-from dlsched.cluster.core.records import Holding
+from dlsched.cluster.core.records import STRICT, FirstProblem, Holding
 from dlsched.estimate.learning import TOTAL_STEPS
-from dlsched.model.facts import Sample
 from dlsched.model.spec import AccuracyTarget
 from dlsched.model.state import JobView
 
@@ -24,6 +24,7 @@ their number."""
 class JobReport:
     """One running job of the cluster, as its node measured it."""
 
+    __pydantic_config__ = STRICT
     name: str
     granted_cores: float = 0.0
     used_core_s: float = 0.0
@@ -36,7 +37,7 @@ class JobReport:
     it takes, or has not reported yet."""
     steps_per_core_s: float | None = None
     """None: too few reports."""
-    evaluations: tuple[Evaluation, ...] = ()
+    evaluations: Annotated[tuple[Evaluation, ...], FirstProblem()] = ()
     """The latest, the oldest first."""
     unmovable: str | None = None
     """Why its node cannot let it go; None: it can."""
@@ -48,16 +49,17 @@ class JobReport:
 class NodeReport:
     """One answer of a node's agent."""
 
+    __pydantic_config__ = STRICT
     node: str
     capacity_cores: float
     foreign_cores: float = 0.0
     memory_free_bytes: int | None = None
     gpus_free: int = 0
-    images: frozenset[str] = frozenset()
+    images: Annotated[frozenset[str], FirstProblem()] = frozenset()
     sharing: Sharing = Sharing.SHORTEST
     age_s: float = 0.0
-    holdings: tuple[Holding, ...] = ()
-    jobs: tuple[JobReport, ...] = ()
+    holdings: Annotated[tuple[Holding, ...], FirstProblem()] = ()
+    jobs: Annotated[tuple[JobReport, ...], FirstProblem()] = ()
     """Those whose container runs."""
 
     def holding(self, job: str) -> Holding | None:
@@ -75,6 +77,7 @@ def job_report(view: JobView, as_of_s: float, now_s: float, began_step: int = 0)
         view.name,
         granted_cores=(view.usage.cpu_cores if used is None else used) or 0.0,
         used_core_s=view.attained_core_s,
+        step=samples[-1].step if samples else None,
         reports=len(samples),
         evaluations=tuple(
             Evaluation(one.received_s, value)
@@ -82,30 +85,18 @@ def job_report(view: JobView, as_of_s: float, now_s: float, began_step: int = 0)
             if (value := dict(one.metrics).get(metric)) is not None
         ),
     )
-    if not samples:
+    if report.step is None:
         return report
     cores, last = view.usage.cpu_cores or 0.0, samples[-1]
     until_core_s = report.used_core_s - cores * max(as_of_s - last.received_s, 0.0)
-    since_core_s = cores * max(now_s - last.received_s, 0.0)
-    return _with_work(report, last, until_core_s, since_core_s, began_step)
-
-
-def _with_work(
-    report: JobReport, last: Sample, until_core_s: float, since_core_s: float, began_step: int
-) -> JobReport:
-    """The report with the job's step, its pace and its remaining work, by its CPU time on this node
-    until its last sample and since."""
-    step = last.step
-    if step is None:
+    if report.step <= began_step or until_core_s <= 0.0:
         return report
-    if step <= began_step or until_core_s <= 0.0:
-        return replace(report, step=step)
-    work_core_s = until_core_s / (step - began_step)
-    left = None
-    total = dict(last.metrics).get(TOTAL_STEPS)
+    work_core_s = until_core_s / (report.step - began_step)
+    left, total = None, dict(last.metrics).get(TOTAL_STEPS)
     if total is not None:
-        mid_core_s = max((total - step) * work_core_s - since_core_s, 0.0)
+        since_core_s = cores * max(now_s - last.received_s, 0.0)
+        mid_core_s = max((total - report.step) * work_core_s - since_core_s, 0.0)
         half = mid_core_s * _HALF_WIDTH / math.sqrt(report.reports)
         left = Left(mid_core_s - half, mid_core_s, mid_core_s + half)
     pace = 1.0 / work_core_s if report.reports >= PACE_REPORTS_MIN else None
-    return replace(report, step=step, left=left, steps_per_core_s=pace)
+    return replace(report, left=left, steps_per_core_s=pace)

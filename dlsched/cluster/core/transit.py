@@ -78,27 +78,21 @@ class Held(NamedTuple):
     """By node that holds something of it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Patience:
-    """How long a step of a move may take."""
-
-    arrival_s: float = 180.0
-    """From the record, or the last bytes of its checkpoint, until its container runs on the
-    target."""
-    report_s: float = 900.0
-    """From then until the first report from there: evaluations may be rare."""
-    least_bytes_per_s: float = 1 << 20
-    """Bytes that come after the checkpoint should have been there at this rate do not count: else a
-    target could keep the job for as long as it reports a few."""
-    longest_s: float = 86_400.0
-    """However large its source says that the checkpoint is."""
-
-    def fetch_s(self, saved: Saved) -> float:
-        """How long bytes of that checkpoint count, from the record."""
-        return min(self.arrival_s + saved.size_bytes / self.least_bytes_per_s, self.longest_s)
+ARRIVAL_S = 180.0
+"""From a move's record, or the last bytes of its checkpoint, until its container runs on the
+target."""
+REPORT_S = 900.0
+"""From then until the first report from there: evaluations may be rare."""
+LEAST_BYTES_PER_S = 1 << 20
+"""Bytes that come after the checkpoint should have been there at this rate do not count: else a
+target could keep the job for as long as it reports a few."""
+LONGEST_S = 86_400.0
+"""However large its source says that the checkpoint is."""
 
 
-PATIENCE = Patience()
+def fetch_s(saved: Saved) -> float:
+    """How long bytes of that checkpoint count, from the record."""
+    return min(ARRIVAL_S + saved.size_bytes / LEAST_BYTES_PER_S, LONGEST_S)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,14 +126,13 @@ def next_acts(
     held: Held,
     waited_s: float = 0.0,
     gone: Collection[str] = (),
-    patience: Patience = PATIENCE,
     off: Mapping[str, str] = MappingProxyType({}),
 ) -> Acts:
     """The row of the table. `waited_s`: how long the record has been as it is, and no bytes of a
     checkpoint have come; `off`: why, by node."""
     if record.on in off and record.state in _WAITS_FOR_OWNER:
         return Acts(end_job(record, off[record.on], off=True))
-    return _ROWS[record.state](_Case(record, held, waited_s, gone, patience))
+    return _ROWS[record.state](_Case(record, held, waited_s, gone))
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +141,6 @@ class _Case:
     held: Held
     waited_s: float
     gone: Collection[str]
-    patience: Patience
 
     @property
     def owner(self) -> Holding | None:
@@ -239,10 +231,10 @@ def _moving(case: _Case) -> Acts:
     )
     undone = replace(record, state=RecordState.UNDOING)
     if not case.answers:
-        late = case.waited_s > case.patience.arrival_s
+        late = case.waited_s > ARRIVAL_S
         return Acts(undone, failed=f"{record.on} is silent") if late else Acts()
     if _before(own, epoch) or _is(own, epoch, Phase.PREPARED):
-        if case.waited_s > case.patience.arrival_s:
+        if case.waited_s > ARRIVAL_S:
             return Acts(undone, failed=f"{record.on} does not take it")
         order = Order(Verb.ARRIVE, record.on, record.job, epoch, record.source, saved)
         return Acts(orders=(order,))
@@ -252,9 +244,9 @@ def _moving(case: _Case) -> Acts:
     if own.phase is Phase.RUNNING:
         if own.step is not None and own.step >= (saved.step if saved else 0):
             return Acts(arrived)
-        late = case.waited_s > case.patience.report_s
+        late = case.waited_s > REPORT_S
     else:
-        late = own.phase is not Phase.ARRIVING or case.waited_s > case.patience.arrival_s
+        late = own.phase is not Phase.ARRIVING or case.waited_s > ARRIVAL_S
     return Acts(undone, failed=own.why or f"{own.phase} on {record.on}") if late else Acts()
 
 

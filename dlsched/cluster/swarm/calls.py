@@ -11,31 +11,19 @@ import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Protocol
 from urllib.parse import quote
 
 from dlsched.cluster.store import StaleRecord, StoreError
+from dlsched.cluster.swarm.labels import PREFIX
 from dlsched.cluster.swarm.membership import managers_text, membership, usable_address
 from dlsched.model.errors import EngineUnavailable
-from dlsched.runtime.docker.engine import Body, EngineRefused
+from dlsched.runtime.docker.engine import Body, Engine, EngineRefused
 from dlsched.runtime.machine.outcomes import one_line
 
 DATA = base64.b64encode(b"a record of dlsched: see its labels\n").decode("ascii")
 """Swarm wants some."""
 OUT_OF_SEQUENCE = "out of sequence"
 HOST_MAX = 253
-
-
-class Exchange(Protocol):
-    """What is needed of an engine."""
-
-    def exchange(
-        self,
-        method: str,
-        path: str,
-        asked: Mapping[str, str] | None = None,
-        body: Body | None = None,
-    ) -> Any: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +59,7 @@ class Node:
 class SwarmCalls:
     """The calls to one manager. May be used from any thread."""
 
-    def __init__(self, engine: Exchange) -> None:
+    def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
     def configs(self, prefix: str) -> list[Config]:
@@ -97,9 +85,12 @@ class SwarmCalls:
             self._engine.exchange("POST", "/configs/create", body=body)
 
     def relabel(self, config: Config, labels: Mapping[str, str]) -> None:
-        """Raises StaleRecord where it has changed since it was read."""
+        """Labels that are nothing of dlsched's stay. Raises StaleRecord where it has changed since
+        it was read."""
+        others = {key: value for key, value in config.labels.items() if not key.startswith(PREFIX)}
         with _answers(config.name):
-            self._update(f"/configs/{config.id}", config.version, config.spec, labels)
+            path = f"/configs/{config.id}"
+            self._update(path, config.version, config.spec, {**others, **labels})
 
     def remove(self, config: Config) -> None:
         """Remove that one, whatever its version; one that is gone is removed."""

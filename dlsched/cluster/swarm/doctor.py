@@ -15,18 +15,18 @@ from http import HTTPStatus
 from dlsched import __version__
 from dlsched.api.cluster import OLD_S, age_s
 from dlsched.api.cluster_schema import ClusterStatus
-from dlsched.cluster.bounds import WHOLE_MAX
 from dlsched.cluster.certificates import CertificateError, Certificates, Peer
 from dlsched.cluster.core.registry import load
 from dlsched.cluster.https import Destination, HttpsClient, NotAnswered, refusal
 from dlsched.cluster.status import UnreadableStatus, read_status
 from dlsched.cluster.store import Member, StoreError
-from dlsched.cluster.swarm.calls import Exchange
 from dlsched.cluster.swarm.membership import Membership, managers_text, membership
-from dlsched.cluster.swarm.store import SwarmStore, swarm_store
+from dlsched.cluster.swarm.store import SwarmStore
+from dlsched.cluster.wire import WHOLE_MAX
 from dlsched.config.settings import Settings
 from dlsched.model.errors import DaemonUnavailable, DlschedError, PolicyError
 from dlsched.model.units import counted, plain_text, render_address, render_seconds
+from dlsched.runtime.docker.engine import Engine
 from dlsched.runtime.docker.remedy import remedy
 from dlsched.runtime.doctor.finding import Finding, State
 
@@ -45,7 +45,7 @@ class ClusterDoctor:
     """Everything that is to be examined."""
 
     settings: Settings
-    engine: Exchange
+    engine: Engine
     host: str
     """The engine's address."""
     certificates: Callable[[], Certificates]
@@ -82,7 +82,7 @@ class ClusterDoctor:
             yield self._certificate(own, until_s, member)
         except DlschedError as error:
             yield Finding("tls", "fail", str(error), _tls_remedy(error))
-        store = swarm_store(self.engine, self.settings.instance)
+        store = SwarmStore(self.engine, self.settings.instance)
         members: Mapping[str, Member] = {}
         if member.is_manager:
             try:
@@ -292,21 +292,14 @@ async def _probe(client: HttpsClient, nodes: Sequence[Destination]) -> Sequence[
     free = asyncio.Semaphore(CONCURRENT)
 
     async def one(to: Destination) -> Probe:
-        async with free:
-            try:
-                async with asyncio.timeout(TIMEOUT_S):
-                    return await _asked(client, to)
-            except TimeoutError:
-                return Probe(to.node, f"no answer within {TIMEOUT_S:g} s")
-            except NotAnswered as error:
-                return Probe(to.node, str(error))
-
-    return await asyncio.gather(*map(one, nodes))
-
-
-async def _asked(client: HttpsClient, to: Destination) -> Probe:
-    """Raises NotAnswered."""
-    async with client.ask(to, "GET", _TARGET) as answer:
-        body = await answer.body(_BODY_BYTES)
+        try:
+            async with free, asyncio.timeout(TIMEOUT_S), client.ask(to, "GET", _TARGET) as answer:
+                body = await answer.body(_BODY_BYTES)
+        except TimeoutError:
+            return Probe(to.node, f"no answer within {TIMEOUT_S:g} s")
+        except NotAnswered as error:
+            return Probe(to.node, str(error))
         problem = "" if answer.status in _EXPECTED else refusal(answer.status, body)
         return Probe(to.node, problem, answer.version, answer.instance)
+
+    return await asyncio.gather(*map(one, nodes))

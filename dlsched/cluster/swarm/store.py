@@ -20,12 +20,17 @@ from dlsched.cluster.store import (
     StoreError,
     can_withdraw,
 )
-from dlsched.cluster.swarm.calls import Config, Exchange, Node, SwarmCalls
+from dlsched.cluster.swarm.calls import Config, SwarmCalls
 from dlsched.cluster.swarm.labels import (
+    JOB,
     PREFIX,
+    RECORDS,
+    REQUESTS,
+    SUBMISSIONS,
+    VALUE,
     Names,
     is_removed,
-    others_labels,
+    name_part,
     read_record,
     read_request,
     read_submission,
@@ -34,13 +39,14 @@ from dlsched.cluster.swarm.labels import (
     request_labels,
     submission_labels,
 )
+from dlsched.runtime.docker.engine import Engine
 
 DRAIN = f"{PREFIX}drain"
 """The label of a node from which jobs move away. `docker node update --availability drain` has the
 same effect on jobs, and takes services of Swarm away, too."""
 
 
-_Kind = TypeVar("_Kind", Record, Submission)
+_Kind = TypeVar("_Kind", Record, Submission, Request)
 
 
 @dataclass(slots=True)
@@ -55,8 +61,9 @@ class _Read:
 class SwarmStore:
     """A ClusterStore over one manager's engine. May be used from any thread."""
 
-    def __init__(self, calls: SwarmCalls, instance: str) -> None:
-        self._calls = calls
+    def __init__(self, engine: Engine, instance: str) -> None:
+        """`engine`: a manager's."""
+        self._calls = SwarmCalls(engine)
         self._instance = instance
         self._names = Names(instance)
         self._problems: Mapping[str, str] = {}
@@ -97,29 +104,21 @@ class SwarmStore:
         """The managers, and whether the others reach them."""
         return {node.id: node.reachable for node in self._calls.nodes() if node.manages}
 
-    def drain(self, node: str) -> None:
-        """Let the node's jobs move away. Raises StaleRecord where something else has changed the
-        node meanwhile."""
-        found = self._node(node)
-        if DRAIN not in found.labels:
-            self._calls.relabel_node(found, {**found.labels, DRAIN: "true"})
-
-    def undrain(self, node: str) -> None:
-        """Let the node take jobs again. Raises StoreError where Swarm itself drains it."""
-        found = self._node(node)
-        if DRAIN in found.labels:
-            kept = {key: value for key, value in found.labels.items() if key != DRAIN}
-            self._calls.relabel_node(found, kept)
-        if found.availability == "drain":
+    def drain(self, node: str, *, on: bool = True) -> None:
+        """Raises StaleRecord where something else has changed the node meanwhile, StoreError where
+        it is to take jobs again and Swarm itself drains it."""
+        found = next((one for one in self._calls.nodes() if one.id == node), None)
+        if found is None:
+            raise StoreError(f"{node}: no node of the swarm")
+        labels = {key: value for key, value in found.labels.items() if key != DRAIN}
+        if on:
+            labels[DRAIN] = "true"
+        if labels != found.labels:
+            self._calls.relabel_node(found, labels)
+        if not on and found.availability == "drain":
             raise StoreError(
                 f"{node}: drained by Swarm: docker node update --availability active {node}"
             )
-
-    def _node(self, name: str) -> Node:
-        for node in self._calls.nodes():
-            if node.id == name:
-                return node
-        raise StoreError(f"{name}: no node of the swarm")
 
     # ------------------------------------------------------------------ records
 
@@ -127,17 +126,13 @@ class SwarmStore:
         return self._read().records
 
     def put(self, record: Record, version: int | None) -> int:
-        job, name = record.job, self._names.record(record.job)
+        job, name = record.job, self._names.of(RECORDS, record.job)
         labels = record_labels(record, self._instance)
-        try:
-            read_record(labels, self._instance)
-        except ValueError as error:
-            raise NotStorable(f"{job}: {error}") from error
         if version is None:
             self._create(job, name, labels)
         else:
             before = self._present(job, version)
-            self._calls.relabel(before, {**others_labels(before.labels), **labels})
+            self._calls.relabel(before, labels)
         return self._written(job, name, labels)
 
     def remove(self, job: str, version: int) -> None:
@@ -159,7 +154,7 @@ class SwarmStore:
 
     def _present(self, job: str, version: int) -> Config:
         """The job's config, which must have this version. Raises StaleRecord."""
-        found = self._calls.config(self._names.record(job))
+        found = self._calls.config(self._names.of(RECORDS, job))
         if found is None or found.version != version:
             raise StaleRecord(f"{job}: version {version} is no longer the present one")
         self._record(found)
@@ -185,28 +180,27 @@ class SwarmStore:
         """Raises NotStorable for a job file that is too long."""
         labels, found = self._checked_submission(submission)
         if found is None:
-            self._calls.create(self._names.submission(submission.job), labels)
-        elif self._submission(found) != read_submission(labels, self._instance):
+            self._calls.create(self._names.of(SUBMISSIONS, submission.job), labels)
+        elif found.labels.get(VALUE) != labels[VALUE]:
             # Labels, not data: a config with other data is another one, and in the moment between
             # the two the job would not be desired.
-            self._calls.relabel(found, {**others_labels(found.labels), **labels})
+            self._calls.relabel(found, labels)
 
     def _checked_submission(self, submission: Submission) -> tuple[dict[str, str], Config | None]:
         """Its labels, and the present config of that name."""
         job = submission.job
         try:
             labels = submission_labels(submission, self._instance)
-            read_submission(labels, self._instance)
         except ValueError as error:
             raise NotStorable(f"{job}: {error}") from error
-        found = self._calls.config(self._names.submission(job))
+        found = self._calls.config(self._names.of(SUBMISSIONS, job))
         by = submission.by if found is None else self._submission(found).by
         if by != submission.by and can_withdraw(self.nodes(), by):
             raise StaleRecord(f"{job}: {by} has a job of that name")
         return labels, found
 
     def withdraw(self, job: str, by: str) -> None:
-        found = self._calls.config(self._names.submission(job))
+        found = self._calls.config(self._names.of(SUBMISSIONS, job))
         if found is not None and self._submission(found).by == by:
             self._calls.remove(found)
 
@@ -216,7 +210,7 @@ class SwarmStore:
         """Those that can be read; the others are among the problems, by the config's name."""
         found, problems = [], {}
         for config in sorted(
-            self._calls.configs(self._names.requests), key=lambda config: config.name
+            self._calls.configs(self._names.start(REQUESTS)), key=lambda config: config.name
         ):
             try:
                 found.append(self._request(config))
@@ -227,15 +221,11 @@ class SwarmStore:
 
     def ask(self, request: Request) -> None:
         name, labels = self._names.request(request), request_labels(request, self._instance)
-        try:
-            read_request(labels, self._instance)
-        except ValueError as error:
-            raise NotStorable(f"{request}: {error}") from error
         found = self._calls.config(name)
         if found is None:
             self._calls.create(name, labels)
         elif self._request(found) != request:
-            self._calls.relabel(found, {**others_labels(found.labels), **labels})
+            self._calls.relabel(found, labels)
 
     def done(self, request: Request) -> None:
         found = self._calls.config(self._names.request(request))
@@ -244,13 +234,7 @@ class SwarmStore:
 
     def _request(self, config: Config) -> Request:
         """Raises StaleRecord for one that cannot be read."""
-        try:
-            found = read_request(config.labels, self._instance)
-        except ValueError as error:
-            raise StaleRecord(f"config {config.name} is left as it is: {error}") from error
-        if config.name != self._names.request(found):
-            raise StaleRecord(f"config {config.name} is left as it is: its labels are another's")
-        return found
+        return self._checked(config, read_request, self._names.request)
 
     # ------------------------------------------------------------------ reading
 
@@ -261,18 +245,18 @@ class SwarmStore:
         unread = set()
         for config in self._calls.configs(names.prefix):
             try:
-                if config.name.startswith(names.submissions):
+                if config.name.startswith(names.start(SUBMISSIONS)):
                     submission = self._submission(config)
                     read.submissions[submission.job] = submission
-                elif config.name.startswith(names.records) and not self._is_removed(config):
+                elif config.name.startswith(names.start(RECORDS)) and not self._is_removed(config):
                     record = self._record(config)
                     read.records[record.job] = Stored(record, config.version)
             except StaleRecord as problem:
-                job, part = config.labels.get(f"{PREFIX}job", ""), _end_of(config.name, names)
-                read.problems[job if names.part(job) == part else part] = str(problem)
+                job, part = config.labels.get(JOB, ""), _end_of(config.name, names)
+                read.problems[job if name_part(job) == part else part] = str(problem)
                 unread.add(part)
         for jobs in (read.records, read.submissions):
-            for job in [job for job in jobs if names.part(job) in unread]:
+            for job in [job for job in jobs if name_part(job) in unread]:
                 del jobs[job]
         self._problems = read.problems
         return read
@@ -282,35 +266,31 @@ class SwarmStore:
 
     def _record(self, config: Config) -> Record:
         """Raises StaleRecord for one that cannot be read."""
-        return self._checked(config, read_record, self._names.record)
+        return self._checked(config, read_record, lambda one: self._names.of(RECORDS, one.job))
 
     def _submission(self, config: Config) -> Submission:
         """Raises StaleRecord for one that cannot be read."""
-        return self._checked(config, read_submission, self._names.submission)
+        return self._checked(
+            config, read_submission, lambda one: self._names.of(SUBMISSIONS, one.job)
+        )
 
     def _checked(
         self,
         config: Config,
         read: Callable[[Mapping[str, str], str], _Kind],
-        name_of: Callable[[str], str],
+        name_of: Callable[[_Kind], str],
     ) -> _Kind:
         try:
             found = read(config.labels, self._instance)
         except ValueError as error:
             raise StaleRecord(f"config {config.name} is left as it is: {error}") from error
-        if config.name != name_of(found.job):
-            line = f"config {config.name} is left as it is: label {PREFIX}job is another's"
-            raise StaleRecord(line)
+        if config.name != name_of(found):
+            raise StaleRecord(f"config {config.name} is left as it is: its labels are another's")
         return found
 
 
-def swarm_store(engine: Exchange, instance: str) -> SwarmStore:
-    """The store in the swarm that this engine manages."""
-    return SwarmStore(SwarmCalls(engine), instance)
-
-
 def _end_of(name: str, names: Names) -> str:
-    for start in (names.records, names.submissions):
+    for start in (names.start(RECORDS), names.start(SUBMISSIONS)):
         if name.startswith(start):
             return name.removeprefix(start)
     return name

@@ -7,10 +7,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from dlsched.control.admission import Verdict
 from dlsched.control.gpus.holders import Held, HolderTracker
 from dlsched.control.gpus.placement import Holder, PlacementOptions
-from dlsched.control.gpus.queue import GpuQueue
+from dlsched.control.gpus.queue import GpuQueue, Turn
 from dlsched.control.gpus.rebalance import (
     APART_S,
     Movable,
@@ -104,12 +103,10 @@ class Assignments:
         """The GPU queue of one admission pass, with all current holders."""
         return GpuQueue(node, self._holders(members), options, self._kept, outlook, now_s)
 
-    def take(self, verdicts: Mapping[str, Verdict]) -> None:
+    def take(self, verdicts: Mapping[str, Turn]) -> None:
         self._kept = {job: verdict.kept for job, verdict in verdicts.items() if verdict.kept}
 
-    def start(
-        self, job: str, fact: ContainerFact | None, verdict: Verdict | None
-    ) -> tuple[str, ...]:
+    def start(self, job: str, fact: ContainerFact | None, verdict: Turn | None) -> tuple[str, ...]:
         """UUIDs of the GPUs that a job starts on; an existing container keeps its own."""
         if fact is not None:
             return fact.gpus
@@ -150,7 +147,7 @@ class Assignments:
         members: Mapping[str, Member],
         options: PlacementOptions,
         queue: GpuQueue | None,
-        verdicts: Mapping[str, Verdict],
+        verdicts: Mapping[str, Turn],
         now_s: float,
     ) -> Wanted | None:
         """The one move that pays off now; None: there is none, or another move is running."""

@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
+from dlsched.estimate.gpu_use import total
 from dlsched.model.alarms import Alarm, AlarmKey
 from dlsched.model.facts import ContainerFact, GpuFact, GpuProcess, Observation
 from dlsched.model.spec import JobSpec
@@ -76,7 +77,7 @@ class HolderTracker:
                 found.append(
                     replace(
                         _whose(processes[0], jobs, specs, observed.container_names),
-                        memory_bytes=_memory_bytes(processes),
+                        memory_bytes=total(one.memory_bytes for one in processes),
                         computes=computes,
                         idle_since_s=since_s,
                         idle_over_s=over_s,
@@ -127,15 +128,6 @@ def _computes(processes: Iterable[GpuProcess]) -> bool | None:
     """Whether one of them used the GPU; None: that is unknown of one, and no other did."""
     states = {process.computed for process in processes}
     return True if True in states else None if None in states else False
-
-
-def _memory_bytes(processes: Iterable[GpuProcess]) -> int | None:
-    total_bytes = 0
-    for process in processes:
-        if process.memory_bytes is None:
-            return None
-        total_bytes += process.memory_bytes
-    return total_bytes
 
 
 def _whose(

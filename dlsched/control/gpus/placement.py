@@ -125,25 +125,28 @@ def is_model(product: str, asked: str | None) -> bool:
 
 
 def fitting(spec: JobSpec, left: Iterable[Room]) -> list[Room]:
-    bounds, asked = spec.bounds, spec.container.gpu_memory_bytes
-    model = spec.container.gpu_model
-    share = bounds.floor_share - _ROUNDING
+    """The rooms in which the job fits on one GPU."""
+    return [
+        room
+        for room in left
+        if room.closed is None
+        and _has_time(spec, room)
+        and room.memory_left_bytes >= _needed_bytes(spec, room)
+        and is_model(room.gpu.fact.model, spec.container.gpu_model)
+    ]
+
+
+def _has_time(spec: JobSpec, room: Room) -> bool:
     if is_alone(spec):
-        needs_bytes = asked or 0
-        free = [
-            room
-            for room in left
-            if not room.jobs and room.closed is None and room.memory_left_bytes >= needs_bytes
-        ]
-    else:
-        free = [
-            room
-            for room in left
-            if room.share_left >= share
-            and room.closed is None
-            and room.memory_left_bytes >= memory_on(spec, room.gpu.fact.memory_bytes)
-        ]
-    return [room for room in free if is_model(room.gpu.fact.model, model)]
+        return not room.jobs
+    return room.share_left >= spec.bounds.floor_share - _ROUNDING
+
+
+def _needed_bytes(spec: JobSpec, room: Room) -> int:
+    """The free memory that it needs; if it has the GPU alone, only what it asks for."""
+    if is_alone(spec):
+        return spec.container.gpu_memory_bytes or 0
+    return memory_on(spec, room.gpu.fact.memory_bytes)
 
 
 def place(spec: JobSpec, left: Rooms, options: PlacementOptions) -> Placement:
@@ -293,10 +296,7 @@ def _lacks(spec: JobSpec, left: Iterable[Room]) -> str:
     mine = [room for room in left if is_model(room.gpu.fact.model, model)]
     there = [room for room in mine if room.closed is None]
     which = f"{len(there)}" + (f" {model}" if model else "")
-    if is_alone(spec):
-        free = [room for room in there if not room.jobs]
-    else:
-        free = [room for room in there if room.share_left >= share - _ROUNDING]
+    free = [room for room in there if _has_time(spec, room)]
     if len(free) >= count:
         most_bytes = max([0, *(room.memory_left_bytes for room in free)])
         asked = spec.container.gpu_memory_bytes

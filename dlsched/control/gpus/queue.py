@@ -21,6 +21,7 @@ from dlsched.control.gpus.placement import (
     rooms,
     taken,
 )
+from dlsched.estimate.finish import unknown
 from dlsched.model.facts import GpuFact
 from dlsched.model.forecast import Forecast, ForecastKind
 from dlsched.model.spec import JobSpec, LatencyTarget
@@ -35,20 +36,20 @@ _ROUND_S = ((60.0, 3600.0), (600.0, 6 * 3600.0), (3600.0, math.inf))
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """A queued job's result: its GPUs, or why it waits."""
+    """Whether a queued job may start now and on which GPUs; if not, why, and what it reserves."""
 
     reason: str | None = None
     """Why it waits; None: it does not."""
     gpus: tuple[str, ...] = ()
     """UUIDs of the assigned GPUs."""
     kept: tuple[str, ...] = ()
-    """UUIDs of the GPUs reserved for it."""
+    """UUIDs of the GPUs reserved for it, as it is the first that waits for them."""
     wait_s: float | None = None
-    """Minimum wait; None: no estimate."""
+    """Minimum wait for GPUs; None: no estimate."""
 
-
-def _unknown(why: str) -> Forecast:
-    return Forecast(ForecastKind.UNKNOWN, "finish", why=why)
+    @property
+    def admitted(self) -> bool:
+        return self.reason is None
 
 
 class GpuQueue:
@@ -65,7 +66,7 @@ class GpuQueue:
         holders: Sequence[Holder] = (),
         options: PlacementOptions | None = None,
         kept: Mapping[str, tuple[str, ...]] | None = None,
-        outlook: Callable[[str], Forecast] = lambda job: _unknown(f"{job} reports nothing"),
+        outlook: Callable[[str], Forecast] = lambda job: unknown(f"{job} reports nothing"),
         now_s: float = 0.0,
     ) -> None:
         """`kept` are the previous reservations by job; they are kept if possible. `outlook`
@@ -125,7 +126,7 @@ class GpuQueue:
         kept = () if self._kept & (opens or frees.keys()) else self._keep(spec, frees, opens)
         count = spec.container.gpus
         soonest = sorted(frees.values(), key=self._in_s)[:count]
-        wait = soonest[-1] if len(soonest) == count else _unknown("too few GPUs are there")
+        wait = soonest[-1] if len(soonest) == count else unknown("too few GPUs are there")
         in_s = self._in_s(wait)
         wait_s = in_s if in_s < math.inf else None
         return Turn(f"{reason}; {_when(wait_s, wait.why, reason)}", kept=kept, wait_s=wait_s)
@@ -173,7 +174,7 @@ class GpuQueue:
         room = self._reopened(room)
         gpu = f"GPU {room.gpu.fact.index}"
         if room.closed is not None:
-            return _unknown(f"{gpu}: {room.closed}")
+            return unknown(f"{gpu}: {room.closed}")
         latest = Forecast(ForecastKind.MET, "finish", self._now_s)
         ends = {job: self._outlook(job) for job in room.jobs}
         for job in sorted(ends, key=lambda name: (self._in_s(ends[name]), name)):
@@ -183,7 +184,7 @@ class GpuQueue:
             if latest.at_s is None:
                 return latest
             room = given_back(room, self._holders[job])
-        return latest if fitting(spec, [room]) else _unknown(f"{gpu}: others hold its memory")
+        return latest if fitting(spec, [room]) else unknown(f"{gpu}: others hold its memory")
 
     def _outlook(self, job: str) -> Forecast:
         if job not in self._outlooks:

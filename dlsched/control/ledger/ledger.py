@@ -28,12 +28,12 @@ from dlsched.control.ledger.options import LedgerOptions
 from dlsched.control.ledger.ownership import Roster, divergence_alarms, engine_alarms, roster
 from dlsched.control.ledger.state import Queued, State
 from dlsched.control.ledger.tiers import TierTracker
-from dlsched.estimate.finish import finish_forecast
+from dlsched.estimate.finish import finish_forecast, unknown
 from dlsched.estimate.gpu_use import gpu_uses
 from dlsched.model.actions import Outcome, Remove, Resize, Start
 from dlsched.model.decision import Answer
-from dlsched.model.facts import ContainerFact, Observation
-from dlsched.model.forecast import Forecast, ForecastKind
+from dlsched.model.facts import ContainerFact, NodeFact, Observation
+from dlsched.model.forecast import Forecast
 from dlsched.model.spec import AccuracyTarget, LatencyTarget, Limits
 from dlsched.model.state import Delivered, Ended, JobState, JobView, NodeView, Progress, Snapshot
 
@@ -184,37 +184,30 @@ class Ledger:
         return total
 
     def _node(self, jobs: Roster, used_core_s: float) -> NodeView:
-        observed = jobs.observed
-        cores = observed.node.cores if observed.node else 1.0
-        memory_bytes = observed.node.memory_bytes if observed.node else 0
-        foreign = None
+        observed, foreign = jobs.observed, None
+        node = observed.node or NodeFact(cores=1.0, memory_bytes=0)
         if observed.host_busy_core_s is not None:
             if self._host is not None and observed.now_s > self._host[0]:
                 busy = observed.host_busy_core_s - self._host[1] - used_core_s
                 foreign = max(0.0, busy / (observed.now_s - self._host[0]))
             self._host = (observed.now_s, observed.host_busy_core_s)
         options = self._options
-        cpu = divide_cpu(
-            cores,
-            options.capacity_cores,
-            options.reserve_cores,
-            observed.node.jobs_cores if observed.node else None,
-        )
+        cpu = divide_cpu(node.cores, options.capacity_cores, options.reserve_cores, node.jobs_cores)
         if observed.node is not None:
             self._wakes += self._capacity.changes(cpu.ceiling_cores)
         return NodeView(
             capacity_cores=cpu.ceiling_cores,
-            cores=cores,
-            memory_bytes=max(0, memory_bytes - options.reserve_memory_bytes),
-            grain_cores=observed.node.grain_cores if observed.node else 0.001,
+            cores=node.cores,
+            memory_bytes=max(0, node.memory_bytes - options.reserve_memory_bytes),
+            grain_cores=node.grain_cores,
             foreign_cores=foreign,
             gpus=self._assignments.views(
                 observed, jobs.facts, jobs.specs, options.gpus, options.gpu_idle_after_s
             ),
-            gpu_trouble=observed.node.gpu_trouble if observed.node else None,
-            bound_by=observed.node.bound_by if observed.node else None,
-            throttled_ratio=observed.node.throttled_ratio if observed.node else 0.0,
-            host_cpu=observed.node.host_cpu if observed.node else None,
+            gpu_trouble=node.gpu_trouble,
+            bound_by=node.bound_by,
+            throttled_ratio=node.throttled_ratio,
+            host_cpu=node.host_cpu,
         )
 
     def _statuses(self, jobs: Roster, ended: Mapping[str, Ended]) -> dict[str, Lifecycle]:
@@ -324,7 +317,7 @@ class Ledger:
         """Forecast of when a job may end, from its last view and the last answer."""
         view = self._records[job].view
         if view is None:
-            return Forecast(ForecastKind.UNKNOWN, "finish", why=f"{job} reports nothing yet")
+            return unknown(f"{job} reports nothing yet")
         return finish_forecast(view, now_s, self._forecasts.get(job, ()))
 
     def _known(self, name: str) -> str | None:

@@ -56,29 +56,6 @@ _WRITERS = 1024
 """Maximum number of writers of a job whose requests in flight count; later ones are ignored."""
 
 
-@dataclass(slots=True)
-class _Slide:
-    """A sliding window of recent latencies."""
-
-    sketch: SlidingSketch = field(default_factory=SlidingSketch)
-    at_s: deque[float] = field(default_factory=deque)
-
-    def __len__(self) -> int:
-        return len(self.at_s)
-
-    def add(self, latency: LatencySketch, at_s: float) -> None:
-        self.sketch.add(latency)
-        self.at_s.append(at_s)
-
-    def drop_before(self, since_s: float) -> None:
-        while self.at_s and self.at_s[0] < since_s:
-            self.at_s.popleft()
-            self.sketch.drop()
-
-    def copy(self) -> _Slide:
-        return _Slide(self.sketch.copy(), self.at_s.copy())
-
-
 class _Mark(NamedTuple):
     """The CPU time attained at one moment."""
 
@@ -119,8 +96,8 @@ class Measures:
     _cpu: deque[tuple[float, float]] = field(default_factory=deque)
     _gpu: deque[tuple[float, float]] = field(default_factory=deque)
     """(time, cumulated busy seconds), as a mean over its GPUs."""
-    _recent: _Slide = field(default_factory=_Slide)
-    _window: _Slide | None = None
+    _recent: SlidingSketch = field(default_factory=SlidingSketch)
+    _window: SlidingSketch | None = None
     """The part of `_recent` that began after the last change of limits; None: all of it."""
     _window_since_s: float = 0.0
     """The change of limits at which `_window` begins."""
@@ -234,7 +211,7 @@ class Measures:
             last.wire,
         ) == (bad_lines, problem, log, hides, wire):
             return last
-        recent = self._recent.sketch.total()
+        recent = self._recent.total()
         in_flight, oldest_s = 0, 0.0
         for at_s, count, age_s in self._writers.values():
             if count:
@@ -242,7 +219,7 @@ class Measures:
                 oldest_s = max(oldest_s, age_s + now_s - at_s)
         self._last_progress = Progress(
             fresh=self._fresh,
-            window=recent if self._window is None else self._window.sketch.total(),
+            window=recent if self._window is None else self._window.total(),
             recent=recent,
             in_flight=in_flight,
             oldest_s=oldest_s,
@@ -305,7 +282,7 @@ class Measures:
         self.usage = Usage()
         self._cpu.clear()
         self._gpu.clear()
-        self._recent, self._window = _Slide(), None
+        self._recent, self._window = SlidingSketch(), None
         self._writers.clear()
 
     def _take_usage(self, fact: ContainerFact, now_s: float, window_s: float) -> float:
@@ -467,7 +444,7 @@ class Measures:
         """Add reports to the windows, and drop what is too old or from before the last change."""
         since_s = self.changed_at_s or 0.0
         if since_s != self._window_since_s:
-            self._window_since_s, self._window = since_s, _Slide()
+            self._window_since_s, self._window = since_s, SlidingSketch()
         for report in reports:
             latency = report.latency
             if latency is None:

@@ -6,7 +6,7 @@ known so far before a new one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from dlsched.control.ledger.desired import Desired
@@ -14,48 +14,6 @@ from dlsched.model.alarms import Alarm, AlarmKey
 from dlsched.model.facts import Begun, ContainerFact, Observation
 from dlsched.model.spec import JobSpec
 from dlsched.model.state import JobView
-
-
-@dataclass(frozen=True, slots=True)
-class Claimants:
-    """The choice among the containers of one observation."""
-
-    facts: Mapping[str, ContainerFact]
-    adopted: Mapping[str, JobSpec]
-    """Specs of jobs that exist only by their container's labels."""
-    alarms: tuple[Alarm, ...]
-    """An alarm for each container that is left alone."""
-
-
-def claimants(
-    containers: Sequence[ContainerFact],
-    filed: Collection[str],
-    known: Callable[[str], str | None],
-) -> Claimants:
-    """`filed` are the jobs with a valid file; `known` returns a job's container so far."""
-    taken = [one for one in containers if one.adopted is not None and one.job in filed]
-    others = [one for one in containers if one.adopted is None or one.job not in filed]
-    facts, doubles = _by_job(others, known)
-    # A job's container has a unique name, so this agent never creates a second. A double is someone
-    # else's, such as one from a committed image, which inherits the labels.
-    alarms = [
-        Alarm(
-            fact.container_id[:12],
-            AlarmKey.CONTAINER_DOUBLE,
-            f"{fact.job}: left alone: {fact.container_id[:12]} carries the labels of its container",
-        )
-        for fact in doubles
-    ]
-    alarms += [
-        Alarm(
-            fact.container_id[:12],
-            AlarmKey.NAME_TAKEN,
-            f"container {fact.job} ({fact.container_id[:12]}) is left alone: a job has its name",
-        )
-        for fact in taken
-    ]
-    adopted = {name: fact.adopted for name, fact in facts.items() if fact.adopted is not None}
-    return Claimants(facts, adopted, tuple(alarms))
 
 
 def _by_job(
@@ -97,27 +55,59 @@ class Roster:
 
 
 def roster(observed: Observation, desired: Desired, known: Callable[[str], str | None]) -> Roster:
-    """`known` as in `claimants`."""
+    """`known` returns a job's container so far."""
     waiting = desired.waiting(observed.containers)
     if waiting:
         kept = {name: spec for name, spec in desired.specs.items() if name not in waiting}
         desired = replace(desired, specs=kept)
-    found = claimants(observed.containers, desired.specs, known)
-    specs = {**found.adopted, **desired.specs}
+    mine = [
+        one for one in observed.containers if one.adopted is None or one.job not in desired.specs
+    ]
+    taken = [
+        one for one in observed.containers if one.adopted is not None and one.job in desired.specs
+    ]
+    facts, doubles = _by_job(mine, known)
+    adopted = {name: fact.adopted for name, fact in facts.items() if fact.adopted is not None}
+    specs = {**adopted, **desired.specs}
     spared = {
         name: why
-        for name, fact in found.facts.items()
+        for name, fact in facts.items()
         if name not in specs and (why := desired.spares(fact)) is not None
     }
     return Roster(
         observed,
         desired,
         specs,
-        found.facts,
+        facts,
         {item.job: item for item in observed.begun},
         spared,
-        (*found.alarms, *observed.left_alone, *file_alarms(waiting, spared)),
+        (*name_alarms(doubles, taken), *observed.left_alone, *file_alarms(waiting, spared)),
     )
+
+
+def name_alarms(
+    doubles: Iterable[ContainerFact], taken: Iterable[ContainerFact]
+) -> tuple[Alarm, ...]:
+    """An alarm for each container that is left alone."""
+    # A job's container has a unique name, so this agent never creates a second. A double is someone
+    # else's, such as one from a committed image, which inherits the labels.
+    twice = [
+        Alarm(
+            fact.container_id[:12],
+            AlarmKey.CONTAINER_DOUBLE,
+            f"{fact.job}: left alone: {fact.container_id[:12]} carries the labels of its container",
+        )
+        for fact in doubles
+    ]
+    named = [
+        Alarm(
+            fact.container_id[:12],
+            AlarmKey.NAME_TAKEN,
+            f"container {fact.job} ({fact.container_id[:12]}) is left alone: a job has its name",
+        )
+        for fact in taken
+    ]
+    return (*twice, *named)
 
 
 def file_alarms(

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from dlsched.control.admission import Verdict
-from dlsched.control.gpus.queue import GpuQueue
+from dlsched.control.gpus.queue import GpuQueue, Turn
 from dlsched.control.ledger.desired import Desired
 from dlsched.model.actions import Remove
 from dlsched.model.alarms import Alarm
@@ -49,5 +48,5 @@ class Queued:
 
     starts: tuple[JobSpec, ...] = ()
     placements: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    verdicts: Mapping[str, Verdict] = field(default_factory=dict)
+    verdicts: Mapping[str, Turn] = field(default_factory=dict)
     gpus: GpuQueue | None = None

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
+
+from dlsched.policies.ranges import above_zero, at_least, one_of, ratios
 
 MODES = ("slo", "band")
 
@@ -60,21 +61,18 @@ class AdaptiveParameters:
     """More CPU that did not make a service faster is not tried again for so long."""
 
     def __post_init__(self) -> None:
-        if self.mode not in MODES:
-            raise ValueError(f"mode is {self.mode!r}, must be one of {', '.join(MODES)}")
-        if not 0 < self.interval_s < math.inf:
-            raise ValueError(f"interval_s is {self.interval_s}, must be above 0 and finite")
-        for name in ("deliver_weight", "finish_weight", "end_weight", "blind_s"):
-            if not 0 < getattr(self, name) < math.inf:
-                raise ValueError(f"{name} is {getattr(self, name)}, must be above 0 and finite")
-        for name in ("slo_aim", "band_aim", "band_aim_quantile", "retry_s"):
-            if not 0 < getattr(self, name) < math.inf:
-                raise ValueError(f"{name} is {getattr(self, name)}, must be above 0 and finite")
-        for name in ("patience", "explore_ratio", "give_up_chance", "doubt_ratio"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise ValueError(f"{name} is {getattr(self, name)}, must be 0 to 1")
-        for name in ("explore_points", "fits_most"):
-            if not getattr(self, name) >= 1:
-                raise ValueError(f"{name} is {getattr(self, name)}, must be at least 1")
-        if not 1 <= self.end_over_finish < math.inf:
-            raise ValueError(f"end_over_finish is {self.end_over_finish}, must be at least 1")
+        one_of(MODES, self, "mode")
+        above_zero(
+            self,
+            "interval_s",
+            "deliver_weight",
+            "finish_weight",
+            "end_weight",
+            "blind_s",
+            "slo_aim",
+            "band_aim",
+            "band_aim_quantile",
+            "retry_s",
+        )
+        ratios(self, "patience", "explore_ratio", "give_up_chance", "doubt_ratio")
+        at_least(1, self, "explore_points", "fits_most", "end_over_finish")

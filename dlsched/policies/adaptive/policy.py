@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from dlsched.estimate.tuning import AHEAD, FINE, FULL_RATIO, LITTLE, MARGIN, MOSTLY, ROOM_RATIO
+from dlsched.estimate.tuning import (
+    AHEAD,
+    CLEARLY,
+    FINE,
+    FULL_RATIO,
+    LITTLE,
+    MARGIN,
+    MOSTLY,
+    ROOM_RATIO,
+    SETTLED_S,
+)
 from dlsched.model.decision import Decision, PolicyMemory
 from dlsched.model.forecast import ForecastKind
 from dlsched.model.spec import AccuracyTarget, LatencyTarget, Limits
 from dlsched.model.state import JobView, Snapshot
 from dlsched.model.units import same_cores
 from dlsched.policies.adaptive import untargeted
-from dlsched.policies.adaptive.greedy import greedy
 from dlsched.policies.adaptive.holding import (
     NOT_HELD,
     Held,
@@ -29,10 +38,10 @@ from dlsched.policies.adaptive.holding import (
 from dlsched.policies.adaptive.parameters import AdaptiveParameters
 from dlsched.policies.adaptive.placed import Placed
 from dlsched.policies.adaptive.services import divide as divide_services
-from dlsched.policies.adaptive.services.divide import ServiceMemory
 from dlsched.policies.adaptive.services.forecast import expected_s
+from dlsched.policies.adaptive.services.model import ServiceMemory
 from dlsched.policies.adaptive.trainings import divide as divide_trainings
-from dlsched.policies.adaptive.trainings.divide import TrainingMemory
+from dlsched.policies.adaptive.trainings.model import TrainingMemory
 from dlsched.policies.fair_share import Claim, claim, fair_shares, water_fill
 
 
@@ -243,6 +252,38 @@ def divided(snapshot: Snapshot, before: AdaptiveMemory, rule: AdaptiveParameters
     trainings = divide_trainings.place(training, snapshot, before.trainings, left, rule)
     greeds = greedy(snapshot, services.memory, before.greedy, even)
     return Divided(capacity, free, services, trainings, rest, even, heavy, light, greeds)
+
+
+def greedy(
+    snapshot: Snapshot,
+    services: Sequence[ServiceMemory],
+    before: Collection[str],
+    even_cores: float,
+) -> tuple[str, ...]:
+    """The names of services that take more CPU than they are known to need: they weigh an equal
+    share, as under plain Docker, where others that may be open loops weigh more.
+
+    They use more than half of an equal share while no answer of theirs is known, or while they are
+    far from their targets and need much less, as a loop of several clients without pauses does. One
+    that was greedy `before` still is until it comes near its target.
+    """
+    known = {one.name: one for one in services}
+
+    def is_greedy(job: JobView) -> bool:
+        one, used_cores = known[job.name], job.usage.window_cores
+        if used_cores is None:
+            return job.name in before
+        share_cores = even_cores * job.spec.weight
+        if used_cores <= MOSTLY * share_cores or not one.may_be_open:
+            return False
+        if one.model is None:
+            return snapshot.now_s - (job.started_at_s or 0.0) >= SETTLED_S
+        most = 1.0 / CLEARLY if job.name in before else MOSTLY
+        needs_cores = CLEARLY * CLEARLY * one.asked_cores
+        return one.latency_ratio < most and needs_cores < min(used_cores, share_cores)
+
+    serving = (job for job in snapshot.running if isinstance(job.spec.target, LatencyTarget))
+    return tuple(sorted(job.name for job in serving if job.name in known and is_greedy(job)))
 
 
 def _held_back(snapshot: Snapshot, parts: Divided, before: Hold) -> tuple[Hold, Held]:

@@ -17,6 +17,13 @@ from dlsched.model.state import OFTEN_S, JobView, Snapshot
 from dlsched.model.units import render_quantile, render_seconds
 from dlsched.policies.fair_share import Claim, claim, fair_shares, water_fill
 from dlsched.policies.published.dqoes import QoeClass, qoe_class
+from dlsched.policies.ranges import (
+    above_zero,
+    at_least,
+    between_zero_and_one,
+    not_negative,
+    ratios_above_zero,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,10 +74,9 @@ class DqoesParameters:
     """Utilisation of the host from which ceilings that sum to capacity cannot all be used."""
 
     def __post_init__(self) -> None:
-        for name in ("alpha", "inner_ratio", "squeeze_ratio"):
-            if not 0 < getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)}, must be between 0 and 1")
-        for name in (
+        between_zero_and_one(self, "alpha", "inner_ratio", "squeeze_ratio")
+        ratios_above_zero(
+            self,
             "aim_ratio",
             "gain",
             "starved_gain",
@@ -79,18 +85,12 @@ class DqoesParameters:
             "keep_ratio",
             "floor_ratio",
             "saturated_ratio",
-        ):
-            if not 0 < getattr(self, name) <= 1:
-                raise ValueError(f"{name} is {getattr(self, name)}, must be above 0, at most 1")
-        for name in ("noise_sigmas", "min_window_s", "retry_s"):
-            if not 0 <= getattr(self, name) < math.inf:
-                raise ValueError(f"{name} is {getattr(self, name)}, must be finite, not negative")
-        if not 0 < self.interval_s < math.inf:
-            raise ValueError(f"interval_s is {self.interval_s}, must be above 0 and finite")
+        )
+        not_negative(self, "noise_sigmas", "min_window_s", "retry_s")
+        above_zero(self, "interval_s")
         if not 1 < self.step_ratio < math.inf:
             raise ValueError(f"step_ratio is {self.step_ratio}, must be above 1 and finite")
-        if self.min_requests < 1 or self.backoff < 1:
-            raise ValueError("min_requests and backoff must be at least 1")
+        at_least(1, self, "min_requests", "backoff")
 
 
 _LEAST_CORES = 1e-4

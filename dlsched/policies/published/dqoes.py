@@ -15,6 +15,13 @@ from dlsched.model.decision import Decision, PolicyMemory
 from dlsched.model.spec import LatencyTarget, Limits
 from dlsched.model.state import JobView, Snapshot
 from dlsched.policies.fair_share import claim, fair_shares
+from dlsched.policies.ranges import (
+    above_zero,
+    at_least,
+    between_zero_and_one,
+    one_of,
+    ratios_above_zero,
+)
 
 
 class QoeClass(StrEnum):
@@ -45,18 +52,11 @@ class DqoesPublishedParameters:
     """Largest factor on the interval while nothing gets worse; 1: no backoff."""
 
     def __post_init__(self) -> None:
-        if not 0 < self.alpha < 1:
-            raise ValueError(f"alpha is {self.alpha}, must be between 0 and 1")
-        if not 0 < self.beta < 1:
-            raise ValueError(f"beta is {self.beta}, must be between 0 and 1")
-        if self.reading not in {"own", "pool"}:
-            raise ValueError(f"reading is {self.reading!r}, must be own or pool")
-        if not 0 < self.floor_ratio <= 1:
-            raise ValueError(f"floor_ratio is {self.floor_ratio}, must be above 0 and at most 1")
-        if not 0 < self.interval_s < math.inf:
-            raise ValueError(f"interval_s is {self.interval_s}, must be above 0 and finite")
-        if self.backoff < 1:
-            raise ValueError(f"backoff is {self.backoff}, must be at least 1")
+        between_zero_and_one(self, "alpha", "beta")
+        one_of(("own", "pool"), self, "reading")
+        ratios_above_zero(self, "floor_ratio")
+        above_zero(self, "interval_s")
+        at_least(1, self, "backoff")
 
 
 @dataclass(frozen=True, slots=True)

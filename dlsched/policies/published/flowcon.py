@@ -12,6 +12,7 @@ from dlsched.model.decision import Decision, PolicyMemory
 from dlsched.model.spec import AccuracyTarget, LatencyTarget, Limits
 from dlsched.model.state import JobView, Snapshot
 from dlsched.policies.fair_share import claim, fair_shares
+from dlsched.policies.ranges import above_zero, at_least
 
 
 class FlowConList(StrEnum):
@@ -41,10 +42,8 @@ class FlowConParameters:
     reports of a job are kept, so with one report a second it can be at most 120."""
 
     def __post_init__(self) -> None:
-        if not 0 < self.alpha < math.inf:
-            raise ValueError(f"alpha is {self.alpha}, must be above 0 and finite")
-        if not 1 <= self.interval_s < math.inf:
-            raise ValueError(f"interval_s is {self.interval_s}, must be at least 1 and finite")
+        above_zero(self, "alpha")
+        at_least(1, self, "interval_s")
 
 
 @dataclass(frozen=True, slots=True)

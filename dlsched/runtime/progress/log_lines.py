@@ -29,7 +29,7 @@ from dlsched.model.units import shown
 from dlsched.report.buckets import LONGEST_S
 from dlsched.report.lines import LAST_STEP, LINE_BYTES, NAME_CHARACTERS
 from dlsched.runtime.progress.samples import Samples
-from dlsched.runtime.progress.sidecar import READ_BYTES, READ_LINES, Lines
+from dlsched.runtime.progress.sidecar import READ_BYTES, READ_LINES, Lines, ReadBudget
 
 NUMBER_CHARACTERS = 32
 """A longer text is no number that a program prints."""
@@ -353,17 +353,14 @@ Parsed = tuple[bytes | None, Mapping[str, float] | Failed | str | None]
 None: it does not match."""
 
 
-class LogBatch:
+class LogBatch(ReadBudget):
     """The numbers since the last read, and how much may be added until the next."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.latencies_s: list[float] = []
         self.errors = 0
         self.samples: list[Sample] = []
-        self.bad_lines = 0
-        self.refused: str | None = None
-        self.bytes_left = READ_BYTES
-        self.lines_left = READ_LINES
 
     @property
     def full(self) -> bool:
@@ -374,10 +371,6 @@ class LogBatch:
         self.latencies_s += latencies_s
         if sample is not None:
             self.samples.append(sample)
-
-    def refuse(self, why: str) -> None:
-        self.bad_lines += 1
-        self.refused = self.refused or why
 
     def reports(self, now_s: float, span_s: float) -> tuple[Report, ...]:
         reports = [

@@ -68,6 +68,21 @@ def _start_time(pid: int, proc_root: Path) -> bytes | None:
         return None
 
 
+class ReadBudget:
+    """How much one read may still take, and the lines that it refused."""
+
+    def __init__(self) -> None:
+        self.bytes_left = READ_BYTES
+        self.lines_left = READ_LINES
+        self.bad_lines = 0
+        self.refused: str | None = None
+        """Why the first of the bad lines was refused."""
+
+    def refuse(self, why: str) -> None:
+        self.bad_lines += 1
+        self.refused = self.refused or why
+
+
 class Lines:
     """Cuts one stream of bytes into lines."""
 
@@ -282,18 +297,15 @@ def _kind(mode: int) -> str:
     return kinds.get(stat.S_IFMT(mode), "a device")
 
 
-class _ReadBatch:
-    """The reports of one read, and its remaining budget."""
+class _ReadBatch(ReadBudget):
+    """The reports of one read."""
 
     def __init__(self, now_s: float, repeats: Repeats, writers: Writers) -> None:
+        super().__init__()
         self.now_s = now_s
         self._repeats = repeats
         self._writers = writers
         self.reports: list[Report] = []
-        self.bad_lines = 0
-        self.refused: str | None = None
-        self.bytes_left = READ_BYTES
-        self.lines_left = READ_LINES
 
     def add(self, line: bytes) -> None:
         """Add one line without its newline; empty lines are ignored."""
@@ -313,10 +325,6 @@ class _ReadBatch:
             sample = self._writers.compared(report.sample, report.writer)
             report = replace(report, sample=self._repeats.without(sample))
         self.reports.append(report)
-
-    def refuse(self, why: str) -> None:
-        self.bad_lines += 1
-        self.refused = self.refused or why
 
 
 class _Followed:

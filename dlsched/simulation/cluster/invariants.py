@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from types import MappingProxyType
 
 from dlsched.cluster.core.following import RUNNING
 from dlsched.cluster.core.records import Order, Phase, Record, RecordState, Saved, Verb
@@ -30,19 +29,17 @@ class Moment:
     now_s: float
     records: Mapping[str, Record]
     """The store's, by job."""
-    running: Mapping[str, Sequence[str]] = field(default_factory=lambda: MappingProxyType({}))
+    running: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """Nodes on which a container of it runs, by job."""
-    held: Mapping[str, Mapping[str, HeldState]] = field(
-        default_factory=lambda: MappingProxyType({})
-    )
+    held: Mapping[str, Mapping[str, HeldState]] = field(default_factory=dict)
     """Epoch and phase of each job in the files of an agent, by node."""
     cut_off: Collection[str] = ()
     """Nodes that run, but that no message reaches."""
-    heard_s: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
+    heard_s: Mapping[str, float] = field(default_factory=dict)
     """When the last answer of a node came to the controller."""
-    steps: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    steps: Mapping[str, int] = field(default_factory=dict)
     """How far a training that runs is, by job; the least of several."""
-    stored: Mapping[str, Saved] = field(default_factory=lambda: MappingProxyType({}))
+    stored: Mapping[str, Saved] = field(default_factory=dict)
     """Checkpoints in storage that every node has, by job."""
     keeps: Callable[[str, str, int], Saved | None] = lambda *_: None
     """Node, job, epoch: the checkpoint that the node has set aside."""
@@ -84,26 +81,8 @@ STARTS_S = 60.0
 the withdrawal was committed: some rounds, as orders come late and are lost."""
 
 
-@dataclass(frozen=True, slots=True)
-class Violation:
-    rule: str
-    at_s: float
-    job: str
-    node: str
-    """Empty: it is none of one node."""
-    what: str
-
-    def __str__(self) -> str:
-        where = f" on {self.node}" if self.node else ""
-        return f"{self.rule} at {self.at_s:g} s: {self.job}{where} {self.what}"
-
-
 class BrokenInvariant(AssertionError):
     """The cluster did what it must never do."""
-
-    def __init__(self, violation: Violation) -> None:
-        super().__init__(str(violation))
-        self.violation = violation
 
 
 class Invariants:
@@ -278,7 +257,8 @@ class Invariants:
                     self._broken("I6", now.now_s, job, node, what)
 
     def _broken(self, rule: str, at_s: float, job: str, node: str, what: str) -> None:
-        raise BrokenInvariant(Violation(rule, at_s, job, node, what))
+        where = f" on {node}" if node else ""
+        raise BrokenInvariant(f"{rule} at {at_s:g} s: {job}{where} {what}")
 
 
 _NAMED = (*RUNNING, Phase.ARRIVING)

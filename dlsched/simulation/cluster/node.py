@@ -19,9 +19,6 @@ from dlsched.simulation.node.workloads import SimulatedJob, Trace, TraceNode
 from dlsched.simulation.node.world import Computation
 from dlsched.simulation.run import LEAST_GAP_S, EndedInMemory, controller_of
 
-_IN_PARALLEL = ("none", "fair")
-"""Policies that share a node by weight. The others put the job first that has least left."""
-
 _IDLE_S = 10.0
 """Between the cycles of a node without jobs, which only measure foreign load."""
 
@@ -38,7 +35,7 @@ class SimulatedNode:
         self.runtime = SimulatedRuntime(
             replace(trace, node=own.node, host=own.host, jobs=tuple(self.jobs.values())), seed
         )
-        self.sharing = Sharing.FAIR if policy in _IN_PARALLEL else Sharing.SHORTEST
+        self.sharing = Sharing.of(policy)
         self.last: CycleReport | None = None
         self._trace = trace
         self._policy = policy

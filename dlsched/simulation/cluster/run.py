@@ -10,7 +10,6 @@ from typing import Any, ClassVar, cast
 from dlsched.cluster.controller import ClusterController, ClusterPorts
 from dlsched.cluster.core.decider import ClusterDecider
 from dlsched.cluster.core.job_memory import DesiredJob
-from dlsched.cluster.core.ledger import ClusterLedger
 from dlsched.cluster.core.model import (
     ClusterDecision,
     ClusterMemory,
@@ -147,9 +146,11 @@ class SimulatedCluster:
         self.controller = ClusterController(
             "manager",
             ClusterPorts(
-                watched(self.store, self._wrote, self._removed), self.agents, self.inbox, self.clock
+                watched(self.store, self._wrote, self._removed),
+                self.agents,
+                self.inbox,
+                self.clock.now_s,
             ),
-            ClusterLedger(),
             ClusterDecider(self.cluster, policy),
             publish=self.options.publish,
         )

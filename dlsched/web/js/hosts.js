@@ -57,7 +57,7 @@ export class Hosts {
     setHidden($("hosts-trouble"), !line);
   }
 
-  #show({ cluster, written_age_s: writtenS, observed_age_s: observedS, left_out: leftOut }) {
+  #show({ cluster, written_age_s: writtenS, observed_age_s: observedS }) {
     setHidden($("hosts-card"), cluster === null);
     setData(document.body, "hosts", cluster === null ? "none" : cluster.nodes.length);
     if (cluster === null) return;
@@ -65,10 +65,9 @@ export class Hosts {
     const names = nodeNames(cluster.nodes);
     const moving = cluster.jobs.filter((job) => job.target !== null).length;
     const ready = cluster.nodes.filter((node) => node.state === "ready").length;
-    const total = (kind) => cluster[kind].length + leftOut[kind];
     setData($("hosts-card"), "old", old);
     const leads = cluster.leader === cluster.manager; // another one knows no nodes and no jobs
-    const counts = [`${ready} of ${plural(total("nodes"), "host")} ready`, plural(total("jobs"), "job"), `${plural(moving, "move")} under way`, `${total("queue")} waiting`];
+    const counts = [`${ready} of ${plural(cluster.nodes.length, "host")} ready`, plural(cluster.jobs.length, "job"), `${plural(moving, "move")} under way`, `${cluster.queue.length} waiting`];
     setText($("hosts-note"), [
       ...leads ? counts : [], `policy ${cluster.policy}`,
       observedS === null ? "" : `${seconds(Math.round(observedS))} old`,
@@ -78,15 +77,15 @@ export class Hosts {
       !cluster.leader ? "It is not known which manager leads." : "",
       cluster.leader && !leads ? `Manager ${cluster.leader} leads, and knows more; this is ${cluster.manager}.` : "",
     ].filter(Boolean).join(" "));
-    fill("nodes", cluster.nodes, leftOut.nodes, (node) => nodeRow(node, names));
-    fill("cluster-jobs", ranked(cluster.jobs), leftOut.jobs, (job) => jobRow(job, names));
-    fill("queue", cluster.queue, leftOut.queue, queueRow);
+    fill("nodes", cluster.nodes, (node) => nodeRow(node, names));
+    fill("cluster-jobs", ranked(cluster.jobs), (job) => jobRow(job, names));
+    fill("queue", cluster.queue, queueRow);
     const lines = [
       ...cluster.alarms.map((text) => ["Alarm", text]), ...cluster.rejected.map((text) => ["Not applied", text]),
       ...cluster.nodes.filter((node) => node.problem).map((node) => [names.get(node.name), node.problem]),
       ...cluster.asked.map((text) => ["Asked", text]),
     ];
-    if (leftOut.lines) lines.push(["And", `${plural(leftOut.lines, "more line")}: dlsched cluster status`]);
+    if (lines.length > ROWS) lines.splice(ROWS, lines.length, ["And", `${plural(lines.length - ROWS, "more line")}: dlsched cluster status`]);
     $("hosts-lines").replaceChildren(...lines.map(([what, text]) => el("li", {}, el("b", { text: what }), text)));
     setHidden($("hosts-lines"), !lines.length);
   }
@@ -105,9 +104,9 @@ function ranked(jobs) {
   return [...jobs].sort((a, b) => rank(a) - rank(b));
 }
 
-function fill(id, rows, leftOut, row) {
+function fill(id, rows, row) {
   const table = $(id);
-  const more = rows.length + leftOut - ROWS;
+  const more = rows.length - ROWS;
   const columns = table.tHead.rows[0].cells.length;
   const made = rows.slice(0, ROWS).map(row);
   if (more > 0) made.push(el("tr", {}, el("td", { colspan: columns, class: "none", text: `and ${more} more: dlsched cluster status` })));

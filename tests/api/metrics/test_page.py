@@ -1,20 +1,18 @@
-"""The page: every metric in both formats, the figures of `ps`, and what hostile jobs do to it."""
+"""The page: every metric, the figures of `ps`, and what hostile jobs do to it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 import pytest
 from prometheus_client import parser
-from prometheus_client.openmetrics import parser as openmetrics_parser
 
 from dlsched import __version__
 from dlsched.api.cluster_schema import ClusterStatus
 from dlsched.api.metrics import METRICS, page
 from dlsched.api.metrics.metric import JOBS_MAX, UNITS, Kind
-from dlsched.api.metrics.page import LABEL_CHARACTERS, MetricsPage, wants_openmetrics
+from dlsched.api.metrics.page import LABEL_CHARACTERS, MetricsPage
 from dlsched.api.metrics.totals import JournalTotals, LoopTotals, Totals
 from dlsched.cluster.status import UnreadableStatus
 from dlsched.model.cycle import CycleReport
@@ -36,11 +34,8 @@ def totals_of(report: CycleReport) -> Totals:
     return loop.last
 
 
-def text_of(
-    report: CycleReport, openmetrics: bool = False, cluster: ClusterStatus | None = None
-) -> str:
-    page = MetricsPage()
-    return page.render(totals_of(report), CONNECTIONS, openmetrics, lambda: cluster).decode()
+def text_of(report: CycleReport, cluster: ClusterStatus | None = None) -> str:
+    return MetricsPage().render(totals_of(report), CONNECTIONS, lambda: cluster).decode()
 
 
 def samples(
@@ -48,7 +43,7 @@ def samples(
 ) -> dict[str, dict[Labels, float]]:
     """Values by the samples' names and labels."""
     found: dict[str, dict[Labels, float]] = {}
-    for family in parser.text_string_to_metric_families(text_of(report, cluster=cluster)):
+    for family in parser.text_string_to_metric_families(text_of(report, cluster)):
         for one in family.samples:
             series = found.setdefault(one.name, {})
             labels = frozenset(one.labels.items())
@@ -75,22 +70,6 @@ def test_the_page_of_a_node_with_everything_has_every_metric() -> None:
     for metric in METRICS:
         assert metric.full_name + ("_sum" if metric.kind is Kind.HISTOGRAM else "") in found
     same_text("metrics", text_of(everything_report(), cluster=cluster).replace(__version__, "X"))
-
-
-def test_both_formats_have_the_same_values() -> None:
-    def values(families: Iterator[Any]) -> dict[tuple[str, Labels], float]:
-        return {
-            (one.name, frozenset(one.labels.items())): one.value
-            for family in families
-            for one in family.samples
-        }
-
-    plain = text_of(everything_report())
-    openmetrics = text_of(everything_report(), openmetrics=True)
-    assert openmetrics.endswith("# EOF\n")
-    assert "# EOF" not in plain
-    parsed = openmetrics_parser.text_string_to_metric_families(openmetrics)
-    assert values(parsed) == values(parser.text_string_to_metric_families(plain))
 
 
 @pytest.mark.parametrize("metric", METRICS, ids=lambda one: one.name)
@@ -128,7 +107,7 @@ def test_an_unreadable_status_of_a_cluster_costs_no_other_metric() -> None:
     def unreadable() -> ClusterStatus | None:
         raise UnreadableStatus("cluster.json: not the status of a cluster")
 
-    page = MetricsPage().render(totals_of(example_report()), CONNECTIONS, False, unreadable)
+    page = MetricsPage().render(totals_of(example_report()), CONNECTIONS, unreadable)
     assert b"dlsched_node_capacity_cores" in page
     assert b"dlsched_cluster_" not in page
 
@@ -192,33 +171,16 @@ def test_jobs_past_the_bound_are_counted_and_those_that_hold_nothing_go_first() 
     assert found["dlsched_jobs"][frozenset({("state", "waiting")})] == JOBS_MAX
 
 
-@pytest.mark.parametrize(
-    ("accept", "openmetrics"),
-    [
-        ("", False),
-        ("*/*", False),
-        ("text/plain;version=0.0.4;q=0.5,*/*;q=0.1", False),
-        ("application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5", True),
-        ("text/plain, application/openmetrics-text; version=nonsense", True),
-        ("application/openmetrics-textual", False),
-    ],
-)
-def test_the_format_is_negotiated(accept: str, openmetrics: bool) -> None:
-    assert wants_openmetrics(accept) is openmetrics
-
-
-def test_a_cycle_is_rendered_once_a_format(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cycle_is_rendered_once(monkeypatch: pytest.MonkeyPatch) -> None:
     statuses: list[object] = []
     original = page.node_status
     monkeypatch.setattr(page, "node_status", lambda one: statuses.append(one) or original(one))
     shown, first, second = MetricsPage(), totals_of(example_report()), totals_of(example_report())
-    assert shown.kept(first, False) is None
-    pages = [shown.render(first, CONNECTIONS, False) for _ in range(3)]
-    assert shown.kept(first, False) == pages[0] == pages[2]
+    assert shown.kept(first) is None
+    pages = [shown.render(first, CONNECTIONS) for _ in range(3)]
+    assert shown.kept(first) == pages[0] == pages[2]
     assert len(statuses) == 1
-    shown.render(first, CONNECTIONS, True)
+    assert shown.kept(second) is None
+    shown.render(second, CONNECTIONS)
     assert len(statuses) == 2
-    assert shown.kept(second, False) is None
-    shown.render(second, CONNECTIONS, False)
-    assert len(statuses) == 3
-    assert shown.kept(first, False) is None, "one cycle is kept, no more"
+    assert shown.kept(first) is None, "one cycle is kept, no more"

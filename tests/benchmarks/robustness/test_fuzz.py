@@ -34,7 +34,7 @@ def test_a_first_handful_of_inputs_breaks_no_promise(name: str) -> None:
     assert [message for message in told if "finding" in message] == []
     end = next(message for message in told if "last" in message)
     assert end["at"] == INPUTS
-    assert end["kinds"] > 30, "hardly any input gets past the reader's door"
+    assert end["kinds"] > 25, "hardly any input gets past the reader's door"
 
 
 @pytest.mark.timed

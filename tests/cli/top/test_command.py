@@ -11,11 +11,12 @@ import subprocess
 import sys
 import termios
 import time
-from collections.abc import Iterator, Mapping
-from pathlib import Path
+from collections.abc import Iterator
+from types import SimpleNamespace
 
 import pytest
 
+from dlsched.cli.top.command import _unfit
 from tests.cli.conftest import Program
 from tests.status_source import FakeSource, example_report
 
@@ -31,6 +32,26 @@ def test_without_a_terminal_it_refuses_in_one_line(program: Program, daemon: Fak
         "error: top needs a terminal, and standard input is none; "
         "`dlsched ps` prints a table anywhere\n"
     )
+
+
+@pytest.mark.parametrize(
+    ("files", "term", "said"),
+    [
+        ("", "xterm", None),
+        ("stdin", "xterm", "top needs a terminal, and standard input is none"),
+        ("stdout", "xterm", "top needs a terminal, and standard output is none"),
+        ("stderr", "xterm", "top needs a terminal, and standard error is none"),
+        ("", "dumb", "top needs a terminal that can be drawn on, and TERM is 'dumb'"),
+    ],
+)
+def test_each_of_the_three_must_be_a_terminal_that_can_be_drawn_on(
+    monkeypatch: pytest.MonkeyPatch, files: str, term: str, said: str | None
+) -> None:
+    for name in ("stdin", "stdout", "stderr"):
+        stream = SimpleNamespace(isatty=lambda is_file=name == files: not is_file)
+        monkeypatch.setattr(f"sys.{name}", stream)
+    monkeypatch.setenv("TERM", term)
+    assert _unfit() == said
 
 
 class Terminal:
@@ -62,41 +83,6 @@ def terminal() -> Iterator[Terminal]:
     terminal = Terminal()
     yield terminal
     terminal.close()
-
-
-def run(terminal: Terminal, more: Mapping[str, object] | None = None, term: str = "xterm") -> int:
-    streams = {"stdin": terminal.inner, "stdout": terminal.inner, "stderr": terminal.inner}
-    environment = {**os.environ, "TERM": term}
-    return subprocess.run(
-        TOP, env=environment, timeout=120, check=False, **{**streams, **(more or {})}
-    ).returncode  # type: ignore[call-overload, no-any-return]
-
-
-@pytest.mark.process
-@pytest.mark.parametrize("name", ["stdin", "stdout", "stderr"])
-def test_each_of_the_three_must_be_a_terminal(
-    terminal: Terminal, daemon: FakeSource, tmp_path: Path, name: str
-) -> None:
-    with (tmp_path / "file").open("w+b") as file:
-        assert run(terminal, {name: file}) == 2
-        file.seek(0)
-        said = file.read()
-    if name != "stderr":
-        terminal.until(b"prints a table anywhere")
-        said = terminal.drawn
-    streams = {"stdin": b"input", "stdout": b"output", "stderr": b"error"}
-    assert said.splitlines() == [
-        b"error: top needs a terminal, and standard %s is none; " % streams[name]
-        + b"`dlsched ps` prints a table anywhere"
-    ]
-
-
-@pytest.mark.process
-def test_a_terminal_that_cannot_be_drawn_on_is_refused(
-    terminal: Terminal, daemon: FakeSource
-) -> None:
-    assert run(terminal, term="dumb") == 2
-    terminal.until(b"error: top needs a terminal that can be drawn on, and TERM is 'dumb'")
 
 
 @pytest.mark.process

@@ -10,10 +10,8 @@ import pytest
 
 from dlsched.cli.top import app as app_module
 from tests.cli.top.conftest import Play, view_of
-from tests.cli.top.looks import assert_looks, looks
-from tests.cli.top.test_app import jobs_report
+from tests.cli.top.looks import looks
 from tests.cluster_status import example
-from tests.lanes import but_the_first_long
 from tests.status_source import FakeSource, example_report, foretold, gpu_report, report_of
 
 pytestmark = [pytest.mark.timed, pytest.mark.anyio]
@@ -66,18 +64,6 @@ async def test_no_news(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
         top.give(replace(VIEW, heard_s=1000.0))
         await top.shows("no news for 12 s")
         await looks(top, "no-news")
-
-
-@pytest.mark.parametrize("change", but_the_first_long(["text", "colour", "size"]))
-async def test_a_changed_look_fails(play: Play, change: str) -> None:
-    report = jobs_report("other") if change == "text" else gpu_report()
-    async with play(view_of(report), size=(121 if change == "size" else 120, 30)) as top:
-        if change == "colour":
-            top.app.theme = "textual-light"
-        await top.press("g")
-        await top.pause()
-        with pytest.raises(AssertionError, match="looks otherwise"):
-            assert_looks(top.app, "gpus")
 
 
 async def test_the_documentation_shows_what_top_shows(play: Play, daemon: FakeSource) -> None:

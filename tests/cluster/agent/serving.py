@@ -28,7 +28,7 @@ NODE_S = 1000.0
 
 @dataclass
 class FakeAgent:
-    """A NodeAgent that notes what it is asked."""
+    """In place of an agent: it notes what it is asked."""
 
     node: str = "node-1"
     placed: list[Mapping[str, int]] = field(default_factory=list)

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -54,9 +55,9 @@ def fetcher(
     certificates: Certificates,
     port: int,
     address: Callable[[str], str] = lambda _node: "127.0.0.1",
-    free_bytes: Callable[[Path], int] | None = None,
+    **more: Any,
 ) -> Iterator[HttpsCheckpoints]:
-    made = HttpsCheckpoints(certificates, address, port, free_bytes)
+    made = HttpsCheckpoints(certificates, address, port, **more)
     made.start()
     try:
         yield made
@@ -149,10 +150,6 @@ def test_the_disk_must_have_a_fifth_more(
         line = f"{folder}/x: 2.4 MiB of free space are needed, there are 2.38 MiB"
         assert result(checkpoints) == ("" if fits else line)
     assert bool(list(folder.iterdir())) is fits
-
-
-def test_the_real_disk_is_asked(folder: Path) -> None:
-    assert 0 < fetching._free_bytes(folder) < 1 << 60
 
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n"

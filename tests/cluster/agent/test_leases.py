@@ -130,17 +130,20 @@ def test_it_is_back_where_the_node_is_back_in_time(lonely: World) -> None:
     assert lonely.nodes["a"].engine.started_from[-1] == step
 
 
-def test_by_default_it_runs_on_and_stays(tmp_path: Path) -> None:
-    world = world_of(tmp_path, SHARED)
-    cut(world)
-    world.seconds(600)
-    assert world.runs_on("a") and (world.record.on, world.record.epoch) == ("a", 1)
-
-
-def test_where_the_store_still_reaches_the_node_it_stays(world: World) -> None:
-    world.cut = {"a"}
+@pytest.mark.parametrize(
+    ("text", "cut_off", "down"),
+    [(SHARED, True, True), (FAILOVER, True, False), (FAILOVER, False, True)],
+    ids=["by default", "the store still reaches it", "only the store calls it down"],
+)
+def test_it_stays_where_it_may_not_be_gone(
+    tmp_path: Path, text: str, cut_off: bool, down: bool
+) -> None:
+    world = world_of(tmp_path, text)
+    world.cut = {"a"} if cut_off else set()
+    world.store.members["a"] = Member("a", up=not down)
     world.seconds(over(world) + 60)
-    assert world.record.on == "a"
+    assert (world.record.on, world.record.epoch) == ("a", 1)
+    assert world.runs_on("a") is (text == SHARED or down)
     world.cut = set()
     world.seconds(10)
     assert world.runs_on("a")
@@ -153,12 +156,6 @@ def test_requests_whose_answers_are_lost_are_no_contact(world: World) -> None:
     assert not world.runs_on("a")
     world.seconds(over(world))
     assert world.runs_on("b")
-
-
-def test_where_only_the_store_calls_it_down_it_runs_on(world: World) -> None:
-    world.store.members["a"] = Member("a", up=False)
-    world.seconds(over(world) + 60)
-    assert world.runs_on("a") and world.record.epoch == 1
 
 
 class Host:

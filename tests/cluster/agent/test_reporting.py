@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from dlsched.cluster.agent.assignments import Assignment
-from dlsched.cluster.agent.reporting import NodeFacts, node_report
+from dlsched.cluster.agent.reporting import node_report
 from dlsched.cluster.core.records import Phase
 from dlsched.cluster.core.reports import NodeReport
 from dlsched.model.cycle import CycleReport
@@ -18,8 +18,7 @@ from tests.doubles import gpu_fact, gpu_spec
 
 def reported(node: NodeView, *jobs: JobView) -> NodeReport:
     cycle = CycleReport(Snapshot(1, 100.0, node, jobs), "fair")
-    facts = NodeFacts("fair")
-    return node_report(cycle, {}, (), facts, lambda _: None, lambda *_: None, 100.0)
+    return node_report(cycle, {}, (), "fair", frozenset(), lambda _: None, lambda *_: None, 100.0)
 
 
 def test_a_gpu_is_free_unless_something_has_it_or_may_return_to_it() -> None:
@@ -66,6 +65,7 @@ def test_what_matters_most_comes_first() -> None:
         for job, phase in (("a", Phase.FENCED), ("b", Phase.ENDED), ("c", Phase.RUNNING))
     }
     cycle = CycleReport(Snapshot(1, 100.0, NodeView(8.0, 8.0, 1 << 30)), "fair")
-    facts = NodeFacts("fair")
-    report = node_report(cycle, held, (), facts, lambda _: None, lambda *_: None, 100.0)
+    report = node_report(
+        cycle, held, (), "fair", frozenset(), lambda _: None, lambda *_: None, 100.0
+    )
     assert [one.job for one in report.holdings] == ["c", "b", "a"]

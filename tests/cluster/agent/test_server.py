@@ -33,7 +33,7 @@ from tests.waiting import until
 
 pytestmark = pytest.mark.process
 
-GIVES = "POST /v1/cluster/jobs/train/leave"
+GIVES = "POST /v1/cluster/order"
 LEAVE = Order(Verb.LEAVE, "node-1", "train", 7, target="node-2")
 
 
@@ -124,16 +124,13 @@ def test_only_a_plain_file_is_sent(
 BOSS, WORKER = "boss", "node-2"
 JOBS = "/v1/cluster/jobs"
 OTHERS = Order(Verb.LEAVE, "node-2", "train", 7)
-BODIES = (b"", b"{", b"\xff", b'{"v":2}', b"[" * 10_000)
+BODIES = (b"", b"{", b"\xff", b'{"v":1}', b"[" * 10_000)
 ONLY = "node-2 is no manager: it may only ask for a checkpoint"
 
 
 @pytest.mark.parametrize(
     ("caller", "head", "body", "status", "line"),
     [
-        # Orders for another verb, job or node.
-        (BOSS, f"POST {JOBS}/train/arrive", LEAVE, 400, "the order is leave train, not 'arrive' "),
-        (BOSS, f"POST {JOBS}/other/leave", LEAVE, 400, "the order is leave train, not 'leave' 'o"),
         (BOSS, GIVES, OTHERS, 400, "the order is for node node-2; this one is node-1"),
         # Other checkpoints than the one that is kept for it.
         (WORKER, f"GET {JOBS}/train/checkpoint?epoch=7", b"", 404, "no checkpoint of 'train', "),

@@ -11,14 +11,13 @@ from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
 
-from dlsched.cluster.agent.agent import AgentOptions, ClusterAgent
+from dlsched.cluster.agent.agent import ClusterAgent
 from dlsched.cluster.agent.assignments import Assignment
 from dlsched.cluster.agent.contact import Contact
 from dlsched.cluster.agent.ports import OrderRefused
 from dlsched.cluster.controller import ClusterController, ClusterPorts
 from dlsched.cluster.core.decider import ClusterDecider
 from dlsched.cluster.core.job_memory import DesiredJob
-from dlsched.cluster.core.ledger import ClusterLedger
 from dlsched.cluster.core.model import ClusterDecision, ClusterMemory, ClusterSnapshot, Move
 from dlsched.cluster.core.policies.spread import SpreadParameters, SpreadPolicy
 from dlsched.cluster.core.records import Order, Phase, Record
@@ -67,11 +66,12 @@ class NodeUnderTest:
         self.node = PlayedNode(self.engine)
         self.fetches = Fetches(self)
         self.agent = ClusterAgent(
-            AgentOptions(self.folder, 1 << 30),
+            self.folder,
+            1 << 30,
             self,
             self.node,
             self.images,
-            self.fetches,
+            self.fetches,  # type: ignore[arg-type]
             self.world,
             _digest_of,
             lambda: "fair",
@@ -153,7 +153,7 @@ class PlayedImages:
 
 
 class Fetches:
-    """The port Checkpoints of one agent."""
+    """In place of the HttpsCheckpoints of one agent."""
 
     def __init__(self, node: NodeUnderTest) -> None:
         self._node = node
@@ -226,9 +226,9 @@ class World:
 
     def begin(self) -> None:
         """A new controller."""
-        ports = ClusterPorts(self.store, self, self, self)
+        ports = ClusterPorts(self.store, self, self, self.now_s)
         decider = ClusterDecider("test", self.policy)
-        self.controller = ClusterController("me", ports, ClusterLedger(), decider)
+        self.controller = ClusterController("me", ports, decider)
         self.heard_s: dict[str, float] = {}
 
     def reaches(self, node: str) -> bool:

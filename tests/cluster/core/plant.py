@@ -55,7 +55,7 @@ def snapshot(
         round=1,
         now_s=now_s,
         nodes=tuple(sorted(nodes, key=lambda one: one.name)),
-        jobs=tuple(sorted((one for one in jobs if one.runs), key=lambda one: one.name)),
-        queue=tuple(one for one in jobs if not one.runs),
+        jobs=tuple(sorted((one for one in jobs if one.node), key=lambda one: one.name)),
+        queue=tuple(one for one in jobs if not one.node),
         moving=moving,
     )

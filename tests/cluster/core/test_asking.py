@@ -72,4 +72,5 @@ def test_what_a_policy_raises_is_one_bounded_line(raised: Exception) -> None:
 
 def test_a_sound_answer_is_the_decision() -> None:
     decision = ClusterDecision(place={"q": "a"}, memory="new")
-    assert ask(Odd(decision), SEEN, "old") == (decision, None)
+    found = ask(Odd(decision), SEEN, "old")
+    assert (found.decision, found.failure) == (decision, None)

@@ -26,27 +26,21 @@ def vector_b(count: int, moving: tuple[str, ...] = ()) -> dict[str, Effect]:
     return effects(snapshot([node("A"), node("B")], jobs, moving=under_way), "A", "B")
 
 
-def test_vector_b_the_first_move() -> None:
-    found = vector_b(4)["j0"]
-    # Sums 1600 -> 900 + 210; the cluster's end 400 -> 300.
-    assert found.gain_s == pytest.approx(490 + 3 * 100)
-    assert (found.own_before_s, found.own_after_s) == pytest.approx((400, 210))
-    assert (found.end_before_s, found.end_after_s) == pytest.approx((400, 300))
-    assert found.lacks(LEAST_S) is None
-
-
-def test_vector_b_the_second_move_while_the_first_pauses() -> None:
-    found = vector_b(4, ("j3",))["j0"]
-    # 900 + 210 -> 400 + 420; 300 -> 210.
-    assert found.gain_s == pytest.approx(290 + 3 * 90)
-    assert found.lacks(LEAST_S) is None
-
-
-def test_vector_b_no_third_move() -> None:
-    found = vector_b(4, ("j2", "j3"))["j0"]
-    # 820 -> 200 + 930; 210 -> 310.
-    assert found.gain_s == pytest.approx(-310 - 3 * 100)
-    assert found.lacks(LEAST_S) == "gains -610 s of more than 20 s"
+@pytest.mark.parametrize(
+    ("moving", "gain_s", "lacks"),
+    [
+        ((), 490 + 3 * 100, None),  # 1600 -> 900 + 210; the cluster's end 400 -> 300
+        (("j3",), 290 + 3 * 90, None),  # 900 + 210 -> 400 + 420; 300 -> 210
+        # 820 -> 200 + 930; 210 -> 310
+        (("j2", "j3"), -310 - 3 * 100, "gains -610 s of more than 20 s"),
+    ],
+)
+def test_vector_b(moving: tuple[str, ...], gain_s: float, lacks: str | None) -> None:
+    found = vector_b(4, moving)["j0"]
+    assert (found.gain_s, found.lacks(LEAST_S)) == (pytest.approx(gain_s), lacks)
+    if not moving:
+        assert (found.own_before_s, found.own_after_s) == pytest.approx((400, 210))
+        assert (found.end_before_s, found.end_after_s) == pytest.approx((400, 300))
 
 
 def vector_c(sharing: Sharing) -> dict[str, Effect]:

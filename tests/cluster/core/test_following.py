@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dlsched.cluster.core.following import is_overtaken, next_phase
+from dlsched.cluster.core.following import next_phase
 from dlsched.cluster.core.records import Order, Phase, Verb
 
 EPOCH = 5
@@ -50,8 +50,6 @@ def test_each_order_in_each_phase(verb: Verb, phase: Phase) -> None:
     assert str(next_phase(held, order(verb)) or "none") == SAME[verb][phase]
     assert str(next_phase(held, order(verb, EPOCH + 1)) or "none") == HIGHER[verb][phase]
     assert next_phase(held, order(verb, EPOCH - 1)) is None
-    assert is_overtaken(EPOCH, order(verb, EPOCH - 1))
-    assert not is_overtaken(EPOCH, order(verb))
 
 
 def test_a_job_that_comes_from_another_node_takes_the_place_of_what_runs() -> None:

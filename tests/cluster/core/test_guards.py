@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from dlsched.cluster.core.guards import Approved, GuardMemory, Passed, guard
+from dlsched.cluster.core.guards import Approved, Passed, guard
 from dlsched.cluster.core.model import ClusterDecision, Left, Move, NodeState, Transit
 from tests.cluster.core.plant import job, node, snapshot
 
@@ -14,13 +14,13 @@ PAIR = [node("a"), node("b")]
 
 
 def moved(
-    *moves: Move, jobs: list[Any], nodes: Any = PAIR, memory: Any = None, **more: Any
+    *moves: Move, jobs: list[Any], nodes: Any = PAIR, memory: Any = (), **more: Any
 ) -> Approved:
     seen = snapshot(nodes, jobs, NOW_S, **more)
     return guard(seen, ClusterDecision(moves=moves), memory)
 
 
-def refusal(one: Any, nodes: Any = PAIR, memory: Any = None, **more: Any) -> str | None:
+def refusal(one: Any, nodes: Any = PAIR, memory: Any = (), **more: Any) -> str | None:
     """Why this job, on `a`, is not moved to `b`; None: it is."""
     found = moved(Move(one.name, "b"), jobs=[one], nodes=nodes, memory=memory, **more)
     if not found.refused:
@@ -33,7 +33,7 @@ def refusal(one: Any, nodes: Any = PAIR, memory: Any = None, **more: Any) -> str
 def test_a_move_that_keeps_all_rules_is_let_through_and_remembered() -> None:
     found = moved(Move("x", "b"), jobs=[job("x", "a")])
     assert found.moves == (Move("x", "b"),)
-    assert found.memory == GuardMemory((Passed("x", "a", "b", NOW_S),))
+    assert found.passed == (Passed("x", "a", "b", NOW_S),)
 
 
 @pytest.mark.parametrize(
@@ -102,8 +102,8 @@ def test_a_job_that_moves_is_left_alone() -> None:
     assert refusal(job("x", "a"), moving=moving) == "it is moving"
 
 
-def before(*passed: tuple[str, str, str, float]) -> GuardMemory:
-    return GuardMemory(tuple(Passed(name, a, b, NOW_S - ago_s) for name, a, b, ago_s in passed))
+def before(*passed: tuple[str, str, str, float]) -> tuple[Passed, ...]:
+    return tuple(Passed(name, a, b, NOW_S - ago_s) for name, a, b, ago_s in passed)
 
 
 def test_not_again_within_ten_minutes_and_never_twice_in_a_row() -> None:
@@ -126,25 +126,25 @@ def test_after_a_failed_move_the_job_and_the_pair_rest() -> None:
     jobs = [job("x", "a"), job("y", "a")]
     under_way = (Transit("x", "a", "b", NOW_S, NOW_S + 10),)
     begun = moved(Move("x", "b"), jobs=jobs)
-    later = guard(snapshot(PAIR, jobs, NOW_S + 10, under_way), ClusterDecision(), begun.memory)
-    assert not later.memory.passed[0].failed
+    later = guard(snapshot(PAIR, jobs, NOW_S + 10, under_way), ClusterDecision(), begun.passed)
+    assert not later.passed[0].failed
     # It is on `a` still, and no longer under way.
     failed = guard(
-        snapshot(PAIR, jobs, NOW_S + 20), ClusterDecision(moves=(Move("y", "b"),)), later.memory
+        snapshot(PAIR, jobs, NOW_S + 20), ClusterDecision(moves=(Move("y", "b"),)), later.passed
     )
     assert failed.refused["y"] == "not moved to 'b': x's move to b failed; rests for 10 min"
-    assert failed.memory.passed[0].failed
+    assert failed.passed[0].failed
     nodes = [*PAIR, node("c")]
     elsewhere = guard(
-        snapshot(nodes, jobs, NOW_S + 30), ClusterDecision(moves=(Move("y", "c"),)), failed.memory
+        snapshot(nodes, jobs, NOW_S + 30), ClusterDecision(moves=(Move("y", "c"),)), failed.passed
     )
     assert elsewhere.moves == (Move("y", "c"),)
     own = guard(
-        snapshot(nodes, jobs, NOW_S + 30), ClusterDecision(moves=(Move("x", "c"),)), failed.memory
+        snapshot(nodes, jobs, NOW_S + 30), ClusterDecision(moves=(Move("x", "c"),)), failed.passed
     )
     assert "x's move to b failed" in own.refused["x"]
     rested = guard(
-        snapshot(PAIR, jobs, NOW_S + 620), ClusterDecision(moves=(Move("y", "b"),)), failed.memory
+        snapshot(PAIR, jobs, NOW_S + 620), ClusterDecision(moves=(Move("y", "b"),)), failed.passed
     )
     assert rested.moves == (Move("y", "b"),)
 
@@ -158,9 +158,7 @@ def test_a_move_is_undone_once_without_rest_and_the_job_rests_longer_after() -> 
     # Not to another node, and not a second time.
     nodes = [*PAIR, node("c")]
     assert moved(Move("x", "c", undo=True), jobs=[one], nodes=nodes, memory=there).moves == ()
-    back = GuardMemory(
-        (Passed("x", "b", "a", NOW_S - 1700, undo=True), *before(("y", "a", "b", 9)).passed)
-    )
+    back = (Passed("x", "b", "a", NOW_S - 1700, undo=True), *before(("y", "a", "b", 9)))
     found = moved(Move("x", "b", undo=True), jobs=[job("x", "a")], memory=back)
     assert found.refused["x"].endswith("it moved 28 min 20 s ago")
 

@@ -42,19 +42,20 @@ DOWN = {"a": OVER_S + 1.0, "b": OVER_S - 1.0}
 WHY = "its node is down, and its lease has run out"
 
 
-def test_a_node_is_off_for_a_job_that_may_start_elsewhere() -> None:
-    absent = absent_for(LEASED, DOWN, (), paused=False)
-    assert absent == Absent(frozenset({"a"}), {"a": WHY})
-
-
-def test_for_any_other_job_only_its_arrivals_are_over_there() -> None:
-    assert absent_for(
-        leased(ON_A, replace(MOVES, failover="wait")), DOWN, (), paused=False
-    ) == Absent(frozenset({"a"}), {})
-
-
-def test_in_a_pause_nothing_starts_elsewhere() -> None:
-    assert absent_for(LEASED, DOWN, (), paused=True) == Absent(frozenset({"a"}), {})
+@pytest.mark.parametrize(
+    ("record", "paused", "off"),
+    [
+        (LEASED, False, {"a": WHY}),
+        (LEASED, True, {}),
+        # Only its arrivals are over there.
+        (leased(ON_A, replace(MOVES, failover="wait")), False, {}),
+    ],
+    ids=["may start elsewhere", "in a pause", "any other job"],
+)
+def test_a_node_whose_lease_is_over_is_gone_and_off_for_some(
+    record: Record, paused: bool, off: dict[str, str]
+) -> None:
+    assert absent_for(record, DOWN, (), paused=paused) == Absent(frozenset({"a"}), off)
 
 
 def test_where_nobody_knows_how_it_runs_only_what_a_person_said_counts() -> None:

@@ -14,7 +14,7 @@ from dlsched.cluster.core.ledger import ClusterFacts, ClusterLedger, Pace, speed
 from dlsched.cluster.core.model import ClusterSnapshot, Evaluation, Left, NodeState, Transit
 from dlsched.cluster.core.records import Holding, Phase, Record, RecordState, Saved
 from dlsched.cluster.core.reports import JobReport, NodeReport
-from dlsched.cluster.core.transit import PATIENCE
+from dlsched.cluster.core.transit import ARRIVAL_S
 from dlsched.model.spec import ContainerSpec, JobSpec
 
 ON_A = Record("job", RecordState.PLACED, "a")
@@ -75,8 +75,8 @@ SIZE = 100 << 20
     [
         ("b", 2, 1, 150.0, 0.0),
         ("b", 2, SIZE, 150.0, 0.0),
-        ("b", 2, 1, PATIENCE.arrival_s + 99.0, 0.0),
-        ("b", 2, 1, PATIENCE.arrival_s + 101.0, PATIENCE.arrival_s + 101.0),  # too slow
+        ("b", 2, 1, ARRIVAL_S + 99.0, 0.0),
+        ("b", 2, 1, ARRIVAL_S + 101.0, ARRIVAL_S + 101.0),  # too slow
         ("b", 2, None, 150.0, 150.0),
         ("b", 2, 0, 150.0, 150.0),
         ("b", 2, SIZE + 1, 150.0, 150.0),  # more than there is
@@ -246,34 +246,23 @@ def paces(**by_node: list[float]) -> list[Pace]:
     ]
 
 
-def test_a_slow_node_is_found_by_two_images() -> None:
-    found = speeds(paces(a=[10.0, 2.0], b=[10.0, 2.0], c=[5.0, 1.0]))
-    assert found == {"a": 1.0, "b": 1.0, "c": pytest.approx(0.5)}
-
-
-def test_one_image_is_not_enough() -> None:
-    assert speeds(paces(a=[10.0], b=[10.0], c=[5.0])) == {}
-
-
-def test_an_image_on_one_node_alone_says_nothing() -> None:
-    assert speeds(paces(a=[10.0, 0, 3.0], b=[0, 2.0, 0])) == {}
-
-
-def test_noise_is_no_speed() -> None:
-    found = speeds(paces(a=[10.0, 2.0], b=[10.4, 1.95], c=[9.7, 2.05]))
-    assert set(found.values()) == {1.0}
-
-
-def test_two_nodes_are_both_measured_by_their_middle() -> None:
-    found = speeds(paces(a=[10.0, 2.0], b=[5.0, 1.0]))
-    assert found["a"] / found["b"] == pytest.approx(2.0)
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        (paces(a=[10.0, 2.0], b=[10.0, 2.0], c=[5.0, 1.0]), {"a": 1.0, "b": 1.0, "c": 0.5}),
+        (paces(a=[10.0, 2.0], b=[5.0, 1.0]), {"a": 4 / 3, "b": 2 / 3}),
+        (paces(a=[10.0, 2.0], b=[10.4, 1.95], c=[9.7, 2.05]), {"a": 1.0, "b": 1.0, "c": 1.0}),
+        (paces(a=[1e9, 1e9], b=[1.0, 1.0], c=[1.0, 1.0]), {"a": 10.0, "b": 1.0, "c": 1.0}),
+        (paces(a=[10.0], b=[10.0], c=[5.0]), {}),
+        (paces(a=[10.0, 0, 3.0], b=[0, 2.0, 0]), {}),
+    ],
+    ids=["slow", "by their middle", "noise", "bounded", "one image", "one node alone"],
+)
+def test_speeds_by_two_images_on_two_nodes(found: list[Pace], expected: dict[str, float]) -> None:
+    assert speeds(found) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("pace", [math.nan, math.inf, 0.0, -1.0])
 def test_a_pace_that_is_none_counts_for_nothing(pace: float) -> None:
     odd = [Pace("image-0", "c", pace), Pace("image-1", "c", pace)]
     assert "c" not in speeds([*paces(a=[10.0, 2.0], b=[10.0, 2.0]), *odd])
-
-
-def test_a_speed_is_bounded() -> None:
-    assert speeds(paces(a=[1e9, 1e9], b=[1.0, 1.0], c=[1.0, 1.0]))["a"] == 10.0

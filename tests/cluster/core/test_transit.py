@@ -18,10 +18,13 @@ from dlsched.cluster.core.records import (
     place_job,
 )
 from dlsched.cluster.core.transit import (
-    PATIENCE,
+    ARRIVAL_S,
+    LONGEST_S,
+    REPORT_S,
     Acts,
     Held,
     begin_move,
+    fetch_s,
     next_acts,
 )
 
@@ -186,10 +189,10 @@ def test_a_row_of_the_table(
 @pytest.mark.parametrize(
     ("told", "late_s"),
     [
-        ({}, PATIENCE.arrival_s),
-        ({"b": None}, PATIENCE.arrival_s),
-        ({"b": has(Phase.ARRIVING, 8)}, PATIENCE.arrival_s),
-        ({"b": has(Phase.RUNNING, 8)}, PATIENCE.report_s),
+        ({}, ARRIVAL_S),
+        ({"b": None}, ARRIVAL_S),
+        ({"b": has(Phase.ARRIVING, 8)}, ARRIVAL_S),
+        ({"b": has(Phase.RUNNING, 8)}, REPORT_S),
     ],
 )
 def test_an_arrival_that_takes_too_long_is_undone(told: Told, late_s: float) -> None:
@@ -200,8 +203,8 @@ def test_an_arrival_that_takes_too_long_is_undone(told: Told, late_s: float) -> 
 
 
 def test_no_checkpoint_comes_for_ever() -> None:
-    assert PATIENCE.fetch_s(Saved(1, size_bytes=20 << 20)) == PATIENCE.arrival_s + 20.0
-    assert PATIENCE.fetch_s(Saved(1, size_bytes=1 << 53)) == PATIENCE.longest_s
+    assert fetch_s(Saved(1, size_bytes=20 << 20)) == ARRIVAL_S + 20.0
+    assert fetch_s(Saved(1, size_bytes=1 << 53)) == LONGEST_S
 
 
 def test_a_silent_target_is_undone_only_once_it_is_gone() -> None:

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from dlsched.cluster.store import StaleRecord, StoreError
-from dlsched.cluster.swarm.calls import SwarmCalls
 from dlsched.cluster.swarm.membership import swarm_certificates
 from dlsched.cluster.swarm.store import SwarmStore
 from dlsched.runtime.docker.engine import Engine, EngineRefused
@@ -54,7 +53,7 @@ def store_on(instance: str) -> Iterator[Make]:
 
     def make(node: EngineNode, timeout_s: float = TIMEOUT_S) -> SwarmStore:
         opened.append(Engine(node.host, timeout_s))
-        return SwarmStore(SwarmCalls(opened[-1]), instance)
+        return SwarmStore(opened[-1], instance)
 
     yield make
     for engine in opened:

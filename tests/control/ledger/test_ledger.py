@@ -230,13 +230,6 @@ def test_usage_is_also_told_over_the_window_since_the_change(ledger: Ledger):
     assert job.usage.window_cores == pytest.approx(0.5)
 
 
-def test_a_restart_of_the_container_starts_its_counters_again(ledger: Ledger):
-    update(ledger, 10.0, usage_core_s=50.0)
-    job = update(ledger, 11.0, usage_core_s=0.5, starts=2, started_at_s=10.5).jobs[0]
-    assert job.usage.cpu_cores is None
-    assert job.attained_core_s == pytest.approx(50.5)
-
-
 def test_unread_is_not_zero(ledger: Ledger):
     update(ledger, 10.0)
     job = update(ledger, 11.0).jobs[0]

@@ -224,3 +224,4 @@ def test_a_rate_of_cpu_use_is_of_half_a_second_at_least() -> None:
     assert measures.attained_core_s == pytest.approx(102.0)
     measures.update(replace(job, starts=2, usage_core_s=0.0), 3.1, 30.0)
     assert measures.usage.cpu_cores is None, "of another start nothing is known"
+    assert measures.attained_core_s == pytest.approx(102.0), "what it used before still counts"

@@ -12,7 +12,7 @@ import pytest
 
 from dlsched.cluster.core.leases import leased, over_s
 from dlsched.cluster.core.records import Phase, Record, RecordState, Verb
-from dlsched.cluster.core.transit import PATIENCE
+from dlsched.cluster.core.transit import ARRIVAL_S
 from dlsched.cluster.store import MemoryStore
 from dlsched.model.spec import Checkpoint, JobSpec
 from dlsched.simulation.cluster.network import NetworkOptions, NodeFault
@@ -66,7 +66,7 @@ def test_a_move_costs_save_transfer_and_start_and_repeats_the_steps_since(
 @pytest.mark.long
 def test_a_checkpoint_that_comes_for_longer_than_an_arrival_may_take_is_waited_for() -> None:
     trace = three_jobs()
-    carry_s = PATIENCE.arrival_s + 60.0
+    carry_s = ARRIVAL_S + 60.0
     saved = SavedState(int(carry_s * trace.network_bytes_per_s), 2.0)
     jobs = tuple(
         replace(one, checkpoint=saved, load=replace(one.load, steps=10 * one.load.steps))

@@ -47,8 +47,6 @@ from dlsched.policies.adaptive.services.model import (
 )
 from dlsched.policies.adaptive.services.select import Need, Triage, triaged
 
-__all__ = ["ServiceMemory", "place"]
-
 _DRAINED_S = 30.0
 """Time in which a queue is to be drained, beside the requests that arrive."""
 

@@ -41,16 +41,20 @@ def met_outlook(
         return unknown_outlook(target_s, one.quantile, _HANGS)
     given = None if cores is None else _three(cores)
     needs = _three(needs_cores)
+    rounded = (target_s, one.quantile, _three(now_is_s), given, needs, resource)
     if _keeps(now_is_s, target_s, band=band):
-        return _met(target_s, one.quantile, _three(now_is_s), given, needs, resource)
+        return _with_cpu(ForecastKind.MET, *rounded, f"it needs {resource.amount(needs, 'g')}")
     samples = (model.cv / LITTLE) ** 2 + 1.0
     rate = model.rate_per_s
     in_s = _three(max(samples / rate, _SHORTEST_S) if rate > 0.0 else _LONGEST_S)
     # Counted from the last change of limits: a later forecast would never come true.
     at_s = max(job.changed_at_s or 0.0, job.started_at_s or 0.0) + in_s
-    rounded = (target_s, one.quantile, _three(now_is_s), given, needs)
-    answer = _expected(*rounded, round(at_s), in_s, resource)
-    return answer if as_of(answer[1], now_s) is answer[1] else _failed(*rounded, resource)
+    how = f"which is expected to meet it; {_s(in_s)} of new requests will show it"
+    answer = _with_cpu(ForecastKind.EXPECTED, *rounded, how, round(at_s), in_s)
+    if as_of(answer[1], now_s) is answer[1]:
+        return answer
+    how = "which was expected to meet it by now and does not"
+    return _with_cpu(ForecastKind.UNKNOWN, *rounded, how)
 
 
 def hopeless_outlook(
@@ -129,60 +133,29 @@ def _hangs(progress: Progress, typical_s: float) -> bool:
 
 
 @lru_cache(maxsize=_KEPT)
-def _met(
+def _with_cpu(
+    kind: ForecastKind,
     asked: float,
     quantile: float | None,
     measured: float,
     given: float | None,
     needs: float,
     resource: Resource,
+    how: str,
+    at_s: float | None = None,
+    in_s: float = 0.0,
 ) -> tuple[str, Forecast]:
-    needed = resource.amount(needs, "g")
-    why = f"{_measured(asked, quantile, measured)}: {_limit(given, resource)}, it needs {needed}"
-    return why, Forecast(ForecastKind.MET, "latency", needs_cores=needs, why=why)
-
-
-@lru_cache(maxsize=_KEPT)
-def _expected(
-    asked: float,
-    quantile: float | None,
-    measured: float,
-    given: float | None,
-    needs: float,
-    at_s: float,
-    in_s: float,
-    resource: Resource,
-) -> tuple[str, Forecast]:
-    why = (
-        f"{_measured(asked, quantile, measured)}: {_limit(given, resource)}, which is expected to "
-        f"meet it; {_s(in_s)} of new requests will show it"
-    )
+    """For a service that has the CPU to meet its target; `at_s`: when that will be measured."""
+    why = f"{_measured(asked, quantile, measured)}: {_limit(given, resource)}, {how}"
     return why, Forecast(
-        ForecastKind.EXPECTED,
+        kind,
         "latency",
         at_s=at_s,
-        earliest_s=round(at_s - 0.5 * in_s, 1),
-        latest_s=round(at_s + in_s, 1),
+        earliest_s=None if at_s is None else round(at_s - 0.5 * in_s, 1),
+        latest_s=None if at_s is None else round(at_s + in_s, 1),
         needs_cores=needs,
         why=why,
     )
-
-
-@lru_cache(maxsize=_KEPT)
-def _failed(
-    asked: float,
-    quantile: float | None,
-    measured: float,
-    given: float | None,
-    needs: float,
-    resource: Resource,
-) -> tuple[str, Forecast]:
-    """For a service that was expected to meet its target by now."""
-    why = (
-        f"{_measured(asked, quantile, measured)}: {_limit(given, resource)}, which was expected to "
-        "meet it by now and does not"
-    )
-    return why, Forecast(ForecastKind.UNKNOWN, "latency", needs_cores=needs, why=why)
 
 
 @lru_cache(maxsize=_KEPT)

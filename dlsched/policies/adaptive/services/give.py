@@ -120,37 +120,25 @@ def give_met(placing: Placing, given: Division, triage: Triage) -> None:
         job.spec.bounds.promised for job in given.snapshot.running if job.name not in views
     )
     siblings = len({job.adopted for job in views.values()}) == 1
+    stays = siblings and not triage.short and not wanted_cores
     more = 1.0
     if not band and not triage.short and triage.met:
         more += max(triage.left_cores - wanted_cores, 0.0) / max(best, 1e-9)
     for need in triage.met:
         name = need.name
         job, one = views[name], memory[name]
-        assert one.least is not None and one.best is not None
         limit: float | None = None
         use = need.least_cores + part * (need.best_cores - need.least_cores)
         loop = one.can_be_limited
-        actual = job.actual.cpu_cores
         # Processes outside come and go, and each change of all ceilings costs an engine call a job:
         # ceilings stay for a window after they were needed.
         since_s = given.now_s if one.room_since_s is None else one.room_since_s
         lasts = one.limited and given.now_s - since_s < given.snapshot.window_s
         if not free or (loop and (taken or lasts)):
-            # Dead band: each change costs an engine call, and the model is not exact either.
-            near = LITTLE
             if free and not promised:
-                # Under contention the weights divide, so no ceiling follows the capacity down.
-                limit = one.best.ceiling_cores
-                if actual is not None and siblings and not triage.short and not wanted_cores:
-                    limit = max(limit, actual)
+                limit = _beside_weights(one, job, stays=stays)
             else:
-                least_cores = one.least.ceiling_cores
-                limit = more * (least_cores + part * (one.best.ceiling_cores - least_cores))
-                if more > 1.0 and (actual or 0.0) >= one.best.ceiling_cores:
-                    near = CLEARLY - 1.0
-                elif part < 1.0:
-                    near = FINE
-            limit = _held(limit, job, near)
+                limit = _by_need(one, job, part, more)
         # A request of an open loop wants a whole core for a moment, whatever its mean use.
         weight = use if loop or not free else max(use, given.even_cores)
         if not fits:
@@ -159,6 +147,30 @@ def give_met(placing: Placing, given: Division, triage: Triage) -> None:
             one, job, given.now_s, limit, need.best_cores, band=band, resource=resource
         )
         placing.give(name, limit, use, weight, answer)
+
+
+def _beside_weights(one: ServiceMemory, job: JobView, *, stays: bool) -> float:
+    """The ceiling where weights divide under contention: none follows the capacity down. `stays`:
+    it is not lowered, since no other job wants what it would leave."""
+    assert one.best is not None
+    cores, actual = one.best.ceiling_cores, job.actual.cpu_cores
+    if stays and actual is not None:
+        cores = max(cores, actual)
+    return _held(cores, job, LITTLE)
+
+
+def _by_need(one: ServiceMemory, job: JobView, part: float, more: float) -> float:
+    """The ceiling where ceilings divide: so far between what just meets the target and what meets
+    it with a margin (`part`), and its part of the rest (`more`, a factor)."""
+    assert one.least is not None and one.best is not None
+    least_cores, best_cores = one.least.ceiling_cores, one.best.ceiling_cores
+    # Dead band: each change costs an engine call, and the model is not exact either.
+    near = LITTLE
+    if more > 1.0 and (job.actual.cpu_cores or 0.0) >= best_cores:
+        near = CLEARLY - 1.0
+    elif part < 1.0:
+        near = FINE
+    return _held(more * (least_cores + part * (best_cores - least_cores)), job, near)
 
 
 def give_short(placing: Placing, given: Division, triage: Triage) -> None:

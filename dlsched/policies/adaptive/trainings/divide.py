@@ -29,8 +29,6 @@ from dlsched.policies.adaptive.trainings.patience import due_in_s, gone, pressin
 from dlsched.policies.adaptive.trainings.value import MarginalValue, TypicalWork, marginal_value
 from dlsched.policies.fair_share import Claim, water_fill
 
-__all__ = ["TrainingMemory", "place"]
-
 _OUTLOOK_S, _OUTLOOK_JOB_S = 5.0, 0.05
 """Period of the forecasts: the first, or the second for each job if that is longer."""
 _LEAST_WEIGHT = 1e-3

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from bisect import insort
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from dlsched.estimate.learning import LEVEL_POINTS, Reach
@@ -233,18 +233,10 @@ def _end(
     """The forecast of the last step."""
     low, high = _end_core_s(job, known, value.end_core_s, step_core_s, rule)
     fair_s = _fair_s(known, value.end_core_s, value.end_core_s, now_s)
-    earliest_s, latest_s = _between_s(in_s, value.end_core_s, low, high, cores, fair_s)
     why = f"{resource.work(value.end_core_s)} are left to the end"
     if known.told_steps is None or not rule.heeds_total_steps:
         why += ", estimated from its way to finish"
-    return Forecast(
-        ForecastKind.EXPECTED,
-        "end",
-        at_s=now_s + in_s,
-        earliest_s=now_s + earliest_s,
-        latest_s=now_s + latest_s,
-        why=why,
-    )
+    return _between("end", why, now_s, in_s, value.end_core_s, low, high, cores, fair_s)
 
 
 def _fair_s(known: TrainingMemory, left_core_s: float, end_core_s: float, now_s: float) -> float:
@@ -277,35 +269,35 @@ def _expected(
         for off in (reach.steps - reach.low_steps, reach.high_steps - reach.steps)
     )
     low, high = max(left_core_s - below, 0.0), left_core_s + above
-    earliest_s, latest_s = _between_s(in_s, left_core_s, low, high, cores, fair_s)
-    return Forecast(
-        ForecastKind.EXPECTED,
-        tier,
-        at_s=now_s + in_s,
-        earliest_s=now_s + earliest_s,
-        latest_s=now_s + latest_s,
-        why=f"{goal} takes about {resource.work(left_core_s)} more ({low:.0f} to {high:.0f})",
-    )
+    why = f"{goal} takes about {resource.work(left_core_s)} more ({low:.0f} to {high:.0f})"
+    return _between(tier, why, now_s, in_s, left_core_s, low, high, cores, fair_s)
 
 
-def _between_s(
+def _between(
+    tier: Tier,
+    why: str,
+    now_s: float,
     in_s: float,
     left_core_s: float,
     low_core_s: float,
     high_core_s: float,
     cores: float,
     fair_s: float,
-) -> tuple[float, float]:
-    """The interval around a time: of the work, at the forecast's pace, and of waits."""
+) -> Forecast:
+    """The forecast with its interval: of the work, at the forecast's pace, and of waits."""
     pace = left_core_s / max(in_s, 1e-9)
     # The jobs that it waits for may take up to twice as long, or nothing.
     wait_s = max(in_s - left_core_s / cores, 0.0)
     least_s = low_core_s / cores
     earliest_s = max(in_s - max(left_core_s - low_core_s, 0.0) / pace - wait_s, least_s)
     latest_s = in_s + max(high_core_s - left_core_s, 0.0) / pace + wait_s
-    return (
-        min(earliest_s, (1.0 - _LEAST_SPREAD) * in_s),
-        max(latest_s, (1.0 + _LEAST_SPREAD) * in_s, fair_s),
+    return Forecast(
+        ForecastKind.EXPECTED,
+        tier,
+        at_s=now_s + in_s,
+        earliest_s=now_s + min(earliest_s, (1.0 - _LEAST_SPREAD) * in_s),
+        latest_s=now_s + max(latest_s, (1.0 + _LEAST_SPREAD) * in_s, fair_s),
+        why=why,
     )
 
 
@@ -362,12 +354,9 @@ def _in_time(
         if other != job.name:
             lacks.append((other, min(has, lacking)))
             lacking -= has
-    return Forecast(
-        ForecastKind.CROWDED,
-        outlook.tier,
-        at_s=outlook.at_s,
-        earliest_s=outlook.earliest_s,
-        latest_s=outlook.latest_s,
+    return replace(
+        outlook,
+        kind=ForecastKind.CROWDED,
         needs_cores=needs,
         lacks=tuple(lacks),
         why=f"in the present order of trainings it is {late_s:.0f} s late",

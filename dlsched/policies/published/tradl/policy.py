@@ -16,6 +16,12 @@ from dlsched.model.decision import Decision, PolicyMemory
 from dlsched.model.spec import AccuracyTarget, Limits
 from dlsched.model.state import JobView, Snapshot, Tiers
 from dlsched.policies.fair_share import Claim, claim, fair_shares, water_fill
+from dlsched.policies.ranges import (
+    at_least,
+    between_zero_and_one,
+    one_of,
+    ratios_above_zero,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,20 +54,11 @@ class TradlParameters:
     """Largest factor on the interval while no job is below its first tier."""
 
     def __post_init__(self) -> None:
-        if self.weights not in {"growth", "closest"}:
-            raise ValueError(f"weights is {self.weights!r}, must be growth or closest")
-        for name in ("interval_s", "window_s", "patience_s"):
-            if not 1 <= getattr(self, name) < math.inf:
-                raise ValueError(f"{name} is {getattr(self, name)}, must be at least 1 and finite")
-        for name in ("least_ratio", "step_ratio"):
-            if not 0 < getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)}, must be between 0 and 1")
-        if not 0 < self.settled_ratio <= 1:
-            raise ValueError(f"settled_ratio is {self.settled_ratio}, must be in (0, 1]")
-        if not 1.2 <= self.headroom_ratio < math.inf:
-            raise ValueError(f"headroom_ratio is {self.headroom_ratio}, must be at least 1.2")
-        if self.backoff < 1:
-            raise ValueError(f"backoff is {self.backoff}, must be at least 1")
+        one_of(("growth", "closest"), self, "weights")
+        at_least(1, self, "interval_s", "window_s", "patience_s", "backoff")
+        between_zero_and_one(self, "least_ratio", "step_ratio")
+        ratios_above_zero(self, "settled_ratio")
+        at_least(1.2, self, "headroom_ratio")
 
 
 _NEAREST = 0.01

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dlsched.cluster.core.decider import ask
-from dlsched.cluster.core.guards import NODES_PER_MOVE, GuardMemory, guard
+from dlsched.cluster.core.guards import NODES_PER_MOVE, Passed, guard
 from dlsched.cluster.core.model import (
     ClusterDecision,
     ClusterJob,
@@ -91,7 +91,7 @@ def snapshots(draw: st.DrawFn) -> ClusterSnapshot:
     at = NAMES[: draw(st.sampled_from([0, 1, 2, 4, 12, 40]))]
     kinds = [draw(NODE) for _ in at[:4]]
     found = [draw(jobs(f"j{index}", [*at, "gone"])) for index in range(draw(st.integers(0, 10)))]
-    running = [one for one in found if one.runs]
+    running = [one for one in found if one.node]
     moving = tuple(
         Transit(one.name, one.node or "", draw(st.sampled_from(at)), 0, draw(st.floats(0, 2000)))
         for one in running[: draw(st.integers(0, 1)) if at else 0]
@@ -101,7 +101,7 @@ def snapshots(draw: st.DrawFn) -> ClusterSnapshot:
         now_s=1000.0,
         nodes=tuple(replace(kinds[index % 4], name=name) for index, name in enumerate(at)),
         jobs=tuple(running),
-        queue=tuple(one for one in found if not one.runs),
+        queue=tuple(one for one in found if not one.node),
         moving=moving,
     )
 
@@ -133,7 +133,7 @@ def test_any_cluster_gives_a_sound_decision(
 ) -> None:
     policy = simulated_policy(spelled, seed=1)
     memory: object = None
-    guards = GuardMemory()
+    passed: tuple[Passed, ...] = ()
     for seen in (first, first, replace(second, now_s=second.now_s + later_s)):
         asked = ask(policy, seen, memory)
         assert asked.failure is None
@@ -146,13 +146,13 @@ def test_any_cluster_gives_a_sound_decision(
             assert decision.why[name]
         assert all(decision.why[name] for name in queue)
         assert all(decision.why[move.job] for move in decision.moves)
-        approved = guard(seen, decision, guards)
+        approved = guard(seen, decision, passed)
         check_approved(seen, approved.place, [(one.job, one.target) for one in approved.moves])
         # What guards let through and what they refuse is all that was decided.
         assert {*decision.place, *(one.job for one in decision.moves)} == {
             *approved.place, *(one.job for one in approved.moves), *approved.refused,
         }  # fmt: skip
-        memory, guards = decision.memory, approved.memory
+        memory, passed = decision.memory, approved.passed
 
 
 @settings(max_examples=examples(200))

@@ -17,7 +17,8 @@ from dlsched.model.spec import AccuracyTarget, Bounds, ContainerSpec, JobSpec, L
 from dlsched.model.state import Diverged, JobState, JobView, NodeView, Progress, Snapshot, Usage
 from dlsched.policies.adaptive.parameters import AdaptiveParameters
 from dlsched.policies.adaptive.placed import Placed
-from dlsched.policies.adaptive.trainings.divide import TrainingMemory, place
+from dlsched.policies.adaptive.trainings.divide import place
+from dlsched.policies.adaptive.trainings.model import TrainingMemory
 from dlsched.policies.adaptive.trainings.value import NO_TYPICAL_WORK, TypicalWork, marginal_value
 from dlsched.store.memory import load_memory, memory_text
 
