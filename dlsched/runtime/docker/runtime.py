@@ -21,7 +21,7 @@ from dlsched.model.actions import Action, Outcome, Remove, Resize, Start
 from dlsched.model.alarms import Alarm
 from dlsched.model.facts import ContainerFact, Observation, Operation
 from dlsched.runtime import host
-from dlsched.runtime.allotment import change_allotment, job_dir
+from dlsched.runtime.allotment import Allotments, change_allotment, job_dir
 from dlsched.runtime.cgroup.enclosing import Surroundings
 from dlsched.runtime.cgroup.read import PROC
 from dlsched.runtime.cpu_users import CpuUsers
@@ -31,8 +31,7 @@ from dlsched.runtime.docker.carrying import Arrivals
 from dlsched.runtime.docker.create.creation import Creation
 from dlsched.runtime.docker.create.images import Images
 from dlsched.runtime.docker.doctor.engine import require
-from dlsched.runtime.docker.engine import Engine, EngineRefused
-from dlsched.runtime.docker.engine_facts import EngineFacts
+from dlsched.runtime.docker.engine import Engine, EngineFacts, EngineRefused
 from dlsched.runtime.docker.events import Events
 from dlsched.runtime.docker.executor import Executor
 from dlsched.runtime.docker.gpus.canary import Canary
@@ -41,7 +40,6 @@ from dlsched.runtime.docker.gpus.injection import Injector
 from dlsched.runtime.docker.identity.commands import AdoptionCommands
 from dlsched.runtime.docker.identity.own import own_containers
 from dlsched.runtime.docker.instance import Instance
-from dlsched.runtime.docker.limits.allotments import Allotments
 from dlsched.runtime.docker.limits.changes import Changes
 from dlsched.runtime.docker.limits.group import ParentGroup
 from dlsched.runtime.docker.limits.writer import LimitWriter

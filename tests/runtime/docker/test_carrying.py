@@ -23,14 +23,15 @@ from dlsched.runtime.docker.carrying import (
     CHECKS,
     Arrivals,
     Brought,
+    NotShared,
     Withdrawn,
     pack,
     remove_archive,
+    size_of,
 )
 from dlsched.runtime.docker.create.containers import create_body
 from dlsched.runtime.docker.engine import EngineRefused, PathStat
 from dlsched.runtime.docker.instance import BusyContainers
-from dlsched.runtime.docker.shared_files import NotShared, size_of
 from dlsched.runtime.machine.outcomes import Packed
 from tests.doubles import job_spec
 from tests.runtime.docker.create.test_containers import AROUND

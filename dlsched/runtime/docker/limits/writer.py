@@ -32,8 +32,7 @@ from dlsched.runtime.cgroup.limits import (
 )
 from dlsched.runtime.cgroup.read import PROC
 from dlsched.runtime.clock import SystemClock
-from dlsched.runtime.docker.engine import Body, Engine, EngineRefused
-from dlsched.runtime.docker.engine_facts import EngineFacts
+from dlsched.runtime.docker.engine import Body, Engine, EngineFacts, EngineRefused
 from dlsched.runtime.docker.gpus.canary import Canary, GpuContainer, Unproven, Unsafe
 from dlsched.runtime.docker.gpus.injection import GpuOptions, Injector
 from dlsched.runtime.docker.gpus.mps import paced
