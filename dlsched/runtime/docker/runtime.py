@@ -141,14 +141,7 @@ class DockerRuntime:
         self._executor = Executor(self._calls, self._listings.want, wake, clock.now_s)
         self._machine = Machine(self._executor.do)
         self._changes = Changes(
-            self._machine,
-            self._executor,
-            writer,
-            instance.originals,
-            self._patience,
-            self._listings.want,
-            clock.now_s,
-            lambda: self._listings.problem is not None,
+            instance, self._machine, self._executor, writer, self._listings, self._patience
         )
         self._events = Events(instance, self._listings.want, wake, self._listings.engine_lost)
         self.adopting = AdoptionCommands(instance, self._listings, writer)
@@ -252,8 +245,7 @@ class DockerRuntime:
             self._allotments.sweep(listing.named | starting)
         self._group.follow(self._watches.all(), again=is_new)
         self._machine.take(self._executor.ended())
-        answers = self._listings.problem is None
-        self._changes.settle(listing, self.moves.moving, answers=answers)
+        self._changes.settle(listing, self.moves.moving)
         self.moves.advance(listing, self._facts, now_s)
         # A change of this cycle has notified its job already, and the facts are from before it.
         same = [fact for fact in self._facts if fact.container_id not in self._changed]
