@@ -85,8 +85,7 @@ class DockerRuntime:
         `engine` takes the place of the one that they name, and `proc` the host's processes'.
         Raises OSError when the state directory cannot be used.
         """
-        self._options = options
-        self._clock, self._wake = clock, wake
+        self._clock = clock
         instance = self._instance = Instance(
             options,
             engine or Engine(options.host, options.timeout_s),
@@ -170,8 +169,6 @@ class DockerRuntime:
         """Also of jobs that leave for another node, or come from there."""
         self._allotments = Allotments(options.state_dir, read_only=options.read_only)
         self._untold: tuple[Alarm, ...] = ()
-        self.held: str | None = None
-        """Why nothing may be changed; None: changes are made."""
         self._facts: tuple[ContainerFact, ...] = ()
         self._changed: set[str] = set()
         """Containers whose limits were changed since."""
@@ -275,30 +272,25 @@ class DockerRuntime:
 
     def apply_all(self, actions: Sequence[Resize], now_s: float) -> tuple[Outcome, ...]:
         """Change the limits of several jobs, several at a time; never raises for that."""
-        refusals: dict[str, str] = {}
-        watches: dict[str, Watch] = {}
-        changes = []
+        outcomes: dict[str, Outcome] = {}
+        changes: list[tuple[Resize, Watch]] = []
         for action in actions:
             container = action.container_id
-            if (watch := self._watches.get(container)) is None:
-                refusals[action.job] = _NOT_THERE
-                continue
-            if (why := self._bar(container, action.job, now_s)) is not None:
-                refusals[action.job] = why
+            watch = self._watches.get(container)
+            why = None if watch is None else self._bar(container, action.job, now_s)
+            if watch is None or why is not None:
+                outcomes[action.job] = Outcome(action, "failed", why or _NOT_THERE)
                 continue
             watch.doubt()
-            watches[action.job] = watch
-            changes.append((action, watch.described))
-        outcomes = {outcome.action.job: outcome for outcome in self._changes.make(changes)}
-        for action, _ in changes:
-            if (status := outcomes[action.job].status) in ("done", "begun"):
+            changes.append((action, watch))
+        made = self._changes.make([(action, watch.described) for action, watch in changes])
+        for (action, watch), outcome in zip(changes, made, strict=True):
+            outcomes[action.job] = outcome
+            if outcome.status in ("done", "begun"):
                 self._changed.add(action.container_id)
-            if status == "done" and not (action.only_notifies or action.gives_back):
-                watches[action.job].gave(action.cpu_shares)
-        return tuple(
-            outcomes.get(action.job) or Outcome(action, "failed", refusals[action.job])
-            for action in actions
-        )
+            if outcome.status == "done" and not (action.only_notifies or action.gives_back):
+                watch.gave(action.cpu_shares)
+        return tuple(outcomes[action.job] for action in actions)
 
     def logs(self, job: str, tail: int, follow: bool) -> Iterator[bytes]:
         """The job's output, oldest first; raises EngineUnavailable, or KeyError: no container."""
@@ -315,7 +307,7 @@ class DockerRuntime:
         last change. Waits for the engine, at most `RELEASE_S` in all.
         """
         now_s = self._clock.now_s()
-        until_s = now_s + min(self._options.timeout_s, RELEASE_S)
+        until_s = now_s + min(self._instance.options.timeout_s, RELEASE_S)
         self._wind_up((now_s + until_s) / 2)  # a move may hang, and limits need time, too
         for watch in self._watches.all():
             watch.doubt()
@@ -336,8 +328,12 @@ class DockerRuntime:
 
     def hold(self, why: str | None) -> None:
         """Change nothing from now on, since everything was given back; None: make changes again."""
-        self.held = why
-        self._changes.held = why is not None
+        self._changes.held = why
+
+    @property
+    def held(self) -> str | None:
+        """Why nothing may be changed; None: changes are made."""
+        return self._changes.held
 
     def alarms(self) -> tuple[Alarm, ...]:
         """What is wrong with limits, with giving them back, with moves, and with GPUs."""
@@ -359,7 +355,7 @@ class DockerRuntime:
         watch = self._watches.get(self._watches.ids.get(job, ""))
         if watch is not None and watch.described.adopted is not None:
             return
-        change_allotment(job_dir(self._options.state_dir, job), deliverable=deliverable)
+        change_allotment(job_dir(self._instance.options.state_dir, job), deliverable=deliverable)
 
     def check_engine(self) -> None:
         """Raises EngineUnavailable, or EngineUnworkable when it cannot do what dlsched needs."""
@@ -393,7 +389,7 @@ class DockerRuntime:
             self._listings.want(described.container_id)
         if described.gpu_access is not None:
             fact = with_gpus(
-                fact, described, self._node.gpus, self._canary, self._options.state_dir
+                fact, described, self._node.gpus, self._canary, self._instance.options.state_dir
             )
         if not idle and fact.adopted is None and (kept := self.moves.kept(fact.job, fact.gpus)):
             fact = replace(fact, gpus_kept=kept)

@@ -36,8 +36,8 @@ class Changes:
     patience: Patience
     managed: Set[str] | None = None
     """The containers that belong to a job; None: not known yet."""
-    held: bool = False
-    """Whether everything was given back, and nothing may be changed any more."""
+    held: str | None = None
+    """Why nothing may be changed any more, since everything was given back; None: it may."""
 
     def _now_s(self) -> float:
         return self.instance.clock.now_s()
@@ -164,7 +164,7 @@ class Changes:
                 moves=described is not None and described.job in moving,
                 managed=container in managed,
                 original=records.get(container),
-                held=self.held,
+                held=self.held is not None,
                 answers=answers,
             )
             self.machine.post(container, event, now_s)

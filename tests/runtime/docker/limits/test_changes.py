@@ -401,7 +401,7 @@ def test_release_does_not_wait_for_ever(bench: Bench) -> None:
 
 def test_while_it_is_held_what_was_under_way_is_given_back_too(bench: Bench) -> None:
     bench.changes.release({}, {}, bench.now_s)
-    bench.changes.held = True
+    bench.changes.held = "a test"
     bench.begin(resize(), described())  # begun before, and slow
     bench.sweep(described())
     assert bench.host.words["CpuQuota"] == -1
