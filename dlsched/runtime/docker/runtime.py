@@ -155,16 +155,14 @@ class DockerRuntime:
         )
         self.read_from = self._watches.read_from
         self.moves = Moves(
+            instance,
             self._machine,
-            options.instance,
+            self._calls,
             self._arrivals,
-            self._calls.was_asked,
-            self._listings.hide,
-            clock.now_s,
+            self._listings,
+            self._watches,
             self._node.gpu_names,
-            self._watches.of_job,
             lambda one: self.held or self._bar(one.container_id, one.job, clock.now_s()),
-            self._listings.ended_with_engine,
         )
         """Also of jobs that leave for another node, or come from there."""
         self._allotments = Allotments(options.state_dir, read_only=options.read_only)
