@@ -86,10 +86,12 @@ class DockerRuntime:
         Raises OSError when the state directory cannot be used.
         """
         self._clock = clock
+        hurried = engine or Engine(options.host, options.timeout_s)
         instance = self._instance = Instance(
             options,
-            engine or Engine(options.host, options.timeout_s),
+            hurried,
             engine or Engine(options.host, max(options.timeout_s, UNHURRIED_S)),
+            EngineFacts(hurried),
             clock,
             Originals(options.state_dir, read_only=options.read_only),
             Adoptions(options.state_dir, read_only=options.read_only),
@@ -98,7 +100,6 @@ class DockerRuntime:
         )
         self._patience = Patience(options.call_wait_s, now_s=clock.now_s)
         self._group = ParentGroup(options.instance, options.cgroup_under, options.group_weight)
-        self._engine_facts = EngineFacts(instance.engine)
         self._cpu_users = CpuUsers(clock.now_s, begin, instance.left_out, proc)
         booted = datetime.fromtimestamp(psutil.boot_time(), UTC)
         booted_at = booted.strftime("%Y-%m-%dT%H:%M:%S")
@@ -117,22 +118,13 @@ class DockerRuntime:
         )
         injector = Injector(options.gpus, lambda: self._node.gpus)
         self._canary = Canary(state_dir=options.state_dir)
-        writer = self._writer = LimitWriter(
-            instance.engine,
-            instance.originals,
-            options.state_dir,
-            clock.wall_time,
-            proc,
-            injector,
-            self._canary,
-        )
+        writer = self._writer = LimitWriter(instance, injector, self._canary)
         self._arrivals = Arrivals(instance)
         self.images = Images(instance.unhurried, options.config_file, clock.now_s)
         creation = Creation(
             instance,
             self._group,
             writer,
-            self._engine_facts.cgroup_driver,
             injector,
             self._arrivals,
         )
@@ -173,7 +165,7 @@ class DockerRuntime:
         self._swept: Listing | None = None
         """The last listing that nothing was left over of."""
         self._events.start()
-        begin(self._engine_facts.cgroup_driver, "cgroup-driver")  # the ceilings' grain
+        begin(self._instance.facts.cgroup_driver, "cgroup-driver")  # the ceilings' grain
 
     def resume(self, now_s: float) -> None:
         """List containers, and note the moves that an earlier agent began."""
@@ -184,7 +176,7 @@ class DockerRuntime:
     def observe(self, now_s: float) -> Observation:
         """All facts at `now_s` about the containers listed; reads only."""
         self._machine.take(self._executor.ended())
-        driver = self._engine_facts.driver
+        driver = self._instance.facts.driver
         alive = (one.described for one in self._watches.all() if one.described.alive)
         groups = ((one.job, one.container_id, one.pid) for one in alive)
         node = self._node.read(now_s, driver, self._group.name(driver or ""), groups)

@@ -116,8 +116,6 @@ class Creation:
     instance: Instance
     group: ParentGroup
     writer: LimitWriter
-    driver: Callable[[], str]
-    """Asks the engine for its cgroup driver."""
     injector: Injector
     arrivals: Arrivals
     """Jobs that came with a checkpoint."""
@@ -246,7 +244,7 @@ class Creation:
                 **labels_of(action.spec, self.instance.name, action.source),
                 **gpu_labels(action.gpus, gpus.access, mps),
             },
-            cgroup_parent=self.group.name(self.driver()),
+            cgroup_parent=self.group.name(self.instance.facts.cgroup_driver()),
             tmpfs={OUT: OUT_TMPFS_OPTIONS},
             read_only={IN: inside, LIB: self._reporter()},
             confined=confined,

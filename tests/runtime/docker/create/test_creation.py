@@ -51,8 +51,14 @@ class Bench:
         engine: Any = self.engine
         injector = Injector(GpuOptions(injection=injection), lambda: DEVICES, root / "config.toml")
         state = root / "state"
-        self.hands = LimitWriter(engine, Originals(state), state, lambda: "now", self.engine.proc)
-        instance = instance_of(engine, state, options={"confine": lambda _: confined})
+        instance = instance_of(
+            engine,
+            state,
+            originals=Originals(state),
+            proc=self.engine.proc,
+            options={"confine": lambda _: confined},
+        )
+        self.hands = LimitWriter(instance)
         start = self.engine.start
         self.ran: list[str] = []
 
@@ -66,7 +72,6 @@ class Bench:
             instance,
             ParentGroup("i", ""),
             self.hands,
-            lambda: "cgroupfs",
             injector,
             arrivals or Arrivals(instance_of(engine, state)),
             lambda: pipes,

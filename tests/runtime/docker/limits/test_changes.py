@@ -55,16 +55,20 @@ class Bench:
         self.now_s = 100.0
         self.wanted: list[str | None] = []
         self.originals = Originals(root / "state")
-        engine: Any = self.host
-        self.hands = LimitWriter(
-            engine, self.originals, root / "state", lambda: "now", self.host.proc
+        clock: Any = SimpleNamespace(now_s=lambda: self.now_s, wall_time=lambda: "now")
+        instance = instance_of(
+            self.host,
+            root / "state",
+            clock=clock,
+            originals=self.originals,
+            proc=self.host.proc,
         )
-        self.executor = making(calls_of(engine, self.hands), self.wanted, lambda: self.now_s)
+        self.hands = LimitWriter(instance)
+        self.executor = making(calls_of(self.host, self.hands), self.wanted, lambda: self.now_s)
         self.machine = Machine(self.executor.do)
-        clock: Any = SimpleNamespace(now_s=lambda: self.now_s)
         self.listings: Any = SimpleNamespace(want=self.wanted.append, problem=None)
         self.changes = Changes(
-            instance_of(engine, root / "state", clock=clock, originals=self.originals),
+            instance,
             self.machine,
             self.executor,
             self.hands,
