@@ -81,36 +81,6 @@ def run(future: Future[T], call: Callable[[], T]) -> None:
         future.set_result(result)
 
 
-SILENT_S = 2.0
-"""An engine that does not even answer a ping for so long is lost. While it starts containers a ping
-takes up to 0.1 s on two cores, and an inspection of one of them as long as its start."""
-
-
-class Pulse:
-    """Whether an engine answers at all while another call waits: a ping waits for no container."""
-
-    def __init__(
-        self, ping: Callable[[], None], now_s: Callable[[], float] = time.monotonic
-    ) -> None:
-        self._ping = ping
-        self._now_s = now_s
-        self._call: Future[None] | None = None
-        self._since_s = 0.0
-        """When it was first asked without an answer so far."""
-
-    def silent(self) -> bool:
-        """Whether the last ping failed, or has been waiting for `SILENT_S`. Begins the next one
-        where none is under way; waits for nothing."""
-        now_s, call = self._now_s(), self._call
-        if call is not None and not call.done():
-            return now_s - self._since_s > SILENT_S
-        failed = call is not None and call.exception() is not None
-        if not failed:
-            self._since_s = now_s
-        self._call = begin(self._ping, "ping")
-        return failed
-
-
 class Patience:
     """How long the loop still waits for the engine: one long wait, then none for a second.
 

@@ -30,16 +30,14 @@ from dlsched.runtime.allotment import (
     write_allotment,
 )
 from dlsched.runtime.cgroup.read import belongs
-from dlsched.runtime.docker.carrying import Arrivals, pack
+from dlsched.runtime.docker.carrying import Arrivals, pack, size_of
 from dlsched.runtime.docker.create.containers import NO_RESTART, restart_update
-from dlsched.runtime.docker.create.creation import Creation
+from dlsched.runtime.docker.create.creation import Creation, heritage_of
 from dlsched.runtime.docker.create.images import Images
 from dlsched.runtime.docker.engine import EngineRefused
-from dlsched.runtime.docker.identity.heritage import heritage_of
 from dlsched.runtime.docker.identity.labels import container_name, set_aside_name
 from dlsched.runtime.docker.instance import Instance
 from dlsched.runtime.docker.limits.writer import LimitWriter
-from dlsched.runtime.docker.shared_files import size_of
 from dlsched.runtime.machine.calls import (
     Act,
     AskToEnd,

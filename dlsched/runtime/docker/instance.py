@@ -10,7 +10,7 @@ from pathlib import Path
 
 from dlsched.control.ports import Clock
 from dlsched.runtime.cgroup.read import PROC
-from dlsched.runtime.docker.engine import Engine
+from dlsched.runtime.docker.engine import Engine, EngineFacts
 from dlsched.runtime.docker.options import DockerOptions
 from dlsched.runtime.machine.inspected import Inspected
 from dlsched.runtime.originals import Originals
@@ -54,6 +54,7 @@ class Instance:
     engine: Engine
     unhurried: Engine
     """The same engine, whose answers are waited for longer."""
+    facts: EngineFacts
     clock: Clock
     originals: Originals
     adoptions: Adoptions

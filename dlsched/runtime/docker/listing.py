@@ -16,7 +16,7 @@ from dlsched.config.metrics.resolving import Presets
 from dlsched.model.errors import DlschedError, EngineUnavailable, unexpected
 from dlsched.model.facts import ContainerState
 from dlsched.model.units import plain_text
-from dlsched.runtime.docker.background import Patience, Pulse, begin
+from dlsched.runtime.docker.background import Patience, begin
 from dlsched.runtime.docker.engine import Body, EngineRefused
 from dlsched.runtime.docker.identity.claims import Claims
 from dlsched.runtime.docker.identity.labels import ENABLE, INSTANCE, JOB, set_aside_name
@@ -31,6 +31,10 @@ EVERY_S = 5.0
 AGAIN_S = 1.0
 """After a listing that failed."""
 
+SILENT_S = 2.0
+"""An engine that does not even answer a ping for so long is lost. While it starts containers a ping
+takes up to 0.1 s on two cores, and an inspection of one of them as long as its start."""
+
 LATE_S = 30.0
 """An inspection that was late is repeated after this time for each container that was late, since
 each holds up the listing of all others; earlier where the list shows another state or name."""
@@ -39,12 +43,17 @@ NAME_CHARACTERS = 128
 """Longer names of containers that are not ours are cut: the engine has no bound for them."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Pending:
+    """A listing under way, and whether the engine answers at all meanwhile: a ping waits for no
+    container."""
+
     future: Future[Listing]
     since_s: float
     shows: int
-    pulse: Pulse
+    ping: Future[None] | None = None
+    silent_s: float = 0.0
+    """When it was first pinged without an answer so far."""
 
 
 class Listings:
@@ -133,7 +142,7 @@ class Listings:
 
     def refresh(self) -> None:
         """Take in what the engine answered, after a short wait where something happened."""
-        began_s = self._patience.now_s()
+        began_s = self._now_s()
         # A listing under way may have begun before the last event: then one more shows it.
         for _ in range(2):
             self._begin_if_due()
@@ -165,8 +174,7 @@ class Listings:
         doubted = last if suspects is None else suspects
         known = {key: one for key, one in last.items() if key not in doubted}
         future = begin(lambda: self._list(at_s, known, last, asked), "listing")
-        pulse = Pulse(self._engine.ping, self._patience.now_s)
-        self._pending = _Pending(future, self._patience.now_s(), shows, pulse)
+        self._pending = _Pending(future, at_s, shows)
 
     def _list(
         self,
@@ -248,10 +256,22 @@ class Listings:
             return last
 
     def _complain(self, call: _Pending) -> None:
-        late_s = self._patience.now_s() - call.since_s
-        if (self._patience.lost or late_s > AGAIN_S) and call.pulse.silent():
+        late_s = self._now_s() - call.since_s
+        if (self._patience.lost or late_s > AGAIN_S) and self._is_silent(call):
             # Without the time, which would make another alarm of it in every cycle.
             self.problem = f"the Docker Engine at {self._engine.host} does not answer"
+
+    def _is_silent(self, call: _Pending) -> bool:
+        """Whether the last ping failed, or has been waiting for `SILENT_S`. Begins the next one
+        where none is under way; waits for nothing."""
+        now_s, ping = self._now_s(), call.ping
+        if ping is not None and not ping.done():
+            return now_s - call.silent_s > SILENT_S
+        failed = ping is not None and ping.exception() is not None
+        if not failed:
+            call.silent_s = now_s
+        call.ping = begin(self._engine.ping, "ping")
+        return failed
 
     def _collect(self, call: _Pending) -> None:
         self._pending = None

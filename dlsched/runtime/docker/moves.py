@@ -16,8 +16,12 @@ from dlsched.model.alarms import Alarm, AlarmKey
 from dlsched.model.facts import ContainerFact, ContainerState, Operation, OperationKind
 from dlsched.model.leaving import Leaving, LeavingPhase
 from dlsched.model.spec import Checkpoint, Limits
+from dlsched.runtime.docker.calls import EngineCalls
 from dlsched.runtime.docker.carrying import Arrivals
 from dlsched.runtime.docker.identity.labels import set_aside_name
+from dlsched.runtime.docker.instance import Instance
+from dlsched.runtime.docker.listing import Listings
+from dlsched.runtime.docker.watch import Watches
 from dlsched.runtime.machine.container import Machine
 from dlsched.runtime.machine.inspected import Inspected, Listing
 from dlsched.runtime.machine.move import (
@@ -42,22 +46,16 @@ class Moves:
     """Those that this agent has begun or found; only for the loop's thread. Implements NodeJobs of
     `dlsched.cluster.agent.ports`, which says more."""
 
+    instance: Instance
     machine: Machine
-    instance: str
+    calls: EngineCalls
     arrivals: Arrivals
-    was_asked: Callable[[str], bool]
-    """Whether an earlier agent asked a job to save itself."""
-    hide: Callable[[Set[str]], None]
-    """Is given the jobs whose containers stay set aside although no other has taken their place."""
-    now_s: Callable[[], float]
+    listings: Listings
+    watches: Watches
     gpu_names: Callable[[tuple[str, ...]], str]
     """Readable names of UUIDs."""
-    container: Callable[[str], Inspected | None]
-    """A job's present container."""
     bars: Callable[[Inspected], str | None]
-    """Why nothing can be done to it now, moves apart."""
-    was_ended: Callable[[Inspected], bool]
-    """Whether the engine ended it, and not itself."""
+    """Why nothing can be done to a container now, moves apart."""
     winding_up: bool = False
     """Whether the agent ends: early moves go back, and none begins."""
     _lost: Callable[[str, str], Path | None] = lambda *_: None
@@ -66,9 +64,11 @@ class Moves:
     def turn(self, job: str, take: Callable[[Turn], None], now_s: float | None = None) -> Job:
         """Have a job take a turn."""
         before = self.machine.job(job)
-        after = self.machine.turn(job, self.now_s() if now_s is None else now_s, take)
+        after = self.machine.turn(
+            job, self.instance.clock.now_s() if now_s is None else now_s, take
+        )
         if after.departure is not before.departure:
-            self.hide({name for name, one in self.machine.jobs.items() if _is_hidden(one)})
+            self.listings.hide({name for name, one in self.machine.jobs.items() if _is_hidden(one)})
         return after
 
     # ------------------------------------------------------------------ what is there
@@ -163,7 +163,7 @@ class Moves:
             if one.adopted is not None or container in known.forsaken or known.move is not None:
                 continue
             aside = self._is_aside(one)
-            asked = first and not aside and self.was_asked(one.job)
+            asked = first and not aside and self.calls.was_asked(one.job)
             if aside or (asked and one.state is ContainerState.EXITED):
                 away = self._departure_of(one) if aside else None
                 self.turn(one.job, partial(Turn.find, one=one, departure=away), now_s)
@@ -215,7 +215,7 @@ class Moves:
         return departure
 
     def _is_aside(self, one: Inspected) -> bool:
-        return one.adopted is None and one.name == set_aside_name(self.instance, one.job)
+        return one.adopted is None and one.name == set_aside_name(self.instance.name, one.job)
 
     # ------------------------------------------------------------------ to and from other nodes
 
@@ -247,7 +247,7 @@ class Moves:
         if before is not None and not (settled or before.over):
             return
         departure = Departure(job, archive, checkpoint, most_bytes, limits)
-        described, ended = self.container(job), LeavingPhase.ENDED
+        described, ended = self.watches.of_job(job), LeavingPhase.ENDED
         if described is None or described.state in (ContainerState.EXITED, ContainerState.DEAD):
             self.turn(job, lambda turn: turn.refuse(departure, ended, "it ended by itself"))
         elif (why := self._unable(described)) is not None:
@@ -282,18 +282,18 @@ class Moves:
             self.turn(job, Turn.sweep)
 
     def has_volume(self, job: str) -> bool:
-        brought, now_s = self.arrivals.of(job), self.now_s()
+        brought, now_s = self.arrivals.of(job), self.instance.clock.now_s()
         has = brought is not None and brought.filled and not brought.file
         if has and now_s - self.machine.job(job).inspected_s >= LOOKED_S:
             self.turn(job, Turn.inspect_volume)
         return has
 
     def ended_with_engine(self, job: str) -> bool:
-        described = self.container(job)
-        return described is not None and self.was_ended(described)
+        described = self.watches.of_job(job)
+        return described is not None and self.listings.ended_with_engine(described)
 
     def start_again(self, job: str) -> None:
-        described, now_s = self.container(job), self.now_s()
+        described, now_s = self.watches.of_job(job), self.instance.clock.now_s()
         if described is None or self.holds(job):
             return
         if now_s - self.machine.job(job).started_s >= REST_S:
@@ -325,7 +325,7 @@ class Moves:
             return f"it is {described.state}"
         if self.winding_up:
             return "the agent ends"
-        if (operation := self.operation(described.job, self.now_s())) is not None:
+        if (operation := self.operation(described.job, self.instance.clock.now_s())) is not None:
             return f"operation under way: {operation}"
         if self.holds(described.job):
             return "what an earlier move left of it is not removed yet"

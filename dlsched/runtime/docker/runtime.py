@@ -21,7 +21,7 @@ from dlsched.model.actions import Action, Outcome, Remove, Resize, Start
 from dlsched.model.alarms import Alarm
 from dlsched.model.facts import ContainerFact, Observation, Operation
 from dlsched.runtime import host
-from dlsched.runtime.allotment import change_allotment, job_dir
+from dlsched.runtime.allotment import Allotments, change_allotment, job_dir
 from dlsched.runtime.cgroup.enclosing import Surroundings
 from dlsched.runtime.cgroup.read import PROC
 from dlsched.runtime.cpu_users import CpuUsers
@@ -31,8 +31,7 @@ from dlsched.runtime.docker.carrying import Arrivals
 from dlsched.runtime.docker.create.creation import Creation
 from dlsched.runtime.docker.create.images import Images
 from dlsched.runtime.docker.doctor.engine import require
-from dlsched.runtime.docker.engine import Engine, EngineRefused
-from dlsched.runtime.docker.engine_facts import EngineFacts
+from dlsched.runtime.docker.engine import Engine, EngineFacts, EngineRefused
 from dlsched.runtime.docker.events import Events
 from dlsched.runtime.docker.executor import Executor
 from dlsched.runtime.docker.gpus.canary import Canary
@@ -41,7 +40,6 @@ from dlsched.runtime.docker.gpus.injection import Injector
 from dlsched.runtime.docker.identity.commands import AdoptionCommands
 from dlsched.runtime.docker.identity.own import own_containers
 from dlsched.runtime.docker.instance import Instance
-from dlsched.runtime.docker.limits.allotments import Allotments
 from dlsched.runtime.docker.limits.changes import Changes
 from dlsched.runtime.docker.limits.group import ParentGroup
 from dlsched.runtime.docker.limits.writer import LimitWriter
@@ -87,12 +85,13 @@ class DockerRuntime:
         `engine` takes the place of the one that they name, and `proc` the host's processes'.
         Raises OSError when the state directory cannot be used.
         """
-        self._options = options
-        self._clock, self._wake = clock, wake
+        self._clock = clock
+        hurried = engine or Engine(options.host, options.timeout_s)
         instance = self._instance = Instance(
             options,
-            engine or Engine(options.host, options.timeout_s),
+            hurried,
             engine or Engine(options.host, max(options.timeout_s, UNHURRIED_S)),
+            EngineFacts(hurried),
             clock,
             Originals(options.state_dir, read_only=options.read_only),
             Adoptions(options.state_dir, read_only=options.read_only),
@@ -101,7 +100,6 @@ class DockerRuntime:
         )
         self._patience = Patience(options.call_wait_s, now_s=clock.now_s)
         self._group = ParentGroup(options.instance, options.cgroup_under, options.group_weight)
-        self._engine_facts = EngineFacts(instance.engine)
         self._cpu_users = CpuUsers(clock.now_s, begin, instance.left_out, proc)
         booted = datetime.fromtimestamp(psutil.boot_time(), UTC)
         booted_at = booted.strftime("%Y-%m-%dT%H:%M:%S")
@@ -120,22 +118,13 @@ class DockerRuntime:
         )
         injector = Injector(options.gpus, lambda: self._node.gpus)
         self._canary = Canary(state_dir=options.state_dir)
-        writer = self._writer = LimitWriter(
-            instance.engine,
-            instance.originals,
-            options.state_dir,
-            clock.wall_time,
-            proc,
-            injector,
-            self._canary,
-        )
+        writer = self._writer = LimitWriter(instance, injector, self._canary)
         self._arrivals = Arrivals(instance)
         self.images = Images(instance.unhurried, options.config_file, clock.now_s)
         creation = Creation(
             instance,
             self._group,
             writer,
-            self._engine_facts.cgroup_driver,
             injector,
             self._arrivals,
         )
@@ -143,14 +132,7 @@ class DockerRuntime:
         self._executor = Executor(self._calls, self._listings.want, wake, clock.now_s)
         self._machine = Machine(self._executor.do)
         self._changes = Changes(
-            self._machine,
-            self._executor,
-            writer,
-            instance.originals,
-            self._patience,
-            self._listings.want,
-            clock.now_s,
-            lambda: self._listings.problem is not None,
+            instance, self._machine, self._executor, writer, self._listings, self._patience
         )
         self._events = Events(instance, self._listings.want, wake, self._listings.engine_lost)
         self.adopting = AdoptionCommands(instance, self._listings, writer)
@@ -165,29 +147,25 @@ class DockerRuntime:
         )
         self.read_from = self._watches.read_from
         self.moves = Moves(
+            instance,
             self._machine,
-            options.instance,
+            self._calls,
             self._arrivals,
-            self._calls.was_asked,
-            self._listings.hide,
-            clock.now_s,
+            self._listings,
+            self._watches,
             self._node.gpu_names,
-            self._watches.of_job,
             lambda one: self.held or self._bar(one.container_id, one.job, clock.now_s()),
-            self._listings.ended_with_engine,
         )
         """Also of jobs that leave for another node, or come from there."""
         self._allotments = Allotments(options.state_dir, read_only=options.read_only)
         self._untold: tuple[Alarm, ...] = ()
-        self.held: str | None = None
-        """Why nothing may be changed; None: changes are made."""
         self._facts: tuple[ContainerFact, ...] = ()
         self._changed: set[str] = set()
         """Containers whose limits were changed since."""
         self._swept: Listing | None = None
         """The last listing that nothing was left over of."""
         self._events.start()
-        begin(self._engine_facts.cgroup_driver, "cgroup-driver")  # the ceilings' grain
+        begin(self._instance.facts.cgroup_driver, "cgroup-driver")  # the ceilings' grain
 
     def resume(self, now_s: float) -> None:
         """List containers, and note the moves that an earlier agent began."""
@@ -198,7 +176,7 @@ class DockerRuntime:
     def observe(self, now_s: float) -> Observation:
         """All facts at `now_s` about the containers listed; reads only."""
         self._machine.take(self._executor.ended())
-        driver = self._engine_facts.driver
+        driver = self._instance.facts.driver
         alive = (one.described for one in self._watches.all() if one.described.alive)
         groups = ((one.job, one.container_id, one.pid) for one in alive)
         node = self._node.read(now_s, driver, self._group.name(driver or ""), groups)
@@ -206,8 +184,8 @@ class DockerRuntime:
         if listing is not None and listing is not self._watches.listing:
             for described in self._watches.show(listing, now_s):
                 self._changes.examine(described)
-        if self._options.read_only and listing is not None:
-            self._changes.examine_again(listing, answers=problem is None)
+        if self._instance.options.read_only and listing is not None:
+            self._changes.examine_again(listing)
         idle = not (self._machine.busy or self.moves.moving)
         watches = self._watches.all()
         self._facts = tuple([self._fact(watch, now_s, idle=idle) for watch in watches])
@@ -256,8 +234,7 @@ class DockerRuntime:
             self._allotments.sweep(listing.named | starting)
         self._group.follow(self._watches.all(), again=is_new)
         self._machine.take(self._executor.ended())
-        answers = self._listings.problem is None
-        self._changes.settle(listing, self.moves.moving, answers=answers)
+        self._changes.settle(listing, self.moves.moving)
         self.moves.advance(listing, self._facts, now_s)
         # A change of this cycle has notified its job already, and the facts are from before it.
         same = [fact for fact in self._facts if fact.container_id not in self._changed]
@@ -287,30 +264,25 @@ class DockerRuntime:
 
     def apply_all(self, actions: Sequence[Resize], now_s: float) -> tuple[Outcome, ...]:
         """Change the limits of several jobs, several at a time; never raises for that."""
-        refusals: dict[str, str] = {}
-        watches: dict[str, Watch] = {}
-        changes = []
+        outcomes: dict[str, Outcome] = {}
+        changes: list[tuple[Resize, Watch]] = []
         for action in actions:
             container = action.container_id
-            if (watch := self._watches.get(container)) is None:
-                refusals[action.job] = _NOT_THERE
-                continue
-            if (why := self._bar(container, action.job, now_s)) is not None:
-                refusals[action.job] = why
+            watch = self._watches.get(container)
+            why = None if watch is None else self._bar(container, action.job, now_s)
+            if watch is None or why is not None:
+                outcomes[action.job] = Outcome(action, "failed", why or _NOT_THERE)
                 continue
             watch.doubt()
-            watches[action.job] = watch
-            changes.append((action, watch.described))
-        outcomes = {outcome.action.job: outcome for outcome in self._changes.make(changes)}
-        for action, _ in changes:
-            if (status := outcomes[action.job].status) in ("done", "begun"):
+            changes.append((action, watch))
+        made = self._changes.make([(action, watch.described) for action, watch in changes])
+        for (action, watch), outcome in zip(changes, made, strict=True):
+            outcomes[action.job] = outcome
+            if outcome.status in ("done", "begun"):
                 self._changed.add(action.container_id)
-            if status == "done" and not (action.only_notifies or action.gives_back):
-                watches[action.job].gave(action.cpu_shares)
-        return tuple(
-            outcomes.get(action.job) or Outcome(action, "failed", refusals[action.job])
-            for action in actions
-        )
+            if outcome.status == "done" and not (action.only_notifies or action.gives_back):
+                watch.gave(action.cpu_shares)
+        return tuple(outcomes[action.job] for action in actions)
 
     def logs(self, job: str, tail: int, follow: bool) -> Iterator[bytes]:
         """The job's output, oldest first; raises EngineUnavailable, or KeyError: no container."""
@@ -327,7 +299,7 @@ class DockerRuntime:
         last change. Waits for the engine, at most `RELEASE_S` in all.
         """
         now_s = self._clock.now_s()
-        until_s = now_s + min(self._options.timeout_s, RELEASE_S)
+        until_s = now_s + min(self._instance.options.timeout_s, RELEASE_S)
         self._wind_up((now_s + until_s) / 2)  # a move may hang, and limits need time, too
         for watch in self._watches.all():
             watch.doubt()
@@ -348,8 +320,12 @@ class DockerRuntime:
 
     def hold(self, why: str | None) -> None:
         """Change nothing from now on, since everything was given back; None: make changes again."""
-        self.held = why
-        self._changes.held = why is not None
+        self._changes.held = why
+
+    @property
+    def held(self) -> str | None:
+        """Why nothing may be changed; None: changes are made."""
+        return self._changes.held
 
     def alarms(self) -> tuple[Alarm, ...]:
         """What is wrong with limits, with giving them back, with moves, and with GPUs."""
@@ -371,7 +347,7 @@ class DockerRuntime:
         watch = self._watches.get(self._watches.ids.get(job, ""))
         if watch is not None and watch.described.adopted is not None:
             return
-        change_allotment(job_dir(self._options.state_dir, job), deliverable=deliverable)
+        change_allotment(job_dir(self._instance.options.state_dir, job), deliverable=deliverable)
 
     def check_engine(self) -> None:
         """Raises EngineUnavailable, or EngineUnworkable when it cannot do what dlsched needs."""
@@ -405,7 +381,7 @@ class DockerRuntime:
             self._listings.want(described.container_id)
         if described.gpu_access is not None:
             fact = with_gpus(
-                fact, described, self._node.gpus, self._canary, self._options.state_dir
+                fact, described, self._node.gpus, self._canary, self._instance.options.state_dir
             )
         if not idle and fact.adopted is None and (kept := self.moves.kept(fact.job, fact.gpus)):
             fact = replace(fact, gpus_kept=kept)

@@ -113,6 +113,9 @@ ActName = (
 )
 """The acts of moves, as `EngineCalls` calls them."""
 
+FREE: frozenset[ActName] = frozenset({"pack", "withdraw", "poll", "sweep", "start_again"})
+"""Those that fork nothing, or may take long."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Act(Call):
@@ -123,15 +126,10 @@ class Act(Call):
     args: tuple[object, ...] = ()
     label: str = ""
     """Why its end wakes the loop; empty: it does not."""
-    forks: ClassVar[bool] = True
 
-
-@dataclass(frozen=True, slots=True, eq=False)
-class FreeAct(Act):
-    """One that forks nothing, and may take long."""
-
-    forks: ClassVar[bool] = False
-    """Whether it forks a process on the host: more than some at a time would only queue there."""
+    @property
+    def forks(self) -> bool:  # type: ignore[override]
+        return self.act not in FREE
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -22,7 +22,6 @@ from dlsched.runtime.machine.calls import (
     ActName,
     DropArchive,
     Ended,
-    FreeAct,
     Instruction,
     Pulls,
     Say,
@@ -324,7 +323,7 @@ class Turn:
     def start_again(self, container: str) -> None:
         """Start its container, which has ended, again."""
         self.job = replace(self.job, started_s=self.now_s)
-        self.made.append(FreeAct("", self.job.name, "start_again", (container,)))
+        self.made.append(Act("", self.job.name, "start_again", (container,)))
 
     def report(self, departure: Departure) -> None:
         """What became of its departure was asked for."""
@@ -424,16 +423,16 @@ class Turn:
             raise ValueError(f"{step} does not follow {self._move.step}")
         self._set(step=step, since_s=self.now_s, kill_at_s=None, failure=failure)
 
-    def _do(self, act: ActName, *args: object, kind: type[Act] = Act) -> None:
+    def _do(self, act: ActName, *args: object) -> None:
         """Begin the step's next call."""
         move, job = self._move, self.job.name
-        call = kind(move.old.container_id, job, act, args, f"{job}: {move.step.name.lower()}")
+        call = Act(move.old.container_id, job, act, args, f"{job}: {move.step.name.lower()}")
         self.made.append(call)
         self._set(call=call, ended=None, called_s=math.inf)
 
     def _beside(self, act: ActName, label: str = "") -> None:
         """Begin a call whose end no step waits for."""
-        self.made.append(FreeAct("", self.job.name, act, (self.job.name,), label))
+        self.made.append(Act("", self.job.name, act, (self.job.name,), label))
 
     def _cut_short(self, winding_up: bool) -> Reason | None:
         """Why it should go back now; None: it goes on."""
@@ -612,9 +611,7 @@ class Turn:
         if checkpoint.shared:
             self._do("find", old, departure.file)
             return
-        # It may take long, and forks nothing.
-        args = (old, checkpoint.path, departure.archive, departure.most_bytes)
-        self._do("pack", *args, kind=FreeAct)
+        self._do("pack", old, checkpoint.path, departure.archive, departure.most_bytes)
 
     def _packing(self, view: View) -> None:
         move, departure = self._move, self._move.departure

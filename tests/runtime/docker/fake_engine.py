@@ -36,6 +36,13 @@ class FakeEngine:
         self._make = lambda **more: FakeHost(root, v2=v2, weigh=weigh, **more)
         self.proc = root / "proc"
         self._all: dict[str, _Container] = {}
+        self.made: list[Body] = []
+        """The bodies of all that were ever made, in their order."""
+        self.facts: Body = {
+            **{"ID": "fake", "NCPU": 2, "CgroupDriver": "cgroupfs"},
+            "CgroupVersion": "2" if v2 else "1",
+        }
+        self.tagged: list[Body] = []
         self._numbers = itertools.count(1)
 
     def containers(self, labels: Mapping[str, str]) -> list[Body]:
@@ -63,7 +70,11 @@ class FakeEngine:
                 "StartedAt": one.started_at,
                 "ExitCode": one.exit_code,
             },
-            "Config": {"Image": one.body["Image"], "Labels": dict(one.body["Labels"])},
+            "Config": {
+                "Image": one.body["Image"],
+                "Labels": dict(one.body["Labels"]),
+                "Env": one.body.get("Env"),
+            },
             "HostConfig": {**one.body["HostConfig"], **one.host.words},
             "NetworkSettings": {"Networks": {}},
         }
@@ -73,6 +84,7 @@ class FakeEngine:
             raise EngineRefused(409, f"Conflict. The container name /{name} is already in use")
         number = next(self._numbers)
         key = f"{number:064x}"
+        self.made.append({"Name": name, **body})
         host = self._make(container=key, pid=0)
         given = body.get("HostConfig", {})
         host.words.update({word: given[word] for word in host.words if word in given})
@@ -115,17 +127,28 @@ class FakeEngine:
             raise EngineRefused(409, f"You cannot remove a running container {key}")
         del self._all[key]
 
+    def discard(self, container: str) -> None:
+        key, _ = self._find(container)
+        del self._all[key]
+
+    def host_of(self, container: str) -> FakeHost:
+        """Where it lives."""
+        return self._find(container)[1].host
+
     def rename(self, container: str, name: str) -> None:
         _, one = self._find(container)
         if any(other.name == name for other in self._all.values()):
             raise EngineRefused(409, f"Conflict. The container name /{name} is already in use")
         one.name = name
 
+    def images(self) -> list[Body]:
+        return self.tagged
+
     def image(self, reference: str) -> Body:
         return {"Id": "sha256:0", "Config": {"Labels": {}}}
 
     def info(self) -> Body:
-        return {"ID": "fake", "NCPU": 2, "CgroupDriver": "cgroupfs", "CgroupVersion": "1"}
+        return self.facts
 
     def version(self) -> Body:
         return {"Components": [{"Name": "runc", "Version": "1.1.5"}]}
@@ -150,7 +173,7 @@ class Faulty:
     engine: Any
     lost: set[str] = field(default_factory=set)
     """Calls that are made, and whose answers never come."""
-    refused: dict[str, EngineRefused] = field(default_factory=dict)
+    refused: dict[str, Exception] = field(default_factory=dict)
     """Calls that are not made."""
     away: bool = False
     """Whether the engine does not run."""

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from dlsched.runtime.docker.calls import EngineCalls
+from dlsched.runtime.docker.engine import EngineFacts
 from dlsched.runtime.docker.executor import CONCURRENT_UPDATES, Executor
 from dlsched.runtime.docker.instance import Instance
 from dlsched.runtime.docker.options import DockerOptions
@@ -85,7 +86,7 @@ def instance_of(
         "adoptions": NONE_ADOPTED,
         **more,
     }
-    return Instance(options, engine, engine, **parts)
+    return Instance(options, engine, engine, EngineFacts(engine), **parts)
 
 
 def calls_of(engine: Any, writer: Any, images: Any = None, creation: Any = None) -> EngineCalls:

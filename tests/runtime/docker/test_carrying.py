@@ -23,14 +23,15 @@ from dlsched.runtime.docker.carrying import (
     CHECKS,
     Arrivals,
     Brought,
+    NotShared,
     Withdrawn,
     pack,
     remove_archive,
+    size_of,
 )
 from dlsched.runtime.docker.create.containers import create_body
 from dlsched.runtime.docker.engine import EngineRefused, PathStat
 from dlsched.runtime.docker.instance import BusyContainers
-from dlsched.runtime.docker.shared_files import NotShared, size_of
 from dlsched.runtime.machine.outcomes import Packed
 from tests.doubles import job_spec
 from tests.runtime.docker.create.test_containers import AROUND
@@ -240,11 +241,10 @@ def test_another_job_of_its_name_gets_nothing_of_it(arrivals: Arrivals) -> None:
     assert arrivals.of("job", "/etc/dlsched/jobs.d/job.yaml") is None
 
 
-@pytest.mark.timed
 def test_a_volume_that_somebody_has_removed_is_forgotten(
     engine: Any, arrivals: Arrivals, monkeypatch: pytest.MonkeyPatch, archive: Path
 ) -> None:
-    monkeypatch.setattr(carrying, "SWEEPS_S", (0.0,))
+    monkeypatch.setattr(carrying, "time", Mock())
     pack(cut(WHOLE), archive, MOST)
     bring(arrivals, archive)
     arrivals.sweep("job")
@@ -306,11 +306,10 @@ def test_one_that_is_not_filled_stays_so(
     assert arrivals.of("job") == brought
 
 
-@pytest.mark.timed
 def test_volumes_of_earlier_epochs_are_removed_and_no_others(
     engine: Any, arrivals: Arrivals, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(carrying, "SWEEPS_S", (0.0,))
+    monkeypatch.setattr(carrying, "time", Mock())
     names = [f"dlsched-i-job-e{epoch}" for epoch in range(4)]
     others = {**MINE, "dlsched.instance": "j"}
     engine.there = {**dict.fromkeys(names, MINE), "dlsched-j-job-e1": others, "data": {}}
@@ -324,11 +323,10 @@ def test_volumes_of_earlier_epochs_are_removed_and_no_others(
     assert sorted(engine.there) == ["data", "dlsched-j-job-e1"]
 
 
-@pytest.mark.timed
 def test_a_volume_goes_once_its_container_is_removed(
     engine: Any, arrivals: Arrivals, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(carrying, "SWEEPS_S", (0.0, 0.0, 0.0))
+    monkeypatch.setattr(carrying, "time", Mock())
     engine.there = {"dlsched-i-job-e1": MINE}
     engine.remove_volume = Mock(side_effect=[EngineRefused(409, "in use"), None])
     arrivals.sweep("job")

@@ -15,6 +15,7 @@ from dlsched.runtime.docker.listing import (
     EVERY_S,
     LATE_S,
     NAME_CHARACTERS,
+    SILENT_S,
     Listings,
 )
 from dlsched.simulation.clock import VirtualClock
@@ -279,6 +280,20 @@ def test_an_engine_that_answers_nothing_is_lost_until_it_lists(
     without_threads.go_on()
     listings.refresh()
     assert listings.problem is None
+
+
+def test_an_engine_that_does_not_answer_a_ping_is_lost(
+    engine: FakeEngine, clock: VirtualClock, without_threads: Background
+) -> None:
+    listings = late_listing(engine, clock, without_threads)
+    without_threads.held.add("ping")
+    for wait_s in (AGAIN_S, SILENT_S):
+        clock.advance(wait_s)
+        listings.refresh()
+        assert listings.problem is None
+    clock.advance(0.1)
+    listings.refresh()
+    assert listings.problem is not None
 
 
 def test_one_container_that_keeps_the_engine_busy_hides_no_other(

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -26,24 +26,23 @@ from dlsched.runtime.allotment import (
     job_dir,
     write_allotment,
 )
-from dlsched.runtime.docker.carrying import Arrivals, Brought
+from dlsched.runtime.docker.carrying import Arrivals, Brought, NotShared
 from dlsched.runtime.docker.create.containers import Surroundings, create_body, restart_update
 from dlsched.runtime.docker.engine import Body, EngineRefused
 from dlsched.runtime.docker.gpus.injection import Injector, NotInjectable
 from dlsched.runtime.docker.gpus.mps import MpsClient, client_of, paced, running_pipes
 from dlsched.runtime.docker.identity.claims import inherits_labels
-from dlsched.runtime.docker.identity.heritage import Heritage
 from dlsched.runtime.docker.identity.labels import (
     ORIGIN,
     container_name,
     gpu_labels,
     inspected,
+    labels_in,
     labels_of,
 )
 from dlsched.runtime.docker.instance import Instance
 from dlsched.runtime.docker.limits.group import ParentGroup
 from dlsched.runtime.docker.limits.writer import LimitWriter
-from dlsched.runtime.docker.shared_files import NotShared
 from dlsched.runtime.machine.outcomes import Own, Untouchable, Waits, one_line
 
 _PASSING = (
@@ -64,6 +63,52 @@ class StartFailed(DlschedError):
         super().__init__(reason)
 
 
+_NO_HOST_NAME = ("host", "container:")
+"""Network modes in which the engine refuses a host name of the container's own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Heritage:
+    """What one container passes on to its replacement."""
+
+    origin: str
+    """The id of the first container in the chain."""
+    image: str
+    """The id of its image."""
+    image_moved: bool = False
+    """Whether the image's name refers to another image by now."""
+    host_name: str | None = None
+    volumes: Mapping[str, str] = field(default_factory=dict)
+    """Names of volumes by mount path."""
+
+    def give(self, body: Body) -> None:
+        """Add it to the body of a create call; the spec's own mounts have precedence."""
+        if self.image_moved:
+            body["Image"] = self.image
+        if self.host_name is not None:
+            body.setdefault("Hostname", self.host_name)
+        host = body["HostConfig"]
+        taken = {mount["Target"] for mount in host["Mounts"] if mount.get("Source")}
+        taken |= {bind.split(":")[1] for bind in host.get("Binds") or ()} | set(host["Tmpfs"])
+        left = {place: name for place, name in self.volumes.items() if place not in taken}
+        host["Mounts"] = [mount for mount in host["Mounts"] if mount["Target"] not in left]
+        for place, name in sorted(left.items()):
+            host["Mounts"].append({"Type": "volume", "Source": name, "Target": place})
+
+
+def heritage_of(body: Body) -> Heritage:
+    """The heritage of an inspected container; raises whatever a malformed description causes."""
+    config, host = body["Config"], body["HostConfig"]
+    mode = str(host.get("NetworkMode") or "")
+    mounts = (one for one in body.get("Mounts") or () if one.get("Type") == "volume")
+    return Heritage(
+        origin=labels_in(body).get(ORIGIN) or str(body["Id"]),
+        image=str(body["Image"]),
+        host_name=None if mode.startswith(_NO_HOST_NAME) else str(config["Hostname"]),
+        volumes={str(one["Destination"]): str(one["Name"]) for one in mounts},
+    )
+
+
 @dataclass(slots=True, eq=False)
 class Creation:
     """Creates the containers of one instance. Thread-safe."""
@@ -71,8 +116,6 @@ class Creation:
     instance: Instance
     group: ParentGroup
     writer: LimitWriter
-    driver: Callable[[], str]
-    """Asks the engine for its cgroup driver."""
     injector: Injector
     arrivals: Arrivals
     """Jobs that came with a checkpoint."""
@@ -201,7 +244,7 @@ class Creation:
                 **labels_of(action.spec, self.instance.name, action.source),
                 **gpu_labels(action.gpus, gpus.access, mps),
             },
-            cgroup_parent=self.group.name(self.driver()),
+            cgroup_parent=self.group.name(self.instance.facts.cgroup_driver()),
             tmpfs={OUT: OUT_TMPFS_OPTIONS},
             read_only={IN: inside, LIB: self._reporter()},
             confined=confined,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -10,13 +10,15 @@ from dlsched.model.actions import Outcome, Resize
 from dlsched.model.alarms import Alarm, AlarmKey
 from dlsched.runtime.docker.background import Patience
 from dlsched.runtime.docker.executor import Executor
+from dlsched.runtime.docker.instance import Instance
 from dlsched.runtime.docker.limits.writer import LimitWriter
+from dlsched.runtime.docker.listing import Listings
 from dlsched.runtime.machine import limits
 from dlsched.runtime.machine.calls import Call, Examine, GiveBack, Release, Remember, SetLimits
 from dlsched.runtime.machine.container import Listed, Machine
 from dlsched.runtime.machine.inspected import Inspected, Listing
 from dlsched.runtime.machine.outcomes import GivenBack, Own, Untouchable
-from dlsched.runtime.originals import Original, Originals
+from dlsched.runtime.originals import Original
 
 NO_ANSWER = "the Docker Engine is not answering"
 BUSY = "the Docker Engine is busy; tried again in the next cycle"
@@ -26,20 +28,19 @@ BUSY = "the Docker Engine is busy; tried again in the next cycle"
 class Changes:
     """The changes of limits on one engine; only for the loop's thread."""
 
+    instance: Instance
     machine: Machine
     executor: Executor
     writer: LimitWriter
-    originals: Originals
+    listings: Listings
     patience: Patience
-    want: Callable[[str | None], None]
-    """As in `Listings.want`."""
-    now_s: Callable[[], float]
-    silent: Callable[[], bool]
-    """Whether the engine does not answer at all."""
     managed: Set[str] | None = None
     """The containers that belong to a job; None: not known yet."""
-    held: bool = False
-    """Whether everything was given back, and nothing may be changed any more."""
+    held: str | None = None
+    """Why nothing may be changed any more, since everything was given back; None: it may."""
+
+    def _now_s(self) -> float:
+        return self.instance.clock.now_s()
 
     def make(self, changes: Sequence[tuple[Resize, Inspected]]) -> tuple[Outcome, ...]:
         """Change the limits of several containers, some at a time; a slow change goes on. Where
@@ -56,13 +57,13 @@ class Changes:
 
     def _begin(self, action: Resize, described: Inspected, *, lost: bool) -> Outcome | Call:
         """The call that was begun, or the outcome where none is needed, or may be begun."""
-        container, now_s = action.container_id, self.now_s()
+        container, now_s = action.container_id, self._now_s()
         if action.only_notifies and described.adopted is None:
             return self._allot(action, described)
         if lost:
             return self._not_asked(action)
-        one, original = self.machine.of(container), self.originals.of(container)
-        altered = self.originals.holds(container)
+        one, original = self.machine.of(container), self.instance.originals.of(container)
+        altered = self.instance.originals.holds(container)
         settled = limits.without_call(action, one.refused, now_s, altered=altered)
         if settled is not None:
             return settled
@@ -84,30 +85,30 @@ class Changes:
 
     def _not_asked(self, action: Resize) -> Outcome:
         """The outcome where the loop's wait for the engine is used up."""
-        if self.silent():
+        if self.listings.problem is not None:
             return Outcome(action, "failed", NO_ANSWER)
         return Outcome(action, "withheld", BUSY)
 
     def _wait(self, action: Resize, call: Call) -> Outcome:
-        began_s, over = self.now_s(), self.executor.over(call)
+        began_s, over = self._now_s(), self.executor.over(call)
         if self.patience.wait(over):
             return limits.outcome(action, self.executor.wait(call))
         if over.cancel():
             return self._not_asked(action)
         # A listing shows whether only this call is slow, or the whole engine.
-        self.want(call.container)
-        return Outcome(action, "begun", "the engine is slow", engine_s=self.now_s() - began_s)
+        self.listings.want(call.container)
+        return Outcome(action, "begun", "the engine is slow", engine_s=self._now_s() - began_s)
 
     def keep_true(self, ceilings: Mapping[str, float | None], own: Mapping[str, str]) -> None:
         """Record in the background what own containers go back to, where that has changed. `own`
         are their ids by job, `ceilings` their specs' present ceilings."""
         for job in own.keys() & ceilings.keys():
-            kept = self.originals.of(own[job])
+            kept = self.instance.originals.of(own[job])
             if kept is not None and (kept.given_back or kept.ceiling_cores == ceilings[job]):
                 continue
             if not self.machine.of(own[job]).updating:
                 call = Remember(own[job], Own(job, ceilings[job]))
-                self.machine.post(own[job], call, self.now_s())
+                self.machine.post(own[job], call, self._now_s())
 
     def release(
         self, ceilings: Mapping[str, float | None], own: Mapping[str, str], until_s: float
@@ -117,9 +118,9 @@ class Changes:
             # If that cannot be recorded, the container gets its last recorded ceiling.
             with suppress(Untouchable):
                 self.writer.remember(own[job], Own(job, ceilings[job]))
-        calls = [Release(one.container_id, one) for one in self.originals.changed()]
+        calls = [Release(one.container_id, one) for one in self.instance.originals.changed()]
         for call in calls:
-            self.machine.post(call.container, call, self.now_s())
+            self.machine.post(call.container, call, self._now_s())
         backs = tuple(self._back(call, until_s) for call in calls)
         self.machine.take(self.executor.ended())
         return backs
@@ -127,7 +128,7 @@ class Changes:
     def _back(self, call: Release, until_s: float) -> GivenBack:
         original = call.original
         try:
-            ended = self.executor.wait(call, max(0.0, until_s - self.now_s()))
+            ended = self.executor.wait(call, max(0.0, until_s - self._now_s()))
             failure = str(ended.error)
             if isinstance(ended.result, GivenBack):
                 return ended.result
@@ -137,23 +138,25 @@ class Changes:
 
     def examine(self, described: Inspected) -> None:
         """Check in the background whether another program's container may be touched at all."""
-        if described.alive and not self.originals.holds(described.container_id):
+        if described.alive and not self.instance.originals.holds(described.container_id):
             call = Examine(described.container_id, described)
-            self.machine.post(call.container, call, self.now_s())
+            self.machine.post(call.container, call, self._now_s())
 
-    def examine_again(self, listing: Listing, *, answers: bool) -> None:
+    def examine_again(self, listing: Listing) -> None:
         """As `settle` does, have those that are left alone examined after a while, and nothing
         else: for a dry run."""
+        answers = self.listings.problem is None
         for container in [key for key, one in self.machine.busy.items() if one.refused is not None]:
             described = listing.containers.get(container)
             event = Listed(described, listing.at_s, held=True, answers=answers)
-            self.machine.post(container, event, self.now_s())
+            self.machine.post(container, event, self._now_s())
 
-    def settle(self, listing: Listing, moving: Set[str], *, answers: bool) -> None:
+    def settle(self, listing: Listing, moving: Set[str]) -> None:
         """Show the machine every container with which something was begun, or is to be. `moving`:
-        jobs; `answers`: whether the engine does."""
+        jobs."""
         # Not the cycle's time: that is from before the listing, which may not show a new container.
-        records, now_s = self.originals.all(), self.now_s()
+        records, now_s = self.instance.originals.all(), self._now_s()
+        answers = self.listings.problem is None
         if answers:
             self._claim(records)
         there = listing.containers
@@ -170,7 +173,7 @@ class Changes:
                 moves=described is not None and described.job in moving,
                 managed=container in managed,
                 original=records.get(container),
-                held=self.held,
+                held=self.held is not None,
                 answers=answers,
             )
             self.machine.post(container, event, now_s)
@@ -202,7 +205,7 @@ class Changes:
             AlarmKey.GPU_UPDATES_STOPPED: self.writer.canary.alarm,
         }
         return (
-            *self.originals.alarms,
+            *self.instance.originals.alarms,
             *(Alarm(job, AlarmKey.LIMITS_REFUSED, text) for job, text in sorted(refused)),
             *(Alarm("node", key, text) for key, text in node.items() if text is not None),
         )

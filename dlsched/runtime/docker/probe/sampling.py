@@ -11,8 +11,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from concurrent.futures import Future
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
@@ -122,7 +121,7 @@ def probe(
     ]
     until_s = now_s() + WHOLE_S
     held = begin(_held_on_gpus, "probe-gpus")
-    _all(begin_all([one.begin for one in samples], "probe", CONCURRENT), until_s, now_s)
+    _all([one.begin for one in samples], until_s, now_s)
     begun_s = max((one.begun_s for one in samples), default=now_s())
     # The process that reads packets starts in tenths of a second, on a busy host in many seconds.
     if _await(lambda: all(one.is_read for one in samples), until_s, now_s):
@@ -132,7 +131,7 @@ def probe(
     _await(lambda: not any(one.owes_answers for one in samples), now_s() + OWED_S, now_s)
     use = _host_use(before, host.busy_core_s(), now_s() - busy_s)
     until_s = now_s() + WHOLE_S
-    _all(begin_all([one.end for one in samples], "probe", CONCURRENT), until_s, now_s)
+    _all([one.end for one in samples], until_s, now_s)
     on_gpus: Mapping[str, int] = {}
     with suppress(TimeoutError, DlschedError):
         on_gpus = held.result(max(0.0, until_s - now_s()))
@@ -182,8 +181,8 @@ def _held_on_gpus() -> dict[str, int]:
     return held
 
 
-def _all(futures: Iterable[Future[None]], until_s: float, now_s: Callable[[], float]) -> None:
-    for future in futures:
+def _all(calls: Sequence[Callable[[], None]], until_s: float, now_s: Callable[[], float]) -> None:
+    for future in begin_all(calls, "probe", CONCURRENT):
         with suppress(TimeoutError):
             future.result(max(0.0, until_s - now_s()))
 

@@ -192,12 +192,11 @@ class Bench:
         self.images = Pulling()
         self.now_s = 0.0
         self.woken: list[str] = []
-        instance = instance_of(self.engine, state_dir)
+        instance = instance_of(self.engine, state_dir, originals=Originals(state_dir))
         creation = Creation(
             instance,
             ParentGroup("i", ""),
-            LimitWriter(self.engine, Originals(state_dir), state_dir, lambda: "now"),
-            lambda: "cgroupfs",
+            LimitWriter(instance),
             Injector(GpuOptions(), tuple),
             Arrivals(instance),
         )

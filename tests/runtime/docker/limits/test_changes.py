@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 from unittest.mock import patch
 
@@ -29,7 +30,7 @@ from dlsched.runtime.machine.outcomes import Waits
 from dlsched.runtime.originals import Originals
 from tests.doubles import job_spec, texts
 from tests.runtime.docker.fake_host import CONTAINER, PID, FakeHost, full_disk
-from tests.runtime.docker.making import Waiting, calls_of, making
+from tests.runtime.docker.making import Waiting, calls_of, instance_of, making
 from tests.runtime.machine.described import RUNNING
 
 THEIRS: JobSpec = job_spec("theirs")
@@ -52,25 +53,27 @@ class Bench:
     def __init__(self, root: Path) -> None:
         self.host = FakeHost(root).claimable()
         self.now_s = 100.0
-        self.silent = False
-        """Whether the engine answers nothing at all."""
         self.wanted: list[str | None] = []
         self.originals = Originals(root / "state")
-        engine: Any = self.host
-        self.hands = LimitWriter(
-            engine, self.originals, root / "state", lambda: "now", self.host.proc
+        clock: Any = SimpleNamespace(now_s=lambda: self.now_s, wall_time=lambda: "now")
+        instance = instance_of(
+            self.host,
+            root / "state",
+            clock=clock,
+            originals=self.originals,
+            proc=self.host.proc,
         )
-        self.executor = making(calls_of(engine, self.hands), self.wanted, lambda: self.now_s)
+        self.hands = LimitWriter(instance)
+        self.executor = making(calls_of(self.host, self.hands), self.wanted, lambda: self.now_s)
         self.machine = Machine(self.executor.do)
+        self.listings: Any = SimpleNamespace(want=self.wanted.append, problem=None)
         self.changes = Changes(
+            instance,
             self.machine,
             self.executor,
             self.hands,
-            self.originals,
+            self.listings,
             cast("Patience", Waiting()),
-            self.wanted.append,
-            lambda: self.now_s,
-            lambda: self.silent,
         )
 
     def close(self) -> None:
@@ -98,7 +101,7 @@ class Bench:
     def sweep(self, *listed: Inspected, **more: Any) -> None:
         """One cycle, whose listing began at this moment."""
         listing = Listing(self.now_s, {one.container_id: one for one in listed}, **more)
-        self.changes.settle(listing, frozenset(), answers=True)
+        self.changes.settle(listing, frozenset())
         self.machine.take(self.executor.ended())
 
 
@@ -153,7 +156,7 @@ def test_a_slow_engine_is_not_waited_for(bench: Bench) -> None:
     assert bench.operation() == "updating"
     assert bench.wanted == [CONTAINER]
     assert bench.begin(resize(), described()) == Outcome(resize(), "withheld", BUSY)
-    bench.silent = True
+    bench.listings.problem = "no answer"
     assert bench.begin(resize(), described()) == Outcome(resize(), "failed", NO_ANSWER)
     bench.go_on()
     assert bench.operation() == ""
@@ -291,7 +294,7 @@ def test_one_that_a_job_is_about_to_have_keeps_its_limits(bench: Bench) -> None:
     listing = Listing(bench.now_s, {CONTAINER: described()})
     bench.now_s += 0.1
     bench.begin(resize(), described())
-    bench.changes.settle(listing, frozenset(), answers=True)
+    bench.changes.settle(listing, frozenset())
     bench.changes.managed = {CONTAINER}
     bench.now_s += 5.0
     bench.sweep(described())
@@ -402,14 +405,14 @@ def test_release_does_not_wait_for_ever(bench: Bench) -> None:
 
 def test_while_it_is_held_what_was_under_way_is_given_back_too(bench: Bench) -> None:
     bench.changes.release({}, {}, bench.now_s)
-    bench.changes.held = True
+    bench.changes.held = "a test"
     bench.begin(resize(), described())  # begun before, and slow
     bench.sweep(described())
     assert bench.host.words["CpuQuota"] == -1
 
 
 def test_changes_go_together_and_those_behind_a_hung_engine_are_not_made(bench: Bench) -> None:
-    bench.silent = bench.executor.held = True
+    bench.executor.held, bench.listings.problem = True, "no answer"
     changes = [
         (replace(resize(), job=f"j{n}", container_id=f"c{n}"), described(adopted=None))
         for n in range(3 * WIDTH)

@@ -18,11 +18,10 @@ from dlsched.model.leaving import Leaving, LeavingPhase
 from dlsched.model.spec import Checkpoint, Limits, Stop
 from dlsched.runtime.docker.archives import Unfit
 from dlsched.runtime.docker.calls import EngineCalls
-from dlsched.runtime.docker.carrying import Brought
+from dlsched.runtime.docker.carrying import Brought, NotShared
 from dlsched.runtime.docker.create.containers import NO_RESTART
 from dlsched.runtime.docker.engine import EngineRefused
 from dlsched.runtime.docker.instance import BusyContainers
-from dlsched.runtime.docker.shared_files import NotShared
 from dlsched.runtime.machine.inspected import Inspected, Listing
 from dlsched.runtime.machine.move import REST_S
 from dlsched.runtime.machine.outcomes import Packed

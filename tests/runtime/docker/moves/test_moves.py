@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Set
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,7 +22,7 @@ from dlsched.runtime.machine.container import Machine
 from dlsched.runtime.machine.inspected import Inspected, Listing
 from dlsched.runtime.machine.move import AGAIN_S, REPORT_WITHIN_S, REST_S, STAYS_UP_S
 from tests.doubles import job_spec, texts
-from tests.runtime.docker.making import making
+from tests.runtime.docker.making import instance_of, making
 from tests.runtime.machine.described import RUNNING as STOPS_RUNNING
 
 OLD = replace(
@@ -95,17 +96,18 @@ class World:
         """An agent begins."""
         self.executor = making(self.acts, [], lambda: self.now_s)
         self.machine = Machine(self.executor.do)
+        clock = SimpleNamespace(now_s=lambda: self.now_s)
+        listings: Any = SimpleNamespace(hide=self.hide, ended_with_engine=lambda one: one is EXITED)
+        watches: Any = SimpleNamespace(of_job=lambda _: self.present)
         self.moves = Moves(
+            instance_of(None, clock=clock),
             self.machine,
-            "i",
+            self.acts,
             self.arrivals,
-            self.acts.was_asked,
-            self.hide,
-            lambda: self.now_s,
+            listings,
+            watches,
             "/".join,
-            lambda _: self.present,
             lambda _: self.bar,
-            lambda one: one is EXITED,
         )
 
     def hide(self, jobs: Set[str]) -> None:
