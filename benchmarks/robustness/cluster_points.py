@@ -21,9 +21,9 @@ from dlsched.cluster.agent.assignments import Assignment
 from dlsched.cluster.https import Answer
 from dlsched.cluster.https_agents import _Node
 from dlsched.cluster.swarm.store import SwarmStore
-from dlsched.runtime.docker.calls import EngineCalls
 from dlsched.runtime.docker.carrying import Arrivals
 from dlsched.runtime.docker.engine import Engine
+from dlsched.runtime.docker.engine_calls import EngineCalls
 from dlsched.store.records import Records
 from tests.torture.points import Points
 

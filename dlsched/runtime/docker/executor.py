@@ -13,9 +13,9 @@ from queue import Empty, SimpleQueue
 from dlsched.control.ports import Wake
 from dlsched.model.errors import DlschedError
 from dlsched.runtime.docker.background import begin, begin_all
-from dlsched.runtime.docker.calls import CONCURRENT_FORKS, EngineCalls
 from dlsched.runtime.docker.carrying import remove_archive
 from dlsched.runtime.docker.engine import EngineRefused
+from dlsched.runtime.docker.engine_calls import CONCURRENT_FORKS, EngineCalls
 from dlsched.runtime.machine.calls import (
     Abandon,
     Act,

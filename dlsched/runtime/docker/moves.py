@@ -16,8 +16,8 @@ from dlsched.model.alarms import Alarm, AlarmKey
 from dlsched.model.facts import ContainerFact, ContainerState, Operation, OperationKind
 from dlsched.model.leaving import Leaving, LeavingPhase
 from dlsched.model.spec import Checkpoint, Limits
-from dlsched.runtime.docker.calls import EngineCalls
 from dlsched.runtime.docker.carrying import Arrivals
+from dlsched.runtime.docker.engine_calls import EngineCalls
 from dlsched.runtime.docker.identity.labels import set_aside_name
 from dlsched.runtime.docker.instance import Instance
 from dlsched.runtime.docker.listing import Listings

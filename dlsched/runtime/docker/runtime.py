@@ -26,12 +26,12 @@ from dlsched.runtime.cgroup.enclosing import Surroundings
 from dlsched.runtime.cgroup.read import PROC
 from dlsched.runtime.cpu_users import CpuUsers
 from dlsched.runtime.docker.background import Patience, begin
-from dlsched.runtime.docker.calls import EngineCalls
 from dlsched.runtime.docker.carrying import Arrivals
 from dlsched.runtime.docker.create.creation import Creation
 from dlsched.runtime.docker.create.images import Images
 from dlsched.runtime.docker.doctor.engine import require
 from dlsched.runtime.docker.engine import Engine, EngineFacts, EngineRefused
+from dlsched.runtime.docker.engine_calls import EngineCalls
 from dlsched.runtime.docker.events import Events
 from dlsched.runtime.docker.executor import Executor
 from dlsched.runtime.docker.gpus.canary import Canary

@@ -5,9 +5,9 @@
 `container.Container` holds all that was begun with one container and is not over. It changes by
 events alone: `Unwanted` (the plan removes it), a call that nothing bars, `Listed` (its entry in the
 last listing, in every cycle, so it is the timer, too) and `Ended` (a call ended, well or not). What
-it asks for are calls: values that name what is to be done at the engine. `runtime.docker.calls` has
-what each of them does, and `runtime.docker.executor` makes them in threads. Nothing here blocks,
-reads a clock or raises for what an engine does.
+it asks for are calls: values that name what is to be done at the engine.
+`runtime.docker.engine_calls` has what each of them does, and `runtime.docker.executor` makes them
+in threads. Nothing here blocks, reads a clock or raises for what an engine does.
 
 part       begun by                    goes by                     over with
 ---------  --------------------------  --------------------------  ---------------------------

@@ -7,8 +7,8 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
-from dlsched.runtime.docker.calls import EngineCalls
 from dlsched.runtime.docker.engine import EngineFacts
+from dlsched.runtime.docker.engine_calls import EngineCalls
 from dlsched.runtime.docker.executor import CONCURRENT_UPDATES, Executor
 from dlsched.runtime.docker.instance import Instance
 from dlsched.runtime.docker.options import DockerOptions

@@ -15,8 +15,8 @@ from dlsched.model.actions import Remove
 from dlsched.model.errors import EngineUnavailable
 from dlsched.model.facts import ContainerState, GpuAccess
 from dlsched.model.spec import Limits, Restart, Stop
-from dlsched.runtime.docker.calls import EngineCalls
 from dlsched.runtime.docker.engine import EngineRefused
+from dlsched.runtime.docker.engine_calls import EngineCalls
 from dlsched.runtime.docker.executor import CONCURRENT_FORKS, CONCURRENT_UPDATES, Executor
 from dlsched.runtime.machine.calls import (
     ActName,

@@ -20,7 +20,7 @@ from dlsched.model.facts import ContainerFact, ContainerState, Observation
 from dlsched.model.leaving import Leaving, LeavingPhase
 from dlsched.model.spec import Checkpoint, JobSpec, Limits, Restart, Stop
 from dlsched.runtime.allotment import job_dir, read_allotment
-from dlsched.runtime.docker import calls
+from dlsched.runtime.docker import engine_calls
 from dlsched.runtime.docker.create import creation
 from dlsched.runtime.docker.identity.labels import container_name, set_aside_name
 from tests.doubles import texts
@@ -273,11 +273,11 @@ def play(
     node.start(node.spec(restart=Restart("unless-stopped")))
     agent = Mortal(dies_at, after=after)
     with monkeypatch.context() as patched:
-        for module, words in ((calls, ("change", "write")), (creation, ("write",))):
+        for module, words in ((engine_calls, ("change", "write")), (creation, ("write",))):
             for word in words:
                 told = f"{word}_allotment"
                 patched.setattr(module, told, agent.wrap("allot", getattr(module, told)))
-        patched.setattr(calls, "pack", agent.wrap("pack", calls.pack))
+        patched.setattr(engine_calls, "pack", agent.wrap("pack", engine_calls.pack))
         acts = node.rig.runtime._calls
         # For good: what a dead agent has begun may come to its call late.
         mortal = agent.engine(acts.instance.unhurried)

@@ -17,10 +17,10 @@ from dlsched.model.facts import ContainerState, GpuAccess
 from dlsched.model.leaving import Leaving, LeavingPhase
 from dlsched.model.spec import Checkpoint, Limits, Stop
 from dlsched.runtime.docker.archives import Unfit
-from dlsched.runtime.docker.calls import EngineCalls
 from dlsched.runtime.docker.carrying import Brought, NotShared
 from dlsched.runtime.docker.create.containers import NO_RESTART
 from dlsched.runtime.docker.engine import EngineRefused
+from dlsched.runtime.docker.engine_calls import EngineCalls
 from dlsched.runtime.docker.instance import BusyContainers
 from dlsched.runtime.machine.inspected import Inspected, Listing
 from dlsched.runtime.machine.move import REST_S

@@ -17,7 +17,7 @@ from dlsched.model.actions import Move, Remove, Start
 from dlsched.model.facts import ContainerFact, ContainerState, Observation
 from dlsched.model.spec import Checkpoint, JobSpec, Limits, Restart, Stop
 from dlsched.runtime.allotment import job_dir, read_allotment
-from dlsched.runtime.docker import calls
+from dlsched.runtime.docker import engine_calls
 from dlsched.runtime.docker.create import creation
 from dlsched.runtime.docker.identity.labels import container_name
 from dlsched.runtime.machine import move
@@ -274,7 +274,7 @@ def play(
     before = started(rig, spec, folder)
     agent = Mortal(dies_at, after=after)
     with monkeypatch.context() as patched:
-        for module, names in ((calls, ("change", "write")), (creation, ("write",))):
+        for module, names in ((engine_calls, ("change", "write")), (creation, ("write",))):
             for name in names:
                 told = f"{name}_allotment"
                 patched.setattr(module, told, agent.wrap("allot", getattr(module, told)))
