@@ -23,8 +23,6 @@ from tests.doubles import texts
 from tests.runtime.docker.conftest import Background
 from tests.runtime.docker.making import instance_of
 
-pytestmark = pytest.mark.usefixtures("without_threads")
-
 
 class FakeEngine:
     """Containers by id, each with its state; counts what it is asked."""
@@ -102,7 +100,7 @@ class FakeEngine:
 
 
 @pytest.fixture
-def engine() -> FakeEngine:
+def engine(without_threads: Background) -> FakeEngine:
     return FakeEngine()
 
 

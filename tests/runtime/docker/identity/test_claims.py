@@ -35,8 +35,6 @@ from tests.runtime.docker.test_listing import (
 
 __all__ = ["clock", "engine"]
 
-pytestmark = pytest.mark.usefixtures("without_threads")
-
 
 def labels(spec: JobSpec) -> Mapping[str, Any]:
     return labels_of(spec, "i", "job.yaml")
