@@ -47,7 +47,6 @@ TARGETS = {
     "adoptions": f"{FUZZING}.adoption_body",
     "presets": f"{FUZZING}.preset_file",
     "pages": f"{FUZZING}.metrics_page",
-    "sources": f"{FUZZING}.source_text",
     "lines": f"{FUZZING}.log_lines",
     "probe": f"{FUZZING}.probed_container",
     "api": f"{FUZZING}.http_bytes",

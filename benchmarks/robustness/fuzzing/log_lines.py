@@ -34,7 +34,12 @@ _PATTERNS = (
     rb"\| +total_timesteps +\| (?P<step>[0-9]+) |\| +ep_rew_mean +\| (?P<loss>-?[0-9.e+]+) ",
     rb"default[0-9]+\]:.*step (?P<step>\d+) accuracy (?P<accuracy>\S+)",
     rb"\| +(?P<latency>[0-9a-z.\xc2\xb5]+) \|",
+    rb"step=(?P<step>\d+) loss=(?P<loss>[0-9.]+)",
+    rb"took (?P<latency_ms>[0-9.]+) ?ms",
+    rb"(?P<latency_s>\S+)",
+    rb"(?i)epoch (?P<epoch>\d+).*acc(uracy)?[:=] *(?P<accuracy>[-+0-9.eE]+)",
 )
+_PLAIN_LOG = b"step=12 loss=0.25\ntook 12.5ms\n[INFO] epoch 3 done, acc: 0.97\n"
 _LOGS = (
     b"step 250: train loss 1.9673, val loss 2.0700\nstep 500: train loss nan, val loss nan\n",
     b"\r      1/300   6.73G  1.2  640: 100%|###| 16/16\n          all    722   0.551   0.331\n",
@@ -44,11 +49,19 @@ _LOGS = (
     b"|    ep_rew_mean  | -1.1e+03 |\n|    total_timesteps | 2048  |\n",
     b"[default0]:step 7 accuracy 0.91\n[default1]:step 7 accuracy 0.91\n",
     b'[GIN] 2025/01/01 | 200 | 1m2.5s | ::1 | POST "/api/chat"\n| 12\xc2\xb5s |\n',
+    *(_PLAIN_LOG,) * 4,
 )
+"""One for each pattern."""
 _WORDS = (
     b"\r", b"\n", b"\x1e", b"nan", b"-inf", b"Infinity", b"NaN%", b"1h2m3s", b"350ns", b"1e999",
     b"_", b"0", b"9007199254740993", b"x" * 5000, b"\x1b[31m", b"\xff\xfe", b"(nan)", b"'nan'",
     b"(", b")", b"(?P<step>", b"(?P<latency>.)", b"|", b"[", b"]", b"{1000}", b"\\S+", b".*",
+    b"step=", b"loss=", b"took ", b"ms", b"1_0", b"inf",
+)  # fmt: skip
+_PATTERN_WORDS = (
+    b"(", b")", b"(?P<", b">", b"(?P<step>", b"(?P<"+b"\xff" * 200, b"(?P<w>.)", b"*", b"+",
+    b"{1,1000}", b"{1000}", b"[", b"]", b"|", b"\\1", b"(?=x)", b"\\p{Greek}", b"(a*)*b",
+    b"(?P<a>x)(?P<a>y)", b"\\C", b"\\xff", b"(?s).*", b"$",
 )  # fmt: skip
 _CONDITIONS = (b"", b"", b"", b"at == of", b"step == accuracy", b"at==", b"at != of")
 _STEPS = (b"", b"", *(one.encode() for one in get_args(Step)), b"each")
@@ -60,8 +73,8 @@ def make(rng: Random) -> bytes:
     which = rng.randrange(len(_PATTERNS))
     pattern, log = _PATTERNS[which], _LOGS[which] * rng.choice((1, 1, 1, 3))
     odd = (*_WORDS, *(one.encode() for one in (*NUMBERS, *TEXTS)))
-    if rng.random() < 0.2:
-        pattern = mutated(rng, pattern, _PATTERNS, odd)
+    if rng.random() < 0.3:
+        pattern = mutated(rng, pattern, _PATTERNS, (*_PATTERN_WORDS, *odd))
     if rng.random() < 0.9:
         log = mutated(rng, log, _LOGS, odd)
     if rng.random() < 0.002:

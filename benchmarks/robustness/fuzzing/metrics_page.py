@@ -105,5 +105,7 @@ def _checked(delta: PageDelta) -> str:
         told_line(line)
     if delta.latency is not None:
         check_latency(delta.latency)
+        if any(count <= 0 for _, count in delta.latency.buckets):
+            raise Broken("a bucket that counts nothing")
     # A gauge may be nan or inf.
     return json.dumps({**asdict(delta), "value": str(delta.value)}, allow_nan=False)
