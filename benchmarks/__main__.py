@@ -36,7 +36,7 @@ BENCHES = {
         "real",
         "13 min",
         "yes",
-        "eight models, and real traffic, under plain Docker and dlsched, live (make demo-all)",
+        "eight models, and real traffic, under plain Docker and dlsched (make demo-all)",
     ),
     "demo-cluster": Bench(
         "benchmarks.real.cluster_demo",

@@ -12,7 +12,7 @@ import time
 from collections.abc import Sequence
 
 from benchmarks.cost import loop
-from benchmarks.options import options
+from benchmarks.options import options, stage
 from benchmarks.publish import results
 from tools.session import Session, session, wait_for
 
@@ -80,7 +80,7 @@ def main(arguments: list[str] | None = None) -> int:
     options(__doc__, arguments)
     cycles, rows = list(loop.run()), []
     for kind in KINDS:
-        print(f"== {CONTAINERS} {kind} containers", flush=True)
+        stage(f"{CONTAINERS} {kind} containers")
         with session() as one:
             rows.append(watched(one, kind))
     tables = {

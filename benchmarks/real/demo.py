@@ -27,7 +27,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.options import options, told_if_it_fails
+from benchmarks.options import options, stage, told_if_it_fails
 from benchmarks.places import ROOT
 from benchmarks.publish import results
 from dlsched.runtime.cgroup.limits import DEFAULT_SHARES, engine_cores
@@ -474,16 +474,16 @@ def play(
         one.start("adaptive", more={"capacity": CORES})
     say(f"the page: http://{one.listen}/   (open it now: it lives until the end)")
     say(f"for commands of your own: export DLSCHED_RUN_DIR={one.root / 'run'}")
-    say("== four containers under plain Docker")
+    stage("four containers under plain Docker")
     scene = Scene(one, seed)
     with ExitStack() as clients:
         scene.start(clients)
         had = scene.limits()
         scene.watch(WARM_S, "warming up")
-        say(f"== {PLAIN}: measured for {judge_s:g} s")
+        stage(f"{PLAIN}: measured for {judge_s:g} s")
         phases = [scene.measure(PLAIN, judge_s)]
         targets_ms = {}
-        say("== adopted while they run: for each service half of the p95 that it has now")
+        stage("adopted while they run: for each service half of the p95 that it has now")
         for name, requests in scene.requests.items():
             p95_s = quantile(phases[0].latencies_s(list(requests)), 0.95)
             if math.isinf(p95_s):
@@ -494,10 +494,10 @@ def play(
         for name in NEIGHBOURS:
             scene.dlsched("adopt", name, "--background")
         scene.watch(SETTLE_S, "limits and weights settle")
-        say(f"== {ADOPTED}: measured for {judge_s:g} s")
+        stage(f"{ADOPTED}: measured for {judge_s:g} s")
         phases.append(scene.measure(ADOPTED, judge_s))
         scene.dlsched("ps")
-        say("== everything as it was")
+        stage("everything as it was")
         scene.dlsched("drop", "--all", "--yes")
         wrong = []
         for name, now in scene.limits().items():

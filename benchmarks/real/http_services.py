@@ -15,8 +15,7 @@ import math
 import statistics
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -47,9 +46,6 @@ BUSY = {
     "network": "none",
     "stop": {"grace": "1s"},
 }
-
-Look = Callable[[float, Mapping[str, Any]], None]
-"""Called about once a second with the seconds that are left and the daemon's status."""
 
 
 @dataclass(frozen=True)
@@ -160,16 +156,15 @@ def measure(
     *,
     settle_s: float,
     judge_s: float,
-    look: Look | None = None,
 ) -> list[Measured]:
     """The clients' latencies after the policy has settled; the same arrivals for each policy."""
     one.forget()
     one.start(policy)
-    for row in _clients(one, scenario, settle_s, 1000 * number, look).values():
+    for row in _clients(one, scenario, settle_s, 1000 * number).values():
         if not row["sent"]:
             raise RuntimeError(f"a client sent nothing: {row}")
     first = one.cycle()
-    answered = _clients(one, scenario, judge_s, 1000 * number + 500, look)
+    answered = _clients(one, scenario, judge_s, 1000 * number + 500)
     one.stop()
     ceilings = dict.fromkeys(answered, 0)
     attained: dict[str, list[float]] = {name: [] for name in scenario.trainings}
@@ -202,10 +197,9 @@ def measure(
 
 
 def _clients(
-    one: Session, scenario: Scenario, seconds: float, seed: int, look: Look | None
+    one: Session, scenario: Scenario, seconds: float, seed: int
 ) -> dict[str, Mapping[str, float | None]]:
     """Every service's client, all together, for so long; what each counted."""
-    end_s = time.monotonic() + seconds
     clients = {
         service.name: subprocess.Popen(
             [
@@ -222,12 +216,8 @@ def _clients(
     }
     told = {}
     try:
-        while (left_s := end_s - time.monotonic()) > 0.0:
-            if look is not None:
-                look(left_s, one.client.jobs())
-            time.sleep(min(1.0, left_s))
         for name, client in clients.items():
-            output, _ = client.communicate(timeout=90)
+            output, _ = client.communicate(timeout=seconds + 90)
             if client.returncode:
                 raise RuntimeError(f"the client of {name} ended with {client.returncode}")
             told[name] = json.loads(output.splitlines()[-1])

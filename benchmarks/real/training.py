@@ -21,7 +21,7 @@ from typing import Any
 
 from benchmarks import places
 from benchmarks.judge.trainings import Measured, by_job, foreign_cores, judged, rows
-from benchmarks.options import options, told_if_it_fails
+from benchmarks.options import options, stage, told_if_it_fails
 from benchmarks.publish import results
 from benchmarks.real import training_set
 from benchmarks.real.kept import RUN, KeptRun
@@ -284,7 +284,7 @@ def run_missing(
     host = results.engine_facts() if wanted else {}
     for number, (seed, schedule, policy) in enumerate(wanted, start=1):
         told = f"{number} of {len(wanted)}: {schedule.name}, seed {seed}, {policy}"
-        print(f"== {told}", flush=True)
+        stage(told)
         numbers = undisturbed(schedule, policy, policies[policy], seed, host).run.metrics()
         shown = ("tier1_mean_s", "tier2_mean_s", "jct_mean_s", "makespan_s", "updates")
         print("  ", *(f"{name} {numbers[name]:.1f}" for name in shown if name in numbers))
