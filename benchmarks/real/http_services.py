@@ -14,7 +14,6 @@ import json
 import math
 import statistics
 import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -27,14 +26,14 @@ from benchmarks.places import ROOT
 from benchmarks.publish import results
 from benchmarks.publish.results import grouped
 from benchmarks.real import training_set
+from benchmarks.real.comparison import MODELS
+from benchmarks.real.scene import CLIENT, asking, ms
 from dlsched.simulation.scoring import PLAIN
 from tests.worlds.harm import SLOWER_RATIO, SLOWER_S
 from tools.session import Session, session, wait_for
 
 POLICIES = (PLAIN, "adaptive")
-MODELS = ("mobilenet", "xception", "inception", "resnet", "vgg")
 LOCKED = ROOT / "benchmarks" / "real" / "programs" / "locked.py"
-CLIENT = ROOT / "examples" / "images" / "inference"
 IMAGES = 8
 """A request: 2 to 7 ms of CPU."""
 
@@ -182,11 +181,11 @@ def measure(
             policy,
             number,
             service.name,
-            _ms(service.target_s),
+            ms(service.target_s),
             int(row["answered"] or 0),
             int((row["errors"] or 0) + (row["dropped"] or 0)),
-            _ms(row["mean_s"]),
-            _ms(row["p95_s"]),
+            ms(row["mean_s"]),
+            ms(row["p95_s"]),
             ceilings[service.name],
             round(updates(reports) / judge_s * 60, 1),
             round(sum(core_s[-1] - core_s[0] for core_s in attained.values()), 1),
@@ -203,10 +202,14 @@ def _clients(
     clients = {
         service.name: subprocess.Popen(
             [
-                *(sys.executable, "client.py", f"unix:{one.root / 'sockets' / service.name}"),
-                *("--rate", str(service.rate_per_s), "--seconds", str(seconds)),
-                *("--seed", str(seed + index), "--count", str(IMAGES)),
-                *("--timeout", "60", "--in-flight", "256"),
+                *asking(
+                    f"unix:{one.root / 'sockets' / service.name}",
+                    service.rate_per_s,
+                    IMAGES,
+                    seed + index,
+                    seconds,
+                ),
+                *("--timeout", "60"),
             ],
             cwd=CLIENT,
             stdout=subprocess.PIPE,
@@ -225,10 +228,6 @@ def _clients(
         for client in clients.values():
             client.kill()
     return told
-
-
-def _ms(seconds: float | None) -> float | None:
-    return None if seconds is None else round(1000 * seconds, 1)
 
 
 def real_table(found: Sequence[Measured]) -> list[dict[str, object]]:
