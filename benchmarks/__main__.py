@@ -274,7 +274,7 @@ BENCHES = {
         "publish",
         "6 h",
         "yes",
-        "all parts that TABLES.md is written from (make bench)",
+        "all that README and docs quote of policies and of their cost (make bench)",
     ),
     "readme": Bench(
         "benchmarks.publish.readme",

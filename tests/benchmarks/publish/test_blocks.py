@@ -25,19 +25,9 @@ WITHOUT_HOST = {
 }
 
 
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(results, "FOLDER", tmp_path)
-    return tmp_path
-
-
-@pytest.mark.usefixtures("folder")
-def test_a_result_with_one_table_has_its_title():
-    results.save("one", {"cores": 2}, [1], [], title="One", table=[{"a": 1, "b": None}, {"a": 2}])
-    assert results.tables(["one", "absent"]) == [
-        "**One**\n\n| a | b |\n| --- | --- |\n| 1 | never |\n| 2 | - |",
-        "Host: cores 2.",
-    ]
+def test_a_table_shows_what_never_came_and_what_a_row_does_not_have() -> None:
+    table = results.markdown([{"a": 1, "b": None}, {"a": 2}])
+    assert table == "| a | b |\n| --- | --- |\n| 1 | never |\n| 2 | - |"
 
 
 SCORE = ClusterScore("w", PLAIN.name, 1, 80.0, 70.0, 150.0, 300.0, 2, 0, 0.5, 0.75, 4, 1.5, "a")
