@@ -7,8 +7,6 @@ pages of docs/results are made. Seeds are 1, 2, 3, ...; none is chosen.
 
 from __future__ import annotations
 
-from importlib import import_module
-
 from benchmarks.options import end_on_terminate, options
 
 PARTS = (
@@ -24,4 +22,4 @@ def main(arguments: list[str] | None = None) -> int:
     chosen = options(__doc__, arguments, only=(PARTS, "parts, such as loop-real,mixed"))
     end_on_terminate()
     # The failure of one ends all.
-    return int(any(import_module(BENCHES[part].module).main([]) for part in chosen.only))
+    return int(any(BENCHES[part].run([]) for part in chosen.only))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from benchmarks.judge.trainings import Measured
-from benchmarks.real.adaptive_schedules import ADAPTIVE, ORACLE, headlines
+from benchmarks.real.training import ADAPTIVE, ORACLE, gain_headlines
 from dlsched.simulation.scoring import PLAIN, JobResult, RunResult
 
 
@@ -24,7 +24,7 @@ def test_the_median_seed_counts_and_none_without_plain_docker() -> None:
         run(ADAPTIVE, 4, a=1.0, b=1.0),
         run(ORACLE, 1, a=12.0, b=20.0),
     ]
-    ours, oracle = headlines("s", runs)
+    ours, oracle = gain_headlines("s", runs)
     assert "17.5% less than under plain Docker (by seed: 42.5%, 17.5%, -372.5%)" in ours
     assert ours.endswith("worst job a at 1.30 of plain Docker's time, 1 of 2 jobs worse")
     assert oracle.startswith("s: under oracle the mean time to tier 1 is 20.0% less")
