@@ -3,7 +3,7 @@ targets are met; what is out of reach is named, and truly is."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -13,7 +13,7 @@ from dlsched.control.decider import NamedPolicy
 from dlsched.estimate.sketch import from_latencies, measured_s, merge
 from dlsched.model.cycle import CycleReport
 from dlsched.model.decision import Decision, PolicyMemory
-from dlsched.model.facts import LatencySketch, NodeFact
+from dlsched.model.facts import LatencySketch
 from dlsched.model.spec import (
     AccuracyTarget,
     Bounds,
@@ -21,20 +21,16 @@ from dlsched.model.spec import (
     JobSpec,
     LatencyTarget,
     Limits,
-    Target,
 )
-from dlsched.model.state import Snapshot
-from dlsched.policies.registry import load
+from dlsched.model.state import JobView, Snapshot
 from dlsched.simulation.advice import Advice, Adviser, NothingToAdvise
 from dlsched.simulation.advice.adviser import Latencies
 from dlsched.simulation.advice.result import Recommended
 from dlsched.simulation.node.curves import Curve
 from dlsched.simulation.node.workloads import (
     HostLoad,
-    Load,
     ServiceLoad,
     Shift,
-    SimulatedJob,
     Trace,
     TrainingLoad,
 )
@@ -42,33 +38,21 @@ from dlsched.simulation.review.estimate import PlaybackParameters
 from dlsched.simulation.run import simulate
 from dlsched.simulation.trace.observed import SLICE_S, ObservedJob
 from tests.lanes import but_the_first_long
+from tests.simulation.worlds import day, job, run, seen
 
 SETTLED_S = 20.0
 """Of a run under limits that begin with it: containers start."""
 
 
-def job(name: str, load: Load, target: Target | None, **changes: Any) -> SimulatedJob:
-    spec = JobSpec(
-        name, ContainerSpec("simulated"), target=target, container_digest=name, digest=name
-    )
-    return replace(SimulatedJob(spec, load), **changes)
-
-
-def day(*jobs: SimulatedJob, cores: float = 4.0, duration_s: float = 300.0) -> Trace:
-    return Trace(NodeFact(cores, 8 << 30), tuple(jobs), duration_s)
-
-
-def run(trace: Trace, policy: str = "none", seed: int = 1) -> list[CycleReport]:
-    reports: list[CycleReport] = []
-    simulate(trace, NamedPolicy(policy, load(policy)), seed, publish=reports.append)
-    return reports
+def advice_of(reports: Iterable[CycleReport]) -> Advice:
+    adviser = Adviser()
+    for report in reports:
+        adviser.take(report)
+    return adviser.advice()
 
 
 def advised(trace: Trace, policy: str = "none") -> Advice:
-    adviser = Adviser()
-    for report in run(trace, policy):
-        adviser.take(report)
-    return adviser.advice()
+    return advice_of(run(trace, policy))
 
 
 def named(advice: Advice) -> Mapping[str, Recommended]:
@@ -270,21 +254,15 @@ def test_a_record_without_a_container_says_so() -> None:
 def test_numbers_that_make_no_sense_cost_the_others_nothing() -> None:
     trace = day(job("good", CLOSED, LatencyTarget(0.15)), job("mad", CLOSED, LatencyTarget(0.15)))
     adviser, whole = Adviser(), Adviser()
+
+    def maddened(view: JobView) -> JobView:
+        fresh = replace(view.progress.fresh, sum_s=1e308, count=10**300)
+        progress = replace(view.progress, fresh=fresh)
+        return replace(view, progress=progress) if view.name == "mad" else view
+
     for report in run(trace):
         whole.take(report)
-        views = tuple(
-            replace(
-                view,
-                progress=replace(
-                    view.progress,
-                    fresh=replace(view.progress.fresh, sum_s=1e308, count=10**300),
-                ),
-            )
-            if view.name == "mad"
-            else view
-            for view in report.snapshot.jobs
-        )
-        adviser.take(replace(report, snapshot=replace(report.snapshot, jobs=views)))
+        adviser.take(seen(report, maddened))
     found = named(adviser.advice())
     assert found["good"].min_cores == named(whole.advice())["good"].min_cores
     assert found["mad"].min_cores is None or found["mad"].min_cores <= 4.0

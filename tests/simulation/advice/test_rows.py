@@ -2,33 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
 
 import pytest
 
 from dlsched.estimate.sketch import from_latencies, merge
-from dlsched.model.cycle import CycleReport
 from dlsched.model.facts import LatencySketch
 from dlsched.model.forecast import Forecast, ForecastKind
 from dlsched.model.spec import LatencyTarget
 from dlsched.model.state import JobView
-from dlsched.simulation.advice import Advice, Adviser
 from dlsched.simulation.advice.result import Recommended
 from dlsched.simulation.node.curves import Curve
 from dlsched.simulation.node.workloads import HostLoad, ServiceLoad, Trace, TrainingLoad
 from tests.lanes import but_the_first_long
-from tests.simulation.advice.test_adviser import CLOSED, advised, day, job, named, run
+from tests.simulation.advice.test_adviser import CLOSED, advice_of, advised, named
+from tests.simulation.worlds import asked, day, job, run, seen
 
 SELDOM = ServiceLoad(work_core_s=0.1, overhead_s=0.005, threads=2.0, arrivals_per_s=1.0)
 HOG = TrainingLoad(10**6, 0.1, 100, Curve(0.1, 0.95, 120_000, "exponential"), threads=4.0)
-
-
-def advice_of(reports: Iterable[CycleReport]) -> Advice:
-    adviser = Adviser()
-    for report in reports:
-        adviser.take(report)
-    return adviser.advice()
 
 
 def holds(one: Recommended) -> None:
@@ -160,9 +151,7 @@ def test_another_target_is_measured_anew() -> None:
     trace = day(job("s", CLOSED, LatencyTarget(0.01)))
     later = LatencyTarget(0.2)
     reports = [
-        one
-        if one.snapshot.now_s < 200
-        else seen(one, lambda view: replace(view, spec=replace(view.spec, target=later)))
+        one if one.snapshot.now_s < 200 else seen(one, lambda view: asked(view, later))
         for one in run(trace)
     ]
     (one,) = advice_of(reports).jobs
@@ -170,13 +159,6 @@ def test_another_target_is_measured_anew() -> None:
     assert one.measured is not None and one.measured.met_ratio == 1.0
     whole = sum(view.progress.fresh.count for each in reports for view in each.snapshot.jobs)
     assert one.measured.requests < 0.5 * whole, "those before are of another target"
-
-
-def seen(report: CycleReport, change: object) -> CycleReport:
-    """The report with every job's view changed."""
-    assert callable(change)
-    views = tuple(change(view) for view in report.snapshot.jobs)
-    return replace(report, snapshot=replace(report.snapshot, jobs=views))
 
 
 def faster(view: JobView, seconds: float) -> JobView:
