@@ -13,14 +13,23 @@ from benchmarks.peers.parties import PartiesMemory
 from benchmarks.peers.proportional import ProportionalMemory
 from benchmarks.peers.vpa import VpaMemory, bucket_of
 from dlsched.control.decider import NamedPolicy
+from dlsched.estimate.sketch import from_latencies
 from dlsched.model.decision import Decision
 from dlsched.model.errors import PolicyError
-from dlsched.model.spec import Bounds
-from dlsched.model.state import JobView, Reached, Tiers
+from dlsched.model.spec import AccuracyTarget, Bounds, ContainerSpec, JobSpec, LatencyTarget, Limits
+from dlsched.model.state import (
+    JobState,
+    JobView,
+    NodeView,
+    Progress,
+    Reached,
+    Snapshot,
+    Tiers,
+    Usage,
+)
 from dlsched.policies.registry import load
 from dlsched.simulation.run import simulate
 from dlsched.simulation.trace import Recipe, generate
-from tests.benchmarks.peers.seen import service, snapshot, training
 
 LAS = "benchmarks.peers.las:LasPolicy"
 
@@ -172,3 +181,37 @@ def test_old_samples_fade() -> None:
     late = policy.decide(snapshot(service("a", 1.0, used=0.5), now_s=600.0), memory)
     assert soon.limits["a"].cpu_cores == pytest.approx(2.3, rel=0.06)
     assert late.limits["a"].cpu_cores == pytest.approx(0.575, rel=0.06)
+
+
+def service(
+    name: str,
+    late: float | None,
+    *,
+    cores: float | None = None,
+    used: float | None = None,
+    quantile: float | None = None,
+) -> JobView:
+    """A service whose requests took so many times its target of 0.1 s; None: none came yet."""
+    latencies_s = [] if late is None else [0.1 * late] * 20
+    return JobView(
+        spec=JobSpec(name, ContainerSpec("model"), target=LatencyTarget(0.1, quantile)),
+        state=JobState.RUNNING,
+        actual=Limits(cores),
+        usage=Usage(cpu_cores=used),
+        progress=Progress(window=from_latencies(latencies_s)),
+    )
+
+
+def training(name: str, attained_core_s: float) -> JobView:
+    """A training that has had so much."""
+    target = AccuracyTarget("accuracy", 0.9, 0.97)
+    return JobView(
+        spec=JobSpec(name, ContainerSpec("trainer"), target=target),
+        state=JobState.RUNNING,
+        attained_core_s=attained_core_s,
+    )
+
+
+def snapshot(*jobs: JobView, capacity: float = 4.0, now_s: float = 10.0) -> Snapshot:
+    """These jobs on a node of that capacity."""
+    return Snapshot(0, now_s, NodeView(capacity, capacity, 1 << 30), jobs)

@@ -1,4 +1,4 @@
-"""The long comparison: its set, its tables, and its scene of real traffic."""
+"""Open loops and the long comparison: their sets, what counts as harm, rows and tables."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from benchmarks.real.comparison import draw, spec_text
 from benchmarks.real.demo_all import TRAFFIC, traffic_cost, traffic_table
-from benchmarks.real.http_services import Measured
+from benchmarks.real.http_services import Measured, harmed, headlines, real_table
 from dlsched.config.job import parse_spec
 from dlsched.model.spec import LatencyTarget
 
@@ -54,3 +54,28 @@ def test_who_is_slower_and_what_was_never_answered_are_named() -> None:
     assert "requests that failed: 912" in text
     line = traffic_table(found)[1]
     assert (line["requests"], line["p95, none"], line["p95, adaptive"]) == ("912 / 0", 21.0, None)
+
+
+ROW = Measured("beside", "none", 1, "a", 25.0, 100, 0, 10.0, 20.0, 0, 0.0, 0.0)
+
+
+def test_harm_is_more_than_a_tenth_and_two_milliseconds() -> None:
+    for mean_ms, found in ((12.9, []), (13.1, ["a (mean 13.1 ms, plain 10 ms)"])):
+        mine = [ROW, replace(ROW, policy="adaptive", mean_ms=mean_ms)]
+        assert harmed(real_table(mine)) == found
+    slow = [ROW, replace(ROW, policy="adaptive", p95_ms=24.1)]
+    assert harmed(real_table(slow)) == ["a (p95 24.1 ms, plain 20 ms)"]
+
+
+def test_a_service_that_answers_nothing_is_harmed() -> None:
+    mine = [ROW, replace(ROW, policy="adaptive", mean_ms=None, p95_ms=None)]
+    assert len(harmed(real_table(mine))) == 2
+
+
+def test_runs_count_in_their_median() -> None:
+    mine = [replace(ROW, policy="adaptive", run=n, mean_ms=ms) for n, ms in enumerate((5, 7, 90))]
+    (line,) = real_table([ROW, *mine])
+    assert line["mean, adaptive"] == 7
+    told = headlines([{**line, "cycles with a ceiling": 3}])
+    assert "none of 1" in told[0]
+    assert "1 of 1" in told[1]
