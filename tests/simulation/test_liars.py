@@ -13,12 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dlsched.control.decider import NamedPolicy
 from dlsched.control.guards import GuardOptions
 from dlsched.model.cycle import CycleReport
 from dlsched.model.facts import Observation, Report
 from dlsched.model.spec import Bounds, OwnerCeilings
-from dlsched.policies.registry import load
 from dlsched.runtime.progress.sidecar_line import BadLine, parse_line
 from dlsched.simulation import run as simulator
 from dlsched.simulation.node import SimulatedRuntime
@@ -127,6 +125,6 @@ def test_whatever_a_job_reports_bounds_hold_and_floors_are_kept(
     )
     with patch.object(simulator, "SimulatedRuntime", Lied):
         simulator.simulate(
-            replace(trace, jobs=jobs), NamedPolicy(policy, load(policy)), 1,
+            replace(trace, jobs=jobs), policy, 1,
             guards=guards, publish=look,
         )  # fmt: skip

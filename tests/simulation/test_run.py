@@ -14,7 +14,6 @@ from dlsched.model.decision import Decision
 from dlsched.model.state import Snapshot
 from dlsched.policies.none import NonePolicy
 from dlsched.policies.protocol import NoParameters
-from dlsched.policies.registry import load
 from dlsched.simulation.node.workloads import Trace
 from dlsched.simulation.run import compare, simulate
 from dlsched.simulation.scoring import RunResult, rows
@@ -43,7 +42,7 @@ def example(name: str) -> Trace:
 
 
 def run(trace: Trace, policy: str = "none", seed: int = 1) -> RunResult:
-    return simulate(trace, NamedPolicy(policy, load(policy)), seed)
+    return simulate(trace, policy, seed)
 
 
 @pytest.mark.parametrize("cycle", ["100ms", "1s", "7s", "1m"])
@@ -76,7 +75,7 @@ HOG = """
 @pytest.mark.parametrize("policy", ["adaptive", "dqoes", "fair", "flowcon", "tradl"])
 def test_a_background_job_uses_all_cpu_that_a_service_leaves(policy: str) -> None:
     trace, reports = parse_trace(SHOP + HOG, "beside"), list[CycleReport]()
-    beside = simulate(trace, NamedPolicy(policy, load(policy)), 1, publish=reports.append)
+    beside = simulate(trace, policy, 1, publish=reports.append)
     hog, shop = reports[-1].snapshot.jobs
     assert (hog.name, hog.actual.cpu_cores, hog.cpu_shares) == ("hog", None, 2)
     used_core_s = hog.attained_core_s + shop.attained_core_s

@@ -35,7 +35,7 @@ EVERY_POLICY = (
 
 
 def run(trace: Trace, policy: str) -> RunResult:
-    return simulator.simulate(trace, NamedPolicy(policy, load(policy)), 1)
+    return simulator.simulate(trace, policy, 1)
 
 
 recipes = st.builds(

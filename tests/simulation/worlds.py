@@ -6,12 +6,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from dlsched.control.decider import NamedPolicy
 from dlsched.model.cycle import CycleReport
 from dlsched.model.facts import NodeFact
 from dlsched.model.spec import ContainerSpec, JobSpec, Target
 from dlsched.model.state import JobView
-from dlsched.policies.registry import load as load_policy
 from dlsched.simulation.node.workloads import Load, SimulatedJob, Trace
 from dlsched.simulation.run import simulate
 
@@ -31,7 +29,7 @@ def day(*jobs: SimulatedJob, cores: float = 4.0, duration_s: float = 300.0, **mo
 def run(trace: Trace, policy: str = "none", seed: int = 1) -> list[CycleReport]:
     """Every cycle of that trace under that policy."""
     reports: list[CycleReport] = []
-    simulate(trace, NamedPolicy(policy, load_policy(policy)), seed, publish=reports.append)
+    simulate(trace, policy, seed, publish=reports.append)
     return reports
 
 

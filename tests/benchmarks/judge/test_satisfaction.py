@@ -5,10 +5,8 @@ from __future__ import annotations
 import pytest
 
 from benchmarks.judge.satisfaction import MET, SATISFIED, Watch, judge
-from dlsched.control.decider import NamedPolicy
 from dlsched.model.facts import NodeFact
 from dlsched.model.spec import ContainerSpec, JobSpec, LatencyTarget
-from dlsched.policies.registry import load
 from dlsched.simulation.node.workloads import ServiceLoad, SimulatedJob, Trace
 from dlsched.simulation.run import simulate
 
@@ -74,8 +72,7 @@ def test_a_job_got_worse_when_it_is_at_its_target_for_clearly_less_of_the_time()
 def test_a_run_is_watched_by_what_its_services_truly_do() -> None:
     # Plain Docker gives each of them all of its threads: faster than asked, so met, not satisfied.
     one, watch = trace(service("a", 1.0), service("b", 0.5), cores=16.0), Watch()
-    named = NamedPolicy("none", load("none"))
-    run = simulate(one, named, 1, inspect=watch.look)
+    run = simulate(one, "none", 1, inspect=watch.look)
     assert [at_s for at_s, _ in watch.looks][-1] == one.duration_s
     assert judge(one, watch, MET, ["a", "b"]).jobs == pytest.approx(2.0)
     assert judge(one, watch, SATISFIED, ["a", "b"]).jobs == 0.0

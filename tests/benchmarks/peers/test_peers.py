@@ -12,7 +12,6 @@ from benchmarks.peers.las import LasParameters, LasPolicy
 from benchmarks.peers.parties import PartiesMemory
 from benchmarks.peers.proportional import ProportionalMemory
 from benchmarks.peers.vpa import VpaMemory, bucket_of
-from dlsched.control.decider import NamedPolicy
 from dlsched.estimate.sketch import from_latencies
 from dlsched.model.decision import Decision
 from dlsched.model.errors import PolicyError
@@ -53,7 +52,7 @@ def test_a_higher_queue_outweighs_the_next_and_nobody_has_a_ceiling() -> None:
 def test_who_comes_late_is_served_first_and_no_core_idles_that_somebody_can_use() -> None:
     recipe = Recipe(6, 240.0, 4, "training", "fixed", cores=4.0, demand=2.0, gap_s=30.0)
     trace = dataclasses.replace(generate(recipe), duration_s=2000.0)
-    plain, las = (simulate(trace, NamedPolicy(name, load(name))) for name in ("none", LAS))
+    plain, las = (simulate(trace, name) for name in ("none", LAS))
     last = max(trace.jobs, key=lambda job: job.arrives_s).name
     assert las.times("tier1")[last] < 0.8 * plain.times("tier1")[last]
     assert las.metrics()["makespan_s"] <= 1.02 * plain.metrics()["makespan_s"]

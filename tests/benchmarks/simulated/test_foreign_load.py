@@ -9,11 +9,9 @@ import pytest
 
 from benchmarks.judge.satisfaction import MET, Watch, judge
 from benchmarks.simulated.adaptive_inference import SCENARIOS, trace_of
-from dlsched.control.decider import NamedPolicy
 from dlsched.model.actions import Resize
 from dlsched.model.cycle import CycleReport
 from dlsched.model.spec import Bounds
-from dlsched.policies.registry import load
 from dlsched.simulation.node.workloads import HostLoad, Trace
 from dlsched.simulation.run import simulate
 from dlsched.simulation.scoring import PLAIN
@@ -56,7 +54,7 @@ def test_a_job_beside_them_gets_the_cores_that_it_was_promised() -> None:
             job = next(one for one in report.snapshot.jobs if one.name == batch.name)
             used_cores.append(job.usage.cpu_cores or 0.0)
 
-    simulate(trace, NamedPolicy("adaptive", load("adaptive")), PROMISED_SEED, publish=publish)
+    simulate(trace, "adaptive", PROMISED_SEED, publish=publish)
     assert fmean(used_cores) > 0.98 * PROMISED_CORES
 
 
@@ -71,7 +69,7 @@ def _played(trace: Trace, policy: str) -> tuple[float, float]:
             if isinstance(outcome.action, Resize)
         )
 
-    simulate(trace, NamedPolicy(policy, load(policy)), SEED, publish=publish, inspect=watch.look)
+    simulate(trace, policy, SEED, publish=publish, inspect=watch.look)
     met = judge(trace, watch, MET, [job.name for job in trace.jobs]).jobs
     late = sum(at_s >= JUDGED_FROM_S for at_s in updated_s)
     return met, 60.0 * late / (trace.duration_s - JUDGED_FROM_S)

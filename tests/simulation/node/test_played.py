@@ -8,11 +8,9 @@ from dataclasses import replace
 
 import pytest
 
-from dlsched.control.decider import NamedPolicy
 from dlsched.control.guards import GuardOptions
 from dlsched.model.facts import NodeFact, Report
 from dlsched.model.spec import Bounds, ContainerSpec, JobSpec, LatencyTarget
-from dlsched.policies.registry import load as load_policy
 from dlsched.simulation.node.loops import Loop, RequestStream, RequestWork
 from dlsched.simulation.node.played import PERIOD_S, PlayedService
 from dlsched.simulation.node.workloads import (
@@ -47,8 +45,8 @@ def play(
 ):
     found: dict[str, Computation] = {}
     trace = Trace(NodeFact(cores, 1 << 34), tuple(jobs), duration_s, **more)  # type: ignore[arg-type]
-    named, guards = NamedPolicy(policy, load_policy(policy)), GuardOptions(burst_ratio=burst_ratio)
-    simulate(trace, named, seed, guards=guards, inspect=lambda _, loads: found.update(loads))
+    guards = GuardOptions(burst_ratio=burst_ratio)
+    simulate(trace, policy, seed, guards=guards, inspect=lambda _, loads: found.update(loads))
     services = [found[one.name] for one in jobs]
     assert all(isinstance(one, PlayedService) for one in services)
     return services

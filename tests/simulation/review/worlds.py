@@ -7,11 +7,9 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from dlsched.control.decider import NamedPolicy
 from dlsched.model.cycle import CycleReport
 from dlsched.model.facts import NodeFact
 from dlsched.model.spec import AccuracyTarget, LatencyTarget
-from dlsched.policies.registry import load as load_policy
 from dlsched.simulation.node.curves import Curve
 from dlsched.simulation.node.workloads import ServiceLoad, Trace, TrainingLoad
 from dlsched.simulation.review.tally import Tally
@@ -53,7 +51,7 @@ def run(trace: Trace, policy: str, publish: Callable[[CycleReport], None], seed:
         text = moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
         publish(replace(report, wall_time=text))
 
-    simulate(trace, NamedPolicy(policy, load_policy(policy)), seed, publish=timed)
+    simulate(trace, policy, seed, publish=timed)
 
 
 def written(path: Path, trace: Trace, policy: str = "adaptive") -> Path:

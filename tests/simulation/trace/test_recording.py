@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from dlsched.control.decider import NamedPolicy
 from dlsched.model.cycle import CycleReport
 from dlsched.model.spec import (
     AccuracyTarget,
@@ -21,7 +20,6 @@ from dlsched.model.spec import (
     Target,
 )
 from dlsched.model.state import JobView
-from dlsched.policies.registry import load
 from dlsched.simulation.node.curves import Curve
 from dlsched.simulation.node.workloads import (
     Fault,
@@ -328,7 +326,7 @@ def test_many_jobs_share_a_bound_on_what_is_gathered(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(observed, "WINDOWS_MAX", 40)
     monkeypatch.setattr(observed, "_WINDOWS_LEAST", 20)
     gathered = Record()
-    simulate(trace, NamedPolicy("none", load("none")), 1, publish=gathered.take)
+    simulate(trace, "none", 1, publish=gathered.take)
     (one,) = gathered.jobs
     assert 20 <= len(one.windows) <= one.windows_max == 40
     assert one.windows[-1].at_s > 800.0
