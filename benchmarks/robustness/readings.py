@@ -313,15 +313,20 @@ def _page_truth(series: Sequence[Series], unit_s: float, kind: str, baseline: bo
     return Numbers(exact, bounds, tuple(latencies[rank] for rank in ranks))
 
 
-def _read_page(drawn: Drawn) -> Iterator[Numbers | str]:
+def _read_pages(drawn: Drawn, numbers: Callable[[PageDelta], Numbers]) -> Iterator[Numbers | str]:
     pages = Pages(named(MetricsEndpoint((1,), metrics=(drawn.setup,)), None), from_end=True)
     for number, part in enumerate(drawn.parts):
         delta = pages.take(part.given, START_S + number, AGE_S + number)
-        yield _refusal(delta) or _latency_numbers(delta.latency or LatencySketch())
+        refused = delta.problem or delta.refused or ("a bad line" if delta.bad_lines else None)
+        yield refused or numbers(delta)
 
 
-def _refusal(delta: PageDelta) -> str | None:
-    return delta.problem or delta.refused or ("a bad line" if delta.bad_lines else None)
+def _read_page(drawn: Drawn) -> Iterator[Numbers | str]:
+    return _read_pages(drawn, lambda delta: _latency_numbers(delta.latency or LatencySketch()))
+
+
+def _read_gauge(drawn: Drawn) -> Iterator[Numbers | str]:
+    return _read_pages(drawn, lambda delta: Numbers((delta.value,)))
 
 
 def _latency_numbers(latency: LatencySketch) -> Numbers:
@@ -365,13 +370,6 @@ def _draw_gauge(random: Random) -> Drawn:
 
 def _unspelled(value: float) -> str:
     return "NaN" if math.isnan(value) else "+Inf" if value > 0 else "-Inf"
-
-
-def _read_gauge(drawn: Drawn) -> Iterator[Numbers | str]:
-    pages = Pages(named(MetricsEndpoint((1,), metrics=(drawn.setup,)), None), from_end=True)
-    for number, part in enumerate(drawn.parts):
-        delta = pages.take(part.given, START_S + number, AGE_S + number)
-        yield _refusal(delta) or Numbers((delta.value,))
 
 
 # ------------------------------------------------------------------ sidecar lines

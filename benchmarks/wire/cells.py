@@ -109,6 +109,12 @@ def seen_by(watched: Watched) -> Seen:
     return found
 
 
+def settle(watched: Watched) -> Seen:
+    """Wait until all is reported; what was measured since the last call."""
+    time.sleep(REPORTED_S)
+    return seen_by(watched)
+
+
 @contextmanager
 def watching(tap: Tap, one: StandIn, port: int) -> Iterator[Watched]:
     """Watch that port of a stand-in. Raises AssertionError where it is not found."""
@@ -152,11 +158,9 @@ def measured(
             tried = ask(one.address, port, cell, max(10, int(rate * TRIAL_S)))
             if why := beyond(tried, rate):
                 return row | {"verdict": why}
-        time.sleep(REPORTED_S)
-        seen_by(watched)
+        settle(watched)
         answered = ask(one.address, port, cell, max(REQUESTS_LEAST, int(rate * window_s)))
-        time.sleep(REPORTED_S)
-        seen = seen_by(watched)
+        seen = settle(watched)
     row |= compared(answered, seen)
     late = answered["cpu_ratio"] > CLIENT_CORE_RATIO
     return row | {"verdict": BEYOND_CLIENT if late else judged(row)}
@@ -295,13 +299,11 @@ def beside_others(tap: Tap, folder: Path, window_s: float) -> Iterator[dict[str,
     """Rows of other makers' clients."""
     for name, run, server, connections in OTHERS:
         with server.run(folder) as (one, port), watching(tap, one, port) as watched:
-            time.sleep(REPORTED_S)
-            seen_by(watched)
+            settle(watched)
             scheme = "https" if server.tls else "http"
             answered = run(folder, f"{scheme}://{one.address}:{port}/", window_s)
-            time.sleep(REPORTED_S)
             row = {"server": server.name, "connections": f"{connections}, {name}"}
-            row |= compared(answered, seen_by(watched))
+            row |= compared(answered, settle(watched))
             yield row | {"verdict": judged(row)}
 
 

@@ -17,10 +17,9 @@ from benchmarks.options import options
 from benchmarks.publish import results
 from benchmarks.robustness.fuzzing.packets import Packet, Talk, block, merged
 from benchmarks.wire import cells, place, servers
+from benchmarks.wire.reader_faults import KnownTap
 from dlsched.runtime.wire.meter import Meter
-from dlsched.runtime.wire.process import Child
 from dlsched.runtime.wire.ring import BLOCK_BYTES, Ring, RingCounts
-from dlsched.runtime.wire.tap import Tap
 from dlsched.runtime.wire.traffic import Watched
 from tools.waiting import until
 
@@ -36,18 +35,13 @@ _LISTEN = (
 )
 
 
-class CountingTap(Tap):
+class CountingTap(KnownTap):
     """A tap that counts what its rings had."""
 
     def __init__(self) -> None:
-        self.children: list[Child] = []
         self.rings: list[Ring] = []
         self.packets = 0
-        super().__init__(start_child=self._child, open_ring=self._ring)
-
-    def _child(self) -> Child:
-        self.children.append(Child())
-        return self.children[-1]
+        super().__init__(open_ring=self._ring)
 
     def _ring(self, *arguments: Any, **options: Any) -> Ring:
         tap = self
@@ -101,8 +95,7 @@ def asked(folder: Path) -> Iterator[tuple[CountingTap, int, Watched]]:
         servers.NGINX.run(folder) as (one, port),
         cells.watching(tap, one, port) as watched,
     ):
-        time.sleep(cells.REPORTED_S)
-        cells.seen_by(watched)
+        cells.settle(watched)
         yield tap, port, watched
 
 
