@@ -43,12 +43,12 @@ class Judged:
     @property
     def band(self) -> bool:
         """Two-sided: within 10 % of the target."""
-        return self.ratio is not None and within_band(self.ratio)
+        return self.ratio is not None and abs(self.ratio - 1) <= BAND_RATIO
 
     @property
     def slo(self) -> bool:
         """One-sided: not slower than the target."""
-        return self.ratio is not None and not_slower(self.ratio)
+        return self.ratio is not None and self.ratio <= 1
 
 
 def arrived(reports: Iterable[CycleReport]) -> dict[str, list[tuple[float, LatencySketch]]]:
@@ -79,13 +79,3 @@ def satisfied(judged: Iterable[Judged]) -> tuple[int, int]:
     """How many are within the band, and how many are not slower than their target."""
     jobs = list(judged)
     return sum(job.band for job in jobs), sum(job.slo for job in jobs)
-
-
-def within_band(ratio: float) -> bool:
-    """Two-sided: latency over target within 10 % of 1."""
-    return abs(ratio - 1) <= BAND_RATIO
-
-
-def not_slower(ratio: float) -> bool:
-    """One-sided: latency at most the target."""
-    return ratio <= 1

@@ -155,6 +155,7 @@ UNITS += [("_ms", None, 1e-3), ("_microseconds", None, 1e-6), ("_us", None, 1e-6
 UNITS += [("", 1e-3, 1e-3), ("", 1e-6, 1e-6)]
 ANSWERED, FAILED = ("200", "201", "204", "302", "400", "404"), ("500", "503", "504", "429", "499")
 PATHS = ("/predict", "/v1/a b", '/quo\\"te', "/br{ace},x=1", "/back\\\\slash", 'le=\\"5\\"', "/#")
+UNSPELLED = {"nan": "NaN", "inf": "+Inf", "-inf": "-Inf"}
 PAGE_FAULTS = ("cut", "text", "nan", "negative", "count", "no sum")
 
 
@@ -350,7 +351,7 @@ def _draw_gauge(random: Random) -> Drawn:
         value = value if last is None or random.random() < 0.7 else last
         value = random.choice((math.nan, math.inf, -math.inf)) if random.random() < 0.1 else value
         ranks = random.randint(1, 3)
-        texts = [spelled(random, value) if math.isfinite(value) else _unspelled(value)] * ranks
+        texts = [spelled(random, value) if math.isfinite(value) else UNSPELLED[repr(value)]] * ranks
         fault = random.choice(("differ", "text", "comma")) if random.random() < FAULTY / 4 else ""
         if fault:
             bad = {"differ": "0.123456789", "text": "0.5.5", "comma": "0,5"}[fault]
@@ -366,10 +367,6 @@ def _draw_gauge(random: Random) -> Drawn:
         if not fault:
             last, begun = value if new else last, begins
     return Drawn(Metric("val_acc"), parts)
-
-
-def _unspelled(value: float) -> str:
-    return "NaN" if math.isnan(value) else "+Inf" if value > 0 else "-Inf"
 
 
 # ------------------------------------------------------------------ sidecar lines

@@ -4,7 +4,6 @@ Owns which policies play which worlds, and what is counted. Every policy plays t
 and is judged by what they took in the world from the second stretch of 30 s on.
 
     python -m benchmarks run open-loop   writes benchmarks/results/open-loop.json
-    python -m benchmarks run open-loop --pages --seeds 20
     python -m benchmarks run open-changes   writes benchmarks/results/open-changes.json
 """
 
@@ -213,10 +212,6 @@ def compare(
     ]
 
 
-def _ours(scenario: Scenario, services: int, seed: int) -> list[Measured]:
-    return compare(scenario, services, seed, (PLAIN, OURS))
-
-
 # ---------------------------------------------------------------------- tables and headlines
 
 
@@ -327,18 +322,8 @@ def _figure(
 
 
 def main(arguments: list[str] | None = None) -> int:
-    chosen = options(
-        __doc__,
-        arguments,
-        seeds=(SEEDS, "how many; fewer: not saved"),
-        pages=(False, "full hosts alone, with and without reports of what waits"),
-    )
+    chosen = options(__doc__, arguments, seeds=(SEEDS, "how many; fewer: not saved"))
     seeds = range(FIRST_SEED, FIRST_SEED + chosen.seeds)
-    if chosen.pages:
-        both = [replace(one, pages=pages) for one in FULL[:2] for pages in (False, True)]
-        found = compare_all(_ours, both, (FULL_SERVICES,), seeds)
-        results.show({"Services not slower than their targets": table_of(found)})
-        return 0
     found = compare_all(compare, (*LIGHT, *BESIDE), (SERVICES,), seeds)
     full = compare_all(compare, FULL, (FULL_SERVICES,), seeds)
     for name, rows in ((NAME, [*found, *full]), ("full-host", full)):

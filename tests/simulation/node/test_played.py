@@ -259,9 +259,3 @@ def test_reports_tell_what_was_answered_and_come_as_seldom_as_asked() -> None:
     assert sum(one.count for one in told) == pytest.approx(len(one.took_s), abs=200)
     mean_s = sum(one.sum_s for one in told) / sum(one.count for one in told)
     assert mean_s == pytest.approx(statistics.fmean(one.took_s), rel=0.05)
-
-
-@pytest.mark.parametrize(("waiting", "in_flight"), [(True, 0), (False, None)], ids=["line", "page"])
-def test_a_page_does_not_report_how_many_wait(waiting: bool, in_flight: int | None) -> None:
-    one = PlayedService(ServiceLoad(0.01, loop=POISSON, reports_waiting=waiting), None, "seed")
-    assert [line.in_flight for line in one.lines(0.0)] == [in_flight]
