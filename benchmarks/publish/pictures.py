@@ -18,8 +18,7 @@ import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from benchmarks.judge.services import Series, satisfied
-from benchmarks.judge.trainings import Measured
+from benchmarks.judge import Measured, Series, satisfied
 from benchmarks.publish import results
 from benchmarks.publish.blocks_cluster import BEST, SHOWN, by_world, mean
 from benchmarks.real import demo, http_services

@@ -17,11 +17,12 @@ from dataclasses import asdict, dataclass
 from operator import itemgetter
 from typing import Any
 
-from benchmarks.judge.services import (
+from benchmarks.judge import (
     Judged,
+    foreign_cores,
     satisfied,
+    updates,
 )
-from benchmarks.judge.trainings import foreign_cores, updates
 from benchmarks.options import options, stage, told_if_it_fails
 from benchmarks.places import KEPT
 from benchmarks.publish import results

@@ -1,6 +1,6 @@
 """One seed's comparison on real containers: calibrate, then each policy in turn on the same jobs.
 
-Owns the course of events. It must not judge (`judge.services` does).
+Owns the course of events. It must not judge (`benchmarks.judge` does).
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.judge.services import (
+from benchmarks.judge import (
     Judged,
     arrived,
     judge,
     satisfied,
+    updates,
 )
-from benchmarks.judge.trainings import updates
 from benchmarks.options import stage
 from benchmarks.real import kept
 from benchmarks.real.kept import KeptServices

@@ -20,7 +20,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from benchmarks.judge.trainings import updates
+from benchmarks.judge import updates
 from benchmarks.options import options
 from benchmarks.places import ROOT
 from benchmarks.publish import results

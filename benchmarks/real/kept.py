@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from benchmarks.judge.services import Judged, arrived, judge
+from benchmarks.judge import Judged, arrived, judge
 from benchmarks.places import KEPT
 from dlsched.model.cycle import CycleReport
 from dlsched.store.journal.reader import JournalReader

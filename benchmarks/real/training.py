@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import places
-from benchmarks.judge.trainings import Measured, by_job, foreign_cores, judged, rows, works
+from benchmarks.judge import Measured, by_job, foreign_cores, judged, rows, works
 from benchmarks.options import options, stage, told_if_it_fails
 from benchmarks.peers import oracle
 from benchmarks.publish import results

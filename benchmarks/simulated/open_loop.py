@@ -99,7 +99,7 @@ class Measured:
     """The clairvoyant's `met_jobs`."""
     plain_jobs: float
     worse_jobs: int
-    """Worse off than under plain Docker, as `judge.harm` has it."""
+    """Worse off than under plain Docker, as `tests.worlds.harm` has it."""
     updates_per_min: float
     training_cores: float
 

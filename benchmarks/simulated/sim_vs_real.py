@@ -14,8 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from benchmarks.judge.services import arrived, judge, satisfied
-from benchmarks.judge.trainings import courses
+from benchmarks.judge import arrived, courses, judge, satisfied
 from benchmarks.options import options
 from benchmarks.publish import results
 from benchmarks.real import training_set

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from benchmarks.judge.trainings import Measured, rows
+from benchmarks.judge import Measured, rows
 from benchmarks.publish import results
 from benchmarks.real import training
 from benchmarks.real.training import ADAPTIVE, ORACLE, gain_headlines, headlines
@@ -14,7 +14,7 @@ from benchmarks.real.training_set import MODELS, SCHEDULES, Schedule, command, s
 from dlsched.config.job import parse_spec
 from dlsched.model.spec import AccuracyTarget
 from dlsched.simulation.scoring import PLAIN, JobResult, RunResult
-from tests.benchmarks.judge.test_trainings import run_of
+from tests.benchmarks.test_judge import run_of
 
 RUNS = [
     run_of("none", 1, {"a": 10.0, "b": 10.0}),
