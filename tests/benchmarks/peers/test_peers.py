@@ -148,16 +148,13 @@ def test_what_does_not_fit_is_scaled_onto_the_node_above_the_floor() -> None:
     assert cores[1] is not None and cores[1] > 0.05, "nobody falls below the floor"
 
 
-def test_nothing_measured_changes_nothing_and_the_first_ceiling_is_a_fair_share() -> None:
+@pytest.mark.parametrize(("memory", "cores"), [(None, 2.0), (BEFORE, 1.0)])
+def test_nothing_measured_changes_nothing_and_the_first_ceiling_is_a_fair_share(
+    memory: ProportionalMemory | None, cores: float
+) -> None:
     seen = snapshot(service("a", None), service("b", None))
-    assert [one.cpu_cores for one in load(PROPORTIONAL).decide(seen, None).limits.values()] == [
-        2.0,
-        2.0,
-    ]
-    assert [one.cpu_cores for one in load(PROPORTIONAL).decide(seen, BEFORE).limits.values()] == [
-        1.0,
-        1.0,
-    ]
+    limits = load(PROPORTIONAL).decide(seen, memory).limits.values()
+    assert [one.cpu_cores for one in limits] == [cores, cores]
 
 
 VPA = "benchmarks.peers.vpa:VpaPolicy"

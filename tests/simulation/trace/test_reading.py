@@ -237,23 +237,21 @@ def test_a_measured_curve_rises_as_its_target_does(target: str, rises: bool) -> 
     assert parse_trace(render_trace(trace), "again") == trace
 
 
-def test_too_many_evaluations_are_refused() -> None:
-    job = RISING.replace("steps: 9", "steps: 1000000000")
-    (problem,) = problems(f"{HEAD}  - {{name: one, {job}}}\n")
-    assert "more than 1000000 evaluations: raise evaluate_every" in problem
+TWICE = "  - {name: one, service: {work: 1}}\n" * 2
+MANY = f"  - {{name: one, {RISING.replace('steps: 9', 'steps: 1000000000')}}}\n"
 
 
-def test_a_name_is_given_once() -> None:
-    job = "  - {name: one, service: {work: 1}}\n"
-    assert problems(HEAD + job + job) == [
-        "day.yaml:6:12: jobs[1].name: the name is already that of jobs[0]"
-    ]
-
-
-def test_a_trace_without_jobs_is_none() -> None:
-    assert problems("trace: 1\nnode: {cores: 2}\nduration: 1m\njobs: []\n") == [
-        "day.yaml:4:7: jobs: is empty: a trace has at least one job"
-    ]
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (HEAD + MANY, "more than 1000000 evaluations: raise evaluate_every"),
+        (HEAD + TWICE, "day.yaml:6:12: jobs[1].name: the name is already that of jobs[0]"),
+        (HEAD[:-1] + " []\n", "day.yaml:4:7: jobs: is empty: a trace has at least one job"),
+    ],
+)
+def test_what_only_shows_in_the_whole(text: str, said: str) -> None:
+    (problem,) = problems(text)
+    assert said in problem
 
 
 NODES = """
