@@ -21,7 +21,6 @@ from benchmarks.judge import (
     Judged,
     foreign_cores,
     satisfied,
-    updates,
 )
 from benchmarks.options import options, stage, told_if_it_fails
 from benchmarks.places import KEPT
@@ -137,7 +136,7 @@ def run_seed(seed: int, host: Mapping[str, object]) -> None:
                     judge_s=judged_s,
                     keep_in=FOLDER / f"{demand:g}",
                 )
-                kept = run_policy(one, plan, policy, targets).kept
+                kept = run_policy(one, plan, policy, targets)
                 told = json.dumps({**asdict(asked), "host": dict(host)}, indent=1)
                 (kept.folder / SET_FILE).write_text(f"{told}\n")
                 print(f"   {row_of(kept, demand, asked, ())}", flush=True)
@@ -172,7 +171,6 @@ def row_of(
     reports = kept.reports()
     judged = kept.judged()
     band, slo = satisfied(judged)
-    elapsed_s = reports[-1].snapshot.now_s - reports[0].snapshot.now_s
     before = {job.job: job.ratio for job in plain}
     worse = [
         job.ratio is not None and base is not None and not job.slo and job.ratio > base
@@ -190,7 +188,7 @@ def row_of(
         "worse_slo": sum(worse),
         "ratios": {job.job: job.ratio and round(job.ratio, 3) for job in judged},
         "too_few_requests": sum(not job.enough for job in judged),
-        "updates_per_min": round(updates(reports) / elapsed_s * 60, 1),
+        "updates_per_min": round(kept.updates_per_min(), 1),
         "foreign_cores": round(foreign_cores(reports), 3),
         "alarms": list(dict.fromkeys(alarm for report in reports for alarm in report.alarms)),
     }

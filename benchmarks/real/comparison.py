@@ -15,13 +15,10 @@ from benchmarks.judge import (
     Judged,
     arrived,
     judge,
-    satisfied,
-    updates,
 )
 from benchmarks.options import stage
 from benchmarks.real import kept
 from benchmarks.real.kept import KeptServices
-from dlsched.model.facts import LatencySketch
 from tools.session import Session, wait_for
 
 MODELS = ("mobilenet", "xception", "inception", "resnet", "vgg")
@@ -100,29 +97,6 @@ class Plan:
 
 
 @dataclass
-class PolicyRun:
-    """What one policy made of the set."""
-
-    policy: str
-    judged: list[Judged]
-    series: dict[str, list[tuple[float, LatencySketch]]]
-    kept: KeptServices
-    updates_per_min: float
-
-    def row(self) -> dict[str, object]:
-        band, slo = satisfied(self.judged)
-        return {
-            "policy": self.policy,
-            "jobs": len(self.judged),
-            "satisfied_band": band,
-            "satisfied_slo": slo,
-            "updates_per_min": round(self.updates_per_min, 1),
-            "requests": sum(job.requests for job in self.judged),
-            "too_few_requests": sum(not job.enough for job in self.judged),
-        }
-
-
-@dataclass
 class Comparison:
     """One seed, whole."""
 
@@ -130,7 +104,7 @@ class Comparison:
     set: tuple[DemoJob, ...]
     capacity_cores: float
     targets: dict[str, float]
-    runs: list[PolicyRun]
+    runs: list[KeptServices]
 
 
 def compare(session: Session, plan: Plan) -> Comparison:
@@ -191,7 +165,7 @@ def targets_at(session: Session, shares: Mapping[str, float], seconds: float) ->
 
 def run_policy(
     session: Session, plan: Plan, policy: str, targets: Mapping[str, float]
-) -> PolicyRun:
+) -> KeptServices:
     """One policy on jobs whose files already say these targets; keeps its journal."""
     session.forget()
     session.start(policy)
@@ -199,24 +173,15 @@ def run_policy(
     time.sleep(plan.settle_s)
     judged_from_s = time.monotonic() - began_s
     time.sleep(plan.judge_s)
-    elapsed_s = time.monotonic() - began_s
+    latest_s = began_s + judged_from_s + plan.judge_most_s
 
     def judged() -> list[Judged]:
         series = arrived(session.reports(first))
         return [judge(job, target, series[job], judged_from_s) for job, target in targets.items()]
 
-    while elapsed_s - judged_from_s < plan.judge_most_s and not all(job.enough for job in judged()):
+    while time.monotonic() < latest_s and not all(job.enough for job in judged()):
         time.sleep(5.0)  # more requests are needed
-        elapsed_s = time.monotonic() - began_s
     session.stop()
-    reports = list(session.reports(first))
-    series = arrived(reports)
-    return PolicyRun(
-        policy=policy,
-        judged=judged(),
-        series=series,
-        kept=kept.keep_services(
-            session, plan.seed, policy, first, targets, judged_from_s, plan.keep_in
-        ),
-        updates_per_min=updates(reports) / elapsed_s * 60,
+    return kept.keep_services(
+        session, plan.seed, policy, first, targets, judged_from_s, plan.keep_in
     )
