@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
-from itertools import takewhile
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -241,11 +241,7 @@ def rows(
     tap: Tap, folder: Path, window_s: float, cells: Sequence[Cell]
 ) -> Iterator[dict[str, Any]]:
     """The row of each cell; a server is started once for those of its cells that follow."""
-    at = 0
-    while at < len(cells):
-        server = cells[at].server
-        mine = list(takewhile(lambda cell, server=server: cell.server is server, cells[at:]))
-        at += len(mine)
+    for server, mine in groupby(cells, key=lambda cell: cell.server):
         with server.run(folder) as (one, port), watching(tap, one, port) as watched:
             for cell in mine:
                 yield measured(cell, one, port, watched, window_s)
