@@ -43,8 +43,6 @@ class Playback:
     Memory: ClassVar[type[Any] | None] = None
     reserves: ClassVar[bool] = False
     heeds_progress: ClassVar[bool] = False
-    observes_only: ClassVar[bool] = False
-    per_device: ClassVar[bool] = False
 
     def __init__(
         self,

@@ -190,8 +190,6 @@ class _Weights:
     Memory: ClassVar[type[Any] | None] = None
     reserves: ClassVar[bool] = False
     heeds_progress: ClassVar[bool] = False
-    observes_only: ClassVar[bool] = False
-    per_device: ClassVar[bool] = False
 
     def decide(self, snapshot: Snapshot, memory: PolicyMemory | None) -> Decision:
         return Decision(limits=dict(self.limits), weights=dict(self.weights))
