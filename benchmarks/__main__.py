@@ -156,14 +156,14 @@ BENCHES = {
         "kept runs of training, simulated: what the simulator is worth",
     ),
     "loop": Bench(
-        "benchmarks.cost.loop",
+        "benchmarks.cost",
         "cost",
         "5 min",
         "no",
         "what a cycle costs with 10, 100 and 1,000 jobs, phase by phase",
     ),
     "loop-real": Bench(
-        "benchmarks.cost.loop:main_real",
+        "benchmarks.cost:main_real",
         "cost",
         "15 min",
         "yes",
