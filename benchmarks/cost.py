@@ -305,8 +305,8 @@ def world(jobs: int) -> Iterator[World]:
     cores = max(2.0, jobs / _JOBS_PER_CORE)
     look = host_facts.node
 
-    def large(grain_cores: float) -> object:
-        found = look(grain_cores)
+    def large(grain_cores: float, **more: Any) -> object:
+        found = look(grain_cores, **more)
         return found and replace(found, cores=cores)
 
     with mock.patch.object(host_facts, "node", large):
