@@ -54,8 +54,8 @@ from dlsched.model.state import (
     Tiers,
     Usage,
 )
-from dlsched.store.journal.changes import Change, Event
 from dlsched.store.journal.history import CpuUsage, Curves, Range, read_curves, read_usage
+from dlsched.store.journal.rows import Change, Event
 
 NOW_S = 1000.0
 P95_50MS = LatencyTarget(seconds=0.05, quantile=0.95)

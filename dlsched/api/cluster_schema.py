@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from dlsched.api.schema import Value
+
 
 @dataclass(frozen=True)
-class NodeRow:
+class NodeRow(Value):
     """One node that belongs to the cluster."""
 
     name: str
@@ -29,7 +31,7 @@ class NodeRow:
 
 
 @dataclass(frozen=True)
-class EventRow:
+class EventRow(Value):
     """Something that happened to a job."""
 
     at: str
@@ -38,7 +40,7 @@ class EventRow:
 
 
 @dataclass(frozen=True)
-class MoveRow:
+class MoveRow(Value):
     """One move of a job to another node."""
 
     at: str
@@ -63,7 +65,7 @@ class MoveRow:
 
 
 @dataclass(frozen=True)
-class AlternativeRow:
+class AlternativeRow(Value):
     """A node to which the policy considered to move a job, and did not."""
 
     node: str
@@ -74,7 +76,7 @@ class AlternativeRow:
 
 
 @dataclass(frozen=True)
-class JobRow:
+class JobRow(Value):
     """One job that has a node, or ended."""
 
     name: str
@@ -106,7 +108,7 @@ class JobRow:
 
 
 @dataclass(frozen=True)
-class QueueRow:
+class QueueRow(Value):
     """One job that waits for a node."""
 
     name: str
@@ -115,7 +117,7 @@ class QueueRow:
 
 
 @dataclass(frozen=True)
-class ClusterTotals:
+class ClusterTotals(Value):
     """Counts since the controller began."""
 
     completed: int
@@ -125,7 +127,7 @@ class ClusterTotals:
 
 
 @dataclass(frozen=True)
-class ClusterStatus:
+class ClusterStatus(Value):
     """The whole snapshot."""
 
     schema_version: int
@@ -151,7 +153,7 @@ class ClusterStatus:
 
 
 @dataclass(frozen=True)
-class ClusterAnswer:
+class ClusterAnswer(Value):
     """What the controller on this host last reported."""
 
     schema_version: int

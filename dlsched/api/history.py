@@ -21,7 +21,6 @@ from dlsched.api.schema import SCHEMA_VERSION
 from dlsched.api.status import effect_status
 from dlsched.api.usage import By
 from dlsched.estimate.effect import Effect
-from dlsched.store.journal.changes import Change
 from dlsched.store.journal.history import (
     POINTS_MAX,
     STEPS_S,
@@ -32,6 +31,7 @@ from dlsched.store.journal.history import (
     default_step_s,
 )
 from dlsched.store.journal.minutes import MINUTE_S
+from dlsched.store.journal.rows import Change
 
 DEFAULT_RANGE_S = 3600.0
 DAY_S = 86_400.0

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from dlsched.api.schema import Value
 from dlsched.api.why_schema import EffectStatus
-from dlsched.store.journal.changes import Change, Event
 from dlsched.store.journal.history import Curve
+from dlsched.store.journal.rows import Change, Event
 
 
 @dataclass(frozen=True, eq=False, repr=False)

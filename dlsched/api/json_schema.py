@@ -32,7 +32,10 @@ def status_schema() -> dict[str, Any]:
     )
     for kind in (kind for module in modules for kind in vars(module).values()):
         if is_dataclass(kind):
-            described = ConfigDict(use_attribute_docstrings=True)
+            # Rows of the journal have defaults, but every key is sent.
+            described = ConfigDict(
+                use_attribute_docstrings=True, json_schema_serialization_defaults_required=True
+            )
             setattr(kind, "__pydantic_config__", described)  # noqa: B010
     roots = (
         schema.Status
@@ -44,7 +47,7 @@ def status_schema() -> dict[str, Any]:
         | review_schema.Review
         | cluster_schema.ClusterAnswer
     )
-    made = TypeAdapter(roots).json_schema()
+    made = TypeAdapter(roots).json_schema(mode="serialization")
     for kind in get_args(roots):
         version = made["$defs"][kind.__name__]["properties"]["schema_version"]
         version["const"] = schema.SCHEMA_VERSION

@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping
 from enum import Enum
 from functools import cache
 from typing import (
-    TYPE_CHECKING,
     Any,
     Literal,
     TypeVar,
@@ -26,9 +25,6 @@ from dlsched.api.schema import SCHEMA_VERSION, Value
 from dlsched.model.actions import Action
 from dlsched.model.errors import DlschedError
 from dlsched.model.spec import ContainerSpec, JobSpec
-
-if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
 
 T = TypeVar("T")
 _Reader = Callable[[Any], Any]
@@ -81,12 +77,14 @@ def as_json(value: object) -> Any:
     text. Secrets are left out."""
     if isinstance(value, float):
         return value if math.isfinite(value) else str(value)
+    if isinstance(value, Value):
+        fields = vars(value).items()
+        return {key: part if type(part) in _CARRIED else as_json(part) for key, part in fields}
     if isinstance(value, tuple | list | set | frozenset):
         return [part if type(part) in _CARRIED else as_json(part) for part in value]
-    if isinstance(value, Value):
-        value = vars(value)
-    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
-        value = _fields(value)
+    kind: Any = type(value)
+    if (names := _names(kind)) is not None:
+        value = _fields(value, names)
     if isinstance(value, Mapping):
         return {
             str(key): part if type(part) in _CARRIED else as_json(part)
@@ -97,14 +95,21 @@ def as_json(value: object) -> Any:
     return value if isinstance(value, str | int | None) else str(value)
 
 
-def _fields(value: DataclassInstance) -> dict[str, Any]:
+@cache
+def _names(kind: Any) -> tuple[str, ...] | None:
+    """The fields of a dataclass; None: it is none."""
+    is_one = dataclasses.is_dataclass(kind)
+    return tuple(field.name for field in dataclasses.fields(kind)) if is_one else None
+
+
+def _fields(value: Any, names: tuple[str, ...]) -> dict[str, Any]:
     """The fields of a value of the model. Environment values become `***`; digests, which could
     confirm a guess, are empty."""
     if isinstance(value, JobSpec):
         value = dataclasses.replace(value, digest="", container_digest="")
     elif isinstance(value, ContainerSpec):
         value = value.discreet
-    fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    fields = {name: getattr(value, name) for name in names}
     return {"kind": type(value).__name__.lower(), **fields} if isinstance(value, Action) else fields
 
 

@@ -10,8 +10,8 @@ from dlsched.api.metrics.totals import Totals
 from dlsched.api.stream import Stream
 from dlsched.estimate.effect import Effect
 from dlsched.model.cycle import CycleReport
-from dlsched.store.journal.changes import Change, Event
 from dlsched.store.journal.history import CpuUsage, Curves, Range
+from dlsched.store.journal.rows import Change, Event
 
 
 class StatusSource(Protocol):

@@ -64,11 +64,12 @@ from dlsched.model.state import (
     GpuHolder,
     GpuView,
     JobView,
+    Progress,
     Reached,
     Snapshot,
 )
 from dlsched.model.units import render_quantile, render_seconds
-from dlsched.store.journal.changes import Change, Event
+from dlsched.store.journal.rows import Change, Event
 
 
 def node_status(report: CycleReport) -> Status:
@@ -99,9 +100,18 @@ def node_status(report: CycleReport) -> Status:
 def discreet(report: CycleReport, may_read: Callable[[int | None], bool]) -> CycleReport:
     """The report without quotations of the output of jobs whose owner's logs the caller may not
     read."""
-    jobs = [job if may_read(job.spec.owner) else _unquoted(job) for job in report.snapshot.jobs]
+    jobs = [
+        job if _quotes_nothing(job.progress) or may_read(job.spec.owner) else _unquoted(job)
+        for job in report.snapshot.jobs
+    ]
     snapshot = dataclasses.replace(report.snapshot, jobs=tuple(jobs))
     return dataclasses.replace(report, snapshot=snapshot)
+
+
+def _quotes_nothing(progress: Progress) -> bool:
+    log, lacks = progress.log, progress.lacks
+    quotes = progress.refused is not None or (lacks is not None and lacks.names)
+    return not quotes and (log is None or (log.example is None and not log.named))
 
 
 def _unquoted(job: JobView) -> JobView:
@@ -138,12 +148,10 @@ def job_status(job: JobView, now_s: float, outlooks: Sequence[Forecast] = ()) ->
     latency_s, ratio = latency_of(job)
     fails = failing(job)
     within = bounds_of_latency(job)
-    return JobStatus.of(
-        job.spec,
-        job,
-        usage,
-        progress,
+    return JobStatus(
+        name=job.name,
         state=job.state.value,
+        reason=job.reason,
         source="container" if job.adopted else "file",
         container=None if job.container_id is None else job.container_id[:12],
         target=target_of(target),
@@ -152,6 +160,8 @@ def job_status(job: JobView, now_s: float, outlooks: Sequence[Forecast] = ()) ->
         highest_s=None if within is None else within.most_s,
         requests=recent.count,
         errors=recent.errors,
+        in_flight=progress.in_flight,
+        oldest_s=progress.oldest_s,
         metric=metric_of(job),
         ratio=ratio,
         failing=fails,
@@ -168,15 +178,25 @@ def job_status(job: JobView, now_s: float, outlooks: Sequence[Forecast] = ()) ->
             usage_cores=usage.cpu_cores,
         ),
         gpu=gpu_of(job),
-        sidecar=SidecarStatus.of(
-            progress,
+        memory_bytes=usage.memory_bytes,
+        throttled_ratio=usage.throttled_ratio,
+        sidecar=SidecarStatus(
             age_s=None if progress.as_of_s is None else max(now_s - progress.as_of_s, 0.0),
+            bad_lines=progress.bad_lines,
+            refused=progress.refused,
+            trouble=progress.trouble,
+            hides_failures=progress.hides_failures,
             log=None if progress.log is None else LogStatus.of(progress.log),
             lacks=lacks,
             wire=wire_of(progress.wire, target),
         ),
         blind=lacks if is_lacking else job.blind,
         idle=None if job.idle is None else job.idle.text(now_s),
+        starts=job.starts,
+        owner=job.spec.owner,
+        weight=job.spec.weight,
+        background=job.spec.background,
+        attained_core_s=job.attained_core_s,
     )
 
 

@@ -17,7 +17,8 @@ from dlsched.model.cycle import CycleReport, Shadow
 from dlsched.model.spec import BAND_RATIO
 from dlsched.model.state import JobView
 from dlsched.model.units import render_within
-from dlsched.store.journal.changes import Event, Reported, changes, events, last_reported
+from dlsched.store.journal.changes import Reported, changes, events, last_reported
+from dlsched.store.journal.rows import Event
 
 _AlarmName = tuple[str, str]
 """Source and key."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from dlsched.api.schema import Value
-from dlsched.store.journal.changes import Change, Event
+from dlsched.store.journal.rows import Change, Event
 
 
 @dataclass(frozen=True, eq=False, repr=False)

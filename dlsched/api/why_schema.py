@@ -9,7 +9,7 @@ from typing import Any
 
 from dlsched.api.schema import HostCpuStatus, JobStatus, Value
 from dlsched.model.spec import Limits
-from dlsched.store.journal.changes import Change, Event
+from dlsched.store.journal.rows import Change, Event
 
 
 @dataclass(frozen=True, eq=False, repr=False)

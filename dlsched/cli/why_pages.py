@@ -19,7 +19,7 @@ from dlsched.cli.pages import (
     sources,
 )
 from dlsched.model.units import render_seconds
-from dlsched.store.journal.changes import Change, Event
+from dlsched.store.journal.rows import Change, Event
 
 _Row = tuple[str, str, int]
 """Text, style and indent."""

@@ -10,8 +10,8 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields, replace
-from typing import Final, Literal, TypeVar
+from dataclasses import dataclass, fields, is_dataclass, replace
+from typing import Any, Final, Literal, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -23,7 +23,8 @@ from dlsched.model.spec import NAME
 from dlsched.model.units import CORES_MAX, plain_text, render_bytes, shown
 from dlsched.report.lines import PATH_CHARACTERS
 
-VERSION: Final = 1
+VERSION: Final = 2
+"""1 was without `report`, `request` and `order` around the values."""
 
 ORDER_BYTES = 256 << 10
 """Limit of an order, and of a report's request."""
@@ -65,7 +66,7 @@ class ReportRequest:
 @dataclass(frozen=True, slots=True)
 class _Report:
     __pydantic_config__ = STRICT
-    v: Literal[1]
+    v: Literal[2]
     now_s: float
     report: NodeReport
 
@@ -73,14 +74,14 @@ class _Report:
 @dataclass(frozen=True, slots=True)
 class _Request:
     __pydantic_config__ = STRICT
-    v: Literal[1]
+    v: Literal[2]
     request: ReportRequest
 
 
 @dataclass(frozen=True, slots=True)
 class _Order:
     __pydantic_config__ = STRICT
-    v: Literal[1]
+    v: Literal[2]
     order: Order
 
 
@@ -102,15 +103,11 @@ def read_report(body: bytes) -> tuple[NodeReport, float]:
     _check_names("node", [report.node], NODE)
     _check_names("holdings", [one.job for one in report.holdings])
     _check_names("jobs", [one.name for one in report.jobs])
-    outside = [
-        field.name
-        for field in fields(report)
-        if getattr(report, field.name) != getattr(within, field.name)
-    ]
+    outside = [f"holdings.{i}" for i, one in enumerate(report.holdings) if not _is_sound(one)]
     if _amount(found.now_s) != found.now_s:
         outside.append("now_s")
-    if not all(map(_is_sound, report.holdings)):
-        outside.append("holdings")
+    if report != within:
+        outside.append(_difference(report, within))
     if outside:
         raise WireError(f"{outside[0]} is out of bounds")
     return report, found.now_s
@@ -157,6 +154,21 @@ def _within(report: NodeReport) -> NodeReport:
         holdings=tuple(map(_holding_within, report.holdings[:JOBS_MAX])),
         jobs=tuple(map(_job_within, report.jobs[:JOBS_MAX])),
     )
+
+
+def _difference(found: Any, within: Any, place: str = "") -> str:
+    """Where the two first differ."""
+    parts: list[tuple[Any, Any, Any]] = []
+    if is_dataclass(found) and is_dataclass(within):
+        parts = [
+            (one.name, getattr(found, one.name), getattr(within, one.name)) for one in fields(found)
+        ]
+    elif isinstance(found, tuple) and isinstance(within, tuple) and len(found) == len(within):
+        parts = [(index, *both) for index, both in enumerate(zip(found, within, strict=True))]
+    for key, one, other in parts:
+        if one != other:
+            return _difference(one, other, f"{place}.{key}" if place else f"{key}")
+    return place
 
 
 def _holding_within(one: Holding) -> Holding:

@@ -20,10 +20,10 @@ from dlsched.model.state import STOPPED_BY_COMMAND, Ended, JobState, JobView
 from dlsched.runtime.docker import DockerRuntime
 from dlsched.runtime.docker.identity.commands import AdoptionCommands
 from dlsched.store.jobs import ask_start
-from dlsched.store.journal.changes import Change, Event
 from dlsched.store.journal.effects import Effects
 from dlsched.store.journal.history import CpuUsage, Curves, Range, read_curves, read_usage
 from dlsched.store.journal.reader import JournalReader
+from dlsched.store.journal.rows import Change, Event
 from dlsched.store.records import Records
 
 T = TypeVar("T")

@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import math
+import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -183,12 +184,9 @@ def _summary(point: EntryPoint, group: Group) -> str:
 
 def _instead(error: ImportError | AttributeError) -> str:
     """Where else to import from, if a module or name of dlsched is missing; else empty."""
-    ours = "'dlsched" in str(error)
-    return (
-        f"; what policies need is in dlsched.policies: {', '.join(policies.__all__)}"
-        if ours
-        else ""
-    )
+    if not re.search(r"'dlsched[.']", str(error)):
+        return ""
+    return f"; what policies need is in dlsched.policies: {', '.join(policies.__all__)}"
 
 
 def split(spelled: str) -> tuple[str, Mapping[str, str]]:

@@ -10,8 +10,10 @@ from typing import Any
 
 import httpx2
 import pytest
+from starlette.routing import Route
 
 from dlsched.api.client import Daemon
+from dlsched.api.routes import build_app
 from dlsched.api.server import ApiServer
 from tests.status_source import FakeSource, example_report
 
@@ -45,6 +47,17 @@ def client_of(path: Path) -> httpx2.Client:
     """A client of the server on that socket."""
     transport = httpx2.HTTPTransport(uds=str(path))
     return httpx2.Client(transport=transport, base_url="http://dlsched", timeout=60)
+
+
+def answers(client: httpx2.Client, job: str) -> dict[str, httpx2.Response]:
+    """Every answer that can be read, by its path, with what it has of that job."""
+    found = {}
+    for route in build_app(FakeSource(), dict).routes:
+        assert isinstance(route, Route)
+        if "GET" in (route.methods or ()):
+            path = route.path.replace("{name}", job).replace("{path:path}", "style.css")
+            found[path] = client.get(f"{path}?follow=0" if path.endswith("stream") else path)
+    return found
 
 
 @pytest.fixture

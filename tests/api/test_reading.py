@@ -30,7 +30,8 @@ from dlsched.api.status import cpu_beside, explanation, job_now, node_status
 from dlsched.api.stream_events import EventHistory, point
 from dlsched.api.why_schema import Explanation
 from dlsched.model.cycle import CycleReport
-from dlsched.store.journal.changes import Change, Event
+from dlsched.store.journal.history import JobSteps, NodeSteps
+from dlsched.store.journal.rows import Change, Event
 from tests.status_source import CHANGE, EFFECT, EVENT, FakeSource, everything_report
 from tests.texts import same_text
 
@@ -191,6 +192,13 @@ def test_the_published_schema_has_every_type_and_field() -> None:
         name: [field.name for field in dataclasses.fields(kind)]
         for name, kind in (KINDS | types_of(*ELSEWHERE)).items()
     }
+    optional = {
+        name: set(one["properties"]) - set(one["required"]) for name, one in definitions.items()
+    }
+    assert not any(optional.values()), "every key is sent"
+    history = definitions["History"]["properties"]
+    for key, steps in (("node", NodeSteps), ("jobs", JobSteps)):
+        assert all(f"`{name}`" in history[key]["description"] for name in steps.JOINS)
     for root in (
         "Status",
         "Explanation",

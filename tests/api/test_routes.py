@@ -12,9 +12,11 @@ import pytest
 
 from dlsched.api.reading import as_json
 from dlsched.api.server import ApiServer
+from dlsched.model.actions import Outcome, Start
 from dlsched.model.cycle import RejectedFile
 from dlsched.model.errors import EngineUnavailable
-from tests.api.conftest import client_of
+from dlsched.model.spec import Limits
+from tests.api.conftest import answers, client_of
 from tests.status_source import CHANGE, EVENT, FakeSource, example_report
 
 pytestmark = pytest.mark.timed
@@ -167,3 +169,23 @@ def test_a_file_name_that_is_no_text_is_told_all_the_same(source: FakeSource, as
     answer = ask("GET", "/v1/jobs")
     assert answer.status_code == 200
     assert "caf\\udce9.yaml" in answer.text
+
+
+def test_no_answer_has_a_secret_of_a_job(server: ApiServer, source: FakeSource) -> None:
+    source.stream.publish(example_report())
+    start = Start(example_report().snapshot.jobs[1].spec, Limits(1.0), 1024)
+    source.report = replace(example_report(), outcomes=(Outcome(start, "failed", "no image"),))
+    with client_of(server.control_path) as client:
+        found = answers(client, "digits-resnet")
+    unread = {path for path, answer in found.items() if answer.status_code != 200}
+    assert unread == {
+        *("/v1/history", "/v1/usage"),  # without a journal
+        "/v1/containers/digits-resnet/labels",  # of none that was adopted
+    }
+    outcome = found["/v1/jobs/digits-resnet/why"].json()["now"]["outcomes"][0]
+    spec = outcome["action"]["spec"]
+    assert spec["container"]["environment"] == [["TOKEN", "***"]]
+    assert (spec["digest"], spec["container_digest"]) == ("", "")
+    texts = {path: answer.text for path, answer in found.items()}
+    assert [path for path, text in texts.items() if "hunter2" in text] == []
+    assert [path for path, text in texts.items() if "d-digits" in text] == []

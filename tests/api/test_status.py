@@ -8,17 +8,33 @@ from dataclasses import replace
 
 import pytest
 
+from dlsched.api.history_schema import History
 from dlsched.api.reading import as_json
-from dlsched.api.schema import EngineStatus
-from dlsched.api.status import job_status, node_status
+from dlsched.api.schema import (
+    EngineStatus,
+    ForecastStatus,
+    GpuHolderStatus,
+    GpuStatus,
+    LogStatus,
+    NodeStatus,
+    _shared,
+)
+from dlsched.api.status import discreet, job_status, node_status
+from dlsched.api.stream_schema import CyclePoint
+from dlsched.api.usage_schema import UsageStatus
+from dlsched.api.why_schema import EffectStatus, OutcomeStatus
+from dlsched.estimate.effect import Effect
 from dlsched.estimate.measured import REQUESTS_MIN
+from dlsched.model.actions import Outcome
 from dlsched.model.alarms import Alarm, AlarmKey
 from dlsched.model.cycle import CycleReport
 from dlsched.model.decision import Decision
-from dlsched.model.facts import LatencySketch
+from dlsched.model.facts import GpuFact, LatencySketch, LogFact
+from dlsched.model.forecast import Forecast
 from dlsched.model.spec import LatencyTarget, Limits
-from dlsched.model.state import NodeView, Progress, Snapshot
-from tests.status_source import NOW_S, example_report, foretold, job
+from dlsched.model.state import GpuHolder, GpuView, NodeView, Progress, Snapshot
+from dlsched.store.journal.history import CpuUsage, Curves, Range
+from tests.status_source import NOW_S, example_report, foretold, job, report_of
 
 
 @pytest.mark.parametrize(
@@ -101,6 +117,71 @@ def test_the_whole_report_is_strict_json_without_secrets() -> None:
     assert "hunter2" not in text
     assert "TOKEN" in text
     assert json.loads(text)["snapshot"]["jobs"][0]["state"] == "running"
+
+
+def test_only_jobs_that_quote_their_output_are_copied_to_hide_it() -> None:
+    quoting = replace(job("quoting").progress, refused="no JSON: 'TOKEN=hunter2'")
+    report = report_of(job("plain"), job("quoting", progress=quoting))
+    plain, hidden = discreet(report, lambda _owner: False).snapshot.jobs
+    assert plain is report.snapshot.jobs[0]
+    assert hidden == replace(report.snapshot.jobs[1], progress=replace(quoting, refused=None))
+
+
+# A name here is published without a line of code that says so: it must be meant for anyone who may
+# ask, and of two sources the later one is taken.
+@pytest.mark.parametrize(
+    ("shown", "source", "names"),
+    [
+        (LogStatus, LogFact, "lines matched example buffered"),
+        (ForecastStatus, Forecast, "tier kind needs_cores best lacks why"),
+        (
+            GpuHolderStatus,
+            GpuHolder,
+            "kind job name pid uid user memory_bytes computes",
+        ),
+        (
+            GpuStatus,
+            GpuFact,
+            (
+                "index uuid part_of model memory_bytes memory_used_bytes busy_ratio compute_mode "
+                "numa_node trouble"
+            ),
+        ),
+        (
+            GpuStatus,
+            GpuView,
+            (
+                "uuid kept_for reserved foreign_processes foreign_memory_bytes holders "
+                "holders_left_out"
+            ),
+        ),
+        (
+            NodeStatus,
+            NodeView,
+            (
+                "capacity_cores cores memory_bytes foreign_cores host_cpu gpus gpu_trouble "
+                "bound_by throttled_ratio"
+            ),
+        ),
+        (OutcomeStatus, Outcome, "action status detail retryable engine_s"),
+        (
+            EffectStatus,
+            Effect,
+            "verdict before_s after_s requests_before requests_after others",
+        ),
+        (CyclePoint, Snapshot, "cycle now_s jobs"),
+        (CyclePoint, NodeStatus, "capacity_cores given_cores used_cores foreign_cores"),
+        (History, Range, "from_s to_s step_s times jobs"),
+        (
+            History,
+            Curves,
+            "node changes changes_left_out events events_left_out notes jobs",
+        ),
+        (UsageStatus, CpuUsage, "recorded_s capacity_core_s used_core_s notes"),
+    ],
+)
+def test_what_is_published_by_its_name_alone(shown: type, source: type, names: str) -> None:
+    assert " ".join(_shared(shown, source)) == names
 
 
 def test_a_policy_that_answers_nan_can_still_be_looked_at() -> None:

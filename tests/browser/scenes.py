@@ -25,9 +25,9 @@ from dlsched.model.state import JobView, Progress
 from dlsched.policies.registry import load
 from dlsched.simulation.run import simulate
 from dlsched.simulation.trace.reading import parse_trace
-from dlsched.store.journal.changes import Change, Event
 from dlsched.store.journal.effects import Effects
 from dlsched.store.journal.reader import JournalReader
+from dlsched.store.journal.rows import Change, Event
 from dlsched.store.journal.writer import Journal
 from tests.cluster_status import example, written_ago
 from tests.status_source import (
@@ -124,7 +124,10 @@ def _cluster_many(folder: Path) -> Scene:
     scene = _cluster(folder)
     status = example()
     jobs = status.jobs * 250
-    scene.source.cluster_status = replace(status, jobs=jobs, nodes=status.nodes * 60)
+    rejected = tuple(f"{number}.yaml: no text" for number in range(300))
+    scene.source.cluster_status = replace(
+        status, jobs=jobs, nodes=status.nodes * 60, rejected=rejected
+    )
     return Scene(scene.source, at=lambda _cycle: scene.source.report)
 
 

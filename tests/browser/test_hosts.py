@@ -51,6 +51,8 @@ def test_a_key_leads_to_the_hosts_and_they_scroll_by_keys(visit: Open) -> None:
     for table, more in (("#nodes", 40), ("#cluster-jobs", 50)):
         assert one.page.locator(f"{table} tbody tr").count() == 201
         one.shows(f"{table} tbody tr:last-child", f"and {more} more: dlsched cluster status")
+    assert one.page.locator("#hosts-lines li").count() == 201
+    one.shows("#hosts-lines li:last-child", "more lines: dlsched cluster status")
 
 
 def test_without_a_cluster_there_is_no_section(visit: Open) -> None:

@@ -221,7 +221,7 @@ def test_other_values_at_any_key_are_never_more_than_refused(which: int, data: A
     is_only_refused(READERS[which], json.dumps(message).encode())
 
 
-def changed(which: int, v: object = 1, **more: Any) -> bytes:
+def changed(which: int, v: object = wire.VERSION, **more: Any) -> bytes:
     message = json.loads(WHOLE[which])
     message[INNER[which]] |= more
     return json.dumps({**message, "v": v}).encode()
@@ -234,9 +234,13 @@ def holding(**more: Any) -> bytes:
 @pytest.mark.parametrize(
     ("which", "body", "line"),
     [
-        (0, changed(0, v=2, extra=1), "v is 2, must be 1: another version"),
-        (0, changed(0, v="1"), "v is '1', must be 1: another version"),
-        (0, changed(0, v=[1]), "v is no version, must be 1"),
+        (0, changed(0, v=3, extra=1), "v is 3, must be 2: another version"),
+        (0, changed(0, v="2"), "v is '2', must be 2: another version"),
+        (0, changed(0, v=[2]), "v is no version, must be 2"),
+        # What the version before wrote.
+        (0, b'{"v":1,"now_s":5.0,"node":"n","capacity_cores":8.0}', "v is 1, must be 2: another"),
+        (1, b'{"v":1,"placed":{},"nodes":{"n":"10.0.0.1"}}', "v is 1, must be 2: another version"),
+        (2, b'{"v":1,"verb":"clear","node":"n","job":"ab","epoch":7}', "v is 1, must be 2: anot"),
         (0, changed(0, extra=1), "report.extra: "),
         (0, changed(0, capacity_cores=math.nan), "report.capacity_cores: Input should be a finite"),
         (0, changed(0, capacity_cores="8"), "report.capacity_cores: Input should be a valid"),
@@ -248,18 +252,18 @@ def holding(**more: Any) -> bytes:
         (0, changed(0, jobs=[{"name": "../etc"}]), "jobs: '../etc' is no name"),
         (0, changed(0, jobs=[{"name": "train\n"}]), "jobs: 'train\\n' is no name"),
         (0, changed(0, jobs=[{"name": "ab"}] * 2), "jobs: ab is there twice"),
-        (0, changed(0, jobs=[{"name": "ab", "left": [3, 2, 1]}]), "jobs is out of bounds"),
+        (0, changed(0, jobs=[{"name": "ab", "left": [3, 2, 1]}]), "jobs.0.left is out of bounds"),
         (0, changed(0, jobs=[{"name": "ab", "left": [1, 2]}]), "report.jobs.0.left.2: "),
-        (0, changed(0, jobs=[{"name": "ab", "evaluations": [[1, 1]] * 65}]), "jobs is out of"),
-        (0, holding(epoch=0), "holdings is out of bounds"),
-        (0, holding(exit_code=1 << 60), "holdings is out of bounds"),
-        (0, holding(file="x" * 17), "holdings is out of bounds"),
+        (0, changed(0, jobs=[{"name": "ab", "evaluations": [[1, 1]] * 65}]), "jobs.0.evaluations"),
+        (0, holding(epoch=0), "holdings.0 is out of bounds"),
+        (0, holding(exit_code=1 << 60), "holdings.0 is out of bounds"),
+        (0, holding(file="x" * 17), "holdings.0 is out of bounds"),
         (0, holding(phase="x"), "report.holdings.0.phase"),
-        (0, holding(why="a\nb"), "holdings is out of bounds"),
-        (0, holding(saved={"step": 1, "sha256": "xy"}), "holdings is out of bounds"),
-        (0, holding(saved={"step": 1, "file": "/" * 1025}), "holdings is out of bounds"),
-        (0, holding(saved={"step": 1, "file": "/a\n"}), "holdings is out of bounds"),
-        (0, holding(saved={"step": 1, "file": "a"}), "holdings is out of bounds"),
+        (0, holding(why="a\nb"), "holdings.0.why is out of bounds"),
+        (0, holding(saved={"step": 1, "sha256": "xy"}), "holdings.0.saved is out of bounds"),
+        (0, holding(saved={"step": 1, "file": "/" * 1025}), "holdings.0.saved is out of bounds"),
+        (0, holding(saved={"step": 1, "file": "/a\n"}), "holdings.0.saved is out of bounds"),
+        (0, holding(saved={"step": 1, "file": "a"}), "holdings.0.saved is out of bounds"),
         (0, b" " * (wire.REPORT_BYTES + 1), "it has 8388609 bytes, must have at most 8 MiB"),
         (1, changed(1, placed={"train": "7"}), "request.placed.train: Input should be"),
         (2, changed(2, verb="destroy"), "order.verb: Input should be"),
@@ -272,6 +276,16 @@ def test_what_is_refused(which: int, body: bytes, line: str) -> None:
         READERS[which](body)
     assert str(caught.value).startswith(line)
     assert str(caught.value).isprintable()
+
+
+@pytest.mark.parametrize("key", ["jobs", "holdings", "images", "evaluations"])
+def test_a_collection_is_read_no_further_than_its_first_problem(key: str) -> None:
+    """Of 8 MiB of them a node could make gigabytes and half a minute for the controller."""
+    wrong: list[object] = [7] * 9
+    more = {"jobs": [{"name": "ab", key: wrong}]} if key == "evaluations" else {key: wrong}
+    with pytest.raises(WireError, match=rf"{key}\.0") as caught:
+        wire.read_report(changed(0, **more))
+    assert " more)" not in str(caught.value)
 
 
 def test_an_order_that_is_too_long_is_not_written() -> None:

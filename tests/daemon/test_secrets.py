@@ -8,11 +8,11 @@ import re
 import secrets
 from pathlib import Path
 
-import httpx2
 import pytest
 
 from dlsched.config.job import env_file_reader, parse_spec
 from dlsched.model.errors import SpecError
+from tests.api.conftest import answers, client_of
 from tests.daemon.forked import command
 from tests.daemon.test_daemon import goes_on, inspect, reaches, row, runs, spec
 from tools.session import Session, wait_for
@@ -85,11 +85,14 @@ def test_a_canary_in_the_environment_is_in_its_container_alone(node: Session) ->
         )
     ]  # fmt: skip
     outputs = {str(one.args[1:]): one.stdout + one.stderr for one in told}
-    transport = httpx2.HTTPTransport(uds=str(node.root / "run" / "control.sock"))
-    with httpx2.Client(transport=transport, base_url="http://x", timeout=60) as client:
-        for path in ("about", "report", "jobs", "jobs/good", "jobs/good/why", "policies"):
-            outputs[path] = client.get(f"/v1/{path}").text
-    assert json.loads(outputs["report"])["snapshot"]["jobs"][0]["spec"]["digest"] == ""
+    with client_of(node.root / "run" / "control.sock") as client:
+        found = answers(client, "good")
+    assert {path for path, answer in found.items() if answer.status_code != 200} == {
+        "/v1/containers/good/labels"  # of none that was adopted
+    }
+    outputs |= {path: answer.text for path, answer in found.items()}
+    digest = re.compile(r'digest":"[^"]')
+    assert [path for path, answer in found.items() if digest.search(answer.text)] == []
     reports = [str(report) for report in node.reports(1)]
     assert reports
     outputs["journal, read back"] = "".join(reports)

@@ -37,11 +37,12 @@ def test_a_policy_that_imports_from_another_place_learns_the_right_one(
     assert "\n" not in str(raised.value)
 
 
+@pytest.mark.parametrize("line", ["from json import Decision", "import dlsched_of_mine"])
 def test_of_modules_that_are_not_ours_nothing_more_is_said(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str
 ) -> None:
-    (tmp_path / "other_policy.py").write_text("from json import Decision\n")
+    (tmp_path / "other_policy.py").write_text(f"{line}\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     with pytest.raises(PolicyError) as raised:
         load("other_policy:Mine")
-    assert "dlsched" not in str(raised.value)
+    assert "dlsched.policies" not in str(raised.value)

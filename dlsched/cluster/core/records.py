@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import lru_cache
+from typing import Any
 
 STRICT = {"extra": "forbid", "strict": True, "allow_inf_nan": False}
 """How values are read that other hosts or people wrote: no unknown keys, no other types."""
+
+
+class FirstProblem:
+    """Mark of a collection that is read no further than its first problem: a list of four million
+    problems takes seconds and gigabytes. It is pydantic's FailFast, not imported here."""
+
+    def __get_pydantic_core_schema__(self, source: Any, read: Callable[[Any], Any]) -> Any:
+        return {**read(source), "fail_fast": True}
 
 
 class RecordState(StrEnum):

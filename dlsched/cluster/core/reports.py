@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from typing import Annotated
 
 from dlsched.cluster.core.model import EVALUATIONS_MAX, Evaluation, Left, Sharing
-from dlsched.cluster.core.records import STRICT, Holding
+from dlsched.cluster.core.records import STRICT, FirstProblem, Holding
 from dlsched.estimate.learning import TOTAL_STEPS
 from dlsched.model.spec import AccuracyTarget
 from dlsched.model.state import JobView
@@ -36,7 +37,7 @@ class JobReport:
     it takes, or has not reported yet."""
     steps_per_core_s: float | None = None
     """None: too few reports."""
-    evaluations: tuple[Evaluation, ...] = ()
+    evaluations: Annotated[tuple[Evaluation, ...], FirstProblem()] = ()
     """The latest, the oldest first."""
     unmovable: str | None = None
     """Why its node cannot let it go; None: it can."""
@@ -54,11 +55,11 @@ class NodeReport:
     foreign_cores: float = 0.0
     memory_free_bytes: int | None = None
     gpus_free: int = 0
-    images: frozenset[str] = frozenset()
+    images: Annotated[frozenset[str], FirstProblem()] = frozenset()
     sharing: Sharing = Sharing.SHORTEST
     age_s: float = 0.0
-    holdings: tuple[Holding, ...] = ()
-    jobs: tuple[JobReport, ...] = ()
+    holdings: Annotated[tuple[Holding, ...], FirstProblem()] = ()
+    jobs: Annotated[tuple[JobReport, ...], FirstProblem()] = ()
     """Those whose container runs."""
 
     def holding(self, job: str) -> Holding | None:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from urllib.parse import quote
 
 from dlsched.cluster.store import StaleRecord, StoreError
+from dlsched.cluster.swarm.labels import PREFIX
 from dlsched.cluster.swarm.membership import managers_text, membership, usable_address
 from dlsched.model.errors import EngineUnavailable
 from dlsched.runtime.docker.engine import Body, Engine, EngineRefused, one_line
@@ -83,9 +84,12 @@ class SwarmCalls:
             self._engine.exchange("POST", "/configs/create", body=body)
 
     def relabel(self, config: Config, labels: Mapping[str, str]) -> None:
-        """Raises StaleRecord where it has changed since it was read."""
+        """Labels that are nothing of dlsched's stay. Raises StaleRecord where it has changed since
+        it was read."""
+        others = {key: value for key, value in config.labels.items() if not key.startswith(PREFIX)}
         with _answers(config.name):
-            self._update(f"/configs/{config.id}", config.version, config.spec, labels)
+            path = f"/configs/{config.id}"
+            self._update(path, config.version, config.spec, {**others, **labels})
 
     def remove(self, config: Config) -> None:
         """Remove that one, whatever its version; one that is gone is removed."""

@@ -21,8 +21,9 @@ from dlsched.config.text import SIZE_MAX_BYTES
 from dlsched.model.units import plain_text, shown
 
 PREFIX = "dlsched."
-VERSION = "1"
-"""Of this format; records of another one are left to the dlsched that wrote them."""
+VERSION = "2"
+"""Of this format; records of another one are left to the dlsched that wrote them. 1 had a label for
+each value."""
 PACKED_MAX_BYTES = 16 * 1024
 """Of a job file, compressed. The engine lists all of them in one answer of at most 16 MiB."""
 LINE_CHARACTERS = 200

@@ -23,7 +23,7 @@ from dlsched.estimate.effect import (
 )
 from dlsched.model.cycle import CycleReport
 from dlsched.model.spec import LatencyTarget
-from dlsched.store.journal.changes import Change
+from dlsched.store.journal.rows import Change
 
 CHANGES_MAX = 200_000
 """Changes read of one range, about 300 bytes each."""

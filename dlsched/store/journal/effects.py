@@ -17,8 +17,8 @@ from dlsched.estimate.effect import (
     effect,
     not_judged,
 )
-from dlsched.store.journal.changes import Change
 from dlsched.store.journal.reader import JournalReader
+from dlsched.store.journal.rows import Change
 
 EFFECTS_MAX = 10
 """Number of changes whose effect is given, the last ones. Each may take a group of frames to

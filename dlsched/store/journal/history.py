@@ -13,7 +13,6 @@ from typing import ClassVar
 
 from dlsched.control.cpu_account import CpuAccount
 from dlsched.model.errors import DlschedError, NoJournal
-from dlsched.store.journal.changes import Change, Event
 from dlsched.store.journal.minutes import (
     MINUTE_S,
     JobMinute,
@@ -23,6 +22,7 @@ from dlsched.store.journal.minutes import (
     wall_text,
 )
 from dlsched.store.journal.reader import JournalReader
+from dlsched.store.journal.rows import Change, Event
 
 POINTS_MAX = 1000
 """Limit of steps in one answer."""

@@ -15,9 +15,10 @@ from typing import Any, TypeVar
 from dlsched.estimate.effect import CycleLatency
 from dlsched.model.cycle import CycleReport
 from dlsched.model.spec import Limits
-from dlsched.store.journal.changes import Change, Event, limits_changed
+from dlsched.store.journal.changes import limits_changed
 from dlsched.store.journal.coding import Decoder, OutlineDecoder
 from dlsched.store.journal.minutes import Minute, unpacked
+from dlsched.store.journal.rows import Change, Event
 from dlsched.store.journal.schema import foreign, newer, open_for_reading
 
 Result = TypeVar("Result")

@@ -85,6 +85,7 @@ export class Hosts {
       ...cluster.nodes.filter((node) => node.problem).map((node) => [names.get(node.name), node.problem]),
       ...cluster.asked.map((text) => ["Asked", text]),
     ];
+    if (lines.length > ROWS) lines.splice(ROWS, lines.length, ["And", `${plural(lines.length - ROWS, "more line")}: dlsched cluster status`]);
     $("hosts-lines").replaceChildren(...lines.map(([what, text]) => el("li", {}, el("b", { text: what }), text)));
     setHidden($("hosts-lines"), !lines.length);
   }

@@ -124,7 +124,7 @@ def test_only_a_plain_file_is_sent(
 BOSS, WORKER = "boss", "node-2"
 JOBS = "/v1/cluster/jobs"
 OTHERS = Order(Verb.LEAVE, "node-2", "train", 7)
-BODIES = (b"", b"{", b"\xff", b'{"v":2}', b"[" * 10_000)
+BODIES = (b"", b"{", b"\xff", b'{"v":1}', b"[" * 10_000)
 ONLY = "node-2 is no manager: it may only ask for a checkpoint"
 
 

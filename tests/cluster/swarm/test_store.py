@@ -108,8 +108,8 @@ EDITS: list[tuple[str, object, str]] = [
     ("job", "bert", "its labels are another's"),
     ("dlsched.value", "{", "label dlsched.value: Invalid JSON"),
     ("dlsched.value", None, "label dlsched.value: Invalid JSON"),
-    ("dlsched.v", "2", "label dlsched.v is '2', must be '1'"),
-    ("dlsched.v", None, "label dlsched.v is '', must be '1'"),
+    ("dlsched.v", "1", "label dlsched.v is '1', must be '2'"),
+    ("dlsched.v", None, "label dlsched.v is '', must be '2'"),
     ("dlsched.instance", "lab2", "label dlsched.instance is 'lab2', must be 'lab'"),
 ]
 
@@ -145,7 +145,7 @@ SUBMISSION_EDITS: list[tuple[str, object, str]] = [
     ("text", base64.b64encode(zlib.compress(b"a: b")[:-3]).decode(), "not a whole job file"),
     ("text", base64.b64encode(zlib.compress(bytes(2**24))).decode(), "not a whole job file"),
     ("owner", "root", "label dlsched.value: owner: Input should be a valid integer"),
-    ("dlsched.v", "2", "label dlsched.v is '2'"),
+    ("dlsched.v", "1", "label dlsched.v is '1'"),
 ]
 
 
@@ -176,7 +176,7 @@ def test_an_edited_request_is_left_as_it_is(swarm: PlayedSwarm, store: SwarmStor
         store.ask(request)
     (name,) = [one for one in names_in(swarm) if one.endswith(".asked.move.resnet")]
     whole = dict(swarm.labels(name))
-    for label, value in (("verb", "stop"), ("subject", "bert"), ("target", 7), ("dlsched.v", "2")):
+    for label, value in (("verb", "stop"), ("subject", "bert"), ("target", 7), ("dlsched.v", "1")):
         edit(swarm, name, label, value)
         before = repr(swarm.configs)
         assert store.requests() == [pause]
@@ -204,6 +204,20 @@ def test_a_job_whose_name_cannot_be_read_is_left_out_whole(
     assert (store.records(), store.submissions()) == ({}, {})
     (part,) = store.problems()
     assert part == name.rpartition(".")[2]
+
+
+def test_labels_of_others_stay(swarm: PlayedSwarm, store: SwarmStore) -> None:
+    store.put(RECORD, None)
+    store.submit(SUBMISSION)
+    for name in (RECORD_NAME, SUBMISSION_NAME):
+        swarm.edited(name, {"team": "vision", "dlsched.state": "placed"})
+    store.put(replace(RECORD, epoch=2), store.records()["resnet"].version)
+    store.submit(replace(SUBMISSION, owner=7))
+    assert store.records()["resnet"].record.epoch == 2
+    assert store.submissions()["resnet"].owner == 7
+    for name in (RECORD_NAME, SUBMISSION_NAME):
+        assert swarm.labels(name)["team"] == "vision"
+        assert "dlsched.state" not in swarm.labels(name), "of another format"
 
 
 # ---------------------------------------------------------------------- writing

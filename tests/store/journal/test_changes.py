@@ -23,7 +23,8 @@ from dlsched.model.state import (
     Reached,
     Tiers,
 )
-from dlsched.store.journal.changes import Change, Event, Reported, changes, events, last_reported
+from dlsched.store.journal.changes import Reported, changes, events, last_reported
+from dlsched.store.journal.rows import Change, Event
 from tests.store.journal.reports import GPU, job, report, resized
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from dlsched.store.journal.changes import Change
 from dlsched.store.journal.reader import JournalReader
+from dlsched.store.journal.rows import Change
 from dlsched.store.journal.schema import (
     MIGRATIONS,
     VERSION,
