@@ -25,9 +25,10 @@ from benchmarks.wire import cells, cost, place, reader_faults, servers
 from dlsched.runtime.wire.tap import Tap
 
 NAME = "wire"
-PARTS = ("truth", "cost", "child")
+PARTS = ("truth", "clients", "cost", "child")
 _TITLES = {
     "truth": "Response times in ms, client / wire: an open loop with a clock of its own",
+    "clients": "Response times in ms, client / wire: clients of other makers, 200 a second",
     "cost": "What reading packets costs",
     "child": "What the process that reads packets can do to a thread that takes its numbers",
 }
@@ -60,9 +61,12 @@ def prepare(chosen: Any) -> None:
     """See to all programs and packages, while there is a network. Raises SetupError."""
     needed = {one.server for one in asked(chosen)} if "truth" in chosen.only else set()
     programs = {"ip": "iproute2"}
+    if "clients" in chosen.only:
+        needed |= {server for _, _, server, _ in cells.OTHERS}
+        programs |= cells.PROGRAMS
     if "cost" in chosen.only:
         needed.add(servers.NGINX)
-        programs |= cost.PROGRAMS
+        programs |= cells.PROGRAMS
     if "child" in chosen.only:
         needed.add(servers.UVICORN)
     for server in needed:
@@ -102,7 +106,7 @@ def measure(chosen: Any, folder: Path) -> None:
 
 def shown(part: str, row: Mapping[str, Any]) -> dict[str, Any]:
     """The row as a line of its table."""
-    if part == "truth":
+    if part in ("truth", "clients"):
         return cells.short(row)
     return {key: value for key, value in results.known(row).items() if key != "part"}
 
@@ -115,17 +119,20 @@ def rows_of(part: str, chosen: Any, folder: Path, window_s: float) -> Iterator[d
         yield from reader_faults.rows(folder, kills=10 if chosen.quick else 100)
     else:
         with closing(Tap()) as tap:
-            yield from cells.rows(tap, folder, window_s, asked(chosen))
+            if part == "truth":
+                yield from cells.rows(tap, folder, window_s, asked(chosen))
+            else:
+                yield from cells.beside_others(tap, folder, window_s)
 
 
 def said(part: str, rows: Sequence[Mapping[str, Any]]) -> Sequence[str]:
     """The headlines of a part, each ending in "reached" or "not reached"."""
     if part == "cost":
         return cost.headlines(rows)
-    return [reader_faults.headline(rows) if part == "child" else headline(rows)]
+    return [reader_faults.headline(rows) if part == "child" else headline(part, rows)]
 
 
-def headline(rows: Sequence[Mapping[str, Any]]) -> str:
+def headline(part: str, rows: Sequence[Mapping[str, Any]]) -> str:
     """Of how many cells are right."""
     verdicts = [str(row["verdict"]) for row in rows]
     count = verdicts.count
@@ -133,8 +140,9 @@ def headline(rows: Sequence[Mapping[str, Any]]) -> str:
     out = len(tried) - sum(map(count, _PASSED))
     beyond = len(verdicts) - len(tried)
     left = f"; {beyond} more ask for more than server or client can" if beyond else ""
+    what = "clients of other makers" if part == "clients" else "the client"
     return (
-        f"Truth, beside the client: of {len(tried)} cells {count(cells.WITHIN)} are within 5 % and "
+        f"Truth, beside {what}: of {len(tried)} cells {count(cells.WITHIN)} are within 5 % and "
         f"0.5 ms, {count(cells.NOT_MEASURED)} are reported as not measured, {out} are wrong"
         f"{left}: {results.verdict(not out)}."
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import time
@@ -14,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.wire import client, servers
-from benchmarks.wire.place import StandIn, busy
+from benchmarks.wire.place import StandIn, busy, printed
 from benchmarks.wire.servers import Server
 from dlsched.estimate.sketch import merge, quantile_s
 from dlsched.model.facts import LatencySketch
@@ -219,11 +220,9 @@ def is_near(wire_ms: float | None, client_ms: float | None) -> bool:
 
 def short(row: Mapping[str, Any]) -> dict[str, Any]:
     """The row with client and wire in one column."""
-    shown: dict[str, Any] = {
-        "server": row["server"],
-        "connections": row["connections"],
-        "a second": f"{row['a second']:g}",
-    }
+    shown: dict[str, Any] = {"server": row["server"], "connections": row["connections"]}
+    if "a second" in row:
+        shown["a second"] = f"{row['a second']:g}"
     if "requests" in row:
         shown["requests"] = f"{row['requests']} / {row['measured']}"
         for kind in ("whole", "first"):
@@ -235,6 +234,77 @@ def short(row: Mapping[str, Any]) -> dict[str, Any]:
         shown["lost, dropped"] = f"{row['lost']}, {row['dropped']}"
         shown["not measured"] = row["not measured"]
     return shown | {"verdict": row["verdict"]}
+
+
+# ------------------------------------------------------------------ clients of other makers
+
+PROGRAMS = {"wrk": "wrk", "hey": "hey", "h2load": "nghttp2-client", "chrt": "util-linux"}
+_PROMPTLY = ("chrt", "--fifo", "10")
+"""So that what is measured is not the client's own waiting for a CPU."""
+_AT_200_PER_S = {"hey": ("-c", "8", "-q", "25"), "h2load": ("-c8", "-t1", "--rps=25")}
+
+
+def hey(_: Path, url: str, window_s: float) -> dict[str, Any]:
+    """A connection a request."""
+    more = ("-z", f"{window_s:.0f}s", *_AT_200_PER_S["hey"], "-disable-keepalive", url)
+    out = printed(*_PROMPTLY, "hey", *more)
+    found = {
+        f"p{which}": 1e3 * float(seconds)
+        for which, seconds in re.findall(r"([0-9]+)% in ([0-9.]+) secs", out)
+    }
+    (count,) = re.findall(r"\[200\]\s+([0-9]+) responses", out)
+    return _as_client(found, int(count))
+
+
+def h2load(folder: Path, url: str, window_s: float) -> dict[str, Any]:
+    """Kept connections, with a log of each request."""
+    log = folder / "h2load.log"
+    log.unlink(missing_ok=True)
+    count = str(int(200 * window_s))
+    more = ("--h1", *_AT_200_PER_S["h2load"], "-n", count, f"--log-file={log}", url)
+    printed(*_PROMPTLY, "h2load", *more)
+    lines = [line.split() for line in log.read_text().splitlines()]
+    took_ns = [1000 * int(us) for _, status, us in lines if status == "200"]
+    found = {name: client.quantile_ms(took_ns, q) for name, q in QUANTILES.items()}
+    return _as_client(found, len(took_ns))
+
+
+def _as_client(found: Mapping[str, Any], count: int) -> dict[str, Any]:
+    whole = {f"whole_{name}": found[name] for name in QUANTILES}
+    return {
+        "answered": count, "failed": 0, "cpu_ratio": None, "first_p50": None, "first_p95": None,
+        **whole,
+    }  # fmt: skip
+
+
+OTHERS: Sequence[tuple[str, Callable[[Path, str, float], dict[str, Any]], Server, str]] = (
+    *(
+        ("h2load", h2load, server, "kept")
+        for server in (
+            servers.NGINX,
+            servers.UVICORN,
+            servers.UVICORN_TLS,
+            servers.GUNICORN,
+            servers.NODE,
+        )
+    ),
+    *(
+        ("hey", hey, server, "one a request")
+        for server in (servers.NGINX, servers.UVICORN, servers.GUNICORN, servers.NODE)
+    ),
+)
+
+
+def beside_others(tap: Tap, folder: Path, window_s: float) -> Iterator[dict[str, Any]]:
+    """Rows of other makers' clients."""
+    for name, run, server, connections in OTHERS:
+        with server.run(folder) as (one, port), watching(tap, one, port) as watched:
+            settle(watched)
+            scheme = "https" if server.tls else "http"
+            answered = run(folder, f"{scheme}://{one.address}:{port}/", window_s)
+            row = {"server": server.name, "connections": f"{connections}, {name}"}
+            row |= compared(answered, settle(watched))
+            yield row | {"verdict": judged(row)}
 
 
 def rows(

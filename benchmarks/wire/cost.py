@@ -24,7 +24,6 @@ from dlsched.runtime.wire.traffic import Watched
 from tools.waiting import until
 
 PACKET_US, REQUEST_US = 2.0, 5.0
-PROGRAMS = {"wrk": "wrk", "h2load": "nghttp2-client"}
 CONTAINERS = 100
 IDLE_CORE_RATIO, IDLE_MIB = 0.003, 40.0
 RATE_PER_S = 10_000

@@ -65,9 +65,9 @@ def test_a_rate_that_the_server_cannot_keep_is_beyond_it() -> None:
 
 def test_one_wrong_cell_is_enough_to_fail() -> None:
     rows = [{"verdict": WITHIN}, {"verdict": NOT_MEASURED}, {"verdict": cells.BEYOND_SERVER}]
-    assert bench.headline(rows).endswith(" can: reached.")
+    assert bench.headline("truth", rows).endswith(" can: reached.")
     rows.append({"verdict": "OUT: first p95"})
-    assert bench.headline(rows).endswith(": not reached.")
+    assert bench.headline("truth", rows).endswith(": not reached.")
 
 
 def test_a_latency_that_no_request_had_is_invented() -> None:
