@@ -57,6 +57,13 @@ BENCHES = {
         "yes",
         "adaptive on services beside plain Docker, DQoES and proportional control",
     ),
+    "adaptive-schedules": Bench(
+        "benchmarks.real.training:main_schedules",
+        "real",
+        "45 min",
+        "yes",
+        "adaptive on trainings beside plain Docker and an oracle",
+    ),
     "open-loop-real": Bench(
         "benchmarks.real.http_services",
         "real",
@@ -74,7 +81,7 @@ BENCHES = {
     "training": Bench(
         "benchmarks.real.training",
         "real",
-        "100 min",
+        "90 min",
         "yes",
         "every policy on the same trainings, and the papers' headlines",
     ),
