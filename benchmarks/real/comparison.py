@@ -154,6 +154,7 @@ def targets_at(session: Session, shares: Mapping[str, float], seconds: float) ->
     time.sleep(warm_s)
     first = session.cycle()
     time.sleep(seconds - warm_s)
+    session.cycle()  # raises where the daemon has died meanwhile
     session.stop()
     series = arrived(session.reports(first))
     return {
@@ -181,6 +182,7 @@ def run_policy(
 
     while time.monotonic() < latest_s and not all(job.enough for job in judged()):
         time.sleep(5.0)  # more requests are needed
+    session.cycle()  # raises where the daemon has died meanwhile
     session.stop()
     return kept.keep_services(
         session, plan.seed, policy, first, targets, judged_from_s, plan.keep_in

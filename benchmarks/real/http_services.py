@@ -164,6 +164,7 @@ def measure(
             raise RuntimeError(f"a client sent nothing: {row}")
     first = one.cycle()
     answered = _clients(one, scenario, judge_s, 1000 * number + 500)
+    one.cycle()  # raises where the daemon has died meanwhile
     one.stop()
     ceilings = dict.fromkeys(answered, 0)
     attained: dict[str, list[float]] = {name: [] for name in scenario.trainings}

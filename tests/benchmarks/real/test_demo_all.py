@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import MagicMock
 
-from benchmarks.real.comparison import draw, spec_text
+import pytest
+
+from benchmarks.real import comparison, http_services
+from benchmarks.real.comparison import Plan, draw, run_policy, spec_text, targets_at
 from benchmarks.real.demo_all import TRAFFIC, traffic_cost, traffic_table
 from benchmarks.real.http_services import Measured, harmed, headlines, real_table
 from dlsched.config.job import parse_spec
+from dlsched.model.errors import DaemonUnavailable
 from dlsched.model.spec import LatencyTarget
 
 
@@ -79,3 +87,28 @@ def test_runs_count_in_their_median() -> None:
     told = headlines([{**line, "cycles with a ceiling": 3}])
     assert "none of 1" in told[0]
     assert "1 of 1" in told[1]
+
+
+@pytest.mark.parametrize(
+    "measure",
+    [
+        pytest.param(lambda one: targets_at(one, {"a": 1.0}, 20.0), id="targets"),
+        pytest.param(lambda one: run_policy(one, Plan(7), "none", {}), id="a policy"),
+        pytest.param(
+            lambda one: http_services.measure(one, TRAFFIC, "none", 7, settle_s=1.0, judge_s=1.0),
+            id="traffic",
+        ),
+    ],
+)
+def test_a_daemon_that_dies_while_it_is_measured_gives_no_result(
+    monkeypatch: pytest.MonkeyPatch, measure: Callable[[Any], object]
+) -> None:
+    clock = iter(range(1000))
+    monkeypatch.setattr(
+        comparison, "time", SimpleNamespace(sleep=lambda _: None, monotonic=clock.__next__)
+    )
+    monkeypatch.setattr(http_services, "_clients", lambda *_: {"a": {"sent": 1}})
+    session = MagicMock()
+    session.cycle.side_effect = [1, DaemonUnavailable("no daemon answers")]
+    with pytest.raises(DaemonUnavailable):
+        measure(session)
