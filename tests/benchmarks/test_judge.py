@@ -1,4 +1,6 @@
-"""How a training run is judged from its journal: tiers, work, settling, and beside plain Docker."""
+"""How runs are judged: enough requests and both readings of satisfied; tiers, work, settling, and
+beside plain Docker.
+"""
 
 from __future__ import annotations
 
@@ -8,25 +10,55 @@ from dataclasses import replace
 
 import pytest
 
-from benchmarks.judge.trainings import (
+from benchmarks.judge import (
     Course,
     Measured,
     by_job,
     courses,
     foreign_cores,
+    judge,
     judged,
-    optima,
+    requests_needed,
     rows,
+    satisfied,
     tiers_s,
     updates,
     works,
 )
+from dlsched.estimate.sketch import from_latencies
 from dlsched.model.actions import Outcome, Resize
 from dlsched.model.cycle import CycleReport
 from dlsched.model.decision import Decision
 from dlsched.model.facts import Sample
 from dlsched.model.spec import AccuracyTarget, ContainerSpec, JobSpec, Limits
 from dlsched.model.state import JobState, JobView, NodeView, Progress, Snapshot
+from dlsched.simulation.scoring import training_optima
+
+
+@pytest.mark.parametrize(("variation", "needed"), [(0.0, 11), (0.2, 11), (0.5, 68), (1.0, 271)])
+def test_noisier_latencies_need_more_requests(variation, needed):
+    assert requests_needed(variation) == needed
+
+
+@pytest.mark.parametrize(
+    ("mean_s", "band", "slo"),
+    [(0.88, 0, 1), (0.91, 1, 1), (1.0, 1, 1), (1.09, 1, 0), (1.12, 0, 0)],
+)
+def test_both_readings_of_satisfied(mean_s, band, slo):
+    series = [(1.0, from_latencies([mean_s] * 20))]
+    assert satisfied([judge("a", 1.0, series, 0.0)]) == (band, slo)
+
+
+def test_what_arrived_before_the_judged_window_does_not_count():
+    series = [(1.0, from_latencies([9.0])), (61.0, from_latencies([1.0] * 12))]
+    judged = judge("a", 1.0, series, 60.0)
+    assert (judged.requests, judged.enough, judged.band) == (12, True, True)
+
+
+def test_a_silent_job_is_not_satisfied():
+    judged = judge("a", 1.0, [], 0.0)
+    assert (judged.ratio, judged.band, judged.slo, judged.enough) == (None, False, False, False)
+
 
 Point = tuple[float, float]
 
@@ -193,7 +225,7 @@ def test_the_best_job_is_best_in_the_mean_over_seeds():
 def test_the_optimum_takes_the_least_work_seen_of_each_job():
     quick = run_of("tradl", 1, {"a": 10.0, "b": 10.0}, end=20.0)
     slow = run_of("none", 1, {"a": 10.0, "b": 10.0}, end=30.0)
-    best = optima(works([slow, quick], 2.0), 2.0)
+    best = training_optima(works([slow, quick], 2.0).values(), 2.0)
     # Each job computes 20 core-seconds in the quick run: 40 on two cores.
     assert best["makespan_s"] == pytest.approx(20.0)
     # Tier 1 takes each 10 core-seconds, one after the other on both cores: 5 and 10 s.

@@ -1,7 +1,11 @@
-"""Judging a training run from its journal: pure, and the same for every policy.
+"""Judging runs from their journals: pure, and the same for every policy.
 
-Owns when a job reached what. It reads what the containers reported and what the kernel counted, not
-what a policy made of it. Times are the agent's, so exact to its cycle of a second.
+Of services it is judged how many satisfy their targets. A mean over too few requests measures
+noise. For a mean latency to be known within the band with about 90 % certainty, a job with
+coefficient of variation cv needs (1.645 cv / band)^2 requests: 11 at cv 0.2, 68 at 0.5, 271 at 1
+for a band of 10 %. Of trainings it is judged when each reached what, from what the containers
+reported and what the kernel counted, not from what a policy made of it. Times are the agent's, so
+exact to its cycle of a second.
 """
 
 from __future__ import annotations
@@ -14,16 +18,83 @@ from itertools import pairwise
 
 from dlsched.control.ledger.tiers import TierProgress, advanced, settled
 from dlsched.estimate.evaluations import evaluations
+from dlsched.estimate.sketch import cv, merge
 from dlsched.model.actions import Resize
 from dlsched.model.cycle import CycleReport
-from dlsched.model.facts import Sample
-from dlsched.model.spec import AccuracyTarget, Tier
+from dlsched.model.facts import LatencySketch, Sample
+from dlsched.model.spec import BAND_RATIO, AccuracyTarget, Tier
 from dlsched.model.state import JobState
 from dlsched.simulation import bounds, scoring
 from dlsched.simulation.scoring import JobResult, Row, RunResult
 
-_TIERS = {"tier1": Tier.DELIVER, "tier2": Tier.FINISH, "jct": None}
-"""Goals as metrics call them, and which tier each is."""
+# ------------------------------------------------------------------ services
+
+_Z = 1.645
+
+Series = Sequence[tuple[float, LatencySketch]]
+"""(seconds since the policy took over, what arrived in that second)."""
+
+
+@dataclass(frozen=True)
+class Judged:
+    """One job under one policy: its mean latency over the judged window."""
+
+    job: str
+    target_s: float
+    mean_s: float | None
+    requests: int
+    needed: int
+
+    @property
+    def ratio(self) -> float | None:
+        return None if self.mean_s is None else self.mean_s / self.target_s
+
+    @property
+    def enough(self) -> bool:
+        return self.requests >= self.needed
+
+    @property
+    def band(self) -> bool:
+        """Two-sided: within 10 % of the target."""
+        return self.ratio is not None and abs(self.ratio - 1) <= BAND_RATIO
+
+    @property
+    def slo(self) -> bool:
+        """One-sided: not slower than the target."""
+        return self.ratio is not None and self.ratio <= 1
+
+
+def arrived(reports: Iterable[CycleReport]) -> dict[str, list[tuple[float, LatencySketch]]]:
+    """What arrived, job by job, with seconds since the first of these cycles."""
+    series: dict[str, list[tuple[float, LatencySketch]]] = {}
+    began_s: float | None = None
+    for report in reports:
+        began_s = report.snapshot.now_s if began_s is None else began_s
+        for job in report.snapshot.jobs:
+            at_s = report.snapshot.now_s - began_s
+            series.setdefault(job.name, []).append((at_s, job.progress.fresh))
+    return series
+
+
+def requests_needed(variation: float) -> int:
+    """Requests for a mean known within the band (90 % two-sided); never fewer than 11."""
+    return max(11, math.ceil((_Z * variation / BAND_RATIO) ** 2))
+
+
+def judge(job: str, target_s: float, series: Series, since_s: float) -> Judged:
+    """The job over everything that arrived from `since_s` on."""
+    total = merge(*(sketch for at_s, sketch in series if at_s >= since_s))
+    needed = requests_needed(cv(total) or 0.0)
+    return Judged(job, target_s, total.mean_s, total.count, needed)
+
+
+def satisfied(judged: Iterable[Judged]) -> tuple[int, int]:
+    """How many are within the band, and how many are not slower than their target."""
+    jobs = list(judged)
+    return sum(job.band for job in jobs), sum(job.slo for job in jobs)
+
+
+# ------------------------------------------------------------------ trainings
 
 
 @dataclass(frozen=True)
@@ -178,7 +249,10 @@ def rows(scenario: str, cores: float, runs: Sequence[Measured]) -> list[Row]:
     for seed, base in plain.items():
         same = [one for one in runs if one.run.seed == seed]
         known = works(same, cores)
-        optimum, alone = optima(known, cores), scoring.alone_s(known, cores)
+        optimum, alone = (
+            scoring.training_optima(known.values(), cores),
+            scoring.alone_s(known, cores),
+        )
         for one in same:
             more = (one.extra, base.extra)
             found += scoring.run_rows(scenario, one.run, base.run, optimum, alone, more)
@@ -207,16 +281,6 @@ def works(runs: Sequence[Measured], cores: float) -> dict[str, bounds.Work]:
     return found
 
 
-def optima(known: Mapping[str, bounds.Work], cores: float) -> dict[str, float]:
-    """What one who knows all work beforehand would reach, by metric."""
-    jobs = list(known.values())
-    best = {"makespan_s": bounds.makespan_s(jobs, bounds.one_node(cores))}
-    for metric, tier in _TIERS.items():
-        if wanted := list(bounds.goals(jobs, tier).values()):
-            best[f"{metric}_mean_s"] = bounds.mean_s(wanted, bounds.one_node(cores))
-    return best
-
-
 def by_job(runs: Sequence[Measured], policy: str, goal: str) -> dict[str, float]:
     """Each job's time to that goal over plain Docker's, the mean over the seeds that both have.
 
@@ -239,9 +303,9 @@ def _job_result(course: Course, began_s: float, last_s: float) -> JobResult:
         kind="training",
         arrived_s=course.arrived_s - began_s,
         there_s=(course.ended_s or last_s) - course.arrived_s,
-        tier1_s=_since(first, course.arrived_s),
-        tier2_s=_since(second, course.arrived_s),
-        completion_s=_since(course.ended_s, course.arrived_s),
+        tier1_s=scoring.since(first, course.arrived_s),
+        tier2_s=scoring.since(second, course.arrived_s),
+        completion_s=scoring.since(course.ended_s, course.arrived_s),
         goals=("tier1", "tier2", "completion"),
     )
 
@@ -260,7 +324,3 @@ def _points(
 
 def _least(values: Iterable[float | None]) -> float | None:
     return min((value for value in values if value is not None), default=None)
-
-
-def _since(at_s: float | None, arrived_s: float) -> float | None:
-    return None if at_s is None else at_s - arrived_s
