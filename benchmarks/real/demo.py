@@ -74,8 +74,8 @@ class Service:
 
 
 SERVICES = (
-    Service("demo-faces", "vgg", 48, 15.0),
-    Service("demo-search", "inception", 40, 15.0),
+    Service("demo-faces", "vgg", 144, 15.0),
+    Service("demo-search", "inception", 88, 15.0),
 )
 NEIGHBOURS = ("demo-batch-1", "demo-batch-2")
 NAMES = (*(service.name for service in SERVICES), *NEIGHBOURS)
