@@ -44,6 +44,11 @@ def _some_of(names: Sequence[str]) -> Callable[[str], tuple[str, ...]]:
     return chosen
 
 
+def stage(text: str) -> None:
+    """Print which part of a bench begins."""
+    print(f"== {text}", flush=True)
+
+
 def end_on_terminate() -> None:
     """SIGTERM, and the end of the terminal, end the program in order: what it started is cleared
     away."""

@@ -7,6 +7,6 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 """The checkout: what `python -m benchmarks` and the daemon's own policies are imported from."""
 RESULTS = ROOT / "benchmarks" / "results"
-"""Committed: result files, pictures, and all tables."""
+"""Committed: result files and pictures."""
 KEPT = ROOT / ".build" / "bench"
 """Not committed: journals of runs, for parts that read them again."""

@@ -1,1 +1,1 @@
-"""From measurements to what is read: result files, pictures, TABLES.md, README, results pages."""
+"""From measurements to what is read: result files, pictures, README, results pages."""

@@ -10,14 +10,15 @@ from dataclasses import fields
 from operator import itemgetter
 from typing import Any
 
-from benchmarks.judge.satisfaction import READINGS, Reading
 from benchmarks.publish import blocks_cluster, hardware, results
 from benchmarks.publish.results import grouped
 from benchmarks.simulated.adaptive_inference import (
     CALLED,
     COUNTS,
     PUBLISHED,
+    READINGS,
     Measured,
+    Reading,
     best_published,
     mean,
     of_best,

@@ -18,12 +18,12 @@ import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from benchmarks.judge.services import Series, satisfied
-from benchmarks.judge.trainings import Measured
+from benchmarks.judge import Measured, Series, arrived, satisfied
 from benchmarks.publish import results
 from benchmarks.publish.blocks_cluster import BEST, SHOWN, by_world, mean
 from benchmarks.real import demo, http_services
-from benchmarks.real.comparison import Comparison, PolicyRun
+from benchmarks.real.comparison import Comparison
+from benchmarks.real.kept import KeptServices
 from benchmarks.real.training_set import Schedule, TrainingJob
 from benchmarks.simulated.cluster import ENDS, PLAIN, STAYS
 from dlsched.estimate.sketch import merge
@@ -99,14 +99,16 @@ def draw_models(comparison: Comparison, path: Path) -> None:
     _save(figure, path)
 
 
-def _policy(axis: Axes, comparison: Comparison, run: PolicyRun) -> None:
+def _policy(axis: Axes, comparison: Comparison, run: KeptServices) -> None:
     axis.axhspan(1 - BAND_RATIO, 1 + BAND_RATIO, color="0.85", zorder=0)
     axis.axhline(1, color="0.5", linewidth=0.8)
+    series = arrived(run.reports())
     for job, target_s in comparison.targets.items():
-        times, ratios = _smooth(run.series[job], target_s)
+        times, ratios = _smooth(series[job], target_s)
         axis.plot(times, ratios, linewidth=1.2, label=job)
-    band, slo = satisfied(run.judged)
-    count = len(run.judged)
+    judged = run.judged()
+    band, slo = satisfied(judged)
+    count = len(judged)
     name = run.policy.replace("?", "\n").replace("&", ", ")
     axis.set_title(f"{name}\n{band} of {count} in band, {slo} not slower", fontsize=9)
     axis.set_xlabel("seconds since the policy took over")

@@ -121,19 +121,6 @@ def load(name: str) -> dict[str, Any] | None:
     return json.loads(path.read_text()) if path.exists() else None
 
 
-def tables(names: Iterable[str]) -> list[str]:
-    """The saved results of these names as Markdown, each with the facts of its own host."""
-    texts = []
-    for saved in filter(None, map(load, names)):
-        facts = ", ".join(f"{name} {value}" for name, value in saved["host"].items())
-        # A result with one table has a title beside it, one with several has them by title.
-        by_title = saved.get("tables") or {saved["title"]: saved["table"]}
-        texts += [f"**{title}**\n\n{markdown(rows)}" for title, rows in by_title.items()]
-        texts += ["\n\n".join(saved.get("headlines", ()))] if saved.get("headlines") else []
-        texts.append(f"Host: {facts}.")
-    return texts
-
-
 def verdict(reached: bool) -> str:
     """The end of a headline: whether the figure that was asked is reached."""
     return "reached" if reached else "not reached"

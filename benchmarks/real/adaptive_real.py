@@ -17,12 +17,12 @@ from dataclasses import asdict, dataclass
 from operator import itemgetter
 from typing import Any
 
-from benchmarks.judge.services import (
+from benchmarks.judge import (
     Judged,
+    foreign_cores,
     satisfied,
 )
-from benchmarks.judge.trainings import foreign_cores, updates
-from benchmarks.options import options, told_if_it_fails
+from benchmarks.options import options, stage, told_if_it_fails
 from benchmarks.places import KEPT
 from benchmarks.publish import results
 from benchmarks.publish.results import grouped, verdict
@@ -30,7 +30,6 @@ from benchmarks.real.comparison import (
     FLOOR_CORES,
     DemoJob,
     Plan,
-    Watcher,
     begin,
     run_policy,
     spec_text,
@@ -121,15 +120,14 @@ def timing(policy: str) -> tuple[float, float]:
 
 def run_seed(seed: int, host: Mapping[str, object]) -> None:
     """One set on fresh containers: its targets at each demand, then each policy."""
-    watcher = Watcher()
     with session() as one:
-        jobs, capacity = begin(one, Plan(seed=seed), watcher)
+        jobs, capacity = begin(one, Plan(seed=seed))
         for demand, policies in POLICIES.items():
             shares = {job.name: demand * capacity * job.part for job in jobs}
             asked = Asked(capacity, shares, FLOOR_CORES)
-            targets = _targets(one, watcher, jobs, asked)
+            targets = _targets(one, jobs, asked)
             for policy in policies:
-                watcher.stage(f"seed {seed}, {demand} of {capacity:.2f} cores, policy {policy}")
+                stage(f"seed {seed}, {demand} of {capacity:.2f} cores, policy {policy}")
                 settle, judged_s = timing(policy)
                 plan = Plan(
                     seed=seed,
@@ -138,15 +136,13 @@ def run_seed(seed: int, host: Mapping[str, object]) -> None:
                     judge_s=judged_s,
                     keep_in=FOLDER / f"{demand:g}",
                 )
-                kept = run_policy(one, plan, watcher, policy, targets).kept
+                kept = run_policy(one, plan, policy, targets)
                 told = json.dumps({**asdict(asked), "host": dict(host)}, indent=1)
                 (kept.folder / SET_FILE).write_text(f"{told}\n")
                 print(f"   {row_of(kept, demand, asked, ())}", flush=True)
 
 
-def _targets(
-    one: Session, watcher: Watcher, jobs: Sequence[DemoJob], asked: Asked
-) -> dict[str, float]:
+def _targets(one: Session, jobs: Sequence[DemoJob], asked: Asked) -> dict[str, float]:
     """Each model's latency at its share, in groups whose shares fit; then all files say them."""
     for job in jobs:
         one.drop(job.name, spec_text(job, None))
@@ -154,11 +150,11 @@ def _targets(
     room = FILL_RATIO * asked.capacity_cores
     parts = groups(asked.shares, room, asked.floor_cores)
     for number, names in enumerate(parts, start=1):
-        watcher.stage(f"targets, {number} of {len(parts)}: latency at the drawn shares")
+        stage(f"targets, {number} of {len(parts)}: latency at the drawn shares")
         held = {
             job: cores if job in names else asked.floor_cores for job, cores in asked.shares.items()
         }
-        measured = targets_at(one, watcher, held, CALIBRATE_S)
+        measured = targets_at(one, held, CALIBRATE_S)
         found |= {job: measured[job] for job in names}
     for job in jobs:
         one.drop(job.name, spec_text(job, found[job.name]))
@@ -175,7 +171,6 @@ def row_of(
     reports = kept.reports()
     judged = kept.judged()
     band, slo = satisfied(judged)
-    elapsed_s = reports[-1].snapshot.now_s - reports[0].snapshot.now_s
     before = {job.job: job.ratio for job in plain}
     worse = [
         job.ratio is not None and base is not None and not job.slo and job.ratio > base
@@ -193,7 +188,7 @@ def row_of(
         "worse_slo": sum(worse),
         "ratios": {job.job: job.ratio and round(job.ratio, 3) for job in judged},
         "too_few_requests": sum(not job.enough for job in judged),
-        "updates_per_min": round(updates(reports) / elapsed_s * 60, 1),
+        "updates_per_min": round(kept.updates_per_min(), 1),
         "foreign_cores": round(foreign_cores(reports), 3),
         "alarms": list(dict.fromkeys(alarm for report in reports for alarm in report.alarms)),
     }

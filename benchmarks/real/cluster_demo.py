@@ -22,7 +22,7 @@ from typing import Any
 
 from rich.console import Console
 
-from benchmarks.options import options
+from benchmarks.options import options, stage
 from benchmarks.places import ROOT
 from benchmarks.publish.results import CLUSTER_PICTURE
 from benchmarks.real.cluster_trainings import (
@@ -32,7 +32,6 @@ from benchmarks.real.cluster_trainings import (
     seeing,
     training,
 )
-from benchmarks.real.demo_all import Screen
 from tools.engine import end_with_signal
 from tools.engines import swarm
 from tools.hosts import Host, cluster
@@ -51,13 +50,10 @@ class Course:
     """What is shown while it runs: stages, commands, and the controller's own log."""
 
     def __init__(self, console: Console, hosts: Sequence[Host]) -> None:
-        self._console, self._screen = console, Screen(console)
+        self._console = console
         self.hosts = hosts
         self._log = (hosts[0].folder / "cluster.log").open()
         self._log.seek(0, os.SEEK_END)
-
-    def stage(self, text: str) -> None:
-        self._screen.stage(text)
 
     def command(self, *words: str) -> None:
         """Type a command of `dlsched` on the manager."""
@@ -98,13 +94,13 @@ def show(console: Console, hosts: Sequence[Host]) -> None:
         for number, (model, core_s) in enumerate(LENGTHS_CORE_S, start=1)
     ]
     with closing(Course(console, hosts)) as course, seeing(hosts) as seen:
-        course.stage(f"{len(trainings)} trainings come, as files in cluster.d of {_name(hosts[0])}")
+        stage(f"{len(trainings)} trainings come, as files in cluster.d of {_name(hosts[0])}")
         arrive(hosts[0], trainings, course.wait)
         course.until(lambda: _movable(hosts) is not None, BEGUN_WITHIN_S, "trainings that can move")
         died = _killed(course, seen)
         course.until(lambda: _movable(hosts) is not None, BEGUN_WITHIN_S, "trainings that can move")
         source = _movable(hosts) or hosts[-1]
-        course.stage(f"{_name(source)} is to be switched off: its trainings move away")
+        stage(f"{_name(source)} is to be switched off: its trainings move away")
         course.command("cluster", "drain", _name(source))
         course.until(
             lambda: getattr(_row(source, hosts), "jobs", None) == 0,
@@ -112,11 +108,11 @@ def show(console: Console, hosts: Sequence[Host]) -> None:
             f"{_name(source)} is empty",
         )
         course.command("cluster", "status")
-        course.stage(f"{_name(source)} is back")
+        stage(f"{_name(source)} is back")
         course.command("cluster", "undrain", _name(source))
         jobs = [one.name for one in trainings]
         course.until(lambda: seen.all_ended(jobs), ENDED_WITHIN_S, "all trainings to end")
-        course.stage("all have ended; their files are removed, and with them their containers")
+        stage("all have ended; their files are removed, and with them their containers")
         for one in trainings:
             hosts[0].withdraw(one.name)
         course.until(lambda: not any(map(Host.containers, hosts)), EMPTY_WITHIN_S, "no containers")
@@ -127,11 +123,11 @@ def _killed(course: Course, seen: Seen) -> list[str]:
     """Kill a host, give it up, and bring it back; returns the containers that were killed."""
     host = max(course.hosts[1:], key=lambda one: len(one.running()))
     jobs = host.running()
-    course.stage(f"{_name(host)} loses its power: daemon, engine and {len(jobs)} trainings die")
+    stage(f"{_name(host)} loses its power: daemon, engine and {len(jobs)} trainings die")
     died = host.power_off()
     course.until(lambda: _is("down", host, course.hosts), DOWN_WITHIN_S, "the host is missed")
     course.command("cluster", "status")
-    course.stage("its trainings wait for it, until a person says that it does not come back")
+    stage("its trainings wait for it, until a person says that it does not come back")
     course.command("cluster", "forget", _name(host), "--i-know-it-is-off")
     others = [one for one in course.hosts if one is not host]
 
@@ -140,7 +136,7 @@ def _killed(course: Course, seen: Seen) -> list[str]:
         return set(jobs) <= {*there, *seen.finished()}
 
     course.until(run_elsewhere, EMPTY_WITHIN_S, f"the trainings of {_name(host)} run elsewhere")
-    course.stage(f"{_name(host)} has power again")
+    stage(f"{_name(host)} has power again")
     host.power_on()
     course.until(lambda: _is("ready", host, course.hosts), BACK_WITHIN_S, f"{_name(host)} is ready")
     return died
@@ -197,7 +193,7 @@ def main(arguments: list[str] | None = None) -> int:
                 f"{node.name} with {cores:g}"
                 for node, cores in zip(engines.nodes, SIZES_CORES, strict=True)
             )
-            Screen(console).stage(f"three hosts of one swarm on this machine: {sizes} cores")
+            stage(f"three hosts of one swarm on this machine: {sizes} cores")
             policies = ("adaptive", "adaptive")
             with cluster(engines, SIZES_CORES, Path(folder), INSTANCE, *policies) as hosts:
                 show(console, hosts)

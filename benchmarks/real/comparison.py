@@ -1,7 +1,6 @@
 """One seed's comparison on real containers: calibrate, then each policy in turn on the same jobs.
 
-Owns the course of events, and reports it to a `Watcher`. It must not judge (`judge.services`
-does).
+Owns the course of events. It must not judge (`benchmarks.judge` does).
 """
 
 from __future__ import annotations
@@ -11,18 +10,15 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from benchmarks.judge.services import (
+from benchmarks.judge import (
     Judged,
     arrived,
     judge,
-    satisfied,
 )
-from benchmarks.judge.trainings import updates
+from benchmarks.options import stage
 from benchmarks.real import kept
 from benchmarks.real.kept import KeptServices
-from dlsched.model.facts import LatencySketch
 from tools.session import Session, wait_for
 
 MODELS = ("mobilenet", "xception", "inception", "resnet", "vgg")
@@ -101,29 +97,6 @@ class Plan:
 
 
 @dataclass
-class PolicyRun:
-    """What one policy made of the set."""
-
-    policy: str
-    judged: list[Judged]
-    series: dict[str, list[tuple[float, LatencySketch]]]
-    kept: KeptServices
-    updates_per_min: float
-
-    def row(self) -> dict[str, object]:
-        band, slo = satisfied(self.judged)
-        return {
-            "policy": self.policy,
-            "jobs": len(self.judged),
-            "satisfied_band": band,
-            "satisfied_slo": slo,
-            "updates_per_min": round(self.updates_per_min, 1),
-            "requests": sum(job.requests for job in self.judged),
-            "too_few_requests": sum(not job.enough for job in self.judged),
-        }
-
-
-@dataclass
 class Comparison:
     """One seed, whole."""
 
@@ -131,43 +104,33 @@ class Comparison:
     set: tuple[DemoJob, ...]
     capacity_cores: float
     targets: dict[str, float]
-    runs: list[PolicyRun]
+    runs: list[KeptServices]
 
 
-class Watcher:
-    """Shows how it goes: here in plain lines."""
-
-    def stage(self, text: str) -> None:
-        print(f"== {text}", flush=True)
-
-    def progress(self, text: str, left_s: float, status: Mapping[str, Any]) -> None:
-        """About once a second; `status` is the daemon's own."""
-
-
-def compare(session: Session, watcher: Watcher, plan: Plan) -> Comparison:
-    jobs, capacity = begin(session, plan, watcher)
+def compare(session: Session, plan: Plan) -> Comparison:
+    jobs, capacity = begin(session, plan)
     shares = {job.name: plan.demand_ratio * capacity * job.part for job in jobs}
-    watcher.stage(
+    stage(
         f"capacity is {capacity:.2f} cores; measure each model's latency at its drawn share "
         f"({', '.join(f'{cores:.2f}' for cores in shares.values())} cores)"
     )
-    targets = targets_at(session, watcher, shares, plan.calibrate_s)
+    targets = targets_at(session, shares, plan.calibrate_s)
     runs = []
     for job in jobs:
         session.drop(job.name, spec_text(job, targets[job.name]))
     for policy in plan.policies:
-        watcher.stage(f"policy {policy}, from plain Docker's even split")
-        runs.append(run_policy(session, plan, watcher, policy, targets))
+        stage(f"policy {policy}, from plain Docker's even split")
+        runs.append(run_policy(session, plan, policy, targets))
     return Comparison(plan, jobs, capacity, targets, runs)
 
 
-def begin(session: Session, plan: Plan, watcher: Watcher) -> tuple[tuple[DemoJob, ...], float]:
+def begin(session: Session, plan: Plan) -> tuple[tuple[DemoJob, ...], float]:
     """Start the models of that seed without targets; returns them and what they can get together.
 
     No daemon runs after it.
     """
     jobs = draw(plan.seed, plan.jobs)
-    watcher.stage(f"start {plan.jobs} models, seed {plan.seed}, all at once under plain Docker")
+    stage(f"start {plan.jobs} models, seed {plan.seed}, all at once under plain Docker")
     session.start("none")
     for job in jobs:
         session.drop(job.name, spec_text(job, None))
@@ -175,36 +138,23 @@ def begin(session: Session, plan: Plan, watcher: Watcher) -> tuple[tuple[DemoJob
     wait_for(lambda: session.running() == plan.jobs, 90, f"{plan.jobs} running models", why)
     wait_for(lambda: all(row["requests"] for row in rows()["jobs"]), 60, "every first report", why)
     session.confine()
-    seen = _watch(session, watcher, "capacity", plan.saturate_s)
+    used = []
+    for _ in range(round(plan.saturate_s)):
+        time.sleep(1.0)
+        used.append(session.client.jobs()["node"]["used_cores"])
     session.stop()
-    used = sorted(status["node"]["used_cores"] for status in seen[1:])
-    return jobs, float(used[len(used) // 2])
+    return jobs, float(sorted(used)[len(used) // 2])
 
 
-def _watch(
-    session: Session, watcher: Watcher, text: str, seconds: float
-) -> list[Mapping[str, Any]]:
-    """Let time pass and look on, once a second."""
-    seen: list[Mapping[str, Any]] = []
-    end = time.monotonic() + seconds
-    while (left_s := end - time.monotonic()) > 0:
-        status = session.client.jobs()
-        seen.append(status)
-        watcher.progress(text, left_s, status)
-        time.sleep(min(1.0, max(0.0, left_s)))
-    return seen
-
-
-def targets_at(
-    session: Session, watcher: Watcher, shares: Mapping[str, float], seconds: float
-) -> dict[str, float]:
+def targets_at(session: Session, shares: Mapping[str, float], seconds: float) -> dict[str, float]:
     """The mean latency of each model at its share, after a fourth of the time is thrown away."""
     cores = ",".join(f"{job}={share:.4f}" for job, share in shares.items())
     session.start(FIXED, {"cores": cores})
     warm_s = seconds / 4
-    _watch(session, watcher, "warm up", warm_s)
+    time.sleep(warm_s)
     first = session.cycle()
-    _watch(session, watcher, "targets", seconds - warm_s)
+    time.sleep(seconds - warm_s)
+    session.cycle()  # raises where the daemon has died meanwhile
     session.stop()
     series = arrived(session.reports(first))
     return {
@@ -215,33 +165,25 @@ def targets_at(
 
 
 def run_policy(
-    session: Session, plan: Plan, watcher: Watcher, policy: str, targets: Mapping[str, float]
-) -> PolicyRun:
+    session: Session, plan: Plan, policy: str, targets: Mapping[str, float]
+) -> KeptServices:
     """One policy on jobs whose files already say these targets; keeps its journal."""
     session.forget()
     session.start(policy)
     first, began_s = session.cycle(), time.monotonic()
-    _watch(session, watcher, f"{policy} settles", plan.settle_s)
+    time.sleep(plan.settle_s)
     judged_from_s = time.monotonic() - began_s
-    _watch(session, watcher, f"{policy} is judged", plan.judge_s)
-    elapsed_s = time.monotonic() - began_s
+    time.sleep(plan.judge_s)
+    latest_s = began_s + judged_from_s + plan.judge_most_s
 
     def judged() -> list[Judged]:
         series = arrived(session.reports(first))
         return [judge(job, target, series[job], judged_from_s) for job, target in targets.items()]
 
-    while elapsed_s - judged_from_s < plan.judge_most_s and not all(job.enough for job in judged()):
-        _watch(session, watcher, f"{policy}: more requests are needed", 5.0)
-        elapsed_s = time.monotonic() - began_s
+    while time.monotonic() < latest_s and not all(job.enough for job in judged()):
+        time.sleep(5.0)  # more requests are needed
+    session.cycle()  # raises where the daemon has died meanwhile
     session.stop()
-    reports = list(session.reports(first))
-    series = arrived(reports)
-    return PolicyRun(
-        policy=policy,
-        judged=judged(),
-        series=series,
-        kept=kept.keep_services(
-            session, plan.seed, policy, first, targets, judged_from_s, plan.keep_in
-        ),
-        updates_per_min=updates(reports) / elapsed_s * 60,
+    return kept.keep_services(
+        session, plan.seed, policy, first, targets, judged_from_s, plan.keep_in
     )

@@ -11,9 +11,7 @@ from __future__ import annotations
 import json
 import math
 import os
-import socket
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -27,16 +25,25 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.options import options, told_if_it_fails
-from benchmarks.places import ROOT
+from benchmarks.options import options, stage, told_if_it_fails
 from benchmarks.publish import results
+from benchmarks.real.scene import (
+    CLIENT,
+    COMMAND_WITHIN_S,
+    SPIN,
+    asking,
+    kernel_reading,
+    ms,
+    quantile,
+    stranger,
+    takes,
+    typed,
+)
 from dlsched.runtime.cgroup.limits import DEFAULT_SHARES, engine_cores
-from dlsched.runtime.cgroup.read import CgroupReader, CgroupReading
-from tools.session import STRANGER, Session, free_address, launch, session, undivided
+from tools.session import Process, Session, free_address, session, undivided
 from tools.steps import step
 
 IMAGE = "dlsched-examples/inference"
-CLIENT = ROOT / "examples" / "images" / "inference"
 PLAIN, ADOPTED = "plain Docker", "adopted"
 CORES = 2
 WARM_S, SETTLE_S, JUDGE_S = 5.0, 15.0, 40.0
@@ -44,7 +51,6 @@ WARM_S, SETTLE_S, JUDGE_S = 5.0, 15.0, 40.0
 LINE_EVERY_S = 3.0
 """So often there is a line, whatever goes on."""
 START_WITHIN_S = 60.0
-COMMAND_WITHIN_S = 60.0
 CLIENT_S = 900.0
 """Longest life of a client, should nobody end it."""
 
@@ -54,9 +60,6 @@ LEFT_RATIO = 0.85
 """Figure: CPU of each neighbour, of its half of what the services leave."""
 WHOLE_S = 180.0
 """Figure: the demo takes no longer."""
-
-SPIN = ("sh", "-c", "while :; do :; done & while :; do :; done")
-"""Two busy processes."""
 
 
 @dataclass(frozen=True)
@@ -71,8 +74,8 @@ class Service:
 
 
 SERVICES = (
-    Service("demo-faces", "vgg", 48, 15.0),
-    Service("demo-search", "inception", 40, 15.0),
+    Service("demo-faces", "vgg", 144, 15.0),
+    Service("demo-search", "inception", 88, 15.0),
 )
 NEIGHBOURS = ("demo-batch-1", "demo-batch-2")
 NAMES = (*(service.name for service in SERVICES), *NEIGHBOURS)
@@ -131,11 +134,6 @@ class Row:
     target_ms: float | None = None
 
 
-def quantile(ordered: Sequence[float], part: float) -> float:
-    """That quantile of ordered values; infinite where there is none."""
-    return ordered[max(0, math.ceil(part * len(ordered)) - 1)] if ordered else math.inf
-
-
 def rows_of(
     number: int, phases: Sequence[Phase], requests: Requests, targets_ms: Mapping[str, float]
 ) -> list[Row]:
@@ -150,15 +148,11 @@ def rows_of(
                 found.append(Row(number, name, phase.name, cpu, left, daemon, others))
                 continue
             ordered = phase.latencies_s(requests[name])
-            p50_ms, p95_ms = (_ms(quantile(ordered, part)) for part in (0.5, 0.95))
+            p50_ms, p95_ms = (ms(quantile(ordered, part)) for part in (0.5, 0.95))
             failed = sum(map(math.isinf, ordered))
             seen = (len(ordered), failed, p50_ms, p95_ms, targets_ms.get(name))
             found.append(Row(number, name, phase.name, cpu, None, daemon, others, *seen))
     return found
-
-
-def _ms(seconds: float) -> float | None:
-    return None if math.isinf(seconds) else round(1000 * seconds, 1)
 
 
 def headlines(rows: Sequence[Row], whole_s: Sequence[float]) -> list[str]:
@@ -301,8 +295,8 @@ class Scene:
         for container in self._containers.values():
             container.reload()
         for service, address in addresses.items():
-            self.watch(START_WITHIN_S, f"{service.name} starts", lambda at=address: _answers(at))
-            if not _answers(address):
+            self.watch(START_WITHIN_S, f"{service.name} starts", lambda at=address: takes(at))
+            if not takes(address):
                 raise RuntimeError(f"{service.name} does not listen after {START_WITHIN_S:g} s")
         for index, (service, address) in enumerate(addresses.items()):
             clients.enter_context(self._client(service, address, 1000 * self._seed + index))
@@ -310,25 +304,17 @@ class Scene:
     def _run(self, name: str, network: str, command: Sequence[str]) -> None:
         words = " ".join(f"'{word}'" if " " in word else word for word in command)
         say(f"$ docker run -d --name {name} --network {network} {IMAGE} {words}")
-        with undivided():  # else one may be made that is not removed
-            self._containers[name] = self._one.engine.containers.run(
-                IMAGE,
-                list(command),
-                name=name,
-                detach=True,
-                network_mode=network,
-                cpuset_cpus=",".join(map(str, self._cpus)),
-                cgroup_parent=self._one.cgroup_parent or None,
-                labels={STRANGER: self._one.instance},
-            )
+        cpus = ",".join(map(str, self._cpus))
+        self._containers[name] = stranger(
+            self._one, IMAGE, name, command, network_mode=network, cpuset_cpus=cpus
+        )
 
     @contextmanager
     def _client(self, service: Service, address: str, seed: int) -> Iterator[None]:
         client = subprocess.Popen(
             [
-                *(sys.executable, "client.py", f"http://{address}", "--each"),
-                *("--rate", str(service.rate_per_s), "--count", str(service.images)),
-                *("--seed", str(seed), "--seconds", str(CLIENT_S), "--in-flight", "256"),
+                *asking(f"http://{address}", service.rate_per_s, service.images, seed, CLIENT_S),
+                "--each",
             ],
             cwd=CLIENT,
             stdout=subprocess.PIPE,
@@ -410,19 +396,11 @@ class Scene:
 
     def dlsched(self, *words: str) -> None:
         """A command as a user types it. Raises RuntimeError when it fails."""
-        say(f"$ dlsched {' '.join(words)}")
-        with (self._one.root / "command.log").open("w+b") as log:
-            command = launch(words, log)
-            try:
-                self.watch(COMMAND_WITHIN_S, "at work", lambda: command.poll() is not None)
-            finally:
-                command.kill()
-                command.wait()
-            log.seek(0)
-            for line in log.read().decode(errors="replace").splitlines():
-                say(f"  {line}")
-        if command.returncode:
-            raise RuntimeError(f"dlsched {words[0]} ended with {command.returncode}")
+
+        def wait(command: Process) -> None:
+            self.watch(COMMAND_WITHIN_S, "at work", lambda: command.poll() is not None)
+
+        typed(self._one, *words, wait=wait)
 
     def limits(self) -> dict[str, dict[str, object]]:
         """By container, all that must be the same at the end, by the engine and the kernel."""
@@ -440,14 +418,6 @@ class Scene:
         return found
 
 
-def kernel_reading(container: Any) -> CgroupReading:
-    reader = CgroupReader(container.attrs["State"]["Pid"], container=container.id)
-    try:
-        return reader.read()
-    finally:
-        reader.close()
-
-
 def changed(before: Mapping[str, object], after: Mapping[str, object]) -> list[str]:
     """What is not as it was, one phrase each."""
     return [
@@ -455,13 +425,6 @@ def changed(before: Mapping[str, object], after: Mapping[str, object]) -> list[s
         for key in dict.fromkeys((*before, *after))
         if before.get(key) != after.get(key)
     ]
-
-
-def _answers(address: str) -> bool:
-    host, _, port = address.partition(":")
-    with socket.socket() as one:
-        one.settimeout(1.0)
-        return one.connect_ex((host, int(port))) == 0
 
 
 def play(
@@ -474,16 +437,16 @@ def play(
         one.start("adaptive", more={"capacity": CORES})
     say(f"the page: http://{one.listen}/   (open it now: it lives until the end)")
     say(f"for commands of your own: export DLSCHED_RUN_DIR={one.root / 'run'}")
-    say("== four containers under plain Docker")
+    stage("four containers under plain Docker")
     scene = Scene(one, seed)
     with ExitStack() as clients:
         scene.start(clients)
         had = scene.limits()
         scene.watch(WARM_S, "warming up")
-        say(f"== {PLAIN}: measured for {judge_s:g} s")
+        stage(f"{PLAIN}: measured for {judge_s:g} s")
         phases = [scene.measure(PLAIN, judge_s)]
         targets_ms = {}
-        say("== adopted while they run: for each service half of the p95 that it has now")
+        stage("adopted while they run: for each service half of the p95 that it has now")
         for name, requests in scene.requests.items():
             p95_s = quantile(phases[0].latencies_s(list(requests)), 0.95)
             if math.isinf(p95_s):
@@ -494,10 +457,10 @@ def play(
         for name in NEIGHBOURS:
             scene.dlsched("adopt", name, "--background")
         scene.watch(SETTLE_S, "limits and weights settle")
-        say(f"== {ADOPTED}: measured for {judge_s:g} s")
+        stage(f"{ADOPTED}: measured for {judge_s:g} s")
         phases.append(scene.measure(ADOPTED, judge_s))
         scene.dlsched("ps")
-        say("== everything as it was")
+        stage("everything as it was")
         scene.dlsched("drop", "--all", "--yes")
         wrong = []
         for name, now in scene.limits().items():

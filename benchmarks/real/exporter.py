@@ -27,6 +27,7 @@ from typing import Any
 
 from benchmarks.options import options
 from benchmarks.publish import results
+from benchmarks.real.scene import quantile, takes
 from dlsched.config.settings import Settings
 from dlsched.model.spec import BAND_RATIO
 from tests.stacks import environments
@@ -94,7 +95,7 @@ class Service:
             return None
         if self.quantile is None:
             return sum(found) / len(found)
-        return found[max(1, math.ceil(self.quantile * len(found))) - 1]
+        return quantile(found, self.quantile)
 
 
 def services() -> list[Service]:
@@ -208,9 +209,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         wait_for(
             lambda: one.running() == len(all_services), 120, "every service", one.why_not_running
         )
-        wait_for(lambda: all(map(answers, all_services)), 120, "every port")
-        for service in all_services:
-            service.failed = 0
+        wait_for(lambda: all(takes(each.address) for each in all_services), 120, "every port")
 
         def clients() -> None:
             precede()
@@ -247,9 +246,3 @@ def main(arguments: Sequence[str] | None = None) -> int:
         NAME, host, [chosen.seed], [*rows, *wrong], {"": rows}, whole=chosen.minutes >= 60
     )
     return 0
-
-
-def answers(service: Service) -> bool:
-    """Whether its port does."""
-    asyncio.run(ask(service, 0.0))
-    return bool(service.ended)

@@ -14,28 +14,26 @@ import json
 import math
 import statistics
 import subprocess
-import sys
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 from typing import Any
 
-from benchmarks.judge.trainings import updates
+from benchmarks.judge import updates
 from benchmarks.options import options
 from benchmarks.places import ROOT
 from benchmarks.publish import results
 from benchmarks.publish.results import grouped
 from benchmarks.real import training_set
+from benchmarks.real.comparison import MODELS
+from benchmarks.real.scene import CLIENT, asking, ms
 from dlsched.simulation.scoring import PLAIN
 from tests.worlds.harm import SLOWER_RATIO, SLOWER_S
 from tools.session import Session, session, wait_for
 
 POLICIES = (PLAIN, "adaptive")
-MODELS = ("mobilenet", "xception", "inception", "resnet", "vgg")
 LOCKED = ROOT / "benchmarks" / "real" / "programs" / "locked.py"
-CLIENT = ROOT / "examples" / "images" / "inference"
 IMAGES = 8
 """A request: 2 to 7 ms of CPU."""
 
@@ -47,9 +45,6 @@ BUSY = {
     "network": "none",
     "stop": {"grace": "1s"},
 }
-
-Look = Callable[[float, Mapping[str, Any]], None]
-"""Called about once a second with the seconds that are left and the daemon's status."""
 
 
 @dataclass(frozen=True)
@@ -160,16 +155,16 @@ def measure(
     *,
     settle_s: float,
     judge_s: float,
-    look: Look | None = None,
 ) -> list[Measured]:
     """The clients' latencies after the policy has settled; the same arrivals for each policy."""
     one.forget()
     one.start(policy)
-    for row in _clients(one, scenario, settle_s, 1000 * number, look).values():
+    for row in _clients(one, scenario, settle_s, 1000 * number).values():
         if not row["sent"]:
             raise RuntimeError(f"a client sent nothing: {row}")
     first = one.cycle()
-    answered = _clients(one, scenario, judge_s, 1000 * number + 500, look)
+    answered = _clients(one, scenario, judge_s, 1000 * number + 500)
+    one.cycle()  # raises where the daemon has died meanwhile
     one.stop()
     ceilings = dict.fromkeys(answered, 0)
     attained: dict[str, list[float]] = {name: [] for name in scenario.trainings}
@@ -187,11 +182,11 @@ def measure(
             policy,
             number,
             service.name,
-            _ms(service.target_s),
+            ms(service.target_s),
             int(row["answered"] or 0),
             int((row["errors"] or 0) + (row["dropped"] or 0)),
-            _ms(row["mean_s"]),
-            _ms(row["p95_s"]),
+            ms(row["mean_s"]),
+            ms(row["p95_s"]),
             ceilings[service.name],
             round(updates(reports) / judge_s * 60, 1),
             round(sum(core_s[-1] - core_s[0] for core_s in attained.values()), 1),
@@ -202,17 +197,20 @@ def measure(
 
 
 def _clients(
-    one: Session, scenario: Scenario, seconds: float, seed: int, look: Look | None
+    one: Session, scenario: Scenario, seconds: float, seed: int
 ) -> dict[str, Mapping[str, float | None]]:
     """Every service's client, all together, for so long; what each counted."""
-    end_s = time.monotonic() + seconds
     clients = {
         service.name: subprocess.Popen(
             [
-                *(sys.executable, "client.py", f"unix:{one.root / 'sockets' / service.name}"),
-                *("--rate", str(service.rate_per_s), "--seconds", str(seconds)),
-                *("--seed", str(seed + index), "--count", str(IMAGES)),
-                *("--timeout", "60", "--in-flight", "256"),
+                *asking(
+                    f"unix:{one.root / 'sockets' / service.name}",
+                    service.rate_per_s,
+                    IMAGES,
+                    seed + index,
+                    seconds,
+                ),
+                *("--timeout", "60"),
             ],
             cwd=CLIENT,
             stdout=subprocess.PIPE,
@@ -222,12 +220,8 @@ def _clients(
     }
     told = {}
     try:
-        while (left_s := end_s - time.monotonic()) > 0.0:
-            if look is not None:
-                look(left_s, one.client.jobs())
-            time.sleep(min(1.0, left_s))
         for name, client in clients.items():
-            output, _ = client.communicate(timeout=90)
+            output, _ = client.communicate(timeout=seconds + 90)
             if client.returncode:
                 raise RuntimeError(f"the client of {name} ended with {client.returncode}")
             told[name] = json.loads(output.splitlines()[-1])
@@ -235,10 +229,6 @@ def _clients(
         for client in clients.values():
             client.kill()
     return told
-
-
-def _ms(seconds: float | None) -> float | None:
-    return None if seconds is None else round(1000 * seconds, 1)
 
 
 def real_table(found: Sequence[Measured]) -> list[dict[str, object]]:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from benchmarks.judge.services import Judged, arrived, judge
+from benchmarks.judge import Judged, arrived, judge, updates
 from benchmarks.places import KEPT
 from dlsched.model.cycle import CycleReport
 from dlsched.store.journal.reader import JournalReader
@@ -65,6 +65,12 @@ class KeptServices(KeptRun):
             judge(job, target_s, series.get(job, ()), self.judged_from_s)
             for job, target_s in self.targets.items()
         ]
+
+    def updates_per_min(self) -> float:
+        """How often limits or shares were changed."""
+        reports = self.reports()
+        elapsed_s = reports[-1].snapshot.now_s - reports[0].snapshot.now_s
+        return updates(reports) / elapsed_s * 60
 
 
 def keep_services(

@@ -5,6 +5,8 @@
 Writes `benchmarks/results/training-real.json` and a picture a schedule. A run already kept in
 `.build/bench/training` for the same job set is not run again, so an interrupted comparison goes on
 where it was.
+
+    python -m benchmarks run adaptive-schedules    `adaptive` beside plain Docker and an oracle
 """
 
 from __future__ import annotations
@@ -20,12 +22,14 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import places
-from benchmarks.judge.trainings import Measured, by_job, foreign_cores, judged, rows
-from benchmarks.options import options, told_if_it_fails
+from benchmarks.judge import Measured, by_job, foreign_cores, judged, rows, works
+from benchmarks.options import options, stage, told_if_it_fails
+from benchmarks.peers import oracle
 from benchmarks.publish import results
 from benchmarks.real import training_set
 from benchmarks.real.kept import RUN, KeptRun
 from benchmarks.real.training_set import Schedule
+from dlsched.model.spec import Tier
 from dlsched.model.state import JobState
 from dlsched.simulation.scoring import PLAIN, WORSE_RATIO, Row
 from tools.session import Session, session, wait_for
@@ -284,7 +288,7 @@ def run_missing(
     host = results.engine_facts() if wanted else {}
     for number, (seed, schedule, policy) in enumerate(wanted, start=1):
         told = f"{number} of {len(wanted)}: {schedule.name}, seed {seed}, {policy}"
-        print(f"== {told}", flush=True)
+        stage(told)
         numbers = undisturbed(schedule, policy, policies[policy], seed, host).run.metrics()
         shown = ("tier1_mean_s", "tier2_mean_s", "jct_mean_s", "makespan_s", "updates")
         print("  ", *(f"{name} {numbers[name]:.1f}" for name in shown if name in numbers))
@@ -361,3 +365,81 @@ def main(arguments: list[str] | None = None) -> int:
         judge_kept(training_set.POLICIES, seeds)
 
     return told_if_it_fails("training", run)
+
+
+# ---------------------------------------------------------------------- adaptive and an oracle
+# Gains are of the mean time to tier 1 over plain Docker under the same seed; constants are as they
+# are. The oracle runs on the same containers by the same means, and knows the work of each job from
+# plain Docker's run of that seed (`benchmarks.peers.oracle`).
+
+ADAPTIVE, ORACLE = "adaptive", "oracle"
+_BESIDE = {PLAIN: PLAIN, ADAPTIVE: ADAPTIVE}
+_SEEDS = (1, 2, 3)
+
+
+def gain(times_s: Mapping[str, float], plain_s: Mapping[str, float]) -> float:
+    """How much less the mean of these times is, as a ratio of plain Docker's."""
+    return 1.0 - statistics.fmean(times_s.values()) / statistics.fmean(plain_s.values())
+
+
+def gain_headlines(schedule: str, runs: Sequence[Measured]) -> list[str]:
+    """What `adaptive` and the oracle gain over plain Docker, and the job that fared worst."""
+    times = {(one.run.policy, one.run.seed): one.run.times("tier1") for one in runs}
+    seeds = sorted({seed for _, seed in times if (PLAIN, seed) in times})
+    lines = []
+    for policy in (ADAPTIVE, ORACLE):
+        pairs = [
+            (times[policy, seed], times[PLAIN, seed]) for seed in seeds if (policy, seed) in times
+        ]
+        if not pairs:
+            continue
+        gains = [gain(mine, plain) for mine, plain in pairs]
+        of_plain = {
+            job: statistics.median(mine[job] / plain[job] for mine, plain in pairs)
+            for job in pairs[0][0]
+        }
+        worst = max(of_plain, key=of_plain.__getitem__)
+        worse = sum(ratio > WORSE_RATIO for ratio in of_plain.values())
+        lines.append(
+            f"{schedule}: under {policy} the mean time to tier 1 is {statistics.median(gains):.1%} "
+            f"less than under plain Docker (by seed: {', '.join(f'{one:.1%}' for one in gains)}); "
+            f"worst job {worst} at {of_plain[worst]:.2f} of plain Docker's time, {worse} of "
+            f"{len(of_plain)} jobs worse"
+        )
+    return lines
+
+
+def _oracle(plain: Kept) -> str:
+    """The policy that knows what each job of that run under plain Docker computed to tier 1."""
+    known = works([measured(plain)], plain.capacity_cores)
+    to_tier_1 = {name: work.tier_core_s[Tier.DELIVER] for name, work in known.items()}
+    return oracle.spelled({name: core_s for name, core_s in to_tier_1.items() if core_s})
+
+
+def _kept(schedule: Schedule) -> list[Kept]:
+    """All runs that are kept, of the oracle those that know the runs kept beside them."""
+    kept = kept_runs(schedule, _BESIDE, _SEEDS)
+    oracles = [
+        kept_runs(schedule, {ORACLE: _oracle(base)}, [base.seed])
+        for base in kept
+        if base.policy == PLAIN
+    ]
+    return kept + [one for many in oracles for one in many]
+
+
+def main_schedules(arguments: list[str] | None = None) -> int:
+    options(
+        "`adaptive` on the real training schedules, beside plain Docker and an oracle.", arguments
+    )
+    name = "adaptive-schedules"
+
+    def run() -> None:
+        for seed in _SEEDS:
+            run_missing(_BESIDE, [seed])
+            for schedule in training_set.SCHEDULES:
+                (plain,) = kept_runs(schedule, {PLAIN: PLAIN}, [seed])
+                run_missing({ORACLE: _oracle(plain)}, [seed], [schedule])
+        title = "`adaptive` on real trainings: times from arrival"
+        judge(name, title, _kept, lambda one, _, runs: gain_headlines(one.name, runs))
+
+    return told_if_it_fails(name, run)

@@ -23,11 +23,11 @@ from dlsched.cluster.https_agents import _Node
 from dlsched.cluster.swarm.store import SwarmStore
 from dlsched.runtime.docker.carrying import Arrivals
 from dlsched.runtime.docker.engine import Engine
-from dlsched.runtime.docker.moves.relocation import Relocation
+from dlsched.runtime.docker.engine_calls import EngineCalls
 from dlsched.store.records import Records
 from tests.torture.points import Points
 
-RELOCATION = ("ask", "set_aside", "end", "pack", "remove", "bring_back")
+MOVES = ("ask", "set_aside", "end", "pack", "remove", "bring_back")
 ENGINE = ("create", "start", "remove")
 CHECKPOINT_BYTES = 1 << 20
 """A longer answer is a checkpoint."""
@@ -49,8 +49,8 @@ def wrap(points: Points) -> None:
     """From now on each of them is a point, for a process that does nothing else."""
     _wrap(points, Records, "secure", _file)
     _wrap(points, SwarmStore, "put", lambda _, record, *__: f"record {record.state}")
-    for name in RELOCATION:
-        _wrap(points, Relocation, name, lambda *_, name=name, **__: f"move: {name}")
+    for name in MOVES:
+        _wrap(points, EngineCalls, name, lambda *_, name=name, **__: f"move: {name}")
     for name in ENGINE:
         _wrap(points, Engine, name, lambda *_, name=name, **__: f"engine: {name}")
     _wrap(points, Arrivals, "fill", lambda *_: "volume filled")

@@ -35,26 +35,27 @@ from typing import Any
 from benchmarks.options import options
 from benchmarks.places import ROOT
 from benchmarks.publish import results
-from benchmarks.robustness.fuzzing.trial import Finding, Target, target_of, tried
+from benchmarks.robustness.fuzzing.trial import Finding, Target, tried
 from dlsched.config.metrics.loading import package_presets
 
-FUZZING = "benchmarks.robustness.fuzzing"
+_FUZZING = "benchmarks.robustness.fuzzing"
 TARGETS = {
-    "spec": f"{FUZZING}.job_file",
-    "settings": f"{FUZZING}.settings_file",
-    "sidecar": f"{FUZZING}.sidecar_file",
-    "labels": f"{FUZZING}.label_body",
-    "adoptions": f"{FUZZING}.adoption_body",
-    "presets": f"{FUZZING}.preset_file",
-    "pages": f"{FUZZING}.metrics_page",
-    "sources": f"{FUZZING}.source_text",
-    "lines": f"{FUZZING}.log_lines",
-    "probe": f"{FUZZING}.probed_container",
-    "api": f"{FUZZING}.http_bytes",
-    "wire-talks": f"{FUZZING}.wire_talks",
-    "wire-bytes": f"{FUZZING}.wire_bytes",
+    "spec": f"{_FUZZING}.files:spec",
+    "settings": f"{_FUZZING}.files:settings",
+    "sidecar": f"{_FUZZING}.sidecar_file:sidecar",
+    "labels": f"{_FUZZING}.labels:labels",
+    "adoptions": f"{_FUZZING}.labels:adoptions",
+    "presets": f"{_FUZZING}.files:presets",
+    "pages": f"{_FUZZING}.served:pages",
+    "lines": f"{_FUZZING}.served:lines",
+    "probe": f"{_FUZZING}.served:probe",
+    "api": f"{_FUZZING}.http_bytes:api",
+    "wire-talks": f"{_FUZZING}.wire:talks",
+    "wire-bytes": f"{_FUZZING}.wire:blocks",
 }
-"""The module that describes each target: a worker loads its own alone."""
+"""What makes each target: a worker loads its own alone."""
+ONE_IN = {"wire-talks": 10}
+"""Of so many inputs of a run that target tries one: each is a whole conversation."""
 INPUTS = 1_000_000
 QUOTED_FROM = 100_000
 """A run of fewer inputs says nothing that could be quoted, and is not saved."""
@@ -128,7 +129,7 @@ def mark(seen: bytearray, text: str) -> None:
 
 
 def load(maker: str, *, powerless: bool = False) -> Target:
-    """The target that a module describes or `module:function` makes, to be tried and closed.
+    """The target that `module:function` makes, to be tried and closed.
 
     `powerless`: as nobody from then on, so that no input can harm the host.
     """
@@ -142,12 +143,8 @@ def load(maker: str, *, powerless: bool = False) -> Target:
         os.setgroups([])
         os.setgid(nobody.pw_gid)
         os.setuid(nobody.pw_uid)
-    return getattr(module, function)() if function else target_of(module)
-
-
-def one_in(name: str) -> int:
-    """Of so many inputs of a run that target tries one: each of its own is that much work."""
-    return int(getattr(import_module(TARGETS[name].partition(":")[0]), "ONE_IN", 1))
+    made: Target = getattr(module, function)()
+    return made
 
 
 def input_of(target: Target, seed: int, number: int) -> bytes:
@@ -378,7 +375,8 @@ def main(arguments: list[str] | None = None) -> int:
     tell = partial(print, flush=True)
     with _ended_by_signals(), ThreadPoolExecutor(len(os.sched_getaffinity(0))) as lanes:
         tried_out = lanes.map(
-            lambda one: run(one, chosen.seed, chosen.inputs // one_in(one), tell), chosen.only
+            lambda one: run(one, chosen.seed, chosen.inputs // ONE_IN.get(one, 1), tell),
+            chosen.only,
         )
         tallies = list(tried_out)
     title, table = "Fuzzing: executions and findings of each reader", [one.row() for one in tallies]

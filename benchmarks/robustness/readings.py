@@ -155,6 +155,7 @@ UNITS += [("_ms", None, 1e-3), ("_microseconds", None, 1e-6), ("_us", None, 1e-6
 UNITS += [("", 1e-3, 1e-3), ("", 1e-6, 1e-6)]
 ANSWERED, FAILED = ("200", "201", "204", "302", "400", "404"), ("500", "503", "504", "429", "499")
 PATHS = ("/predict", "/v1/a b", '/quo\\"te', "/br{ace},x=1", "/back\\\\slash", 'le=\\"5\\"', "/#")
+UNSPELLED = {"nan": "NaN", "inf": "+Inf", "-inf": "-Inf"}
 PAGE_FAULTS = ("cut", "text", "nan", "negative", "count", "no sum")
 
 
@@ -313,15 +314,20 @@ def _page_truth(series: Sequence[Series], unit_s: float, kind: str, baseline: bo
     return Numbers(exact, bounds, tuple(latencies[rank] for rank in ranks))
 
 
-def _read_page(drawn: Drawn) -> Iterator[Numbers | str]:
+def _read_pages(drawn: Drawn, numbers: Callable[[PageDelta], Numbers]) -> Iterator[Numbers | str]:
     pages = Pages(named(MetricsEndpoint((1,), metrics=(drawn.setup,)), None), from_end=True)
     for number, part in enumerate(drawn.parts):
         delta = pages.take(part.given, START_S + number, AGE_S + number)
-        yield _refusal(delta) or _latency_numbers(delta.latency or LatencySketch())
+        refused = delta.problem or delta.refused or ("a bad line" if delta.bad_lines else None)
+        yield refused or numbers(delta)
 
 
-def _refusal(delta: PageDelta) -> str | None:
-    return delta.problem or delta.refused or ("a bad line" if delta.bad_lines else None)
+def _read_page(drawn: Drawn) -> Iterator[Numbers | str]:
+    return _read_pages(drawn, lambda delta: _latency_numbers(delta.latency or LatencySketch()))
+
+
+def _read_gauge(drawn: Drawn) -> Iterator[Numbers | str]:
+    return _read_pages(drawn, lambda delta: Numbers((delta.value,)))
 
 
 def _latency_numbers(latency: LatencySketch) -> Numbers:
@@ -345,7 +351,7 @@ def _draw_gauge(random: Random) -> Drawn:
         value = value if last is None or random.random() < 0.7 else last
         value = random.choice((math.nan, math.inf, -math.inf)) if random.random() < 0.1 else value
         ranks = random.randint(1, 3)
-        texts = [spelled(random, value) if math.isfinite(value) else _unspelled(value)] * ranks
+        texts = [spelled(random, value) if math.isfinite(value) else UNSPELLED[repr(value)]] * ranks
         fault = random.choice(("differ", "text", "comma")) if random.random() < FAULTY / 4 else ""
         if fault:
             bad = {"differ": "0.123456789", "text": "0.5.5", "comma": "0,5"}[fault]
@@ -361,17 +367,6 @@ def _draw_gauge(random: Random) -> Drawn:
         if not fault:
             last, begun = value if new else last, begins
     return Drawn(Metric("val_acc"), parts)
-
-
-def _unspelled(value: float) -> str:
-    return "NaN" if math.isnan(value) else "+Inf" if value > 0 else "-Inf"
-
-
-def _read_gauge(drawn: Drawn) -> Iterator[Numbers | str]:
-    pages = Pages(named(MetricsEndpoint((1,), metrics=(drawn.setup,)), None), from_end=True)
-    for number, part in enumerate(drawn.parts):
-        delta = pages.take(part.given, START_S + number, AGE_S + number)
-        yield _refusal(delta) or Numbers((delta.value,))
 
 
 # ------------------------------------------------------------------ sidecar lines

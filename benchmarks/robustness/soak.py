@@ -354,11 +354,11 @@ def real(seconds: float, tell: Callable[[str], None]) -> tuple[list[Sample], dic
 def _settled(node: Session, began_s: float) -> Sample:
     """What the daemon holds when all run that are to, and nothing that is going."""
     there = OWN + ADOPTED
-
-    def all_run() -> bool:
-        return len(node.client.jobs()["jobs"]) == there == node.running()
-
-    wait_for(all_run, SETTLE_S, f"{there} jobs to run and no other to be")
+    wait_for(
+        lambda: len(node.client.jobs()["jobs"]) == there == node.running(),
+        SETTLE_S,
+        f"{there} jobs to run and no other to be",
+    )
     at_s = time.monotonic() - began_s
     looks = []
     for _ in range(LOOKS):

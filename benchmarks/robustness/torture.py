@@ -20,7 +20,7 @@ from typing import Any
 from benchmarks.options import end_on_terminate, options
 from benchmarks.places import ROOT
 from benchmarks.publish import results
-from tests.torture.acts import acts
+from tests.torture.acts import Act, acts
 from tests.torture.play import Run, fault, points_of, stage
 from tests.torture.points import Phase, Point
 from tools.base_image import ensure_base
@@ -42,28 +42,27 @@ KEPT = ROOT / ".build" / "torture"
 
 
 def torture(policy: str, act_name: str) -> list[Run]:
-    act = next(act for act in acts() if act.name == act_name)
-    runs: list[Run] = []
-    points: list[Point] = []
-    with stage(policy) as world:
-        try:
-            points = points_of(world, act)
-        except AssertionError as error:
-            nowhere = Point("without a death", "", 1)
-            runs.append(Run(act.name, policy, nowhere, "before", False, (str(error),), 0.0))
-            tell(runs[-1])
-    runs += play_points(
-        policy,
-        act_name,
-        [(point, phase) for point in points for phase in (*point.deaths, *point.delays)],
-    )
-    print(f"{policy}, {act.name}: {len(points)} points, {len(runs)} runs", flush=True)
+    """All of an act. Where it fails without a death, that is its one run."""
+    try:
+        points = list_points(policy, act_name)
+    except AssertionError as error:
+        nowhere = Point("without a death", "", 1)
+        run = Run(act_name, policy, nowhere, "before", False, (str(error),), 0.0)
+        tell(run)
+        return [run]
+    chosen = [(point, phase) for point in points for phase in (*point.deaths, *point.delays)]
+    runs = play_points(policy, act_name, chosen)
+    print(f"{policy}, {act_name}: {len(points)} points, {len(runs)} runs", flush=True)
     return runs
+
+
+def _act(name: str) -> Act:
+    return next(act for act in acts() if act.name == name)
 
 
 def play_points(policy: str, act_name: str, chosen: Sequence[tuple[Point, Phase]]) -> list[Run]:
     """A run for each; after one that lost something the next begins in a new world."""
-    act = next(act for act in acts() if act.name == act_name)
+    act = _act(act_name)
     runs: list[Run] = []
     left = list(chosen)
     while left:
@@ -120,7 +119,7 @@ def plays() -> list[tuple[str, str]]:
 
 def list_points(policy: str, act_name: str) -> list[Point]:
     """The points of an act, in a world of its own. Raises AssertionError where the play fails."""
-    act = next(act for act in acts() if act.name == act_name)
+    act = _act(act_name)
     with stage(policy) as world:
         points = points_of(world, act)
         if act.kind == "lives" and not world.ceilings.samples:

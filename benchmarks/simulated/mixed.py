@@ -139,17 +139,13 @@ def trace_of(scenario: Scenario, n: int, seed: int) -> Trace:
     )
 
 
-def services_of(trace: Trace) -> Trace:
-    """The same node without its trainings."""
-    serving = tuple(job for job in trace.jobs if isinstance(job.spec.target, LatencyTarget))
-    return dataclasses.replace(trace, jobs=serving)
-
-
 def compare(scenario: Scenario, n: int, seed: int) -> list[Row]:
     """Every policy on that trace, and `adaptive` without the trainings first."""
     trace = trace_of(scenario, n, seed)
+    serving = tuple(job for job in trace.jobs if isinstance(job.spec.target, LatencyTarget))
+    services_alone = dataclasses.replace(trace, jobs=serving)
     alone = {
-        mode: held(run_of(services_of(trace), f"adaptive?mode={mode}", seed)[0], ratio)
+        mode: held(run_of(services_alone, f"adaptive?mode={mode}", seed)[0], ratio)
         for mode, ratio in MODES.items()
     }
     rows = []

@@ -17,7 +17,6 @@ from typing import Any, TypeVar
 from benchmarks.options import options
 from benchmarks.publish import results
 from dlsched.control.decider import NamedPolicy
-from dlsched.policies.registry import load
 from dlsched.simulation.run import simulate
 from dlsched.simulation.scoring import RunResult
 from dlsched.simulation.trace import Trace
@@ -27,10 +26,9 @@ Row = TypeVar("Row")
 
 def play(trace: Trace, policy: str | NamedPolicy, seed: int, **watching: Any) -> RunResult:
     """That trace under a new instance of that policy. RuntimeError where it fails."""
-    named = NamedPolicy(policy, load(policy)) if isinstance(policy, str) else policy
-    run = simulate(trace, named, seed, **watching)
+    run = simulate(trace, policy, seed, **watching)
     if run.alarms:
-        raise RuntimeError(f"{trace.name}, {named.name}, seed {seed}: {run.alarms}")
+        raise RuntimeError(f"{trace.name}, {run.policy}, seed {seed}: {run.alarms}")
     return run
 
 

@@ -14,16 +14,13 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from benchmarks.judge.services import arrived, judge, satisfied
-from benchmarks.judge.trainings import courses
+from benchmarks.judge import arrived, courses, judge, satisfied
 from benchmarks.options import options
 from benchmarks.publish import results
 from benchmarks.real import training_set
 from benchmarks.real.kept import KeptServices, load_services
 from benchmarks.real.training import Kept, kept_runs
-from dlsched.control.decider import NamedPolicy
 from dlsched.model.cycle import CycleReport
-from dlsched.policies.registry import load as load_policy
 from dlsched.simulation.run import simulate
 from dlsched.simulation.scoring import PLAIN
 from dlsched.simulation.trace import Trace
@@ -61,10 +58,10 @@ class Pair:
         return (self.simulated - self.real) / (self.n if self.job == "" else self.real)
 
 
-def simulated_reports(trace: Trace, policy: str, spelled: str, seed: int) -> list[CycleReport]:
+def simulated_reports(trace: Trace, spelled: str, seed: int) -> list[CycleReport]:
     """The cycles of that trace under that policy."""
     reports: list[CycleReport] = []
-    simulate(trace, NamedPolicy(policy, load_policy(spelled)), seed, publish=reports.append)
+    simulate(trace, spelled, seed, publish=reports.append)
     return reports
 
 
@@ -96,9 +93,7 @@ def pairs_of(
         real = told(reports, one, None)
         for variant, source in variants.items():
             spelled = one.spelled if isinstance(one, Kept) else one.policy
-            mine = told(
-                simulated_reports(source.trace, one.policy, spelled, one.seed), one, source.trace
-            )
+            mine = told(simulated_reports(source.trace, spelled, one.seed), one, source.trace)
             n = len(one.arrivals if isinstance(one, Kept) else one.targets)
             for what, job in dict.fromkeys((*real, *mine)):
                 values = real.get((what, job)), mine.get((what, job))
@@ -109,11 +104,6 @@ def pairs_of(
 def training_pairs(kept: Sequence[Kept]) -> tuple[list[Pair], list[str]]:
     """Every job's times in every kept run."""
     return pairs_of(kept, lambda one: one.scenario, _times)
-
-
-def service_pairs(kept: Sequence[KeptServices]) -> tuple[list[Pair], list[str]]:
-    """Satisfied counts in every kept run of services, both readings of satisfied."""
-    return pairs_of(kept, lambda _: "satisfied", _satisfied)
 
 
 def _times(
@@ -228,7 +218,7 @@ def main(arguments: list[str] | None = None) -> int:
         for one in kept_runs(schedule, training_set.POLICIES, range(1, 101))
     ]
     pairs, remarks = training_pairs(kept)
-    more, said = service_pairs(load_services())
+    more, said = pairs_of(load_services(), lambda _: "satisfied", _satisfied)
     pairs, remarks = pairs + more, remarks + said
     if not pairs:
         print("no kept journals: run the benches training or adaptive-real first")

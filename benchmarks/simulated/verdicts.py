@@ -30,31 +30,28 @@ STEPS, RUN_S = 3000, 600.0
 """Of each training, and how long they take alone."""
 _POINTS = 300
 """A curve is drawn through so many."""
+_XS = tuple(place / _POINTS for place in range(_POINTS + 1))
 
 Way = list[float]
 """How good the metric is at evenly spaced points of the run: 0 where it begins, about 1 at its
 best."""
 
 
-def _points() -> list[float]:
-    return [place / _POINTS for place in range(_POINTS + 1)]
-
-
 def _power(chance: random.Random) -> Way:
     scale, power = chance.uniform(0.03, 0.5), chance.uniform(0.4, 2.0)
-    return [1.0 - (1.0 + x / scale) ** -power for x in _points()]
+    return [1.0 - (1.0 + x / scale) ** -power for x in _XS]
 
 
 def _exponential(chance: random.Random) -> Way:
     scale = chance.uniform(0.05, 0.4)
-    return [1.0 - math.exp(-x / scale) for x in _points()]
+    return [1.0 - math.exp(-x / scale) for x in _XS]
 
 
 def _plateau(chance: random.Random) -> Way:
     """An exponential that stands still for a while."""
     scale = chance.uniform(0.08, 0.3)
     at, width = chance.uniform(0.1, 0.5), chance.uniform(0.1, 0.5)
-    return [1.0 - math.exp(-(x - min(max(0.0, x - at), width)) / scale) for x in _points()]
+    return [1.0 - math.exp(-(x - min(max(0.0, x - at), width)) / scale) for x in _XS]
 
 
 def _drop(chance: random.Random) -> Way:
@@ -64,20 +61,20 @@ def _drop(chance: random.Random) -> Way:
     return [
         before * (1.0 - math.exp(-x / slow))
         + (0.0 if x < at else (1.0 - before) * (1.0 - math.exp(-(x - at) / fast)))
-        for x in _points()
+        for x in _XS
     ]
 
 
 def _late(chance: random.Random) -> Way:
     """Next to nothing for long, then all at once: a logistic curve."""
     at, width = chance.uniform(0.2, 0.95), chance.uniform(0.01, 0.1)
-    return [1.0 / (1.0 + math.exp(min(-(x - at) / width, 500.0))) for x in _points()]
+    return [1.0 / (1.0 + math.exp(min(-(x - at) / width, 500.0))) for x in _XS]
 
 
 def _flat(chance: random.Random) -> Way:
     """It learns a little at once, and never more."""
     level, scale = chance.uniform(0.02, 0.3), chance.uniform(0.005, 0.05)
-    return [level * (1.0 - math.exp(-x / scale)) for x in _points()]
+    return [level * (1.0 - math.exp(-x / scale)) for x in _XS]
 
 
 def _staircase(chance: random.Random) -> Way:
@@ -87,7 +84,7 @@ def _staircase(chance: random.Random) -> Way:
     scale, whole = chance.uniform(0.01, 0.08), math.fsum(rise for _, rise in rises)
     return [
         math.fsum(r * (1.0 - math.exp(-(x - at) / scale)) for at, r in rises if x >= at) / whole
-        for x in _points()
+        for x in _XS
     ]
 
 
@@ -99,7 +96,7 @@ def _decay(chance: random.Random) -> Way:
         (1.0 - lift) * (1.0 - (1.0 + x / scale) ** -power)
         + lift * (max(0.0, x - begins) / (1.0 - begins)) ** chance_power
         for chance_power in [chance.uniform(0.5, 2.0)]
-        for x in _points()
+        for x in _XS
     ]
 
 
@@ -110,7 +107,7 @@ def _sudden(chance: random.Random) -> Way:
     return [
         first * (1.0 - math.exp(-x / soon))
         + (1.0 - first) * math.exp(-math.exp(min(-(x - at) / width, 500.0)))
-        for x in _points()
+        for x in _XS
     ]
 
 
@@ -118,16 +115,14 @@ def _double_descent(chance: random.Random) -> Way:
     """It gets better, then worse, then better than ever."""
     at, width, depth = chance.uniform(0.2, 0.7), chance.uniform(0.05, 0.2), chance.uniform(0.1, 0.5)
     scale = chance.uniform(0.05, 0.3)
-    return [
-        1.0 - math.exp(-x / scale) - depth * math.exp(-(((x - at) / width) ** 2)) for x in _points()
-    ]
+    return [1.0 - math.exp(-x / scale) - depth * math.exp(-(((x - at) / width) ** 2)) for x in _XS]
 
 
 def _overfit(chance: random.Random) -> Way:
     """It gets better and then worse, to the end."""
     scale, at = chance.uniform(0.05, 0.2), chance.uniform(0.2, 0.7)
     loss = chance.uniform(0.1, 0.8)
-    return [1.0 - math.exp(-x / scale) - loss * max(0.0, x - at) for x in _points()]
+    return [1.0 - math.exp(-x / scale) - loss * max(0.0, x - at) for x in _XS]
 
 
 def _spikes(chance: random.Random) -> Way:

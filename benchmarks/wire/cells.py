@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
-from itertools import takewhile
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -109,6 +109,12 @@ def seen_by(watched: Watched) -> Seen:
     return found
 
 
+def settle(watched: Watched) -> Seen:
+    """Wait until all is reported; what was measured since the last call."""
+    time.sleep(REPORTED_S)
+    return seen_by(watched)
+
+
 @contextmanager
 def watching(tap: Tap, one: StandIn, port: int) -> Iterator[Watched]:
     """Watch that port of a stand-in. Raises AssertionError where it is not found."""
@@ -152,11 +158,9 @@ def measured(
             tried = ask(one.address, port, cell, max(10, int(rate * TRIAL_S)))
             if why := beyond(tried, rate):
                 return row | {"verdict": why}
-        time.sleep(REPORTED_S)
-        seen_by(watched)
+        settle(watched)
         answered = ask(one.address, port, cell, max(REQUESTS_LEAST, int(rate * window_s)))
-        time.sleep(REPORTED_S)
-        seen = seen_by(watched)
+        seen = settle(watched)
     row |= compared(answered, seen)
     late = answered["cpu_ratio"] > CLIENT_CORE_RATIO
     return row | {"verdict": BEYOND_CLIENT if late else judged(row)}
@@ -295,13 +299,11 @@ def beside_others(tap: Tap, folder: Path, window_s: float) -> Iterator[dict[str,
     """Rows of other makers' clients."""
     for name, run, server, connections in OTHERS:
         with server.run(folder) as (one, port), watching(tap, one, port) as watched:
-            time.sleep(REPORTED_S)
-            seen_by(watched)
+            settle(watched)
             scheme = "https" if server.tls else "http"
             answered = run(folder, f"{scheme}://{one.address}:{port}/", window_s)
-            time.sleep(REPORTED_S)
             row = {"server": server.name, "connections": f"{connections}, {name}"}
-            row |= compared(answered, seen_by(watched))
+            row |= compared(answered, settle(watched))
             yield row | {"verdict": judged(row)}
 
 
@@ -309,11 +311,7 @@ def rows(
     tap: Tap, folder: Path, window_s: float, cells: Sequence[Cell]
 ) -> Iterator[dict[str, Any]]:
     """The row of each cell; a server is started once for those of its cells that follow."""
-    at = 0
-    while at < len(cells):
-        server = cells[at].server
-        mine = list(takewhile(lambda cell, server=server: cell.server is server, cells[at:]))
-        at += len(mine)
+    for server, mine in groupby(cells, key=lambda cell: cell.server):
         with server.run(folder) as (one, port), watching(tap, one, port) as watched:
             for cell in mine:
                 yield measured(cell, one, port, watched, window_s)

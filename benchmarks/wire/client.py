@@ -170,6 +170,7 @@ class OpenLoop:
             if connection.state == _IDLE:
                 connection.fresh = False
                 self.send(connection)
+                self.go_on(connection)
                 return
         sock = socket.socket(self.family, socket.SOCK_STREAM)
         sock.setblocking(False)
@@ -220,17 +221,12 @@ class OpenLoop:
             self.fail(connection)
 
     def send(self, connection: Connection) -> None:
+        """Let the request go out from now on."""
         connection.begin()
         connection.left = memoryview(self.request)
         connection.state = _SENDING
         if not connection.fresh:
             connection.began_ns = time.monotonic_ns()
-        try:
-            self.push(connection)
-        except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
-            return
-        except OSError:
-            self.fail(connection)
 
     def push(self, connection: Connection) -> None:
         whole = len(connection.left) <= 4096

@@ -26,14 +26,14 @@ import psutil
 from benchmarks.options import options, told_if_it_fails
 from benchmarks.places import ROOT
 from benchmarks.publish import results
-from benchmarks.real.demo import SPIN, kernel_reading
+from benchmarks.real.scene import SPIN, kernel_reading, stranger, takes, typed
 from benchmarks.wire import cells, servers
 from dlsched.api.schema import JobStatus
 from tests.stacks import environments
 from tools import debian
 from tools.base_image import BASE, ensure_base
 from tools.environment import BUILD
-from tools.session import STRANGER, Session, launch, session, undivided
+from tools.session import Session, session
 from tools.steps import SetupError
 
 NAME = "first-minute"
@@ -121,12 +121,7 @@ class Scene:
 
     def run(self, name: str, command: Sequence[str], **more: Any) -> Any:
         """A container."""
-        more |= {"labels": {STRANGER: self._one.instance}}
-        more |= {"cgroup_parent": self._one.cgroup_parent or None}
-        with undivided():  # else one may be made that is not removed
-            return self._one.engine.containers.run(
-                BASE, list(command), name=name, detach=True, **more
-            )
+        return stranger(self._one, BASE, name, command, **more)
 
     def serve(self) -> Any:
         """The server's container, once its port answers. Raises RuntimeError and SetupError."""
@@ -146,7 +141,7 @@ class Scene:
             environment={"PYTHONPATH": str(site), **server.environment()},
         )
         until_s = time.monotonic() + WITHIN_S
-        while not servers.takes(_HOST, self._port):
+        while not takes(f"{_HOST}:{self._port}"):
             container.reload()
             if container.status == "exited" or time.monotonic() > until_s:
                 line = container.logs(tail=1).decode(errors="replace").strip()
@@ -192,14 +187,7 @@ class Scene:
 
     def typed(self, *words: str) -> list[str]:
         """What a command prints. Raises RuntimeError when it fails."""
-        with (self._one.root / "command.log").open("w+b") as log:
-            code = launch(words, log).wait(WITHIN_S)
-            log.seek(0)
-            lines = log.read().decode(errors="replace").splitlines()
-        print(f"$ dlsched {' '.join(words)}", *lines, sep="\n  ", flush=True)
-        if code:
-            raise RuntimeError(f"dlsched {words[0]} ended with {code}: {lines[-1:]}")
-        return lines
+        return typed(self._one, *words)
 
     def is_met(self) -> bool:
         """Whether the status says so."""

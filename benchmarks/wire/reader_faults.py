@@ -129,12 +129,12 @@ def taking(watched: Watched) -> Iterator[Taking]:
         thread.join()
 
 
-class StubbornTap(Tap):
+class KnownTap(Tap):
     """A tap whose children are known."""
 
-    def __init__(self, command: Sequence[str] = ()) -> None:
+    def __init__(self, command: Sequence[str] = (), **more: Any) -> None:
         self.children: list[Child] = []
-        super().__init__(start_child=lambda: self._one(command))
+        super().__init__(start_child=lambda: self._one(command), **more)
 
     def _one(self, command: Sequence[str]) -> Child:
         self.children.append(Child(command))
@@ -164,7 +164,7 @@ def broken(
 ) -> dict[str, Any]:
     """A row: that many harms under load; after each one it must measure again."""
     with (
-        closing(StubbornTap()) as tap,
+        closing(KnownTap()) as tap,
         cells.watching(tap, one, port) as watched,
         loaded(one, port) as load,
         taking(watched) as taken,
@@ -221,7 +221,7 @@ def nonsense(one: place.StandIn, port: int, what: str, program: str) -> dict[str
     """A row: a stand-in for the process, which says what it must not."""
     command = (sys.executable, "-I", "-c", _PRINT + _SAY + program)
     with (
-        closing(StubbornTap(command)) as tap,
+        closing(KnownTap(command)) as tap,
         cells.watching(tap, one, port) as watched,
         taking(watched) as taken,
     ):

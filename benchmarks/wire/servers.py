@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from benchmarks.places import ROOT
+from benchmarks.real.scene import takes
 from benchmarks.wire.place import ANSWERS_WITHIN_S, StandIn, stand_in
 from tests.stacks import environments
 from tools.images import fill_packages
@@ -64,7 +65,7 @@ class Server:
             if not self.own_network:
                 one.address = self.host
             until(
-                lambda: takes(one.address, port) or one.process.poll() is not None,
+                lambda: takes(f"{one.address}:{port}") or one.process.poll() is not None,
                 self.name,
                 ANSWERS_WITHIN_S,
             )
@@ -78,14 +79,6 @@ def free_port(host: str) -> int:
         (host, 0), family=socket.AF_INET6 if ":" in host else socket.AF_INET
     ) as one:
         return int(one.getsockname()[1])
-
-
-def takes(host: str, port: int) -> bool:
-    try:
-        socket.create_connection((host, port), 1.0).close()
-    except OSError:
-        return False
-    return True
 
 
 def prepare(folder: Path) -> None:

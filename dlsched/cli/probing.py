@@ -90,9 +90,9 @@ def probe(
       dlsched probe asr --over 10s
       dlsched probe --no-http -o json
     """
-    from dlsched.runtime.docker import DockerOptions
     from dlsched.runtime.docker.engine import Engine
     from dlsched.runtime.docker.identity.own import own_containers
+    from dlsched.runtime.docker.options import DockerOptions
     from dlsched.runtime.docker.probe import ProbeOptions
     from dlsched.runtime.docker.probe import probe as probed
     from dlsched.runtime.docker.remedy import remedy

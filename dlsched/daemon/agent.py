@@ -56,7 +56,8 @@ from dlsched.model.decision import PolicyMemory
 from dlsched.model.errors import DlschedError, SettingsError
 from dlsched.model.state import JobState, JobView
 from dlsched.runtime.clock import SystemClock
-from dlsched.runtime.docker import DockerOptions, DockerRuntime
+from dlsched.runtime.docker.options import DockerOptions
+from dlsched.runtime.docker.runtime import DockerRuntime
 from dlsched.runtime.dry_run import DryRun
 from dlsched.runtime.originals import FOLDER as ORIGINALS
 from dlsched.store.jobs import claim_records, delivered_records, ended_records
@@ -132,7 +133,7 @@ class Agent:
                 settings,
                 certificates_of(settings, engine.host),
                 self._inbox,
-                docker.leaving_jobs,
+                docker.moves,
                 docker.images,
                 self._clock,
                 lambda: self._settings.policy,

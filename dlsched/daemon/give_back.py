@@ -13,7 +13,7 @@ from queue import SimpleQueue
 
 from dlsched.control.ports import Clock, Wake
 from dlsched.model.errors import DlschedError
-from dlsched.runtime.docker.limits.outcome import GivenBack
+from dlsched.runtime.machine.outcomes import GivenBack
 from dlsched.store.atomic import remove, write_whole
 
 FILE = "released"

@@ -17,8 +17,8 @@ from dlsched.model.cycle import CycleReport
 from dlsched.model.errors import DlschedError, NotOurs
 from dlsched.model.spec import LatencyTarget
 from dlsched.model.state import STOPPED_BY_COMMAND, Ended, JobState, JobView
-from dlsched.runtime.docker import DockerRuntime
 from dlsched.runtime.docker.identity.commands import AdoptionCommands
+from dlsched.runtime.docker.runtime import DockerRuntime
 from dlsched.store.jobs import ask_start
 from dlsched.store.journal.effects import Effects
 from dlsched.store.journal.history import CpuUsage, Curves, Range, read_curves, read_usage

@@ -7,14 +7,14 @@ reporter that is in place, and an allotment is replaced whole.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import os
 import shutil
 import tempfile
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Set
+from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from importlib import resources
 from pathlib import Path
@@ -23,8 +23,11 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from dlsched import __version__
+from dlsched.model.alarms import Alarm, AlarmKey
+from dlsched.model.facts import ContainerFact, ContainerState
+from dlsched.model.units import same_cores
 from dlsched.report.turns import turn_file
-from dlsched.store.atomic import write_whole
+from dlsched.store.atomic import clear_unfinished, write_whole
 
 OUT = "/run/dlsched/out"
 IN = "/run/dlsched/in"
@@ -135,7 +138,7 @@ def _lay_turns(directory: Path, gpus: tuple[str, ...]) -> None:
     A hard link is the same file in all of their containers, and nothing is ever written to it.
     Where none can be made jobs pace themselves all the same, though they get in each other's way.
     """
-    with contextlib.suppress(OSError):
+    with suppress(OSError):
         shared = directory.parent.parent / TURNS_FOLDER
         shared.mkdir(exist_ok=True)
         for name in {turn_file(gpu) for gpu in gpus} - {path.name for path in directory.iterdir()}:
@@ -143,6 +146,54 @@ def _lay_turns(directory: Path, gpus: tuple[str, ...]) -> None:
             # Whatever the umask: to lock it, a job's user must be able to open it.
             (shared / name).chmod(0o644)
             (directory / name).hardlink_to(shared / name)
+
+
+_HAS_LIMITS = frozenset({ContainerState.RUNNING, ContainerState.PAUSED})
+
+
+class Allotments:
+    """The allotments of own containers; only for the loop's thread."""
+
+    def __init__(self, state_dir: Path, *, read_only: bool = False) -> None:
+        self._state_dir = state_dir
+        self._reported: dict[str, float | None] = {}
+        """The ceiling certainly in the file, by container."""
+        for folder in () if read_only else (state_dir / IN_FOLDER).glob("*/"):
+            clear_unfinished(folder)
+
+    def follow(self, facts: Iterable[ContainerFact]) -> tuple[Alarm, ...]:
+        """Update each job's file to its actual ceiling and GPUs; returns what failed."""
+        reported, alarms = self._reported, []
+        self._reported = {}
+        for fact in facts:
+            if fact.adopted is not None or fact.state not in _HAS_LIMITS or fact.cpu_idle:
+                continue  # in the idle class the file keeps the ceiling that applies after it
+            container, cores = fact.container_id, fact.actual.cpu_cores
+            if container not in reported or not same_cores(reported[container], cores):
+                if fact.operation is not None:
+                    continue  # the change in progress also updates the file
+                try:
+                    self._report(fact)
+                except (OSError, ValueError) as error:
+                    text = f"{fact.job}: its allotment cannot be updated: {error}"
+                    alarms = [Alarm(fact.job, AlarmKey.JOB_NOT_NOTIFIED, text)]
+                    continue
+            self._reported[container] = cores
+        return tuple(alarms)
+
+    def sweep(self, jobs: Set[str]) -> None:
+        """Remove the files of all jobs but these, which have a container or are getting one."""
+        with suppress(OSError):  # they only take up space
+            for folder in (self._state_dir / IN_FOLDER).iterdir():
+                if folder.name not in jobs:
+                    shutil.rmtree(folder, ignore_errors=True)
+
+    def _report(self, fact: ContainerFact) -> None:
+        inside = job_dir(self._state_dir, fact.job)
+        before, cores = read_allotment(inside), fact.actual.cpu_cores
+        if same_cores(before.cpu_cores, cores):
+            cores = before.cpu_cores
+        change_allotment(inside, cpu_cores=cores, gpus=fact.gpus)
 
 
 def container_environment(
@@ -219,7 +270,7 @@ def _sync(path: Path) -> None:
     """To disk before the rename: after a power cut the digest must not name empty files."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
-        with contextlib.suppress(OSError):
+        with suppress(OSError):
             os.fsync(descriptor)
     finally:
         os.close(descriptor)

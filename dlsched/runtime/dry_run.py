@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence, Set
 
 from dlsched.model.actions import Action, Outcome, Resize
-from dlsched.runtime.docker import DockerRuntime
-from dlsched.runtime.docker.limits.outcome import GivenBack
+from dlsched.runtime.docker.runtime import DockerRuntime
+from dlsched.runtime.machine.outcomes import GivenBack
 
 DRY_RUN = "dry run"
 

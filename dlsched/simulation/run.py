@@ -30,14 +30,15 @@ LEAST_GAP_S = 0.02
 
 def simulate(
     trace: Trace,
-    policy: NamedPolicy,
+    policy: NamedPolicy | str,
     seed: int = 0,
     *,
     guards: GuardOptions | None = None,
     publish: Callable[[CycleReport], None] = lambda _: None,
     inspect: Callable[[float, Mapping[str, Computation]], None] = lambda *_: None,
 ) -> RunResult:
-    """Run the trace under the policy to its end; the same arguments give the same result.
+    """Run the trace under the policy to its end; the same arguments give the same result. Of a
+    policy's name a new policy object is used. Raises PolicyError when it cannot be loaded.
 
     After each cycle `publish` gets the report, `inspect` the time and what each job truly does.
     """
@@ -45,7 +46,8 @@ def simulate(
     runtime = SimulatedRuntime(trace, seed)
     inbox = TraceInbox(trace.jobs)
     ports = Ports(runtime, clock, inbox, EndedInMemory(), publish)
-    controller = controller_of(trace, ports, policy, guards)
+    named = NamedPolicy(policy, load_policy(policy)) if isinstance(policy, str) else policy
+    controller = controller_of(trace, ports, named, guards)
     cycles = updates = 0
     alarms: dict[str, None] = {}
     while True:
@@ -64,7 +66,7 @@ def simulate(
         clock.sleep_until(min(trace.duration_s, max(woken_s, began_s + LEAST_GAP_S)))
     ended_s = clock.now_s()
     jobs = tuple(job_result(job, runtime.loads[job.name], trace.duration_s) for job in trace.jobs)
-    return RunResult(policy.name, seed, ended_s, cycles, updates, jobs, tuple(alarms))
+    return RunResult(named.name, seed, ended_s, cycles, updates, jobs, tuple(alarms))
 
 
 def controller_of(
@@ -81,13 +83,8 @@ def controller_of(
 def compare(trace: Trace, policies: Sequence[str], seeds: Iterable[int]) -> tuple[RunResult, ...]:
     """A run of each policy under each seed, plain Docker first. Raises PolicyError before the first
     run when a policy cannot be loaded."""
-    loaded = {name: load_policy(name) for name in dict.fromkeys((PLAIN, *policies))}
-    return tuple(
-        # A new policy object for each run, so that runs are independent.
-        simulate(trace, NamedPolicy(name, load_policy(name)), seed)
-        for seed in seeds
-        for name in loaded
-    )
+    names = {name: load_policy(name) for name in dict.fromkeys((PLAIN, *policies))}
+    return tuple(simulate(trace, name, seed) for seed in seeds for name in names)
 
 
 # ---------------------------------------------------------------------- job files and records

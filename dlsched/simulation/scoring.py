@@ -6,7 +6,7 @@ from __future__ import annotations
 import itertools
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from dlsched.model.spec import BAND_RATIO, LatencyTarget, Tier
@@ -184,7 +184,7 @@ def job_result(job: SimulatedJob, load: Computation, ended_s: float) -> JobResul
     if isinstance(load, Training):
         steps = tier_steps(load.load, job.spec.target)
         tiers = [goal for goal, tier in _TIERS.items() if tier in steps]
-        first, second = (_since(load.tier_times_s.get(tier), job.arrives_s) for tier in Tier)
+        first, second = (since(load.tier_times_s.get(tier), job.arrives_s) for tier in Tier)
         return JobResult(
             job.name,
             "training",
@@ -192,7 +192,7 @@ def job_result(job: SimulatedJob, load: Computation, ended_s: float) -> JobResul
             there_s,
             tier1_s=first,
             tier2_s=second,
-            completion_s=_since(load.completed_s, job.arrives_s),
+            completion_s=since(load.completed_s, job.arrives_s),
             goals=(*tiers, "completion"),
         )
     asked = job.spec.target is not None and there_s > 0
@@ -206,7 +206,7 @@ def job_result(job: SimulatedJob, load: Computation, ended_s: float) -> JobResul
     )
 
 
-def _since(at_s: float | None, arrived_s: float) -> float | None:
+def since(at_s: float | None, arrived_s: float) -> float | None:
     return None if at_s is None else at_s - arrived_s
 
 
@@ -221,20 +221,7 @@ def _part(value: float, of: float | None) -> float | None:
 def optima(trace: Trace) -> dict[str, float]:
     """The clairvoyant's bounds, by metric."""
     cores = trace.node.cores
-    found: dict[str, float] = {}
-    works = list(works_of(trace).values())
-    if works:
-        found["makespan_s"] = bounds.makespan_s(works, bounds.one_node(cores))
-    for goal, name in _GOALS.items():
-        wanted = list(bounds.goals(works, _TIERS[goal]).values())
-        if not wanted:
-            continue
-        count = len(wanted)
-        found[f"{name}_mean_s"] = bounds.mean_s(wanted, bounds.one_node(cores))
-        middle = ((count + 1) // 2, count // 2 + 1)
-        low, high = (bounds.least_s(wanted, cores, rank) for rank in middle)
-        found[f"{name}_median_s"] = (low + high) / 2.0
-        found[f"{name}_p95_s"] = bounds.least_s(wanted, cores, _p95_rank(count))
+    found = training_optima(works_of(trace).values(), cores)
     services = [
         job
         for job in trace.jobs
@@ -249,6 +236,25 @@ def optima(trace: Trace) -> dict[str, float]:
             queued_s = math.fsum(_queued_s(job, trace.duration_s, band) for job in services)
             best_s = bounds.satisfied_job_s(wanted_cores, cores, queued_s)
             found[metric] = best_s / math.fsum(there_s)
+    return found
+
+
+def training_optima(works: Collection[bounds.Work], cores: float) -> dict[str, float]:
+    """The bounds of trainings alone."""
+    jobs = list(works)
+    found: dict[str, float] = {}
+    if jobs:
+        found["makespan_s"] = bounds.makespan_s(jobs, bounds.one_node(cores))
+    for goal, name in _GOALS.items():
+        wanted = list(bounds.goals(jobs, _TIERS[goal]).values())
+        if not wanted:
+            continue
+        count = len(wanted)
+        found[f"{name}_mean_s"] = bounds.mean_s(wanted, bounds.one_node(cores))
+        middle = ((count + 1) // 2, count // 2 + 1)
+        low, high = (bounds.least_s(wanted, cores, rank) for rank in middle)
+        found[f"{name}_median_s"] = (low + high) / 2.0
+        found[f"{name}_p95_s"] = bounds.least_s(wanted, cores, _p95_rank(count))
     return found
 
 

@@ -29,8 +29,12 @@ def modules_with_a_main() -> set[str]:
     for file in folder.rglob("*.py"):
         module = ".".join((folder.name, *file.relative_to(folder).with_suffix("").parts))
         for node in ast.parse(file.read_text()).body:
-            if isinstance(node, ast.FunctionDef) and node.name == "main" and node.args.args:
-                found.add(module)
+            if (
+                isinstance(node, ast.FunctionDef)
+                and node.name.startswith("main")
+                and node.args.args
+            ):
+                found.add(module if node.name == "main" else f"{module}:{node.name}")
     return found - {"benchmarks.__main__"}
 
 

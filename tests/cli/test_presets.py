@@ -38,6 +38,12 @@ def test_one_in_full_is_a_preset_file_with_the_same_sources(name: str, tmp_path:
     assert own.sources(keys) == packaged.sources(keys)
 
 
+@pytest.mark.parametrize("name", sorted(package_presets().by_name))
+def test_fields_always_come_in_the_same_order(name: str) -> None:
+    shown = list(yaml.safe_load(run(name))[name])
+    assert shown == sorted(shown, key=list(MetricsKeys.model_fields).index)
+
+
 def test_json_has_the_fields() -> None:
     told = json.loads(run("triton", "--json"))["presets"]["triton"]
     assert (told["port"], told["unit"], told["per"]) == (8002, "us", "model")

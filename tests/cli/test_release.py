@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from dlsched.runtime.docker import DockerOptions
 from dlsched.runtime.docker.limits import writer
-from dlsched.runtime.docker.limits.outcome import GivenBack
+from dlsched.runtime.docker.options import DockerOptions
+from dlsched.runtime.machine.outcomes import GivenBack
 from dlsched.store.jobs import lock_state_dir
 from tests.cli.conftest import Program
 from tests.status_source import FakeSource

@@ -27,7 +27,8 @@ from dlsched.simulation.review import review
 from dlsched.store.journal.reader import JournalReader
 from dlsched.store.journal.writer import Journal
 from tests.cli.conftest import Program
-from tests.simulation.review.worlds import busy_node, job, run, written
+from tests.simulation.review.worlds import busy_node, run, written
+from tests.simulation.worlds import job
 
 pytestmark = pytest.mark.timed
 

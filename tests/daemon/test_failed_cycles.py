@@ -17,7 +17,7 @@ from dlsched.config.settings import Settings
 from dlsched.daemon.agent import Agent
 from dlsched.daemon.failed_cycles import IN_A_ROW_MAX, FailedCycles
 from dlsched.model.alarms import AlarmKey
-from dlsched.runtime.docker.limits.outcome import GivenBack
+from dlsched.runtime.machine.outcomes import GivenBack
 from tests.config.yaml_grammar import JOB_FILES
 from tests.daemon.conftest import settings_in
 from tests.properties import examples

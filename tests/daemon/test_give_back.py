@@ -12,7 +12,7 @@ import pytest
 
 from dlsched.daemon import give_back
 from dlsched.daemon.give_back import NotReleased, Release
-from dlsched.runtime.docker.limits.outcome import GivenBack
+from dlsched.runtime.machine.outcomes import GivenBack
 from dlsched.simulation.clock import VirtualClock
 
 pytestmark = pytest.mark.timed

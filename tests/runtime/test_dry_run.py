@@ -6,7 +6,7 @@ from typing import Any
 
 from dlsched.model.actions import Resize
 from dlsched.model.spec import Limits
-from dlsched.runtime.docker import DockerRuntime
+from dlsched.runtime.docker.runtime import DockerRuntime
 from dlsched.runtime.dry_run import DryRun
 
 READS = {"refresh", "observe", "logs", "alarms", "check_engine", "close"}

@@ -15,6 +15,7 @@ from dlsched.simulation.bounds import (
     Demand,
     Goal,
     Period,
+    Supply,
     Work,
     goals,
     least_s,
@@ -25,42 +26,71 @@ from dlsched.simulation.bounds import (
 )
 from tests.properties import examples
 
-
-def test_the_cheapest_are_packed_first() -> None:
-    demands = [Demand(0, 10, cores) for cores in (3.0, 1.0, 1.0, 2.5)]
-    assert satisfied_job_s(demands, 4.0) == 20.0
-    assert satisfied_job_s(demands, 4.5) == 30.0
+FOUR = [Demand(0, 10, cores) for cores in (3.0, 1.0, 1.0, 2.5)]
+COMING = [Demand(0, 10, 2.0), Demand(5, 20, 2.0), Demand(0, 20, math.inf)]
+BOTH = [Demand(0, 10, 0.9), Demand(0, 10, 0.9)]
 
 
-def test_who_leaves_makes_room_and_what_cannot_be_is_left_out() -> None:
-    demands = [Demand(0, 10, 2.0), Demand(5, 20, 2.0), Demand(0, 20, math.inf)]
-    assert satisfied_job_s(demands, 2.0) == 5 + 5 + 10
-    assert satisfied_job_s([], 2.0) == 0.0
+@pytest.mark.parametrize(
+    ("demands", "cores", "deferred_s", "satisfied"),
+    [
+        pytest.param(FOUR, 4.0, 0.0, 20.0, id="the cheapest are packed first"),
+        pytest.param(FOUR, 4.5, 0.0, 30.0, id="and all that fit"),
+        pytest.param(
+            COMING, 2.0, 0.0, 5 + 5 + 10, id="who leaves makes room, what cannot be is out"
+        ),
+        pytest.param([], 2.0, 0.0, 0.0, id="nobody"),
+        pytest.param(BOTH, 1.0, 0.0, 10.0, id="one of two"),
+        pytest.param(BOTH, 1.0, 4.0, 14.0, id="what may queue costs nothing so long"),
+        pytest.param(BOTH, 1.0, 16.0, 20.0, id="nobody is there for longer"),
+    ],
+)
+def test_the_most_job_seconds(
+    demands: list[Demand], cores: float, deferred_s: float, satisfied: float
+) -> None:
+    assert satisfied_job_s(demands, cores, deferred_s=deferred_s) == satisfied
 
 
-def test_what_may_queue_costs_nothing_so_long_but_nobody_is_there_for_longer() -> None:
-    demands = [Demand(0, 10, 0.9), Demand(0, 10, 0.9)]
-    assert satisfied_job_s(demands, 1.0) == 10.0
-    assert satisfied_job_s(demands, 1.0, deferred_s=4.0) == 14.0
-    assert satisfied_job_s(demands, 1.0, deferred_s=16.0) == 20.0
+HALF_JOINS = (Period(0.0, ((1.0, 4.0),)), Period(10.0, ((1.0, 4.0), (0.5, 8.0))))
+"""Four cores, and from the tenth second on also eight of half the speed."""
+TWO_SPEEDS = (Period(0.0, ((1.0, 2.0), (0.5, 2.0))),)
 
 
-def test_the_shortest_first() -> None:
-    wanted = [Goal(0, 30, 4), Goal(0, 10, 4), Goal(0, 20, 4)]
-    assert mean_s(wanted, one_node(2.0)) == pytest.approx((5 + 15 + 30) / 3)
-
-
-def test_times_count_from_the_arrival() -> None:
-    assert mean_s([Goal(0, 10, 1), Goal(2, 1, 1)], one_node(1.0)) == pytest.approx((11 + 1) / 2)
-
-
-def test_what_one_cannot_use_goes_to_the_next() -> None:
-    assert mean_s([Goal(0, 4, 1), Goal(0, 6, 8)], one_node(3.0)) == pytest.approx((4 + 3) / 2)
-
-
-def test_the_narrow_may_go_first_so_that_the_wide_fill_what_is_left() -> None:
-    wanted = [Goal(0, 32, 8), Goal(0, 24, 2), Goal(0, 24, 2)]
-    assert mean_s(wanted, one_node(8.0)) == pytest.approx((8 + 12 + 12) / 3)
+@pytest.mark.parametrize(
+    ("wanted", "supply", "mean"),
+    [
+        pytest.param(
+            [Goal(0, 30, 4), Goal(0, 10, 4), Goal(0, 20, 4)], one_node(2.0), (5 + 15 + 30) / 3,
+            id="the shortest first",
+        ),
+        pytest.param(
+            [Goal(0, 10, 1), Goal(2, 1, 1)], one_node(1.0), (11 + 1) / 2,
+            id="times count from the arrival",
+        ),
+        pytest.param(
+            [Goal(0, 4, 1), Goal(0, 6, 8)], one_node(3.0), (4 + 3) / 2,
+            id="what one cannot use goes to the next",
+        ),
+        pytest.param(
+            [Goal(0, 32, 8), Goal(0, 24, 2), Goal(0, 24, 2)], one_node(8.0), (8 + 12 + 12) / 3,
+            id="the narrow may go first so that the wide fill what is left",
+        ),
+        pytest.param(
+            [Goal(0, 100, 1, 10.0), Goal(0, 200, 1)], one_node(1.0), (10 + 200) / 2,
+            id="who leaves makes room and counts with the time that it had",
+        ),
+        pytest.param(
+            [Goal(0, 8, 2), Goal(0, 4, 2)], TWO_SPEEDS, (2 + 6 / 2 + 2) / 2,
+            id="the first in order have the fastest cores",
+        ),
+        pytest.param([Goal(0, 9, 4)], TWO_SPEEDS, 3, id="and the slower ones too"),
+        pytest.param(
+            [Goal(0, 60, 4), Goal(0, 80, 8)], HALF_JOINS, (15 + 25) / 2, id="a node that joins"
+        ),
+    ],
+)  # fmt: skip
+def test_the_least_mean_time(wanted: list[Goal], supply: Supply, mean: float) -> None:
+    assert mean_s(wanted, supply) == pytest.approx(mean)
 
 
 def test_neighbours_change_places_where_that_is_better() -> None:
@@ -68,12 +98,6 @@ def test_neighbours_change_places_where_that_is_better() -> None:
     orders = itertools.permutations(range(4))
     every = [bounds._under(bounds._by_rank(one), wanted, one_node(4.0))[0] for one in orders]
     assert mean_s(wanted, one_node(4.0)) <= min(every) + 1e-9
-
-
-def test_who_leaves_makes_room_and_counts_with_the_time_that_it_had() -> None:
-    assert mean_s([Goal(0, 100, 1, 10.0), Goal(0, 200, 1)], one_node(1.0)) == pytest.approx(
-        (10 + 200) / 2
-    )
 
 
 def test_a_tier_counts_its_own_work_and_only_jobs_that_reach_it() -> None:
@@ -94,29 +118,30 @@ def test_the_quickest_take_what_they_take_alone_and_what_all_of_them_take() -> N
     assert least_s([*wanted, Goal(0, 100, 8, 9.0)], 4.0, 3) == 9.0
 
 
-def test_the_makespan_is_the_longest_of_width_and_work() -> None:
-    assert makespan_s([Work(0, 10, 1), Work(0, 10, 1)], one_node(4.0)) == 10.0
-    assert makespan_s([Work(0, 40, 8), Work(0, 40, 8)], one_node(4.0)) == 20.0
-    assert makespan_s([Work(5, 10, 8), Work(100, 40, 8), Work(100, 4, 8)], one_node(4.0)) == 106.0
-
-
-HALF_JOINS = (Period(0.0, ((1.0, 4.0),)), Period(10.0, ((1.0, 4.0), (0.5, 8.0))))
-"""Four cores, and from the tenth second on also eight of half the speed."""
-
-
-def test_several_nodes_do_work_together_but_one_training_runs_on_one() -> None:
-    assert makespan_s([Work(0, 40, 2)], HALF_JOINS) == 20.0
-    assert makespan_s([Work(0, 80, 8)], HALF_JOINS) == 20.0
-    assert makespan_s([Work(0, 60, 8), Work(0, 60, 8)], HALF_JOINS) == 20.0
-    assert makespan_s([Work(0, 4, 1)], (Period(5.0, ((1.0, 4.0),)),)) == 9.0
-    assert makespan_s([Work(0, 4, 1)], (Period(0.0, ()),)) == math.inf
-
-
-def test_the_first_in_order_have_the_fastest_cores() -> None:
-    both = (Period(0.0, ((1.0, 2.0), (0.5, 2.0))),)
-    assert mean_s([Goal(0, 8, 2), Goal(0, 4, 2)], both) == pytest.approx((2 + 6 / 2 + 2) / 2)
-    assert mean_s([Goal(0, 9, 4)], both) == pytest.approx(3)
-    assert mean_s([Goal(0, 60, 4), Goal(0, 80, 8)], HALF_JOINS) == pytest.approx((15 + 25) / 2)
+@pytest.mark.parametrize(
+    ("jobs", "supply", "makespan"),
+    [
+        pytest.param([Work(0, 10, 1), Work(0, 10, 1)], one_node(4.0), 10.0, id="width"),
+        pytest.param([Work(0, 40, 8), Work(0, 40, 8)], one_node(4.0), 20.0, id="work"),
+        pytest.param(
+            [Work(5, 10, 8), Work(100, 40, 8), Work(100, 4, 8)],
+            one_node(4.0),
+            106.0,
+            id="late work",
+        ),
+        pytest.param([Work(0, 40, 2)], HALF_JOINS, 20.0, id="one training runs on one node"),
+        pytest.param([Work(0, 80, 8)], HALF_JOINS, 20.0, id="the faster one"),
+        pytest.param(
+            [Work(0, 60, 8), Work(0, 60, 8)], HALF_JOINS, 20.0, id="several work together"
+        ),
+        pytest.param([Work(0, 4, 1)], (Period(5.0, ((1.0, 4.0),)),), 9.0, id="a node that is late"),
+        pytest.param([Work(0, 4, 1)], (Period(0.0, ()),), math.inf, id="no node"),
+    ],
+)
+def test_the_makespan_is_the_longest_of_width_and_work(
+    jobs: list[Work], supply: Supply, makespan: float
+) -> None:
+    assert makespan_s(jobs, supply) == makespan
 
 
 GOALS = st.lists(

@@ -19,12 +19,12 @@ from dlsched.model.errors import AlreadyRunning
 from dlsched.model.state import Delivered, Ended, Tiers
 from dlsched.runtime.allotment import (
     Allotment,
+    Allotments,
     change_allotment,
     install_reporter,
     job_dir,
     read_allotment,
 )
-from dlsched.runtime.docker.limits.allotments import Allotments
 from dlsched.runtime.originals import Original, Originals
 from dlsched.simulation.clock import VirtualClock
 from dlsched.store.jobs import delivered_records, ended_records, lock_state_dir

@@ -10,7 +10,7 @@ import pytest
 
 from dlsched.model.spec import Limits
 from dlsched.runtime.cgroup.read import CgroupReader
-from dlsched.runtime.docker.limits.outcome import Own, Untouchable
+from dlsched.runtime.machine.outcomes import Own, Untouchable
 from tests.runtime.docker.limits.test_writer_engine import Agent, Make
 from tests.v2host.inside import group_of, limits_of, shell, until
 

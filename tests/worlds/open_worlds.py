@@ -6,7 +6,7 @@ Owns which worlds these are. It must not run or judge anything.
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 from dlsched.model.facts import NodeFact
@@ -52,15 +52,12 @@ class Scenario:
     idle_class: bool = False
     minimum_cores: float = 0.0
     """`cpus.min` of the first training."""
-    pages: bool = False
-    """Whether services report as a page does, without the requests that wait."""
 
     @property
     def name(self) -> str:
         """As it is told."""
         words = [f"{self.use_ratio:g} of the cores"]
         words += ["one hopeless"] if self.hopeless else []
-        words += ["pages"] if self.pages else []
         if self.trainings:
             words.append(f"{self.trainings} trainings")
             words += ["idle class"] if self.idle_class else []
@@ -77,7 +74,6 @@ def world(scenario: Scenario, services: int, seed: int) -> Trace:
     for index, part in enumerate(parts):
         use_cores = min(whole_cores * part / sum(parts), _MOST_USE)
         load, alone_s = _load(scenario.arriving, use_cores, chance)
-        load = replace(load, reports_waiting=not scenario.pages)
         slack, of_p95 = chance.choice(_SLACKS), chance.random() < _P95_RATIO
         target = LatencyTarget(3.0 * slack * alone_s, 0.95) if of_p95 else None
         target = target or LatencyTarget(slack * alone_s)

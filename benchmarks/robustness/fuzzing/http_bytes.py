@@ -17,12 +17,11 @@ from random import Random
 from uvicorn.server import ServerState
 
 from benchmarks.robustness.fuzzing.mutation import WORDS, mutated
-from benchmarks.robustness.fuzzing.trial import Broken, InFolder, told_line
+from benchmarks.robustness.fuzzing.trial import Broken, InFolder, Target, told_line
 from dlsched.api.access import Caller
 from dlsched.api.server import CONNECTIONS_MAX, ApiServer, HttpProtocol
 from tests.status_source import FakeSource, example_report
 
-NAME, WITHIN_S = "api", 2.0
 _PATHS = (
     b"/v1/about", b"/v1/jobs", b"/v1/jobs/digits-resnet",
     b"/v1/jobs/digits-resnet/why?limit=3", b"/v1/jobs/gone/why", b"/v1/jobs/typo/logs?tail=5",
@@ -134,7 +133,7 @@ class Connection(asyncio.Transport):
     resume_reading = pause_reading
 
 
-class Reader(InFolder):
+class Api(InFolder):
     """The daemon's protocol and routes over a source that never changes, on a loop of its own."""
 
     def __init__(self) -> None:
@@ -262,3 +261,8 @@ def _body(headers: dict[str, str], rest: bytes) -> tuple[bytes, bytes]:
     if len(rest) < length:
         raise Broken(f"an answer of {len(rest)} bytes told {length}")
     return rest[:length], rest[length:]
+
+
+def api() -> Target:
+    reader = Api()
+    return Target("api", make, reader.answer, 2.0, reader.close)

@@ -18,6 +18,7 @@ from benchmarks.robustness.fuzzing.mutation import mutated, mutated_json
 from benchmarks.robustness.fuzzing.trial import (
     Broken,
     InFolder,
+    Target,
     check_latency,
     refusable,
     told_line,
@@ -28,7 +29,6 @@ from dlsched.model.facts import ContainerFact, ContainerState, Report
 from dlsched.runtime.progress.sidecar import READ_BYTES, READ_LINES, SidecarReader
 from dlsched.runtime.progress.sidecar_line import BadLine, parse_line
 
-NAME = "sidecar"
 _OBJECTS = (
     {"t": 1760000000.1, "step": 1200, "loss": 0.31, "accuracy": 0.912},
     {"t": 1, "latency_s": [0.048, 0.051]},
@@ -80,7 +80,7 @@ def _line(rng: Random) -> bytes:
     return json.dumps(mutated_json(rng, rng.choice(_OBJECTS), _KEYS)).encode()
 
 
-class Reader(InFolder):
+class Sidecar(InFolder):
     """A container's root with its sidecar directory, and what stands in for its process."""
 
     def __init__(self) -> None:
@@ -212,3 +212,8 @@ def _nothing_lost(content: bytes, reports: list[Report]) -> None:
     seen = [(one.writer, one.latency, one.checkpoint) for one in reports]
     if seen != [(one.writer, one.latency, one.checkpoint) for one in expected]:
         raise Broken(f"lines were lost or made up: {len(seen)} of {len(expected)} arrived")
+
+
+def sidecar() -> Target:
+    reader = Sidecar()
+    return Target("sidecar", make, reader.answer, close=reader.close)

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
-from types import FrameType, ModuleType
+from types import FrameType
 from typing import Any, TypeVar
 
 from benchmarks.places import ROOT
@@ -56,21 +56,6 @@ class Target:
     close: Callable[[], None] = field(default=lambda: None)
     largest: Callable[[], Iterable[bytes]] = tuple
     """Inputs that take the most memory, which a process keeps: they belong to a warm-up."""
-
-
-def target_of(module: ModuleType) -> Target:
-    """What a module describes by `NAME`, `make`, and `answer` or a class `Reader` that has it."""
-    reader: Any = module.Reader() if hasattr(module, "Reader") else module
-    more = {
-        name: getattr(holder, word)
-        for name, holder, word in (
-            ("within_s", module, "WITHIN_S"),
-            ("close", reader, "close"),
-            ("largest", module, "largest"),
-        )
-        if hasattr(holder, word)
-    }
-    return Target(module.NAME, module.make, reader.answer, **more)
 
 
 class InFolder:

@@ -17,7 +17,8 @@ from dlsched.cluster.store import StaleRecord, StoreError
 from dlsched.cluster.swarm.labels import PREFIX
 from dlsched.cluster.swarm.membership import managers_text, membership, usable_address
 from dlsched.model.errors import EngineUnavailable
-from dlsched.runtime.docker.engine import Body, Engine, EngineRefused, one_line
+from dlsched.runtime.docker.engine import Body, Engine, EngineRefused
+from dlsched.runtime.machine.outcomes import one_line
 
 DATA = base64.b64encode(b"a record of dlsched: see its labels\n").decode("ascii")
 """Swarm wants some."""

@@ -87,8 +87,9 @@ class Presets:
         tuple(_sources({**given, "via": "proxy"} if given.get("via") is True else given))
 
     def plain(self, name: str) -> dict[str, Any]:
-        """All fields of that preset, as its file could give them."""
-        return {key: _plain(value) for key, value in self.fields(self.by_name[name].keys).items()}
+        """All fields of that preset, as its file could give them, always in the same order."""
+        fields = self.fields(self.by_name[name].keys)
+        return {key: _plain(fields[key]) for key in MetricsKeys.model_fields if key in fields}
 
     def unknown(self, name: str) -> str:
         """Why there is no such preset, in one line."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
+from concurrent import futures
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, nullcontext
 from typing import TypeVar
@@ -27,11 +28,11 @@ def begin(
     is EngineUnavailable where no thread can be started."""
     future: Future[T] = Future()
 
-    def run() -> None:
+    def work() -> None:
         with gate or nullcontext():
-            _run(future, call)
+            run(future, call)
 
-    if (error := _start(run, name)) is not None:
+    if (error := _start(work, name)) is not None:
         future.set_exception(error)
     return future
 
@@ -39,8 +40,8 @@ def begin(
 def begin_all(calls: Sequence[Callable[[], T]], name: str, width: int) -> list[Future[T]]:
     """Run them in their order, `width` at a time, fewer where no more threads can be started; one
     that has not begun can be cancelled. Without any thread the results are EngineUnavailable."""
-    futures: list[Future[T]] = [Future() for _ in calls]
-    pending = iter(list(zip(futures, calls, strict=True)))
+    overs: list[Future[T]] = [Future() for _ in calls]
+    pending = iter(list(zip(overs, calls, strict=True)))
     lock = threading.Lock()
 
     def work() -> None:
@@ -49,14 +50,14 @@ def begin_all(calls: Sequence[Callable[[], T]], name: str, width: int) -> list[F
                 future, call = next(pending, (None, None))
             if future is None or call is None:
                 return
-            _run(future, call)
+            run(future, call)
 
     for started in range(min(width, len(calls))):
         if (error := _start(work, name)) is not None:
-            for future in futures if started == 0 else ():
+            for future in overs if started == 0 else ():
                 future.set_exception(error)
             break
-    return futures
+    return overs
 
 
 def _start(work: Callable[[], None], name: str) -> EngineUnavailable | None:
@@ -68,7 +69,8 @@ def _start(work: Callable[[], None], name: str) -> EngineUnavailable | None:
     return None
 
 
-def _run(future: Future[T], call: Callable[[], T]) -> None:
+def run(future: Future[T], call: Callable[[], T]) -> None:
+    """Make the call, unless it was cancelled."""
     if not future.set_running_or_notify_cancel():
         return
     try:
@@ -79,43 +81,16 @@ def _run(future: Future[T], call: Callable[[], T]) -> None:
         future.set_result(result)
 
 
-SILENT_S = 2.0
-"""An engine that does not even answer a ping for so long is lost. While it starts containers a ping
-takes up to 0.1 s on two cores, and an inspection of one of them as long as its start."""
-
-
-class Pulse:
-    """Whether an engine answers at all while another call waits: a ping waits for no container."""
-
-    def __init__(
-        self, ping: Callable[[], None], now_s: Callable[[], float] = time.monotonic
-    ) -> None:
-        self._ping = ping
-        self._now_s = now_s
-        self._call: Future[None] | None = None
-        self._since_s = 0.0
-        """When it was first asked without an answer so far."""
-
-    def silent(self) -> bool:
-        """Whether the last ping failed, or has been waiting for `SILENT_S`. Begins the next one
-        where none is under way; waits for nothing."""
-        now_s, call = self._now_s(), self._call
-        if call is not None and not call.done():
-            return now_s - self._since_s > SILENT_S
-        failed = call is not None and call.exception() is not None
-        if not failed:
-            self._since_s = now_s
-        self._call = begin(self._ping, "ping")
-        return failed
-
-
 class Patience:
     """How long the loop still waits for the engine: one long wait, then none for a second.
 
     So an engine that hangs costs a cycle one wait, however many calls the cycle has to make.
     """
 
-    def __init__(self, wait_s: float, pause_s: float = 1.0) -> None:
+    def __init__(
+        self, wait_s: float, pause_s: float = 1.0, now_s: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.now_s = now_s
         self._wait_s = wait_s
         self._pause_s = pause_s
         self._until_s = 0.0
@@ -123,16 +98,15 @@ class Patience:
     @property
     def lost(self) -> bool:
         """Whether a call ran into the wait less than a second ago."""
-        return time.monotonic() < self._until_s
+        return self.now_s() < self._until_s
 
     def wait(self, future: Future[T], since_s: float | None = None) -> bool:
         """Wait until it is done, at most the rest of the time since `since_s`; whether it is."""
-        start_s = time.monotonic() if since_s is None else since_s
+        start_s = self.now_s() if since_s is None else since_s
         if self.lost:
             return future.done()
-        done = threading.Event()
-        future.add_done_callback(lambda _: done.set())
-        if not done.wait(max(0.0, start_s + self._wait_s - time.monotonic())):
-            self._until_s = time.monotonic() + self._pause_s
+        left_s = max(0.0, start_s + self._wait_s - self.now_s())
+        if not futures.wait([future], left_s).done:
+            self._until_s = self.now_s() + self._pause_s
             return False
         return True

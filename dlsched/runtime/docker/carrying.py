@@ -29,8 +29,8 @@ from dlsched.model.units import render_bytes
 from dlsched.runtime.docker.archives import TOP, Unfit, carried
 from dlsched.runtime.docker.engine import ARCHIVE_BYTES, Body, Engine, EngineRefused
 from dlsched.runtime.docker.identity.labels import INSTANCE, JOB, container_name
-from dlsched.runtime.docker.listing import BusyContainers
-from dlsched.runtime.docker.shared_files import NotShared, check_shown
+from dlsched.runtime.docker.instance import Instance
+from dlsched.runtime.machine.outcomes import Packed
 from dlsched.store.atomic import sync_folder
 from dlsched.store.records import Records
 
@@ -48,16 +48,6 @@ for 60 s what it knew of a folder."""
 
 class Withdrawn(DlschedError):
     """The archive is not wanted any more."""
-
-
-@dataclass(frozen=True, slots=True)
-class Packed:
-    """A whole archive on disk, or a file in shared storage."""
-
-    sha256: str
-    size_bytes: int
-    file: str = ""
-    """In shared storage: its path in the container."""
 
 
 def pack(
@@ -112,6 +102,40 @@ def _private(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
 
 
+_FOLDER, _LINK = 1 << 31, 1 << 27
+"""Bits of Go's file modes."""
+
+
+class NotShared(DlschedError):
+    """The storage does not show that file here. `passing`: perhaps not yet."""
+
+    def __init__(self, text: str, *, passing: bool = False) -> None:
+        super().__init__(text)
+        self.passing = passing
+
+
+def size_of(engine: Engine, container: str, path: str) -> int:
+    """Bytes of a file in a container, running or not; 0 of a folder, whose own size says nothing.
+    Blocks on the engine; raises NotShared: there is none; EngineRefused, EngineUnavailable."""
+    try:
+        found = engine.stat(container, path)
+        if found.mode & _LINK:
+            found = engine.stat(container, found.link)
+    except EngineRefused as error:
+        if error.status != 404:
+            raise
+        raise NotShared(f"its checkpoint {path} is not there") from error
+    return 0 if found.mode & _FOLDER else found.size_bytes
+
+
+def check_shown(engine: Engine, container: str, path: str, size_bytes: int) -> None:
+    """Raises NotShared unless the container has that file with that size; else as `size_of`."""
+    found = size_of(engine, container, path)
+    if found != size_bytes:
+        size, expected = render_bytes(found), render_bytes(size_bytes)
+        raise NotShared(f"its checkpoint {path} has {size} here, {expected} where it was saved")
+
+
 @dataclass(frozen=True, slots=True)
 class Brought:
     """The checkpoint with which a job came to this node."""
@@ -134,23 +158,13 @@ class Brought:
 class Arrivals:
     """The volumes of jobs that came from other nodes. Thread-safe; durable in `arrivals`."""
 
-    def __init__(
-        self,
-        engine: Engine,
-        instance: str,
-        state_dir: Path,
-        busy: BusyContainers,
-        *,
-        read_only: bool = False,
-    ) -> None:
+    def __init__(self, instance: Instance) -> None:
         """Raises OSError."""
-        self._busy = busy
+        self.instance = instance
         self._checked: dict[str, int] = {}
         """Checks of a shared checkpoint that failed, by job."""
-        self._engine = engine
-        self._instance = instance
         loss = "the job's next container starts without its checkpoint"
-        folder = state_dir / "arrivals"
+        folder, read_only = instance.state_dir / "arrivals", instance.options.read_only
         self._records: Records[Brought] = Records(
             folder, Brought, lambda one: one.job, NAME, loss, read_only=read_only
         )
@@ -198,11 +212,13 @@ class Arrivals:
         left = []
         brought = self._records.of(job)
         present = None if brought is None else self._volume(brought)
-        names = [str(volume["Name"]) for volume in self._engine.volumes(self._labels(job))]
+        names = [
+            str(volume["Name"]) for volume in self.instance.unhurried.volumes(self._labels(job))
+        ]
         for name in names:
             if name != present:
                 try:
-                    self._engine.remove_volume(name)
+                    self.instance.unhurried.remove_volume(name)
                 except EngineRefused:
                     left.append(name)
         if brought is not None and brought.filled and not brought.file and present not in names:
@@ -232,7 +248,7 @@ class Arrivals:
         """Remove what an earlier attempt left in its volume. Raises EngineRefused: a container has
         it; EngineUnavailable."""
         if not brought.file:
-            self._engine.remove_volume(self._volume(brought))
+            self.instance.unhurried.remove_volume(self._volume(brought))
 
     def fill(self, container: str, spec: JobSpec, brought: Brought) -> None:
         """Unpack the archive into the volume of a container that was not started yet, or check that
@@ -246,23 +262,23 @@ class Arrivals:
         with Path(brought.archive).open("rb") as file:
             most_bytes = os.fstat(file.fileno()).st_size
             chunks = iter(lambda: file.read(ARCHIVE_BYTES), b"")
-            with self._busy.of(container):
-                self._engine.unpack(container, path, carried(chunks, top, most_bytes))
+            with self.instance.busy.of(container):
+                self.instance.unhurried.unpack(container, path, carried(chunks, top, most_bytes))
         self._records.secure(replace(brought, filled=True, volume=_kept(spec).source))
 
     def _check(self, container: str, brought: Brought) -> None:
         try:
-            with self._busy.of(container):
-                check_shown(self._engine, container, brought.file, brought.size_bytes)
+            with self.instance.busy.of(container):
+                check_shown(self.instance.unhurried, container, brought.file, brought.size_bytes)
         except NotShared as error:
             failed = self._checked[brought.job] = self._checked.get(brought.job, 0) + 1
             raise NotShared(str(error), passing=failed < CHECKS) from error
 
     def _volume(self, brought: Brought) -> str:
-        return f"{container_name(self._instance, brought.job)}-e{brought.epoch}"
+        return f"{container_name(self.instance.name, brought.job)}-e{brought.epoch}"
 
     def _labels(self, job: str) -> dict[str, str]:
-        return {INSTANCE: self._instance, JOB: job}
+        return {INSTANCE: self.instance.name, JOB: job}
 
 
 def _is_in_place_of(spec: JobSpec, brought: Brought) -> bool:

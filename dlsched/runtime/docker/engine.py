@@ -10,10 +10,11 @@ from __future__ import annotations
 import base64
 import json
 import os
+import re
 import socket
 import struct
 from collections.abc import Generator, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
 
 import docker
@@ -32,8 +33,9 @@ from urllib3.exceptions import HTTPError
 
 from dlsched.config.setting_values import engine_address
 from dlsched.model.errors import DlschedError, EngineUnavailable
-from dlsched.model.units import plain_text
 from dlsched.report.lines import LINE_BYTES
+from dlsched.runtime.cgroup.limits import DEFAULT_SHARES, OLDER_DEFAULT_SHARES
+from dlsched.runtime.machine.outcomes import one_line
 
 Body = dict[str, Any]
 """A JSON object of the engine's API."""
@@ -354,6 +356,60 @@ class Engine:
         return f"no answer from the Docker Engine at {self.host}"
 
 
+_NEWER_RUNC = (1, 3, 2)
+"""From this version on 1024 shares are weight 100 on cgroup v2."""
+
+
+class EngineFacts:
+    """One engine's. May be used from any thread; raises what the engine's calls raise."""
+
+    def __init__(self, engine: Engine) -> None:
+        """Nothing is asked before it is needed."""
+        self._engine = engine
+        self.driver: str | None = None
+        """As `cgroup_driver`; None: not asked yet."""
+        self._cores: int | None = None
+        self._identity = ""
+        self._newer_runc: bool | None = None
+
+    def identity(self, *, fresh: bool = False) -> str:
+        """Its own id; empty: it does not say. `fresh`: another may answer by now. Never raises."""
+        if fresh or not self._identity:
+            self._identity = ""
+            with suppress(DlschedError):
+                self._identity = str(self._engine.info().get("ID") or "")
+        return self._identity
+
+    def cgroup_driver(self) -> str:
+        """systemd or cgroupfs."""
+        if self.driver is None:
+            self.driver = str(self._engine.info().get("CgroupDriver", "cgroupfs"))
+        return self.driver
+
+    def cores(self) -> int:
+        """Of the host, as it counts them."""
+        if self._cores is None:
+            self._cores = int(self._engine.info().get("NCPU") or 1)
+        return self._cores
+
+    def default_shares(self) -> int:
+        """What a container that does not run must be given to have the default weight later."""
+        if str(self._engine.info().get("CgroupVersion", "1")) != "2":
+            return DEFAULT_SHARES
+        return DEFAULT_SHARES if self.has_newer_runc() else OLDER_DEFAULT_SHARES
+
+    def has_newer_runc(self) -> bool:
+        """Whether its runc turns shares into weights as later ones do."""
+        if self._newer_runc is None:
+            parts = self._engine.version().get("Components") or ()
+            versions = [
+                str(part.get("Version", "")) for part in parts if part.get("Name") == "runc"
+            ]
+            numbers = tuple(int(number) for number in re.findall(r"\d+", "".join(versions))[:3])
+            self._newer_runc = numbers >= _NEWER_RUNC
+        return self._newer_runc
+
+
 def _answer(client: docker.APIClient, method: str, path: str, **more: Any) -> Response:
     """The answer to that call; raises APIError where it is no.
 
@@ -457,11 +513,6 @@ def _until_left(chunks: Iterator[bytes], response: Response) -> Iterator[bytes]:
     """The chunks; the connection is closed when the reader stops."""
     with response:
         yield from chunks
-
-
-def one_line(text: object) -> str:
-    """The same in one line of printable characters: containers and images word parts of it."""
-    return " ".join(plain_text(str(text)).split())
 
 
 def root_cause(error: BaseException) -> str:

@@ -13,7 +13,8 @@ from typing import Any
 
 from dlsched.control.ports import Wake
 from dlsched.model.errors import DlschedError
-from dlsched.runtime.docker.engine import Body, Engine, one_line
+from dlsched.runtime.docker.background import begin
+from dlsched.runtime.docker.engine import Body
 from dlsched.runtime.docker.identity.labels import (
     DEFAULT_INSTANCE,
     ENABLE,
@@ -21,7 +22,8 @@ from dlsched.runtime.docker.identity.labels import (
     JOB,
     compose_service,
 )
-from dlsched.store.adoptions import Adoptions
+from dlsched.runtime.docker.instance import Instance
+from dlsched.runtime.machine.outcomes import one_line
 
 KINDS = ("create", "start", "die", "oom", "pause", "unpause", "rename", "destroy")
 """What changes a container's state; our own updates are not among them."""
@@ -35,27 +37,19 @@ class Events:
 
     def __init__(
         self,
-        engine: Engine,
-        instance: str,
+        instance: Instance,
         want: Callable[[str | None], None],
         wake: Wake,
-        adoptions: Adoptions,
         lost: Callable[[], None] = lambda: None,
     ) -> None:
         """`want` is called with the container that something happened to, then `wake`; `lost` when
         the engine's events end."""
-        self._lost = lost
-        self._adoptions = adoptions
-        self._engine = engine
-        self._instance = instance
-        self._want = want
-        self._wake = wake
+        self._instance, self._want, self._wake, self._lost = instance, want, wake, lost
         self._ended = threading.Event()
         self._stream: Any = None
-        self._thread = threading.Thread(target=self._listen, name="dlsched-events", daemon=True)
 
     def start(self) -> None:
-        self._thread.start()
+        begin(self._listen, "events")
 
     def close(self) -> None:
         """End the thread; does not wait for it."""
@@ -71,7 +65,7 @@ class Events:
         while not self._ended.is_set():
             try:
                 # The engine's filters are ANDed: no label filter lets both own and adopted through.
-                self._stream = self._engine.events(KINDS)
+                self._stream = self._instance.engine.events(KINDS)
                 self._want(None)
                 if lost:
                     self._wake("the Docker Engine answers again")
@@ -105,8 +99,8 @@ class Events:
     def _concerns_us(self, container: str, labels: Body) -> bool:
         """Whether it is about a container that may be ours, by its labels or adopted by command."""
         names = (labels.get("name", ""), labels.get("oldName", "").lstrip("/"))
-        if self._adoptions.asks(container, names, compose_service(labels)):
+        if self._instance.adoptions.asks(container, names, compose_service(labels)):
             return True
-        if labels.get(INSTANCE, DEFAULT_INSTANCE) != self._instance:
+        if labels.get(INSTANCE, DEFAULT_INSTANCE) != self._instance.name:
             return False
         return JOB in labels or labels.get(ENABLE) == "true"

@@ -8,29 +8,20 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Set
+from collections.abc import Collection, Mapping, Set
 from concurrent.futures import Future
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from dlsched.config.metrics.resolving import Presets
-from dlsched.model.alarms import Alarm
 from dlsched.model.errors import DlschedError, EngineUnavailable, unexpected
 from dlsched.model.facts import ContainerState
 from dlsched.model.units import plain_text
-from dlsched.runtime.docker.background import Patience, Pulse, begin
-from dlsched.runtime.docker.engine import Body, Engine, EngineRefused
+from dlsched.runtime.docker.background import Patience, begin
+from dlsched.runtime.docker.engine import Body, EngineRefused
 from dlsched.runtime.docker.identity.claims import Claims
-from dlsched.runtime.docker.identity.labels import (
-    ENABLE,
-    INSTANCE,
-    JOB,
-    RUNS,
-    Inspected,
-    set_aside_name,
-)
-from dlsched.store.adoptions import Adoptions
+from dlsched.runtime.docker.identity.labels import ENABLE, INSTANCE, JOB, set_aside_name
+from dlsched.runtime.docker.instance import Instance
+from dlsched.runtime.machine.inspected import RUNS, Inspected, Listing
 
 log = logging.getLogger(__name__)
 
@@ -40,6 +31,10 @@ EVERY_S = 5.0
 AGAIN_S = 1.0
 """After a listing that failed."""
 
+SILENT_S = 2.0
+"""An engine that does not even answer a ping for so long is lost. While it starts containers a ping
+takes up to 0.1 s on two cores, and an inspection of one of them as long as its start."""
+
 LATE_S = 30.0
 """An inspection that was late is repeated after this time for each container that was late, since
 each holds up the listing of all others; earlier where the list shows another state or name."""
@@ -48,94 +43,30 @@ NAME_CHARACTERS = 128
 """Longer names of containers that are not ours are cut: the engine has no bound for them."""
 
 
-class BusyContainers:
-    """Containers that are being started, or whose files are being copied. Thread-safe.
-
-    The engine holds such a container's lock all the time: an inspection waits for the end, which
-    may take minutes.
-    """
-
-    def __init__(self, over: Callable[[str], None] = lambda _: None) -> None:
-        """`over` is called, from a thread, for a container that may be inspected again."""
-        self._over = over
-        self._lock = threading.Lock()
-        self._copied: frozenset[str] = frozenset()
-
-    def __contains__(self, container: str) -> bool:
-        return container in self._copied
-
-    @contextmanager
-    def of(self, container: str) -> Iterator[None]:
-        """A start of that container, or a copy of its files."""
-        with self._lock:
-            self._copied |= {container}
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._copied -= {container}
-            self._over(container)
-
-
-@dataclass(frozen=True, slots=True)
-class Listing:
-    """Our containers at one moment."""
-
-    at_s: float
-    """When it was asked for (of the clock that `now_s` comes from)."""
-    containers: Mapping[str, Inspected] = field(default_factory=dict)
-    set_aside: Mapping[str, Inspected] = field(default_factory=dict)
-    """Ours too, but not what stands for their jobs: others have taken their place, or are to."""
-    left_alone: tuple[Alarm, ...] = ()
-    """Containers with labels of ours that are not touched, each with the reason."""
-    named: frozenset[str] = frozenset()
-    """Every job that a container is labelled as, one that is left alone too."""
-    others: Mapping[str, str] = field(default_factory=dict)
-    """Names of the containers that `want_names` asked for, by ID."""
-    undescribed: frozenset[str] = frozenset()
-    """IDs of containers that are there, but that the engine has never described: being started, or
-    too slow."""
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Pending:
+    """A listing under way, and whether the engine answers at all meanwhile: a ping waits for no
+    container."""
+
     future: Future[Listing]
     since_s: float
     shows: int
-    pulse: Pulse
+    ping: Future[None] | None = None
+    silent_s: float = 0.0
+    """When it was first pinged without an answer so far."""
 
 
 class Listings:
     """The last listing, and the next one under way."""
 
-    def __init__(
-        self,
-        engine: Engine,
-        instance: str,
-        left_out: frozenset[str],
-        patience: Patience,
-        now_s: Callable[[], float],
-        adoptions: Adoptions,
-        came_with: Callable[[Inspected], float | None] = lambda one: one.limit_cores,
-        presets: Presets | None = None,
-        booted: str = "",
-    ) -> None:
-        """`left_out`: ids of containers that are never ours, whatever labels they carry; `booted`:
-        when the host was booted, as the engine writes times, to the second.
-
-        `came_with` is asked, from a thread, for the ceiling (cores) that a container to be adopted
-        had before any change of ours. `presets` are those that labels may name.
-        """
-        self._engine = engine
+    def __init__(self, instance: Instance, patience: Patience, booted: str = "") -> None:
+        """`booted`: when the host was booted, as the engine writes times, to the second."""
         self._instance = instance
-        self._left_out = left_out
-        self._adoptions = adoptions
-        self.presets = presets
-        self._claims = Claims(engine, instance, came_with, adoptions, presets)
+        self._engine, self._adoptions = instance.engine, instance.adoptions
+        self._now_s = instance.clock.now_s
+        self._claims = Claims(instance)
         self._patience = patience
-        self.busy = BusyContainers(self.want)
-        """Containers that cannot be inspected now: they stay as they are known."""
-        self._now_s = now_s
+        instance.busy.over = self.want
         self._lock = threading.Lock()
         self._happened = 1
         """Counts what happened; a listing shows what had happened when it began."""
@@ -161,9 +92,14 @@ class Listings:
         self.problem: str | None = "the containers of the Docker Engine are not listed yet"
         """Why there is no fresh listing; None: there is."""
 
+    @property
+    def presets(self) -> Presets | None:
+        """Those that labels may name; None: those of the package."""
+        return self._claims.presets
+
     def use(self, presets: Presets) -> None:
         """Apply other presets, to all containers."""
-        self.presets = self._claims.presets = presets
+        self._claims.presets = presets
         self.want()
 
     def hide(self, jobs: Set[str]) -> None:
@@ -206,7 +142,7 @@ class Listings:
 
     def refresh(self) -> None:
         """Take in what the engine answered, after a short wait where something happened."""
-        began_s = time.monotonic()
+        began_s = self._now_s()
         # A listing under way may have begun before the last event: then one more shows it.
         for _ in range(2):
             self._begin_if_due()
@@ -234,11 +170,11 @@ class Listings:
         self._tried_s = at_s = self._now_s()
         asked = self._wanted_names
         self._claims.doubt(suspects)
-        last = {} if self.last is None else {**self.last.containers, **self.last.set_aside}
+        last = {} if self.last is None else self.last.all
         doubted = last if suspects is None else suspects
         known = {key: one for key, one in last.items() if key not in doubted}
         future = begin(lambda: self._list(at_s, known, last, asked), "listing")
-        self._pending = _Pending(future, time.monotonic(), shows, Pulse(self._engine.ping))
+        self._pending = _Pending(future, at_s, shows)
 
     def _list(
         self,
@@ -250,7 +186,7 @@ class Listings:
         found: dict[str, Inspected] = {}
         undescribed: set[str] = set()
         # The engine's filters are ANDed: what carries one label or the other takes two lists.
-        ours = {one["Id"]: one for one in self._engine.containers({INSTANCE: self._instance})}
+        ours = {one["Id"]: one for one in self._engine.containers({INSTANCE: self._instance.name})}
         every = self._adoptions.any or bool(asked)
         others = self._engine.containers({} if every else {ENABLE: "true"})
         listed = {**{one["Id"]: one for one in others}, **ours}
@@ -258,7 +194,7 @@ class Listings:
             self._adoptions.forget(listed)
         self._late = {key: late for key, late in self._late.items() if key in listed}
         for container, summary in listed.items():
-            if container in self._left_out:
+            if container in self._instance.left_out:
                 continue
             if not self._claims.may_be_ours(summary, listed, instances=container in ours):
                 continue
@@ -294,7 +230,7 @@ class Listings:
         """
         container, listed = summary["Id"], (summary.get("State"), summary.get("Names"))
         late, again_s = self._late.get(container, (None, 0.0))
-        if container in self.busy or (listed == late and self._now_s() < again_s):
+        if container in self._instance.busy or (listed == late and self._now_s() < again_s):
             undescribed.add(container)
             return last
         self._late.pop(container, None)
@@ -320,10 +256,22 @@ class Listings:
             return last
 
     def _complain(self, call: _Pending) -> None:
-        late_s = time.monotonic() - call.since_s
-        if (self._patience.lost or late_s > AGAIN_S) and call.pulse.silent():
+        late_s = self._now_s() - call.since_s
+        if (self._patience.lost or late_s > AGAIN_S) and self._is_silent(call):
             # Without the time, which would make another alarm of it in every cycle.
             self.problem = f"the Docker Engine at {self._engine.host} does not answer"
+
+    def _is_silent(self, call: _Pending) -> bool:
+        """Whether the last ping failed, or has been waiting for `SILENT_S`. Begins the next one
+        where none is under way; waits for nothing."""
+        now_s, ping = self._now_s(), call.ping
+        if ping is not None and not ping.done():
+            return now_s - call.silent_s > SILENT_S
+        failed = ping is not None and ping.exception() is not None
+        if not failed:
+            call.silent_s = now_s
+        call.ping = begin(self._engine.ping, "ping")
+        return failed
 
     def _collect(self, call: _Pending) -> None:
         self._pending = None
@@ -358,7 +306,7 @@ class Listings:
             for container, one in taken.containers.items()
             if one.job in self._hidden
             and one.adopted is None
-            and one.name == set_aside_name(self._instance, one.job)
+            and one.name == set_aside_name(self._instance.name, one.job)
         }
         shown = {key: one for key, one in taken.containers.items() if key not in hidden}
         return replace(taken, containers=shown, set_aside={**taken.set_aside, **hidden})
@@ -366,7 +314,7 @@ class Listings:
 
 def _starts(listing: Listing, states: Collection[ContainerState]) -> frozenset[tuple[str, str]]:
     """The containers in one of these states, with the time stamps of their starts."""
-    found = {**listing.containers, **listing.set_aside}.values()
+    found = listing.all.values()
     return frozenset((one.container_id, one.started_at) for one in found if one.state in states)
 
 

@@ -15,7 +15,8 @@ from dlsched.model.sources import LogPattern, MetricsEndpoint, MetricsFile, Prog
 from dlsched.model.spec import AccuracyTarget, Target
 from dlsched.runtime.cgroup.read import PROC, belongs
 from dlsched.runtime.docker.engine import Body, EngineRefused
-from dlsched.runtime.docker.identity.labels import Inspected, inspected
+from dlsched.runtime.docker.identity.labels import inspected
+from dlsched.runtime.machine.inspected import Inspected
 from dlsched.runtime.progress.http_page import Unanswered
 from dlsched.runtime.progress.listening import (
     NO_ADDRESS,

@@ -8,7 +8,6 @@ Everything runs in the loop's thread, but for `logs` and what is begun in the ba
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Iterator, Mapping, Sequence, Set
 from concurrent.futures import wait
 from dataclasses import replace
@@ -20,52 +19,45 @@ import psutil
 from dlsched.control.ports import Clock, Wake
 from dlsched.model.actions import Action, Outcome, Remove, Resize, Start
 from dlsched.model.alarms import Alarm
-from dlsched.model.facts import ContainerFact, Observation
+from dlsched.model.facts import ContainerFact, Observation, Operation
 from dlsched.runtime import host
-from dlsched.runtime.allotment import change_allotment, job_dir
+from dlsched.runtime.allotment import Allotments, change_allotment, job_dir
 from dlsched.runtime.cgroup.enclosing import Surroundings
 from dlsched.runtime.cgroup.read import PROC
 from dlsched.runtime.cpu_users import CpuUsers
 from dlsched.runtime.docker.background import Patience, begin
 from dlsched.runtime.docker.carrying import Arrivals
 from dlsched.runtime.docker.create.creation import Creation
-from dlsched.runtime.docker.create.images import HostImages
-from dlsched.runtime.docker.create.starts import Starts
+from dlsched.runtime.docker.create.images import Images
 from dlsched.runtime.docker.doctor.engine import require
-from dlsched.runtime.docker.engine import Engine, EngineRefused
-from dlsched.runtime.docker.engine_facts import EngineFacts
+from dlsched.runtime.docker.engine import Engine, EngineFacts, EngineRefused
+from dlsched.runtime.docker.engine_calls import EngineCalls
 from dlsched.runtime.docker.events import Events
+from dlsched.runtime.docker.executor import Executor
 from dlsched.runtime.docker.gpus.canary import Canary
 from dlsched.runtime.docker.gpus.enforcement import gpu_alarms, with_gpus
 from dlsched.runtime.docker.gpus.injection import Injector
 from dlsched.runtime.docker.identity.commands import AdoptionCommands
-from dlsched.runtime.docker.identity.labels import Inspected
 from dlsched.runtime.docker.identity.own import own_containers
-from dlsched.runtime.docker.limits.allotments import Allotments
-from dlsched.runtime.docker.limits.group import GroupWeight, ParentGroup
-from dlsched.runtime.docker.limits.outcome import GivenBack
-from dlsched.runtime.docker.limits.resizes import Resizes
+from dlsched.runtime.docker.instance import Instance
+from dlsched.runtime.docker.limits.changes import Changes
+from dlsched.runtime.docker.limits.group import ParentGroup
 from dlsched.runtime.docker.limits.writer import LimitWriter
-from dlsched.runtime.docker.listing import Listing, Listings
-from dlsched.runtime.docker.moves.leaving_jobs import LeavingJobs
-from dlsched.runtime.docker.moves.moves import Moves
-from dlsched.runtime.docker.moves.relocation import Relocation
-from dlsched.runtime.docker.moves.steps import Departures
-from dlsched.runtime.docker.operations import Operations
+from dlsched.runtime.docker.listing import Listings
+from dlsched.runtime.docker.moves import Moves
 from dlsched.runtime.docker.options import UNHURRIED_S, DockerOptions
 from dlsched.runtime.docker.reading import Outside
-from dlsched.runtime.docker.stops import Restarts, Stops
 from dlsched.runtime.docker.watch import Watch, Watches
 from dlsched.runtime.gpu import Inventory, UserNames
 from dlsched.runtime.host import NodeReader
+from dlsched.runtime.machine.container import Machine, Unwanted
+from dlsched.runtime.machine.inspected import Inspected, Listing
+from dlsched.runtime.machine.outcomes import GivenBack
 from dlsched.runtime.originals import Originals
 from dlsched.runtime.wire.tap import Tap
 from dlsched.store.adoptions import Adoptions
 
 _log = logging.getLogger(__name__)
-
-CONCURRENT_CALLS = 4
-"""Starts and removals at the engine together: each forks, and more would only queue there."""
 
 RELEASE_S = 10.0
 """The longest wait of the loop while everything is given back; it has to feed a watchdog."""
@@ -93,29 +85,25 @@ class DockerRuntime:
         `engine` takes the place of the one that they name, and `proc` the host's processes'.
         Raises OSError when the state directory cannot be used.
         """
-        self._options = options
-        self._clock, self._wake = clock, wake
-        self._engine = engine or Engine(options.host, options.timeout_s)
-        self._unhurried = engine or Engine(options.host, max(options.timeout_s, UNHURRIED_S))
-        self._patience = Patience(options.call_wait_s)
-        self._group = ParentGroup(options.instance, options.cgroup_under)
-        self._engine_facts = EngineFacts(self._engine)
-        state_dir = options.state_dir
-        self._originals = Originals(state_dir, read_only=options.read_only)
-        self._adoptions = Adoptions(state_dir, read_only=options.read_only)
-        left_out = own_containers()
-        self._cpu_users = CpuUsers(clock.now_s, begin, left_out, proc)
-        self._listings = Listings(
-            self._engine,
-            options.instance,
-            left_out,
-            self._patience,
-            clock.now_s,
-            self._adoptions,
-            self._came_with,
-            options.presets,
-            datetime.fromtimestamp(psutil.boot_time(), UTC).strftime("%Y-%m-%dT%H:%M:%S"),
+        self._clock = clock
+        hurried = engine or Engine(options.host, options.timeout_s)
+        instance = self._instance = Instance(
+            options,
+            hurried,
+            engine or Engine(options.host, max(options.timeout_s, UNHURRIED_S)),
+            EngineFacts(hurried),
+            clock,
+            Originals(options.state_dir, read_only=options.read_only),
+            Adoptions(options.state_dir, read_only=options.read_only),
+            own_containers(),
+            proc,
         )
+        self._patience = Patience(options.call_wait_s, now_s=clock.now_s)
+        self._group = ParentGroup(options.instance, options.cgroup_under, options.group_weight)
+        self._cpu_users = CpuUsers(clock.now_s, begin, instance.left_out, proc)
+        booted = datetime.fromtimestamp(psutil.boot_time(), UTC)
+        booted_at = booted.strftime("%Y-%m-%dT%H:%M:%S")
+        self._listings = Listings(instance, self._patience, booted_at)
         self.use_presets = self._listings.use
         self.refresh = self._listings.refresh
         """List the engine's containers; waits at most `call_wait_s`, where something happened."""
@@ -124,129 +112,82 @@ class DockerRuntime:
             or Inventory(
                 options.gpus.device_folder,
                 # The user names that an agent in a container knows are those of its image.
-                users=None if left_out else UserNames(),
+                users=None if instance.left_out else UserNames(),
             ),
             Surroundings(proc),
         )
-        gate = threading.Semaphore(CONCURRENT_CALLS)
         injector = Injector(options.gpus, lambda: self._node.gpus)
-        self._canary = Canary(state_dir=state_dir)
-        writer = LimitWriter(
-            self._engine, self._originals, state_dir, clock.wall_time, proc, injector, self._canary
-        )
-        self._resizes = Resizes(
-            writer,
-            self._originals,
-            self._patience,
-            threading.Semaphore(CONCURRENT_CALLS),
-            self._listings.want,
-            clock.now_s,
-            lambda: self._listings.problem is not None,
-        )
-        busy = self._listings.busy
-        self._arrivals = Arrivals(
-            self._unhurried, options.instance, state_dir, busy, read_only=options.read_only
-        )
+        self._canary = Canary(state_dir=options.state_dir)
+        writer = self._writer = LimitWriter(instance, injector, self._canary)
+        self._arrivals = Arrivals(instance)
+        self.images = Images(instance.unhurried, options.config_file, clock.now_s)
         creation = Creation(
-            self._unhurried,
+            instance,
             self._group,
             writer,
-            options.instance,
-            state_dir,
-            self._engine_facts.cgroup_driver,
             injector,
             self._arrivals,
-            busy,
-            options.confine,
         )
-        self.images = HostImages(self._unhurried, options.config_file, clock.now_s)
-        self._starts = Starts(self.images.pulls, creation, gate, self._start_ended, clock.now_s)
-        self._moves = Moves(
-            Relocation(self._unhurried, creation, options.instance, state_dir, busy, writer.lift),
-            options.instance,
-            gate,
-            self._start_ended,
-            wake,
-            clock.now_s,
-            self._node.gpu_names,
-            Departures(self._listings.hide, self._arrivals.sweep),
+        self._calls = EngineCalls(instance, writer, creation, self.images, self._arrivals)
+        self._executor = Executor(self._calls, self._listings.want, wake, clock.now_s)
+        self._machine = Machine(self._executor.do)
+        self._changes = Changes(
+            instance, self._machine, self._executor, writer, self._listings, self._patience
         )
-        self._stops = Stops(self._unhurried, gate, self._listings.want, writer.lift, clock.now_s)
-        self._events = Events(
-            self._engine,
-            options.instance,
-            self._listings.want,
-            wake,
-            self._adoptions,
-            self._listings.engine_lost,
-        )
-        self.adopting = AdoptionCommands(
-            self._unhurried,
-            options.instance,
-            self._adoptions,
-            self._listings,
-            writer,
-            self._originals,
-            self._came_with,
-            clock.wall_time,
-            left_out,
-            proc,
-        )
-        self._operations = Operations(self._stops, self._moves, self._resizes)
+        self._events = Events(instance, self._listings.want, wake, self._listings.engine_lost)
+        self.adopting = AdoptionCommands(instance, self._listings, writer)
         self._watches = Watches(
             Outside(
-                self._engine.follow,
-                self._engine.inspect,
+                instance.engine.follow,
+                instance.engine.inspect,
                 proc,
-                self._engine.logs,
+                instance.engine.logs,
                 Tap(proc=proc) if options.wire else None,
             )
         )
         self.read_from = self._watches.read_from
-        self.leaving_jobs = LeavingJobs(
-            self._moves,
+        self.moves = Moves(
+            instance,
+            self._machine,
+            self._calls,
             self._arrivals,
-            self._watches.of_job,
-            lambda one: (
-                self.held or self._operations.bars(one.container_id, one.job, clock.now_s())
-            ),
-            clock.now_s,
-            self._starts.forget,
-            self._listings.ended_with_engine,
-            self._start_again,
+            self._listings,
+            self._watches,
+            self._node.gpu_names,
+            lambda one: self.held or self._bar(one.container_id, one.job, clock.now_s()),
         )
-        """Jobs that leave for another node, or come from there."""
-        self._restarts = Restarts(self._engine, self._listings.want)
-        self._allotments = Allotments(state_dir, read_only=options.read_only)
+        """Also of jobs that leave for another node, or come from there."""
+        self._allotments = Allotments(options.state_dir, read_only=options.read_only)
         self._untold: tuple[Alarm, ...] = ()
-        self.held: str | None = None
-        """Why nothing may be changed; None: changes are made."""
         self._facts: tuple[ContainerFact, ...] = ()
         self._changed: set[str] = set()
         """Containers whose limits were changed since."""
         self._swept: Listing | None = None
         """The last listing that nothing was left over of."""
-        self._weight = GroupWeight(self._group, options.group_weight)
         self._events.start()
-        begin(self._engine_facts.cgroup_driver, "cgroup-driver")  # the ceilings' grain
+        begin(self._instance.facts.cgroup_driver, "cgroup-driver")  # the ceilings' grain
 
     def resume(self, now_s: float) -> None:
         """List containers, and note the moves that an earlier agent began."""
         self.refresh()
         if self._listings.last is not None:
-            self._moves.find(self._listings.last, now_s)
+            self.moves.find(self._listings.last, now_s)
 
     def observe(self, now_s: float) -> Observation:
         """All facts at `now_s` about the containers listed; reads only."""
-        driver = self._engine_facts.driver
+        self._machine.take(self._executor.ended())
+        driver = self._instance.facts.driver
         alive = (one.described for one in self._watches.all() if one.described.alive)
         groups = ((one.job, one.container_id, one.pid) for one in alive)
         node = self._node.read(now_s, driver, self._group.name(driver or ""), groups)
         listing, problem = self._listings.last, self._listings.problem
         if listing is not None and listing is not self._watches.listing:
             for described in self._watches.show(listing, now_s):
-                self._resizes.examine(described)
-        idle, watches = self._operations.idle, self._watches.all()
+                self._changes.examine(described)
+        if self._instance.options.read_only and listing is not None:
+            self._changes.examine_again(listing)
+        idle = not (self._machine.busy or self.moves.moving)
+        watches = self._watches.all()
         self._facts = tuple([self._fact(watch, now_s, idle=idle) for watch in watches])
         self._changed.clear()
         jobs = frozenset(one.described.container_id for one in watches)
@@ -257,11 +198,11 @@ class DockerRuntime:
             engine_ok=problem is None,
             engine_problem=problem,
             containers=self._facts,
-            begun=self._starts.begun(listing),
+            begun=self._machine.begun(listing),
             left_alone=() if listing is None else listing.left_alone,
             host_busy_core_s=host.busy_core_s(),
             node=node and replace(node, host_cpu=self._cpu_users.named(names, jobs)),
-            gpus_away=self._moves.gpus_away(),
+            gpus_away=self.moves.gpus_away(),
             container_names=names,
         )
 
@@ -289,14 +230,12 @@ class DockerRuntime:
         is_new = listing is not self._swept
         if is_new:
             self._swept = listing
-            starting = {begun.job for begun in self._starts.begun(listing)}
+            starting = {begun.job for begun in self._machine.begun(listing)}
             self._allotments.sweep(listing.named | starting)
-        self._weight.follow(self._watches.all(), again=is_new)
-        self._stops.advance(listing, now_s)
-        self._moves.advance(listing, self._facts, now_s)
-        if self._listings.problem is None:
-            self._set_restarts_back(now_s)
-            self._resizes.sweep(listing)
+        self._group.follow(self._watches.all(), again=is_new)
+        self._machine.take(self._executor.ended())
+        self._changes.settle(listing, self.moves.moving)
+        self.moves.advance(listing, self._facts, now_s)
         # A change of this cycle has notified its job already, and the facts are from before it.
         same = [fact for fact in self._facts if fact.container_id not in self._changed]
         self._untold = self._allotments.follow(same)
@@ -304,12 +243,13 @@ class DockerRuntime:
     def apply(self, action: Action, now_s: float) -> Outcome:
         """Begin a start, a move or a removal, or carry out a resize; never raises for that."""
         if isinstance(action, Start):
-            bar = self._moves.bars_start(action.job)
-            return self._starts.begin(action) if bar is None else Outcome(action, "withheld", bar)
+            bar = self.moves.bars_start(action.job)
+            return Outcome(action, "withheld", bar) if bar else self._machine.start(action, now_s)
         if isinstance(action, Resize):
             return self.apply_all([action], now_s)[0]
         watch = self._watches.get(action.container_id)
-        if self._resizes.updating(action.container_id):
+        one = self._machine.of(action.container_id)
+        if one.updating:
             return Outcome(action, "failed", "operation under way: updating")
         if isinstance(action, Remove):
             if watch is not None and watch.described.adopted is not None:
@@ -318,42 +258,37 @@ class DockerRuntime:
             return self._remove(action, None if watch is None else watch.described, now_s)
         if watch is None:
             return Outcome(action, "failed", _NOT_THERE)
-        if (operation := self._stops.operation(action.container_id, now_s)) is not None:
+        if (operation := one.bars(now_s)) is not None:
             return Outcome(action, "failed", f"operation under way: {operation}")
-        return self._moves.begin(action, watch.described, now_s)
+        return self.moves.begin(action, watch.described, now_s)
 
     def apply_all(self, actions: Sequence[Resize], now_s: float) -> tuple[Outcome, ...]:
         """Change the limits of several jobs, several at a time; never raises for that."""
-        refusals: dict[str, str] = {}
-        watches: dict[str, Watch] = {}
-        changes = []
+        outcomes: dict[str, Outcome] = {}
+        changes: list[tuple[Resize, Watch]] = []
         for action in actions:
             container = action.container_id
-            if (watch := self._watches.get(container)) is None:
-                refusals[action.job] = _NOT_THERE
-                continue
-            if (why := self._operations.bars(container, action.job, now_s)) is not None:
-                refusals[action.job] = why
+            watch = self._watches.get(container)
+            why = None if watch is None else self._bar(container, action.job, now_s)
+            if watch is None or why is not None:
+                outcomes[action.job] = Outcome(action, "failed", why or _NOT_THERE)
                 continue
             watch.doubt()
-            watches[action.job] = watch
-            changes.append((action, watch.described))
-        outcomes = {outcome.action.job: outcome for outcome in self._resizes.begin_all(changes)}
-        for action, _ in changes:
-            if (status := outcomes[action.job].status) in ("done", "begun"):
+            changes.append((action, watch))
+        made = self._changes.make([(action, watch.described) for action, watch in changes])
+        for (action, watch), outcome in zip(changes, made, strict=True):
+            outcomes[action.job] = outcome
+            if outcome.status in ("done", "begun"):
                 self._changed.add(action.container_id)
-            if status == "done" and not (action.only_notifies or action.gives_back):
-                watches[action.job].gave(action.cpu_shares)
-        return tuple(
-            outcomes.get(action.job) or Outcome(action, "failed", refusals[action.job])
-            for action in actions
-        )
+            if outcome.status == "done" and not (action.only_notifies or action.gives_back):
+                watch.gave(action.cpu_shares)
+        return tuple(outcomes[action.job] for action in actions)
 
     def logs(self, job: str, tail: int, follow: bool) -> Iterator[bytes]:
         """The job's output, oldest first; raises EngineUnavailable, or KeyError: no container."""
         container = self._watches.ids[job]
         try:
-            return self._engine.logs(container, tail, follow)
+            return self._instance.engine.logs(container, tail, follow)
         except EngineRefused as error:
             raise KeyError(job) from error
 
@@ -364,12 +299,12 @@ class DockerRuntime:
         last change. Waits for the engine, at most `RELEASE_S` in all.
         """
         now_s = self._clock.now_s()
-        until_s = now_s + min(self._options.timeout_s, RELEASE_S)
+        until_s = now_s + min(self._instance.options.timeout_s, RELEASE_S)
         self._wind_up((now_s + until_s) / 2)  # a move may hang, and limits need time, too
         for watch in self._watches.all():
             watch.doubt()
-        weighs = self._weight.follow(self._watches.all(), given_back=True)
-        backs = self._resizes.release(ceilings, self._watches.own(), until_s)
+        weighs = self._group.follow(self._watches.all(), given_back=True)
+        backs = self._changes.release(ceilings, self._watches.own(), until_s)
         if weighs is not None:
             wait([weighs], max(0.0, until_s - self._clock.now_s()))
         return backs
@@ -379,22 +314,27 @@ class DockerRuntime:
 
         An adopted container that belongs to none any more is given back.
         """
-        self._resizes.managed = managed
-        if not self._resizes.held:
-            self._resizes.keep_true(ceilings, self._watches.own())
+        self._changes.managed = managed
+        if self.held is None:
+            self._changes.keep_true(ceilings, self._watches.own())
 
     def hold(self, why: str | None) -> None:
         """Change nothing from now on, since everything was given back; None: make changes again."""
-        self.held, self._resizes.held = why, why is not None
+        self._changes.held = why
+
+    @property
+    def held(self) -> str | None:
+        """Why nothing may be changed; None: changes are made."""
+        return self._changes.held
 
     def alarms(self) -> tuple[Alarm, ...]:
         """What is wrong with limits, with giving them back, with moves, and with GPUs."""
         watched = [watch.described for watch in self._watches.all()]
         return (
-            *self._resizes.alarms,
-            *self._adoptions.alarms,
+            *self._changes.alarms,
+            *self._instance.adoptions.alarms,
             *self._arrivals.alarms,
-            *self._moves.alarms(self._clock.now_s()),
+            *self.moves.alarms(self._clock.now_s()),
             *self._untold,
             *gpu_alarms(self._node.gpus, self._node.gpu_problem, watched, self._canary),
         )
@@ -407,11 +347,11 @@ class DockerRuntime:
         watch = self._watches.get(self._watches.ids.get(job, ""))
         if watch is not None and watch.described.adopted is not None:
             return
-        change_allotment(job_dir(self._options.state_dir, job), deliverable=deliverable)
+        change_allotment(job_dir(self._instance.options.state_dir, job), deliverable=deliverable)
 
     def check_engine(self) -> None:
         """Raises EngineUnavailable, or EngineUnworkable when it cannot do what dlsched needs."""
-        require(self._engine)
+        require(self._instance.engine)
 
     def close(self, *, keep_group: bool = False) -> None:
         """Release all resources; containers run on, and an empty parent group is removed."""
@@ -419,42 +359,49 @@ class DockerRuntime:
         if self._watches.listing is not None and not self._watches.all() and not keep_group:
             self._group.remove()
         self._watches.close()
-        self._engine.close()
-        self._unhurried.close()
+        self._instance.engine.close()
+        self._instance.unhurried.close()
         self._node.close()
-        self._resizes.close()
+        self._writer.claims.close()
 
-    def _set_restarts_back(self, now_s: float) -> None:
-        if self._resizes.held:
-            return
-        strays = (one.described for one in self._watches.all() if one.described.restart_strays)
-        bars = self._operations.bars
-        idle = (one for one in strays if bars(one.container_id, one.job, now_s) is None)
-        self._resizes.take(self._restarts.set_back(idle, now_s))
+    def _bar(self, container: str, job: str, now_s: float) -> str | None:
+        """Why a container can now neither be given other limits nor be asked to leave; None: it
+        can."""
+        bar = self._machine.of(container).bars(now_s) or self.moves.operation(job, now_s)
+        return None if bar is None else f"operation under way: {bar}"
 
     def _fact(self, watch: Watch, now_s: float, *, idle: bool) -> ContainerFact:
         """`idle`: nothing is being done to any container."""
         described = watch.described
-        operation = None if idle else self._operations.of(described, now_s)
-        altered = self._originals.holds(described.container_id)
-        bursts, idles = self._resizes.can_burst, self._resizes.can_idle
+        operation = None if idle else self._operation(described, now_s)
+        altered = self._instance.originals.holds(described.container_id)
+        bursts, idles = self._writer.burst_problem is None, self._writer.idle_problem is None
         fact, vanished = watch.fact(now_s, operation, bursts=bursts, idles=idles, altered=altered)
         if vanished:
             self._listings.want(described.container_id)
         if described.gpu_access is not None:
             fact = with_gpus(
-                fact, described, self._node.gpus, self._canary, self._options.state_dir
+                fact, described, self._node.gpus, self._canary, self._instance.options.state_dir
             )
-        if not idle and fact.adopted is None and (kept := self._moves.kept(fact.job, fact.gpus)):
+        if not idle and fact.adopted is None and (kept := self.moves.kept(fact.job, fact.gpus)):
             fact = replace(fact, gpus_kept=kept)
         return fact
+
+    def _operation(self, described: Inspected, now_s: float) -> Operation | None:
+        """What is being done to it, or why nothing is; None: it may be changed."""
+        one = self._machine.of(described.container_id)
+        if one.stop is None and described.adopted is None:
+            moving = self.moves.operation(described.job, now_s)
+            if moving is not None:
+                return moving
+        return one.operation(described, now_s)
 
     def _wind_up(self, until_s: float) -> None:
         """Leave no job between two containers: it goes back, or goes on in the new one. Never
         raises."""
-        self._moves.winding_up = True
+        self.moves.winding_up = True
         try:
-            while self._moves.unsettled and (now_s := self._clock.now_s()) < until_s:
+            while self.moves.unsettled and (now_s := self._clock.now_s()) < until_s:
                 self.resume(now_s)
                 self.observe(now_s)
                 self.advance(now_s)
@@ -462,27 +409,18 @@ class DockerRuntime:
         except Exception:  # noqa: BLE001  limits have to be given back whatever fails here
             _log.exception("the moves under way could not be completed")
         finally:
-            self._moves.winding_up = False
+            self.moves.winding_up = False
 
     def _remove(self, action: Remove, described: Inspected | None, now_s: float) -> Outcome:
         """Remove a job's container, and with it the other one of a move under way."""
-        others = self._moves.forsake(action, self._listings.last, now_s)
+        others = self.moves.forsake(action, self._listings.last, now_s)
         if isinstance(others, Outcome):
             return others
         for other in others:
             also = replace(action, container_id=other.container_id, lift=None)
-            self._stops.begin(also, other, now_s)
-        return self._stops.begin(action, described, now_s)
-
-    def _start_again(self, container: str) -> None:
-        """Start a container that has ended; blocks on the engine."""
-        with self._listings.busy.of(container):
-            self._engine.start(container)
-
-    def _came_with(self, described: Inspected) -> float | None:
-        """The ceiling that a container had before any change of ours, in cores."""
-        return self._originals.cores_before(described.container_id, described.limit_cores)
-
-    def _start_ended(self, container: str | None, reason: str) -> None:
-        self._listings.want(container)
-        self._wake(reason)
+            self._machine.post(other.container_id, Unwanted(also, other), now_s)
+        if described is None:
+            return Outcome(action, "done", _NOT_THERE)
+        before = self._machine.of(action.container_id).bars(now_s)
+        self._machine.post(action.container_id, Unwanted(action, described), now_s)
+        return Outcome(action, "begun", "" if before is None else str(before))

@@ -26,6 +26,7 @@ from dlsched.model.spec import MAX_FAILED_RATIO, AccuracyTarget, LatencyTarget, 
 from dlsched.model.state import JobView
 from dlsched.model.units import CORES_MIN, render_cores
 from dlsched.policies.fair_share import Claim, water_fill
+from dlsched.simulation.advice.needs import progress_text, service_need, training_need
 from dlsched.simulation.advice.result import (
     LEAST_REQUESTS,
     Advice,
@@ -34,8 +35,6 @@ from dlsched.simulation.advice.result import (
     Recommended,
     Use,
 )
-from dlsched.simulation.advice.services import service_need
-from dlsched.simulation.advice.trainings import progress_text, training_need
 from dlsched.simulation.trace.observed import SLICE_S, ObservedJob
 from dlsched.simulation.trace.recording import Record, node_is_full
 

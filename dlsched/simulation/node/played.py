@@ -46,6 +46,9 @@ class _Request:
 class PlayedService:
     """Answers requests while it runs. Requests that arrive at other times are lost."""
 
+    changes_by_itself = False
+    """Except at the moments that it announces (`ends_in_s`)."""
+
     def __init__(self, load: ServiceLoad, target: Target | None, seed: str) -> None:
         assert load.loop is not None
         self.load = load
@@ -99,11 +102,6 @@ class PlayedService:
         """Lines that arrive late."""
 
     # ------------------------------------------------------------------ for the world
-
-    @property
-    def changes_by_itself(self) -> bool:
-        """Never, except at the moments that it announces (`ends_in_s`)."""
-        return False
 
     def begin(self, now_s: float) -> None:
         """Its process is up: requests are accepted from now on."""
@@ -211,8 +209,6 @@ class PlayedService:
             return None
         self._last_line_s = now_s
         latency = self._tally.take()
-        if not self.load.reports_waiting:
-            return Report(now_s, latency=latency)
         there = self._unanswered()
         oldest_s = now_s - min(one.came_s for one in there) if there else 0.0
         return Report(now_s, latency=latency, in_flight=len(there), oldest_s=oldest_s)

@@ -21,6 +21,8 @@ _DONE_STEPS = 1e-9
 class Training:
     """Runs from step 0 (or its last checkpoint) to its last step."""
 
+    changes_by_itself = False
+
     def __init__(self, load: TrainingLoad, target: Target | None, chance: random.Random) -> None:
         self.load = load
         self.usage_core_s = 0.0
@@ -37,10 +39,6 @@ class Training:
         self._threads = load.threads
         self._metric = target.metric if isinstance(target, AccuracyTarget) else "loss"
         self._tiers = tier_steps(load, target)
-
-    @property
-    def changes_by_itself(self) -> bool:
-        return False
 
     def compute_on(self, threads: float) -> None:
         """Use that many threads from now on."""

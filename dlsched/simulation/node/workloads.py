@@ -55,8 +55,6 @@ class ServiceLoad:
     report_s: float = 1.0
     """Seconds between two lines of its reporter; infinite: it has none."""
     report_noise: ReportNoise | None = None
-    reports_waiting: bool = True
-    """Whether it reports how many requests wait. A page does not."""
 
     @property
     def open_rate_per_s(self) -> float | None:

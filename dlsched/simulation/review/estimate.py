@@ -22,7 +22,6 @@ from dlsched.model.errors import DlschedError
 from dlsched.model.spec import AccuracyTarget, LatencyTarget, Limits, Tier
 from dlsched.model.state import Snapshot
 from dlsched.model.units import CORES_MIN, render_seconds
-from dlsched.policies.registry import load as load_policy
 from dlsched.simulation.node.workloads import Trace
 from dlsched.simulation.review.tally import Given, JobTally, Tally
 from dlsched.simulation.run import simulate
@@ -44,8 +43,6 @@ class Playback:
     Memory: ClassVar[type[Any] | None] = None
     reserves: ClassVar[bool] = False
     heeds_progress: ClassVar[bool] = False
-    observes_only: ClassVar[bool] = False
-    per_device: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -111,7 +108,7 @@ def estimate(record: Record, tally: Tally) -> Estimated:
     try:
         recorded = trace_of(record)
         trace = _as_counted(recorded.trace, tally)
-        plain = _simulated(trace, NamedPolicy(PLAIN, load_policy(PLAIN)), recorded, tally)
+        plain = _simulated(trace, PLAIN, recorded, tally)
         given = {name: job.given for name, job in tally.jobs.items()}
         player = Playback(given, tally.slice_s, trace.cycle_s, recorded.lives)
         replayed = _simulated(trace, NamedPolicy(PLAYBACK, player), recorded, tally)
@@ -141,7 +138,7 @@ def _as_counted(trace: Trace, tally: Tally) -> Trace:
     return replace(trace, cycle_s=tally.slice_s / CYCLES_PER_SLICE, idle_class=idle)
 
 
-def _simulated(trace: Trace, policy: NamedPolicy, recorded: Recorded, tally: Tally) -> Tally:
+def _simulated(trace: Trace, policy: NamedPolicy | str, recorded: Recorded, tally: Tally) -> Tally:
     counted = Tally(tally.slice_s, recorded.lives)
     simulate(trace, policy, guards=_UNGUARDED, publish=counted.take)
     counted.close()

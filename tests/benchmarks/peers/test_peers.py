@@ -12,15 +12,23 @@ from benchmarks.peers.las import LasParameters, LasPolicy
 from benchmarks.peers.parties import PartiesMemory
 from benchmarks.peers.proportional import ProportionalMemory
 from benchmarks.peers.vpa import VpaMemory, bucket_of
-from dlsched.control.decider import NamedPolicy
+from dlsched.estimate.sketch import from_latencies
 from dlsched.model.decision import Decision
 from dlsched.model.errors import PolicyError
-from dlsched.model.spec import Bounds
-from dlsched.model.state import JobView, Reached, Tiers
+from dlsched.model.spec import AccuracyTarget, Bounds, ContainerSpec, JobSpec, LatencyTarget, Limits
+from dlsched.model.state import (
+    JobState,
+    JobView,
+    NodeView,
+    Progress,
+    Reached,
+    Snapshot,
+    Tiers,
+    Usage,
+)
 from dlsched.policies.registry import load
 from dlsched.simulation.run import simulate
 from dlsched.simulation.trace import Recipe, generate
-from tests.benchmarks.peers.seen import service, snapshot, training
 
 LAS = "benchmarks.peers.las:LasPolicy"
 
@@ -44,7 +52,7 @@ def test_a_higher_queue_outweighs_the_next_and_nobody_has_a_ceiling() -> None:
 def test_who_comes_late_is_served_first_and_no_core_idles_that_somebody_can_use() -> None:
     recipe = Recipe(6, 240.0, 4, "training", "fixed", cores=4.0, demand=2.0, gap_s=30.0)
     trace = dataclasses.replace(generate(recipe), duration_s=2000.0)
-    plain, las = (simulate(trace, NamedPolicy(name, load(name))) for name in ("none", LAS))
+    plain, las = (simulate(trace, name) for name in ("none", LAS))
     last = max(trace.jobs, key=lambda job: job.arrives_s).name
     assert las.times("tier1")[last] < 0.8 * plain.times("tier1")[last]
     assert las.metrics()["makespan_s"] <= 1.02 * plain.metrics()["makespan_s"]
@@ -140,16 +148,13 @@ def test_what_does_not_fit_is_scaled_onto_the_node_above_the_floor() -> None:
     assert cores[1] is not None and cores[1] > 0.05, "nobody falls below the floor"
 
 
-def test_nothing_measured_changes_nothing_and_the_first_ceiling_is_a_fair_share() -> None:
+@pytest.mark.parametrize(("memory", "cores"), [(None, 2.0), (BEFORE, 1.0)])
+def test_nothing_measured_changes_nothing_and_the_first_ceiling_is_a_fair_share(
+    memory: ProportionalMemory | None, cores: float
+) -> None:
     seen = snapshot(service("a", None), service("b", None))
-    assert [one.cpu_cores for one in load(PROPORTIONAL).decide(seen, None).limits.values()] == [
-        2.0,
-        2.0,
-    ]
-    assert [one.cpu_cores for one in load(PROPORTIONAL).decide(seen, BEFORE).limits.values()] == [
-        1.0,
-        1.0,
-    ]
+    limits = load(PROPORTIONAL).decide(seen, memory).limits.values()
+    assert [one.cpu_cores for one in limits] == [cores, cores]
 
 
 VPA = "benchmarks.peers.vpa:VpaPolicy"
@@ -172,3 +177,37 @@ def test_old_samples_fade() -> None:
     late = policy.decide(snapshot(service("a", 1.0, used=0.5), now_s=600.0), memory)
     assert soon.limits["a"].cpu_cores == pytest.approx(2.3, rel=0.06)
     assert late.limits["a"].cpu_cores == pytest.approx(0.575, rel=0.06)
+
+
+def service(
+    name: str,
+    late: float | None,
+    *,
+    cores: float | None = None,
+    used: float | None = None,
+    quantile: float | None = None,
+) -> JobView:
+    """A service whose requests took so many times its target of 0.1 s; None: none came yet."""
+    latencies_s = [] if late is None else [0.1 * late] * 20
+    return JobView(
+        spec=JobSpec(name, ContainerSpec("model"), target=LatencyTarget(0.1, quantile)),
+        state=JobState.RUNNING,
+        actual=Limits(cores),
+        usage=Usage(cpu_cores=used),
+        progress=Progress(window=from_latencies(latencies_s)),
+    )
+
+
+def training(name: str, attained_core_s: float) -> JobView:
+    """A training that has had so much."""
+    target = AccuracyTarget("accuracy", 0.9, 0.97)
+    return JobView(
+        spec=JobSpec(name, ContainerSpec("trainer"), target=target),
+        state=JobState.RUNNING,
+        attained_core_s=attained_core_s,
+    )
+
+
+def snapshot(*jobs: JobView, capacity: float = 4.0, now_s: float = 10.0) -> Snapshot:
+    """These jobs on a node of that capacity."""
+    return Snapshot(0, now_s, NodeView(capacity, capacity, 1 << 30), jobs)

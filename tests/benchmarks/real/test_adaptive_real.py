@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.judge.services import Judged
+from benchmarks.judge import Judged
 from benchmarks.real.adaptive_real import (
     POLICIES,
     Asked,

@@ -1,16 +1,21 @@
-"""The long comparison: its set, its tables, and its scene of real traffic."""
+"""Open loops and the long comparison: their sets, what counts as harm, rows and tables."""
 
 from __future__ import annotations
 
-import io
+from collections.abc import Callable
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import MagicMock
 
-from rich.console import Console
+import pytest
 
-from benchmarks.real.comparison import draw, spec_text
-from benchmarks.real.demo_all import TRAFFIC, traffic_table
-from benchmarks.real.http_services import Measured
+from benchmarks.real import comparison, http_services
+from benchmarks.real.comparison import Plan, draw, run_policy, spec_text, targets_at
+from benchmarks.real.demo_all import TRAFFIC, traffic_cost, traffic_table
+from benchmarks.real.http_services import Measured, harmed, headlines, real_table
 from dlsched.config.job import parse_spec
+from dlsched.model.errors import DaemonUnavailable
 from dlsched.model.spec import LatencyTarget
 
 
@@ -41,15 +46,8 @@ PLAIN = [
 OWN = [replace(row, policy="adaptive", updates_per_min=3.0, trainings_core_s=61.0) for row in PLAIN]
 
 
-def shown_traffic(*rows: Measured) -> str:
-    told = io.StringIO()
-    Console(width=80, file=told).print(traffic_table(rows))
-    return " ".join(told.getvalue().split())
-
-
 def test_it_says_that_nobody_is_slower_and_what_it_cost() -> None:
-    text = shown_traffic(*PLAIN, *OWN)
-    assert "\N{HORIZONTAL ELLIPSIS}" not in text  # it fits an ordinary terminal
+    text = traffic_cost([*PLAIN, *OWN])
     assert "10 % + 2 ms: none of 6" in text
     assert "64.2 s and 61 s" in text
     assert "updates a minute: 0 and 3" in text
@@ -58,7 +56,59 @@ def test_it_says_that_nobody_is_slower_and_what_it_cost() -> None:
 def test_who_is_slower_and_what_was_never_answered_are_named() -> None:
     slow = replace(OWN[0], mean_ms=12.1)
     lost = replace(OWN[1], requests=0, failed=912, mean_ms=None, p95_ms=None)
-    text = shown_traffic(*PLAIN, slow, lost, *OWN[2:])
+    found = [*PLAIN, slow, lost, *OWN[2:]]
+    text = traffic_cost(found)
     assert f"{slow.service} (mean 12.1 ms, plain 9 ms)" in text
-    assert "912 / 0" in text and "never" in text
     assert "requests that failed: 912" in text
+    line = traffic_table(found)[1]
+    assert (line["requests"], line["p95, none"], line["p95, adaptive"]) == ("912 / 0", 21.0, None)
+
+
+ROW = Measured("beside", "none", 1, "a", 25.0, 100, 0, 10.0, 20.0, 0, 0.0, 0.0)
+
+
+def test_harm_is_more_than_a_tenth_and_two_milliseconds() -> None:
+    for mean_ms, found in ((12.9, []), (13.1, ["a (mean 13.1 ms, plain 10 ms)"])):
+        mine = [ROW, replace(ROW, policy="adaptive", mean_ms=mean_ms)]
+        assert harmed(real_table(mine)) == found
+    slow = [ROW, replace(ROW, policy="adaptive", p95_ms=24.1)]
+    assert harmed(real_table(slow)) == ["a (p95 24.1 ms, plain 20 ms)"]
+
+
+def test_a_service_that_answers_nothing_is_harmed() -> None:
+    mine = [ROW, replace(ROW, policy="adaptive", mean_ms=None, p95_ms=None)]
+    assert len(harmed(real_table(mine))) == 2
+
+
+def test_runs_count_in_their_median() -> None:
+    mine = [replace(ROW, policy="adaptive", run=n, mean_ms=ms) for n, ms in enumerate((5, 7, 90))]
+    (line,) = real_table([ROW, *mine])
+    assert line["mean, adaptive"] == 7
+    told = headlines([{**line, "cycles with a ceiling": 3}])
+    assert "none of 1" in told[0]
+    assert "1 of 1" in told[1]
+
+
+@pytest.mark.parametrize(
+    "measure",
+    [
+        pytest.param(lambda one: targets_at(one, {"a": 1.0}, 20.0), id="targets"),
+        pytest.param(lambda one: run_policy(one, Plan(7), "none", {}), id="a policy"),
+        pytest.param(
+            lambda one: http_services.measure(one, TRAFFIC, "none", 7, settle_s=1.0, judge_s=1.0),
+            id="traffic",
+        ),
+    ],
+)
+def test_a_daemon_that_dies_while_it_is_measured_gives_no_result(
+    monkeypatch: pytest.MonkeyPatch, measure: Callable[[Any], object]
+) -> None:
+    clock = iter(range(1000))
+    monkeypatch.setattr(
+        comparison, "time", SimpleNamespace(sleep=lambda _: None, monotonic=clock.__next__)
+    )
+    monkeypatch.setattr(http_services, "_clients", lambda *_: {"a": {"sent": 1}})
+    session = MagicMock()
+    session.cycle.side_effect = [1, DaemonUnavailable("no daemon answers")]
+    with pytest.raises(DaemonUnavailable):
+        measure(session)

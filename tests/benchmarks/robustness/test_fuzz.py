@@ -7,6 +7,7 @@ import pytest
 from benchmarks.robustness import fuzz
 from benchmarks.robustness.fuzzing.trial import (
     FIXTURES,
+    Refused,
     kept_inputs,
     tried,
 )
@@ -35,6 +36,18 @@ def test_a_first_handful_of_inputs_breaks_no_promise(name: str) -> None:
     end = next(message for message in told if "last" in message)
     assert end["at"] == INPUTS
     assert end["kinds"] > 25, "hardly any input gets past the reader's door"
+
+
+def test_most_drawn_patterns_come_to_read_lines() -> None:
+    target = fuzz.load(fuzz.TARGETS["lines"])
+    refused = 0
+    for number in range(INPUTS):
+        try:
+            target.answer(fuzz.input_of(target, SEED, number))
+        except Refused:
+            refused += 1
+    assert refused < INPUTS / 2
+    target.close()
 
 
 @pytest.mark.timed

@@ -13,11 +13,9 @@ from benchmarks.simulated.mixed import (
     Row,
     table_of,
 )
-from dlsched.control.decider import NamedPolicy
 from dlsched.model.cycle import CycleReport
 from dlsched.model.spec import AccuracyTarget, LatencyTarget
 from dlsched.model.state import JobState, JobView, NodeView, Snapshot, Usage
-from dlsched.policies.registry import load
 from dlsched.simulation.run import simulate
 from tests.doubles import job_spec
 
@@ -83,8 +81,8 @@ def test_services_that_begin_together_on_a_full_node_are_not_called_hopeless(
 ) -> None:
     # Each got less than it could use, and was taken to be unable to use more.
     trace = dataclasses.replace(mixed.trace_of(mixed.SCENARIOS[1], n, seed), duration_s=60.0)
-    policy, reports = NamedPolicy(name, load(name)), list[CycleReport]()
-    run = simulate(trace, policy, seed, publish=reports.append)
+    reports = list[CycleReport]()
+    run = simulate(trace, name, seed, publish=reports.append)
     assert not run.alarms
     verdicts = [told.kind for report in reports for one in report.outlooks.values() for told in one]
     assert verdicts

@@ -8,15 +8,13 @@ from dataclasses import replace
 
 import pytest
 
-from benchmarks.simulated.open_changes import (
-    CHANGES,
-    Row,
-    changed,
-    headline,
-)
 from benchmarks.simulated.open_loop import (
+    CHANGES,
+    Changed,
     Measured,
     _need_cores,
+    changed,
+    changes_headline,
     compare,
     headlines_of,
     play_requests,
@@ -82,7 +80,7 @@ def test_the_clairvoyant_knows_what_a_load_changes_to() -> None:
 
 
 def test_each_figure_is_said_to_be_reached_or_not() -> None:
-    fine = [Row(name, 1, 9.0, 5.0, 10.0) for name in CHANGES]
-    assert headline(fine).endswith(": reached")
-    told = headline([*fine, Row(HALF, 2, 8.8, 5.0, 10.0)])
+    fine = [Changed(name, 1, 9.0, 5.0, 10.0) for name in CHANGES]
+    assert changes_headline(fine).endswith(": reached")
+    told = changes_headline([*fine, Changed(HALF, 2, 8.8, 5.0, 10.0)])
     assert f"the worst 0.890 ({HALF})" in told and told.endswith("not reached")

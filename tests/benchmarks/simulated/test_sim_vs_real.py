@@ -30,7 +30,7 @@ class KeptInMemory(Kept):
     """A run that never was on an engine: its cycles are a simulation's."""
 
     def reports(self) -> list[CycleReport]:
-        return simulated_reports(TRACE, self.policy, self.spelled, seed=1)
+        return simulated_reports(TRACE, self.spelled, seed=1)
 
 
 def kept(policy: str) -> Kept:

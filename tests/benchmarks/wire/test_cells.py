@@ -1,4 +1,4 @@
-"""How a cell is judged, and that clients and wire are compared at all."""
+"""How cells of the wire and first minutes are judged, and that clients and wire are compared."""
 
 from __future__ import annotations
 
@@ -12,9 +12,12 @@ from typing import Any
 import pytest
 
 from benchmarks.places import ROOT
-from benchmarks.wire import bench, cells, client, reader_faults
+from benchmarks.publish.results import verdict
+from benchmarks.wire import bench, cells, client, first_minute, reader_faults
 from benchmarks.wire.cells import NOT_MEASURED, WITHIN, Seen
+from benchmarks.wire.first_minute import KINDS, headline, is_reached
 from dlsched.estimate.sketch import from_latencies
+from tools.steps import SetupError
 
 ANSWERED: dict[str, Any] = {
     "answered": 400, "sent": 400, "failed": 0, "unsent": 0, "cpu_ratio": 0.1, "seconds": 40.0,
@@ -123,3 +126,37 @@ def test_one_cell_of_the_bench_agrees_with_its_client() -> None:
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "verdict=within" in done.stdout, done.stdout + done.stderr
+
+
+def test_each_server_is_adopted_by_one_command_with_its_target() -> None:
+    commands = [" ".join(kind.adopt) for kind in KINDS]
+    assert commands[0] == "adopt first-service --latency 50ms --quantile p95"
+    assert [one.partition(" --of ")[2] for one in commands[-2:]] == ["first-byte", "gap"]
+
+
+@pytest.mark.parametrize(
+    ("met_s", "p95_ms", "reached"),
+    [
+        (30.0, 50.0, True),
+        (30.1, 50.0, False),
+        (None, 10.0, False),
+        (5.0, 50.1, False),
+        (5.0, None, False),
+    ],
+)
+def test_status_and_client_must_both_say_met(
+    met_s: float | None, p95_ms: float | None, reached: bool
+) -> None:
+    assert is_reached(met_s, p95_ms, 50.0) is reached
+
+
+def test_one_server_that_cannot_be_brought_is_enough_to_miss() -> None:
+    rows = [{"verdict": verdict(True)}] * 2
+    assert headline(rows).endswith("in 2 of 2 rows: reached.")
+    rows.append({"verdict": "not brought here: no program node on this host"})
+    assert headline(rows).endswith("in 2 of 3 rows: not reached.")
+
+
+def test_a_program_that_the_host_lacks_is_one_line() -> None:
+    with pytest.raises(SetupError, match="no program no-such-server on this host"):
+        first_minute.contained(["no-such-server", "1"])

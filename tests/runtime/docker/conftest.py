@@ -3,14 +3,43 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import docker
 import pytest
 
+from dlsched.runtime.docker import background
 from tests.runtime.docker.rig import Rig, options_for
 from tests.runtime.docker.stand_ins import make_stand_ins
+
+
+class Background:
+    """What is begun in the background is done where it is begun, unless it is held."""
+
+    def __init__(self) -> None:
+        self.held: set[str] = set()
+        """The names of what is not done yet."""
+        self._waiting: list[Callable[[], None]] = []
+
+    def start(self, work: Callable[[], None], name: str) -> None:
+        if name in self.held:
+            self._waiting.append(work)
+        else:
+            work()
+
+    def go_on(self) -> None:
+        """Do what is held, and hold nothing any more."""
+        self.held = set()
+        while self._waiting:
+            self._waiting.pop(0)()
+
+
+@pytest.fixture
+def without_threads(monkeypatch: pytest.MonkeyPatch) -> Background:
+    made = Background()
+    monkeypatch.setattr(background, "_start", made.start)
+    return made
 
 
 @pytest.fixture

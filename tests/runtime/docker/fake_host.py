@@ -1,4 +1,5 @@
-"""One container on a host of files: an engine that writes to a cgroup tree as runc does.
+"""One container on a host of files: an engine that writes to a cgroup tree as runc does. For
+several of them, and their lives, see `fake_engine`.
 
 It keeps the engine's rules that hands must know: the dialects exclude each other, zero changes
 nothing, and the kernel refuses a quota below the burst and a weight in the idle class.
@@ -60,12 +61,22 @@ def full_disk() -> Iterator[None]:
 class FakeHost:
     """The engine, and the kernel's files below it. May be handed to a LimitWriter as its engine."""
 
-    def __init__(self, root: Path, *, v2: bool = False, weigh: Any = older_weight) -> None:
+    def __init__(
+        self,
+        root: Path,
+        *,
+        v2: bool = False,
+        weigh: Any = older_weight,
+        container: str = CONTAINER,
+        pid: int = PID,
+    ) -> None:
+        """`pid` 0: it does not run yet."""
+        self.container = container
         self.v2 = v2
         self.weigh = weigh
         self.proc = root / "proc"
-        self.cpu = root / "sys" / ("" if v2 else "cpu") / "docker" / CONTAINER
-        self.memory = self.cpu if v2 else root / "sys" / "memory" / "docker" / CONTAINER
+        self.cpu = root / "sys" / ("" if v2 else "cpu") / "docker" / container
+        self.memory = self.cpu if v2 else root / "sys" / "memory" / "docker" / container
         self.words: dict[str, Any] = {
             "NanoCpus": 0,
             "CpuQuota": 0,
@@ -74,13 +85,14 @@ class FakeHost:
             "Memory": 0,
             "MemorySwap": 0,
         }
-        self.pid = PID
+        self.pid = pid
         self.gone = False
         self.updates: list[Body] = []
         self.raises: list[Exception] = []
         """Raised by the next updates, one each."""
         self._mount(root)
-        self._begin_cgroup()
+        if pid:
+            self.begin(pid)
 
     def run(self, **words: int) -> FakeHost:
         """As if it had been made with these words."""
@@ -107,6 +119,15 @@ class FakeHost:
         self._to_kernel()
         self._limit_memory()
 
+    def begin(self, pid: int) -> None:
+        """Its process, and its group."""
+        self.pid = pid
+        group = f"/docker/{self.container}"
+        groups = (f"0::{group}",) if self.v2 else (f"4:memory:{group}", f"1:cpu:{group}")
+        (self.proc / str(pid)).mkdir(parents=True, exist_ok=True)
+        (self.proc / str(pid) / "cgroup").write_text("\n".join(groups) + "\n")
+        self._begin_cgroup()
+
     def stop(self) -> None:
         """It has no process and no group any more."""
         self.pid = 0
@@ -116,7 +137,7 @@ class FakeHost:
     # ------------------------------------------------------------------ as an Engine
 
     def inspect(self, container: str) -> Body:
-        assert container == CONTAINER
+        assert container == self.container
         if self.gone:
             raise EngineRefused(404, f"No such container: {container}")
         return {
@@ -127,7 +148,7 @@ class FakeHost:
         }
 
     def update(self, container: str, body: Body) -> None:
-        assert container == CONTAINER
+        assert container == self.container
         assert not {"Memory", "MemorySwap", "RestartPolicy"} & body.keys()
         self.updates.append(body)
         if self.raises:
@@ -187,20 +208,15 @@ class FakeHost:
             self.write(name, str(self.words["Memory"] // 4096 * 4096))
 
     def _mount(self, root: Path) -> None:
-        group = f"/docker/{CONTAINER}"
         if self.v2:
             mounts = [f"29 23 0:26 / {root}/sys rw - cgroup2 cgroup2 rw"]
-            groups = [f"0::{group}"]
         else:
             mounts = [
                 f"32 31 0:29 / {root}/sys/cpu rw - cgroup cgroup rw,cpu",
                 f"34 31 0:31 / {root}/sys/memory rw - cgroup cgroup rw,memory",
             ]
-            groups = [f"4:memory:{group}", f"1:cpu:{group}"]
-        for pid in ("self", str(PID)):
-            (self.proc / pid).mkdir(parents=True)
+        (self.proc / "self").mkdir(parents=True, exist_ok=True)
         (self.proc / "self" / "mountinfo").write_text("\n".join(mounts) + "\n")
-        (self.proc / str(PID) / "cgroup").write_text("\n".join(groups) + "\n")
         self.cpu.mkdir(parents=True)
         self.memory.mkdir(parents=True, exist_ok=True)
 

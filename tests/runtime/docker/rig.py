@@ -17,8 +17,9 @@ from dlsched.model.facts import Begun, ContainerFact, ContainerState, Observatio
 from dlsched.model.spec import ContainerSpec, JobSpec, Limits, Stop
 from dlsched.runtime.cgroup.read import CgroupReader
 from dlsched.runtime.clock import SystemClock
-from dlsched.runtime.docker import DockerOptions, DockerRuntime
-from dlsched.runtime.docker.limits.resizes import BUSY, NO_ANSWER
+from dlsched.runtime.docker.limits.changes import BUSY, NO_ANSWER
+from dlsched.runtime.docker.options import DockerOptions
+from dlsched.runtime.docker.runtime import DockerRuntime
 from dlsched.runtime.gpu import Inventory
 from tests.waiting import until
 from tools.base_image import BASE

@@ -9,7 +9,7 @@ from functools import partial
 import pytest
 
 from dlsched.model.errors import EngineUnavailable
-from dlsched.runtime.docker.background import SILENT_S, Patience, Pulse, begin, begin_all
+from dlsched.runtime.docker.background import Patience, begin, begin_all
 from tests.waiting import until
 
 pytestmark = pytest.mark.timed
@@ -65,31 +65,6 @@ def test_one_long_wait_uses_up_the_patience_for_all_others() -> None:
     hangs.set()
     assert call.result(60)
     assert patience.wait(call)
-
-
-def wait_for(event: threading.Event) -> None:
-    assert event.wait(60)
-
-
-def test_a_ping_without_an_answer_shows_a_silent_engine() -> None:
-    hangs, now_s = threading.Event(), 100.0
-    pulse = Pulse(partial(wait_for, hangs), lambda: now_s)
-    assert not pulse.silent()
-    now_s += SILENT_S
-    assert not pulse.silent()
-    now_s += 0.1
-    assert pulse.silent()
-    hangs.set()
-    until(lambda: not pulse.silent(), "the answer", every_s=0.001)
-
-
-def test_a_refused_ping_shows_a_silent_engine() -> None:
-    def refused() -> None:
-        raise EngineUnavailable("refused")
-
-    pulse = Pulse(refused)
-    assert not pulse.silent()
-    until(pulse.silent, "the refusal", every_s=0.001)
 
 
 def test_patience_returns() -> None:

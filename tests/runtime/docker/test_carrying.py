@@ -23,17 +23,19 @@ from dlsched.runtime.docker.carrying import (
     CHECKS,
     Arrivals,
     Brought,
-    Packed,
+    NotShared,
     Withdrawn,
     pack,
     remove_archive,
+    size_of,
 )
 from dlsched.runtime.docker.create.containers import create_body
 from dlsched.runtime.docker.engine import EngineRefused, PathStat
-from dlsched.runtime.docker.listing import BusyContainers
-from dlsched.runtime.docker.shared_files import NotShared, size_of
+from dlsched.runtime.docker.instance import BusyContainers
+from dlsched.runtime.machine.outcomes import Packed
 from tests.doubles import job_spec
 from tests.runtime.docker.create.test_containers import AROUND
+from tests.runtime.docker.making import instance_of
 from tests.runtime.docker.test_archives import TOP, cut, entry, packed
 
 WHOLE = packed(TOP, entry("ckpt/a", text=b"a" * 5000))
@@ -147,7 +149,7 @@ def copied() -> list[str]:
 
 @pytest.fixture
 def arrivals(engine: Any, tmp_path: Path, copied: list[str]) -> Arrivals:
-    return Arrivals(engine, "i", tmp_path, BusyContainers(copied.append))
+    return Arrivals(instance_of(engine, tmp_path, busy=BusyContainers(copied.append)))
 
 
 MINE = {"dlsched.instance": "i", "dlsched.job": "job"}
@@ -179,11 +181,11 @@ def test_what_is_brought_outlives_the_agent_and_a_later_epoch_replaces_it(
     arrivals.bring("job", 1, tmp_path / "c")
     expected = Brought("job", 2, str(tmp_path / "a"))
     assert arrivals.of("job") == expected
-    assert Arrivals(engine, "i", tmp_path, BusyContainers()).of("job") == expected
+    assert Arrivals(instance_of(engine, tmp_path)).of("job") == expected
     arrivals.bring("job", 3, tmp_path / "d")
     assert arrivals.of("job") == Brought("job", 3, str(tmp_path / "d"))
     arrivals.forget("job")
-    assert Arrivals(engine, "i", tmp_path, BusyContainers()).of("job") is None
+    assert Arrivals(instance_of(engine, tmp_path)).of("job") is None
 
 
 @pytest.mark.parametrize("name", ["../job", "", "JOB", "a" * 80])
@@ -239,11 +241,10 @@ def test_another_job_of_its_name_gets_nothing_of_it(arrivals: Arrivals) -> None:
     assert arrivals.of("job", "/etc/dlsched/jobs.d/job.yaml") is None
 
 
-@pytest.mark.timed
 def test_a_volume_that_somebody_has_removed_is_forgotten(
     engine: Any, arrivals: Arrivals, monkeypatch: pytest.MonkeyPatch, archive: Path
 ) -> None:
-    monkeypatch.setattr(carrying, "SWEEPS_S", (0.0,))
+    monkeypatch.setattr(carrying, "time", Mock())
     pack(cut(WHOLE), archive, MOST)
     bring(arrivals, archive)
     arrivals.sweep("job")
@@ -305,11 +306,10 @@ def test_one_that_is_not_filled_stays_so(
     assert arrivals.of("job") == brought
 
 
-@pytest.mark.timed
 def test_volumes_of_earlier_epochs_are_removed_and_no_others(
     engine: Any, arrivals: Arrivals, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(carrying, "SWEEPS_S", (0.0,))
+    monkeypatch.setattr(carrying, "time", Mock())
     names = [f"dlsched-i-job-e{epoch}" for epoch in range(4)]
     others = {**MINE, "dlsched.instance": "j"}
     engine.there = {**dict.fromkeys(names, MINE), "dlsched-j-job-e1": others, "data": {}}
@@ -323,11 +323,10 @@ def test_volumes_of_earlier_epochs_are_removed_and_no_others(
     assert sorted(engine.there) == ["data", "dlsched-j-job-e1"]
 
 
-@pytest.mark.timed
 def test_a_volume_goes_once_its_container_is_removed(
     engine: Any, arrivals: Arrivals, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(carrying, "SWEEPS_S", (0.0, 0.0, 0.0))
+    monkeypatch.setattr(carrying, "time", Mock())
     engine.there = {"dlsched-i-job-e1": MINE}
     engine.remove_volume = Mock(side_effect=[EngineRefused(409, "in use"), None])
     arrivals.sweep("job")
@@ -337,7 +336,7 @@ def test_a_volume_goes_once_its_container_is_removed(
 def test_a_broken_record_is_an_alarm(engine: Any, tmp_path: Path) -> None:
     (tmp_path / "arrivals").mkdir()
     (tmp_path / "arrivals" / "job.json").write_text("{")
-    (alarm,) = Arrivals(engine, "i", tmp_path, BusyContainers()).alarms
+    (alarm,) = Arrivals(instance_of(engine, tmp_path)).alarms
     assert alarm.text.endswith("the job's next container starts without its checkpoint")
 
 

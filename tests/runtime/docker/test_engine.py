@@ -27,14 +27,14 @@ from dlsched.runtime.docker.doctor.engine import require
 from dlsched.runtime.docker.engine import (
     Body,
     Engine,
+    EngineFacts,
     EngineRefused,
     PathStat,
-    one_line,
     root_cause,
     whole_lines,
 )
-from dlsched.runtime.docker.engine_facts import EngineFacts
 from dlsched.runtime.docker.remedy import out_of_reach, remedy
+from dlsched.runtime.machine.outcomes import one_line
 
 
 def open_descriptors() -> int:

@@ -2,43 +2,37 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
 from dlsched.runtime.docker import events
 from dlsched.runtime.docker.events import KINDS, Events
-from tests.doubles import NONE_ADOPTED
+from tests.runtime.docker.making import instance_of
 
-pytestmark = pytest.mark.timed
-
-
-class Stream:
-    """Events that come to an end when it is closed."""
-
-    def __init__(self, content: list[dict[str, Any]]) -> None:
-        self._events = content
-        self.drained, self._closed = threading.Event(), threading.Event()
-
-    def __iter__(self) -> Iterator[dict[str, Any]]:
-        yield from self._events
-        self.drained.set()
-        self._closed.wait(60)
-
-    def close(self) -> None:
-        self._closed.set()
+pytestmark = pytest.mark.usefixtures("without_threads")
 
 
-class FakeEngine:
-    def __init__(self, stream: Stream) -> None:
-        self._stream = stream
+class Engine:
+    """Its streams of events end by themselves, each but the last one with a lost connection."""
+
+    def __init__(self, *streams: list[dict[str, Any]]) -> None:
+        self._streams = list(streams)
         self.asked: list[tuple[str, ...]] = []
+        self.at_end: Callable[[], None]
 
-    def events(self, kinds: tuple[str, ...]) -> Stream:
+    def events(self, kinds: tuple[str, ...]) -> Iterator[dict[str, Any]]:
         self.asked.append(kinds)
-        return self._stream
+        yield from self._streams.pop(0)
+        if not self._streams:
+            self.at_end()
+
+
+def listened(engine: Engine, listening: Events) -> None:
+    """Listen until its last stream has ended."""
+    engine.at_end = listening.close
+    listening.start()
 
 
 def event(container: str, **labels: str) -> dict[str, Any]:
@@ -56,7 +50,7 @@ def event(container: str, **labels: str) -> dict[str, Any]:
     ],
 )
 def test_only_what_may_be_ours_wakes(instance: str, wanted: dict[str, str]) -> None:
-    stream = Stream(
+    engine = Engine(
         [
             event("own", instance="lab", job="job-a"),
             event("asks-lab", instance="lab", enable="true"),
@@ -68,42 +62,20 @@ def test_only_what_may_be_ours_wakes(instance: str, wanted: dict[str, str]) -> N
             {"Action": "start", "Actor": {"ID": "bare", "Attributes": None}},
         ]
     )
-    engine, asked, wakes = FakeEngine(stream), list[str | None](), list[str]()
-    listening = Events(
-        engine,  # type: ignore[arg-type]
-        instance,
-        asked.append,
-        wakes.append,
-        NONE_ADOPTED,
-    )
-    listening.start()
-    assert stream.drained.wait(60)
-    listening.close()
+    asked, wakes = list[str | None](), list[str]()
+    one = instance_of(engine, name=instance)
+    listened(engine, Events(one, asked.append, wakes.append))
     assert engine.asked[0] == KINDS
     assert asked == [None, *wanted], "a connection stands for an event of every container"
     assert wakes == list(wanted.values())
 
 
 def test_each_loss_and_return_of_the_engine_wakes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(events, "FIRST_RETRY_S", 0.01)
-    losses, wakes, twice = [], list[str](), threading.Event()
-
-    def lost() -> None:
-        losses.append(1)
-        if len(losses) == 2:
-            twice.set()
-
-    stream = Stream([])
-    stream.close()  # so that each connection ends at once
-    listening = Events(
-        FakeEngine(stream),  # type: ignore[arg-type]
-        "lab",
-        lambda _: None,
-        wakes.append,
-        NONE_ADOPTED,
-        lost,
+    monkeypatch.setattr(events, "FIRST_RETRY_S", 0.0)
+    losses, wakes = list[int](), list[str]()
+    engine = Engine([], [], [])
+    listened(
+        engine, Events(instance_of(engine), lambda _: None, wakes.append, lambda: losses.append(1))
     )
-    listening.start()
-    assert twice.wait(60)
-    listening.close()
-    assert wakes[:2] == ["the Docker Engine's events ended", "the Docker Engine answers again"]
+    ended, back = "the Docker Engine's events ended", "the Docker Engine answers again"
+    assert (wakes, len(losses)) == ([ended, back, ended, back], 2)

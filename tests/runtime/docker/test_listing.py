@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping
 from typing import Any
 
@@ -16,13 +15,13 @@ from dlsched.runtime.docker.listing import (
     EVERY_S,
     LATE_S,
     NAME_CHARACTERS,
+    SILENT_S,
     Listings,
 )
 from dlsched.simulation.clock import VirtualClock
-from tests.doubles import NONE_ADOPTED, texts
-from tests.waiting import until
-
-pytestmark = pytest.mark.timed
+from tests.doubles import texts
+from tests.runtime.docker.conftest import Background
+from tests.runtime.docker.making import instance_of
 
 
 class FakeEngine:
@@ -36,8 +35,6 @@ class FakeEngine:
         self.listings = 0
         self.inspected: list[str] = []
         self.trouble: Exception | None = None
-        self.answers = threading.Event()
-        self.answers.set()
         self.pinged = 0
         self.pings = True
         """Whether it answers a ping, whatever else it is busy with."""
@@ -54,7 +51,6 @@ class FakeEngine:
 
     def containers(self, labels: Mapping[str, str]) -> list[Body]:
         self.listings += "dlsched.instance" in labels
-        assert self.answers.wait(60)
         if self.trouble is not None:
             raise self.trouble
         return [
@@ -104,7 +100,7 @@ class FakeEngine:
 
 
 @pytest.fixture
-def engine() -> FakeEngine:
+def engine(without_threads: Background) -> FakeEngine:
     return FakeEngine()
 
 
@@ -116,20 +112,12 @@ def clock() -> VirtualClock:
 def listings_of(
     engine: FakeEngine,
     clock: VirtualClock,
-    wait_s: float = 60.0,
+    wait_s: float = 0.0,
     instance: str = "i",
     booted: str = "",
 ) -> Listings:
-    own = frozenset({"agent"})
-    return Listings(
-        engine,  # type: ignore[arg-type]
-        instance,
-        own,
-        Patience(wait_s),
-        clock.now_s,
-        NONE_ADOPTED,
-        booted=booted,
-    )
+    one = instance_of(engine, name=instance, clock=clock, left_out=frozenset({"agent"}))
+    return Listings(one, Patience(wait_s, now_s=clock.now_s), booted)
 
 
 def seen(listings: Listings) -> set[str]:
@@ -247,60 +235,63 @@ def test_one_that_is_not_understood_is_left_out_alone_and_told_once(
 
 
 def test_an_event_during_a_listing_asks_for_another_one(
-    engine: FakeEngine, clock: VirtualClock
+    engine: FakeEngine, clock: VirtualClock, without_threads: Background
 ) -> None:
-    engine.answers.clear()
-    listings = listings_of(engine, clock, wait_s=0.01)
+    listings = listings_of(engine, clock)
+    without_threads.held = {"listing"}
     listings.refresh()
     listings.want("a")
+    without_threads.go_on()
     engine.states = {"a": "running"}
-    engine.answers.set()
-
-    def listed() -> bool:
-        listings.refresh()
-        return listings.last is not None and "a" in listings.last.containers
-
-    until(listed, "a listing with it", every_s=0.005)
-    assert engine.listings >= 2
+    listings.refresh()
+    assert seen(listings) == {"a"}
+    assert engine.listings == 2
 
 
-def late_listing(engine: FakeEngine, clock: VirtualClock) -> Listings:
+def late_listing(engine: FakeEngine, clock: VirtualClock, without_threads: Background) -> Listings:
     """Listings, the last of which waits for the engine."""
     listings = listings_of(engine, clock)
     listings.refresh()
-    listings._patience = Patience(0.001, pause_s=600)
-    engine.answers.clear()
+    without_threads.held = {"listing"}
     listings.want("a")
     listings.refresh()
     return listings
 
 
-def test_an_engine_that_answers_a_ping_is_not_lost(engine: FakeEngine, clock: VirtualClock) -> None:
-    listings = late_listing(engine, clock)
-
-    def pinged() -> bool:
+def test_an_engine_that_answers_a_ping_is_not_lost(
+    engine: FakeEngine, clock: VirtualClock, without_threads: Background
+) -> None:
+    listings = late_listing(engine, clock, without_threads)
+    for _ in range(5):
         listings.refresh()
         assert listings.problem is None
-        return engine.pinged >= 5
-
-    until(pinged, "five pings", every_s=0.001)
-    engine.answers.set()
+    assert engine.pinged >= 5
 
 
 def test_an_engine_that_answers_nothing_is_lost_until_it_lists(
-    engine: FakeEngine, clock: VirtualClock
+    engine: FakeEngine, clock: VirtualClock, without_threads: Background
 ) -> None:
     engine.pings = False
-    listings = late_listing(engine, clock)
-
-    def lost() -> bool:
-        listings.refresh()
-        return listings.problem is not None
-
-    until(lost, "the alarm", every_s=0.005)
+    listings = late_listing(engine, clock, without_threads)
+    listings.refresh()
     assert listings.problem == "the Docker Engine at unix:///fake does not answer"
-    engine.answers.set()
-    until(lambda: not lost(), "the listing", every_s=0.005)
+    without_threads.go_on()
+    listings.refresh()
+    assert listings.problem is None
+
+
+def test_an_engine_that_does_not_answer_a_ping_is_lost(
+    engine: FakeEngine, clock: VirtualClock, without_threads: Background
+) -> None:
+    listings = late_listing(engine, clock, without_threads)
+    without_threads.held.add("ping")
+    for wait_s in (AGAIN_S, SILENT_S):
+        clock.advance(wait_s)
+        listings.refresh()
+        assert listings.problem is None
+    clock.advance(0.1)
+    listings.refresh()
+    assert listings.problem is not None
 
 
 def test_one_container_that_keeps_the_engine_busy_hides_no_other(
@@ -418,7 +409,8 @@ def test_one_that_is_started_or_copied_is_not_inspected(
     assert seen(listings) == {"a"}
     engine.inspected.clear()
     engine.states = {"a": "exited", "new": "created"}
-    with listings.busy.of("a"), listings.busy.of("new"):
+    busy = listings._instance.busy
+    with busy.of("a"), busy.of("new"):
         assert seen(refreshed(listings)) == {"a"}
         assert listings.last.undescribed == {"new"}
         assert listings.problem is None
@@ -467,19 +459,19 @@ def test_an_engine_that_is_back_before_anyone_asks_was_lost_too(
 
 
 def test_a_listing_that_began_before_the_loss_was_noticed_counts(
-    engine: FakeEngine, clock: VirtualClock
+    engine: FakeEngine, clock: VirtualClock, without_threads: Background
 ) -> None:
-    listings = listings_of(engine, clock, wait_s=0.0)
+    listings = listings_of(engine, clock)
     engine.states = {"a": "running"}
-    until_listed(listings, "running")
+    listings.refresh()
     engine.states = {"a": "exited"}  # it was killed, and is back
-    engine.answers.clear()
+    without_threads.held = {"listing"}
     clock.advance(EVERY_S)
     listings.refresh()
     clock.advance(0.1)
     listings.engine_lost()
-    engine.answers.set()
-    until_listed(listings, "exited")
+    without_threads.go_on()
+    listings.refresh()
     assert listings.ended_with_engine(listings.last.containers["a"])
 
 
@@ -488,33 +480,17 @@ def test_names_of_others_are_listed_when_asked_for(engine: FakeEngine, clock: Vi
     engine.states |= {"mine": "running", "others": "running"}
     engine.labels["others"] = {}
     engine.names["others"] = "/note\x1bbook" + "x" * 500
-    until_listed_names(listings, {})
+    listings.refresh()
+    assert listings.last.others == {}
     listings.want_names(frozenset({"others", "gone"}))
-    until_listed_names(listings, {"others": ("note book" + "x" * 500)[:NAME_CHARACTERS]})
+    listings.refresh()
+    assert listings.last.others == {"others": ("note book" + "x" * 500)[:NAME_CHARACTERS]}
     assert "others" not in listings.last.containers
     asked = engine.listings
     listings.want_names(frozenset({"others", "gone"}))
     listings.refresh()
     assert engine.listings == asked
     listings.want_names(frozenset())
-
-
-def until_listed_names(listings: Listings, names: Mapping[str, str]) -> None:
-    def listed() -> object:
-        listings.refresh()
-        return None if listings.last is None else listings.last.others
-
-    until(listed, "names", so=lambda found: found == names)
-
-
-def until_listed(listings: Listings, state: str) -> None:
-    """The first listing with that state of the container."""
-
-    def listed() -> bool:
-        listings.refresh()
-        return listings.last is not None and listings.last.containers["a"].state == state
-
-    until(listed, f"it is listed as {state}")
 
 
 def test_what_ran_before_a_reboot_ended_with_it(engine: FakeEngine, clock: VirtualClock) -> None:

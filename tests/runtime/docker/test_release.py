@@ -10,58 +10,41 @@ from pathlib import Path
 import pytest
 
 from dlsched.model.errors import EngineUnavailable
-from dlsched.runtime.clock import SystemClock
-from dlsched.runtime.docker import DockerOptions, DockerRuntime
-from dlsched.runtime.docker.limits.group import GroupWeight
-from dlsched.runtime.docker.limits.resizes import Resizes
-from dlsched.runtime.docker.moves.moves import Moves
-
-pytestmark = pytest.mark.timed
-
-
-class Clock(SystemClock):
-    """Its sleeps take no time."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.at_s = 100.0
-
-    def now_s(self) -> float:
-        return self.at_s
-
-    def sleep_until(self, when_s: float) -> bool:
-        self.at_s = when_s
-        return False
+from dlsched.runtime.docker.events import Events
+from dlsched.runtime.docker.limits.changes import Changes
+from dlsched.runtime.docker.limits.group import ParentGroup
+from dlsched.runtime.docker.moves import Moves
+from dlsched.runtime.docker.runtime import DockerRuntime
+from tests.runtime.docker.test_contract import FakeWorld
 
 
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
-@pytest.fixture
-def runtime(
-    tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[DockerRuntime]:
+def world(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, without_threads: None
+) -> Iterator[FakeWorld]:
     """With a move that never ends."""
+    monkeypatch.setattr(Events, "start", lambda _: None)
     monkeypatch.setattr(Moves, "unsettled", True)
-    options = DockerOptions(
-        state_dir=tmp_path, host=f"unix://{tmp_path}/absent.sock", call_wait_s=0.01, timeout_s=10.0
-    )
-    with closing(DockerRuntime(options, clock, lambda _: None)) as made:
+    made = FakeWorld(tmp_path)
+    with closing(made.runtime):
         yield made
 
 
 @pytest.fixture
-def left_s(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> list[float]:
+def runtime(world: FakeWorld) -> DockerRuntime:
+    return world.runtime
+
+
+@pytest.fixture
+def left_s(world: FakeWorld, monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The time that was left to give limits back, each time that was tried."""
     found: list[float] = []
 
-    def release(_: Resizes, ceilings: object, own: object, until_s: float) -> tuple[()]:
-        found.append(until_s - clock.at_s)
+    def release(_: Changes, ceilings: object, own: object, until_s: float) -> tuple[()]:
+        found.append(until_s - world.now_s())
         return ()
 
-    monkeypatch.setattr(Resizes, "release", release)
+    monkeypatch.setattr(Changes, "release", release)
     return found
 
 
@@ -84,7 +67,7 @@ def test_the_parent_groups_weight_is_given_back_with_the_limits(
         failed.set_exception(EngineUnavailable("no thread can be started"))
         return failed
 
-    monkeypatch.setattr(GroupWeight, "follow", follow)
+    monkeypatch.setattr(ParentGroup, "follow", follow)
     monkeypatch.setattr(Moves, "unsettled", False)
     runtime.release({})
     assert (asked, left_s) == ([True], [10.0])
@@ -99,4 +82,4 @@ def test_limits_are_given_back_where_observing_fails(
     monkeypatch.setattr(runtime, "observe", observe)
     runtime.release({})
     assert left_s == [10.0]
-    assert not runtime._moves.winding_up
+    assert not runtime.moves.winding_up

@@ -10,8 +10,10 @@ import pytest
 
 from dlsched.model.facts import GpuFact, NodeFact, Observation
 from dlsched.runtime.clock import SystemClock
-from dlsched.runtime.docker import DockerOptions, DockerRuntime
 from dlsched.runtime.docker.gpus.injection import GpuOptions
+from dlsched.runtime.docker.moves import Moves
+from dlsched.runtime.docker.options import DockerOptions
+from dlsched.runtime.docker.runtime import DockerRuntime
 from tests.doubles import texts
 from tests.nvml.library import Stub
 from tests.nvml.scenario import GIB, GPU_IS_LOST, VERSION_MISMATCH, Failure, Gpu, Scenario
@@ -96,5 +98,5 @@ def test_a_lost_gpu_is_an_alarm_of_its_own(runtime: DockerRuntime, nvml: Stub) -
 def test_the_gpus_of_a_job_that_is_away_are_observed(
     runtime: DockerRuntime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(runtime._moves, "gpus_away", lambda: {"train": ("GPU-0",)})
+    monkeypatch.setattr(Moves, "gpus_away", lambda _: {"train": ("GPU-0",)})
     assert runtime.observe(1.0).gpus_away == {"train": ("GPU-0",)}

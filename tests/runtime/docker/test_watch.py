@@ -30,8 +30,7 @@ from dlsched.runtime.cgroup.limits import older_shares
 from dlsched.runtime.cgroup.read import belongs
 from dlsched.runtime.docker import reading
 from dlsched.runtime.docker.engine import EngineRefused
-from dlsched.runtime.docker.identity.labels import Inspected, inspected
-from dlsched.runtime.docker.listing import Listing
+from dlsched.runtime.docker.identity.labels import inspected
 from dlsched.runtime.docker.reading import (
     LOGGED_WITHIN_S,
     Outside,
@@ -42,6 +41,7 @@ from dlsched.runtime.docker.reading import (
     wall_s,
 )
 from dlsched.runtime.docker.watch import READ_ALL_S, UNTARGETED, Watch, Watches
+from dlsched.runtime.machine.inspected import Inspected, Listing
 from dlsched.runtime.progress import log_pattern
 from dlsched.runtime.progress.http_page import Unanswered
 from dlsched.runtime.progress.listening import NO_ADDRESS

@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from benchmarks.robustness.fuzzing import wire_bytes, wire_talks
+from benchmarks.robustness.fuzzing import wire
 from benchmarks.robustness.fuzzing.trial import Broken
 from dlsched.runtime.wire.connection import Connection
 
@@ -14,7 +14,7 @@ SEED, TALKS = 5, 250
 
 
 def answers(number: int) -> str:
-    return wire_talks.answer(wire_talks.make(Random(f"{SEED}:{number}")))
+    return wire.read_talk(wire.make_talk(Random(f"{SEED}:{number}")))
 
 
 def test_what_is_counted_of_drawn_talks_is_true() -> None:
@@ -24,7 +24,7 @@ def test_what_is_counted_of_drawn_talks_is_true() -> None:
 
 def test_any_bytes_are_read_within_bounds() -> None:
     for number in range(TALKS):
-        assert wire_bytes.answer(wire_bytes.make(Random(f"{SEED}:{number}")))
+        assert wire.read_blocks(wire.make_blocks(Random(f"{SEED}:{number}")))
 
 
 @pytest.mark.parametrize("name", ["client_missed", "server_missed", "server_ends", "_chunks"])

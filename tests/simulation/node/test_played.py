@@ -8,11 +8,9 @@ from dataclasses import replace
 
 import pytest
 
-from dlsched.control.decider import NamedPolicy
 from dlsched.control.guards import GuardOptions
 from dlsched.model.facts import NodeFact, Report
 from dlsched.model.spec import Bounds, ContainerSpec, JobSpec, LatencyTarget
-from dlsched.policies.registry import load as load_policy
 from dlsched.simulation.node.loops import Loop, RequestStream, RequestWork
 from dlsched.simulation.node.played import PERIOD_S, PlayedService
 from dlsched.simulation.node.workloads import (
@@ -47,8 +45,8 @@ def play(
 ):
     found: dict[str, Computation] = {}
     trace = Trace(NodeFact(cores, 1 << 34), tuple(jobs), duration_s, **more)  # type: ignore[arg-type]
-    named, guards = NamedPolicy(policy, load_policy(policy)), GuardOptions(burst_ratio=burst_ratio)
-    simulate(trace, named, seed, guards=guards, inspect=lambda _, loads: found.update(loads))
+    guards = GuardOptions(burst_ratio=burst_ratio)
+    simulate(trace, policy, seed, guards=guards, inspect=lambda _, loads: found.update(loads))
     services = [found[one.name] for one in jobs]
     assert all(isinstance(one, PlayedService) for one in services)
     return services
@@ -261,9 +259,3 @@ def test_reports_tell_what_was_answered_and_come_as_seldom_as_asked() -> None:
     assert sum(one.count for one in told) == pytest.approx(len(one.took_s), abs=200)
     mean_s = sum(one.sum_s for one in told) / sum(one.count for one in told)
     assert mean_s == pytest.approx(statistics.fmean(one.took_s), rel=0.05)
-
-
-@pytest.mark.parametrize(("waiting", "in_flight"), [(True, 0), (False, None)], ids=["line", "page"])
-def test_a_page_does_not_report_how_many_wait(waiting: bool, in_flight: int | None) -> None:
-    one = PlayedService(ServiceLoad(0.01, loop=POISSON, reports_waiting=waiting), None, "seed")
-    assert [line.in_flight for line in one.lines(0.0)] == [in_flight]

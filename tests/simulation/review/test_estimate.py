@@ -12,13 +12,14 @@ import pytest
 from dlsched.api.review_schema import PlainDocker
 from dlsched.model.cycle import CycleReport
 from dlsched.model.spec import LatencyTarget, Tier
-from dlsched.model.state import Progress
+from dlsched.model.state import JobView, Progress
 from dlsched.model.units import render_seconds
 from dlsched.simulation.node.workloads import Pause, Trace, TrainingLoad
 from dlsched.simulation.review.estimate import MISFIT_FACTOR, Estimated, estimate, reached_s
 from dlsched.simulation.review.tally import Tally
 from dlsched.simulation.trace.recording import Record
 from tests.simulation.review.worlds import busy_node, counted, run
+from tests.simulation.worlds import asked, seen
 
 MET_BOUND, LATENCY_FACTOR, TIME_FACTOR = 0.15, 1.25, 1.25
 """How far an estimate may be from the truth."""
@@ -121,10 +122,7 @@ def test_a_job_whose_target_changed_has_no_estimate() -> None:
 
     def changed(report: CycleReport) -> CycleReport:
         target = LatencyTarget(0.2 if report.snapshot.now_s < 60.0 else 0.1)
-        jobs = tuple(
-            replace(view, spec=replace(view.spec, target=target)) for view in report.snapshot.jobs
-        )
-        return replace(report, snapshot=replace(report.snapshot, jobs=jobs))
+        return seen(report, lambda view: asked(view, target))
 
     result, _ = estimated(alone, "none", changed)
     assert result.jobs["easy"].why_not == "its target changed in the range"
@@ -150,18 +148,14 @@ def test_what_a_record_does_not_show_has_no_estimate() -> None:
     trace = busy_node(200.0)
     alone = replace(trace, jobs=tuple(one for one in trace.jobs if one.name in ("easy", "bulk-a")))
 
-    def changed(report: CycleReport) -> CycleReport:
+    def changed(view: JobView) -> JobView:
         """`bulk-a` has GPUs; of `easy` no CPU time was read."""
-        jobs = []
-        for view in report.snapshot.jobs:
-            if view.name == "bulk-a":
-                container = replace(view.spec.container, gpus=1)
-                jobs.append(replace(view, spec=replace(view.spec, container=container)))
-            else:
-                jobs.append(replace(view, attained_core_s=0.0))
-        return replace(report, snapshot=replace(report.snapshot, jobs=tuple(jobs)))
+        if view.name != "bulk-a":
+            return replace(view, attained_core_s=0.0)
+        container = replace(view.spec.container, gpus=1)
+        return replace(view, spec=replace(view.spec, container=container))
 
-    result, _ = estimated(alone, "none", changed)
+    result, _ = estimated(alone, "none", lambda report: seen(report, changed))
     jobs = result.jobs
     assert jobs["bulk-a"] == PlainDocker(
         "it computes on a GPU, which is not simulated", remarks=jobs["bulk-a"].remarks
@@ -192,20 +186,12 @@ def test_a_model_that_does_not_fit_gives_no_estimate() -> None:
 
     def changed(report: CycleReport) -> CycleReport:
         wrong = 40.0 if report.snapshot.now_s % 120.0 < 60.0 else 1.0
-        jobs = tuple(
-            replace(
-                view,
-                progress=replace(
-                    view.progress,
-                    fresh=replace(
-                        view.progress.fresh,
-                        sum_s=view.progress.fresh.sum_s * wrong,
-                    ),
-                ),
-            )
-            for view in report.snapshot.jobs
-        )
-        return replace(report, snapshot=replace(report.snapshot, jobs=jobs))
+
+        def slower(view: JobView) -> JobView:
+            fresh = replace(view.progress.fresh, sum_s=view.progress.fresh.sum_s * wrong)
+            return replace(view, progress=replace(view.progress, fresh=fresh))
+
+        return seen(report, slower)
 
     result, _ = estimated(trace, "none", changed)
     one = result.jobs["easy"]
@@ -215,16 +201,12 @@ def test_a_model_that_does_not_fit_gives_no_estimate() -> None:
 
 def test_without_any_work_each_job_has_its_own_reason() -> None:
     trace = busy_node(100.0)
+    services = [one for one in trace.jobs if isinstance(one.spec.target, LatencyTarget)]
 
-    def changed(report: CycleReport) -> CycleReport:
-        jobs = tuple(
-            replace(view, progress=Progress())
-            for view in report.snapshot.jobs
-            if isinstance(view.spec.target, LatencyTarget)
-        )
-        return replace(report, snapshot=replace(report.snapshot, jobs=jobs))
+    def mute(report: CycleReport) -> CycleReport:
+        return seen(report, lambda view: replace(view, progress=Progress()))
 
-    result, _ = estimated(trace, "none", changed)
+    result, _ = estimated(replace(trace, jobs=tuple(services)), "none", mute)
     assert len(result.jobs) > 1
     for name, one in result.jobs.items():
         assert one.why_not.startswith(f"{name}: no request of it was answered")

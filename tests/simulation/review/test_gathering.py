@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from dlsched.api.review_schema import Review
 from dlsched.estimate.effect import Verdict
 from dlsched.model.cycle import CycleReport
 from dlsched.simulation.review import NothingToReport, review
@@ -38,13 +39,14 @@ def changed(path: Path, change: Callable[[CycleReport], CycleReport], duration_s
     return path
 
 
+def reviewed(path: Path, since_s: float = 86_400.0) -> Review:
+    with JournalReader(path) as reader:
+        return review(reader, since_s, estimates=False)
+
+
 @pytest.mark.long
 def test_the_whole_record_and_a_part_of_it(journal: Path) -> None:
-    with JournalReader(journal) as reader:
-        whole, late = (
-            review(reader, 86_400.0, estimates=False),
-            review(reader, 100.0, estimates=False),
-        )
+    whole, late = reviewed(journal), reviewed(journal, 100.0)
     assert (whole.begins, whole.ends) == ("2026-11-24T07:00:00.000Z", "2026-11-24T07:06:40.000Z")
     assert whole.recorded_s == pytest.approx(400.0)
     assert whole.remarks == ("1 d were asked for, the record has 6 min 40 s of them",)
@@ -89,8 +91,7 @@ def test_a_range_has_a_bounded_number_of_slices(tmp_path: Path) -> None:
         one = report(number, job("alpha"))
         store.write((replace(one, snapshot=replace(one.snapshot, now_s=900.0 * number)),))
     store.close()
-    with JournalReader(path) as reader:
-        found = review(reader, 30 * 86_400.0, estimates=False)
+    found = reviewed(path, 30 * 86_400.0)
     assert found.slice_s == 1200.0
     assert len(found.jobs[0].ratio) <= SLICES_MAX
 
@@ -105,8 +106,7 @@ def test_clock_steps_and_gaps_are_remarked(tmp_path: Path) -> None:
         return one
 
     path = changed(tmp_path / "journal.db", step, 120.0)
-    with JournalReader(path) as reader:
-        found = review(reader, 620.0, estimates=False)
+    found = reviewed(path, 620.0)
     assert (found.recorded_s, found.observed_s) == (620.0, pytest.approx(119.0))
     assert found.remarks[0] == (
         "all of it was recorded under none: what is measured is plain Docker itself"
@@ -117,8 +117,7 @@ def test_clock_steps_and_gaps_are_remarked(tmp_path: Path) -> None:
 
 def test_times_that_are_none_are_no_failure(tmp_path: Path) -> None:
     path = changed(tmp_path / "journal.db", lambda one: replace(one, wall_time="yesterday"), 60.0)
-    with JournalReader(path) as reader:
-        assert review(reader, 60.0, estimates=False).begins == "yesterday"
+    assert reviewed(path, 60.0).begins == "yesterday"
 
 
 def test_an_empty_journal_has_nothing_to_report(tmp_path: Path) -> None:

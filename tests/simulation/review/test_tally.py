@@ -72,70 +72,96 @@ def served(latency_s: float, count: int, from_s: int, to_s: int) -> list[CycleRe
     return [cycle(now_s, view("a", now_s, (latency_s,) * count)) for now_s in range(from_s, to_s)]
 
 
-def test_time_is_met_slow_or_silent() -> None:
-    silent = [cycle(now_s, view("a", now_s)) for now_s in range(61, 181)]
-    reports = [*served(0.05, 2, 0, 41), *served(0.2, 2, 41, 61), *silent]
+def asking(every_s: int, latency_s: float, until_s: int) -> list[CycleReport]:
+    """A request of that latency so often."""
+    return [
+        cycle(now_s, view("a", now_s, (latency_s,) if now_s % every_s == every_s - 1 else ()))
+        for now_s in range(until_s)
+    ]
+
+
+def reporting(seen: JobView, fresh: LatencySketch, from_s: int, to_s: int) -> list[CycleReport]:
+    """The same requests each second."""
+    seen = replace(seen, progress=Progress(fresh=fresh))
+    return [
+        cycle(now_s, replace(seen, attained_core_s=float(now_s))) for now_s in range(from_s, to_s)
+    ]
+
+
+FINE = [*served(0.05, 2, 0, 31)]
+COARSE = LatencySketch(10, 0.7, spans=((0.0, 0.1, 10),))
+QUICK = from_latencies([0.01] * 4)
+
+
+@pytest.mark.parametrize(
+    ("reports", "met_s", "slow_s", "silent_s", "ratio"),
+    [
+        pytest.param(
+            [
+                *served(0.05, 2, 0, 41),
+                *served(0.2, 2, 41, 61),
+                *(cycle(now_s, view("a", now_s)) for now_s in range(61, 181)),
+            ],
+            40.0, 20.0, 120.0, {0: 0.5, 1: 0.5, 2: 0.5, 3: 0.5, 4: 2.0, 5: 2.0},
+            id="met, slow, silent",
+        ),
+        pytest.param(
+            reporting(view("a", 0.0, target=LatencyTarget(0.05, 0.95)), COARSE, 0, 21),
+            0.0, 0.0, 0.0, {}, id="unclear where buckets are too coarse",
+        ),
+        pytest.param(
+            reporting(view("a", 0.0), QUICK, 0, 11)
+            + reporting(view("a", 0.0), replace(QUICK, errors=6), 11, 21),
+            10.0, 10.0, 0.0, {0: 0.1, 1: math.inf},
+            id="quick answers while requests fail are slow",
+        ),
+        pytest.param(
+            reporting(view("a", 0.0), LatencySketch(errors=1), 0, 21),
+            0.0, 20.0, 0.0, {0: math.inf, 1: math.inf}, id="slow while every request fails",
+        ),
+        # Five of them take 25 s, three slices.
+        pytest.param(
+            asking(5, 0.05, 91), 90.0, 0.0, 0.0, dict.fromkeys(range(9), 0.5),
+            id="few requests are held until they suffice",
+        ),
+        pytest.param(
+            asking(30, 0.5, int(2 * HOLD_S) + 1), 0.0, 0.0, 2 * HOLD_S, {},
+            id="too few requests in a minute are silence",
+        ),
+        pytest.param(
+            [
+                *FINE,
+                *(cycle(now_s, view("a", now_s, oldest_s=now_s - 20)) for now_s in range(31, 61)),
+            ],
+            30.0, 30.0, 0.0, {0: 0.5, 1: 0.5, 2: 0.5, 3: math.inf, 4: math.inf, 5: math.inf},
+            id="a service that hangs is slow and not silent",
+        ),
+        pytest.param(
+            FINE * 2, 30.0, 0.0, 0.0, {0: 0.5, 1: 0.5, 2: 0.5},
+            id="a clock that goes back is left out",
+        ),
+    ],
+)  # fmt: skip
+def test_time_is_met_slow_or_silent(
+    reports: list[CycleReport],
+    met_s: float,
+    slow_s: float,
+    silent_s: float,
+    ratio: dict[int, float],
+) -> None:
     job = tallied(*reports).jobs["a"]
-    assert (job.met_s, job.slow_s, job.silent_s) == (40.0, 20.0, 120.0)
-    assert job.met_ratio == pytest.approx(2 / 3)
+    assert (job.met_s, job.slow_s, job.silent_s) == (met_s, slow_s, silent_s)
+    assert job.met_ratio == (met_s / (met_s + slow_s) if met_s + slow_s else None)
+    assert job.unclear_s == job.ran_s - met_s - slow_s - silent_s
+    assert job.ratio == pytest.approx(ratio)
+
+
+def test_what_is_measured_is_of_all_requests_and_failures_are_told_apart() -> None:
+    job = tallied(*served(0.05, 2, 0, 41), *served(0.2, 2, 41, 61)).jobs["a"]
     assert job.latency.count == 120
     assert job.measured_s == pytest.approx((80 * 0.05 + 40 * 0.2) / 120)
-    assert sorted(job.ratio) == [0, 1, 2, 3, 4, 5]
-    assert job.ratio[3] == pytest.approx(0.5)
-    assert job.ratio[5] == pytest.approx(2.0)
-
-
-def test_time_is_unclear_where_buckets_are_too_coarse() -> None:
-    wide = LatencySketch(10, 0.7, spans=((0.0, 0.1, 10),))
-    seen = replace(view("a", 0.0, target=LatencyTarget(0.05, 0.95)), progress=Progress(fresh=wide))
-    reports = [cycle(now_s, replace(seen, attained_core_s=now_s)) for now_s in range(21)]
-    job = tallied(*reports).jobs["a"]
-    assert (job.met_s, job.slow_s, job.silent_s, job.unclear_s) == (0.0, 0.0, 0.0, 20.0)
-    assert (job.met_ratio, job.ratio) == (None, {})
-
-
-def test_quick_answers_are_no_time_on_target_while_requests_fail() -> None:
-    def failing(now_s: int, errors: int) -> CycleReport:
-        seen = view("a", now_s, (0.01,) * 4)
-        fresh = replace(seen.progress.fresh, errors=errors)
-        return cycle(now_s, replace(seen, progress=Progress(fresh=fresh)))
-
-    job = tallied(*(failing(now_s, 6 * (now_s > 10)) for now_s in range(21))).jobs["a"]
-    assert (job.met_s, job.slow_s, job.failing_s) == (10.0, 10.0, 10.0)
-    assert job.ratio[1] == math.inf
-
-
-def test_time_is_slow_while_every_request_fails() -> None:
-    seen = view("a", 0.0)
-    dead = replace(seen, progress=Progress(fresh=LatencySketch(errors=1)))
-    job = tallied(*(cycle(now_s, dead) for now_s in range(21))).jobs["a"]
-    assert (job.met_s, job.slow_s, job.silent_s) == (0.0, 20.0, 0.0)
-
-
-def test_few_requests_are_held_until_they_suffice() -> None:
-    """A request every five seconds: five of them take 25 s, three slices."""
-    reports = [
-        cycle(now_s, view("a", now_s, (0.05,) if now_s % 5 == 0 else ())) for now_s in range(91)
-    ]
-    job = tallied(*reports).jobs["a"]
-    assert (job.met_s, job.silent_s) == (90.0, 0.0)
-    assert len(job.ratio) == 9
-
-
-def test_too_few_requests_in_a_minute_are_silence() -> None:
-    reports = [
-        cycle(now_s, view("a", now_s, (0.5,) if now_s % 30 == 29 else ()))
-        for now_s in range(int(2 * HOLD_S) + 1)
-    ]
-    job = tallied(*reports).jobs["a"]
-    assert (job.met_ratio, job.silent_s, job.ratio) == (None, 2 * HOLD_S, {})
-
-
-def test_a_service_that_hangs_is_slow_and_not_silent() -> None:
-    hung = [cycle(now_s, view("a", now_s, oldest_s=now_s - 20)) for now_s in range(31, 61)]
-    job = tallied(*served(0.05, 2, 0, 31), *hung).jobs["a"]
-    assert (job.met_s, job.slow_s, job.silent_s) == (30.0, 30.0, 0.0)
-    assert job.ratio[5] == math.inf
+    failing = reporting(view("a", 0.0), replace(QUICK, errors=6), 0, 21)
+    assert tallied(*failing).jobs["a"].failing_s == 20.0
 
 
 def test_a_changed_target_judges_what_came_after_it() -> None:
@@ -155,11 +181,6 @@ def test_a_gap_counts_for_no_job() -> None:
     assert tally.gaps_s == [1001.0]
     assert (job.met_s, job.ran_s) == (59.0, 59.0)
     assert job.used_core_s == pytest.approx(59.0)
-
-
-def test_a_clock_that_goes_back_is_left_out() -> None:
-    reports = served(0.05, 2, 0, 31)
-    assert tallied(*reports, *reports).jobs["a"].met_s == 30.0
 
 
 def test_what_one_borrowed_another_lent() -> None:

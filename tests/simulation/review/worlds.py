@@ -7,25 +7,17 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from dlsched.control.decider import NamedPolicy
 from dlsched.model.cycle import CycleReport
 from dlsched.model.facts import NodeFact
-from dlsched.model.spec import AccuracyTarget, ContainerSpec, JobSpec, LatencyTarget, Target
-from dlsched.policies.registry import load as load_policy
+from dlsched.model.spec import AccuracyTarget, LatencyTarget
 from dlsched.simulation.node.curves import Curve
-from dlsched.simulation.node.workloads import Load, ServiceLoad, SimulatedJob, Trace, TrainingLoad
+from dlsched.simulation.node.workloads import ServiceLoad, Trace, TrainingLoad
 from dlsched.simulation.review.tally import Tally
 from dlsched.simulation.run import simulate
 from dlsched.store.journal.writer import Journal
+from tests.simulation.worlds import job
 
 BEGINS = datetime(2026, 11, 24, 7, 0, tzinfo=UTC)
-
-
-def job(name: str, load: Load, target: Target | None) -> SimulatedJob:
-    spec = JobSpec(
-        name, ContainerSpec("simulated"), target=target, container_digest=name, digest=name
-    )
-    return SimulatedJob(spec, load)
 
 
 def busy_node(duration_s: float = 600.0) -> Trace:
@@ -59,7 +51,7 @@ def run(trace: Trace, policy: str, publish: Callable[[CycleReport], None], seed:
         text = moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
         publish(replace(report, wall_time=text))
 
-    simulate(trace, NamedPolicy(policy, load_policy(policy)), seed, publish=timed)
+    simulate(trace, policy, seed, publish=timed)
 
 
 def written(path: Path, trace: Trace, policy: str = "adaptive") -> Path:

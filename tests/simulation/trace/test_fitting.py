@@ -39,33 +39,42 @@ def test_the_weighted_median_is_where_half_of_the_weight_lies_below() -> None:
     assert weighted_median([(1.0, 10.0), (2.0, 1.0), (3.0, 1.0)]) == 1.0
 
 
-def test_slope_and_intercept_withstand_outliers() -> None:
-    points = [(step, 4.0 + 0.5 * step) for step in range(10, 210, 10)]
-    points[3], points[11] = (40, 90.0), (120, 1.0)
-    assert step_work([Attempt(0.0, points)]) == (pytest.approx(0.5), pytest.approx(4.0))
+BENT = {40: 90.0, 120: 1.0}
+STRAIGHT = [(step, BENT.get(step, 4.0 + 0.5 * step)) for step in range(10, 210, 10)]
+CRASHING = [Attempt(None, [(step, 9.0 * step) for step in range(30)])] * 200
+STEADY = [Attempt(None, [(step, 0.5 * step) for step in range(200)])] * 10
 
 
-def test_a_second_attempt_adds_to_the_slope_and_not_to_the_intercept() -> None:
-    first = Attempt(2.0, [(10, 9.0), (20, 14.0)])
-    second = Attempt(30.0, [(10, 60.0), (20, 65.0), (30, 70.0)])
-    assert step_work([first, second]) == (pytest.approx(0.5), pytest.approx(2.0))
-
-
-def test_of_very_many_attempts_the_longest_tell() -> None:
-    crashing = [Attempt(None, [(step, 9.0 * step) for step in range(30)])] * 200
-    steady = [Attempt(None, [(step, 0.5 * step) for step in range(200)])] * 10
-    assert step_work([*crashing, *steady, *crashing]) == (pytest.approx(0.5), 0.0)
-
-
-def test_without_a_known_beginning_there_is_no_intercept() -> None:
-    assert step_work([Attempt(None, [(10, 9.0), (20, 14.0)])]) == (pytest.approx(0.5), 0.0)
-
-
-def test_a_single_step_is_all_work_of_steps() -> None:
-    assert step_work([Attempt(1.0, [(10, 6.0)])]) == (0.5, 0.0)
-    assert step_work([Attempt(None, [(10, 6.0)])]) is None
-    assert step_work([]) is None
-    assert step_work([Attempt(0.0, [(1, 5.0), (9, 5.0)])]) is None
+@pytest.mark.parametrize(
+    ("attempts", "found"),
+    [
+        pytest.param(
+            [Attempt(0.0, STRAIGHT)], (0.5, 4.0), id="outliers are withstood"
+        ),
+        pytest.param(
+            [Attempt(2.0, [(10, 9.0), (20, 14.0)]),
+             Attempt(30.0, [(10, 60.0), (20, 65.0), (30, 70.0)])],
+            (0.5, 2.0), id="a second attempt adds to the slope and not to the intercept",
+        ),
+        pytest.param(
+            [*CRASHING, *STEADY, *CRASHING], (0.5, 0.0), id="of very many the longest tell"
+        ),
+        pytest.param(
+            [Attempt(None, [(10, 9.0), (20, 14.0)])], (0.5, 0.0),
+            id="without a known beginning there is no intercept",
+        ),
+        pytest.param(
+            [Attempt(1.0, [(10, 6.0)])], (0.5, 0.0), id="a single step is all work of steps"
+        ),
+        pytest.param([Attempt(None, [(10, 6.0)])], None, id="and without a beginning unknown"),
+        pytest.param([], None, id="none"),
+        pytest.param([Attempt(0.0, [(1, 5.0), (9, 5.0)])], None, id="steps that cost nothing"),
+    ],
+)  # fmt: skip
+def test_work_of_steps_and_before_them(
+    attempts: list[Attempt], found: tuple[float, float] | None
+) -> None:
+    assert step_work(attempts) == (None if found is None else pytest.approx(found))
 
 
 def used(cores: float, ceiling: float | None = None, *, full: bool = False) -> Window:

@@ -1,8 +1,9 @@
-"""Reading traces: the whole format, and every problem with its place."""
+"""Reading and writing traces: the whole format, every problem with its place, and back the same."""
 
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,8 @@ from dlsched.simulation.node.workloads import (
     Trace,
     TrainingLoad,
 )
-from dlsched.simulation.trace import TraceError, parse_trace, render_trace
+from dlsched.simulation.trace import Recipe, TraceError, generate, parse_trace, render_trace
+from dlsched.simulation.trace.generating import Kind
 
 EXAMPLES = Path(__file__).parents[3] / "examples" / "traces"
 HEAD = "trace: 1\nnode: {cores: 2}\nduration: 1m\njobs:\n"
@@ -235,23 +237,21 @@ def test_a_measured_curve_rises_as_its_target_does(target: str, rises: bool) -> 
     assert parse_trace(render_trace(trace), "again") == trace
 
 
-def test_too_many_evaluations_are_refused() -> None:
-    job = RISING.replace("steps: 9", "steps: 1000000000")
-    (problem,) = problems(f"{HEAD}  - {{name: one, {job}}}\n")
-    assert "more than 1000000 evaluations: raise evaluate_every" in problem
+TWICE = "  - {name: one, service: {work: 1}}\n" * 2
+MANY = f"  - {{name: one, {RISING.replace('steps: 9', 'steps: 1000000000')}}}\n"
 
 
-def test_a_name_is_given_once() -> None:
-    job = "  - {name: one, service: {work: 1}}\n"
-    assert problems(HEAD + job + job) == [
-        "day.yaml:6:12: jobs[1].name: the name is already that of jobs[0]"
-    ]
-
-
-def test_a_trace_without_jobs_is_none() -> None:
-    assert problems("trace: 1\nnode: {cores: 2}\nduration: 1m\njobs: []\n") == [
-        "day.yaml:4:7: jobs: is empty: a trace has at least one job"
-    ]
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (HEAD + MANY, "more than 1000000 evaluations: raise evaluate_every"),
+        (HEAD + TWICE, "day.yaml:6:12: jobs[1].name: the name is already that of jobs[0]"),
+        (HEAD[:-1] + " []\n", "day.yaml:4:7: jobs: is empty: a trace has at least one job"),
+    ],
+)
+def test_what_only_shows_in_the_whole(text: str, said: str) -> None:
+    (problem,) = problems(text)
+    assert said in problem
 
 
 NODES = """
@@ -304,3 +304,27 @@ network: 10MiB"""
 def test_nodes_that_cannot_be_are_refused(nodes: str, said: str) -> None:
     with pytest.raises(TraceError, match=said):
         parse_trace(NODES % nodes, "cluster")
+
+
+def test_every_key_comes_back_the_same() -> None:
+    assert parse_trace(render_trace(documented()), "again") == documented()
+
+
+@pytest.mark.parametrize("kind", ["training", "inference", "mixed"])
+def test_a_generated_trace_comes_back_the_same(kind: Kind) -> None:
+    trace = generate(Recipe(jobs=40, kind=kind, seed=7, impossible_ratio=0.2))
+    assert parse_trace(render_trace(trace), "again") == trace
+
+
+def test_what_has_its_default_is_left_out() -> None:
+    text = render_trace(parse_trace((EXAMPLES / "three-jobs.yaml").read_text(), "file"))
+    assert "weight" not in text and "faults" not in text and "0s" not in text.split("jobs:")[0][:20]
+    assert "node: {cores: 4.0, memory: 64GiB}" in text
+
+
+@pytest.mark.parametrize(
+    "name", ["0o17", "0x1f", "010", "1e3", "1_000", "2026-11-21", "no", "null"]
+)
+def test_a_name_that_could_be_read_as_something_else_comes_back_the_same(name: str) -> None:
+    trace = replace(generate(Recipe(jobs=1)), name=name)
+    assert parse_trace(render_trace(trace), "again").name == name

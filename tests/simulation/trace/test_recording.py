@@ -5,23 +5,21 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
 
-from dlsched.control.decider import NamedPolicy
 from dlsched.model.cycle import CycleReport
-from dlsched.model.facts import NodeFact
 from dlsched.model.spec import (
     AccuracyTarget,
     Bounds,
     ContainerSpec,
-    JobSpec,
     LatencyTarget,
     Restart,
     Target,
 )
-from dlsched.policies.registry import load
+from dlsched.model.state import JobView
 from dlsched.simulation.node.curves import Curve
 from dlsched.simulation.node.workloads import (
     Fault,
@@ -42,7 +40,8 @@ from dlsched.simulation.trace import (
     render_trace,
 )
 from dlsched.simulation.trace.recording import Record, trace_of
-from tests.simulation.advice.test_adviser import run
+from tests.simulation import worlds
+from tests.simulation.worlds import asked, run, seen
 
 ACCURACY = AccuracyTarget("accuracy", deliver=0.5, finish=0.8)
 TRAINING = TrainingLoad(
@@ -60,13 +59,11 @@ def job(name: str, load: Load, target: Target | None = None, **changes: Any) -> 
     if target is None:
         target = ACCURACY if isinstance(load, TrainingLoad) else LatencyTarget(0.04)
     container = ContainerSpec("simulated", restart=Restart("on-failure"), memory_bytes=1 << 28)
-    spec = JobSpec(name, container, target=target, container_digest=name, digest=name)
-    return replace(SimulatedJob(spec, load), **changes)
+    one = worlds.job(name, load, target, **changes)
+    return replace(one, spec=replace(one.spec, container=container))
 
 
-def day(*jobs: SimulatedJob, duration_s: float = 200.0, cores: float = 4.0, **more: Any) -> Trace:
-    node = NodeFact(cores, 8 << 30)
-    return Trace(node, tuple(sorted(jobs, key=lambda one: one.name)), duration_s, **more)
+day = partial(worlds.day, duration_s=200.0)
 
 
 def recorded(trace: Trace, policy: str = "none") -> Recorded:
@@ -139,22 +136,19 @@ def test_a_load_that_does_not_change_is_not_shifted() -> None:
 def test_what_a_hostile_job_reports_makes_no_wrong_trace() -> None:
     """Steps beyond all bounds, huge values, another thousand metrics a line."""
 
-    def spoilt(report: CycleReport) -> CycleReport:
-        views = []
-        for view in report.snapshot.jobs:
-            samples = []
-            for one in view.progress.samples:
-                chaff = tuple((f"m{one.step}-{number}", 1.0) for number in range(100))
-                samples.append(replace(one, metrics=(("accuracy", 1e300), *chaff)))
-                samples.append(replace(one, step=10**15))
-                samples.append(replace(one, step=-1))
-            views.append(replace(view, progress=replace(view.progress, samples=tuple(samples))))
-        return replace(report, snapshot=replace(report.snapshot, jobs=tuple(views)))
+    def spoilt(view: JobView) -> JobView:
+        samples = []
+        for one in view.progress.samples:
+            chaff = tuple((f"m{one.step}-{number}", 1.0) for number in range(100))
+            samples.append(replace(one, metrics=(("accuracy", 1e300), *chaff)))
+            samples.append(replace(one, step=10**15))
+            samples.append(replace(one, step=-1))
+        return replace(view, progress=replace(view.progress, samples=tuple(samples)))
 
     for target in (ACCURACY, None):
         one = job("vae", TRAINING)
         one = replace(one, spec=replace(one.spec, target=target))
-        found = record([spoilt(report) for report in run(day(one))])
+        found = record([seen(report, spoilt) for report in run(day(one))])
         assert parse_trace(render_trace(found.trace), "yaml") == found.trace
         load = only(found).load
         assert load.steps == pytest.approx(400, abs=2)
@@ -228,19 +222,12 @@ def test_a_job_that_reported_nothing_is_work_of_others() -> None:
 def test_a_target_that_changed_is_told_and_the_last_holds() -> None:
     reports = run(day(job("detector", SERVICE)))
     late = [
-        report if number < 50 else _with_target(report, LatencyTarget(0.07, 0.95))
+        report if number < 50 else seen(report, lambda view: asked(view, LatencyTarget(0.07, 0.95)))
         for number, report in enumerate(reports)
     ]
     found = record(late)
     assert only(found).spec.target == LatencyTarget(0.07, 0.95)
     assert any("its target changed on the way" in remark for remark in found.remarks)
-
-
-def _with_target(report: CycleReport, target: Target) -> CycleReport:
-    views = tuple(
-        replace(view, spec=replace(view.spec, target=target)) for view in report.snapshot.jobs
-    )
-    return replace(report, snapshot=replace(report.snapshot, jobs=views))
 
 
 def test_a_job_that_comes_again_is_a_job_of_its_own() -> None:
@@ -260,20 +247,18 @@ def test_a_job_that_comes_again_is_a_job_of_its_own() -> None:
 
 def _later(report: CycleReport, by_s: float) -> CycleReport:
     """The same cycle, so many seconds later."""
-    views = []
-    for view in report.snapshot.jobs:
+
+    def later(view: JobView) -> JobView:
         samples = tuple(
             replace(one, received_s=one.received_s + by_s) for one in view.progress.samples
         )
-        views.append(
-            replace(
-                view,
-                progress=replace(view.progress, samples=samples),
-                started_at_s=None if view.started_at_s is None else view.started_at_s + by_s,
-            )
+        return replace(
+            view,
+            progress=replace(view.progress, samples=samples),
+            started_at_s=None if view.started_at_s is None else view.started_at_s + by_s,
         )
-    now_s = report.snapshot.now_s + by_s
-    return replace(report, snapshot=replace(report.snapshot, now_s=now_s, jobs=tuple(views)))
+
+    return seen(report, later, now_s=report.snapshot.now_s + by_s)
 
 
 def test_a_job_that_came_hundreds_of_times_is_as_many_jobs() -> None:
@@ -302,15 +287,11 @@ def test_a_record_that_begins_at_no_time_is_none() -> None:
 
 
 def test_one_jobs_senseless_numbers_do_not_spoil_the_others() -> None:
-    def spoilt(report: CycleReport) -> CycleReport:
-        views = [
-            replace(view, attained_core_s=math.nan) if view.name == "vae" else view
-            for view in report.snapshot.jobs
-        ]
-        return replace(report, snapshot=replace(report.snapshot, jobs=tuple(views)))
+    def spoilt(view: JobView) -> JobView:
+        return replace(view, attained_core_s=math.nan) if view.name == "vae" else view
 
     reports = run(day(job("vae", TRAINING), job("web", SERVICE), duration_s=60.0))
-    found = record([spoilt(report) for report in reports])
+    found = record([seen(report, spoilt) for report in reports])
     assert "web" in [one.name for one in found.trace.jobs]
     assert parse_trace(render_trace(found.trace), "yaml") == found.trace
 
@@ -341,11 +322,11 @@ def test_without_a_cycle_or_a_job_there_is_nothing_to_record() -> None:
 def test_many_jobs_share_a_bound_on_what_is_gathered(monkeypatch: pytest.MonkeyPatch) -> None:
     """Thinned out, the record still gives the same work and the same law."""
     service = job("one", SERVICE)
-    trace = Trace(NodeFact(4.0, 8 << 30), (service,), 900.0)
+    trace = day(service, duration_s=900.0)
     monkeypatch.setattr(observed, "WINDOWS_MAX", 40)
     monkeypatch.setattr(observed, "_WINDOWS_LEAST", 20)
     gathered = Record()
-    simulate(trace, NamedPolicy("none", load("none")), 1, publish=gathered.take)
+    simulate(trace, "none", 1, publish=gathered.take)
     (one,) = gathered.jobs
     assert 20 <= len(one.windows) <= one.windows_max == 40
     assert one.windows[-1].at_s > 800.0

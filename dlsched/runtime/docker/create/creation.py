@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from dlsched.control.gpus.placement import memory_on
@@ -26,27 +26,24 @@ from dlsched.runtime.allotment import (
     job_dir,
     write_allotment,
 )
-from dlsched.runtime.confinement import Confinement
-from dlsched.runtime.docker.carrying import Arrivals, Brought
+from dlsched.runtime.docker.carrying import Arrivals, Brought, NotShared
 from dlsched.runtime.docker.create.containers import Surroundings, create_body, restart_update
-from dlsched.runtime.docker.engine import Body, Engine, EngineRefused, one_line
-from dlsched.runtime.docker.gpus.canary import Waits
+from dlsched.runtime.docker.engine import Body, EngineRefused
 from dlsched.runtime.docker.gpus.injection import Injector, NotInjectable
 from dlsched.runtime.docker.gpus.mps import MpsClient, client_of, paced, running_pipes
 from dlsched.runtime.docker.identity.claims import inherits_labels
-from dlsched.runtime.docker.identity.heritage import Heritage
 from dlsched.runtime.docker.identity.labels import (
     ORIGIN,
     container_name,
     gpu_labels,
     inspected,
+    labels_in,
     labels_of,
 )
+from dlsched.runtime.docker.instance import Instance
 from dlsched.runtime.docker.limits.group import ParentGroup
-from dlsched.runtime.docker.limits.outcome import Own, Untouchable
 from dlsched.runtime.docker.limits.writer import LimitWriter
-from dlsched.runtime.docker.listing import BusyContainers
-from dlsched.runtime.docker.shared_files import NotShared
+from dlsched.runtime.machine.outcomes import Own, Untouchable, Waits, one_line
 
 _PASSING = (
     "port is already allocated",
@@ -66,38 +63,65 @@ class StartFailed(DlschedError):
         super().__init__(reason)
 
 
+_NO_HOST_NAME = ("host", "container:")
+"""Network modes in which the engine refuses a host name of the container's own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Heritage:
+    """What one container passes on to its replacement."""
+
+    origin: str
+    """The id of the first container in the chain."""
+    image: str
+    """The id of its image."""
+    image_moved: bool = False
+    """Whether the image's name refers to another image by now."""
+    host_name: str | None = None
+    volumes: Mapping[str, str] = field(default_factory=dict)
+    """Names of volumes by mount path."""
+
+    def give(self, body: Body) -> None:
+        """Add it to the body of a create call; the spec's own mounts have precedence."""
+        if self.image_moved:
+            body["Image"] = self.image
+        if self.host_name is not None:
+            body.setdefault("Hostname", self.host_name)
+        host = body["HostConfig"]
+        taken = {mount["Target"] for mount in host["Mounts"] if mount.get("Source")}
+        taken |= {bind.split(":")[1] for bind in host.get("Binds") or ()} | set(host["Tmpfs"])
+        left = {place: name for place, name in self.volumes.items() if place not in taken}
+        host["Mounts"] = [mount for mount in host["Mounts"] if mount["Target"] not in left]
+        for place, name in sorted(left.items()):
+            host["Mounts"].append({"Type": "volume", "Source": name, "Target": place})
+
+
+def heritage_of(body: Body) -> Heritage:
+    """The heritage of an inspected container; raises whatever a malformed description causes."""
+    config, host = body["Config"], body["HostConfig"]
+    mode = str(host.get("NetworkMode") or "")
+    mounts = (one for one in body.get("Mounts") or () if one.get("Type") == "volume")
+    return Heritage(
+        origin=labels_in(body).get(ORIGIN) or str(body["Id"]),
+        image=str(body["Image"]),
+        host_name=None if mode.startswith(_NO_HOST_NAME) else str(config["Hostname"]),
+        volumes={str(one["Destination"]): str(one["Name"]) for one in mounts},
+    )
+
+
+@dataclass(slots=True, eq=False)
 class Creation:
     """Creates the containers of one instance. Thread-safe."""
 
-    def __init__(
-        self,
-        engine: Engine,
-        group: ParentGroup,
-        writer: LimitWriter,
-        instance: str,
-        state_dir: Path,
-        driver: Callable[[], str],
-        injector: Injector,
-        arrivals: Arrivals,
-        busy: BusyContainers,
-        confine: Callable[[JobSpec], Confinement | None] = lambda _: None,
-        mps_pipes: Callable[[], Path | None] = lambda: running_pipes(os.environ),
-    ) -> None:
-        """`driver` asks the engine for its cgroup driver; `arrivals` are jobs that came with a
-        checkpoint; `busy` gets the containers that are being started; `confine` returns a user's
-        restrictions, `mps_pipes` where clients find MPS (None: it does not run)."""
-        self._engine = engine
-        self._group = group
-        self._writer = writer
-        self._instance = instance
-        self._state_dir = state_dir
-        self._driver = driver
-        self._injector = injector
-        self._confine = confine
-        self._mps_pipes = mps_pipes
-        self._arrivals = arrivals
-        self._busy = busy
-        self._installing = threading.Lock()
+    instance: Instance
+    group: ParentGroup
+    writer: LimitWriter
+    injector: Injector
+    arrivals: Arrivals
+    """Jobs that came with a checkpoint."""
+    mps_pipes: Callable[[], Path | None] = lambda: running_pipes(os.environ)
+    """Where clients find MPS; None: it does not run."""
+    _installing: threading.Lock = field(default_factory=threading.Lock)
 
     def start(self, action: Start, image: Body, heritage: Heritage | None = None) -> str:
         """Create the job's container and start it; returns its id.
@@ -105,12 +129,12 @@ class Creation:
         An existing container of the same name and spec is started instead, unless there is a
         `heritage`. Raises StartFailed, EngineUnavailable, OSError, after removing what it created.
         """
-        name = container_name(self._instance, action.job)
+        name = container_name(self.instance.name, action.job)
         if len(action.gpus) != action.spec.container.gpus:
             raise StartFailed("its GPUs are not chosen yet", retryable=True)
-        brought = self._arrivals.of(action.job, action.source)
+        brought = self.arrivals.of(action.job, action.source)
         try:
-            inside = job_dir(self._state_dir, action.job)
+            inside = job_dir(self.instance.state_dir, action.job)
             around = self._surroundings(action, image, inside)
             if heritage is not None:
                 around = replace(around, labels={**around.labels, ORIGIN: heritage.origin})
@@ -120,10 +144,10 @@ class Creation:
             shares = None if by_file else action.cpu_shares
             spec = action.spec
             if brought is not None:
-                spec = self._arrivals.adapted(spec, brought)
+                spec = self.arrivals.adapted(spec, brought)
             body = create_body(spec, limits, shares, around)
             if brought is not None:
-                self._arrivals.label(body, brought)
+                self.arrivals.label(body, brought)
         except ValueError as error:
             raise StartFailed(one_line(error), retryable=False) from error
         except NotInjectable as error:
@@ -134,8 +158,8 @@ class Creation:
         try:
             if brought is not None and not brought.filled:
                 # Refused with 409 where the attempt that left it half full is still there.
-                self._arrivals.make_room(brought)
-            container = self._engine.create(name, body)
+                self.arrivals.make_room(brought)
+            container = self.instance.unhurried.create(name, body)
         except EngineRefused as error:
             if error.status != 409 or heritage is not None:
                 raise StartFailed(error.reason, retryable=False) from error
@@ -144,13 +168,13 @@ class Creation:
             self._fill(container, action.spec, brought)
         try:
             # Before it runs: its ceiling can be restored whatever happens to the agent.
-            self._writer.remember(container, _own(action))
+            self.writer.remember(container, _own(action))
             write_allotment(inside, self._allotment(action, around.mps))
             self._run(container)
         except (EngineRefused, Untouchable) as error:
             if made:
                 with suppress(DlschedError):
-                    self._engine.remove(container)
+                    self.instance.unhurried.remove(container)
             passing = isinstance(error, Untouchable) or any(
                 text in error.reason for text in _PASSING
             )
@@ -158,23 +182,23 @@ class Creation:
         if by_file:
             # Until this succeeds, now or in a later cycle, it has its ceiling.
             with suppress(DlschedError, OSError, ValueError):
-                self._writer.set(container, action.limits, action.cpu_shares, own=_own(action))
+                self.writer.set(container, action.limits, action.cpu_shares, own=_own(action))
         return container
 
     def _run(self, container: str) -> None:
         """Start a container, which cannot be inspected meanwhile."""
-        with self._busy.of(container):
-            self._engine.start(container)
+        with self.instance.busy.of(container):
+            self.instance.unhurried.start(container)
 
     def _fill(self, container: str, spec: JobSpec, brought: Brought) -> None:
         """Give a new container the checkpoint that its job came with; raises StartFailed,
         EngineUnavailable, after removing it with its volume."""
         try:
-            self._arrivals.fill(container, spec, brought)
+            self.arrivals.fill(container, spec, brought)
         except (DlschedError, OSError, ValueError) as error:
             with suppress(DlschedError):
-                self._engine.remove(container)
-                self._arrivals.make_room(brought)
+                self.instance.unhurried.remove(container)
+                self.arrivals.make_room(brought)
             if isinstance(error, EngineUnavailable):
                 raise
             if isinstance(error, NotShared):
@@ -194,16 +218,16 @@ class Creation:
         )
 
     def _gpus(self, action: Start) -> list[GpuFact]:
-        return [gpu for gpu in self._injector.devices() if gpu.uuid in action.gpus]
+        return [gpu for gpu in self.injector.devices() if gpu.uuid in action.gpus]
 
     def _surroundings(self, action: Start, image: Body, inside: Path) -> Surroundings:
         config = image.get("Config") or {}
-        confined = self._confine(action.spec)
+        confined = self.instance.options.confine(action.spec)
         if confined is not None:
             confined.check(action.spec.container.volumes)
         variables = dict(entry.partition("=")[::2] for entry in config.get("Env") or ())
-        gpus = self._injector.of(action.gpus, self._engine.info())
-        pipes = self._mps_pipes() if gpus.access is not None and confined is None else None
+        gpus = self.injector.of(action.gpus, self.instance.unhurried.info())
+        pipes = self.mps_pipes() if gpus.access is not None and confined is None else None
         mps = None if pipes is None else client_of(action.spec, pipes, self._gpus(action))
         own = dict(action.spec.container.environment)
         # The operator may override it; a user could reach others' GPUs by it.
@@ -217,10 +241,10 @@ class Creation:
                 {**own, **added, **({} if mps is None else mps.environment)},
             ),
             labels={
-                **labels_of(action.spec, self._instance, action.source),
+                **labels_of(action.spec, self.instance.name, action.source),
                 **gpu_labels(action.gpus, gpus.access, mps),
             },
-            cgroup_parent=self._group.name(self._driver()),
+            cgroup_parent=self.group.name(self.instance.facts.cgroup_driver()),
             tmpfs={OUT: OUT_TMPFS_OPTIONS},
             read_only={IN: inside, LIB: self._reporter()},
             confined=confined,
@@ -231,7 +255,7 @@ class Creation:
     def _reporter(self) -> Path:
         # Concurrent installations would remove each other's unfinished files.
         with self._installing:
-            return install_reporter(self._state_dir)
+            return install_reporter(self.instance.state_dir)
 
     def _found(
         self,
@@ -243,12 +267,12 @@ class Creation:
     ) -> str:
         """Start the container that already has the name, if it is the job's; raises StartFailed."""
         try:
-            body = self._engine.inspect(name)
-            found, inherited = inspected(body), inherits_labels(self._engine, body)
+            body = self.instance.unhurried.inspect(name)
+            found, inherited = inspected(body), inherits_labels(self.instance.unhurried, body)
         except (EngineRefused, ValueError) as error:
             raise StartFailed(f"container {name}: {one_line(error)}", retryable=True) from error
         short = found.container_id[:12]
-        if found.instance != self._instance or found.job != action.job or inherited:
+        if found.instance != self.instance.name or found.job != action.job or inherited:
             raise StartFailed(
                 f"the name {name} is taken by container {short} (image {found.image}), which is "
                 "not this instance's",
@@ -257,20 +281,20 @@ class Creation:
         if brought is not None and not brought.filled:
             if not found.alive:
                 with suppress(EngineRefused):
-                    self._engine.remove(found.container_id)
+                    self.instance.unhurried.remove(found.container_id)
             why = f"container {short} is without the checkpoint that its job came with"
             raise StartFailed(why, retryable=not found.alive)
         if found.container_digest != action.spec.container_digest:
             raise StartFailed(f"container {short} of an older spec is still there", retryable=True)
         if set(found.gpus) != set(action.gpus) and not found.alive:
             with suppress(EngineRefused):
-                self._engine.remove(found.container_id)
+                self.instance.unhurried.remove(found.container_id)
             raise StartFailed(f"container {short} was made for other GPUs", retryable=True)
         try:
-            self._writer.set(found.container_id, limits, shares, own=_own(action))
+            self.writer.set(found.container_id, limits, shares, own=_own(action))
             if not found.risks_gpus:
                 restart = restart_update(action.spec.container.restart)
-                self._engine.update(found.container_id, restart)
+                self.instance.unhurried.update(found.container_id, restart)
         except (EngineRefused, Untouchable, Waits) as error:
             raise StartFailed(f"container {short}: {one_line(error)}", retryable=True) from error
         return found.container_id

@@ -1,5 +1,5 @@
 """The host's images: finds them, pulls missing ones, each only once at a time, and says which there
-are. Calls of `Images` block; those of `HostImages`, as a cluster asks, do not."""
+are."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ from docker.utils import parse_repository_tag
 
 from dlsched.model.errors import DlschedError, EngineUnavailable
 from dlsched.model.spec import ContainerSpec
-from dlsched.runtime.docker.background import begin
-from dlsched.runtime.docker.engine import Body, Engine, EngineRefused, one_line
+from dlsched.runtime.docker.background import begin, run
+from dlsched.runtime.docker.engine import Body, Engine, EngineRefused
+from dlsched.runtime.machine.outcomes import one_line
 
 _FOR_GOOD = (
     "denied",
@@ -48,10 +49,10 @@ class ImageMissing(DlschedError):
 
 
 @dataclass(slots=True)
-class _Progress:
-    """Progress of a pull by layer."""
-
+class _Pull:
+    over: Future[None] = field(default_factory=Future)
     layers: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """By layer, how many bytes have come, and of how many."""
 
     def take(self, message: Body) -> None:
         figures = message.get("progressDetail") or {}
@@ -71,14 +72,28 @@ class _Progress:
         return f"{100 * done // total} % of {total / 2**20:.0f} MiB"
 
 
-class Images:
-    """The engine's images, and the pulls in progress."""
+@dataclass(slots=True)
+class _Fetch:
+    over: Future[Body]
+    said: list[Callable[[], str]]
+    """What returns the progress, if anything does."""
+    asked_s: float = 0.0
 
-    def __init__(self, engine: Engine, config_file: Path | None) -> None:
-        self._engine = engine
-        self._config_file = config_file
+
+class Images:
+    """The engine's images. Implements NodeImages of `dlsched.cluster.agent.ports`, for the loop's
+    thread alone; `require`, which blocks, may be called from any."""
+
+    def __init__(
+        self, engine: Engine, config_file: Path | None, now_s: Callable[[], float]
+    ) -> None:
+        self._engine, self._config_file, self._now_s = engine, config_file, now_s
         self._lock = threading.Lock()
-        self._pulls: dict[str, tuple[Future[None], _Progress]] = {}
+        self._pulls: dict[str, _Pull] = {}
+        self._names: frozenset[str] = frozenset()
+        self._listing: Future[list[Body]] | None = None
+        self._listed_s = -math.inf
+        self._fetches: dict[tuple[str, str], _Fetch] = {}
 
     def require(
         self,
@@ -107,27 +122,23 @@ class Images:
 
     def _pull(self, reference: str, report: Callable[[Callable[[], str]], None]) -> None:
         with self._lock:
-            if reference not in self._pulls:
-                progress = _Progress()
-                future = begin(lambda: self._fetch(reference, progress), "pull")
-                self._pulls[reference] = (future, progress)
-            future, progress = self._pulls[reference]
-        report(progress.__str__)
-        try:
-            future.result()
-        finally:
+            mine = reference not in self._pulls
+            pull = self._pulls.setdefault(reference, _Pull())
+        report(pull.__str__)
+        if mine:
+            run(pull.over, lambda: self._make(pull, reference))
             with self._lock:
-                if self._pulls.get(reference, (None, None))[0] is future:
-                    del self._pulls[reference]
+                del self._pulls[reference]
+        pull.over.result()
 
-    def _fetch(self, reference: str, progress: _Progress) -> None:
+    def _make(self, pull: _Pull, reference: str) -> None:
         repository, tag = parse_repository_tag(reference)
         try:
             auth = self._credentials(repository)
             for message in self._engine.pull(repository, tag or "latest", auth):
                 if "error" in message:
                     raise _missing(reference, one_line(message["error"]))
-                progress.take(message)
+                pull.take(message)
         except EngineRefused as error:
             raise _missing(reference, error.reason) from error
 
@@ -146,26 +157,6 @@ class Images:
             raise ImageMissing(reason, retryable=False) from error
         return encode_header(found) if found else None
 
-
-def _missing(reference: str, reason: str) -> ImageMissing:
-    for_good = any(phrase in reason.lower() for phrase in _FOR_GOOD)
-    # `no such host` is not permanent: the network may come back.
-    return ImageMissing(f"image {reference} cannot be pulled: {reason}", retryable=not for_good)
-
-
-class HostImages:
-    """Implements NodeImages of `dlsched.cluster.agent.ports`; only for the loop's thread."""
-
-    def __init__(
-        self, engine: Engine, config_file: Path | None, now_s: Callable[[], float]
-    ) -> None:
-        self.pulls = Images(engine, config_file)
-        self._engine, self._now_s = engine, now_s
-        self._names: frozenset[str] = frozenset()
-        self._listing: Future[list[Body]] | None = None
-        self._listed_s = -math.inf
-        self._fetches: dict[tuple[str, str], _Fetch] = {}
-
     def names(self) -> frozenset[str]:
         """Tags, as last listed; empty: not known yet."""
         if self._listing is None and self._now_s() - self._listed_s >= LISTED_S:
@@ -182,13 +173,15 @@ class HostImages:
         under way; else the empty text, or why it cannot be had."""
         key = container.image, container.pull_policy
         fetch, now_s = self._fetches.get(key), self._now_s()
-        if fetch is None or (fetch.future.done() and now_s - fetch.asked_s > ASKED_S):
-            fetch = self._fetches[key] = _Fetch(self.pulls, container)
+        if fetch is None or (fetch.over.done() and now_s - fetch.asked_s > ASKED_S):
+            said: list[Callable[[], str]] = []
+            over = begin(lambda: self.require(*key, said.append), "fetch")
+            fetch = self._fetches[key] = _Fetch(over, said)
         fetch.asked_s = now_s
-        if not fetch.future.done():
+        if not fetch.over.done():
             return None
         del self._fetches[key]
-        error = fetch.future.exception()
+        error = fetch.over.exception()
         if error is None:
             return ""
         if isinstance(error, EngineUnavailable):
@@ -198,20 +191,13 @@ class HostImages:
     def progress(self, container: ContainerSpec) -> str:
         """How far that is, while it is under way."""
         fetch = self._fetches.get((container.image, container.pull_policy))
-        return fetch.progress() if fetch else ""
+        return fetch.said[-1]() if fetch and fetch.said else ""
 
 
-class _Fetch:
-    def __init__(self, images: Images, container: ContainerSpec) -> None:
-        self.progress: Callable[[], str] = lambda: ""
-        self.asked_s = 0.0
-
-        def take(progress: Callable[[], str]) -> None:
-            self.progress = progress
-
-        self.future = begin(
-            lambda: images.require(container.image, container.pull_policy, take), "fetch"
-        )
+def _missing(reference: str, reason: str) -> ImageMissing:
+    for_good = any(phrase in reason.lower() for phrase in _FOR_GOOD)
+    # `no such host` is not permanent: the network may come back.
+    return ImageMissing(f"image {reference} cannot be pulled: {reason}", retryable=not for_good)
 
 
 def _names(listed: list[Body]) -> list[str]:

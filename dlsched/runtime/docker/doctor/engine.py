@@ -7,11 +7,12 @@ from collections.abc import Iterator
 from dlsched.model.errors import DlschedError, EngineUnavailable
 from dlsched.runtime.cgroup.enclosing import Around, Surroundings
 from dlsched.runtime.cgroup.read import PROC
-from dlsched.runtime.docker.engine import Body, Engine, EngineRefused, one_line
+from dlsched.runtime.docker.engine import Body, Engine, EngineRefused
 from dlsched.runtime.docker.limits.group import ParentGroup
 from dlsched.runtime.docker.options import DockerOptions
 from dlsched.runtime.docker.remedy import remedy
 from dlsched.runtime.doctor.finding import Finding
+from dlsched.runtime.machine.outcomes import one_line
 
 LEAST_API = (1, 41)
 """Docker 20.10: older engines do not report their cgroup version, and lack cgroup v2."""

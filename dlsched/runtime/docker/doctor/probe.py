@@ -15,8 +15,9 @@ from dlsched.model.errors import DlschedError
 from dlsched.runtime.cgroup.group_limits import GroupLimits, LimitFiles
 from dlsched.runtime.cgroup.limits import DEFAULT_SHARES, PERIOD_US, UNLIMITED_US
 from dlsched.runtime.cgroup.read import PROC
-from dlsched.runtime.docker.engine import Body, Engine, EngineRefused, one_line
+from dlsched.runtime.docker.engine import Body, Engine, EngineRefused
 from dlsched.runtime.doctor.finding import Finding
+from dlsched.runtime.machine.outcomes import one_line
 
 LIVES_S = 30
 """Lifetime of a probe whose doctor was killed."""

@@ -24,6 +24,7 @@ from dlsched.model.facts import GpuAccess
 from dlsched.model.units import plain_text
 from dlsched.runtime.cgroup.read import PROC, belongs, group_folders
 from dlsched.runtime.docker.background import begin
+from dlsched.runtime.machine.outcomes import Waits
 from dlsched.store.atomic import remove, write_whole
 
 DEADLINE_S = 10.0
@@ -130,10 +131,6 @@ ALARM_FILE = "gpu-alarm"
 _ALARM_BYTES = 1000
 _NO_MORE = "no container with GPUs is updated through the engine now"
 _LEGACY = "its GPUs came by the legacy hook, and a CPU update can take them away: use CDI"
-
-
-class Waits(DlschedError):
-    """Another container's update is being tried first."""
 
 
 class Unproven(DlschedError):

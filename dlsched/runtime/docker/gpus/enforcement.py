@@ -15,8 +15,8 @@ from dlsched.runtime.allotment import job_path, read_allotment
 from dlsched.runtime.docker.gpus.canary import REMEDY, Canary
 from dlsched.runtime.docker.gpus.injection import uuids_of
 from dlsched.runtime.docker.gpus.mps import share_of
-from dlsched.runtime.docker.identity.labels import Inspected
 from dlsched.runtime.gpu import remedy
+from dlsched.runtime.machine.inspected import Inspected
 
 _DEVICES = {
     GpuAccess.CDI: "CDI",

@@ -20,13 +20,8 @@ from dlsched.config.yaml import Path as Place
 from dlsched.model.errors import SpecError
 from dlsched.model.spec import NAME, ContainerSpec, JobSpec
 from dlsched.model.units import render_cores, shown
-from dlsched.runtime.docker.identity.labels import (
-    ENABLE,
-    INSTANCE,
-    PREFIX,
-    Inspected,
-    forbids_wire,
-)
+from dlsched.runtime.docker.identity.labels import ENABLE, INSTANCE, PREFIX, forbids_wire
+from dlsched.runtime.machine.inspected import Inspected
 from dlsched.runtime.progress.sources import (
     LABELS,
     METRICS,

@@ -5,10 +5,9 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
-from dlsched.config.metrics.resolving import Presets
 from dlsched.model.alarms import Alarm, AlarmKey
 from dlsched.model.spec import NAME, Stop
 from dlsched.model.units import plain_text
@@ -20,7 +19,6 @@ from dlsched.runtime.docker.identity.labels import (
     INSTANCE,
     JOB,
     PREFIX,
-    Inspected,
     compose_service,
     container_name,
     elsewhere,
@@ -29,7 +27,8 @@ from dlsched.runtime.docker.identity.labels import (
     labels_in,
     set_aside_name,
 )
-from dlsched.store.adoptions import Adoptions
+from dlsched.runtime.docker.instance import Instance
+from dlsched.runtime.machine.inspected import Inspected
 
 _log = logging.getLogger(__name__)
 
@@ -43,21 +42,10 @@ _ENABLED = "true"
 class Claims:
     """What is known about the containers with our labels."""
 
-    def __init__(
-        self,
-        engine: Engine,
-        instance: str,
-        came_with: Callable[[Inspected], float | None],
-        adoptions: Adoptions,
-        presets: Presets | None = None,
-    ) -> None:
-        """`came_with` returns the ceiling that a container had before our changes, in cores.
-        `presets` None: those of the package."""
-        self._adoptions = adoptions
-        self.presets = presets
-        self._engine = engine
+    def __init__(self, instance: Instance) -> None:
+        self._adoptions, self._engine = instance.adoptions, instance.engine
         self._instance = instance
-        self._came_with = came_with
+        self.presets = instance.options.presets
         self._settled: dict[str, str | None] = {}
         """Containers that are not ours, and the reason to report (None: none)."""
         self._places: dict[str, tuple[frozenset[str], frozenset[str]]] = {}
@@ -119,7 +107,7 @@ class Claims:
         named = {
             one.job: container
             for container, one in found.items()
-            if f"/{container_name(self._instance, one.job)}" in names[container]
+            if f"/{container_name(self._instance.name, one.job)}" in names[container]
             and one.adopted is None
         }
         jobs = {one.job for one in found.values() if one.adopted is None}
@@ -138,10 +126,10 @@ class Claims:
                 self.leave(container, f"{adopted[one.job]} is adopted as {one.job} already")
             elif one.adopted is not None or named.get(one.job, container) == container:
                 ours[container] = one
-            elif f"/{set_aside_name(self._instance, one.job)}" in names[container]:
+            elif f"/{set_aside_name(self._instance.name, one.job)}" in names[container]:
                 aside[container] = one
             else:
-                name = container_name(self._instance, one.job)
+                name = container_name(self._instance.name, one.job)
                 self.leave(container, f"it carries the labels of {name}, which is another")
         return ours, aside
 
@@ -175,13 +163,13 @@ class Claims:
 
     def _judged(self, body: Body, there: Collection[str]) -> Inspected | None:
         described, labels, given = inspected(body), labels_in(body), self._image_labels(body)
-        ours = JOB in labels and labels.get(INSTANCE) == self._instance
+        ours = JOB in labels and labels.get(INSTANCE) == self._instance.name
         if ours and (given is None or not inherits(labels, given)):
             return described
         own = counting(labels, given or {})
         container = described.container_id
         if own.get(ENABLE) == _ENABLED:
-            if (why := elsewhere(own, self._instance)) is not None:
+            if (why := elsewhere(own, self._instance.name)) is not None:
                 self._settled[container] = None
                 if INSTANCE not in own and container not in self._logged:
                     self._logged.add(container)
@@ -209,11 +197,11 @@ class Claims:
         self, body: Body, described: Inspected, name: str, own: Mapping[str, str]
     ) -> Inspected:
         """The container under the job that these labels make of it."""
-        came_with_cores = self._came_with(described)
+        came_with_cores = self._instance.came_with(described)
         spec = adopted_job(described, name, own, labels_in(body), came_with_cores, self.presets)
         return replace(
             described,
-            instance=self._instance,
+            instance=self._instance.name,
             job=spec.name,
             digest="",
             container_digest="",

@@ -4,16 +4,15 @@ give limits back. Called from the API's threads; waits for the engine, never for
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from dlsched.model.errors import AdoptionRefused
 from dlsched.model.spec import LatencyTarget
 from dlsched.model.units import plain_text, shown
-from dlsched.runtime.cgroup.read import PROC, CgroupReader
-from dlsched.runtime.docker.engine import Engine, EngineRefused
+from dlsched.runtime.cgroup.read import CgroupReader
+from dlsched.runtime.docker.engine import EngineRefused
 from dlsched.runtime.docker.identity.adoption import NotAdoptable, adopted_job, counting, job_name
 from dlsched.runtime.docker.identity.claims import image_labels
 from dlsched.runtime.docker.identity.labels import (
@@ -21,18 +20,18 @@ from dlsched.runtime.docker.identity.labels import (
     INSTANCE,
     JOB,
     PREFIX,
-    Inspected,
     compose_service,
     elsewhere,
     forbids_wire,
     inspected,
     labels_in,
 )
-from dlsched.runtime.docker.limits.outcome import ELSEWHERE, GivenBack
+from dlsched.runtime.docker.instance import Instance
 from dlsched.runtime.docker.limits.writer import LimitWriter
 from dlsched.runtime.docker.listing import Listings
-from dlsched.runtime.originals import Originals
-from dlsched.store.adoptions import Adopted, Adoptions
+from dlsched.runtime.machine.inspected import Inspected
+from dlsched.runtime.machine.outcomes import ELSEWHERE, GivenBack
+from dlsched.store.adoptions import Adopted
 
 DROP_S = 20.0
 """Maximum wait of a drop until the loop has let the container go and no update of it is left."""
@@ -102,33 +101,13 @@ class FoundContainers:
     """The running ones that are not managed, by this instance or another."""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class AdoptionCommands:
     """Adopts and drops containers of one engine."""
 
-    def __init__(
-        self,
-        engine: Engine,
-        instance: str,
-        adoptions: Adoptions,
-        listings: Listings,
-        writer: LimitWriter,
-        originals: Originals,
-        came_with: Callable[[Inspected], float | None],
-        wall_time: Callable[[], str],
-        left_out: frozenset[str],
-        proc: Path = PROC,
-    ) -> None:
-        """`left_out`: ids of containers that are never adopted."""
-        self._engine = engine
-        self._instance = instance
-        self._adoptions = adoptions
-        self._listings = listings
-        self._writer = writer
-        self._originals = originals
-        self._came_with = came_with
-        self._wall_time = wall_time
-        self._left_out = left_out
-        self._proc = proc
+    instance: Instance
+    listings: Listings
+    writer: LimitWriter
 
     def adopt(self, name: str, labels: Mapping[str, str]) -> Taken:
         """Adopt the running container of that name or id as these labels ask; durable before it
@@ -139,9 +118,9 @@ class AdoptionCommands:
         self._check(described, every, job)
         service = compose_service(every)
         if own.get(ENABLE) == "true":
-            if labels or not self._adoptions.is_dropped(described.container_id):
+            if labels or not self.instance.adoptions.is_dropped(described.container_id):
                 raise AdoptionRefused(f"{described.name}: its own labels ask for adoption, and win")
-            self._adoptions.readmit(described.container_id)
+            self.instance.adoptions.readmit(described.container_id)
         else:
             if not labels.keys().isdisjoint((ENABLE, INSTANCE)):
                 raise AdoptionRefused(f"{described.name}: enable and instance are for labels alone")
@@ -151,8 +130,8 @@ class AdoptionCommands:
                     job,
                     labels,
                     every,
-                    self._came_with(described),
-                    self._listings.presets,
+                    self.instance.came_with(described),
+                    self.listings.presets,
                 )
             except (NotAdoptable, ValueError) as error:
                 raise AdoptionRefused(_as_options(f"{described.name}: {error}")) from None
@@ -160,18 +139,18 @@ class AdoptionCommands:
             if spec.target is not None and not spec.sources and not measured:
                 why = _FORBIDDEN if forbids_wire(every) else _NO_SOURCE
                 raise AdoptionRefused(f"{described.name}: {why}")
-            self._adoptions.adopt(
+            self.instance.adoptions.adopt(
                 Adopted(
                     job=job,
                     container_id=described.container_id,
                     name=described.name,
                     service=service,
                     labels=dict(labels),
-                    wall_time=self._wall_time(),
+                    wall_time=self.instance.clock.wall_time(),
                 )
             )
-        self._listings.want(described.container_id)
-        return Taken(job, described.container_id, self._came_with(described), service)
+        self.listings.want(described.container_id)
+        return Taken(job, described.container_id, self.instance.came_with(described), service)
 
     def drop(self, name: str) -> GivenBack:
         """Let an adopted container go, durably, and give its limits back. Raises KeyError,
@@ -183,40 +162,42 @@ class AdoptionCommands:
         if adopted is None:
             container, job = described.container_id, job_name(described.name)
             # A request whose answer was lost may be repeated.
-            if own.get(ENABLE) != "true" and not self._adoptions.is_dropped(container):
+            if own.get(ENABLE) != "true" and not self.instance.adoptions.is_dropped(container):
                 raise AdoptionRefused(f"{described.name}: not adopted, so nothing is dropped")
         else:
             container, job = adopted
-        self._adoptions.drop(container, job)
-        self._listings.want(container)
+        self.instance.adoptions.drop(container, job)
+        self.listings.want(container)
         self._await_dropped(container)
-        original = self._originals.of(container)
+        original = self.instance.originals.of(container)
         if original is None:
             return GivenBack(job, container, adopted=True, now="as it was: nothing was changed")
-        return replace(self._writer.give_back(original), job=job)
+        return replace(self.writer.give_back(original), job=job)
 
     def found(self) -> FoundContainers:
         """What can be dropped, and what could be adopted. Takes `USE_S` and an inspection of each
         container. Raises EngineUnavailable, EngineRefused."""
-        last = self._listings.last
+        last = self.listings.last
         listed = {} if last is None else last.containers
         adopted = {
             key: Found(key, one.name, one.image)
             for key, one in listed.items()
             if one.adopted is not None
         }
-        for record in self._adoptions.all:
+        for record in self.instance.adoptions.all:
             adopted.setdefault(record.container_id, Found(record.container_id, record.name))
         others: list[Found] = []
         with ExitStack() as ending:
             groups: dict[str, CgroupReader] = {}
-            for summary in self._engine.containers({}):
+            for summary in self.instance.unhurried.containers({}):
                 container = str(summary["Id"])
                 if summary.get("State") != "running" or container in listed.keys() | adopted.keys():
                     continue
                 if (one := self._unmanaged(container)) is not None:
                     others.append(Found(container, one.name, one.image))
-                    groups[container] = CgroupReader(one.pid, self._proc, container=container)
+                    groups[container] = CgroupReader(
+                        one.pid, self.instance.proc, container=container
+                    )
                     ending.callback(groups[container].close)
             used_cores = _uses(groups)
         others = [replace(one, cpu_cores=used_cores[one.container_id]) for one in others]
@@ -234,16 +215,16 @@ class AdoptionCommands:
         except (AdoptionRefused, KeyError):
             return None
         managed = (
-            container in self._left_out
+            container in self.instance.left_out
             or every.get(JOB)
             or own.get(ENABLE) == "true"
-            or self._writer.claims.is_elsewhere(container)
+            or self.writer.claims.is_elsewhere(container)
         )
         return None if managed else described
 
     def labels(self, name: str) -> Mapping[str, str]:
         """What `adopt` asked for the job or container of that name. Raises KeyError."""
-        record = self._adoptions.named(name)
+        record = self.instance.adoptions.named(name)
         if record is None:
             raise KeyError(name)
         return record.labels
@@ -251,31 +232,31 @@ class AdoptionCommands:
     def _inspect(self, name: str) -> tuple[Inspected, Mapping[str, str], Mapping[str, str]]:
         """The container, all its labels, and ours that did not come with its image."""
         try:
-            body = self._engine.inspect(name)
+            body = self.instance.unhurried.inspect(name)
         except EngineRefused as error:
             if error.status == 404:
                 raise KeyError(name) from None
             raise AdoptionRefused(f"{shown(name)}: {error.reason}") from error
         try:
             described, every = inspected(body), labels_in(body)
-            own = counting(every, image_labels(self._engine, body) or {})
+            own = counting(every, image_labels(self.instance.unhurried, body) or {})
         except (TypeError, ValueError) as error:
             raise AdoptionRefused(f"{shown(name)}: {error}") from None
-        if own.get(ENABLE) == "true" and (why := elsewhere(own, self._instance)) is not None:
+        if own.get(ENABLE) == "true" and (why := elsewhere(own, self.instance.name)) is not None:
             raise AdoptionRefused(f"{described.name}: {why}")
         return described, every, own
 
     def _check(self, described: Inspected, every: Mapping[str, str], job: str) -> None:
-        if described.container_id in self._left_out:
+        if described.container_id in self.instance.left_out:
             raise AdoptionRefused(f"{described.name}: dlsched itself runs in it")
         if every.get(JOB):
             started = f"dlsched started it, as job {shown(every[JOB])}"
             raise AdoptionRefused(f"{described.name}: {started}")
         if not described.alive:
             raise AdoptionRefused(f"{described.name}: it does not run ({described.state})")
-        if self._writer.claims.is_elsewhere(described.container_id):
+        if self.writer.claims.is_elsewhere(described.container_id):
             raise AdoptionRefused(f"{described.name}: {ELSEWHERE}")
-        last = self._listings.last
+        last = self.listings.last
         for container, one in {} if last is None else last.containers.items():
             if one.job == job and container != described.container_id:
                 raise AdoptionRefused(
@@ -284,19 +265,20 @@ class AdoptionCommands:
 
     def _adopted(self, name: str) -> tuple[str, str] | None:
         """Id and job of the adopted container of that name, job or id, as listed last."""
-        last = self._listings.last
+        last = self.listings.last
         for container, one in {} if last is None else last.containers.items():
             if one.adopted is not None and name in (one.name, one.job, container):
                 return container, one.job
-        record = self._adoptions.named(name)
+        record = self.instance.adoptions.named(name)
         return None if record is None else (record.container_id, record.job)
 
     def _await_dropped(self, container: str) -> None:
         """Wait until a listing no longer has it; a change that began before is undone by the
         loop's own check of records."""
-        until_s = time.monotonic() + DROP_S
-        while time.monotonic() < until_s:
-            last = self._listings.last
+        now_s = self.instance.clock.now_s
+        until_s = now_s() + DROP_S
+        while now_s() < until_s:
+            last = self.listings.last
             if last is None or container not in last.containers:
                 return
             time.sleep(_POLL_S)

@@ -6,21 +6,19 @@ import math
 import re
 import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import Any
 
 from dlsched.config.job_schema import GRACE_MAX_S
 from dlsched.model.facts import ContainerState, GpuAccess
-from dlsched.model.sources import MetricsFile, ProgressSource
 from dlsched.model.spec import JobSpec, Restart, Stop
 from dlsched.model.units import shown
-from dlsched.runtime.allotment import METRICS_FILE
-from dlsched.runtime.cgroup.limits import engine_cores
 from dlsched.runtime.docker.create.containers import restart_policy
-from dlsched.runtime.docker.engine import Body, one_line
+from dlsched.runtime.docker.engine import Body
 from dlsched.runtime.docker.gpus.injection import GPUS_MAX, access_of, gpu_names
 from dlsched.runtime.docker.gpus.mps import MpsClient
+from dlsched.runtime.machine.inspected import Inspected
+from dlsched.runtime.machine.outcomes import one_line
 
 PREFIX = "dlsched."
 ENABLE = f"{PREFIX}enable"
@@ -138,81 +136,6 @@ def gpu_access_in(body: Body) -> GpuAccess | None:
     found = access_of(body)
     value = labels_in(body).get(GPU_ACCESS)
     return GpuAccess.LEGACY if value == GpuAccess.LEGACY else found
-
-
-RUNS = frozenset({ContainerState.RUNNING, ContainerState.RESTARTING, ContainerState.PAUSED})
-"""A container in one of these has not ended."""
-
-
-@dataclass(frozen=True, slots=True)
-class Inspected:
-    """One container of ours, or adopted, as the engine described it."""
-
-    container_id: str
-    name: str
-    image: str
-    instance: str | None
-    job: str
-    digest: str
-    container_digest: str
-    source: str
-    stop: Stop
-    state: ContainerState
-    pid: int
-    started_at: str
-    """The engine's time stamp, which distinguishes starts."""
-    exit_code: int | None
-    oom_killed: bool
-    error: str | None
-    restarts: int
-    quota_us: int
-    period_us: int
-    shares: int
-    ended_at: str = ""
-    """The engine's time stamp of the last end: while it runs, of the start before."""
-    nano_cpus: int = 0
-    """Above 0: it was created with `--cpus`, which excludes quota and period."""
-    memory_bytes: int | None = None
-    """Its memory limit."""
-    adopted: JobSpec | None = None
-    """The job in its labels, if another program started it."""
-    sources: tuple[ProgressSource, ...] = (MetricsFile(METRICS_FILE),)
-    """Where its progress can be read."""
-    address: str | None = None
-    """Its own IP address; None: it shares another's network, or has none."""
-    network_of: str | None = None
-    """The container whose network it shares; None: none's."""
-    restart: Restart | None = None
-    """The restart policy of its spec; None: unknown."""
-    restart_strays: bool = False
-    """Whether the engine's restart policy differs."""
-    gpus: tuple[str, ...] = ()
-    """UUIDs of its GPUs; for another program's container also indices, nodes, `all`."""
-    gpu_access: GpuAccess | None = None
-    mps_threads_percent: int | None = None
-    mps_memory_bytes: int | None = None
-    origin: str | None = None
-    """The first container of a moved job; None: this one."""
-
-    @property
-    def alive(self) -> bool:
-        """Whether it has a process now."""
-        return self.pid > 0 and self.state in (ContainerState.RUNNING, ContainerState.PAUSED)
-
-    @property
-    def risks_gpus(self) -> bool:
-        """Whether an engine update might take its GPUs away: only `LimitWriter` may update it."""
-        return self.gpu_access is not None and self.alive
-
-    @property
-    def limit_cores(self) -> float | None:
-        """The ceiling in the engine's configuration; None: none."""
-        return engine_cores(self.nano_cpus, self.quota_us, self.period_us)
-
-    @property
-    def start(self) -> tuple[int, str]:
-        """Identifies this start of the container."""
-        return self.pid, self.started_at
 
 
 def inspected(body: Body) -> Inspected:

@@ -33,11 +33,16 @@ class ParentGroup:
     """One instance's parent group."""
 
     def __init__(
-        self, instance: str, under: str, run: Callable[..., object] = subprocess.run
+        self,
+        instance: str,
+        under: str,
+        most: float | None = None,
+        run: Callable[..., object] = subprocess.run,
     ) -> None:
-        self._instance = instance
-        self._under = under.rstrip("/")
-        self._run = run
+        """`most`: in multiples of one container's weight; None: its weight is left alone."""
+        self._instance, self._under, self._most, self._run = instance, under.rstrip("/"), most, run
+        self._last: float | None = None
+        self._problem: str | None = None
 
     def name(self, driver: str) -> str:
         """The `CgroupParent` of a container with this cgroup driver."""
@@ -45,6 +50,38 @@ class ParentGroup:
             return f"{self._under}/dlsched-{self._instance}"
         # For systemd a dash separates levels: `a-b.slice` lies within `a.slice`.
         return f"dlsched_{self._instance.replace('-', '_')}.slice"
+
+    def follow(
+        self, watches: Collection[Watch], *, again: bool = True, given_back: bool = False
+    ) -> Future[None] | None:
+        """Begin to set its weight for these containers; waits for nothing. Returns the call; None:
+        there is none. `again`: also if it is the last one. `given_back`: ours get their default
+        weights."""
+        if self._most is None:
+            return None
+        own = [watch for watch in watches if watch.described.adopted is None]
+        readers = (watch.reader for watch in own)
+        reader = next((r for r in readers if r is not None and r.cpu_folder is not None), None)
+        if reader is None:
+            return None
+        default = _default(reader)
+        weight = self._most * default
+        if len(own) < len(watches):
+            # Adopted containers lie beside the group: it weighs no more than what is in it. That is
+            # read, since engines differ in the weight that they make of shares.
+            inside = (default if given_back else watch.kernel_weight for watch in own)
+            weight = min(weight, sum(inside))
+        if weight == self._last and not again:
+            return None
+        self._last = weight
+        return begin(lambda: self._weigh(reader, weight), "weight")
+
+    def _weigh(self, reader: CgroupReader, weight: float) -> None:
+        if reader.cpu_folder is not None:
+            problem = self.weigh(reader.cpu_folder, weight, v2=reader.v2)
+            if problem is not None and problem != self._problem:
+                _log.warning("%s", problem)
+            self._problem = problem
 
     def weigh(self, container_cpu_folder: Path, weight: float, *, v2: bool) -> str | None:
         """Set the group's weight unless it has it; returns what went wrong, in one line.
@@ -85,49 +122,6 @@ class ParentGroup:
         except (OSError, subprocess.SubprocessError) as error:
             return f"weight of the parent group {unit}: {error}"
         return None
-
-
-class GroupWeight:
-    """Keeps the group's weight in line with what runs in it; used by the loop's thread alone."""
-
-    def __init__(self, group: ParentGroup, most: float | None) -> None:
-        """`most`: in multiples of one container's weight; None: the weight is left alone."""
-        self._group = group
-        self._most = most
-        self._last: float | None = None
-        self._problem: str | None = None
-
-    def follow(
-        self, watches: Collection[Watch], *, again: bool = True, given_back: bool = False
-    ) -> Future[None] | None:
-        """Begin to set the weight for these containers; waits for nothing. Returns the call; None:
-        there is none. `again`: also if it is the last one. `given_back`: ours get their default
-        weights."""
-        if self._most is None:
-            return None
-        own = [watch for watch in watches if watch.described.adopted is None]
-        readers = (watch.reader for watch in own)
-        reader = next((r for r in readers if r is not None and r.cpu_folder is not None), None)
-        if reader is None:
-            return None
-        default = _default(reader)
-        weight = self._most * default
-        if len(own) < len(watches):
-            # Adopted containers lie beside the group: it weighs no more than what is in it. That is
-            # read, since engines differ in the weight that they make of shares.
-            inside = (default if given_back else watch.kernel_weight for watch in own)
-            weight = min(weight, sum(inside))
-        if weight == self._last and not again:
-            return None
-        self._last = weight
-        return begin(lambda: self._weigh(reader, weight), "weight")
-
-    def _weigh(self, reader: CgroupReader, weight: float) -> None:
-        if reader.cpu_folder is not None:
-            problem = self._group.weigh(reader.cpu_folder, weight, v2=reader.v2)
-            if problem is not None and problem != self._problem:
-                _log.warning("%s", problem)
-            self._problem = problem
 
 
 def give_weight_back(engine: Engine, options: DockerOptions, proc: Path = PROC) -> None:

@@ -11,7 +11,7 @@ from dlsched.runtime.cgroup.group_limits import GroupLimits, LimitFiles
 from dlsched.runtime.docker.engine import Body, Engine
 from dlsched.runtime.docker.gpus.canary import Canary, GpuContainer
 from dlsched.runtime.docker.gpus.injection import Injector
-from dlsched.runtime.docker.identity.labels import Inspected, gpu_access_in, gpus_in
+from dlsched.runtime.docker.identity.labels import gpu_access_in, gpus_in
 from dlsched.runtime.docker.limits.dialect import (
     engine_limits,
     files_to_have,
@@ -19,6 +19,7 @@ from dlsched.runtime.docker.limits.dialect import (
     unlike,
     wrong_at_next_start,
 )
+from dlsched.runtime.machine.inspected import Inspected
 from dlsched.runtime.originals import EngineLimits, Original, Originals
 
 

@@ -14,7 +14,6 @@ from collections.abc import Callable
 from contextlib import ExitStack, closing, suppress
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 
 from dlsched.model.errors import DlschedError
 from dlsched.model.spec import Limits
@@ -30,14 +29,12 @@ from dlsched.runtime.cgroup.limits import (
     search_shares,
     weight_of,
 )
-from dlsched.runtime.cgroup.read import PROC
 from dlsched.runtime.clock import SystemClock
-from dlsched.runtime.docker.engine import Body, Engine, EngineRefused, one_line
-from dlsched.runtime.docker.engine_facts import EngineFacts
+from dlsched.runtime.docker.engine import Body, Engine, EngineFacts, EngineRefused
 from dlsched.runtime.docker.gpus.canary import Canary, GpuContainer, Unproven, Unsafe
 from dlsched.runtime.docker.gpus.injection import GpuOptions, Injector
 from dlsched.runtime.docker.gpus.mps import paced
-from dlsched.runtime.docker.identity.labels import Inspected
+from dlsched.runtime.docker.instance import Instance
 from dlsched.runtime.docker.limits.dialect import (
     ceiling_update,
     describe,
@@ -49,13 +46,6 @@ from dlsched.runtime.docker.limits.dialect import (
     with_owners_limit,
 )
 from dlsched.runtime.docker.limits.group import give_weight_back
-from dlsched.runtime.docker.limits.outcome import (
-    ELSEWHERE,
-    GivenBack,
-    NotGivenBack,
-    Own,
-    Untouchable,
-)
 from dlsched.runtime.docker.limits.reading import (
     ContainerLimits,
     as_listed,
@@ -65,7 +55,17 @@ from dlsched.runtime.docker.limits.reading import (
     unrestored,
 )
 from dlsched.runtime.docker.options import DockerOptions
+from dlsched.runtime.machine.inspected import Inspected
+from dlsched.runtime.machine.outcomes import (
+    ELSEWHERE,
+    GivenBack,
+    NotGivenBack,
+    Own,
+    Untouchable,
+    one_line,
+)
 from dlsched.runtime.originals import Original, Originals
+from dlsched.store.adoptions import Adoptions
 
 
 class PastEngine:
@@ -127,26 +127,19 @@ class LimitWriter:
 
     def __init__(
         self,
-        engine: Engine,
-        originals: Originals,
-        state_dir: Path,
-        wall_time: Callable[[], str],
-        proc: Path = PROC,
+        instance: Instance,
         injector: Injector = Injector(GpuOptions(), tuple),  # noqa: B008 - it is frozen
         canary: Canary | None = None,
     ) -> None:
-        """`state_dir` holds own jobs' allotments; `injector` provides the host's GPUs, and `canary`
-        whether updates are safe for them (None: unknown)."""
-        self._engine = engine
-        self._originals = originals
-        self._state_dir = state_dir
-        self._wall_time = wall_time
-        self._proc = proc
+        """`injector` provides the host's GPUs, and `canary` whether updates are safe for them
+        (None: unknown)."""
+        self._instance = instance
+        self._engine, self._originals = instance.engine, instance.originals
+        self._facts, self._proc = instance.facts, instance.proc
         self._injector = injector
         self.canary = Canary() if canary is None else canary
-        self._facts = EngineFacts(engine)
         self._past = PastEngine(self.canary, self._facts.has_newer_runc)
-        self.claims = ExclusiveClaims(None if originals.read_only else proc)
+        self.claims = ExclusiveClaims(None if instance.originals.read_only else instance.proc)
         self._locks: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
         self._files: dict[str, LimitFiles] = {}
         """Cache by container, since finding the files reads all mounts."""
@@ -170,7 +163,7 @@ class LimitWriter:
         wanted = Original(container, own.job, adopted=False, ceiling_cores=own.ceiling_cores)
         kept = self._originals.of(container)
         if kept is None or replace(kept, wall_time="", engine="") != wanted:
-            self._keep(replace(wanted, wall_time=self._wall_time()))
+            self._keep(replace(wanted, wall_time=self._instance.clock.wall_time()))
         return wanted
 
     def set(
@@ -226,7 +219,7 @@ class LimitWriter:
     def update_allotment(self, own: Own, limits: Limits) -> None:
         """Write a job's limits to its allotment. Raises OSError, ValueError."""
         paces = paced(limits.gpu_share, own.mps_threads_percent)
-        folder = job_dir(self._state_dir, own.job)
+        folder = job_dir(self._instance.state_dir, own.job)
         change_allotment(folder, cpu_cores=limits.cpu_cores, gpu_share=paces)
 
     def lift(self, container: str, limits: Limits | None) -> None:
@@ -244,7 +237,7 @@ class LimitWriter:
             kept = self._originals.of(container)
             if kept is not None and not kept.adopted:
                 with suppress(OSError, ValueError):
-                    folder = job_dir(self._state_dir, kept.job)
+                    folder = job_dir(self._instance.state_dir, kept.job)
                     change_allotment(folder, cpu_cores=limits.cpu_cores)
 
     def give_back(self, original: Original) -> GivenBack:
@@ -311,7 +304,7 @@ class LimitWriter:
                 adopted=True,
                 told=found.engine,
                 files=dict(found.limits.files),
-                wall_time=self._wall_time(),
+                wall_time=self._instance.clock.wall_time(),
             )
             self._keep(kept)
         elif (changed := with_owners_limit(kept, found.engine)) != kept:
@@ -430,7 +423,7 @@ class LimitWriter:
             # Otherwise a job that sizes its threads by its allotment would keep too few of them.
             # Before the record: once that says given back, this is not repeated.
             with suppress(OSError, ValueError):
-                folder = job_dir(self._state_dir, original.job)
+                folder = job_dir(self._instance.state_dir, original.job)
                 change_allotment(folder, cpu_cores=original.ceiling_cores, gpu_share=None)
         with suppress(OSError):  # then the next agent gives it back once more
             self._originals.secure(replace(original, given_back=True))
@@ -467,13 +460,12 @@ def release_all(options: DockerOptions) -> tuple[GivenBack, ...]:
     with closing(Engine(options.host, options.timeout_s)) as engine, ExitStack() as ending:
         engine.info()
         originals = Originals(options.state_dir)
+        adoptions = Adoptions(options.state_dir, read_only=True)
+        facts, clock = EngineFacts(engine), SystemClock()
         writer = LimitWriter(
-            engine,
-            originals,
-            options.state_dir,
-            SystemClock().wall_time,
-            injector=Injector(options.gpus, tuple),
-            canary=Canary(state_dir=options.state_dir),
+            Instance(options, engine, engine, facts, clock, originals, adoptions),
+            Injector(options.gpus, tuple),
+            Canary(state_dir=options.state_dir),
         )
         ending.callback(writer.claims.close)
         backs = [writer.give_back(original) for original in originals.changed()]

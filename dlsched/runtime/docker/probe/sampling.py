@@ -11,8 +11,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from concurrent.futures import Future
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
@@ -22,11 +21,10 @@ from dlsched.model.sources import Metric, MetricsEndpoint
 from dlsched.runtime import host
 from dlsched.runtime.cgroup.read import CgroupReader
 from dlsched.runtime.docker.background import begin, begin_all
-from dlsched.runtime.docker.engine import Body, Engine, one_line
+from dlsched.runtime.docker.engine import Body, Engine
 from dlsched.runtime.docker.identity.labels import (
     ENABLE,
     INSTANCE,
-    Inspected,
     forbids_wire,
     inspected,
     labels_in,
@@ -37,6 +35,8 @@ from dlsched.runtime.docker.probe.proxied import Known, ProxyPage
 from dlsched.runtime.docker.probe.recognition import PageExtract
 from dlsched.runtime.docker.reading import locate, wall_s
 from dlsched.runtime.gpu.inventory import Inventory
+from dlsched.runtime.machine.inspected import Inspected
+from dlsched.runtime.machine.outcomes import one_line
 from dlsched.runtime.progress.exposition import PageDelta, Pages
 from dlsched.runtime.progress.http_page import ANSWER_S, Unanswered, fetch
 from dlsched.runtime.progress.listening import listening_of, shows_sockets
@@ -121,7 +121,7 @@ def probe(
     ]
     until_s = now_s() + WHOLE_S
     held = begin(_held_on_gpus, "probe-gpus")
-    _all(begin_all([one.begin for one in samples], "probe", CONCURRENT), until_s, now_s)
+    _all([one.begin for one in samples], until_s, now_s)
     begun_s = max((one.begun_s for one in samples), default=now_s())
     # The process that reads packets starts in tenths of a second, on a busy host in many seconds.
     if _await(lambda: all(one.is_read for one in samples), until_s, now_s):
@@ -131,7 +131,7 @@ def probe(
     _await(lambda: not any(one.owes_answers for one in samples), now_s() + OWED_S, now_s)
     use = _host_use(before, host.busy_core_s(), now_s() - busy_s)
     until_s = now_s() + WHOLE_S
-    _all(begin_all([one.end for one in samples], "probe", CONCURRENT), until_s, now_s)
+    _all([one.end for one in samples], until_s, now_s)
     on_gpus: Mapping[str, int] = {}
     with suppress(TimeoutError, DlschedError):
         on_gpus = held.result(max(0.0, until_s - now_s()))
@@ -181,8 +181,8 @@ def _held_on_gpus() -> dict[str, int]:
     return held
 
 
-def _all(futures: Iterable[Future[None]], until_s: float, now_s: Callable[[], float]) -> None:
-    for future in futures:
+def _all(calls: Sequence[Callable[[], None]], until_s: float, now_s: Callable[[], float]) -> None:
+    for future in begin_all(calls, "probe", CONCURRENT):
         with suppress(TimeoutError):
             future.result(max(0.0, until_s - now_s()))
 

@@ -20,9 +20,10 @@ from dlsched.runtime.docker.gpus.injection import GpuOptions, Injector
 from dlsched.runtime.docker.identity.labels import inspected
 from dlsched.runtime.docker.limits.group import ParentGroup
 from dlsched.runtime.docker.limits.writer import LimitWriter
-from dlsched.runtime.docker.listing import BusyContainers
 from dlsched.runtime.originals import Originals
-from tests.runtime.docker.fake_host import CONTAINER, FakeHost
+from tests.runtime.docker.fake_engine import FakeEngine
+from tests.runtime.docker.fake_host import FakeHost
+from tests.runtime.docker.making import instance_of
 from tests.runtime.docker.rig import job_spec
 
 GIB = 1 << 30
@@ -31,47 +32,6 @@ DEVICES = (
     GpuFact("GPU-b", 1, "Model", 8 * GIB, nodes=("/dev/nvidia1",)),
 )
 VISIBLE = "NVIDIA_VISIBLE_DEVICES"
-
-
-class FakeEngine(FakeHost):
-    """Makes the one container of the fake host."""
-
-    def __init__(self, root: Path, runtimes: tuple[str, ...]) -> None:
-        super().__init__(root)
-        self.runtimes = runtimes
-        self.body: Body = {}
-        self.there = False
-        self.busy = BusyContainers()
-        self.pid, runs = 0, self.pid
-        self.runs_as = runs
-
-    def info(self) -> Body:
-        return {**super().info(), "Runtimes": {one: {} for one in self.runtimes}, "ID": "one"}
-
-    def create(self, name: str, body: Body) -> str:
-        if self.there:
-            raise EngineRefused(409, "name in use")
-        self.body, self.there = body, True
-        self._set({key: v for key, v in body["HostConfig"].items() if key in self.words})
-        return CONTAINER
-
-    def start(self, container: str) -> None:
-        assert container in self.busy, "an inspection would wait for the start"
-        self.pid = self.runs_as
-        self.restart()
-
-    def remove(self, container: str) -> None:
-        self.there = False
-
-    def image(self, _: str) -> Body:
-        return {"Config": {}}
-
-    def inspect(self, container: str) -> Body:
-        seen = super().inspect(CONTAINER)
-        host = {**self.body["HostConfig"], **seen["HostConfig"]}
-        config = {"Labels": self.body["Labels"], "Env": self.body["Env"], "Image": "i"}
-        state = {**seen["State"], "ExitCode": 0}
-        return {**seen, "State": state, "HostConfig": host, "Config": config, "Image": "sha"}
 
 
 class Bench:
@@ -86,22 +46,34 @@ class Bench:
         arrivals: Arrivals | None = None,
     ) -> None:
         self.root = root
-        self.host = FakeEngine(root, runtimes)
-        engine: Any = self.host
+        self.engine = FakeEngine(root)
+        self.engine.facts["Runtimes"] = {one: {} for one in runtimes}
+        engine: Any = self.engine
         injector = Injector(GpuOptions(injection=injection), lambda: DEVICES, root / "config.toml")
         state = root / "state"
-        self.hands = LimitWriter(engine, Originals(state), state, lambda: "now", self.host.proc)
-        self.creation = Creation(
+        instance = instance_of(
             engine,
-            ParentGroup("i", "", None),
-            self.hands,
-            "i",
             state,
-            lambda: "cgroupfs",
+            originals=Originals(state),
+            proc=self.engine.proc,
+            options={"confine": lambda _: confined},
+        )
+        self.hands = LimitWriter(instance)
+        start = self.engine.start
+        self.ran: list[str] = []
+
+        def begin(container: str) -> None:
+            assert container in instance.busy, "an inspection would wait for the start"
+            start(container)
+            self.ran.append(container)
+
+        self.engine.start = begin  # type: ignore[method-assign]
+        self.creation = Creation(
+            instance,
+            ParentGroup("i", ""),
+            self.hands,
             injector,
-            arrivals or Arrivals(engine, "i", state, BusyContainers()),
-            self.host.busy,
-            lambda _: confined,
+            arrivals or Arrivals(instance_of(engine, state)),
             lambda: pipes,
         )
 
@@ -115,8 +87,20 @@ class Bench:
     ) -> Body:
         """The body that the container is made from."""
         action = Start(spec, Limits(cores, share), 512, gpus=gpus, source=source)
-        assert self.creation.start(action, {"Config": {}}) == CONTAINER
-        return self.host.body
+        self.container = self.creation.start(action, {"Config": {}})
+        return self.body
+
+    @property
+    def body(self) -> Body:
+        return self.engine.made[-1]
+
+    @property
+    def there(self) -> bool:
+        return bool(self.engine.containers({}))
+
+    @property
+    def host(self) -> FakeHost:
+        return self.engine.host_of(self.container)
 
     @property
     def allotment(self) -> Allotment:
@@ -124,7 +108,7 @@ class Bench:
 
     @property
     def environment(self) -> dict[str, str]:
-        return dict(entry.partition("=")[::2] for entry in self.host.body["Env"])
+        return dict(entry.partition("=")[::2] for entry in self.body["Env"])
 
 
 def job(gpus: int = 0, share: tuple[float, float] = (1.0, 1.0), **container: Any) -> JobSpec:
@@ -140,7 +124,7 @@ def test_a_job_gets_the_gpus_that_were_chosen_whatever_its_environment_says(
     (request,) = body["HostConfig"]["DeviceRequests"]
     assert request["DeviceIDs"] == ["GPU-a", "GPU-b"]
     assert bench.environment[VISIBLE] == "GPU-a,GPU-b"
-    seen = inspected(bench.host.inspect(CONTAINER))
+    seen = inspected(bench.engine.inspect(bench.container))
     assert (seen.gpus, seen.gpu_access) == (("GPU-a", "GPU-b"), GpuAccess.LEGACY)
     assert seen.risks_gpus
     assert bench.allotment.gpus == ("GPU-a", "GPU-b")
@@ -190,7 +174,7 @@ def test_who_shares_a_gpu_is_a_client_of_mps_where_that_runs(tmp_path: Path) -> 
     assert [one["Source"] for one in body["HostConfig"]["Mounts"]].count(str(pipes)) == 1
     assert bench.environment["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] == "50"
     assert bench.environment["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] == "0=4096M"
-    seen = inspected(bench.host.inspect(CONTAINER))
+    seen = inspected(bench.engine.inspect(bench.container))
     assert (seen.mps_threads_percent, seen.mps_memory_bytes) == (50, 4 * GIB)
     assert bench.allotment.gpu_share == 0.8  # of the half that MPS leaves it
 
@@ -214,14 +198,14 @@ def test_where_there_is_no_way_it_is_tried_again(tmp_path: Path) -> None:
     assert raised.value.retryable
     with pytest.raises(StartFailed, match="GPUs are not chosen yet"):
         bench.start(job(1))
-    assert not bench.host.there
+    assert not bench.there
 
 
 def test_one_that_was_made_for_other_gpus_is_made_anew(tmp_path: Path) -> None:
     bench = Bench(tmp_path, injection="nodes")
     bench.start(job(1), "GPU-a")
-    bench.host.stop()
-    assert bench.host.body["Labels"]["dlsched.gpus"] == "GPU-a"
+    bench.engine.kill(bench.container, "SIGKILL")
+    assert bench.body["Labels"]["dlsched.gpus"] == "GPU-a"
     with pytest.raises(StartFailed, match="was made for other GPUs") as raised:
         bench.start(job(1), "GPU-b")
     assert raised.value.retryable
@@ -235,7 +219,7 @@ def test_one_that_runs_already_waits_for_the_canary_and_is_tried_again(tmp_path:
     with pytest.raises(StartFailed, match="waits for the canary: an update of another") as raised:
         bench.start(job(1), "GPU-a", cores=0.5)
     assert raised.value.retryable
-    assert bench.host.there
+    assert bench.there
 
 
 class Storage:
@@ -252,7 +236,7 @@ class Storage:
 
 def test_it_starts_once_its_checkpoint_shows(tmp_path: Path) -> None:
     storage: Any = Storage()
-    arrivals = Arrivals(storage, "i", tmp_path, BusyContainers())
+    arrivals = Arrivals(instance_of(storage, tmp_path))
     arrivals.expect("job", 2, "/data/7.pt", 700)
     bench = Bench(tmp_path, arrivals=arrivals)
     spec = job(volumes=("/mnt/nfs:/data",))
@@ -263,21 +247,21 @@ def test_it_starts_once_its_checkpoint_shows(tmp_path: Path) -> None:
         ) as caught:
             bench.start(spec)
         retryable.append(caught.value.retryable)
-        assert not bench.host.there, "the container that it made is removed"
-        assert bench.host.pid == 0, "it never ran"
+        assert not bench.there, "the container that it made is removed"
+        assert bench.ran == []
     assert retryable == [True] * (CHECKS - 1) + [False]
     storage.sizes["/data/7.pt"] = 700
     mounts = bench.start(spec)["HostConfig"]["Mounts"]
     assert ("/mnt/nfs", "/data") in [(one["Source"], one["Target"]) for one in mounts]
     assert bench.host.pid != 0
     storage.sizes.clear()
-    bench.host.there = False
+    bench.engine.discard(bench.container)
     bench.start(spec)  # it is checked once
 
 
 def test_a_job_of_the_node_s_own_does_not_get_the_volume_of_one_of_its_name(tmp_path: Path) -> None:
     storage: Any = Storage()
-    arrivals = Arrivals(storage, "i", tmp_path, BusyContainers())
+    arrivals = Arrivals(instance_of(storage, tmp_path))
     arrivals.expect("job", 2, "/data/7.pt", 700, "/state/cluster/jobs/job.json")
     bench = Bench(tmp_path, arrivals=arrivals)
     # Else it would wait for that file.

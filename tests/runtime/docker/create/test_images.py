@@ -5,10 +5,10 @@ from __future__ import annotations
 import base64
 import json
 import secrets
-import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from docker.errors import APIError
@@ -16,15 +16,12 @@ from docker.errors import APIError
 from dlsched.model.actions import Start
 from dlsched.model.errors import EngineUnavailable
 from dlsched.model.spec import ContainerSpec, Limits
-from dlsched.runtime.docker.background import begin
-from dlsched.runtime.docker.create.images import ASKED_S, LISTED_S, HostImages, ImageMissing, Images
+from dlsched.runtime.docker.create.images import ASKED_S, LISTED_S, ImageMissing, Images
 from dlsched.runtime.docker.engine import Body, EngineRefused
+from tests.runtime.docker.conftest import Background
 from tests.runtime.docker.registry import PASSWORD, USER, Registry, serving
 from tests.runtime.docker.rig import Rig, job_spec, options_for
-from tests.waiting import until
 from tools.steps import SetupError
-
-pytestmark = pytest.mark.timed
 
 MIB = 1 << 20
 
@@ -37,8 +34,8 @@ class FakeEngine:
         self.refusal = refusal
         self.there: set[str] = set()
         self.pulls: list[tuple[str, str, bytes | None]] = []
-        self.may_pull = threading.Event()
-        self.may_pull.set()
+        self.pulling: Callable[[], object] = bool
+        """Called in the middle of a pull."""
         self.listed: list[Body] = []
         self.listings = 0
         self.asked = 0
@@ -61,7 +58,7 @@ class FakeEngine:
     def pull(self, repository: str, tag: str, auth: bytes | None) -> Iterator[Body]:
         self.pulls.append((repository, tag, auth))
         yield from self.messages
-        assert self.may_pull.wait(60)
+        self.pulling()
         if self.refusal is not None:
             raise self.refusal
         self.there.add(f"{repository}:{tag}")
@@ -72,13 +69,15 @@ def layer(name: str, status: str, current: int = 0, total: int = 0) -> Body:
     return {"id": name, "status": status, "progressDetail": figures}
 
 
+def images_of(engine: FakeEngine, file: Path | None = None) -> Images:
+    return Images(engine, file, lambda: 0.0)  # type: ignore[arg-type]
+
+
 def test_progress_is_the_part_of_what_is_downloaded() -> None:
     seen: list[str] = []
     progress: list[Callable[[], str]] = []
-    told = threading.Event()
 
     def messages() -> Iterator[Body]:
-        assert told.wait(60)
         for message in (
             {"status": "Pulling from library/thing", "id": "latest"},
             layer("a", "Downloading", 10 * MIB, 100 * MIB),
@@ -89,12 +88,8 @@ def test_progress_is_the_part_of_what_is_downloaded() -> None:
             yield message
             seen.append(progress[0]())
 
-    def tell(ask: Callable[[], str]) -> None:
-        progress.append(ask)
-        told.set()
-
     engine = FakeEngine(messages())
-    Images(engine, None).require("thing", "missing", tell)  # type: ignore[arg-type]
+    images_of(engine).require("thing", "missing", progress.append)
     assert engine.pulls == [("thing", "latest", None)]
     assert seen == [
         "asking the registry",
@@ -106,24 +101,21 @@ def test_progress_is_the_part_of_what_is_downloaded() -> None:
 
 
 def test_jobs_of_one_image_share_its_pull() -> None:
-    waiting = threading.Barrier(2)
+    engine, joined = FakeEngine(), Mock(side_effect=InterruptedError)
+    images = images_of(engine)
 
-    def messages() -> Iterator[Body]:
-        waiting.wait(60)
-        yield {"status": "Pulling"}
+    def another() -> None:
+        with pytest.raises(InterruptedError):  # or it would wait for this pull
+            images.require("x", "missing", joined)
 
-    engine = FakeEngine(messages())
-    images = Images(engine, None)  # type: ignore[arg-type]
-    told = threading.Semaphore(0)
-    calls = [
-        begin(lambda: images.require("x", "missing", lambda _: told.release()), "test")
-        for _ in range(3)
-    ]
-    for _ in calls:
-        assert told.acquire(timeout=30)
-    waiting.wait(60)
-    assert [call.result(60) for call in calls] == [{"Config": {}}] * 3
+    engine.pulling = another
+    assert images.require("x", "missing", lambda _: None) == {"Config": {}}
+    joined.assert_called_once()
     assert len(engine.pulls) == 1
+    engine.there.clear()
+    engine.pulling = bool
+    images.require("x", "missing", lambda _: None)
+    assert len(engine.pulls) == 2, "one that is over is shared no more"
 
 
 @pytest.mark.parametrize(
@@ -139,7 +131,7 @@ def test_jobs_of_one_image_share_its_pull() -> None:
 def test_a_refusal_is_one_line_and_says_whether_to_try_again(reason: str, retryable: bool) -> None:
     engine = FakeEngine((), EngineRefused(500, reason))
     with pytest.raises(ImageMissing) as caught:
-        Images(engine, None).require("x:2", "missing", lambda _: None)  # type: ignore[arg-type]
+        images_of(engine).require("x:2", "missing", lambda _: None)
     assert str(caught.value) == f"image x:2 cannot be pulled: {reason}"
     assert caught.value.retryable is retryable
 
@@ -147,13 +139,13 @@ def test_a_refusal_is_one_line_and_says_whether_to_try_again(reason: str, retrya
 def test_an_error_in_the_middle_of_a_pull_counts() -> None:
     engine = FakeEngine([layer("a", "Downloading", 1, 2), {"error": "unexpected\n EOF"}])
     with pytest.raises(ImageMissing, match="cannot be pulled: unexpected EOF"):
-        Images(engine, None).require("x", "always", lambda _: None)  # type: ignore[arg-type]
+        images_of(engine).require("x", "always", lambda _: None)
 
 
 def test_an_image_that_is_there_is_pulled_only_where_always_is_wanted() -> None:
     engine = FakeEngine()
     engine.there = {"x:1"}
-    images = Images(engine, None)  # type: ignore[arg-type]
+    images = images_of(engine)
     images.require("x:1", "missing", lambda _: None)
     images.require("x:1", "never", lambda _: None)
     assert engine.pulls == []
@@ -175,7 +167,7 @@ def test_a_credentials_file_that_cannot_be_used(
         file.write_text(content)
     engine = FakeEngine()
     with pytest.raises(ImageMissing, match=f"credentials.*{reason}"):
-        Images(engine, file).require("x", "missing", lambda _: None)  # type: ignore[arg-type]
+        images_of(engine, file).require("x", "missing", lambda _: None)
     assert engine.pulls == []
 
 
@@ -232,9 +224,7 @@ JOB = ContainerSpec("train:2")
 
 @pytest.fixture
 def engine() -> FakeEngine:
-    made = FakeEngine([layer("layer", "Downloading", 1 * MIB, 4 * MIB)])
-    made.may_pull.clear()
-    return made
+    return FakeEngine([layer("layer", "Downloading", 1 * MIB, 4 * MIB)])
 
 
 @pytest.fixture
@@ -243,73 +233,73 @@ def now() -> list[float]:
 
 
 @pytest.fixture
-def images(engine: FakeEngine, now: list[float]) -> HostImages:
-    return HostImages(engine, None, lambda: now[0])  # type: ignore[arg-type]
-
-
-def answer(images: HostImages) -> str | None:
-    return until(lambda: images.fetch(JOB), "an answer", so=lambda text: text is not None)
+def images(engine: FakeEngine, now: list[float], without_threads: Background) -> Images:
+    return Images(engine, None, lambda: now[0])  # type: ignore[arg-type]
 
 
 def test_names_are_listed_now_and_then(
-    images: HostImages, engine: FakeEngine, now: list[float]
+    images: Images, engine: FakeEngine, now: list[float], without_threads: Background
 ) -> None:
     engine.listed = [
         {"RepoTags": ["train:1", "train:2"], "RepoDigests": ["train@sha256:aa"]},
         {"RepoTags": ["<none>:<none>"]},
         {"RepoTags": None, "RepoDigests": ["serve@sha256:bb"]},
     ]
-    until(lambda: images.names() == {"train:1", "train:2"}, "both names")
+    without_threads.held = {"images"}
+    assert images.names() == frozenset()
+    without_threads.go_on()
+    assert images.names() == {"train:1", "train:2"}
     engine.listed = [{"RepoTags": ["train:2"]}]
     assert len(images.names()) == 2 and engine.listings == 1
     now[0] = LISTED_S
-    until(lambda: images.names() == {"train:2"}, "the other name")
+    assert images.names() == {"train:2"}
     engine.down = True
     now[0] = 2 * LISTED_S
-    until(lambda: bool(images.names()) and engine.listings == 3, "a third listing")
     assert images.names() == {"train:2"}, "the last that is known"
+    assert engine.listings == 3
 
 
-def test_an_image_is_pulled_meanwhile(images: HostImages, engine: FakeEngine) -> None:
+def test_an_image_is_pulled_meanwhile(
+    images: Images, engine: FakeEngine, without_threads: Background
+) -> None:
+    seen: list[str | None] = []
+    engine.pulling = lambda: seen.extend([images.progress(JOB), images.fetch(JOB)])
+    without_threads.held = {"fetch"}
     assert images.fetch(JOB) is None
-    until(lambda: images.progress(JOB) == "25 % of 4 MiB", "a quarter is pulled")
-    assert images.fetch(JOB) is None
-    engine.may_pull.set()
-    assert answer(images) == ""
+    assert images.progress(JOB) == ""
+    without_threads.go_on()
+    assert seen == ["25 % of 4 MiB", None]
+    assert images.fetch(JOB) == ""
     assert engine.there == {"train:2"} and images.progress(JOB) == ""
 
 
 def test_result_that_nobody_asked_for_is_too_old(
-    images: HostImages, engine: FakeEngine, now: list[float]
+    images: Images, engine: FakeEngine, now: list[float], without_threads: Background
 ) -> None:
     engine.refusal = EngineRefused(500, "denied")
+    without_threads.held = {"fetch"}
     assert images.fetch(JOB) is None
-    engine.may_pull.set()
-    until(images._fetches[JOB.image, JOB.pull_policy].future.done, "the pull ends")
+    without_threads.go_on()
     engine.refusal = None
     engine.there.add("train:2")
     now[0] = ASKED_S + 1.0
-    assert answer(images) == ""
+    assert images.fetch(JOB) == ""
 
 
-def test_reason_why_an_image_cannot_be_had(images: HostImages, engine: FakeEngine) -> None:
+def test_reason_why_an_image_cannot_be_had(images: Images, engine: FakeEngine) -> None:
     engine.refusal = EngineRefused(500, "denied: who are you?")
-    engine.may_pull.set()
-    assert answer(images) == "image train:2 cannot be pulled: denied: who are you?"
+    assert images.fetch(JOB) == "image train:2 cannot be pulled: denied: who are you?"
 
 
 @pytest.mark.parametrize("cut_off", [False, True])
 def test_lost_engine_says_nothing_of_the_image(
-    images: HostImages, engine: FakeEngine, cut_off: bool
+    images: Images, engine: FakeEngine, cut_off: bool
 ) -> None:
-    engine.may_pull.set()
     if cut_off:
         engine.refusal = EngineUnavailable("the engine is away")
     else:
         engine.there.add("train:2")
         engine.down = True
-    found = set[str | None]()
-    until(lambda: bool(found.add(images.fetch(JOB)) or engine.asked > 3), "a fourth call")
-    assert found == {None}
+    assert [images.fetch(JOB) for _ in range(4)] == [None] * 4
     engine.down, engine.refusal = False, None
-    assert answer(images) == ""
+    assert images.fetch(JOB) == ""

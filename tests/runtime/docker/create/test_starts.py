@@ -2,35 +2,31 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import nullcontext
+from collections.abc import Callable
 from pathlib import Path
-from queue import Queue
 from typing import Any
 
 import pytest
 
 from dlsched.model.actions import Outcome, Start
-from dlsched.model.facts import Begun, ContainerFact, ContainerState
+from dlsched.model.facts import ContainerFact, ContainerState
 from dlsched.model.spec import Limits, Restart
 from dlsched.runtime.docker.carrying import Arrivals
-from dlsched.runtime.docker.create import starts
 from dlsched.runtime.docker.create.creation import Creation
-from dlsched.runtime.docker.create.images import Images
-from dlsched.runtime.docker.create.starts import Starts
 from dlsched.runtime.docker.engine import Body, EngineRefused
 from dlsched.runtime.docker.gpus.injection import GpuOptions, Injector
 from dlsched.runtime.docker.limits.group import ParentGroup
 from dlsched.runtime.docker.limits.writer import LimitWriter
-from dlsched.runtime.docker.listing import BusyContainers, Listing
+from dlsched.runtime.machine import start as starts
+from dlsched.runtime.machine.calls import Pulls, StartJob
+from dlsched.runtime.machine.container import Machine
+from dlsched.runtime.machine.inspected import Listing
 from dlsched.runtime.originals import Originals
+from tests.runtime.docker.fake_engine import FakeEngine, Faulty
 from tests.runtime.docker.fake_host import full_disk
+from tests.runtime.docker.making import calls_of, instance_of, making
 from tests.runtime.docker.rig import SLEEP, Rig, fact, job_spec
-from tests.waiting import until
 from tools.base_image import BASE
-
-pytestmark = pytest.mark.timed
 
 on_engine = pytest.mark.engine
 
@@ -176,77 +172,58 @@ def steps_of(found: ContainerFact) -> list[int | None]:
     return [report.sample.step for report in found.reports if report.sample]
 
 
-class FakeEngine:
-    """An engine without the image, whose pulls and creations last until the test lets them end."""
+class Pulling:
+    """Images that are there, or take a pull."""
 
     def __init__(self) -> None:
-        self.pulled = threading.Event()
-        self.creates = threading.Event()
-        self.creates.set()
-        self.created: list[str] = []
-        self.started: list[str] = []
-        self.refusal: EngineRefused | None = None
+        self.there = True
 
-    def info(self) -> Body:
-        return {"ID": "an-engine"}
-
-    def image(self, reference: str) -> Body:
-        if not self.pulled.is_set():
-            raise EngineRefused(404, "No such image")
+    def require(self, reference: str, policy: str, report: Callable[[Any], None]) -> Body:
+        if not self.there:
+            report(lambda: "7 %")
         return {}
-
-    def pull(self, repository: str, tag: str, auth: bytes | None) -> Iterator[Body]:
-        yield {}
-        assert self.pulled.wait(60)
-
-    def create(self, name: str, body: Body) -> str:
-        assert self.creates.wait(60)
-        self.created.append(body["Labels"]["dlsched.digest"])
-        return "c" * 64
-
-    def start(self, container: str) -> None:
-        self.started.append(container)
-        if self.refusal is not None:
-            raise self.refusal
-
-    def remove(self, container: str) -> None:
-        self.created.pop()
 
 
 class Bench:
     """Starts on a fake engine."""
 
     def __init__(self, state_dir: Path) -> None:
-        self.engine: Any = FakeEngine()
-        self.ended: Queue[str] = Queue()
+        self.engine: Any = Faulty(FakeEngine(state_dir))
+        self.images = Pulling()
+        self.now_s = 0.0
+        self.woken: list[str] = []
+        instance = instance_of(self.engine, state_dir, originals=Originals(state_dir))
         creation = Creation(
-            self.engine,
-            ParentGroup("i", "", None),
-            LimitWriter(self.engine, Originals(state_dir), state_dir, lambda: "now"),
-            "i",
-            state_dir,
-            lambda: "cgroupfs",
+            instance,
+            ParentGroup("i", ""),
+            LimitWriter(instance),
             Injector(GpuOptions(), tuple),
-            Arrivals(self.engine, "i", state_dir, BusyContainers()),
-            BusyContainers(),
+            Arrivals(instance),
         )
-        self.starts = Starts(
-            Images(self.engine, None),
-            creation,
-            nullcontext(),
-            lambda _, word: self.ended.put(word),
-            lambda: 0.0,
-        )
+        calls = calls_of(self.engine, None, self.images, creation)
+        self.executor = making(calls, [], lambda: self.now_s, self.woken.append)
+        self.machine = Machine(self.executor.do)
+
+    @property
+    def created(self) -> list[str]:
+        """Digests of the jobs that have a container."""
+        return [one["Labels"]["dlsched.digest"] for one in self.engine.containers({})]
 
     def begin(self, command: str, job: str = "job") -> Outcome:
-        return self.starts.begin(Start(job_spec(job, (command,)), Limits(0.5), 1024))
+        self.now_s += 1.0
+        outcome = self.machine.start(
+            Start(job_spec(job, (command,)), Limits(0.5), 1024), self.now_s
+        )
+        self.machine.take(self.executor.ended())
+        return outcome
 
-    def until_stage(self, stage: str) -> Begun:
-        def begun() -> Begun:
-            (word,) = self.starts.begun(None)
-            return word
+    def go_on(self) -> None:
+        """What was held is made."""
+        self.executor.go_on()
+        self.machine.take(self.executor.ended())
 
-        return until(begun, f"it is {stage}", every_s=0.002, so=lambda word: word.stage == stage)
+    def begun(self, listing: Listing | None = None) -> list[tuple[str, str]]:
+        return [(one.job, one.stage) for one in self.machine.begun(listing)]
 
 
 @pytest.fixture
@@ -254,34 +231,45 @@ def bench(tmp_path: Path) -> Bench:
     return Bench(tmp_path)
 
 
+def digest(command: str) -> str:
+    return job_spec("job", (command,)).digest
+
+
 def test_start_under_way_is_not_begun_twice(bench: Bench) -> None:
+    bench.executor.held = True
     assert bench.begin("a").status == "begun"
-    bench.until_stage("pulling")
-    assert bench.begin("a").detail == "pulling already"
-    bench.engine.pulled.set()
-    bench.ended.get(timeout=60)
-    bench.engine.creates.clear()
-    assert bench.begin("a").detail == ""
     assert bench.begin("a").detail == "starting already"
     assert bench.begin("b").status == "failed", "a newer spec does not overtake a creation"
-    bench.engine.creates.set()
-    assert bench.ended.get(timeout=60) == "job: start done"
-    assert bench.engine.created == [job_spec("job", ("a",)).digest]
+    bench.go_on()
+    assert bench.created == [digest("a")]
+    assert bench.woken == ["job: start done"]
+    assert bench.begun(Listing(0.0)) == [("job", "starting")]
+    assert bench.begun(Listing(10.0)) == []
+
+
+def test_after_a_pull_its_limits_are_decided_again(bench: Bench) -> None:
+    bench.images.there = False
+    bench.begin("a")
+    assert (bench.created, bench.begun(Listing(10.0))) == ([], [("job", "pulled")])
+    bench.images.there = True
+    bench.begin("a")
+    assert bench.created == [digest("a")]
 
 
 def test_a_pull_for_an_older_spec_makes_no_container(bench: Bench) -> None:
+    bench.executor.held, bench.images.there = True, False
     bench.begin("a")
-    bench.until_stage("pulling")
+    (older,) = bench.executor._open
+    assert isinstance(older, StartJob)
+    bench.machine.take([Pulls(older, lambda: "7 %")])
+    assert [one.detail for one in bench.machine.begun(None)] == ["7 %"]
+    assert bench.begin("a").detail == "pulling already"
     assert bench.begin("b").status == "begun"
-    bench.until_stage("pulling")  # it waits for that pull, too
-    bench.engine.pulled.set()
-    for _ in range(2):
-        bench.ended.get(timeout=60)
-    assert bench.engine.created == []
-    bench.until_stage("pulled")
+    bench.go_on()
+    assert (bench.created, bench.begun()) == ([], [("job", "pulled")])
+    bench.images.there = True
     bench.begin("b")
-    bench.ended.get(timeout=60)
-    assert bench.engine.created == [job_spec("job", ("b",)).digest]
+    assert bench.created == [digest("b")]
 
 
 @pytest.mark.parametrize(
@@ -296,62 +284,49 @@ def test_a_pull_for_an_older_spec_makes_no_container(bench: Bench) -> None:
 def test_a_container_that_does_not_start_is_taken_away(
     bench: Bench, tmp_path: Path, reason: str, retryable: bool
 ) -> None:
-    bench.engine.pulled.set()
-    bench.engine.refusal = EngineRefused(500, reason)
+    bench.engine.refused["start"] = EngineRefused(500, reason)
     bench.begin("a")
-    word = bench.until_stage("failed")
-    assert (word.detail, word.retryable) == (reason, retryable)
-    assert bench.engine.created == []
-    record = Originals(tmp_path).of("c" * 64)
-    assert record is not None, "recorded before its start"
+    (word,) = bench.machine.begun(None)
+    assert (word.stage, word.detail, word.retryable) == ("failed", reason, retryable)
+    assert bench.created == []
+    (record,) = Originals(tmp_path).all().values()  # recorded before its start
     assert (record.job, record.adopted, record.given_back) == ("job", False, False)
 
 
 def test_job_without_a_record_does_not_start(bench: Bench) -> None:
-    bench.engine.pulled.set()
     with full_disk():
         bench.begin("a")
-        word = bench.until_stage("failed")
+    (word,) = bench.machine.begun(None)
     assert word.detail.endswith("cannot be recorded: No space left on device")
     assert word.retryable
-    assert (bench.engine.created, bench.engine.started) == ([], [])
+    assert bench.created == []
 
 
-def test_a_failure_is_told_until_the_next_start(bench: Bench) -> None:
-    bench.engine.pulled.set()
-    bench.engine.refusal = EngineRefused(500, "no")
+def test_a_failure_stays_until_the_next_start(bench: Bench) -> None:
+    bench.engine.refused["start"] = EngineRefused(500, "no")
     bench.begin("a")
-    bench.until_stage("failed")
-    assert [word.stage for word in bench.starts.begun(Listing(1.0))] == ["failed"]
-    bench.engine.refusal = None
+    assert bench.begun(Listing(10.0)) == [("job", "failed")]
+    bench.engine.refused.clear()
     bench.begin("a")
-    bench.ended.get(timeout=60)
-    bench.ended.get(timeout=60)
-    assert [word.stage for word in bench.starts.begun(Listing(0.0))] == ["starting"]
-    assert bench.starts.begun(Listing(1.0)) == ()
+    assert bench.woken == ["job: start failed", "job: start done"]
+    assert bench.begun(Listing(10.0)) == []
 
 
 def test_of_very_many_failures_the_oldest_are_forgotten(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(starts, "KEPT", 2)
-    bench.engine.pulled.set()
-    bench.engine.refusal = EngineRefused(500, "no")
+    bench.engine.refused["start"] = EngineRefused(500, "no")
     for job in ("one", "two", "one", "three", "four"):
         bench.begin("a", job)
-        assert bench.ended.get(timeout=60) == f"{job}: start failed"
-    assert [word.job for word in bench.starts.begun(Listing(1.0))] == ["three", "four"]
+    assert bench.begun() == [("three", "failed"), ("four", "failed")]
 
 
 def test_what_is_under_way_is_never_forgotten(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(starts, "KEPT", 1)
-    bench.engine.pulled.set()
-    bench.engine.creates.clear()
+    bench.executor.held = True
     bench.begin("a", "one")
     bench.begin("a", "two")
-    assert [word.job for word in bench.starts.begun(Listing(1.0))] == ["one", "two"]
-    bench.engine.creates.set()
-    for _ in range(2):
-        bench.ended.get(timeout=60)
+    assert bench.begun() == [("one", "starting"), ("two", "starting")]

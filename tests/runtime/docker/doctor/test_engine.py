@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -17,26 +18,18 @@ INFO = {"CgroupVersion": "2", "CgroupDriver": "systemd", "CpuCfsQuota": True, "O
 ROOTLESS = {"SecurityOptions": ["name=seccomp", "name=rootless"]}
 
 
-class FakeEngine:
-    host = "unix:///fake"
-
-    def __init__(self, info: Body | None, version: Body | None = None) -> None:
-        self._info = info
-        self._version = version or VERSION
-
-    def version(self) -> Body:
-        if self._info is None:
-            raise EngineUnavailable("no answer")
-        return self._version
-
-    def info(self) -> Body:
-        assert self._info is not None
-        return self._info
+def engine_of(info: Body | None, version: Body | None = None) -> Any:
+    """One that says this; None: it does not answer."""
+    gone = EngineUnavailable("no answer") if info is None else None
+    return Mock(
+        host="unix:///fake",
+        **{"info.return_value": info, "version.return_value": version or VERSION},
+        **{"version.side_effect": gone},
+    )
 
 
 def findings(info: Body | None, version: Body | None = None) -> dict[str, Finding]:
-    engine: Any = FakeEngine(info, version)
-    return {one.what: one for one in examine(engine)}
+    return {one.what: one for one in examine(engine_of(info, version))}
 
 
 def test_a_usual_engine() -> None:
@@ -73,9 +66,8 @@ def test_an_engine_that_cannot_limit_fails_and_no_agent_starts_on_it(
     assert found["engine"].state == "fail" and why in found["engine"].line
     assert found["engine"].remedy
     assert list(found) == ["engine"], "nothing is half done"
-    engine: Any = FakeEngine(info, version)
     with pytest.raises(EngineUnworkable, match=f"{re.escape(why)}.*dlsched doctor"):
-        require(engine)
+        require(engine_of(info, version))
 
 
 def test_unusual_engines_are_told_what_works() -> None:

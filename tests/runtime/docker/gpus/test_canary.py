@@ -18,8 +18,8 @@ from dlsched.runtime.docker.gpus.canary import (
     ProbeFailed,
     Unproven,
     Unsafe,
-    Waits,
 )
+from dlsched.runtime.machine.outcomes import Waits
 
 NODE = "/dev/nvidia0"
 HAS, HAS_NOT = Probe(frozenset({NODE}), frozenset()), Probe(frozenset(), frozenset({NODE}))

@@ -10,7 +10,7 @@ from dlsched.model.spec import JobSpec, Limits
 from dlsched.runtime.allotment import Allotment, job_dir, write_allotment
 from dlsched.runtime.docker.gpus.canary import Canary, GpuContainer, Probe
 from dlsched.runtime.docker.gpus.enforcement import with_gpus
-from tests.runtime.docker.test_stops import RUNNING
+from tests.runtime.machine.described import RUNNING
 
 DEVICES = (GpuFact("GPU-a", 0, "Model", 1 << 34), GpuFact("GPU-b", 1, "Model", 1 << 34))
 OWN = replace(RUNNING, job="job", gpus=("GPU-b",), gpu_access=GpuAccess.CDI)

@@ -6,6 +6,7 @@ import secrets
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,7 +21,7 @@ from dlsched.runtime.docker.identity.claims import REASONS_MOST
 from dlsched.runtime.docker.identity.labels import labels_of
 from dlsched.runtime.docker.listing import EVERY_S, Listings
 from dlsched.simulation.clock import VirtualClock
-from tests.doubles import NONE_ADOPTED
+from tests.runtime.docker.making import instance_of
 from tests.runtime.docker.rig import SLEEP, Rig, fact, job_spec
 from tests.runtime.docker.test_listing import (
     FakeEngine,
@@ -33,8 +34,6 @@ from tests.runtime.docker.test_listing import (
 )
 
 __all__ = ["clock", "engine"]
-
-pytestmark = pytest.mark.timed
 
 
 def labels(spec: JobSpec) -> Mapping[str, Any]:
@@ -189,15 +188,9 @@ def test_the_ceiling_is_what_it_came_with_whatever_its_limit_is_now(
     engine: FakeEngine, clock: VirtualClock
 ) -> None:
     stranger(engine, "web", ENABLE, CpuQuota=20_000, CpuPeriod=100_000)
-    listings = Listings(
-        engine,  # type: ignore[arg-type]
-        "i",
-        frozenset(),
-        Patience(20.0),
-        clock.now_s,
-        NONE_ADOPTED,
-        came_with=lambda one: 10 * (one.limit_cores or 0.0),
-    )
+    originals = SimpleNamespace(cores_before=lambda _, cores: 10 * cores)
+    instance = instance_of(engine, clock=clock, originals=originals)
+    listings = Listings(instance, Patience(20.0, now_s=clock.now_s))
     assert seen(listings) == {"web"}
     assert listings.last.containers["web"].adopted.bounds.ceiling_cores == 2.0
 

@@ -15,12 +15,13 @@ from dlsched.runtime.cgroup.exclusive import ExclusiveClaims
 from dlsched.runtime.docker.background import Patience
 from dlsched.runtime.docker.identity.commands import AdoptionCommands
 from dlsched.runtime.docker.listing import Listings
-from dlsched.runtime.originals import Originals
-from dlsched.simulation.clock import VirtualClock
 from dlsched.store.adoptions import Adopted, Adoptions
 from tests.runtime.docker.fake_host import FakeHost
 from tests.runtime.docker.identity.test_claims import image, stranger
+from tests.runtime.docker.making import instance_of
 from tests.runtime.docker.test_listing import FakeEngine, seen
+
+pytestmark = pytest.mark.usefixtures("without_threads")
 
 WEB, OTHER, OWN = "a" * 64, "b" * 64, "e" * 64
 NUMBER = "com.docker.compose.container-number"
@@ -38,25 +39,17 @@ class Node:
     def __init__(self, state: Path) -> None:
         self.engine = FakeEngine()
         self.adoptions = Adoptions(state)
-        engine: Any = self.engine
-        clock = VirtualClock(100.0)
-        self.listings = Listings(
-            engine, "i", frozenset(), Patience(20.0), clock.now_s, self.adoptions
-        )
         self.host = FakeHost(state / "host").claimable()
         writer: Any = SimpleNamespace(claims=ExclusiveClaims(self.host.proc))
-        self.commands = AdoptionCommands(
-            engine,
-            "i",
-            self.adoptions,
-            self.listings,
-            writer,
-            Originals(state),
-            lambda one: one.limit_cores,
-            lambda: "now",
-            frozenset({OWN}),
-            self.host.proc,
+        instance = instance_of(
+            self.engine,
+            state,
+            adoptions=self.adoptions,
+            left_out=frozenset({OWN}),
+            proc=self.host.proc,
         )
+        self.listings = Listings(instance, Patience(0.0, now_s=instance.clock.now_s))
+        self.commands = AdoptionCommands(instance, self.listings, writer)
 
     def run(self, container: str, name: str, labels: Mapping[str, str]) -> None:
         """Somebody starts that container."""
@@ -75,7 +68,6 @@ def node(tmp_path: Path) -> Node:
     return Node(tmp_path)
 
 
-@pytest.mark.timed
 def test_an_adopted_container_is_dropped_and_exported_by_the_short_id_that_ps_shows(
     node: Node,
 ) -> None:
@@ -104,7 +96,6 @@ def test_a_container_that_its_labels_give_to_another_instance_is_neither_dropped
     assert not node.adoptions.any
 
 
-@pytest.mark.timed
 def test_a_container_that_another_instance_changes_is_not_adopted(node: Node) -> None:
     node.run(WEB, "web", {})
     with closing(ExclusiveClaims(node.host.proc)) as other:
@@ -116,7 +107,6 @@ def test_a_container_that_another_instance_changes_is_not_adopted(node: Node) ->
     assert node.jobs() == {WEB: "web"}
 
 
-@pytest.mark.timed
 def test_labels_of_the_image_do_not_keep_a_container_from_being_adopted_by_command(
     node: Node,
 ) -> None:
@@ -129,7 +119,6 @@ def test_labels_of_the_image_do_not_keep_a_container_from_being_adopted_by_comma
     assert node.jobs() == {WEB: "web"}
 
 
-@pytest.mark.timed
 def test_a_containers_own_label_forbids_measuring_after_a_command_too(node: Node) -> None:
     node.run(WEB, "web", {"dlsched.wire": "false"})
     latency = {"dlsched.target.latency": "50ms"}
@@ -142,7 +131,6 @@ def test_a_containers_own_label_forbids_measuring_after_a_command_too(node: Node
     assert adopted.wire is None
 
 
-@pytest.mark.timed
 def test_a_latency_needs_no_source_but_the_sockets(node: Node) -> None:
     node.run(WEB, "web", {})
     node.commands.adopt(WEB, {"dlsched.target.latency": "50ms", "dlsched.wire": "8000"})
@@ -170,7 +158,6 @@ def test_a_command_does_not_ask_for_labels_that_an_export_would_then_contradict(
     ],
     ids=["docker compose run", "docker run of an image that Compose built"],
 )
-@pytest.mark.timed
 def test_only_a_container_that_serves_takes_the_place_of_a_services_adopted_one(
     node: Node, labels: Mapping[str, str]
 ) -> None:
@@ -184,7 +171,6 @@ def test_only_a_container_that_serves_takes_the_place_of_a_services_adopted_one(
     assert node.jobs() == {"c" * 64: "shop-web-1"}
 
 
-@pytest.mark.timed
 def test_other_replicas_are_inspected_only_when_the_adopted_one_is_gone(node: Node) -> None:
     third = "c" * 64
     for number, container in enumerate((WEB, OTHER, third), 1):
@@ -206,7 +192,6 @@ def test_other_replicas_are_inspected_only_when_the_adopted_one_is_gone(node: No
     assert node.jobs("elsewhere") == {third: "shop-web-1"}
 
 
-@pytest.mark.timed
 def test_a_container_with_labels_does_not_take_the_name_of_an_adopted_job(node: Node) -> None:
     enable = {"dlsched.enable": "true", "dlsched.instance": "i"}
     node.run(WEB, "Web", {})
@@ -248,7 +233,6 @@ def test_only_containers_that_no_instance_manages_are_listed_as_others(
     assert [one.name for one in found.adopted] == ["labelled", "web"]
 
 
-@pytest.mark.timed
 def test_an_adoption_whose_container_is_gone_is_listed(node: Node) -> None:
     node.run(WEB, "web", {})
     node.commands.adopt(WEB, {"dlsched.background": "true"})

@@ -16,10 +16,11 @@ from dlsched.runtime.allotment import Allotment, job_dir, read_allotment
 from dlsched.runtime.cgroup.group_limits import LimitFiles
 from dlsched.runtime.docker.engine import Body
 from dlsched.runtime.docker.gpus.canary import Canary, GpuContainer, Probe, ProbeFailed
-from dlsched.runtime.docker.limits.outcome import Own
 from dlsched.runtime.docker.limits.writer import LimitWriter
+from dlsched.runtime.machine.outcomes import Own
 from dlsched.runtime.originals import Original, Originals
 from tests.runtime.docker.fake_host import CONTAINER, FakeHost, newer_weight, older_weight
+from tests.runtime.docker.making import instance_of
 
 KERNELS: dict[str, dict[str, Any]] = {
     "v1": {},
@@ -51,15 +52,10 @@ class Bench:
         """Another agent, with the same records."""
         self.originals = Originals(self.root / "state")
         self.canary = Canary(self._probe, self.root / "state")
-        engine: Any = self.host
-        self.hands = LimitWriter(
-            engine,
-            self.originals,
-            self.root / "state",
-            lambda: "now",
-            self.host.proc,
-            canary=self.canary,
+        instance = instance_of(
+            self.host, self.root / "state", originals=self.originals, proc=self.host.proc
         )
+        self.hands = LimitWriter(instance, canary=self.canary)
 
     def set(self, cores: float | None, shares: int | None = 1024, **more: Any) -> None:
         self.hands.set(CONTAINER, Limits(cores), shares, **more)

@@ -10,8 +10,13 @@ import pytest
 from dlsched.model.alarms import AlarmKey
 from dlsched.model.facts import ContainerFact, ContainerState
 from dlsched.model.spec import Limits
-from dlsched.runtime.allotment import Allotment, job_dir, read_allotment, write_allotment
-from dlsched.runtime.docker.limits.allotments import Allotments
+from dlsched.runtime.allotment import (
+    Allotment,
+    Allotments,
+    job_dir,
+    read_allotment,
+    write_allotment,
+)
 from tests.doubles import doing, job_spec
 
 FACT = ContainerFact(

@@ -11,7 +11,7 @@ from unittest.mock import Mock
 import pytest
 
 from dlsched.runtime.docker.limits import group
-from dlsched.runtime.docker.limits.group import GroupWeight, ParentGroup, give_weight_back
+from dlsched.runtime.docker.limits.group import ParentGroup, give_weight_back
 from dlsched.runtime.docker.options import DockerOptions
 from dlsched.runtime.docker.watch import Watch
 
@@ -74,7 +74,7 @@ def test_beside_adopted_containers_it_weighs_no_more_than_what_is_in_it(
     """The kernel's unit on both: 1024 and 256 shares are weights 39 and 10 with older runc."""
     monkeypatch.setattr(group, "begin", lambda work, _: work())
     folder = group_folder(tmp_path, "dlsched-x", file, "1")
-    follower = GroupWeight(ParentGroup("x", ""), 2.0)
+    follower = ParentGroup("x", "", 2.0)
     own = [watch(folder, None, one, v2=v2) for one in ((39, 10) if v2 else (1024, 256))]
     follower.follow(own)
     assert (folder.parent / file).read_text() == alone
@@ -92,7 +92,7 @@ def test_beside_adopted_containers_it_gets_back_the_weight_of_what_is_in_it(
     monkeypatch.setattr(group, "begin", lambda work, _: work())
     folder = group_folder(tmp_path, "dlsched-x", file, "1")
     watches = [watch(folder, None, 0, v2=v2), watch(folder, object(), 7, v2=v2)]
-    GroupWeight(ParentGroup("x", ""), 2.0).follow(watches, given_back=True)
+    ParentGroup("x", "", 2.0).follow(watches, given_back=True)
     assert (folder.parent / file).read_text() == after
 
 
@@ -101,7 +101,7 @@ def test_weight_follows_a_container_in_each_cycle(
 ) -> None:
     monkeypatch.setattr(group, "begin", lambda work, _: work())
     folder = group_folder(tmp_path, "dlsched-x", "cpu.shares", "1")
-    follower = GroupWeight(ParentGroup("x", ""), 2.0)
+    follower = ParentGroup("x", "", 2.0)
     beside = watch(folder, object(), 7, v2=False)
     follower.follow([watch(folder, None, 0, v2=False), beside])
     follower.follow([watch(folder, None, 512, v2=False), beside], again=False)
@@ -137,7 +137,7 @@ def test_group_gets_its_weight_back_where_no_agent_runs(tmp_path: Path) -> None:
 def test_systemd_is_asked_only_where_the_weight_differs(tmp_path: Path) -> None:
     run = Mock()
     container = group_folder(tmp_path, "dlsched_x.slice", "cpu.weight", "100")
-    parent = ParentGroup("x", "", run)
+    parent = ParentGroup("x", "", None, run)
     assert parent.weigh(container, 100, v2=True) is None
     run.assert_not_called()
     assert parent.weigh(container, 400, v2=True) is None
@@ -162,6 +162,6 @@ def test_only_an_empty_group_of_ours_is_removed(tmp_path: Path) -> None:
         (mount / "dlsched-x").mkdir(parents=True)
         (mount / "dlsched-y").mkdir()
     (mounts[1] / "dlsched-x" / "container").mkdir()
-    ParentGroup("x", "", None).remove(tmp_path)
+    ParentGroup("x", "").remove(tmp_path)
     left = [{path.name for path in mount.iterdir()} for mount in mounts]
     assert left == [{"dlsched-y"}, {"dlsched-x", "dlsched-y"}]

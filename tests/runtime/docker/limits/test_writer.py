@@ -20,13 +20,13 @@ from dlsched.runtime.allotment import IN_FOLDER
 from dlsched.runtime.cgroup.exclusive import ExclusiveClaims
 from dlsched.runtime.cgroup.group_limits import LimitFiles
 from dlsched.runtime.docker.engine import EngineRefused
-from dlsched.runtime.docker.limits.outcome import NotGivenBack, Own, Untouchable
 from dlsched.runtime.docker.limits.writer import LimitWriter
-from dlsched.runtime.originals import Originals
+from dlsched.runtime.machine.outcomes import NotGivenBack, Own, Untouchable
 from dlsched.store import records
 from tests.properties import examples
 from tests.runtime.docker.fake_host import CONTAINER, PID, FakeHost, full_disk
 from tests.runtime.docker.limits.bench import KERNELS, OWN, Bench, unwritable
+from tests.runtime.docker.making import instance_of
 
 MADE: dict[str, dict[str, int]] = {
     "no limit": {},
@@ -557,9 +557,7 @@ def test_another_engine_does_not_make_a_record_forgotten(
 
 def test_a_dry_run_neither_claims_nor_heeds_claims(tmp_path: Path) -> None:
     host = FakeHost(tmp_path).claimable()
-    engine: Any = host
-    originals = Originals(tmp_path / "state", read_only=True)
-    hands = LimitWriter(engine, originals, tmp_path / "state", lambda: "now", host.proc)
+    hands = LimitWriter(instance_of(host, tmp_path / "state", proc=host.proc))
     with closing(ExclusiveClaims(host.proc)) as other:
         assert hands.claims.take(CONTAINER)
         assert other.take(CONTAINER)

@@ -15,9 +15,10 @@ from dlsched.model.spec import Limits
 from dlsched.runtime.cgroup.limits import weights_of
 from dlsched.runtime.cgroup.read import group_folders
 from dlsched.runtime.docker.engine import Engine, EngineRefused
-from dlsched.runtime.docker.limits.outcome import ELSEWHERE, Own, Untouchable
 from dlsched.runtime.docker.limits.writer import LimitWriter
+from dlsched.runtime.machine.outcomes import ELSEWHERE, Own, Untouchable
 from dlsched.runtime.originals import Originals
+from tests.runtime.docker.making import instance_of
 from tests.waiting import until
 from tools.base_image import BASE
 
@@ -153,7 +154,7 @@ class Agent:
 
     def open(self) -> None:
         self.originals = Originals(self.state_dir)
-        self.hands = LimitWriter(self.engine, self.originals, self.state_dir, lambda: "now")
+        self.hands = LimitWriter(instance_of(self.engine, self.state_dir, originals=self.originals))
 
     def change(self, theirs: Theirs) -> None:
         for cores, shares, burst in CHANGES:

@@ -16,8 +16,8 @@ from dlsched.model.spec import Limits
 from dlsched.runtime.cgroup.group_limits import LimitFiles
 from dlsched.runtime.docker.engine import Body
 from dlsched.runtime.docker.gpus.canary import Canary, GpuContainer, Probe
-from dlsched.runtime.docker.limits.outcome import Own, Untouchable
 from dlsched.runtime.docker.limits.writer import PastEngine
+from dlsched.runtime.machine.outcomes import Own, Untouchable
 from tests.runtime.docker.fake_host import CONTAINER, PID, FakeHost, newer_weight, older_weight
 from tests.runtime.docker.limits.bench import KERNELS, NODE, OWN, Bench
 

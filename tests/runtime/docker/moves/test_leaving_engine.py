@@ -20,9 +20,9 @@ from dlsched.model.facts import ContainerFact, ContainerState, Observation
 from dlsched.model.leaving import Leaving, LeavingPhase
 from dlsched.model.spec import Checkpoint, JobSpec, Limits, Restart, Stop
 from dlsched.runtime.allotment import job_dir, read_allotment
+from dlsched.runtime.docker import engine_calls
 from dlsched.runtime.docker.create import creation
 from dlsched.runtime.docker.identity.labels import container_name, set_aside_name
-from dlsched.runtime.docker.moves import relocation
 from tests.doubles import texts
 from tests.runtime.docker.moves.test_moves_engine import SAVES, TRAINS, Mortal, names, policy_of
 from tests.runtime.docker.rig import Rig, fact, job_spec, options_for
@@ -43,7 +43,7 @@ class Node:
 
     @property
     def jobs(self) -> Any:
-        return self.rig.runtime.leaving_jobs
+        return self.rig.runtime.moves
 
     def spec(self, when_asked: str = SAVES, **more: Any) -> JobSpec:
         """A job that saves itself in a volume of that name."""
@@ -273,14 +273,15 @@ def play(
     node.start(node.spec(restart=Restart("unless-stopped")))
     agent = Mortal(dies_at, after=after)
     with monkeypatch.context() as patched:
-        for module, words in ((relocation, ("change", "write")), (creation, ("write",))):
+        for module, words in ((engine_calls, ("change", "write")), (creation, ("write",))):
             for word in words:
                 told = f"{word}_allotment"
                 patched.setattr(module, told, agent.wrap("allot", getattr(module, told)))
-        patched.setattr(relocation, "pack", agent.wrap("pack", relocation.pack))
-        acts = node.rig.runtime._moves._acts
+        patched.setattr(engine_calls, "pack", agent.wrap("pack", engine_calls.pack))
+        acts = node.rig.runtime._calls
         # For good: what a dead agent has begun may come to its call late.
-        acts._engine = agent.engine(node.rig.runtime._unhurried)
+        mortal = agent.engine(acts.instance.unhurried)
+        acts.instance = replace(acts.instance, unhurried=mortal)
         node.leave()
 
         def away() -> bool:
@@ -291,7 +292,7 @@ def play(
         if back and not agent.dead:
             node.jobs.give_back("trains")
             node.rig.until(lambda seen: agent.dead or fact(seen, "trains") is not None)
-            node.rig.until(lambda _: agent.dead or node.rig.runtime._moves.idle)
+            node.rig.until(lambda _: agent.dead or not node.rig.runtime.moves.moving)
     return agent
 
 
@@ -356,13 +357,14 @@ def test_an_agent_that_dies_while_the_checkpoint_is_unpacked_begins_again(
     node.start(node.spec())
     state = node.left()
     other.jobs.bring("trains", 2, node.archive)
-    arrivals, engine = other.rig.runtime._arrivals, other.rig.runtime._unhurried
+    arrivals, instance = other.rig.runtime._arrivals, other.rig.runtime._instance
     with monkeypatch.context() as patched:
         agent = Mortal({"create": 0, "unpack": 1, "filled": 2}[at], after=at != "filled")
-        mortal = agent.engine(engine)
-        mortal.unpack = agent.wrap("unpack", engine.unpack)
-        patched.setattr(arrivals, "_engine", mortal)
-        patched.setattr(other.rig.runtime._starts._creation, "_engine", mortal)
+        mortal = agent.engine(instance.unhurried)
+        mortal.unpack = agent.wrap("unpack", instance.unhurried.unpack)
+        dying = replace(instance, unhurried=mortal)
+        patched.setattr(arrivals, "instance", dying)
+        patched.setattr(other.rig.runtime._calls.creation, "instance", dying)
         records = arrivals._records
         patched.setattr(records, "secure", agent.wrap("record", records.secure))
         other.rig.apply(Start(other.spec(), Limits(1.0), 1024))

@@ -3,43 +3,41 @@ do it on an engine is in test_leaving_engine."""
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator, Set
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from dlsched.model.actions import Outcome, Remove
+from dlsched.model.actions import Outcome, Remove, Start
 from dlsched.model.errors import EngineUnavailable
 from dlsched.model.facts import ContainerState, GpuAccess
 from dlsched.model.leaving import Leaving, LeavingPhase
 from dlsched.model.spec import Checkpoint, Limits, Stop
 from dlsched.runtime.docker.archives import Unfit
-from dlsched.runtime.docker.carrying import Brought, Packed
+from dlsched.runtime.docker.carrying import Brought, NotShared
 from dlsched.runtime.docker.create.containers import NO_RESTART
 from dlsched.runtime.docker.engine import EngineRefused
-from dlsched.runtime.docker.identity.labels import Inspected
-from dlsched.runtime.docker.listing import BusyContainers, Listing
-from dlsched.runtime.docker.moves.leaving_jobs import LeavingJobs
-from dlsched.runtime.docker.moves.relocation import Relocation
-from dlsched.runtime.docker.moves.steps import REST_S, Departures
-from dlsched.runtime.docker.shared_files import NotShared
+from dlsched.runtime.docker.engine_calls import EngineCalls
+from dlsched.runtime.docker.instance import BusyContainers
+from dlsched.runtime.machine.inspected import Inspected, Listing
+from dlsched.runtime.machine.move import REST_S
+from dlsched.runtime.machine.outcomes import Packed
+from tests.runtime.docker.making import instance_of
 from tests.runtime.docker.moves.test_moves import (
     ACK,
     EXITED,
     GONE,
     NEW,
     OLD,
+    SPEC,
     Acts,
     World,
     aside,
-    join,
 )
 from tests.runtime.docker.test_archives import TOP, cut, entry, packed
-
-pytestmark = pytest.mark.timed
 
 SAVED = replace(ACK, received_s=102.0)
 CHECKPOINT = Checkpoint("SIGUSR1", 20.0, "/ckpt")
@@ -48,18 +46,17 @@ REFUSED, AWAY = LeavingPhase.REFUSED, LeavingPhase.AWAY
 
 
 class PackingActs(Acts):
-    """Packs when the test lets it."""
+    """Packs, unless it is stopped."""
 
-    def __init__(self) -> None:
+    def __init__(self, arrivals: Any) -> None:
         super().__init__()
-        self.may_pack = threading.Event()
-        self.may_pack.set()
-        self.stop: Any = None
+        self.arrivals = arrivals
+        self.started: list[str] = []
+        self.stopped = False
 
     def pack(self, old: Inspected, path: str, archive: Path, most_bytes: int, stop: Any) -> Packed:
         self.done.append("pack")
-        self.stop = stop
-        self.may_pack.wait(60)
+        self.stopped = stop()
         if "pack" in self.raises:
             raise self.raises["pack"]
         archive.write_text(f"{path} of {old.container_id}, at most {most_bytes}")
@@ -70,6 +67,12 @@ class PackingActs(Acts):
         if "find" in self.raises:
             raise self.raises["find"]
         return Packed("", 700, path)
+
+    def sweep(self, job: str) -> None:
+        self.arrivals.sweep(job)
+
+    def start_again(self, container: str) -> None:
+        self.started.append(container)
 
 
 class Arriving:
@@ -104,28 +107,17 @@ class Node(World):
         super().__init__()
         self.archive = folder / "job-e1.tar"
         self.hidden: Set[str] = frozenset()
-        self.acts = PackingActs()
         self.arrivals: Any = Arriving()
+        self.acts = PackingActs(self.arrivals)
         self.present: Inspected | None = OLD
         self.bar: str | None = None
-        self.forgotten: list[str] = []
         self.checkpoint = CHECKPOINT
-        self.started: list[str] = []
         self.reopen(kept=kept)
 
     def reopen(self, *, kept: bool) -> None:
         """An agent begins."""
-        self.moves = self.moves_of(Departures(self.hide, self.arrivals.sweep))
-        self.jobs = LeavingJobs(
-            self.moves,
-            self.arrivals,
-            lambda _: self.present,
-            lambda _: self.bar,
-            lambda: self.now_s,
-            self.forgotten.append,
-            lambda one: one is EXITED,
-            self.started.append,
-        )
+        self.open()
+        self.jobs = self.moves
         if kept:
             self.jobs.keep_away({"job": self.archive}, lambda *_: None)
 
@@ -141,9 +133,19 @@ class Node(World):
             return shown
         return replace(shown, containers={}, set_aside={**shown.set_aside, **away})
 
+    def fail_to_start(self) -> None:
+        """A start of it fails."""
+        self.machine.start(Start(SPEC, Limits(), 1024), self.now_s)
+        self.take()
+        assert self.start_failed
+
+    @property
+    def start_failed(self) -> bool:
+        return [one.stage for one in self.machine.begun(None)] == ["failed"]
+
     def leave(self) -> None:
         self.jobs.leave("job", self.checkpoint, self.archive, 1 << 20)
-        self.wait()
+        self.take()
 
     def ending(self) -> None:
         """It has saved itself, and is to end."""
@@ -199,7 +201,7 @@ def test_saved_ended_packed_and_kept_aside(node: Node) -> None:
         node.see(GONE)
     assert len(node.acts.done) == 4
     assert not node.moves.unsettled
-    assert node.moves.idle
+    assert not node.moves.moving
     assert node.alarms == ()
 
 
@@ -236,11 +238,10 @@ def test_one_that_comes_to_shared_storage(node: Node) -> None:
     node.see(GONE)
     assert node.acts.done[-1] == "remove", "what was set aside here is cleared first"
     assert "expect /ckpt/9 of 900 in 3" in node.arrivals.done
-    assert node.forgotten[-1] == "job"
     node.see()
-    count = len(node.forgotten)
+    node.fail_to_start()
     node.jobs.expect("job", 3, "/ckpt/9", 900)
-    assert len(node.forgotten) == count, "a failed start of the same epoch counts"
+    assert node.start_failed, "a failed start of the same epoch counts"
 
 
 def test_second_call_changes_nothing(node: Node) -> None:
@@ -405,24 +406,22 @@ def test_given_back_while_it_ends(node: Node) -> None:
 @pytest.mark.parametrize("how", ["give_back", "winding_up", "remove"])
 def test_packing_ends_early_where_it_is_not_wanted_any_more(node: Node, how: str) -> None:
     node.ending()
-    node.acts.may_pack.clear()
+    node.executor.held = True
+    node.see(GONE)
     listing = node.listing(GONE)
-    node.moves.advance(replace(listing, at_s=node.now_s + 1), (), node.now_s)
-    while not node.acts.stop:
-        pass
-    assert not node.acts.stop()
     if how == "give_back":
         node.jobs.give_back("job")
     elif how == "winding_up":
         node.moves.winding_up = True
         assert node.moves.unsettled
+        node.see(GONE)
     else:
         removes = node.moves.forsake(REMOVE, listing, node.now_s)
         assert isinstance(removes, Outcome)
         assert removes.status == "begun"
-    assert node.acts.stop()
-    node.acts.may_pack.set()
-    node.wait()
+    node.executor.go_on()
+    node.take()
+    assert node.acts.stopped
     node.see(GONE)
     assert node.acts.done[-1] == "bring_back"
     node.see(OLD)
@@ -469,11 +468,10 @@ def test_cleared(node: Node) -> None:
     assert node.acts.done[-1] == "remove"
     assert node.step == ""
     node.see()
-    join("dlsched-sweep-job")
     assert node.hidden == set()
     assert not node.archive.exists()
     assert node.arrivals.done == ["forget", "sweep"]
-    assert not node.moves._moves
+    assert node.machine.job("job").move is None
 
 
 def test_cleared_while_it_ends_it_does_not_return(node: Node) -> None:
@@ -484,7 +482,7 @@ def test_cleared_while_it_ends_it_does_not_return(node: Node) -> None:
     assert node.acts.done == ["ask", "set_aside", "end", "remove"]
     node.see()
     assert node.state is None
-    assert not node.moves._moves
+    assert node.machine.job("job").move is None
 
 
 def test_one_that_comes_again_replaces_what_is_set_aside(node: Node) -> None:
@@ -494,7 +492,6 @@ def test_one_that_comes_again_replaces_what_is_set_aside(node: Node) -> None:
     node.see(GONE, NEW)
     assert node.acts.done[-1] == "remove"
     node.see(NEW)
-    join("dlsched-sweep-job")
     assert node.arrivals.done[:2] == ["forget", "bring 3"]
     assert node.state is None
 
@@ -506,7 +503,7 @@ def test_a_container_that_came_meanwhile_is_not_replaced_by_what_is_given_back(n
     assert node.acts.done[-1] == "remove"
     node.see(NEW)
     assert "bring_back" not in node.acts.done
-    assert not node.moves._moves
+    assert node.machine.job("job").move is None
 
 
 def test_somebody_removes_what_is_set_aside(node: Node) -> None:
@@ -529,7 +526,7 @@ def test_somebody_removes_it_before_it_has_left(node: Node, steps: int) -> None:
     node.see()
     node.see()
     assert node.phase in (LeavingPhase.ENDED, AWAY)
-    assert not node.moves._moves
+    assert node.machine.job("job").move is None
 
 
 # ---------------------------------------------------------------------- an agent that died
@@ -651,9 +648,10 @@ def acts_on(
     folder: Path,
     busy: BusyContainers,
     lift: Callable[[str, Limits | None], None] = lambda *_: None,
-) -> Relocation:
-    creation: Any = None
-    return Relocation(engine, creation, "i", folder, busy, lift)
+) -> EngineCalls:
+    unused: Any = None
+    writer: Any = SimpleNamespace(lift=lift)
+    return EngineCalls(instance_of(engine, folder, busy=busy), writer, unused, unused, unused)
 
 
 @pytest.mark.parametrize("failure", [None, EngineUnavailable("it is away")])
@@ -697,13 +695,17 @@ def test_the_engine_is_not_left_waiting_for_a_reader(tmp_path: Path) -> None:
 
 
 def test_a_start_that_failed_does_not_count_against_the_next_epoch(node: Node) -> None:
+    node.fail_to_start()
     node.jobs.bring("job", 2, node.archive)
-    assert node.forgotten == ["job"]
+    assert not node.start_failed
+    node.fail_to_start()
     node.jobs.bring("job", 2, node.archive)
-    assert node.forgotten == ["job"], "the same epoch is not tried again and again"
+    assert node.start_failed, "the same epoch is not tried again and again"
     node.jobs.bring("job", 3, node.archive)
+    assert not node.start_failed
+    node.fail_to_start()
     node.jobs.clear("job")
-    assert node.forgotten == ["job"] * 3
+    assert not node.start_failed
 
 
 def test_a_volume_is_kept_if_asked_and_only_once_its_checkpoint_is_in_it(node: Node) -> None:
@@ -735,11 +737,10 @@ def test_a_job_that_ended_with_its_engine_is_started_again_and_not_all_the_time(
     for wait_s in (0.0, 1.0, REST_S):
         node.now_s += wait_s
         node.jobs.start_again("job")
-    join("dlsched-start-again-job")
-    assert node.started == [EXITED.container_id] * 2
+    assert node.acts.started == [EXITED.container_id] * 2
 
 
 def test_one_that_is_being_moved_is_not_started_again(node: Node) -> None:
     node.leave()
     node.jobs.start_again("job")
-    assert node.started == []
+    assert node.acts.started == []

@@ -3,13 +3,10 @@ numbers. The moves themselves are in test_moves_engine."""
 
 from __future__ import annotations
 
-import threading
-from concurrent.futures import Future
-from contextlib import nullcontext
+from collections.abc import Set
 from dataclasses import replace
-from threading import Timer
+from types import SimpleNamespace
 from typing import Any
-from unittest.mock import patch
 
 import pytest
 
@@ -19,20 +16,14 @@ from dlsched.model.facts import CheckpointAck, ContainerFact, ContainerState, Re
 from dlsched.model.spec import Checkpoint, JobSpec, Limits, Stop
 from dlsched.runtime.allotment import Allotment
 from dlsched.runtime.docker.engine import EngineRefused
-from dlsched.runtime.docker.identity.labels import Inspected, container_name, set_aside_name
-from dlsched.runtime.docker.listing import Listing
-from dlsched.runtime.docker.moves.moves import Moves
-from dlsched.runtime.docker.moves.steps import (
-    AGAIN_S,
-    REPORT_WITHIN_S,
-    REST_S,
-    STAYS_UP_S,
-    Departures,
-)
+from dlsched.runtime.docker.identity.labels import container_name, set_aside_name
+from dlsched.runtime.docker.moves import Moves
+from dlsched.runtime.machine.container import Machine
+from dlsched.runtime.machine.inspected import Inspected, Listing
+from dlsched.runtime.machine.move import AGAIN_S, REPORT_WITHIN_S, REST_S, STAYS_UP_S
 from tests.doubles import job_spec, texts
-from tests.runtime.docker.test_stops import RUNNING as STOPS_RUNNING
-
-pytestmark = pytest.mark.timed
+from tests.runtime.docker.making import instance_of, making
+from tests.runtime.machine.described import RUNNING as STOPS_RUNNING
 
 OLD = replace(
     STOPS_RUNNING, container_id="old", name=container_name("i", "job"), instance="i", gpus=("a",)
@@ -56,12 +47,6 @@ def move_of(spec: JobSpec = SPEC) -> Move:
     return Move("old", start, Checkpoint("SIGUSR1", 20.0, "/ckpt"), "a test")
 
 
-def join(name: str) -> None:
-    for thread in threading.enumerate():
-        if thread.name == name:
-            thread.join(60)
-
-
 class Acts:
     """Does nothing but write down, and fails as the test wants."""
 
@@ -79,6 +64,18 @@ class Acts:
 
         return act
 
+    def make(self, call: Any, _report: Any, abandoned: Any) -> object:
+        stop = [abandoned] if call.act == "pack" else []
+        return getattr(self, call.act)(*call.args, *stop)
+
+    def end_old(self, *_: object) -> None:
+        self.set_aside()
+        self.end()
+
+    def poll(self, job: str) -> None:
+        if "poll" in self.raises:
+            raise self.raises["poll"]
+
     def was_asked(self, job: str) -> bool:
         return self.asked
 
@@ -86,28 +83,44 @@ class Acts:
 class World:
     """Moves, and the containers that the next observation shows."""
 
+    arrivals: Any = None
+    present: Inspected | None = OLD
+    bar: str | None = None
+
     def __init__(self) -> None:
         self.acts: Any = Acts()
         self.now_s = 100.0
-        self.moves = self.moves_of(Departures(lambda _: None, lambda _: None))
+        self.open()
 
-    def moves_of(self, departures: Departures) -> Moves:
-        idle = (nullcontext(), lambda *_: None, lambda _: None)
-        clock = lambda: self.now_s  # noqa: E731
-        return Moves(self.acts, "i", *idle, clock, "/".join, departures)
+    def open(self) -> None:
+        """An agent begins."""
+        self.executor = making(self.acts, [], lambda: self.now_s)
+        self.machine = Machine(self.executor.do)
+        clock = SimpleNamespace(now_s=lambda: self.now_s)
+        listings: Any = SimpleNamespace(hide=self.hide, ended_with_engine=lambda one: one is EXITED)
+        watches: Any = SimpleNamespace(of_job=lambda _: self.present)
+        self.moves = Moves(
+            instance_of(None, clock=clock),
+            self.machine,
+            self.acts,
+            self.arrivals,
+            listings,
+            watches,
+            "/".join,
+            lambda _: self.bar,
+        )
+
+    def hide(self, jobs: Set[str]) -> None:
+        """Those stay set aside."""
 
     def begin(self, spec: JobSpec = SPEC) -> Outcome:
         outcome = self.moves.begin(move_of(spec), OLD, self.now_s)
-        self.wait()
+        self.take()
         return outcome
 
-    def wait(self) -> None:
-        """Until what is under way is done: no test is about what is not, unless it holds it."""
-        way = self.moves._moves.get("job")
-        if way is not None:
-            way.call.exception(60)
-            while way.called_s == float("inf"):
-                pass
+    def take(self) -> None:
+        """What was begun is done: no test is about what is not, unless it holds it."""
+        self.machine.take(self.executor.ended())
 
     def see(self, *there: Inspected, at_s: float | None = None, reports: Any = ()) -> None:
         """One observation, which shows these; the last one stands for the job."""
@@ -119,7 +132,7 @@ class World:
             for key, one in listing.containers.items()
         ]
         self.moves.advance(listing, facts, self.now_s)
-        self.wait()
+        self.take()
 
     def listing(self, *there: Inspected) -> Listing:
         *before, last = there or (None,)
@@ -206,7 +219,7 @@ def test_one_that_lost_its_gpu_and_does_not_answer_goes_on_from_what_it_saved_be
     world: World, saved_before: bool, done: list[str]
 ) -> None:
     world.moves.begin(replace(move_of(), saved_before=saved_before), OLD, world.now_s)
-    world.wait()
+    world.take()
     world.see(OLD, at_s=119.0)
     assert world.acts.done == ["ask"]
     world.see(OLD, at_s=121.0)
@@ -215,9 +228,10 @@ def test_one_that_lost_its_gpu_and_does_not_answer_goes_on_from_what_it_saved_be
 
 def test_a_move_goes_on_at_the_limit_of_processes(world: World) -> None:
     world.begin()
-    with patch.object(Timer, "start", side_effect=RuntimeError("can't start new thread")):
+    world.acts.raises["poll"] = EngineUnavailable("no thread can be started")
+    for _ in range(2):
         world.see(OLD)
-    world.see(OLD, reports=[replace(ACK, received_s=102.0)])
+    world.see(OLD, reports=[replace(ACK, received_s=103.0)])
     assert world.acts.done == ["ask", "set_aside", "end"]
 
 
@@ -475,7 +489,6 @@ def test_one_that_is_still_asked_is_told_that_it_is_not(world: World) -> None:
     world.acts.asked = True
     world.see(OLD)
     assert world.step == ""
-    join("dlsched-withdraw-job")
     assert world.acts.done == ["withdraw"]
 
 
@@ -493,9 +506,26 @@ def test_a_job_that_is_removed_loses_both_containers(world: World) -> None:
     assert world.step == "", "it is not taken up again"
 
 
+def test_none_of_several_forsaken_containers_is_taken_up_again(world: World) -> None:
+    # The removal of the first one failed, and its job was not to be removed any more for a while.
+    world.watched()
+    for _ in range(2):
+        listing = replace(world.listing(GONE, NEW), at_s=world.now_s + 1.0)
+        assert world.moves.forsake(REMOVE, listing, world.now_s) == (GONE,)
+        world.moves.begin(replace(move_of(), container_id="new"), NEW, world.now_s)
+        world.take()
+    listing = replace(world.listing(GONE, NEW), at_s=world.now_s + 1.0)
+    world.moves.forsake(REMOVE, listing, world.now_s)
+    world.see(GONE, NEW)
+    assert world.step == ""
+    assert not world.machine.job("job").move
+
+
 def test_a_removal_waits_for_the_step_under_way(world: World) -> None:
-    world.ends()
-    world.moves._moves["job"].call = Future()
+    world.begin()
+    world.see(OLD, reports=[ACK])
+    world.executor.held = True
+    world.see(GONE)
     waits = world.moves.forsake(REMOVE, world.listing(GONE), world.now_s)
     assert isinstance(waits, Outcome)
     assert (waits.status, waits.detail) == ("begun", "moving to b/c: its new container is made")

@@ -17,9 +17,10 @@ from dlsched.model.actions import Move, Remove, Start
 from dlsched.model.facts import ContainerFact, ContainerState, Observation
 from dlsched.model.spec import Checkpoint, JobSpec, Limits, Restart, Stop
 from dlsched.runtime.allotment import job_dir, read_allotment
+from dlsched.runtime.docker import engine_calls
 from dlsched.runtime.docker.create import creation
 from dlsched.runtime.docker.identity.labels import container_name
-from dlsched.runtime.docker.moves import moves, relocation
+from dlsched.runtime.machine import move
 from tests.doubles import texts
 from tests.inside import run_inside
 from tests.runtime.docker.rig import Rig, fact, job_spec
@@ -178,7 +179,7 @@ open("/here", "w")
 def give_up_soon(rig: Rig, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A second after its new program hangs. Before it begins, it would not end at SIGTERM."""
     rig.until(lambda _: [word for word, _ in log_of(folder)].count("begins") == 2)
-    monkeypatch.setattr(moves, "REPORT_WITHIN_S", 1.0)
+    monkeypatch.setattr(move, "REPORT_WITHIN_S", 1.0)
 
 
 @pytest.mark.parametrize(
@@ -273,15 +274,16 @@ def play(
     before = started(rig, spec, folder)
     agent = Mortal(dies_at, after=after)
     with monkeypatch.context() as patched:
-        for module, names in ((relocation, ("change", "write")), (creation, ("write",))):
+        for module, names in ((engine_calls, ("change", "write")), (creation, ("write",))):
             for name in names:
                 told = f"{name}_allotment"
                 patched.setattr(module, told, agent.wrap("allot", getattr(module, told)))
-        acts = rig.runtime._moves._acts
-        hands = acts._creation._writer
+        acts = rig.runtime._calls
+        hands = acts.creation.writer
         patched.setattr(hands, "remember", agent.wrap("remember", hands.remember))
         # For good: what a dead agent has begun may come to its call late.
-        acts._engine = acts._creation._engine = agent.engine(rig.runtime._unhurried)
+        mortal = agent.engine(acts.instance.unhurried)
+        acts.instance = acts.creation.instance = replace(acts.instance, unhurried=mortal)
         rig.apply(move_of(before, spec))
         if at_start == HANGS_ELSEWHERE:
             give_up_soon(rig, folder, monkeypatch)
@@ -329,7 +331,7 @@ def agent_ends(rig: Rig) -> None:
 
     def settled() -> bool:
         rig.runtime.release({})
-        return not rig.runtime._moves.unsettled
+        return not rig.runtime.moves.unsettled
 
     until(settled, "no move is under way")
 

@@ -1,0 +1,317 @@
+"""Labels that strangers wrote: in what the engine tells of containers, and in `dlsched adopt`.
+
+Promised: of a container a description with values of the kinds that it names, or one line on why
+there is none. Of an adoption a refusal in one line that changes nothing, or a record that is read
+again as it was written, whose export is a job file with the same target, bounds, weight and
+sources.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import asdict
+from random import Random
+from types import SimpleNamespace
+from typing import Any
+
+from benchmarks.robustness.fuzzing.mutation import NUMBERS, TEXTS, mutated, mutated_json
+from benchmarks.robustness.fuzzing.trial import (
+    Broken,
+    InFolder,
+    Refused,
+    Target,
+    refusable,
+    told,
+    told_line,
+)
+from dlsched.api.routes import labels_in_body
+from dlsched.cli.adopting import as_yaml, job_keys
+from dlsched.config.job import parse_spec
+from dlsched.config.metrics.loading import package_presets
+from dlsched.model.errors import SpecError
+from dlsched.model.facts import ContainerState
+from dlsched.model.spec import ContainerSpec, Restart, Stop
+from dlsched.runtime.cgroup.exclusive import ExclusiveClaims
+from dlsched.runtime.docker.background import Patience
+from dlsched.runtime.docker.identity.adoption import NotAdoptable, counting, spec_of
+from dlsched.runtime.docker.identity.commands import AdoptionCommands, AdoptionRefused
+from dlsched.runtime.docker.identity.labels import inherits, inspected, labels_in
+from dlsched.runtime.docker.listing import Listings
+from dlsched.runtime.machine.inspected import Inspected
+from dlsched.runtime.originals import Originals
+from dlsched.runtime.progress.sources import read_sources
+from dlsched.store.adoptions import Adopted, Adoptions
+from tests.runtime.docker.identity.test_claims import stranger
+from tests.runtime.docker.making import instance_of
+from tests.runtime.docker.test_listing import FakeEngine
+
+# ------------------------------------------------------------------ containers
+
+_LABELS = {
+    "dlsched.instance": "default",
+    "dlsched.job": "face-unlock",
+    "dlsched.digest": "d" * 64,
+    "dlsched.container-digest": "c" * 64,
+    "dlsched.source": "face-unlock.yaml",
+    "dlsched.stop.signal": "SIGTERM",
+    "dlsched.stop.grace": "30",
+    "dlsched.restart": "on-failure:3",
+    "dlsched.made": "0123456789abcdef",
+}
+ASKING = {
+    "dlsched.enable": "true",
+    "dlsched.target.latency": "50ms",
+    "dlsched.target.quantile": "p95",
+    "dlsched.target.metric": "accuracy",
+    "dlsched.target.deliver": "0.9",
+    "dlsched.target.finish": "0.97",
+    "dlsched.target.deadline": "2h",
+    "dlsched.cpus.min": "0.1",
+    "dlsched.cpus.max": "2",
+    "dlsched.weight": "2",
+    "dlsched.metrics": "vllm",
+    "dlsched.metrics.where.model_name": "!llama-.*",
+    "dlsched.metrics.unit": "us",
+    "dlsched.metrics.total": "ts_inference_latency_microseconds",
+    "dlsched.metrics.count": "ts_inference_requests_total",
+    "dlsched.metrics.per": "model_name",
+    "dlsched.metrics.via": "edge",
+    "dlsched.metrics.step": "carried",
+    "dlsched.metrics.when": "at == of",
+    "dlsched.metrics.path": "/metrics.jsonl",
+    "dlsched.metrics.port": "8000",
+    "dlsched.metrics.http_path": "/metrics",
+    "dlsched.metrics.name": "vllm:e2e_request_latency_seconds",
+    "dlsched.metrics.pattern": "step=(?P<step>\\d+) loss=(?P<loss>[0-9.]+)",
+}
+VALUES = (
+    *NUMBERS,
+    *TEXTS,
+    *ASKING.values(),
+    *_LABELS.values(),
+    "true",
+    "{a: 1}",
+    "[1]",
+    "x" * 5000,
+)
+KEYS = (
+    *_LABELS, *ASKING, "dlsched.", "dlsched.x", "dlsched.target", "dlsched.cpus",
+    "dlsched.metrics.where.", "dlsched.metrics.where.a b", "dlsched.metrics.",
+    "dlsched.metrics.base", "team", "Id",
+    "Name", "State", "Status", "Config", "HostConfig", "Labels", "RestartPolicy", "Error", "Pid",
+)  # fmt: skip
+
+
+_CONTAINER = ContainerSpec(image="image")
+
+
+def _body(labels: dict[str, str]) -> dict[str, Any]:
+    return {
+        "Id": "0123456789abcdef" * 4,
+        "Name": "/dlsched-face-unlock",
+        "Image": "sha256:" + "1" * 64,
+        "RestartCount": 2,
+        "State": {
+            "Status": "running", "Pid": 7, "StartedAt": "2026-11-21T11:00:00Z", "ExitCode": 0,
+            "OOMKilled": False, "Error": "",
+        },
+        "Config": {"Labels": labels, "Image": "dlsched-examples/inference", "Env": ["A=b"]},
+        "HostConfig": {
+            "CpuQuota": 37_000, "CpuPeriod": 100_000, "CpuShares": 512, "NanoCpus": 0,
+            "Memory": 0, "RestartPolicy": {"Name": "on-failure", "MaximumRetryCount": 3},
+        },
+    }  # fmt: skip
+
+
+def make_labels(rng: Random) -> bytes:
+    labels = dict(_LABELS) if rng.random() < 0.5 else {"dlsched.enable": "true"}
+    for name in rng.sample(list(ASKING), rng.randrange(5)):
+        labels[name] = ASKING[name]
+    for _ in range(rng.randrange(4)):
+        value = rng.choice(VALUES)
+        if rng.random() < 0.4:
+            words = tuple(one.encode() for one in ASKING.values())
+            value = mutated(rng, value.encode(), words, words).decode("utf-8", "replace")
+        labels[rng.choice(KEYS)] = value
+    if rng.random() < 0.01:
+        labels |= {f"dlsched.{number}": "x" for number in range(rng.randrange(3000))}
+    image = {name: labels[name] for name in labels if rng.random() < 0.1}
+    body = _body(labels)
+    if rng.random() < 0.3:
+        body = mutated_json(rng, body, KEYS)
+    return json.dumps({"body": body, "image": {"Config": {"Labels": image}}}).encode()
+
+
+def read_labels(data: bytes) -> str:
+    try:
+        given = json.loads(data)
+        body, image = dict(given["body"]), dict(given["image"])
+    except (ValueError, KeyError, TypeError):
+        return "no answer of an engine"
+    found = refusable(inspected, body)
+    _check(found)
+    labels = labels_in(body)
+    try:
+        given = labels_in(image)
+    except (AttributeError, TypeError):
+        return "no image of an engine"
+    own = counting(labels, given)
+
+    def spec() -> str:
+        return json.dumps(asdict(spec_of(found.name, own, _CONTAINER, None)), allow_nan=False)
+
+    lines = (
+        found,
+        inherits(labels, given),
+        told(spec, meant=NotAdoptable),
+        told(read_sources, own),
+    )
+    return "\n".join(map(str, lines))
+
+
+_KINDS = {
+    "container_id": str, "name": str, "image": str, "job": str, "digest": str, "source": str,
+    "container_digest": str, "stop": Stop, "state": ContainerState, "pid": int, "started_at": str,
+    "instance": str | None, "exit_code": int | None, "oom_killed": bool, "error": str | None,
+    "restarts": int, "quota_us": int, "period_us": int, "shares": int, "restart": Restart | None,
+}  # fmt: skip
+
+
+def _check(found: Inspected) -> None:
+    for name, meant in _KINDS.items():
+        if not isinstance(getattr(found, name), meant):  # type: ignore[arg-type]
+            raise Broken(f"{name} is of another kind: {getattr(found, name)!r}")
+    if not 0 <= found.stop.grace_s < math.inf:
+        raise Broken(f"a grace that is none: {found.stop.grace_s}")
+    if not isinstance(found.stop.signal, str):
+        raise Broken(f"a signal that is none: {found.stop.signal!r}")
+    told_line(found.error or "none")
+
+
+# ------------------------------------------------------------------ adoptions
+
+_ID = "a" * 64
+_NAMES = ("web", "Shop-web-1", "a", "x" * 63, "x" * 64, "con.tainer_1", "-", "..")
+_LIMITS: tuple[float | None, ...] = (None, 1.5)
+_COHERENT = (
+    {"dlsched.target.latency": "50ms", "dlsched.metrics": "vllm"},
+    {
+        "dlsched.target.latency": "50ms",
+        "dlsched.target.quantile": "p95",
+        "dlsched.metrics": "fastapi",
+        "dlsched.metrics.port": "8000",
+        "dlsched.metrics.where.handler": "/predict",
+    },
+    {
+        "dlsched.target.metric": "accuracy",
+        "dlsched.target.deliver": "0.9",
+        "dlsched.target.finish": "0.97",
+        "dlsched.target.deadline": "2h",
+        "dlsched.metrics.pattern": r"step=(?P<step>\d+) accuracy=(?P<accuracy>[0-9.]+)",
+    },
+    {"dlsched.cpus.min": "0.1", "dlsched.cpus.max": "2", "dlsched.weight": "2"},
+)
+_WORDS = (b'"', b"{", b"}", b"[", b":", b",", b"\\u0000", b"\\ud800", b"null", b"true", b"1e999")
+
+
+def make_adoption(rng: Random) -> bytes:
+    labels: Any = dict(rng.choice(_COHERENT))
+    for name in rng.sample(list(ASKING), rng.choice((0, 0, 0, 0, 1, 3))):
+        labels[name] = ASKING[name]
+    for _ in range(rng.choice((0, 1, 1, 2))):
+        # Mostly another value of a label that is there: what the target allows depends on all.
+        key = rng.choice(list(labels) if rng.random() < 0.7 else KEYS)
+        value = rng.choice(VALUES)
+        if rng.random() < 0.5:
+            words = tuple(one.encode() for one in ASKING.values())
+            hurt = mutated(rng, labels.get(key, value).encode(), words, words)
+            value = hurt.decode("utf-8", "replace")
+        labels[key] = value
+    if rng.random() < 0.01:
+        labels |= {f"dlsched.{number}": "x" for number in range(rng.randrange(200))}
+    labels.pop("dlsched.enable", None) if rng.random() < 0.9 else None
+    body: Any = {"labels": labels}
+    if rng.random() < 0.1:
+        body = mutated_json(rng, body, KEYS)
+    data = json.dumps(body, ensure_ascii=rng.random() < 0.5).encode("utf-8", "surrogatepass")
+    if rng.random() < 0.15:
+        others = tuple(one.encode() for one in ASKING.values())
+        data = mutated(rng, data, others, (*_WORDS, *others))
+    number = rng.randrange(len(_NAMES)) if rng.random() < 0.3 else 0
+    return bytes([number, rng.randrange(len(_LIMITS))]) + data
+
+
+class AdoptionBody(InFolder):
+    """The commands on one running container, with records in a folder."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._adoptions = Adoptions(self.folder)
+        self._limit_cores: float | None = None
+        self._presets = package_presets()
+        self._engine = FakeEngine()
+        stranger(self._engine, _ID, {})
+        writer: Any = SimpleNamespace(claims=ExclusiveClaims(None))
+        originals = SimpleNamespace(
+            cores_before=lambda *_: self._limit_cores, of=Originals(self.folder).of
+        )
+        instance = instance_of(
+            self._engine,
+            self.folder,
+            name="default",
+            adoptions=self._adoptions,
+            originals=originals,
+            options={"presets": self._presets},
+        )
+        listings = Listings(instance, Patience(1.0))
+        self._commands = AdoptionCommands(instance, listings, writer)
+
+    def answer(self, data: bytes) -> str:
+        number, limit = (*data[:2], 0, 0)[:2]
+        self._engine.names[_ID] = f"/{_NAMES[number % len(_NAMES)]}"
+        self._limit_cores = _LIMITS[limit % len(_LIMITS)]
+        labels = labels_in_body(data[2:])
+        if labels is None:
+            return "no labels"
+        self._engine.inspected.clear()
+        self._engine.images_asked.clear()
+        try:
+            taken = refusable(self._commands.adopt, _ID, labels, meant=AdoptionRefused)
+        except Refused:
+            if self._adoptions.any:
+                raise Broken("a refusal that was recorded") from None
+            raise
+        record = self._adoptions.job(taken.job)
+        try:
+            return self._checked(record, taken.job, labels)
+        finally:
+            self._adoptions.drop(_ID, taken.job)
+            self._adoptions.readmit(_ID)
+
+    def _checked(self, record: Adopted | None, job: str, labels: dict[str, str]) -> str:
+        again = Adoptions(self.folder, read_only=True)
+        if record is None or again.job(job) != record or again.alarms:
+            raise Broken("another record than was written")
+        container = ContainerSpec("image")
+        spec = spec_of(job, labels, container, None)
+        text = as_yaml({**job_keys(labels), "name": job, "image": "image"})
+        try:
+            own = parse_spec(text, f"{job}.yaml", presets=self._presets)
+        except SpecError as error:
+            raise Broken(f"an export that is no job file: {error}") from error
+        sources = read_sources(labels, self._presets)
+        for what in ("target", "bounds", "weight", "sources"):
+            one, other = getattr(own, what), sources if what == "sources" else getattr(spec, what)
+            if one != other:
+                raise Broken(f"an export with another {what}: {one} for {other}")
+        return str((spec, sources))
+
+
+def labels() -> Target:
+    return Target("labels", make_labels, read_labels)
+
+
+def adoptions() -> Target:
+    reader = AdoptionBody()
+    return Target("adoptions", make_adoption, reader.answer, close=reader.close)

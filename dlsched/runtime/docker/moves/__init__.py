@@ -1,1 +1,0 @@
-"""Moves of jobs to other GPUs."""

@@ -1,0 +1,34 @@
+"""What is begun with a container, as one value and pure functions.
+
+    handle(container, event, now_s) -> container, calls
+
+`container.Container` holds all that was begun with one container and is not over. It changes by
+events alone: `Unwanted` (the plan removes it), a call that nothing bars, `Listed` (its entry in the
+last listing, in every cycle, so it is the timer, too) and `Ended` (a call ended, well or not). What
+it asks for are calls: values that name what is to be done at the engine.
+`runtime.docker.engine_calls` has what each of them does, and `runtime.docker.executor` makes them
+in threads. Nothing here blocks, reads a clock or raises for what an engine does.
+
+part       begun by                    goes by                     over with
+---------  --------------------------  --------------------------  ---------------------------
+stop       Unwanted                    stop.TABLE                  a listing without it
+limits     SetLimits                   one call                    its end; `Refused` may stay
+record     Remember; Listed, where     one call                    its end
+           it is not managed
+give back  GiveBack, Release           one call                    its end; `Refused` may stay
+restart    Listed, policy differs      one call                    its end
+
+"May I change it?" is `Container.bars`: while a call updates it, or a stop is under way, nothing
+else is begun with it. `limits.Refused` is no bar to a stop.
+
+A job is started without a container and moved with two, so what is begun for it is one `move.Job`.
+It changes by turns (`move.Turn`): a start by `start.TABLE`, a move by the steps of `move.TABLE`.
+
+So where a container dies in the middle of a change of its limits while the engine hangs: the call
+is under way, which bars all else; listings are old, and say nothing. Once the call ends, failed,
+nothing is begun with the container; a listing shows that it has ended. Its record of what it had
+stays on the disk, for its next start or until it is gone: then `Tidy` drops it.
+
+`container.Machine` keeps the containers with which something was begun; a container of which it
+has none is at rest. `Machine.story` is for people, `container.validate` for tests.
+"""

@@ -1,0 +1,109 @@
+"""The fake engine does what an engine does, without a thread and on a clock of numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from dlsched.model.actions import Remove
+from dlsched.model.facts import Observation
+from dlsched.model.spec import Stop
+from dlsched.runtime.docker import watch
+from dlsched.runtime.docker.events import Events
+from dlsched.runtime.docker.options import DockerOptions
+from dlsched.runtime.docker.runtime import DockerRuntime
+from dlsched.runtime.dry_run import DryRun
+from dlsched.runtime.gpu import GpuSnapshot
+from dlsched.simulation.clock import VirtualClock
+from tests.doubles import texts
+from tests.runtime.docker.engine_contract import EngineContract, World
+from tests.runtime.docker.fake_engine import FakeEngine, Faulty
+
+CYCLES = 100
+
+
+class NoGpus:
+    def poll(self, _: float) -> GpuSnapshot:
+        return GpuSnapshot((), None)
+
+    def close(self) -> None: ...
+
+
+class FakeWorld(World):
+    instance = "i"
+
+    def __init__(self, root: Path, **options: Any) -> None:
+        self.clock = VirtualClock(100.0)
+        self.now_s = self.clock.now_s
+        fake = FakeEngine(root)
+        self.proc = fake.proc
+        self.engine = Faulty(fake)
+        engine: Any = self.engine
+        inventory: Any = NoGpus()
+        asked = DockerOptions("i", root / "state", wire=False, **options)
+        self.runtime = DockerRuntime(
+            asked, self.clock, lambda _: None, inventory, engine, self.proc
+        )
+
+    def until(self, so: Callable[[Observation], Any]) -> Observation:
+        for _ in range(CYCLES):
+            self.clock.advance(0.5)
+            seen = self.cycle()
+            if so(seen):
+                return seen
+        raise AssertionError("it does not come about")
+
+
+@pytest.fixture
+def in_process(monkeypatch: pytest.MonkeyPatch, without_threads: None) -> None:
+    """No thread, and no clock but the world's."""
+    monkeypatch.setattr(Events, "start", lambda _: None)
+    monkeypatch.setattr(watch, "time", SimpleNamespace(time=lambda: 0.0))
+
+
+class TestFake(EngineContract):
+    @pytest.fixture
+    def world(self, tmp_path: Path, in_process: None) -> Iterator[World]:
+        made = FakeWorld(tmp_path)
+        yield made
+        made.runtime.close()
+
+
+def test_no_more_is_removed_than_what_is_there_and_ours(tmp_path: Path, in_process: None) -> None:
+    world = FakeWorld(tmp_path)
+    theirs = world.adopted(world.runs())
+    gone = Remove("job", "f" * 64, Stop("SIGTERM", 1.0), None, "a test")
+    for action, outcome in (
+        (gone, ("done", "there is no such container")),
+        (
+            replace(gone, job=theirs.job, container_id=theirs.container_id),
+            ("failed", "adopted: it is not ours to end"),
+        ),
+    ):
+        told = world.runtime.apply(action, world.now_s())
+        assert (told.status, told.detail) == outcome
+    world.cycle()
+    assert (world.state(theirs.container_id), world.runtime._machine.busy) == ("running", {})
+    world.runtime.close()
+
+
+def test_a_dry_run_examines_what_is_left_alone_again(tmp_path: Path, in_process: None) -> None:
+    world = FakeWorld(tmp_path, read_only=True)
+    dry = DryRun(world.runtime)
+    world.runtime.advance = dry.advance  # type: ignore[method-assign]
+    host = world.engine.engine._find(world.runs())[1].host
+    for shares, words in (("3", "its shares was written past the engine"), ("1024", "")):
+        host.write("cpu.shares", shares)
+        seen = world.until(lambda seen, had=words: bool(texts(dry.alarms())) == bool(had))
+        assert all(words in text for text in texts(dry.alarms()))
+        (one,) = seen.containers
+        assert words in str(one.operation or "")
+    assert host.updates == []
+    with closing(dry):
+        assert not world.runtime._machine.busy
