@@ -160,8 +160,10 @@ class FakeEngine:
         """It has no connections."""
 
     def _find(self, container: str) -> tuple[str, _Container]:
+        if container in self._all:
+            return container, self._all[container]
         for key, one in self._all.items():
-            if container in (key, one.name):
+            if container == one.name:
                 return key, one
         raise EngineRefused(404, f"No such container: {container}")
 
