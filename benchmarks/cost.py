@@ -45,7 +45,6 @@ from tests.runtime.docker.fake_engine import FakeEngine
 from tests.runtime.docker.fake_host import FakeHost
 from tools.session import Session, session, wait_for
 
-
 _COUNTED = {
     "cpuacct.usage": "1000000000",
     "cpu.stat": "nr_periods 120\nnr_throttled 3\nthrottled_time 91230000",
