@@ -223,7 +223,7 @@ class JobFile(InFolder):
 
         def read() -> JobSpec:
             text = read_job_file(self.folder, "job.yaml", stamp).text
-            return parse_spec(text, "job.yaml", _Beside(beside))
+            return parse_spec(text, "job.yaml", partial(_beside, beside))
 
         try:
             spec = refusable(read, meant=(SpecError, ValueError))
@@ -232,16 +232,11 @@ class JobFile(InFolder):
         return _described(spec) + _of_a_user(spec)
 
 
-class _Beside:
-    """The env_files: all hold the same, but one that is not there."""
-
-    def __init__(self, content: bytes) -> None:
-        self._content = content
-
-    def __call__(self, name: str) -> str:
-        if name == "b.env":
-            raise FileNotFoundError(2, "No such file or directory")
-        return self._content.decode()
+def _beside(content: bytes, name: str) -> str:
+    """An env_file: all hold the same, but one that is not there."""
+    if name == "b.env":
+        raise FileNotFoundError(2, "No such file or directory")
+    return content.decode()
 
 
 def _described(spec: JobSpec) -> str:
