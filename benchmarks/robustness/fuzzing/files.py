@@ -19,9 +19,7 @@ from random import Random
 
 import yaml
 
-from benchmarks.robustness.fuzzing.mutation import NUMBERS, TEXTS, mutated
 from benchmarks.robustness.fuzzing.trial import (
-    Broken,
     InFolder,
     Refused,
     Target,
@@ -47,6 +45,7 @@ from dlsched.runtime.docker.identity.labels import labels_of
 from dlsched.runtime.progress.log_lines import LogLines
 from dlsched.runtime.progress.sources import read_sources
 from tests.config.yaml_grammar import document
+from tests.mutation import NUMBERS, TEXTS, Broken, mutated
 
 # ------------------------------------------------------------------ job files
 

@@ -15,9 +15,7 @@ from random import Random
 from types import SimpleNamespace
 from typing import Any
 
-from benchmarks.robustness.fuzzing.mutation import NUMBERS, TEXTS, mutated, mutated_json
 from benchmarks.robustness.fuzzing.trial import (
-    Broken,
     InFolder,
     Refused,
     Target,
@@ -42,6 +40,7 @@ from dlsched.runtime.machine.inspected import Inspected
 from dlsched.runtime.originals import Originals
 from dlsched.runtime.progress.sources import read_sources
 from dlsched.store.adoptions import Adopted, Adoptions
+from tests.mutation import NUMBERS, TEXTS, Broken, mutated, mutated_json
 from tests.runtime.docker.identity.test_claims import stranger
 from tests.runtime.docker.making import instance_of
 from tests.runtime.docker.test_listing import FakeEngine

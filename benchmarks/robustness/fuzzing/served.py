@@ -14,8 +14,7 @@ from functools import cache
 from random import Random
 from typing import get_args
 
-from benchmarks.robustness.fuzzing.mutation import NUMBERS, TEXTS, mutated
-from benchmarks.robustness.fuzzing.trial import Broken, Target, check_latency, refusable, told_line
+from benchmarks.robustness.fuzzing.trial import Target, check_latency, refusable, told_line
 from dlsched.config.metrics.loading import package_presets
 from dlsched.config.metrics.resolving import Contradiction
 from dlsched.control.ledger.tiers import TierProgress, advanced, settled
@@ -33,6 +32,7 @@ from dlsched.runtime.progress.page_lines import LINE_BYTES, MOST_LINES
 from dlsched.runtime.progress.scrape import named
 from dlsched.runtime.progress.sidecar import READ_BYTES, READ_LINES
 from dlsched.runtime.progress.sources import read_sources
+from tests.mutation import NUMBERS, TEXTS, Broken, mutated
 
 # ------------------------------------------------------------------ pages
 

@@ -18,6 +18,7 @@ from unittest.mock import patch
 
 from dlsched.runtime.wire import counts
 from dlsched.runtime.wire.meter import Meter
+from tests.mutation import Broken
 from tests.runtime.wire.packets import (
     ACK,
     CLIENT,
@@ -37,10 +38,6 @@ from tests.runtime.wire.packets import (
 PORT = 8000
 _UP, _DOWN = 0, 1
 _LETTERS = b"abcdefghij0123456789\r\n :;GETHTP/"
-
-
-class Untrue(Exception):
-    """What is counted is not the truth; the message says what."""
 
 
 @dataclass
@@ -393,20 +390,20 @@ def _judged(rng: Random, kind: str, packets: list[Packet], truths: list[_Truth],
     true = {name: sum((getattr(one, name) for one in truths), Counter()) for name in said}
     for name, one in said.items():
         if invented := one - true[name]:
-            raise Untrue(f"a number that is not there: {kind}, {name}: {dict(invented)}")
+            raise Broken(f"a number that is not there: {kind}, {name}: {dict(invented)}")
     if arrivals > sum(one.arrivals for one in truths):
-        raise Untrue(f"too many requests: {kind}, {arrivals}")
+        raise Broken(f"too many requests: {kind}, {arrivals}")
     if failed > sum(one.failed for one in truths):
-        raise Untrue(f"too many failures: {kind}, {failed}")
+        raise Broken(f"too many failures: {kind}, {failed}")
     if report["bad"]:
-        raise Untrue(f"good packets are called bad: {kind}")
+        raise Broken(f"good packets are called bad: {kind}")
     missing = sum((true["whole"] - said["whole"]).values()) - sum(one.perhaps for one in truths)
     waiting = sum(one.open or one._held is not None for _, one in meter._connections())
     unproven = sum(one.unproven for one in truths)
     doubt = missing > lost or lost > unproven or unmeasured or true["gaps"] != said["gaps"]
     if kind == "clean" and not waiting and doubt:
-        raise Untrue(f"not all is counted: {missing} of {sum(true['whole'].values())}")
+        raise Broken(f"not all is counted: {missing} of {sum(true['whole'].values())}")
     if missing > 0 and not (lost or unmeasured or waiting):
-        raise Untrue(f"what is missing is not reported: {kind}, {missing}")
+        raise Broken(f"what is missing is not reported: {kind}, {missing}")
     latencies = {name: sorted(one.elements()) for name, one in said.items()}
     return f"{kind} {arrivals} {failed} {lost} {unmeasured} {latencies}"

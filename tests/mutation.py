@@ -12,6 +12,11 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any
 
+
+class Broken(Exception):
+    """A promise of a reader that was not kept."""
+
+
 NUMBERS = (
     "0", "-0", "1", "-1", "1.5", ".5", "5.", "007", "0x1F", "0o17", "0b1", "1_000", "1e3", "1e999",
     "-1e999", "1e-999", "NaN", "Infinity", "-Infinity", ".inf", ".nan", "1:30", "9" * 19, "9" * 400,
