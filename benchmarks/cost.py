@@ -19,6 +19,7 @@ import statistics
 import tempfile
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -44,6 +45,7 @@ from dlsched.simulation.clock import VirtualClock
 from tests.runtime.docker.fake_engine import FakeEngine
 from tests.runtime.docker.fake_host import FakeHost
 from tools.session import Session, session, wait_for
+from tools.waiting import until
 
 _COUNTED = {
     "cpuacct.usage": "1000000000",
@@ -94,12 +96,9 @@ def metrics_file(host: FakeHost) -> Path:
 
 def line(now_s: float, latencies_s: Iterable[float]) -> bytes:
     """A second's report of a service, as `dlsched.report` writes it."""
-    counts: dict[int, int] = {}
-    for latency_s in latencies_s:
-        index = bucket_index(latency_s)
-        counts[index] = counts.get(index, 0) + 1
+    counts = Counter(map(bucket_index, latencies_s))
     latency = {
-        "count": sum(counts.values()),
+        "count": counts.total(),
         "sum": sum(bucket_value_s(index) * count for index, count in counts.items()),
         "buckets": {str(index): count for index, count in sorted(counts.items())},
         "errors": 0,
@@ -236,7 +235,7 @@ def measure(jobs: int, case: str) -> dict[str, object]:
         for _ in range(WARM_CYCLES):
             one.second(reports=reports)
             one.cycle()
-        _settle()
+        until(_is_settled, "the end of the agent's calls", 60)
         cycles = []
         for _ in range(CYCLES):
             one.second(reports=reports)
@@ -264,13 +263,9 @@ def _ms(seconds: Iterable[float]) -> float:
     return round(1000 * statistics.median(seconds), 3)
 
 
-def _settle() -> None:
-    """Wait until no call is under way any more."""
-    end_s = time.monotonic() + 60
-    while any(one.name.startswith("dlsched-Remember") for one in threading.enumerate()):
-        if time.monotonic() > end_s:
-            raise RuntimeError("the agent's calls do not end")
-        time.sleep(0.05)
+def _is_settled() -> bool:
+    """Whether no call is under way any more."""
+    return not any(one.name.startswith("dlsched-Remember") for one in threading.enumerate())
 
 
 def main(arguments: list[str] | None = None) -> int:
