@@ -39,7 +39,8 @@ TEXTS = (
 BROKEN = (b"\xff", b"\xfe\xff", b"\xc0\x80", b"\xed\xa0\x80", b"\xf4\x90\x80\x80", b"\xe2\x28\xa1")
 """Bytes that are no UTF-8."""
 
-WORDS = tuple(one.encode() for one in (*NUMBERS, *TEXTS)) + BROKEN
+ODD = tuple(one.encode() for one in (*NUMBERS, *TEXTS))
+WORDS = ODD + BROKEN
 _DIGITS = re.compile(rb"[0-9][0-9.]*")
 _SCALAR = re.compile(rb"(?<=[:\[, ])[^\s:\[\]{},]+")
 

@@ -45,7 +45,7 @@ from dlsched.runtime.docker.identity.labels import labels_of
 from dlsched.runtime.progress.log_lines import LogLines
 from dlsched.runtime.progress.sources import read_sources
 from tests.config.yaml_grammar import document
-from tests.mutation import NUMBERS, TEXTS, Broken, mutated
+from tests.mutation import ODD, Broken, mutated
 
 # ------------------------------------------------------------------ job files
 
@@ -162,7 +162,7 @@ def make_job(rng: Random) -> bytes:
 def _hurt(rng: Random, block: bytes) -> bytes:
     """A key with a value of another kind."""
     key, colon, value = block.partition(b":")
-    odd = rng.choice((*NUMBERS, *TEXTS)).encode()
+    odd = rng.choice(ODD)
     match rng.randrange(6):
         case 0:
             value = b" " + odd + b"\n"
@@ -335,7 +335,7 @@ def make_settings(rng: Random) -> bytes:
     else:
         data = mutated(rng, b"".join(lines), _LINES, _SETTING_WORDS)
     for _ in range(rng.choice((0, 0, 1, 2))):
-        value = rng.choice((*_VALUES, *(odd.encode() for odd in (*NUMBERS, *TEXTS))))
+        value = rng.choice((*_VALUES, *ODD))
         if rng.random() < 0.5:
             value = mutated(rng, value, _VALUES, _SETTING_WORDS)
         data += _NEXT + rng.choice(_VARIABLES) + b"=" + value
@@ -404,7 +404,7 @@ def make_presets(rng: Random) -> bytes:
     data = rng.choice(files)
     if rng.random() < 0.2:
         data += rng.choice(files).replace(b"a:\n", b"b:\n", 1)
-    words = (*_PRESET_WORDS, *(odd.encode() for odd in (*NUMBERS, *TEXTS)))
+    words = (*_PRESET_WORDS, *ODD)
     return mutated(rng, data, files, words) if rng.random() < 0.95 else rng.randbytes(64)
 
 

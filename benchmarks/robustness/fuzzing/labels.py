@@ -123,15 +123,20 @@ def _body(labels: dict[str, str]) -> dict[str, Any]:
     }  # fmt: skip
 
 
+_ASKED = tuple(one.encode() for one in ASKING.values())
+
+
+def _hurt(rng: Random, value: str) -> str:
+    return mutated(rng, value.encode(), _ASKED, _ASKED).decode("utf-8", "replace")
+
+
 def make_labels(rng: Random) -> bytes:
     labels = dict(_LABELS) if rng.random() < 0.5 else {"dlsched.enable": "true"}
     for name in rng.sample(list(ASKING), rng.randrange(5)):
         labels[name] = ASKING[name]
     for _ in range(rng.randrange(4)):
         value = rng.choice(VALUES)
-        if rng.random() < 0.4:
-            words = tuple(one.encode() for one in ASKING.values())
-            value = mutated(rng, value.encode(), words, words).decode("utf-8", "replace")
+        value = _hurt(rng, value) if rng.random() < 0.4 else value
         labels[rng.choice(KEYS)] = value
     if rng.random() < 0.01:
         labels |= {f"dlsched.{number}": "x" for number in range(rng.randrange(3000))}
@@ -222,11 +227,7 @@ def make_adoption(rng: Random) -> bytes:
         # Mostly another value of a label that is there: what the target allows depends on all.
         key = rng.choice(list(labels) if rng.random() < 0.7 else KEYS)
         value = rng.choice(VALUES)
-        if rng.random() < 0.5:
-            words = tuple(one.encode() for one in ASKING.values())
-            hurt = mutated(rng, labels.get(key, value).encode(), words, words)
-            value = hurt.decode("utf-8", "replace")
-        labels[key] = value
+        labels[key] = _hurt(rng, labels.get(key, value)) if rng.random() < 0.5 else value
     if rng.random() < 0.01:
         labels |= {f"dlsched.{number}": "x" for number in range(rng.randrange(200))}
     labels.pop("dlsched.enable", None) if rng.random() < 0.9 else None
@@ -235,8 +236,7 @@ def make_adoption(rng: Random) -> bytes:
         body = mutated_json(rng, body, KEYS)
     data = json.dumps(body, ensure_ascii=rng.random() < 0.5).encode("utf-8", "surrogatepass")
     if rng.random() < 0.15:
-        others = tuple(one.encode() for one in ASKING.values())
-        data = mutated(rng, data, others, (*_WORDS, *others))
+        data = mutated(rng, data, _ASKED, (*_WORDS, *_ASKED))
     number = rng.randrange(len(_NAMES)) if rng.random() < 0.3 else 0
     return bytes([number, rng.randrange(len(_LIMITS))]) + data
 
