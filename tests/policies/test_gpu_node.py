@@ -18,7 +18,7 @@ from dlsched.control.ledger.state import State
 from dlsched.estimate.latency.law import LatencyModel
 from dlsched.estimate.response import STEP_DOWN, Level, Phase, Response
 from dlsched.estimate.tuning import MARGIN
-from dlsched.model.decision import Answer, Decision, PolicyRules
+from dlsched.model.decision import Answer, Decision, PolicyTraits
 from dlsched.model.errors import PolicyError
 from dlsched.model.facts import GpuProcess
 from dlsched.model.forecast import Forecast, ForecastKind
@@ -57,7 +57,7 @@ class Scripted:
 
     Parameters: ClassVar[None] = None
     Memory: ClassVar[type[Noted]] = Noted
-    reserves: ClassVar[bool] = True
+    traits: ClassVar[PolicyTraits] = PolicyTraits(reserves=True)
 
     def __init__(self, answer: Callable[[Snapshot], Decision]) -> None:
         self.answer = answer
@@ -70,7 +70,7 @@ class Scripted:
 
 
 class AsItIs(Scripted):
-    per_device: ClassVar[bool] = False
+    traits: ClassVar[PolicyTraits] = PolicyTraits(divides_gpus=False)
 
 
 def sharer(name: str, share: float | None = 0.4, *gpus: str) -> JobView:
@@ -122,9 +122,7 @@ def test_without_a_gpu_everything_is_exactly_as_without_the_wrapper(
         assert through == plain
         assert memory_text(through.memory) == memory_text(plain.memory)
         guarded = [
-            guard_limits(
-                State(seen), Answer(decision=one, rules=PolicyRules(bare.reserves)), GuardOptions()
-            )
+            guard_limits(State(seen), Answer(decision=one, traits=bare.traits), GuardOptions())
             for one in (through, plain)
         ]
         assert guarded[0] == guarded[1]
