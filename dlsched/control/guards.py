@@ -13,10 +13,7 @@ from dlsched.control.ledger.state import State
 from dlsched.model.decision import Answer, Decision
 from dlsched.model.errors import PolicyError
 from dlsched.model.forecast import Forecast, ForecastKind
-from dlsched.model.spec import Limits
-from dlsched.model.state import JobView
-from dlsched.model.units import on_grain, same_cores, shown
-from dlsched.policies.gpu_time import (
+from dlsched.model.gpu_time import (
     as_node,
     gpu_name,
     in_steps,
@@ -25,6 +22,9 @@ from dlsched.policies.gpu_time import (
     shared_gpus,
     starts_on,
 )
+from dlsched.model.spec import Limits
+from dlsched.model.state import JobView
+from dlsched.model.units import on_grain, same_cores, shown
 
 __all__ = ["Approved", "GuardOptions", "guard", "guard_limits", "refuse_nonsense"]
 

@@ -17,10 +17,10 @@ from dlsched.control.guards import Approved, observed_only
 from dlsched.control.ledger.state import State
 from dlsched.model.actions import Action, Move, Resize, Start
 from dlsched.model.decision import Answer
+from dlsched.model.gpu_time import as_node, in_steps, same_share, starts_on
 from dlsched.model.spec import AccuracyTarget, JobSpec, LatencyTarget, Limits
 from dlsched.model.state import JobView, Snapshot
 from dlsched.model.units import on_grain, same_cores
-from dlsched.policies.gpu_time import as_node, in_steps, same_share, starts_on
 
 DEFAULT_SHARES = 1024
 """The engine's weight of a container that asks for none."""

@@ -16,9 +16,7 @@ from dlsched.estimate.response import Phase, Response, followed
 from dlsched.model.decision import Decision, PolicyMemory
 from dlsched.model.facts import LatencySketch
 from dlsched.model.forecast import Forecast, ForecastKind
-from dlsched.model.spec import Limits
-from dlsched.model.state import JobView, Snapshot
-from dlsched.policies.gpu_time import (
+from dlsched.model.gpu_time import (
     as_node,
     foreign_share,
     gpu_name,
@@ -26,6 +24,8 @@ from dlsched.policies.gpu_time import (
     shared_gpus,
     shares_gpus,
 )
+from dlsched.model.spec import Limits
+from dlsched.model.state import JobView, Snapshot
 from dlsched.policies.protocol import Policy
 
 MEASURED_EVERY_S = 5.0

@@ -22,6 +22,7 @@ from dlsched.model.decision import Answer, Decision, PolicyTraits
 from dlsched.model.errors import PolicyError
 from dlsched.model.facts import GpuProcess
 from dlsched.model.forecast import Forecast, ForecastKind
+from dlsched.model.gpu_time import GRAIN_SHARE
 from dlsched.model.spec import Bounds, LatencyTarget, Limits
 from dlsched.model.state import GpuView, JobView, NodeView, Progress, Snapshot, Usage
 from dlsched.policies.adaptive.policy import AdaptiveMemory
@@ -35,7 +36,6 @@ from dlsched.policies.gpu_node import (
     per_device,
     places,
 )
-from dlsched.policies.gpu_time import GRAIN_SHARE
 from dlsched.policies.registry import load
 from dlsched.store.memory import memory_size_check, memory_text, recalled
 from tests.doubles import gpu_fact, sketch, view
