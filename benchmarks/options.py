@@ -59,12 +59,17 @@ def end_on_terminate() -> None:
 
 def told_if_it_fails(name: str, run: Callable[[], object]) -> int:
     """Run it; the exit code. What ends it early is printed in one line, and leaves no container."""
+    from docker.errors import ImageNotFound
+
     end_on_terminate()
     try:
         run()
     except KeyboardInterrupt:
         print("interrupted; this run's containers are removed, whole runs are kept")
         return 130
+    except ImageNotFound as error:
+        print(f"{name}: {error.explanation}: run it through `.venv/bin/python -m tools.images --`")
+        return 1
     except (AssertionError, RuntimeError) as error:
         print(f"{name}: {error}")
         return 1
