@@ -35,7 +35,7 @@ class FakeEngine:
     def __init__(self, root: Path, *, v2: bool = False, weigh: Any = older_weight) -> None:
         self._make = lambda **more: FakeHost(root, v2=v2, weigh=weigh, **more)
         self.proc = root / "proc"
-        self._all: dict[str, _Container] = {}
+        self.all: dict[str, _Container] = {}
         self.made: list[Body] = []
         """The bodies of all that were ever made, in their order."""
         self.facts: Body = {
@@ -51,18 +51,18 @@ class FakeEngine:
                 "Id": key,
                 "Names": [f"/{one.name}"],
                 "State": one.status,
-                "Labels": dict(one.body["Labels"]),
+                "Labels": one.body["Labels"],
             }
-            for key, one in self._all.items()
+            for key, one in self.all.items()
         ]
-        return [one for one in listed if labels.items() <= one["Labels"].items()]
+        return [one for one in listed if labels.items() <= (one["Labels"] or {}).items()]
 
     def inspect(self, container: str) -> Body:
         key, one = self._find(container)
         return {
             "Id": key,
             "Name": f"/{one.name}",
-            "Image": "sha256:0",
+            "Image": f"image-of-{key}",
             "RestartCount": 0,
             "State": {
                 "Status": one.status,
@@ -72,7 +72,7 @@ class FakeEngine:
             },
             "Config": {
                 "Image": one.body["Image"],
-                "Labels": dict(one.body["Labels"]),
+                "Labels": one.body["Labels"],
                 "Env": one.body.get("Env"),
             },
             "HostConfig": {**one.body["HostConfig"], **one.host.words},
@@ -80,16 +80,19 @@ class FakeEngine:
         }
 
     def create(self, name: str, body: Body) -> str:
-        if any(one.name == name for one in self._all.values()):
+        if any(one.name == name for one in self.all.values()):
             raise EngineRefused(409, f"Conflict. The container name /{name} is already in use")
-        number = next(self._numbers)
-        key = f"{number:064x}"
+        key = f"{next(self._numbers):064x}"
         self.made.append({"Name": name, **body})
+        self.put(key, name, body)
+        return key
+
+    def put(self, key: str, name: str, body: Body) -> None:
+        """A container of that id is there."""
         host = self._make(container=key, pid=0)
         given = body.get("HostConfig", {})
         host.words.update({word: given[word] for word in host.words if word in given})
-        self._all[key] = _Container(name, {"HostConfig": {}, "Labels": {}, **body}, host)
-        return key
+        self.all[key] = _Container(name, {"HostConfig": {}, "Labels": {}, **body}, host)
 
     def start(self, container: str) -> None:
         _, one = self._find(container)
@@ -125,19 +128,15 @@ class FakeEngine:
             return
         if one.host.pid:
             raise EngineRefused(409, f"You cannot remove a running container {key}")
-        del self._all[key]
+        del self.all[key]
 
     def discard(self, container: str) -> None:
         key, _ = self._find(container)
-        del self._all[key]
-
-    def host_of(self, container: str) -> FakeHost:
-        """Where it lives."""
-        return self._find(container)[1].host
+        del self.all[key]
 
     def rename(self, container: str, name: str) -> None:
         _, one = self._find(container)
-        if any(other.name == name for other in self._all.values()):
+        if any(other.name == name for other in self.all.values()):
             raise EngineRefused(409, f"Conflict. The container name /{name} is already in use")
         one.name = name
 
@@ -160,7 +159,7 @@ class FakeEngine:
         """It has no connections."""
 
     def _find(self, container: str) -> tuple[str, _Container]:
-        for key, one in self._all.items():
+        for key, one in self.all.items():
             if container in (key, one.name):
                 return key, one
         raise EngineRefused(404, f"No such container: {container}")
@@ -174,19 +173,32 @@ class Faulty:
     lost: set[str] = field(default_factory=set)
     """Calls that are made, and whose answers never come."""
     refused: dict[str, Exception] = field(default_factory=dict)
-    """Calls that are not made."""
+    """Calls that are not made, as `inspect`, or `inspect CONTAINER` for those of one."""
+    answers: dict[str, Body] = field(default_factory=dict)
+    """What is answered instead to calls, as in `inspect CONTAINER`."""
+    asked: list[tuple[str, Any]] = field(default_factory=list)
+    """All calls, with what they are of."""
     away: bool = False
     """Whether the engine does not run."""
 
+    def of(self, name: str) -> list[Any]:
+        """What the calls of that name were of."""
+        return [what for call, what in self.asked if call == name]
+
     def __getattr__(self, name: str) -> Any:
-        if name in ("host", "close"):
+        if name in ("all", "close", "host"):
             return getattr(self.engine, name)
 
         def call(*args: Any, **more: Any) -> Any:
+            what = args[0] if args else ""
+            self.asked.append((name, what))
             if self.away:
                 raise EngineUnavailable(NO_ANSWER)
-            if name in self.refused:
-                raise self.refused[name]
+            for asked in (name, f"{name} {what}"):
+                if asked in self.refused:
+                    raise self.refused[asked]
+                if asked in self.answers:
+                    return self.answers[asked]
             answer = getattr(self.engine, name)(*args, **more)
             if name in self.lost:
                 raise EngineUnavailable(NO_ANSWER)

@@ -97,7 +97,7 @@ def test_a_dry_run_examines_what_is_left_alone_again(tmp_path: Path, in_process:
     world = FakeWorld(tmp_path, read_only=True)
     dry = DryRun(world.runtime)
     world.runtime.advance = dry.advance  # type: ignore[method-assign]
-    host = world.engine.engine._find(world.runs())[1].host
+    host = world.engine.all[world.runs()].host
     for shares, words in (("3", "its shares was written past the engine"), ("1024", "")):
         host.write("cpu.shares", shares)
         seen = world.until(lambda seen, had=words: bool(texts(dry.alarms())) == bool(had))

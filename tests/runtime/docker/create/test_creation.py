@@ -100,7 +100,7 @@ class Bench:
 
     @property
     def host(self) -> FakeHost:
-        return self.engine.host_of(self.container)
+        return self.engine.all[self.container].host
 
     @property
     def allotment(self) -> Allotment:
