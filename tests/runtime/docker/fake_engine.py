@@ -4,7 +4,7 @@ engine. What it does is held to a real one by `engine_contract`."""
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -43,6 +43,10 @@ class FakeEngine:
             "CgroupVersion": "2" if v2 else "1",
         }
         self.tagged: list[Body] = []
+        self.there: set[str] | None = None
+        """Its images, by name and tag; None: any."""
+        self.pulling: Callable[[], Iterable[Body]] = tuple
+        """What a pull reports, and meets."""
         self._numbers = itertools.count(1)
 
     def containers(self, labels: Mapping[str, str]) -> list[Body]:
@@ -144,7 +148,14 @@ class FakeEngine:
         return self.tagged
 
     def image(self, reference: str) -> Body:
+        if self.there is not None and not {reference, f"{reference}:latest"} & self.there:
+            raise EngineRefused(404, "No such image")
         return {"Id": "sha256:0", "Config": {"Labels": {}}}
+
+    def pull(self, repository: str, tag: str, auth: bytes | None) -> Iterator[Body]:
+        yield from self.pulling()
+        if self.there is not None:
+            self.there.add(f"{repository}:{tag}")
 
     def info(self) -> Body:
         return self.facts
@@ -186,15 +197,14 @@ class Faulty:
         return [what for call, what in self.asked if call == name]
 
     def __getattr__(self, name: str) -> Any:
-        if name in ("all", "close", "host"):
+        if name in ("all", "close", "host", "tagged", "there"):
             return getattr(self.engine, name)
 
         def call(*args: Any, **more: Any) -> Any:
-            what = args[0] if args else ""
-            self.asked.append((name, what))
+            self.asked.append((name, args[0] if len(args) == 1 else args))
             if self.away:
                 raise EngineUnavailable(NO_ANSWER)
-            for asked in (name, f"{name} {what}"):
+            for asked in (name, " ".join([name, *map(str, args[:1])])):
                 if asked in self.refused:
                     raise self.refused[asked]
                 if asked in self.answers:

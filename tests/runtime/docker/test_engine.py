@@ -25,7 +25,6 @@ from dlsched.model.errors import EngineUnavailable
 from dlsched.report.lines import LINE_BYTES
 from dlsched.runtime.docker.doctor.engine import require
 from dlsched.runtime.docker.engine import (
-    Body,
     Engine,
     EngineFacts,
     EngineRefused,
@@ -35,6 +34,7 @@ from dlsched.runtime.docker.engine import (
 )
 from dlsched.runtime.docker.remedy import out_of_reach, remedy
 from dlsched.runtime.machine.outcomes import one_line
+from tests.runtime.docker.fake_engine import FakeEngine, Faulty
 
 
 def open_descriptors() -> int:
@@ -288,29 +288,14 @@ def test_an_update_that_is_refused_changes_nothing(
             engine.discard(container)
 
 
-class FakeEngine:
-    """Counts what it is asked."""
-
-    def __init__(self, version: str = "1.1.5+ds1", **info: Any) -> None:
-        self.told: Body = {"NCPU": 4, "ID": "one", "CgroupVersion": "2", **info}
-        self.runc = version
-        self.asked = 0
-        self.away = False
-
-    def info(self) -> Body:
-        self.asked += 1
-        if self.away:
-            raise EngineUnavailable("away")
-        return self.told
-
-    def version(self) -> Body:
-        self.asked += 1
-        return {"Components": [{"Name": "Engine"}, {"Name": "runc", "Version": self.runc}]}
+@pytest.fixture
+def engine(tmp_path: Path) -> Faulty:
+    return Faulty(FakeEngine(tmp_path))
 
 
-def facts(engine: FakeEngine) -> EngineFacts:
-    anything: Any = engine
-    return EngineFacts(anything)
+@pytest.fixture
+def facts(engine: Any) -> EngineFacts:
+    return EngineFacts(engine)
 
 
 @pytest.mark.parametrize(
@@ -318,28 +303,31 @@ def facts(engine: FakeEngine) -> EngineFacts:
     [("1.1.5+ds1", "2", False, 2598), ("1.3.2", "2", True, 1024), ("1.1.5", "1", False, 1024)],
 )
 def test_default_shares_are_on_the_scale_of_its_runc(
-    version: str, cgroup: str, newer: bool, shares: int
+    engine: Faulty, facts: EngineFacts, version: str, cgroup: str, newer: bool, shares: int
 ) -> None:
-    found = facts(FakeEngine(version, CgroupVersion=cgroup))
-    assert (found.has_newer_runc(), found.default_shares()) == (newer, shares)
+    runc = {"Name": "runc", "Version": version}
+    engine.answers = {
+        "version": {"Components": [{"Name": "Engine"}, runc]},
+        "info": {"CgroupVersion": cgroup},
+    }
+    assert (facts.has_newer_runc(), facts.default_shares()) == (newer, shares)
 
 
-def test_it_is_asked_once() -> None:
-    engine = FakeEngine()
-    found = facts(engine)
+def test_it_is_asked_once(engine: Faulty, facts: EngineFacts) -> None:
     for _ in range(3):
-        assert (found.cores(), found.identity(), found.has_newer_runc()) == (4, "one", False)
-    assert engine.asked == 3
+        assert (facts.cores(), facts.identity(), facts.has_newer_runc()) == (2, "fake", False)
+    assert len(engine.asked) == 3
 
 
-def test_who_it_is_can_be_asked_anew_and_may_not_be_known() -> None:
-    engine = FakeEngine()
-    found = facts(engine)
-    assert found.identity() == "one"
-    engine.told["ID"] = "two"
-    assert (found.identity(), found.identity(fresh=True), found.identity()) == ("one", "two", "two")
+def test_who_it_is_can_be_asked_anew_and_may_not_be_known(
+    engine: Faulty, facts: EngineFacts
+) -> None:
+    assert facts.identity() == "fake"
+    engine.answers["info"] = {"ID": "two"}
+    known = (facts.identity(), facts.identity(fresh=True), facts.identity())
+    assert known == ("fake", "two", "two")
     engine.away = True
-    assert found.identity(fresh=True) == ""
+    assert facts.identity(fresh=True) == ""
 
 
 @pytest.fixture
