@@ -14,8 +14,10 @@ from dlsched.model.errors import AdoptionRefused
 from dlsched.runtime.cgroup.exclusive import ExclusiveClaims
 from dlsched.runtime.docker.background import Patience
 from dlsched.runtime.docker.engine import EngineRefused
+from dlsched.runtime.docker.identity import commands
 from dlsched.runtime.docker.identity.commands import AdoptionCommands
 from dlsched.runtime.docker.listing import Listings
+from dlsched.simulation.clock import VirtualClock
 from dlsched.store.adoptions import Adopted, Adoptions
 from tests.runtime.docker.fake_engine import FakeEngine, Faulty
 from tests.runtime.docker.fake_host import FakeHost
@@ -209,11 +211,13 @@ def test_the_drop_of_a_namesake_leaves_the_adoption_of_the_other(tmp_path: Path)
     assert adoptions.by_id(WEB) is not None
 
 
-@pytest.mark.timed
 def test_only_containers_that_no_instance_manages_are_listed_as_others(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dlsched.runtime.docker.identity.commands.USE_S", 0.0)
+    clock = VirtualClock()
+    monkeypatch.setattr(
+        commands, "time", SimpleNamespace(monotonic=clock.now_s, sleep=clock.advance)
+    )
     node.run(WEB, "web", {})
     node.commands.adopt(WEB, {"dlsched.background": "true"})
     node.run(OTHER, "other", {})
