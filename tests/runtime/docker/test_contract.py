@@ -16,6 +16,7 @@ from dlsched.model.facts import Observation
 from dlsched.model.spec import Stop
 from dlsched.runtime.docker import watch
 from dlsched.runtime.docker.events import Events
+from dlsched.runtime.docker.moves import Moves
 from dlsched.runtime.docker.options import DockerOptions
 from dlsched.runtime.docker.runtime import DockerRuntime
 from dlsched.runtime.dry_run import DryRun
@@ -67,16 +68,18 @@ def in_process(monkeypatch: pytest.MonkeyPatch, without_threads: None) -> None:
     monkeypatch.setattr(watch, "time", SimpleNamespace(time=lambda: 0.0))
 
 
+@pytest.fixture
+def world(tmp_path: Path, in_process: None) -> Iterator[FakeWorld]:
+    made = FakeWorld(tmp_path)
+    yield made
+    made.runtime.close()
+
+
 class TestFake(EngineContract):
-    @pytest.fixture
-    def world(self, tmp_path: Path, in_process: None) -> Iterator[World]:
-        made = FakeWorld(tmp_path)
-        yield made
-        made.runtime.close()
+    """On the fake one."""
 
 
-def test_no_more_is_removed_than_what_is_there_and_ours(tmp_path: Path, in_process: None) -> None:
-    world = FakeWorld(tmp_path)
+def test_no_more_is_removed_than_what_is_there_and_ours(world: FakeWorld) -> None:
     theirs = world.adopted(world.runs())
     gone = Remove("job", "f" * 64, Stop("SIGTERM", 1.0), None, "a test")
     for action, outcome in (
@@ -90,7 +93,13 @@ def test_no_more_is_removed_than_what_is_there_and_ours(tmp_path: Path, in_proce
         assert (told.status, told.detail) == outcome
     world.cycle()
     assert (world.state(theirs.container_id), world.runtime._machine.busy) == ("running", {})
-    world.runtime.close()
+
+
+def test_the_gpus_of_a_job_that_is_away_are_observed(
+    world: FakeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Moves, "gpus_away", lambda _: {"train": ("GPU-0",)})
+    assert world.cycle().gpus_away == {"train": ("GPU-0",)}
 
 
 def test_a_dry_run_examines_what_is_left_alone_again(tmp_path: Path, in_process: None) -> None:

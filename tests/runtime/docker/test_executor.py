@@ -140,14 +140,14 @@ def test_an_error_that_is_kept_keeps_no_answers_of_the_engine(engine: Any, kind:
     assert (kept == (None, None, None)) == (kind is not KeyError)
 
 
-@pytest.mark.timed
+@pytest.mark.usefixtures("without_threads")
 def test_end_of_a_call_is_kept_for_the_loop_and_its_container_inspected(engine: Any) -> None:
     wanted: list[str | None] = []
     executor = executor_of(engine, wanted.append)
     engine.refuses = True
     call = RemoveContainer("c")
     executor.do(call)
-    ended = executor.over(call).result(60)
+    ended = executor.wait(call)
     assert (ended.call, ended.at_s, wanted) == (call, 7.0, ["c"])
     assert isinstance(ended.error, EngineRefused)
     assert list(executor.ended()) == [ended]
