@@ -7,7 +7,6 @@ import gc
 import grp
 import json
 import os
-import secrets
 import socket
 import socketserver
 import stat
@@ -258,35 +257,6 @@ def test_a_call_without_a_method_here(docker_host: str) -> None:
         with pytest.raises(EngineRefused) as caught:
             engine.exchange("GET", f"/volumes/{name}")
         assert caught.value.status == 404
-
-
-@pytest.mark.contract
-@pytest.mark.engine
-@pytest.mark.parametrize(
-    ("made", "words", "status"),
-    [
-        ({"NanoCpus": 500_000_000}, {"CpuQuota": 30_000, "CpuPeriod": 100_000}, 409),
-        ({"CpuQuota": 50_000}, {"NanoCpus": 300_000_000}, 409),
-        ({}, {"CpuQuota": 999, "CpuPeriod": 100_000}, 400),
-    ],
-    ids=["quota of --cpus", "--cpus of quota", "under 1 ms"],
-)
-def test_an_update_that_is_refused_changes_nothing(
-    docker_host: str, base_image: str, made: dict[str, int], words: dict[str, int], status: int
-) -> None:
-    with closing(Engine(docker_host, 60.0)) as engine:
-        host = {"NetworkMode": "none", **made}
-        body = {"Image": base_image, "Cmd": ["sleep", "600"], "HostConfig": host}
-        container = engine.create(f"refuses-{secrets.token_hex(4)}", body)
-        try:
-            engine.start(container)
-            before = engine.inspect(container)["HostConfig"]
-            with pytest.raises(EngineRefused) as caught:
-                engine.update(container, words)
-            assert caught.value.status == status
-            assert engine.inspect(container)["HostConfig"] == before
-        finally:
-            engine.discard(container)
 
 
 @pytest.fixture
