@@ -623,10 +623,9 @@ def test_job_whose_container_is_gone_may_start_again(tmp_path: Path, word: str, 
 
 
 class PackingEngine:
-    """Has one folder to pack, and fails in the middle of it where it should."""
+    """Has one folder to pack."""
 
-    def __init__(self, error: Exception | None = None) -> None:
-        self.error = error
+    def __init__(self) -> None:
         self.updates: list[Any] = []
         self.open = 0
 
@@ -637,8 +636,6 @@ class PackingEngine:
         self.open += 1
         try:
             yield from cut(packed(TOP, entry("ckpt/a", text=b"a" * 3000)))
-            if self.error is not None:
-                raise self.error
         finally:
             self.open -= 1
 
