@@ -14,7 +14,7 @@ import pytest
 
 from dlsched.model.actions import Outcome, Resize
 from dlsched.model.errors import EngineUnavailable
-from dlsched.model.facts import ContainerState, GpuAccess
+from dlsched.model.facts import GpuAccess
 from dlsched.model.spec import JobSpec, Limits
 from dlsched.runtime.allotment import job_dir, read_allotment
 from dlsched.runtime.cgroup.exclusive import ExclusiveClaims
@@ -25,11 +25,11 @@ from dlsched.runtime.docker.limits.changes import BUSY, NO_ANSWER, Changes
 from dlsched.runtime.docker.limits.writer import LimitWriter
 from dlsched.runtime.machine.container import Machine
 from dlsched.runtime.machine.inspected import Inspected, Listing
-from dlsched.runtime.machine.limits import AGAIN_S, SWEEP_S
+from dlsched.runtime.machine.limits import AGAIN_S
 from dlsched.runtime.machine.outcomes import Waits
 from dlsched.runtime.originals import Originals
 from tests.doubles import job_spec, texts
-from tests.runtime.docker.fake_host import CONTAINER, PID, FakeHost, full_disk
+from tests.runtime.docker.fake_host import CONTAINER, PID, FakeHost
 from tests.runtime.docker.making import Waiting, calls_of, instance_of, making
 from tests.runtime.machine.described import RUNNING
 
@@ -195,25 +195,6 @@ def test_a_refused_one_shows_its_reason_until_it_is_cured(bench: Bench) -> None:
     assert bench.begin(resize(), described()).status == "done"
 
 
-def test_own_container_without_a_record_is_tried_again_later(bench: Bench) -> None:
-    own = described(adopted=None)
-    with full_disk():
-        outcome = bench.begin(resize(), own)
-    assert outcome.detail.endswith("cannot be recorded: No space left on device")
-    assert bench.operation(own) == outcome.detail
-    bench.now_s += AGAIN_S + 1
-    assert bench.operation(own) == ""
-    assert bench.begin(resize(), own).status == "done"
-
-
-def test_a_new_start_is_looked_at_anew_and_an_ended_one_has_no_operation(bench: Bench) -> None:
-    bench.host.write("cpu.shares", "3")
-    for again in (described(started_at="later"), described(state=ContainerState.EXITED, pid=0)):
-        bench.begin(resize(), described())
-        assert bench.operation() != ""
-        assert bench.operation(again) == ""
-
-
 def test_who_asks_to_be_adopted_is_examined_before_anything_is_decided(bench: Bench) -> None:
     bench.changes.examine(described())
     bench.host.write("cpu.shares", "3")
@@ -343,18 +324,6 @@ def test_one_whose_name_a_job_has_taken_is_given_back(bench: Bench) -> None:
             bench.sweep(described())
             bench.now_s += 5
         assert bench.host.words["CpuQuota"] == quota
-
-
-def test_without_an_engine_a_stray_is_tried_again(bench: Bench) -> None:
-    bench.begin(resize(), described())
-    bench.sweep()
-    bench.now_s += 5
-    bench.host.raises.append(EngineUnavailable("no answer"))
-    bench.sweep()
-    assert bench.host.words["CpuQuota"] == 25_000
-    bench.now_s += SWEEP_S + 5
-    bench.sweep()
-    assert bench.host.words["CpuQuota"] == -1
 
 
 # ---------------------------------------------------------------------- what own ones go back to
