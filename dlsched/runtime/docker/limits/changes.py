@@ -24,7 +24,7 @@ NO_ANSWER = "the Docker Engine is not answering"
 BUSY = "the Docker Engine is busy; tried again in the next cycle"
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Changes:
     """The changes of limits on one engine; only for the loop's thread."""
 
@@ -34,10 +34,6 @@ class Changes:
     writer: LimitWriter
     listings: Listings
     patience: Patience
-    managed: Set[str] | None = None
-    """The containers that belong to a job; None: not known yet."""
-    held: str | None = None
-    """Why nothing may be changed any more, since everything was given back; None: it may."""
 
     def _now_s(self) -> float:
         return self.instance.clock.now_s()
@@ -151,36 +147,37 @@ class Changes:
             event = Listed(described, listing.at_s, held=True, answers=answers)
             self.machine.post(container, event, self._now_s())
 
-    def settle(self, listing: Listing, moving: Set[str]) -> None:
+    def settle(
+        self, listing: Listing, moving: Set[str], managed: Set[str] | None, *, held: bool
+    ) -> None:
         """Show the machine every container with which something was begun, or is to be. `moving`:
-        jobs."""
+        jobs; `managed`: the containers that belong to one (None: not known yet); `held`: as it is
+        for a runtime."""
         # Not the cycle's time: that is from before the listing, which may not show a new container.
         records, now_s = self.instance.originals.all(), self._now_s()
         answers = self.listings.problem is None
         if answers:
             self._claim(records)
         there = listing.containers
+        # A job file may have taken the name of an adopted one.
+        managed = there.keys() if managed is None else managed
+        kept = {key for key, one in there.items() if one.adopted is None or key in managed}
         # One that is being started has a record before it can be described.
-        managed = {key for key, one in there.items() if one.adopted is None or self._manages(key)}
-        managed |= listing.set_aside.keys() | listing.undescribed
+        kept |= listing.set_aside.keys() | listing.undescribed
         strays = {key for key, one in there.items() if one.restart_strays}
-        owed = records.keys() if self.held else records.keys() - managed
+        owed = records.keys() if held else records.keys() - kept
         for container in {*self.machine.busy, *strays, *owed}:
             described = there.get(container)
             event = Listed(
                 described,
                 listing.at_s,
                 moves=described is not None and described.job in moving,
-                managed=container in managed,
+                managed=container in kept,
                 original=records.get(container),
-                held=self.held is not None,
+                held=held,
                 answers=answers,
             )
             self.machine.post(container, event, now_s)
-
-    def _manages(self, container: str) -> bool:
-        """Whether an adopted one belongs to a job: a job file may have taken its name."""
-        return self.managed is None or container in self.managed
 
     def _claim(self, records: Mapping[str, Original]) -> None:
         """Claim adopted containers that are changed, also by an agent that was killed, and no

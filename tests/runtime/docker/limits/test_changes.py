@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -53,6 +53,8 @@ class Bench:
     def __init__(self, root: Path) -> None:
         self.host = FakeHost(root).claimable()
         self.now_s = 100.0
+        self.managed: Set[str] | None = None
+        self.held = False
         self.wanted: list[str | None] = []
         self.originals = Originals(root / "state")
         clock: Any = SimpleNamespace(now_s=lambda: self.now_s, wall_time=lambda: "now")
@@ -101,7 +103,7 @@ class Bench:
     def sweep(self, *listed: Inspected, **more: Any) -> None:
         """One cycle, whose listing began at this moment."""
         listing = Listing(self.now_s, {one.container_id: one for one in listed}, **more)
-        self.changes.settle(listing, frozenset())
+        self.changes.settle(listing, frozenset(), self.managed, held=self.held)
         self.machine.take(self.executor.ended())
 
 
@@ -269,14 +271,14 @@ def test_one_that_is_not_listed_any_more_is_given_back_once(bench: Bench) -> Non
 
 def test_one_that_a_job_is_about_to_have_keeps_its_limits(bench: Bench) -> None:
     # Its first change comes in the cycle that lists it first; that it has a job is known later.
-    bench.changes.managed = set()
+    bench.managed = set()
     bench.sweep(described())
     bench.now_s += 1.0
     listing = Listing(bench.now_s, {CONTAINER: described()})
     bench.now_s += 0.1
     bench.begin(resize(), described())
-    bench.changes.settle(listing, frozenset())
-    bench.changes.managed = {CONTAINER}
+    bench.changes.settle(listing, frozenset(), bench.managed, held=False)
+    bench.managed = {CONTAINER}
     bench.now_s += 5.0
     bench.sweep(described())
     assert bench.host.words["CpuQuota"] == 25_000
@@ -319,7 +321,7 @@ def test_one_that_is_there_otherwise_keeps_what_it_has(bench: Bench, how: dict[s
 def test_one_whose_name_a_job_has_taken_is_given_back(bench: Bench) -> None:
     bench.begin(resize(), described())
     for managed, quota in (({CONTAINER}, 25_000), (set(), -1)):
-        bench.changes.managed = managed
+        bench.managed = managed
         for _ in range(2):
             bench.sweep(described())
             bench.now_s += 5
@@ -374,7 +376,7 @@ def test_release_does_not_wait_for_ever(bench: Bench) -> None:
 
 def test_while_it_is_held_what_was_under_way_is_given_back_too(bench: Bench) -> None:
     bench.changes.release({}, {}, bench.now_s)
-    bench.changes.held = "a test"
+    bench.held = True
     bench.begin(resize(), described())  # begun before, and slow
     bench.sweep(described())
     assert bench.host.words["CpuQuota"] == -1
