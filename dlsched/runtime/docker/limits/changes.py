@@ -151,8 +151,8 @@ class Changes:
         self, listing: Listing, moving: Set[str], managed: Set[str] | None, *, held: bool
     ) -> None:
         """Show the machine every container with which something was begun, or is to be. `moving`:
-        jobs; `managed`: the containers that belong to one (None: not known yet); `held`: as it is
-        for a runtime."""
+        jobs; `managed`: the containers that belong to one (None: not known yet); `held`: nothing
+        may be changed any more."""
         # Not the cycle's time: that is from before the listing, which may not show a new container.
         records, now_s = self.instance.originals.all(), self._now_s()
         answers = self.listings.problem is None
