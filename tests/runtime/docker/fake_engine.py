@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from dlsched.model.errors import EngineUnavailable
-from dlsched.runtime.docker.engine import Body, EngineRefused
+from dlsched.runtime.docker.engine import Body, EngineRefused, PathStat
 from tests.runtime.docker.fake_host import FakeHost, older_weight
 
 NO_ANSWER = "no answer from the Docker Engine: timed out"
@@ -47,6 +47,11 @@ class FakeEngine:
         """Its images, by name and tag; None: any."""
         self.pulling: Callable[[], Iterable[Body]] = tuple
         """What a pull reports, and meets."""
+        self.kept: dict[str, Mapping[str, str]] = {}
+        """The labels of its volumes, by name."""
+        self.shown: dict[str, PathStat] = {}
+        """The files that containers show, by path."""
+        self.unpacked: list[tuple[str, str, bytes]] = []
         self._numbers = itertools.count(1)
 
     def containers(self, labels: Mapping[str, str]) -> list[Body]:
@@ -156,6 +161,23 @@ class FakeEngine:
         yield from self.pulling()
         if self.there is not None:
             self.there.add(f"{repository}:{tag}")
+
+    def volumes(self, labels: Mapping[str, str]) -> list[Body]:
+        return [{"Name": key} for key, one in self.kept.items() if labels.items() <= one.items()]
+
+    def remove_volume(self, name: str) -> None:
+        for one in self.all.values():
+            if any(name == mount["Source"] for mount in one.body["HostConfig"].get("Mounts", ())):
+                raise EngineRefused(409, f"remove {name}: volume is in use")
+        self.kept.pop(name, None)
+
+    def stat(self, container: str, path: str) -> PathStat:
+        if path not in self.shown:
+            raise EngineRefused(404, f"Could not find the file {path} in container {container}")
+        return self.shown[path]
+
+    def unpack(self, container: str, path: str, archive: Iterable[bytes]) -> None:
+        self.unpacked.append((container, path, b"".join(archive)))
 
     def info(self) -> Body:
         return self.facts
