@@ -51,6 +51,8 @@ class FakeEngine:
         """The labels of its volumes, by name."""
         self.shown: dict[str, PathStat] = {}
         """The files that containers show, by path."""
+        self.packed: Iterable[bytes] = ()
+        """What is packed of any folder."""
         self.unpacked: list[tuple[str, str, bytes]] = []
         self._numbers = itertools.count(1)
 
@@ -175,6 +177,9 @@ class FakeEngine:
         if path not in self.shown:
             raise EngineRefused(404, f"Could not find the file {path} in container {container}")
         return self.shown[path]
+
+    def archive(self, container: str, path: str) -> Iterator[bytes]:
+        yield from self.packed
 
     def unpack(self, container: str, path: str, archive: Iterable[bytes]) -> None:
         self.unpacked.append((container, path, b"".join(archive)))
