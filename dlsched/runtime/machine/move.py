@@ -362,8 +362,8 @@ class Turn:
         """What leaves, or has left, is to be removed where it is cleared; else it is to return.
         `held`: something of it is under way, or may turn out to be; else it is forgotten."""
         if (departure := self.job.departure) is not None:
-            word = "cleared" if cleared else "withdrawn"
-            departure = self._departure(departure, **{word: True})
+            how = {"cleared": True} if cleared else {"withdrawn": True}
+            departure = self._departure(departure, **how)
             self._abandon()
             if not held:
                 self.drop(departure)
