@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence, Set
+from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 
 from dlsched.model.actions import Outcome, Resize
 from dlsched.model.alarms import Alarm, AlarmKey
@@ -14,11 +17,21 @@ from dlsched.runtime.docker.instance import Instance
 from dlsched.runtime.docker.limits.writer import LimitWriter
 from dlsched.runtime.docker.listing import Listings
 from dlsched.runtime.machine import limits
-from dlsched.runtime.machine.calls import Call, Examine, GiveBack, Release, Remember, SetLimits
+from dlsched.runtime.machine.calls import (
+    Call,
+    Ended,
+    Examine,
+    GiveBack,
+    Release,
+    Remember,
+    SetLimits,
+)
 from dlsched.runtime.machine.container import Listed, Machine
 from dlsched.runtime.machine.inspected import Inspected, Listing
 from dlsched.runtime.machine.outcomes import GivenBack, Own, Untouchable
 from dlsched.runtime.originals import Original
+
+_log = logging.getLogger(__name__)
 
 NO_ANSWER = "the Docker Engine is not answering"
 BUSY = "the Docker Engine is busy; tried again in the next cycle"
@@ -93,6 +106,7 @@ class Changes:
             return self._not_asked(action)
         # A listing shows whether only this call is slow, or the whole engine.
         self.listings.want(call.container)
+        over.add_done_callback(partial(_log_failure, action))
         return Outcome(action, "begun", "the engine is slow", engine_s=self._now_s() - began_s)
 
     def keep_true(self, ceilings: Mapping[str, float | None], own: Mapping[str, str]) -> None:
@@ -206,3 +220,10 @@ class Changes:
             *(Alarm(job, AlarmKey.LIMITS_REFUSED, text) for job, text in sorted(refused)),
             *(Alarm("node", key, text) for key, text in node.items() if text is not None),
         )
+
+
+def _log_failure(action: Resize, over: Future[Ended]) -> None:
+    """Log why a change has failed whose outcome was that it is begun."""
+    outcome = limits.outcome(action, over.result())
+    if outcome.status == "failed":
+        _log.warning("resize %s: failed %s", action.job, outcome.detail)

@@ -165,6 +165,15 @@ def test_a_slow_engine_is_not_waited_for(bench: Bench) -> None:
     assert bench.host.words["CpuQuota"] == 25_000
 
 
+def test_a_slow_change_that_fails_is_logged(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+    bench.host.raises.append(EngineRefused(409, "is restarting"))
+    bench.executor.held = True
+    assert bench.begin(resize(), described()).status == "begun"
+    bench.go_on()
+    assert bench.operation() == ""
+    assert caplog.messages == ["resize theirs: failed is restarting"]
+
+
 @pytest.mark.parametrize(
     ("error", "detail"),
     [
