@@ -254,6 +254,7 @@ def test_a_pull_for_an_older_spec_makes_no_container(bench: Bench) -> None:
     assert bench.begin("b").status == "begun"
     bench.go_on()
     assert bench.created == [digest("b")]
+    assert bench.begun(Listing(0.0)) == [("job", "starting")], "by the newer spec, not only pulled"
 
 
 @pytest.mark.parametrize(
