@@ -100,7 +100,7 @@ class Executor:
             while True:
                 one = self._ended.get_nowait()
                 if isinstance(one, Ended):
-                    del self._open[one.call]
+                    self._open.pop(one.call, None)
                     self._abandoned.discard(one.call)
                 yield one
 

@@ -19,6 +19,7 @@ from dlsched.runtime.machine.calls import (
     Examine,
     Instruction,
     Pulls,
+    Say,
     SetRestart,
     StartJob,
     Tidy,
@@ -112,11 +113,11 @@ class Container:
         return self.bars(now_s)
 
 
-Handled = tuple[Container, tuple[Call, ...]]
+Handled = tuple[Container, tuple[Instruction, ...]]
 
 
 def handle(one: Container, event: Event, now_s: float) -> Handled:
-    """The container after that event, and the calls to be made."""
+    """The container after that event, and what is to be done."""
     match event:
         case Unwanted(action, described):
             return _stopped(one, one.stop or stops.begin(action, described, now_s))
@@ -144,7 +145,9 @@ def _with(one: Container, call: Call) -> Handled:
 def _ended(one: Container, event: Ended) -> Handled:
     left = tuple(call for call in one.calls if call is not event.call)
     if len(left) == len(one.calls):
-        raise ValueError(f"{event.call} is not under way")
+        name = type(event.call).__name__
+        text = f"the end of {name} of {one.container_id[:12]} is ignored: it is not under way"
+        return one, (Say(text, warns=True),)
     one = replace(one, calls=left, refused=limits.refused_after(one.refused, event))
     if one.stop is not None and one.stop.call is event.call:
         sign = Sign.DONE if event.error is None else Sign.FAILED
@@ -160,7 +163,7 @@ def _stopped(one: Container, stop: Stop | None) -> Handled:
 
 
 def _listed(one: Container, event: Listed, now_s: float) -> Handled:
-    made: tuple[Call, ...] = ()
+    made: tuple[Instruction, ...] = ()
     for part in (_stop_listed, _refusal_listed, _record_listed, _policy_listed):
         one, calls = part(one, event, now_s)
         made += calls

@@ -339,7 +339,7 @@ class Turn:
             return
         if call.act == "poll":
             self._set(polls=False)
-        elif call is move.call:
+        elif call is move.call and move.ended is None:
             self._set(ended=ended, called_s=ended.at_s)
             if call.act in ("end", "end_old") and ended.error is None:
                 # Not before: it may have waited for other calls, or long for the engine.

@@ -154,6 +154,17 @@ def test_end_of_a_call_is_kept_for_the_loop_and_its_container_inspected(engine: 
     assert list(executor.ended()) == []
 
 
+@pytest.mark.usefixtures("without_threads")
+def test_a_call_whose_end_cannot_be_passed_on_costs_the_loop_nothing(engine: Any) -> None:
+    executor = executor_of(engine, Mock(side_effect=OSError("closed")))
+    call = RemoveContainer("c")
+    executor.do(call)
+    assert [(one.call, str(one.error)) for one in executor.ended()] == [
+        (call, "None"),
+        (call, "closed"),
+    ]
+
+
 @pytest.mark.timed
 def test_what_is_given_back_does_not_wait_for_slow_removals(engine: Any) -> None:
     may_end = threading.Event()
