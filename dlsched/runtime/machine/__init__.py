@@ -33,5 +33,5 @@ what it had stays on the disk, for its next start or until two listings do not s
 asks the engine, and drops the record where the container is gone.
 
 `container.Machine` keeps the containers with which something was begun; a container of which it
-has none is at rest. `Machine.story` is for people, `container.validate` for tests.
+has none is at rest. `container.validate` is for tests.
 """

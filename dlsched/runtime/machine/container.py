@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -32,9 +31,6 @@ from dlsched.runtime.originals import Original
 
 POLICY_AFTER_S = 5.0
 """A stop that is still wanted has begun again by then. Also the time between two attempts."""
-
-STORY = 1000
-"""Transitions that are kept for people."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,33 +231,26 @@ class Machine:
         """The containers that are not at rest, by id."""
         self.jobs: dict[str, Job] = {}
         """The jobs that are not at rest, by name."""
-        self._story: deque[tuple[float, str, object, object]] = deque(maxlen=STORY)
 
     def post(self, container: str, event: Event, now_s: float) -> Container:
-        """Handle an event, and have its calls made; returns the container after it."""
-        before = self.of(container)
-        one, calls = handle(before, event, now_s)
+        """Handle an event, and do what it asks for; returns the container after it."""
+        one, made = handle(self.of(container), event, now_s)
         if one.at_rest:
             self.busy.pop(container, None)
         else:
             self.busy[container] = one
-        if one != before:
-            self._story.append((now_s, container, event, one))
-        for call in calls:
-            self.do(call)
+        for instruction in made:
+            self.do(instruction)
         return one
 
     def turn(self, job: str, now_s: float, take: Callable[[Turn], None]) -> Job:
         """Have a job take a turn, and do what it asks for; returns the job after it."""
-        before = self.job(job)
-        turn = Turn(before, now_s)
+        turn = Turn(self.job(job), now_s)
         take(turn)
         if turn.job == Job(job):
             self.jobs.pop(job, None)
         else:
             self.jobs[job] = turn.job
-        if turn.job != before:
-            self._story.append((now_s, job, take, turn.job))
         for one in turn.made:
             self.do(one)
         return turn.job
@@ -296,9 +285,3 @@ class Machine:
 
     def job(self, name: str) -> Job:
         return self.jobs.get(name) or Job(name)
-
-    def story(self, name: str) -> Iterator[str]:
-        """The last transitions of a container or a job, one a line, for people."""
-        for now_s, whose, event, one in self._story:
-            if whose == name:
-                yield f"{now_s:.3f} {event} -> {one}"
