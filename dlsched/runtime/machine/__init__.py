@@ -16,7 +16,7 @@ limits     SetLimits                   one call                    its end; `Ref
 record     Remember; Listed, where     one call: Remember, or      its end
            it is not managed, or is    Tidy
            held and altered
-give back  GiveBack, Release           one call                    its end; `Refused` may stay
+give back  GiveBack, ReleaseContainer  one call                    its end; `Refused` may stay
 restart    Listed, policy differs      one call                    its end
 
 "May I change it?" is `Container.bars`, moves apart: not while a call updates it or a stop is under
@@ -30,7 +30,7 @@ So where a container dies in the middle of a change of its limits while the engi
 is under way, which bars other changes; listings are old, and say nothing. Once the call has ended,
 failed, another change may begin, until a listing shows that the container has ended. Its record of
 what it had stays on the disk, for its next start or until two listings do not show it: then `Tidy`
-asks the engine, and drops the record where the container is gone.
+asks the engine: it drops the record where the container is gone, and else changes its limits back.
 
 `container.Machine` keeps the containers with which something was begun; a container of which it
 has none is at rest. `container.validate` is for tests.

@@ -29,6 +29,9 @@ from dlsched.runtime.machine.move import Job, Turn
 from dlsched.runtime.machine.stop import Sign, Stop
 from dlsched.runtime.originals import Original
 
+SWEEP_S = 30.0
+"""Time between two checks of a container that has a record and is not managed."""
+
 POLICY_AFTER_S = 5.0
 """A stop that is still wanted has begun again by then. Also the time between two attempts."""
 
@@ -82,8 +85,9 @@ class Container:
     """Why it is left as it is."""
     strays_since_s: float | None = None
     """Since when its restart policy is not that of its spec, and nothing else is done to it."""
-    missing_s: float | None = None
-    """Since when it has a record and is not managed; later where its record was just settled."""
+    settle_after_s: float | None = None
+    """Its record is settled by a listing that was asked for after this, if it is still not managed;
+    None: it has no record, or is managed."""
 
     @property
     def at_rest(self) -> bool:
@@ -192,16 +196,16 @@ def _record_listed(one: Container, event: Listed, now_s: float) -> Handled:
     original = event.original
     if not event.answers:
         return one, ()
-    missing_s = None
+    after_s = None
     if original is not None and not event.managed:
-        missing_s = now_s if one.missing_s is None else one.missing_s
-    one = replace(one, missing_s=missing_s)
+        after_s = now_s if one.settle_after_s is None else one.settle_after_s
+    one = replace(one, settle_after_s=after_s)
     if original is None or any(isinstance(call, Tidy) for call in one.calls):
         return one, ()
     # A listing older than the container does not show it.
-    missing = missing_s is not None and missing_s < event.listed_s
+    missing = after_s is not None and after_s < event.listed_s
     if missing or (event.held and event.altered):
-        one = replace(one, missing_s=None if event.managed else now_s + limits.SWEEP_S)
+        one = replace(one, settle_after_s=None if event.managed else now_s + SWEEP_S)
         return _with(one, Tidy(one.container_id, original))
     return one, ()
 

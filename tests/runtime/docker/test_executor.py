@@ -23,7 +23,7 @@ from dlsched.runtime.machine.calls import (
     AskToEnd,
     GiveBack,
     Kill,
-    Release,
+    ReleaseContainer,
     RemoveContainer,
     SetRestart,
     Tidy,
@@ -172,7 +172,7 @@ def test_what_is_given_back_does_not_wait_for_slow_removals(engine: Any) -> None
     executor = executor_of(engine)
     for number in range(CONCURRENT_FORKS + 1):
         executor.do(RemoveContainer(f"c{number}"))
-    back = Release("c", Original("c", "job", adopted=True))
+    back = ReleaseContainer("c", Original("c", "job", adopted=True))
     executor.do(back)
     assert executor.wait(back, 60.0).error is None
     may_end.set()

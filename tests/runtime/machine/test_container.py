@@ -19,16 +19,16 @@ from dlsched.runtime.machine.calls import (
     Examine,
     GiveBack,
     Kill,
-    Release,
+    ReleaseContainer,
     Remember,
     RemoveContainer,
     SetLimits,
     SetRestart,
     Tidy,
 )
-from dlsched.runtime.machine.container import Container, Event, Listed, Unwanted
+from dlsched.runtime.machine.container import SWEEP_S, Container, Event, Listed, Unwanted
 from dlsched.runtime.machine.inspected import RUNS, Inspected
-from dlsched.runtime.machine.limits import AGAIN_S, SWEEP_S
+from dlsched.runtime.machine.limits import AGAIN_S
 from dlsched.runtime.machine.outcomes import GivenBack, Own, Untouchable
 from dlsched.runtime.originals import Original
 from tests.runtime.machine.described import EXITED, RUNNING
@@ -211,7 +211,7 @@ class Life:
             case 2 if self.one.bars(self.table.now_s) is None:
                 self.post(GiveBack("c", described, RECORD))
             case 3 if self.draw.random() < 0.2:
-                self.post(Release("c", RECORD))
+                self.post(ReleaseContainer("c", RECORD))
 
     def ended(self, error: Exception | None = None, result: object = None) -> None:
         """One of the calls under way, not always the oldest."""

@@ -22,7 +22,7 @@ from dlsched.runtime.machine.calls import (
     Ended,
     Examine,
     GiveBack,
-    Release,
+    ReleaseContainer,
     Remember,
     SetLimits,
 )
@@ -128,14 +128,16 @@ class Changes:
             # If that cannot be recorded, the container gets its last recorded ceiling.
             with suppress(Untouchable):
                 self.writer.remember(own[job], Own(job, ceilings[job]))
-        calls = [Release(one.container_id, one) for one in self.instance.originals.changed()]
+        calls = [
+            ReleaseContainer(one.container_id, one) for one in self.instance.originals.changed()
+        ]
         for call in calls:
             self.machine.post(call.container, call, self._now_s())
         backs = tuple(self._back(call, until_s) for call in calls)
         self.machine.take(self.executor.ended())
         return backs
 
-    def _back(self, call: Release, until_s: float) -> GivenBack:
+    def _back(self, call: ReleaseContainer, until_s: float) -> GivenBack:
         original = call.original
         try:
             ended = self.executor.wait(call, max(0.0, until_s - self._now_s()))
