@@ -7,7 +7,8 @@ events alone: `Unwanted` (the plan removes it), a call that nothing bars, `Liste
 last listing, in every cycle, so it is the timer, too) and `Ended` (a call ended, well or not). What
 it asks for are calls: values that name what is to be done at the engine.
 `runtime.docker.engine_calls` has what each of them does, and `runtime.docker.executor` makes them
-in threads. Nothing here blocks, reads a clock or raises for what an engine does.
+in threads. Nothing here blocks, reads a clock or raises for what an engine does: the end of a call
+that is not under way is logged, and changes nothing.
 
 part       begun by                    goes by                     over with
 ---------  --------------------------  --------------------------  ---------------------------
@@ -30,7 +31,7 @@ So where a container dies in the middle of a change of its limits while the engi
 is under way, which bars other changes; listings are old, and say nothing. Once the call has ended,
 failed, another change may begin, until a listing shows that the container has ended. Its record of
 what it had stays on the disk, for its next start or until two listings do not show it: then `Tidy`
-asks the engine: it drops the record where the container is gone, and else changes its limits back.
+asks the engine, and drops the record where the container is gone; else it changes the limits back.
 
 `container.Machine` keeps the containers with which something was begun; a container of which it
 has none is at rest. `container.validate` is for tests.
