@@ -23,8 +23,9 @@ from dlsched.runtime.dry_run import DryRun
 from dlsched.runtime.gpu import GpuSnapshot
 from dlsched.simulation.clock import VirtualClock
 from tests.doubles import texts
-from tests.runtime.docker.engine_contract import EngineContract, World
+from tests.runtime.docker.engine_contract import OBEYS, EngineContract, World
 from tests.runtime.docker.fake_engine import FakeEngine, Faulty
+from tests.runtime.docker.rig import job_spec
 
 CYCLES = 100
 
@@ -93,6 +94,30 @@ def test_no_more_is_removed_than_what_is_there_and_ours(world: FakeWorld) -> Non
         assert (told.status, told.detail) == outcome
     world.cycle()
     assert (world.state(theirs.container_id), world.runtime._machine.busy) == ("running", {})
+
+
+@pytest.mark.parametrize("held", [False, True])
+def test_what_belongs_to_no_job_and_what_is_held_is_given_back(
+    world: FakeWorld, held: bool
+) -> None:
+    own, theirs = world.started(job_spec("job", OBEYS)).container_id, world.runs()
+    assert world.resize(world.adopted(theirs), 0.25) == ("done", "")
+
+    def cycles() -> list[int | None]:
+        """The quotas after some cycles."""
+        for _ in range(5):
+            world.clock.advance(0.5)
+            world.cycle()
+        return [world.quota_us(one) for one in (own, theirs)]
+
+    world.runtime.expect({}, {theirs})
+    assert cycles() == [50_000, 25_000]
+    if held:
+        world.runtime.hold("a test")
+        assert cycles() == [-1, -1]
+    else:
+        world.runtime.expect({}, set())
+        assert cycles() == [50_000, -1], "an own one is its job's, if that is known or not"
 
 
 def test_the_gpus_of_a_job_that_is_away_are_observed(

@@ -475,6 +475,15 @@ def test_cleared(node: Node) -> None:
     assert node.machine.job("job").move is None
 
 
+@pytest.mark.parametrize(("word", "done"), [("clear", ["forget", "sweep"]), ("give_back", [])])
+def test_of_one_that_does_not_leave_only_volumes_are_cleared(
+    node: Node, word: str, done: list[str]
+) -> None:
+    getattr(node.jobs, word)("job")
+    node.take()
+    assert (node.acts.done, node.arrivals.done, node.machine.jobs) == ([], done, {})
+
+
 def test_cleared_while_it_ends_it_does_not_return(node: Node) -> None:
     node.ending()
     node.jobs.clear("job")
