@@ -160,6 +160,10 @@ class DockerRuntime:
         self._allotments = Allotments(options.state_dir, read_only=options.read_only)
         self._untold: tuple[Alarm, ...] = ()
         self._facts: tuple[ContainerFact, ...] = ()
+        self._managed: Set[str] | None = None
+        """The containers that belong to a job; None: not known yet."""
+        self.held: str | None = None
+        """Why nothing may be changed, since everything was given back; None: changes are made."""
         self._changed: set[str] = set()
         """Containers whose limits were changed since."""
         self._swept: Listing | None = None
@@ -234,7 +238,7 @@ class DockerRuntime:
             self._allotments.sweep(listing.named | starting)
         self._group.follow(self._watches.all(), again=is_new)
         self._machine.take(self._executor.ended())
-        self._changes.settle(listing, self.moves.moving)
+        self._changes.settle(listing, self.moves.moving, self._managed, held=self.held is not None)
         self.moves.advance(listing, self._facts, now_s)
         # A change of this cycle has notified its job already, and the facts are from before it.
         same = [fact for fact in self._facts if fact.container_id not in self._changed]
@@ -314,18 +318,13 @@ class DockerRuntime:
 
         An adopted container that belongs to none any more is given back.
         """
-        self._changes.managed = managed
+        self._managed = managed
         if self.held is None:
             self._changes.keep_true(ceilings, self._watches.own())
 
     def hold(self, why: str | None) -> None:
         """Change nothing from now on, since everything was given back; None: make changes again."""
-        self._changes.held = why
-
-    @property
-    def held(self) -> str | None:
-        """Why nothing may be changed; None: changes are made."""
-        return self._changes.held
+        self.held = why
 
     def alarms(self) -> tuple[Alarm, ...]:
         """What is wrong with limits, with giving them back, with moves, and with GPUs."""

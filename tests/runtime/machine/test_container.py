@@ -19,16 +19,16 @@ from dlsched.runtime.machine.calls import (
     Examine,
     GiveBack,
     Kill,
-    Release,
+    ReleaseContainer,
     Remember,
     RemoveContainer,
     SetLimits,
     SetRestart,
     Tidy,
 )
-from dlsched.runtime.machine.container import Container, Event, Listed, Unwanted
+from dlsched.runtime.machine.container import SWEEP_S, Container, Event, Listed, Unwanted
 from dlsched.runtime.machine.inspected import RUNS, Inspected
-from dlsched.runtime.machine.limits import AGAIN_S, SWEEP_S
+from dlsched.runtime.machine.limits import AGAIN_S
 from dlsched.runtime.machine.outcomes import GivenBack, Own, Untouchable
 from dlsched.runtime.originals import Original
 from tests.runtime.machine.described import EXITED, RUNNING
@@ -68,7 +68,8 @@ def test_one_that_must_not_be_changed_shows_why_until_its_next_start(table: Tabl
     table.end(100.0, Untouchable("left as it is: no record"))
     assert table.operation == "left as it is: no record"
     again = replace(RUNNING, started_at="later")
-    assert table.machine.of("c").operation(again, 100.0) is None
+    for described in (again, replace(RUNNING, state=ContainerState.EXITED)):
+        assert table.machine.of("c").operation(described, 100.0) is None
     table.see(again, 101.0)
     assert not table.machine.busy
 
@@ -89,7 +90,8 @@ def test_record_is_settled_once_a_while(table: Table) -> None:
     for at_s in (100.0, 101.0):
         table.see(None, at_s, managed=False, original=RECORD)
     table.end(error=EngineUnavailable("no answer"))
-    table.see(None, 101.0 + SWEEP_S, managed=False, original=RECORD)
+    for at_s in (102.0, 101.0 + SWEEP_S):
+        table.see(None, at_s, managed=False, original=RECORD)
     assert table.calls == ["Tidy"]
     table.see(None, 102.0 + SWEEP_S, managed=False, original=RECORD)
     assert table.calls == ["Tidy", "Tidy"]
@@ -209,7 +211,7 @@ class Life:
             case 2 if self.one.bars(self.table.now_s) is None:
                 self.post(GiveBack("c", described, RECORD))
             case 3 if self.draw.random() < 0.2:
-                self.post(Release("c", RECORD))
+                self.post(ReleaseContainer("c", RECORD))
 
     def ended(self, error: Exception | None = None, result: object = None) -> None:
         """One of the calls under way, not always the oldest."""
