@@ -50,6 +50,7 @@ from dlsched.runtime.docker.reading import Outside
 from dlsched.runtime.docker.watch import Watch, Watches
 from dlsched.runtime.gpu import Inventory, UserNames
 from dlsched.runtime.host import NodeReader
+from dlsched.runtime.machine.calls import SetLimits
 from dlsched.runtime.machine.container import Machine, Unwanted
 from dlsched.runtime.machine.inspected import Inspected, Listing
 from dlsched.runtime.machine.outcomes import GivenBack
@@ -253,8 +254,9 @@ class DockerRuntime:
             return self.apply_all([action], now_s)[0]
         watch = self._watches.get(action.container_id)
         one = self._machine.of(action.container_id)
-        if one.updating:
-            return Outcome(action, "failed", "operation under way: updating")
+        kind = Unwanted if isinstance(action, Remove) else SetLimits
+        if (operation := one.bars(now_s, kind)) is not None:
+            return Outcome(action, "failed", f"operation under way: {operation}")
         if isinstance(action, Remove):
             if watch is not None and watch.described.adopted is not None:
                 return Outcome(action, "failed", "adopted: it is not ours to end", retryable=False)
@@ -262,8 +264,6 @@ class DockerRuntime:
             return self._remove(action, None if watch is None else watch.described, now_s)
         if watch is None:
             return Outcome(action, "failed", _NOT_THERE)
-        if (operation := one.bars(now_s)) is not None:
-            return Outcome(action, "failed", f"operation under way: {operation}")
         return self.moves.begin(action, watch.described, now_s)
 
     def apply_all(self, actions: Sequence[Resize], now_s: float) -> tuple[Outcome, ...]:

@@ -20,9 +20,9 @@ record     Remember; Listed, where     one call: Remember, or      its end
 give back  GiveBack, ReleaseContainer  one call                    its end; `Refused` may stay
 restart    Listed, policy differs      one call                    its end
 
-"May I change it?" is `Container.bars`, moves apart: not while a call updates it or a stop is under
-way. The caller asks that before it posts a change: `handle` makes every call that it is given, and
-a stop, `Examine` and `Tidy` begin beside others. `limits.Refused` is no bar to a stop.
+"May I change it?" is `Container.bars`, moves apart, by the table `container.BARRED_BY`: beside what
+each call, and a stop, is not begun. `handle` keeps to it: what is barred is logged, and changes
+nothing. A caller that tells why asks first. `limits.Refused` is no bar to a stop.
 
 A job is started without a container and moved with two, so what is begun for it is one `move.Job`.
 It changes by turns (`move.Turn`): a start by `start.TABLE`, a move by the steps of `move.TABLE`.

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from functools import partial
 
 from dlsched.model.actions import Outcome, Remove, Start
@@ -16,9 +17,13 @@ from dlsched.runtime.machine.calls import (
     Call,
     Ended,
     Examine,
+    GiveBack,
     Instruction,
     Pulls,
+    ReleaseContainer,
+    Remember,
     Say,
+    SetLimits,
     SetRestart,
     StartJob,
     Tidy,
@@ -70,7 +75,28 @@ class Listed:
 
 
 Event = Unwanted | Call | Listed | Ended
-"""A call as an event is to be made: that nothing bars it was asked before."""
+"""A call as an event is to be made."""
+
+
+class Busy(StrEnum):
+    """What may be under way with a container."""
+
+    UPDATE = "a call that updates it"
+    STOP = "its stop"
+
+
+BARRED_BY: Mapping[type[Unwanted | Call], frozenset[Busy]] = {
+    SetLimits: frozenset(Busy),
+    GiveBack: frozenset(Busy),
+    SetRestart: frozenset(Busy),
+    Remember: frozenset({Busy.UPDATE}),
+    Unwanted: frozenset({Busy.UPDATE}),
+    Examine: frozenset(),
+    Tidy: frozenset(),
+    ReleaseContainer: frozenset(),
+}
+"""Beside what each is not begun. The last three may begin beside anything: the first reads, and the
+other two wait for the writer's lock of the container, which a call that updates it holds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,11 +124,14 @@ class Container:
     def updating(self) -> bool:
         return any(call.updates for call in self.calls)
 
-    def bars(self, now_s: float) -> Operation | None:
-        """What is being done to it, so that nothing else may be; None: it may be changed."""
-        if self.updating:
+    def bars(self, now_s: float, what: type[Unwanted | Call] = SetLimits) -> Operation | None:
+        """What is being done to it, so that this may not begin; None: it may."""
+        barred_by = BARRED_BY[what]
+        if self.updating and Busy.UPDATE in barred_by:
             return Operation(OperationKind.UPDATING, "updating")
-        return None if self.stop is None else stops.operation(self.stop, now_s)
+        if self.stop is not None and Busy.STOP in barred_by:
+            return stops.operation(self.stop, now_s)
+        return None
 
     def operation(self, described: Inspected, now_s: float) -> Operation | None:
         """What is being done to it, or why nothing is; None: it may be changed."""
@@ -117,7 +146,11 @@ Handled = tuple[Container, tuple[Instruction, ...]]
 
 
 def handle(one: Container, event: Event, now_s: float) -> Handled:
-    """The container after that event, and what is to be done."""
+    """The container after that event, and what is to be done. What is barred is not begun, and
+    changes nothing."""
+    if isinstance(event, Unwanted | Call) and (why := one.bars(now_s, type(event))) is not None:
+        text = f"{type(event).__name__} of {one.container_id[:12]} is not begun: {why}"
+        return one, (Say(text, warns=True),)
     match event:
         case Unwanted(action, described):
             return _stopped(one, one.stop or stops.begin(action, described, now_s))

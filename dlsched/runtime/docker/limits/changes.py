@@ -116,9 +116,10 @@ class Changes:
             kept = self.instance.originals.of(own[job])
             if kept is not None and (kept.given_back or kept.ceiling_cores == ceilings[job]):
                 continue
-            if not self.machine.of(own[job]).updating:
+            now_s = self._now_s()
+            if self.machine.of(own[job]).bars(now_s, Remember) is None:
                 call = Remember(own[job], Own(job, ceilings[job]))
-                self.machine.post(own[job], call, self._now_s())
+                self.machine.post(own[job], call, now_s)
 
     def release(
         self, ceilings: Mapping[str, float | None], own: Mapping[str, str], until_s: float
