@@ -66,7 +66,7 @@ class InstantEngine(FakeEngine, Engine):
             name = container_name("loop", spec.name)
             container = self.create(name, {"Image": spec.container.image, "Labels": labels})
             self.start(container)
-            host = self.host_of(container)
+            host = self.all[container].host
             (self.proc / str(host.pid) / "stat").write_text(f"{host.pid} (p) S " + "1 " * 40 + "\n")
             metrics_file(host).parent.mkdir(parents=True)
             for file, text in _COUNTED.items():

@@ -23,10 +23,10 @@ from typing import Any
 
 import psutil
 
-from benchmarks.options import options, told_if_it_fails
+from benchmarks.options import options
 from benchmarks.places import ROOT
 from benchmarks.publish import results
-from benchmarks.real.scene import SPIN, kernel_reading, stranger, takes, typed
+from benchmarks.real.scene import SPIN, kernel_reading, stranger, takes, told_if_it_fails, typed
 from benchmarks.wire import cells, servers
 from dlsched.api.schema import JobStatus
 from tests.stacks import environments

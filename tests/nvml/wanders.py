@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dlsched.model.decision import Decision, PolicyMemory
+from dlsched.model.decision import Decision, PolicyMemory, PolicyTraits
 from dlsched.model.state import Snapshot
 
 
@@ -20,8 +20,7 @@ class Wanders:
 
     Parameters = WandersParameters
     Memory = PolicyMemory
-    reserves = False
-    heeds_progress = False
+    traits = PolicyTraits(heeds_progress=False)
 
     def __init__(self, parameters: WandersParameters) -> None:
         self.parameters = parameters

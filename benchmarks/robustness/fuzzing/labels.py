@@ -41,9 +41,9 @@ from dlsched.runtime.originals import Originals
 from dlsched.runtime.progress.sources import read_sources
 from dlsched.store.adoptions import Adopted, Adoptions
 from tests.mutation import NUMBERS, TEXTS, Broken, mutated, mutated_json
-from tests.runtime.docker.identity.test_claims import stranger
+from tests.runtime.docker.fake_engine import FakeEngine
 from tests.runtime.docker.making import instance_of
-from tests.runtime.docker.test_listing import FakeEngine
+from tests.runtime.docker.test_listing import stranger
 
 # ------------------------------------------------------------------ containers
 
@@ -249,8 +249,8 @@ class AdoptionBody(InFolder):
         self._adoptions = Adoptions(self.folder)
         self._limit_cores: float | None = None
         self._presets = package_presets()
-        self._engine = FakeEngine()
-        stranger(self._engine, _ID, {})
+        self._engine: Any = FakeEngine(self.folder / "host")
+        stranger(self._engine, "web", {}, _ID)
         writer: Any = SimpleNamespace(claims=ExclusiveClaims(None))
         originals = SimpleNamespace(
             cores_before=lambda *_: self._limit_cores, of=Originals(self.folder).of
@@ -268,13 +268,11 @@ class AdoptionBody(InFolder):
 
     def answer(self, data: bytes) -> str:
         number, limit = (*data[:2], 0, 0)[:2]
-        self._engine.names[_ID] = f"/{_NAMES[number % len(_NAMES)]}"
+        self._engine.all[_ID].name = _NAMES[number % len(_NAMES)]
         self._limit_cores = _LIMITS[limit % len(_LIMITS)]
         labels = labels_in_body(data[2:])
         if labels is None:
             return "no labels"
-        self._engine.inspected.clear()
-        self._engine.images_asked.clear()
         try:
             taken = refusable(self._commands.adopt, _ID, labels, meant=AdoptionRefused)
         except Refused:

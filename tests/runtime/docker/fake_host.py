@@ -158,6 +158,8 @@ class FakeHost:
         quota = self.words["CpuQuota"] > 0 or self.words["CpuPeriod"] > 0
         if (body.get("NanoCpus") and quota) or (body.get("CpuQuota") and self.words["NanoCpus"]):
             raise EngineRefused(409, "Conflicting options")
+        if 0 < body.get("CpuQuota", 0) < 1000:
+            raise EngineRefused(400, "CPU cfs quota cannot be less than 1ms (i.e. 1000)")
         self._set(body)
 
     def info(self) -> Body:
