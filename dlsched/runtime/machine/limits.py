@@ -27,19 +27,19 @@ class Refused:
     why: str
     start: tuple[int, str]
     at_s: float
-    not_given_back: bool = False
-    """Whether it did not get back what it had; then it is not left alone, but tried again."""
+    not_given_back: str | None = None
+    """How giving back what it had failed; then it is not left alone, but tried again."""
 
     def bars(self, described: Inspected, now_s: float) -> bool:
         """Whether that start of the container must not be changed now."""
-        return not (self.not_given_back or self._is_over(described, now_s))
+        return self.not_given_back is None and not self._is_over(described, now_s)
 
     def after(self, described: Inspected, now_s: float, *, altered: bool) -> Refused | None:
         """What is left of it; `altered`: the container does not have what it had."""
-        given_back = self.not_given_back and not altered
+        given_back = self.not_given_back is not None and not altered
         if given_back or self._is_over(described, now_s):
             return None
-        if self.not_given_back or now_s - self.at_s <= AGAIN_S:
+        if self.not_given_back is not None or now_s - self.at_s <= AGAIN_S:
             return self
         return replace(self, at_s=now_s)  # examined again; until then the reason stays
 
@@ -57,9 +57,9 @@ def without_call(
         return None
     if not altered:
         return Outcome(action, "done")
-    if refused is None or not refused.not_given_back or now_s - refused.at_s > AGAIN_S:
+    if refused is None or refused.not_given_back is None or now_s - refused.at_s > AGAIN_S:
         return None
-    return Outcome(action, "failed", refused.why.removeprefix(_NOT_GIVEN_BACK))
+    return Outcome(action, "failed", refused.not_given_back)
 
 
 def refused_after(refused: Refused | None, ended: Ended) -> Refused | None:
@@ -71,8 +71,8 @@ def refused_after(refused: Refused | None, ended: Ended) -> Refused | None:
     if isinstance(call, GiveBack) and isinstance(back := ended.result, GivenBack):
         if back.failure is None:
             return None
-        why = f"{_NOT_GIVEN_BACK}{back.failure}"
-        return _refused(call.described, why, ended.at_s, not_given_back=True)
+        why = f"not given back: {back.failure}"
+        return replace(_refused(call.described, why, ended.at_s), not_given_back=back.failure)
     if isinstance(call, SetLimits):
         if isinstance(error, Untouchable):
             return _refused(call.described, str(error), ended.at_s)
@@ -93,10 +93,5 @@ def outcome(action: Resize, ended: Ended) -> Outcome:
     return Outcome(action, status, str(error))
 
 
-_NOT_GIVEN_BACK = "not given back: "
-
-
-def _refused(
-    described: Inspected, why: str, at_s: float, *, not_given_back: bool = False
-) -> Refused:
-    return Refused(described.job, why, described.start, at_s, not_given_back)
+def _refused(described: Inspected, why: str, at_s: float) -> Refused:
+    return Refused(described.job, why, described.start, at_s)

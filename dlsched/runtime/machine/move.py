@@ -342,7 +342,7 @@ class Turn:
             self._set(polls=False)
         elif call is move.call:
             self._set(ended=ended, called_s=ended.at_s)
-            if call.act.startswith("end") and ended.error is None:
+            if call.act in ("end", "end_old") and ended.error is None:
                 # Not before: it may have waited for other calls, or long for the engine.
                 self._set(kill_at_s=ended.at_s + move.stop.grace_s)
 
