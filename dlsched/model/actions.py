@@ -110,3 +110,8 @@ class Outcome:
     retryable: bool = True
     engine_s: float = 0.0
     """Time spent in engine calls."""
+
+    @property
+    def ok(self) -> bool:
+        """Whether it is done, or begun."""
+        return self.status in ("done", "begun")
