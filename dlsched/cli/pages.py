@@ -44,7 +44,7 @@ STATE_STYLE = {
     "unmanaged": "yellow",
 }
 
-_OVER = ("stopping", "stopped", "finished")
+OVER = ("stopping", "stopped", "finished")
 """Jobs in these states are not counted in the last line."""
 
 
@@ -303,7 +303,7 @@ def delivered(job: JobStatus) -> str:
 
 def node_line(status: Status) -> str:
     node = status.node
-    present = [job for job in status.jobs if job.target and job.state not in _OVER]
+    present = [job for job in status.jobs if job.target and job.state not in OVER]
     services = [job for job in present if job.target and job.target.kind == "latency"]
     trainings = [job.tiers for job in present if job.tiers is not None]
     in_time = sum(job.satisfied_slo is True for job in services)

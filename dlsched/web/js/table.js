@@ -74,7 +74,7 @@ export class Table {
   #sort(status, store) {
     const key = (job) => {
       const ratio = store.meanRatio(job.name) ?? job.ratio;
-      return [stateOf(job, ratio).severity, -(ratio ?? 0), job.name];
+      return [stateOf(job).severity, -(ratio ?? 0), job.name];
     };
     const keys = new Map(status.jobs.map((job) => [job.name, key(job)]));
     const compared = (a, b) => a[0] - b[0] || a[1] - b[1] || (a[2] < b[2] ? -1 : 1);

@@ -1,6 +1,6 @@
 // How values read: units, states by word and shape, the headline.
 
-export const BAND = 0.1; // half width of the band around a target
+export const BAND = 0.1; // half width of the band around a target, as it is drawn
 const S = { day: 86400, hour: 3600, minute: 60 };
 
 export function seconds(value) {
@@ -57,13 +57,10 @@ const DOUBT = {
 const SLOW = state("bad", "slow", "▲", 1);
 const NEAR = state("near", "just above", "△", 3);
 const FINE = state("ok", "on target", "●", 7);
+const JUDGED = { slow: SLOW, "just above": NEAR, "on target": FINE };
 
-function byRatio(ratio) {
-  return ratio > 1 + BAND + 1e-9 ? SLOW : ratio > 1 + 1e-9 ? NEAR : FINE;
-}
-
-// What a job's row says of its state. `ratio`: of its latency to its target, the present or a mean one.
-export function stateOf(job, ratio = job.ratio) {
+// What a job's row says of its state.
+export function stateOf(job) {
   if (job.state !== "running") return OTHER[job.state] ?? state("wait", job.state, "?", 5);
   if (job.diverged) return state("bad", "diverged", "✕", 0);
   if (job.gpu?.lost) return state("bad", "GPU lost", "✕", 0);
@@ -74,7 +71,7 @@ export function stateOf(job, ratio = job.ratio) {
     if (job.tiers?.finished) return state("ok", "finished", "✓", 7);
     return job.tiers?.delivered ? state("ok", "delivered", "●", 7) : state("train", "training", "◐", 6);
   }
-  return ratio === null || ratio === undefined ? state("wait", "no requests", "○", 5) : byRatio(ratio);
+  return JUDGED[job.judged] ?? state("wait", "no requests", "○", 5);
 }
 
 const OVER = ["stopping", "stopped", "finished"]; // as `dlsched ps` counts
