@@ -100,6 +100,9 @@ class Remove:
 Action = Start | Resize | Move | Remove
 
 
+CARRIED_OUT = ("done", "begun")
+
+
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """The result of one action. The end of a `begun` one appears in later observations."""
@@ -114,4 +117,4 @@ class Outcome:
     @property
     def ok(self) -> bool:
         """Whether it is done, or begun."""
-        return self.status in ("done", "begun")
+        return self.status in CARRIED_OUT
