@@ -17,7 +17,7 @@ from dlsched.api.cluster_schema import (
 from dlsched.api.status import target_of
 from dlsched.cluster.core.job_memory import DesiredJob
 from dlsched.cluster.core.ledger import ClusterFacts
-from dlsched.cluster.core.model import ALTERNATIVES_MAX, ClusterJob
+from dlsched.cluster.core.model import ALTERNATIVES_MAX, ClusterJob, NodeState
 from dlsched.cluster.core.occupancy import Occupancy, known_left
 from dlsched.cluster.core.records import Phase, Record, RecordState
 from dlsched.cluster.judging import MoveJudge
@@ -178,11 +178,11 @@ def _node(
     member: Member, here: Sequence[ClusterJob], occupancy: Occupancy, problem: str
 ) -> NodeRow:
     name = member.name
-    state = "drain" if member.draining else "silent"
+    state = NodeState.DRAINING if member.draining else NodeState.SILENT
     known = occupancy.nodes.get(name)
     used = ends = None
     if known is not None:
-        state = known.state.value
+        state = known.state
         used = known.foreign_cores + sum(job.granted_cores for job in here)
         ends = max(occupancy.ends(name, occupancy.loads(name)), default=None)
     return NodeRow(
