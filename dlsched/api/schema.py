@@ -274,6 +274,9 @@ class JobStatus(Value):
     sidecar: SidecarStatus
     blind: str | None
     """Why the progress of a job with a target is unknown."""
+    uncertain: str | None
+    """The word for why it is not judged: blind, unclear (its latency may be on either side of its
+    target) or idle."""
     idle: str | None
     """Since when a service gets no request, where that is longer than `blind_after`."""
     starts: int

@@ -195,6 +195,7 @@ def job_status(job: JobView, now_s: float, outlooks: Sequence[Forecast] = ()) ->
             wire=wire_of(progress.wire, target),
         ),
         blind=lacks if is_lacking else job.blind,
+        uncertain=_uncertain(job, bounded=within is not None and latency_s is None and not fails),
         idle=None if job.idle is None else job.idle.text(now_s),
         starts=job.starts,
         owner=job.spec.owner,
@@ -202,6 +203,13 @@ def job_status(job: JobView, now_s: float, outlooks: Sequence[Forecast] = ()) ->
         background=job.spec.background,
         attained_core_s=job.attained_core_s,
     )
+
+
+def _uncertain(job: JobView, *, bounded: bool) -> str | None:
+    """`bounded`: its latency is known within bounds alone."""
+    if job.blind is None:
+        return None if job.idle is None else "idle"
+    return "unclear" if bounded else "blind"
 
 
 def _in_band(latency_s: float | None, ratio: float | None) -> bool | None:

@@ -28,7 +28,6 @@ from dlsched.cli.pages import (
     forecast_cell,
     measured_against_target,
     result,
-    uncertain,
 )
 from dlsched.cli.top.curves import BUCKETS, bar
 from dlsched.cli.top.feed import View
@@ -149,8 +148,8 @@ def _trend(job: JobStatus, trend: Sequence[float | None] | None, width: int) -> 
 def _no_trend(job: JobStatus) -> str:
     if job.failing is not None:
         return "requests fail"
-    if (kind := uncertain(job)) is not None:
-        return kind
+    if job.uncertain is not None:
+        return job.uncertain
     if job.target is None:
         return "background" if job.background else "no target"
     if job.target.kind == "accuracy":

@@ -1,7 +1,7 @@
 // The table of jobs: pinned ones, then worst first, its order held while the pointer is on it.
 
 import { $, drawing, el, setData, setHidden, setStyle, setText } from "./dom.js";
-import { BAND, cores, latency, metric, outlookOf, stateOf, uncertain } from "./words.js";
+import { BAND, cores, latency, metric, outlookOf, stateOf } from "./words.js";
 
 const SPARK_S = 300;
 const SORTED_EVERY_MS = 3000; // rows that move each second cannot be read
@@ -131,7 +131,7 @@ export class Table {
     if (row.pin.getAttribute("aria-pressed") !== pinned) row.pin.setAttribute("aria-pressed", pinned);
     setText(row.shape, said.shape);
     setText(row.word, said.word);
-    const doubt = uncertain(job), why = job.blind ?? job.idle ?? "";
+    const doubt = job.uncertain, why = job.blind ?? job.idle ?? "";
     const title = job.reason ?? job.diverged ?? why;
     if (row.state.title !== title) row.state.title = title;
     setText(row.target, job.target?.text ?? "–");

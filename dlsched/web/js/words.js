@@ -17,18 +17,12 @@ export function latency({ measured_s: measured, lowest_s: lowest, highest_s: hig
   return lowest ? `${seconds(lowest)} to ${seconds(highest)}` : `< ${seconds(highest)}`;
 }
 
-// Whether its latency may be on either side of its target.
-export const isUnclear = (job) => !job.failing && Boolean(job.blind) && job.measured_s === null && job.lowest_s !== null;
-
 // A time that is never rounded up: whole seconds, minutes or hours.
 export function idleTime(value) {
   const [scale, unit] = value < 2 * S.minute ? [1, "s"] : value < 2 * S.hour ? [S.minute, "min"]
     : value < 2 * S.day ? [S.hour, "h"] : [S.day, "days"];
   return `${Math.floor(value / scale)} ${unit}`;
 }
-
-// The one word for what keeps a job from being judged, or "", as `dlsched ps` has it.
-export const uncertain = (job) => (isUnclear(job) ? "unclear" : job.blind ? "blind" : job.idle ? "idle" : "");
 
 const digits = (value) => (value >= 100 ? value.toFixed(0) : value >= 10 ? value.toFixed(1) : value.toFixed(2))
   .replace(/(\.\d*?)0+$/, "$1").replace(/\.$/, "");
@@ -65,7 +59,7 @@ export function stateOf(job) {
   if (job.diverged) return state("bad", "diverged", "✕", 0);
   if (job.gpu?.lost) return state("bad", "GPU lost", "✕", 0);
   if (job.failing) return FAILS;
-  if (DOUBT[uncertain(job)]) return DOUBT[uncertain(job)];
+  if (DOUBT[job.uncertain]) return DOUBT[job.uncertain];
   if (!job.target) return state("plain", job.background ? "background" : "running", "–", 8);
   if (job.target.kind === "accuracy") {
     if (job.tiers?.finished) return state("ok", "finished", "✓", 7);
