@@ -61,7 +61,7 @@ class Watch:
     """What a run was truly like; hand `look` to `simulate`."""
 
     looks: list[tuple[float, Mapping[tuple[str, str], float]]] = field(default_factory=list)
-    """(time, seconds at its target so far by reading and service), a look a cycle."""
+    """(time, seconds at its target so far by reading and service), one of each cycle."""
 
     def look(self, now_s: float, loads: Mapping[str, Service | Training]) -> None:
         at_target = {

@@ -1,5 +1,5 @@
-"""Whole runs: the controller itself over simulated time, and what is told of them: numbers, plain
-Docker beside them, and the clairvoyant's.
+"""Whole runs: the controller itself over simulated time, and what is reported of them: numbers,
+plain Docker beside them, and the clairvoyant's.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Labels that strangers wrote: in what the engine tells of containers, and in `dlsched adopt`.
+"""Labels that strangers wrote: in the engine's answers on containers, and in `dlsched adopt`.
 
 Promised: of a container a description with values of the kinds that it names, or one line on why
 there is none. Of an adoption a refusal in one line that changes nothing, or a record that is read

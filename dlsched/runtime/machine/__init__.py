@@ -13,21 +13,24 @@ part       begun by                    goes by                     over with
 ---------  --------------------------  --------------------------  ---------------------------
 stop       Unwanted                    stop.TABLE                  a listing without it
 limits     SetLimits                   one call                    its end; `Refused` may stay
-record     Remember; Listed, where     one call                    its end
-           it is not managed
+record     Remember; Listed, where     one call: Remember, or      its end
+           it is not managed, or is    Tidy
+           held and altered
 give back  GiveBack, Release           one call                    its end; `Refused` may stay
 restart    Listed, policy differs      one call                    its end
 
-"May I change it?" is `Container.bars`: while a call updates it, or a stop is under way, nothing
-else is begun with it. `limits.Refused` is no bar to a stop.
+"May I change it?" is `Container.bars`, moves apart: not while a call updates it or a stop is under
+way. The caller asks that before it posts a change: `handle` makes every call that it is given, and
+a stop, `Examine` and `Tidy` begin beside others. `limits.Refused` is no bar to a stop.
 
 A job is started without a container and moved with two, so what is begun for it is one `move.Job`.
 It changes by turns (`move.Turn`): a start by `start.TABLE`, a move by the steps of `move.TABLE`.
 
 So where a container dies in the middle of a change of its limits while the engine hangs: the call
-is under way, which bars all else; listings are old, and say nothing. Once the call ends, failed,
-nothing is begun with the container; a listing shows that it has ended. Its record of what it had
-stays on the disk, for its next start or until it is gone: then `Tidy` drops it.
+is under way, which bars other changes; listings are old, and say nothing. Once the call has ended,
+failed, another change may begin, until a listing shows that the container has ended. Its record of
+what it had stays on the disk, for its next start or until two listings do not show it: then `Tidy`
+asks the engine, and drops the record where the container is gone.
 
 `container.Machine` keeps the containers with which something was begun; a container of which it
 has none is at rest. `Machine.story` is for people, `container.validate` for tests.

@@ -70,7 +70,7 @@ class Listed:
 
 
 Event = Unwanted | Call | Listed | Ended
-"""A call as an event: nothing bars it, and it is to be made."""
+"""A call as an event is to be made: that nothing bars it was asked before."""
 
 
 @dataclass(frozen=True, slots=True)

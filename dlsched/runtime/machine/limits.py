@@ -1,5 +1,4 @@
-"""Changes of a container's limits: what becomes of one, and what is left as it is. Records of
-containers that are no longer managed are settled here, too."""
+"""Changes of a container's limits: what becomes of one, and what is left as it is."""
 
 from __future__ import annotations
 

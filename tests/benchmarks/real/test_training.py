@@ -158,7 +158,7 @@ def home(docker_host: str, base_image: str, tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(training, "KEPT", tmp_path / "kept")
     monkeypatch.setattr(results, "FOLDER", tmp_path / "results")
     monkeypatch.setattr(training_set, "SCHEDULES", (PAIR,))
-    # Whoever tests may have other work on the host.
+    # The host may do other work meanwhile.
     monkeypatch.setattr(training, "FOREIGN_MOST_CORES", math.inf)
     return tmp_path
 
