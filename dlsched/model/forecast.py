@@ -49,7 +49,7 @@ class Forecast:
     why: str = ""
     """The reason in one sentence, with numbers."""
     why_has_numbers: bool = False
-    """Whether `why` says `needs_cores` with `lacks`, or `best`, so that pages do not say it again."""
+    """Whether `why` says `needs_cores` with `lacks`, or `best`; pages do not say them again then."""
 
 
 TURN_S = 60.0
