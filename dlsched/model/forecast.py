@@ -49,7 +49,7 @@ class Forecast:
     why: str = ""
     """The reason in one sentence, with numbers."""
     why_has_numbers: bool = False
-    """Whether `why` says `needs_cores` with `lacks`, or `best`; pages do not say them again then."""
+    """Whether `why` says `needs_cores` with `lacks`, or `best`, which pages then do not repeat."""
 
 
 TURN_S = 60.0
