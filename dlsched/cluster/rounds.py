@@ -238,11 +238,8 @@ def happened(record: Record, before: Record | None, failure: str, names: Mapping
             return f"nothing of it runs on {at(record.on)} any more"
         if record.exit_code is None:
             return f"ends on {at(record.on)}: {record.why or 'it is no longer desired'}"
-        code = f"exit code {record.exit_code}"
-        if record.why.startswith(code):  # an exit's reason begins with its code, but out of memory
-            return f"ended on {at(record.on)} with {record.why}"
-        why = f": {record.why}" if record.why else ""
-        return f"ended on {at(record.on)} with {code}{why}"
+        # The reason has the program's own code; the record's says only whether it succeeded.
+        return f"ended on {at(record.on)}: {record.why or f'exit code {record.exit_code}'}"
     if was is RecordState.MOVING:
         return f"has moved to {at(record.on)}"
     if was is RecordState.RETURNING:
