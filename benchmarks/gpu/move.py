@@ -22,7 +22,7 @@ from benchmarks.options import options
 from benchmarks.publish import results
 from dlsched.model.actions import Move
 from dlsched.model.cycle import CycleReport
-from dlsched.model.decision import Decision, PolicyMemory
+from dlsched.model.decision import Decision, PolicyMemory, PolicyTraits
 from dlsched.model.state import JobState, Snapshot
 from tests.nvml.library import Stub, build
 from tests.nvml.scenario import GIB, Gpu, Scenario
@@ -60,8 +60,7 @@ class Wanders:
 
     Parameters = WandersParameters
     Memory = PolicyMemory
-    reserves = False
-    heeds_progress = False
+    traits = PolicyTraits(heeds_progress=False)
 
     def __init__(self, parameters: WandersParameters) -> None:
         self.parameters = parameters

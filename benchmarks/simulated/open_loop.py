@@ -20,7 +20,7 @@ from benchmarks.publish import results
 from benchmarks.publish.results import verdict
 from benchmarks.simulated.playing import compare_all, in_processes, judge_seeds, play
 from dlsched.control.decider import NamedPolicy
-from dlsched.model.decision import Decision, PolicyMemory
+from dlsched.model.decision import Decision, PolicyMemory, PolicyTraits
 from dlsched.model.spec import LatencyTarget, Limits
 from dlsched.model.state import Snapshot
 from dlsched.simulation.node.played import PlayedService, mean_or_quantile
@@ -40,7 +40,7 @@ BEHIND = 1e-3
 class FixedPolicy:
     """No ceilings; those named weigh as they are given, the others next to nothing."""
 
-    reserves = False
+    traits = PolicyTraits()
 
     def __init__(self, weights: Mapping[str, float]) -> None:
         self._weights = dict(weights)

@@ -169,7 +169,7 @@ def broken(
         loaded(one, port) as load,
         taking(watched) as taken,
     ):
-        until(lambda: bool(tap.children), "the process", BACK_WITHIN_S)
+        until(lambda: taken.requests > 0, "a first number", BACK_WITHIN_S)
         for _ in range(times):
             before, number = taken.requests, len(tap.children)
             harm(tap.children[-1])

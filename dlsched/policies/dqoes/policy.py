@@ -10,7 +10,7 @@ from typing import ClassVar
 from dlsched.estimate.latency.law import Clients
 from dlsched.estimate.sketch import against_target_s, cv
 from dlsched.estimate.tuning import MOSTLY
-from dlsched.model.decision import Decision, PolicyMemory
+from dlsched.model.decision import Decision, PolicyMemory, PolicyTraits
 from dlsched.model.resource import Resource
 from dlsched.model.spec import BAND_RATIO, LatencyTarget, Limits
 from dlsched.model.state import OFTEN_S, JobView, Snapshot
@@ -163,8 +163,7 @@ class DqoesPolicy:
 
     Parameters: ClassVar[type[DqoesParameters]] = DqoesParameters
     Memory: ClassVar[type[DqoesMemory]] = DqoesMemory
-    reserves: ClassVar[bool] = True
-    holds_at_target: ClassVar[bool] = True
+    traits: ClassVar[PolicyTraits] = PolicyTraits(reserves=True, holds_at_target=True)
 
     def __init__(self, parameters: DqoesParameters) -> None:
         self.parameters = parameters
