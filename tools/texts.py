@@ -80,7 +80,7 @@ def _text(node: ast.AST) -> str | None:
 
 
 def _words(text: str) -> int:
-    """How many of its words are no key, name, unit, tag or expression."""
+    """The number of words that are no key, name, unit, tag or expression."""
     text = re.sub(r"<[^>]*>|\{[^}]*\}|`[^`]*`", " ", text)
     return sum(bool(re.fullmatch(r"[(]?[A-Za-z'-]{2,}[.,;:)?]*", one)) for one in text.split())
 
