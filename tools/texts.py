@@ -3,7 +3,7 @@
     python -m tools.texts                    all, each with where it is
     python -m tools.texts --draw 200 --seed 1   as many of them, drawn, for readers to explain
 
-Whoever reads a drawn text gets one line beside it: the file and the function that it comes from. A
+A reader of a drawn text gets one line beside it: the file and the function that it comes from. A
 text is right if such a reader says what happened, and what to do. A placeholder is shown by its
 expression, and a text that is made of parts as its parts.
 """
