@@ -3,7 +3,7 @@
     python -m tools.texts                    all, each with where it is
     python -m tools.texts --draw 200 --seed 1   as many of them, drawn, for readers to explain
 
-Whoever reads a drawn text gets one line beside it: the file and the function that it comes from. A
+A reader of a drawn text gets one line beside it: the file and the function that it comes from. A
 text is right if such a reader says what happened, and what to do. A placeholder is shown by its
 expression, and a text that is made of parts as its parts.
 """
@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-LEAST_WORDS = 3
-"""Of what is no key, name or unit."""
+LEAST_LENGTH = 3
+"""In what is no key, name or unit, by spaces."""
 _PAGE = re.compile(r"(?<![\w$])(?:\"([^\"\n]+)\"|'([^'\n]+)'|`([^`]+)`)")
 _DOCUMENTED = ("Keys", "Settings", "Parameters", "AlarmKey")
 """Ends of the names of classes whose fields' docstrings are in the reference."""
@@ -53,7 +53,7 @@ def _of(node: ast.AST, place: str, owner: str, commands: bool = False) -> Iterat
     if documents and not commands and not owner.endswith(_DOCUMENTED):
         return
     text = _text(node)
-    if text is not None and _words(text) >= LEAST_WORDS and not _CODE.match(text.lstrip()):
+    if text is not None and _length(text) >= LEAST_LENGTH and not _CODE.match(text.lstrip()):
         yield Shown(f"{place}:{getattr(node, 'lineno', 1)} {owner}", " ".join(text.split()))
     for child in ast.iter_child_nodes(node):
         if not (isinstance(node, ast.JoinedStr) and isinstance(child, ast.Constant)):
@@ -79,8 +79,8 @@ def _text(node: ast.AST) -> str | None:
     return None
 
 
-def _words(text: str) -> int:
-    """How many of its words are no key, name, unit, tag or expression."""
+def _length(text: str) -> int:
+    """The number of words that are no key, name, unit, tag or expression."""
     text = re.sub(r"<[^>]*>|\{[^}]*\}|`[^`]*`", " ", text)
     return sum(bool(re.fullmatch(r"[(]?[A-Za-z'-]{2,}[.,;:)?]*", one)) for one in text.split())
 
@@ -89,7 +89,7 @@ def of_page(source: str, place: str) -> Iterator[Shown]:
     """The strings of several words in a script of the page."""
     for found in _PAGE.finditer(re.sub(r"(?m)^\s*(?://|\*|/\*).*$", "", source)):
         text = next(one for one in found.groups() if one is not None)
-        if _words(text) >= LEAST_WORDS:
+        if _length(text) >= LEAST_LENGTH:
             yield Shown(place, " ".join(text.split()))
 
 

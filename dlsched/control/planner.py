@@ -81,8 +81,8 @@ def _resizes(
     resizes: list[Resize] = []
     for job in running:
         wanted = approved.limits.get(job.name)
-        if wanted is None or job.container_id is None or job.reason is not None:
-            continue  # a reason on a running job names a running operation
+        if wanted is None or job.container_id is None or job.operation is not None:
+            continue
         if job.name in approved.moves:
             continue
         if observed_only(job, answer):

@@ -14,6 +14,7 @@ from dlsched.control.ledger.state import State
 from dlsched.control.planner import DEFAULT_SHARES, plan
 from dlsched.model.actions import Action, Move, Remove, Resize, Start
 from dlsched.model.decision import Answer, Failure, PolicyTraits
+from dlsched.model.facts import Operation, OperationKind
 from dlsched.model.spec import (
     AccuracyTarget,
     Bounds,
@@ -107,7 +108,7 @@ def test_a_job_with_an_operation_under_way_is_left_alone():
         spec=job_spec("a"),
         state=JobState.RUNNING,
         container_id="id-a",
-        reason="updating",
+        operation=Operation(OperationKind.UPDATING, "updating"),
         actual=Limits(1.0),
     )
     assert planned(snapshot(busy), {"a": Limits(2.0)}, {}) == ()

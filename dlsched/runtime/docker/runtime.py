@@ -282,7 +282,7 @@ class DockerRuntime:
         made = self._changes.make([(action, watch.described) for action, watch in changes])
         for (action, watch), outcome in zip(changes, made, strict=True):
             outcomes[action.job] = outcome
-            if outcome.status in ("done", "begun"):
+            if outcome.ok:
                 self._changed.add(action.container_id)
             if outcome.status == "done" and not (action.only_notifies or action.gives_back):
                 watch.gave(action.cpu_shares)

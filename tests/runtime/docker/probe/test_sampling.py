@@ -22,7 +22,7 @@ from dlsched.runtime.docker.probe import (
     probe,
     sampling,
 )
-from dlsched.runtime.progress.http_page import Unanswered
+from dlsched.runtime.progress.http_page import OtherStatus, Unanswered
 from dlsched.runtime.progress.listening import ListeningSocket
 from dlsched.runtime.wire.traffic import Watched
 from dlsched.simulation.clock import VirtualClock
@@ -174,7 +174,7 @@ def test_another_port_or_path_stands_beside_the_preset(pages: list[Fetch]) -> No
     def there(_: str, port: int, path: str, __: float) -> bytes:
         if (port, path) == (9100, "/metrics/"):
             return page(5)
-        raise Unanswered("answers with status 307")
+        raise OtherStatus("answers with status 307")
 
     pages.append(there)
     config = {"Image": "acme/app", "Labels": {}, "ExposedPorts": {"9100/tcp": {}, "53/udp": {}}}
