@@ -2,8 +2,9 @@
 
 Each server runs in a container, first alone, then beside two neighbours with two busy threads each
 under plain Docker. Its target is twice its p95 alone, at least 50 ms. Then it is started again, and
-two commands are typed when its port answers. It gives no metrics. dlsched runs with its default settings. An open-loop client sends requests that need three
-tenths of a core. All other containers of the engine would be adopted, so it must have none.
+two commands are typed when its port answers. It gives no metrics. dlsched runs with its default
+settings. An open-loop client sends requests that need three tenths of a core. All other containers
+of the engine would be adopted, so it must have none.
 
     python -m tools.engine run --private -- python -m benchmarks run first-minute         as root
 """
