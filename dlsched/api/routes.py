@@ -344,7 +344,7 @@ async def _labels(request: Request) -> dict[str, str]:
 def labels_in_body(body: bytes) -> dict[str, str] | None:
     """The labels that the body asks for; None: it has another form."""
     try:
-        labels = json.loads(body)["labels"]
+        labels = json.loads(body.decode())["labels"]
     except (KeyError, RecursionError, TypeError, ValueError):
         return None
     if not isinstance(labels, dict) or not all(isinstance(one, str) for one in labels.values()):

@@ -53,7 +53,8 @@ def _file_path(value: object) -> str:
 
 def _port(value: object) -> int:
     digits = as_text(value)
-    if not (digits.isascii() and digits.isdigit() and len(digits) <= 5 and 0 < int(digits) < 65536):
+    # 020 is 16 to some readers of YAML.
+    if not re.fullmatch(r"[1-9][0-9]{0,4}", digits) or int(digits) > 65535:
         raise ValueError(f"{shown(digits)}: a port, 1 to 65535")
     return int(digits)
 

@@ -116,7 +116,7 @@ def _enlarge(pipe: int) -> None:
 
 def _decoded(line: bytes) -> dict[str, Any]:
     try:
-        decoded = json.loads(line)
+        decoded = json.loads(line.decode())
     except (ValueError, RecursionError):
         raise BadLine("a report that is no JSON") from None
     if not isinstance(decoded, dict) or not isinstance(decoded.get("ports"), dict):

@@ -47,6 +47,7 @@ def test_an_operators_preset_joins_and_replaces(tmp_path: Path) -> None:
     ("text", "line"),
     [
         ("a: {port: 0}", "1:11: a.port: '0': a port, 1 to 65535"),
+        ("a: {port: '020'}", "1:11: a.port: '020': a port, 1 to 65535"),
         ("a:\n  port: 1\n  nmae: x", "3:3: a.nmae: unknown key; did you mean name?"),
         ("a: {base: b}", "1:11: a.base: 'b' is no preset; `dlsched presets` lists them"),
         ("a: {base: vlm}", "1:11: a.base: 'vlm' is no preset; did you mean vllm?"),
