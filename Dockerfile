@@ -24,5 +24,7 @@ LABEL org.opencontainers.image.title="dlsched" \
 COPY --from=build /opt/dlsched /opt/dlsched
 ENV PYTHONPATH=/opt/dlsched PATH=/opt/dlsched/bin:$PATH
 STOPSIGNAL SIGTERM
+# The loop answers, not only the process. Only its end counts: what it prints would be kept.
+HEALTHCHECK --interval=60s --timeout=20s --start-period=60s --retries=3 CMD dlsched ps >/dev/null
 ENTRYPOINT ["python3", "-m", "dlsched"]
 CMD ["run"]

@@ -3,7 +3,7 @@
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-all demo-cluster test test-all test-browser vendor durations test-v2 bench bench-gpu gpu-truth torture models dashboard docs man wheels lint clean environment python install uninstall
+.PHONY: help demo demo-all demo-cluster test test-all test-browser vendor durations test-v2 bench bench-gpu gpu-truth torture models dashboard docs man wheels release lint clean environment python install uninstall
 
 PYTHON := .venv/bin/python
 # Runs a command with a Docker Engine that answers, a private one where there is none.
@@ -94,6 +94,11 @@ docs: docs-environment  ## the documentation: .build/docs/html/index.html, and t
 wheels: environment  ## the wheels dlsched and dlsched-report, in dist/
 	@$(PYTHON) -m pip wheel -q --no-deps --no-build-isolation --wheel-dir dist . packaging/report
 	@ls dist
+
+# dist/ becomes what that commit gives: uncommitted changes are not in it.
+release: environment docs-environment  ## what users install, of the last commit, in dist/
+	@python3 -m tools.environment --release
+	@$(PYTHON) -m tools.release
 
 man: docs-environment  ## the man pages alone: .build/docs/man
 	@$(SPHINX) -b man docs .build/docs/man

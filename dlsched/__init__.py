@@ -1,3 +1,3 @@
 """dlsched: target-driven CPU scheduling for deep-learning containers on one Docker host."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"

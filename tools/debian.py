@@ -80,12 +80,14 @@ def bootstrap(
     suite: str = SUITE,
     variant: str = "minbase",
 ) -> None:
-    """Make the tree of a minimal Debian with these packages; the variant `extract` unpacks them and
-    configures none. Of the host's apt only the keys are used. Raises SetupError."""
+    """Make the tree of a minimal Debian, or its archive (*.tar), with these packages; the variant
+    `extract` unpacks them and configures none. Of the host's apt only the keys are used. Raises
+    SetupError."""
     if shutil.which("mmdebstrap") is None:
         install(["mmdebstrap"], f"the {title}")
     # Half the time of debootstrap: it unpacks all packages together.
-    command = ["mmdebstrap", f"--variant={variant}", f"--include={','.join(packages)}"]
+    command = ["mmdebstrap", f"--variant={variant}"]
+    command += [f"--include={','.join(packages)}"] if packages else []
     run_step(f"{title} (a minute)", [*command, suite, str(root)])
 
 

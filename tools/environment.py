@@ -26,6 +26,7 @@ BROWSER_REQUIREMENTS = ROOT / "requirements" / "browser.txt"
 CHROMIUM = "/usr/bin/chromium"
 DOCS_REQUIREMENTS = ROOT / "requirements" / "docs.txt"
 DASHBOARD_REQUIREMENTS = ROOT / "requirements" / "grafana.txt"
+RELEASE_REQUIREMENTS = ROOT / "requirements" / "release.txt"
 TRAIN_REQUIREMENTS = ROOT / "examples" / "images" / "inference" / "requirements-train.txt"
 
 # The pins were compiled under 3.11, so that one comes first.
@@ -150,12 +151,14 @@ def prepare(folder: Path, requirements: Path, *, install_project: bool) -> None:
 
 
 def main(arguments: Optional[Sequence[str]] = None) -> int:
-    """Prepare the environment for development, or for `make models`, `docs` or `dashboard`."""
+    """Prepare the environment for development, or for `make models`, `docs`, `dashboard` or
+    `release`."""
     parser = argparse.ArgumentParser(prog="python3 -m tools.environment", description=main.__doc__)
     other = parser.add_mutually_exclusive_group()
     other.add_argument("--train", action="store_true", help="the environment for `make models`")
     other.add_argument("--docs", action="store_true", help="the environment for `make docs`")
     other.add_argument("--dashboard", action="store_true", help="that for `make dashboard`")
+    other.add_argument("--release", action="store_true", help="that for `make release`")
     parser.add_argument("--tests", action="store_true", help="what tests need beside it")
     parser.add_argument("--browser", action="store_true", help="what tests in a browser need")
     options = parser.parse_args(arguments)
@@ -171,6 +174,8 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
             elif options.dashboard:
                 folder = BUILD / "dashboard-venv"
                 prepare(folder, DASHBOARD_REQUIREMENTS, install_project=False)
+            elif options.release:
+                prepare(BUILD / "release-venv", RELEASE_REQUIREMENTS, install_project=False)
             else:
                 prepare(ROOT / ".venv", REQUIREMENTS, install_project=True)
             if options.tests:

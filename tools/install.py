@@ -111,6 +111,18 @@ def install(layout: Layout, wheels: Optional[Path]) -> None:
     finally:
         shutil.rmtree(fresh, ignore_errors=True)
         shutil.rmtree(former, ignore_errors=True)
+    place_files(layout)
+    if layout.here and shutil.which("systemd-sysusers"):
+        run_step("groups dlsched and dlsched-admin", ["systemd-sysusers", str(layout.groups)])
+    say(f"installed {layout.at(layout.command)}; settings: {layout.at(SETTINGS / 'dlsched.yaml')}")
+    if layout.systemd:
+        run_step("telling systemd", ["systemctl", "daemon-reload"])
+        say(f"now: systemctl {'restart' if active() else 'enable --now'} dlsched")
+
+
+def place_files(layout: Layout) -> None:
+    """Write all but the environment: the command's link, units, groups, completions, man pages, and
+    settings where there are none."""
     link(layout.at(layout.command), TARGET)
     for path in (layout.unit, layout.cluster_unit):
         unit = (CONFIG / path.name).read_text(encoding="utf-8")
@@ -131,12 +143,6 @@ def install(layout: Layout, wheels: Optional[Path]) -> None:
     else:
         place(settings, (CONFIG / "dlsched.yaml").read_text(encoding="utf-8"))
     layout.at(SETTINGS / "jobs.d").mkdir(exist_ok=True)
-    if layout.here and shutil.which("systemd-sysusers"):
-        run_step("groups dlsched and dlsched-admin", ["systemd-sysusers", str(layout.groups)])
-    say(f"installed {layout.at(layout.command)}; settings: {settings}")
-    if layout.systemd:
-        run_step("telling systemd", ["systemctl", "daemon-reload"])
-        say(f"now: systemctl {'restart' if active() else 'enable --now'} dlsched")
 
 
 def fill(fresh: Path, library: Path, wheels: Optional[Path]) -> None:

@@ -11,7 +11,7 @@ import click
 from dlsched.cli import options
 from dlsched.cli.output import one_line, print_json, print_text, say
 from dlsched.cli.program import FAILURE
-from dlsched.model.errors import AlreadyRunning
+from dlsched.model.errors import AlreadyRunning, EngineUnavailable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -84,8 +84,16 @@ def _released(settings: Settings, *, ask: bool) -> Sequence[dict[str, Any]] | No
     with lock:
         from dlsched.daemon.wiring import engine_options
         from dlsched.runtime.docker.limits.writer import release_all
+        from dlsched.runtime.originals import Originals
 
-        return [asdict(back) for back in release_all(engine_options(settings))]
+        try:
+            return [asdict(back) for back in release_all(engine_options(settings))]
+        except EngineUnavailable:
+            kept = Originals(settings.state_dir, read_only=True)
+            if ask or kept.changed() or kept.all_lost():
+                raise
+            # A package is removed after its engine: no container lacks anything.
+            return ()
 
 
 def _line(back: dict[str, Any]) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 from dlsched.model.facts import GpuFact, NodeFact
@@ -130,6 +131,12 @@ class NodeReader:
         indices = {gpu.uuid: gpu.index for gpu in self.gpus if gpu.part_of is None}
         names = (f"GPU {indices[uuid]}" if uuid in indices else uuid for uuid in uuids)
         return " and ".join(names)
+
+
+def booted_at(proc: Path = PROC) -> str:
+    """When the host started, in UTC. The epoch where that cannot be read."""
+    times = (line.split()[1] for line in _lines(proc / "stat") if line.startswith("btime "))
+    return datetime.fromtimestamp(int(next(times, 0)), UTC).strftime("%Y-%m-%dT%H:%M:%S")
 
 
 def _lines(path: Path) -> list[str]:

@@ -10,6 +10,7 @@ import pytest
 from dlsched.runtime.docker.limits import writer
 from dlsched.runtime.docker.options import DockerOptions
 from dlsched.runtime.machine.outcomes import GivenBack
+from dlsched.runtime.originals import Original, Originals
 from dlsched.store.jobs import lock_state_dir
 from tests.cli.conftest import Program
 from tests.status_source import FakeSource
@@ -98,6 +99,20 @@ def test_without_an_engine_it_is_3(
 ) -> None:
     monkeypatch.setenv("DLSCHED_ENGINE_HOST", f"unix://{folders}/nobody.sock")
     done = program("release")
+    assert (done.exit_code, done.stdout) == (3, "")
+    assert "no answer from the Docker Engine" in done.stderr
+
+
+@pytest.mark.timed
+def test_unattended_an_engine_is_missed_only_where_a_container_lacks_something(
+    program: Program, folders: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DLSCHED_ENGINE_HOST", f"unix://{folders}/nobody.sock")
+    done = program("release", "--unattended")
+    assert (done.exit_code, done.stdout) == (0, "")
+    assert done.stderr == "no container has limits set by dlsched\n"
+    Originals(folders / "state").secure(Original("a" * 64, "asr", adopted=True))
+    done = program("release", "--unattended")
     assert (done.exit_code, done.stdout) == (3, "")
     assert "no answer from the Docker Engine" in done.stderr
 

@@ -70,14 +70,19 @@ class Node:
         shutil.copy(Path(held.__file__), self.root / "policies")
         made = self.client.create_container(
             image,
-            ["run", "--config", str(self.root / "dlsched.yaml")],
+            ["run"],
             # As hostile as a label can be to itself: the agent must not take itself for a job.
             labels={
                 "dlsched.instance": self.instance,
                 "dlsched.enable": "true",
                 "dlsched.target.latency": "50ms",
             },
-            environment={"PYTHONPATH": f"/opt/dlsched:{self.root}/policies"},
+            environment={
+                "PYTHONPATH": f"/opt/dlsched:{self.root}/policies",
+                "DLSCHED_CONFIG": str(self.root / "dlsched.yaml"),
+            },
+            # The image's own test, as often as a case needs it.
+            healthcheck={"interval": 1_000_000_000},
             host_config=self.client.create_host_config(
                 network_mode="host",
                 pid_mode="host",
@@ -106,6 +111,10 @@ class Node:
     def log(self) -> str:
         """What the agent wrote."""
         return str(self.client.logs(self.agent).decode())
+
+    def health(self) -> str:
+        """What the engine holds of the agent, by the image's test."""
+        return str(self.client.inspect_container(self.agent)["State"]["Health"]["Status"])
 
     def quota(self, container: str) -> int:
         """What the engine has for it; 0 and -1: none."""
@@ -143,6 +152,7 @@ def test_it_manages_the_container_beside_it_and_never_itself(node: Node, base_im
     job = f"dlsched-{node.instance}-alpha"
     wait_for(lambda: node.quota(job) == held.CORES * 100_000, 30, "the job to be held")
     wait_for(lambda: list(node.rows()) == ["alpha"], 30, "the job alone to be told")
+    wait_for(lambda: node.health() == "healthy", 60, "the image's own health check")
 
     def weights() -> list[int]:
         return [

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from dlsched.runtime.host import busy_core_s, node, physical_cores
+from dlsched.runtime.host import booted_at, busy_core_s, node, physical_cores
 
 
 def test_busy_is_all_but_idle_and_stolen_time(tmp_path: Path) -> None:
@@ -18,6 +18,12 @@ def test_busy_is_all_but_idle_and_stolen_time(tmp_path: Path) -> None:
 def test_what_cannot_be_read_is_none(tmp_path: Path) -> None:
     assert busy_core_s(tmp_path) is None
     assert node(0.01, tmp_path) is None
+    assert booted_at(tmp_path) == "1970-01-01T00:00:00"
+
+
+def test_the_kernel_says_when_the_host_started(tmp_path: Path) -> None:
+    (tmp_path / "stat").write_text("cpu  1 2 3\nbtime 1764412440\nprocesses 9\n")
+    assert booted_at(tmp_path) == "2025-11-29T10:34:00"
 
 
 def test_the_node_has_the_cpus_that_we_may_use(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -55,6 +56,8 @@ def _of_cluster(daemon: Daemon) -> bool:
 
 def _unfit() -> str | None:
     """Why nothing can be drawn here. Textual draws on standard error."""
+    if find_spec("textual") is None:
+        return "top needs the package textual: pip install 'dlsched[top]'"
     streams = (("input", sys.stdin), ("output", sys.stdout), ("error", sys.stderr))
     for name, stream in streams:
         if stream is None or not stream.isatty():

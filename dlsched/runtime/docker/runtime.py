@@ -11,10 +11,7 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence, Set
 from concurrent.futures import wait
 from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
-
-import psutil
 
 from dlsched.control.ports import Clock, Wake
 from dlsched.model.actions import Action, Outcome, Remove, Resize, Start
@@ -49,7 +46,7 @@ from dlsched.runtime.docker.options import UNHURRIED_S, DockerOptions
 from dlsched.runtime.docker.reading import Outside
 from dlsched.runtime.docker.watch import Watch, Watches
 from dlsched.runtime.gpu import Inventory, UserNames
-from dlsched.runtime.host import NodeReader
+from dlsched.runtime.host import NodeReader, booted_at
 from dlsched.runtime.machine.calls import SetLimits
 from dlsched.runtime.machine.container import Machine, Unwanted
 from dlsched.runtime.machine.inspected import Inspected, Listing
@@ -102,9 +99,7 @@ class DockerRuntime:
         self._patience = Patience(options.call_wait_s, now_s=clock.now_s)
         self._group = ParentGroup(options.instance, options.cgroup_under, options.group_weight)
         self._cpu_users = CpuUsers(clock.now_s, begin, instance.left_out, proc)
-        booted = datetime.fromtimestamp(psutil.boot_time(), UTC)
-        booted_at = booted.strftime("%Y-%m-%dT%H:%M:%S")
-        self._listings = Listings(instance, self._patience, booted_at)
+        self._listings = Listings(instance, self._patience, booted_at())
         self.use_presets = self._listings.use
         self.refresh = self._listings.refresh
         """List the engine's containers; waits at most `call_wait_s`, where something happened."""

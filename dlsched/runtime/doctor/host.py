@@ -226,7 +226,7 @@ def unit_state(properties: dict[str, str]) -> Finding:
     active, restarts = properties.get("ActiveState", "?"), properties.get("NRestarts", "0")
     if properties.get("LoadState") != "loaded":
         line = f"{UNIT} is not installed ({properties.get('LoadState', '?')})"
-        return Finding("systemd", "warn", line, "make install")
+        return Finding("systemd", "warn", line, "apt install ./dlsched_*.deb or make install")
     state, enabled = properties.get("SubState", "?"), properties.get("UnitFileState", "?")
     line = f"{UNIT}: {active} ({state}), {enabled}"
     advice = f"journalctl -u {UNIT}"

@@ -105,3 +105,8 @@ def test_it_draws_and_gives_the_terminal_back(
     assert b"\x1b[?1049h" in terminal.drawn
     assert b"Traceback" not in terminal.drawn
     assert termios.tcgetattr(terminal.inner) == before
+
+
+def test_it_names_the_extra_that_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dlsched.cli.top.command.find_spec", lambda _: None)
+    assert _unfit() == "top needs the package textual: pip install 'dlsched[top]'"
