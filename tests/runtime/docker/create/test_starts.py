@@ -199,6 +199,7 @@ class Bench:
             LimitWriter(instance),
             Injector(GpuOptions(), tuple),
             Arrivals(instance),
+            lambda: None,
         )
         calls = calls_of(self.engine, None, self.images, creation)
         self.executor = making(calls, [], lambda: self.now_s, self.woken.append)
