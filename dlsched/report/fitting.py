@@ -15,6 +15,9 @@ from dlsched.report.granted import Grant
 OURS = "DLSCHED_THREADS"
 """Variable with the OMP_NUM_THREADS that dlsched set, which is no choice of the program's."""
 
+_NEARLY_CORES = 0.1
+"""A thread may lack so much of its core, as where a reserve leaves 1.95 of two."""
+
 
 class Fit(NamedTuple):
     """What suits the cores that the job may use now."""
@@ -36,7 +39,7 @@ def fit_to_allotment(at_most: Optional[int] = None) -> Fit:
     Those of OpenMP and BLAS need `threadpoolctl`, which scikit-learn brings along; an OpenMP's are
     those of the calling thread. Libraries see the CPUs of a process, not its quota
     (pytorch#64864): with more threads than cores the quota is spent early in each period, and then
-    all of them stop. The number is the granted cores, rounded, at least 1 (see `threads_for`), and
+    all of them stop. The number is that of whole granted cores, at least 1 (see `threads_for`), and
     at most `at_most`, the CPUs of the process's affinity, and each library's number at the first
     call, unless dlsched had set that. It grows again with the allotment. Without an allotment all
     stay as they are.
@@ -51,15 +54,15 @@ def fit_to_allotment(at_most: Optional[int] = None) -> Fit:
 
 
 def threads_for(cores: float) -> int:
-    """Threads that suit that many cores: the nearest number, halves up.
+    """Threads that suit that many cores: a whole core for each, at least one.
 
-    Measured with torch 2.13 on two cores, steps a second with one and with two threads. A quota of
-    0.3 cores: small CNN 38 and 20, LSTM 51 and 25. 1.3 cores: wide CNN 5.9 and 6.2, MLP 18.0 and
-    16.1. 1.5 cores: wide CNN 5.5 and 7.3, small CNN 133 and 111, MLP 20.2 and 19.2. So a thread
-    with less than half a core costs more than it brings, in all models but one; with half a core it
-    speeds up a large model by a third, and slows a small one by a sixth.
+    Measured on two cores at a quota of 1.5, steps a second with one and with two threads. A quiet
+    host, torch 2.13: wide CNN 5.5 and 7.3, small CNN 133 and 111, MLP 20.2 and 19.2. A host that
+    others use, too: small CNN 53 and 9 (37 if they wait without spinning), MLP 187 and 12 (160),
+    OpenBLAS 844 and 106, ONNX Runtime 135 and 68 (117). So a thread with half a core brings a third
+    at best, and costs up to nine tenths.
     """
-    return max(1, math.floor(cores + 0.5))
+    return max(1, math.floor(cores + _NEARLY_CORES))
 
 
 class _Fitter:

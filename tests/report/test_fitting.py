@@ -59,9 +59,9 @@ def grant(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Grant:
 
 @pytest.mark.parametrize(
     ("cores", "threads"),
-    [(0.0, 1), (0.3, 1), (1.0, 1), (1.01, 1), (1.49, 1), (1.5, 2), (2.0, 2), (3.7, 4)],
+    [(0.0, 1), (0.3, 1), (1.0, 1), (1.5, 1), (1.89, 1), (1.9, 2), (2.0, 2), (3.7, 3), (3.95, 4)],
 )
-def test_threads_are_the_cores_to_the_nearest(cores: float, threads: int) -> None:
+def test_every_thread_has_nearly_a_whole_core(cores: float, threads: int) -> None:
     assert threads_for(cores) == threads
 
 

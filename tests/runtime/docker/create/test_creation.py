@@ -163,8 +163,9 @@ def test_a_job_without_gpus_hears_of_none_unless_the_operator_says_so(tmp_path: 
 @pytest.mark.parametrize(
     ("jobs_cores", "spec", "image", "threads"),
     [
-        (None, job(), (), "2"),
-        (1.0, job(), (), "1"),
+        (None, job(), (), "1"),
+        (None, replace(job(), bounds=Bounds(ceiling_cores=6.0)), (), "6"),
+        (2.0, replace(job(), bounds=Bounds(ceiling_cores=6.0)), (), "2"),
         (1.0, job(environment=(("OMP_NUM_THREADS", "6"),)), (), "6"),
         (1.0, job(), ("OMP_NUM_THREADS=6",), None),
         (1.0, job(threads="own"), (), None),

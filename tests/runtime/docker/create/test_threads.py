@@ -10,12 +10,12 @@ COUNTS = ("OMP_NUM_THREADS", "ORT_INTRA_OP_NUM_THREADS", "LLAMA_ARG_THREADS", "D
 WAIT = {"OMP_WAIT_POLICY": "passive"}
 
 
-@pytest.mark.parametrize(("cores", "threads"), [(0.05, 1), (1.4, 1), (1.5, 2), (6.0, 6), (7.4, 7)])
-def test_counts_are_the_cores_to_the_nearest(cores: float, threads: int) -> None:
+@pytest.mark.parametrize(("cores", "threads"), [(0.05, 1), (1.5, 1), (6.0, 6), (7.8, 7)])
+def test_every_thread_has_a_core_of_what_the_job_may_use(cores: float, threads: int) -> None:
     assert fitting_threads(cores, 8, 8, ()) == {**WAIT, **dict.fromkeys(COUNTS, str(threads))}
 
 
-@pytest.mark.parametrize("cores", [7.5, 8.0, 64.0])
+@pytest.mark.parametrize("cores", [7.95, 8.0, 64.0])
 def test_on_the_whole_host_libraries_count_themselves(cores: float) -> None:
     assert fitting_threads(cores, 8, 4, ()) == WAIT
 
