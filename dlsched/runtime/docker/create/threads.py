@@ -32,32 +32,37 @@ VARIABLES = (
     Variable(
         "OMP_NUM_THREADS",
         "cpus",
-        "OpenMP (libgomp, libomp), and with it PyTorch; OpenBLAS, MKL, BLIS and numexpr, where "
-        "their own variable is not set",
-        "benchmarks/results/threads.json. OPENBLAS_NUM_THREADS and MKL_NUM_THREADS are left alone: "
-        "they would take precedence over an OMP_NUM_THREADS that a program sets itself.",
+        "OpenMP (libgomp, libomp), and with it PyTorch; OpenBLAS, MKL, BLIS and numexpr where "
+        "their own variable is missing",
+        "measured: benchmarks/results/threads.json",
     ),
     Variable(
         "OMP_WAIT_POLICY",
         "passive",
         "OpenMP (libgomp, libomp); llama.cpp and Ollama built with it",
-        "benchmarks/results/threads.json; in libomp it implies KMP_BLOCKTIME=0 (LLVM D18577).",
+        "measured: benchmarks/results/threads.json; in libomp it implies KMP_BLOCKTIME=0 (LLVM "
+        "D18577)",
         ("GOMP_SPINCOUNT", "KMP_BLOCKTIME", "KMP_LIBRARY"),
     ),
     Variable(
         "ORT_INTRA_OP_NUM_THREADS",
         "cores",
-        "ONNX Runtime from about 1.28 on, where the program sets no number",
-        "microsoft/onnxruntime#29688, and the strings of 1.32; no variable ends its spinning.",
+        "ONNX Runtime since July 2026, where the program sets no number",
+        "measured with 1.32; microsoft/onnxruntime#29688",
     ),
     Variable(
         "LLAMA_ARG_THREADS",
         "cores",
         "llama.cpp's server and tools, where no --threads is given",
-        "llama-server(1). Ollama has no such variable (ollama/ollama#10476).",
+        "llama-server(1)",
     ),
 )
-"""What is set; without a limit only how threads wait."""
+"""What is set; without a limit only how threads wait.
+
+OPENBLAS_NUM_THREADS and MKL_NUM_THREADS are not: they would take precedence over an OMP_NUM_THREADS
+that the program sets itself. Ollama reads none (ollama/ollama#10476), and no variable ends the
+spinning of OpenBLAS or ONNX Runtime.
+"""
 
 
 def fitting_threads(
