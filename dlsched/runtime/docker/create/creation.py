@@ -26,6 +26,7 @@ from dlsched.runtime.allotment import (
     job_dir,
     write_allotment,
 )
+from dlsched.runtime.confinement import Confinement
 from dlsched.runtime.docker.carrying import Arrivals, Brought, NotShared
 from dlsched.runtime.docker.create.containers import Surroundings, create_body, restart_update
 from dlsched.runtime.docker.create.threads import fitting_threads
@@ -234,7 +235,7 @@ class Creation:
         pipes = self.mps_pipes() if gpus.access is not None and confined is None else None
         mps = None if pipes is None else client_of(action.spec, pipes, self._gpus(action))
         own = dict(action.spec.container.environment)
-        threads = self._threads(action.spec, own.keys() | variables.keys())
+        threads = self._threads(action.spec, confined, own.keys() | variables.keys())
         # The operator may override it; a user could reach others' GPUs by it.
         added = gpus.environment
         if not action.gpus and confined is None:
@@ -257,13 +258,16 @@ class Creation:
             mps=mps,
         )
 
-    def _threads(self, spec: JobSpec, owned: Set[str]) -> dict[str, str]:
+    def _threads(
+        self, spec: JobSpec, confined: Confinement | None, owned: Set[str]
+    ) -> dict[str, str]:
         """The variables of its libraries' threads."""
         if spec.container.threads == "own":
             return {}
         cpus = os.cpu_count() or 1
         # Its ceiling, not its present limit: that changes, and these last as long as it runs.
-        bounds = (spec.bounds.ceiling_cores, self.jobs_cores(), float(cpus))
+        owner_cores = None if confined is None else confined.cpu_cores
+        bounds = (spec.bounds.ceiling_cores, owner_cores, self.jobs_cores(), float(cpus))
         may_use_cores = min(cores for cores in bounds if cores is not None)
         return fitting_threads(may_use_cores, cpus, physical_cores(), owned)
 

@@ -188,6 +188,15 @@ def test_libraries_take_as_many_threads_as_the_job_may_ever_use(
     assert ("OMP_WAIT_POLICY" in bench.environment) == (spec.container.threads == "fit")
 
 
+def test_a_user_s_jobs_have_no_more_threads_than_the_user_s_cores(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: 16)
+    bench = Bench(tmp_path, confined=Confinement(pids=64, cpu_cores=3.0))
+    bench.start(replace(job(), bounds=Bounds()))
+    assert bench.environment["OMP_NUM_THREADS"] == "3"
+
+
 def test_in_the_legacy_mode_the_engine_is_told_the_ceiling_and_the_kernel_the_limit(
     tmp_path: Path,
 ) -> None:
