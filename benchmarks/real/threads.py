@@ -22,6 +22,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from operator import truediv
 from pathlib import Path
 
@@ -32,6 +33,7 @@ from tests.stacks import environments
 from tests.stacks.containers import PYTHON
 from tools.base_image import BASE, ensure_base
 from tools.session import Session, session, wait_for
+from tools.waiting import until
 
 NAME = "threads"
 PROGRAMS = Path(__file__).parent / "programs"
@@ -41,7 +43,7 @@ LIMITS = (0.5, 1.0, 1.5)
 FALLS = (1.0, 0.5)
 """Limits in cores, and those to which one of two cores falls."""
 BUSY = "beside two busy jobs"
-TURNS, SECONDS, SETTLE_S = 10, 1.0, 0.3
+TURNS, SECONDS, SETTLE_S = 7, 1.0, 0.3
 """Of each job, and what it computes before it is measured: a few periods of its limit."""
 READY_S, CHANGED_S = 120.0, 30.0
 """Longest wait for a job's first steps, and the figure: so soon it fits a changed limit."""
@@ -116,9 +118,10 @@ class Job:
     def begins(self) -> None:
         """Wait for its first steps, and stop it."""
         wait_for(lambda: self.counted()[0] > 2, READY_S, str(self), self._one.why_not_running)
-        label = f"dlsched.job={self.name}"
-        (container,) = self._one.engine.containers.list(filters={"label": label})
-        self._pid = int(container.attrs["State"]["Pid"])
+        labels = {"label": f"dlsched.job={self.name}"}
+        listed = partial(self._one.engine.containers.list, filters=labels, ignore_removed=True)
+        # A program computes before the engine says that it runs.
+        self._pid = until(listed, f"the container of {self}")[0].attrs["State"]["Pid"]
         os.kill(self._pid, signal.SIGSTOP)
 
     def turn(self, seconds: float) -> tuple[int, float]:
