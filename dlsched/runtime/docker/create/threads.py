@@ -39,9 +39,9 @@ VARIABLES = (
     Variable(
         "OMP_WAIT_POLICY",
         "passive",
-        "OpenMP (libgomp, libomp); llama.cpp and Ollama built with it",
-        "measured: benchmarks/results/threads.json; in libomp it implies KMP_BLOCKTIME=0 (LLVM "
-        "D18577)",
+        "OpenMP (libgomp, libomp)",
+        "measured with libgomp: benchmarks/results/threads.json; in libomp it implies "
+        "KMP_BLOCKTIME=0 (LLVM D18577)",
         ("GOMP_SPINCOUNT", "KMP_BLOCKTIME", "KMP_LIBRARY"),
     ),
     Variable(
@@ -54,7 +54,7 @@ VARIABLES = (
         "LLAMA_ARG_THREADS",
         "cores",
         "llama.cpp's server and tools, where no --threads is given",
-        "llama-server(1)",
+        "llama-server(1), not measured",
     ),
 )
 """What is set; without a limit only how threads wait.
