@@ -183,13 +183,6 @@ BENCHES = {
         "yes",
         "what the loop costs, with 100 containers too",
     ),
-    "wire-cost": Bench(
-        "benchmarks.wire.cost",
-        "wire",
-        "1 min",
-        "no",
-        "what a packet and a request cost that are read at the wire; publishes nothing",
-    ),
     "gpu-pacing": Bench(
         "benchmarks.gpu.pacing",
         "gpu",

@@ -10,7 +10,6 @@ second further in each cycle; what is measured is CPU time.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 import os
@@ -20,6 +19,7 @@ import statistics
 import tempfile
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -37,129 +37,51 @@ from dlsched.model.spec import JobSpec
 from dlsched.report.buckets import bucket_index, bucket_value_s
 from dlsched.runtime import host as host_facts
 from dlsched.runtime.allotment import METRICS_FILE
-from dlsched.runtime.docker.engine import Body, Engine, EngineRefused
+from dlsched.runtime.docker.engine import Body, Engine
 from dlsched.runtime.docker.identity.labels import container_name, labels_of
 from dlsched.runtime.docker.options import DockerOptions
 from dlsched.runtime.docker.runtime import DockerRuntime
 from dlsched.simulation.clock import VirtualClock
+from tests.runtime.docker.fake_engine import FakeEngine
+from tests.runtime.docker.fake_host import FakeHost
 from tools.session import Session, session, wait_for
+from tools.waiting import until
 
-_GROUP = "/dlsched-loop"
-_CPU = {
+_COUNTED = {
     "cpuacct.usage": "1000000000",
     "cpu.stat": "nr_periods 120\nnr_throttled 3\nthrottled_time 91230000",
-    "cpu.cfs_quota_us": "-1",
-    "cpu.cfs_period_us": "100000",
-    "cpu.shares": "1024",
-    "cpu.cfs_burst_us": "0",
-    "cpu.idle": "0",
+    "memory.usage_in_bytes": "104857600",
 }
-_MEMORY = {"memory.usage_in_bytes": "104857600"}
-_STARTED = "2026-01-01T00:00:00.000000001Z"
-_WRITTEN = {"CpuQuota": "cpu.cfs_quota_us", "CpuShares": "cpu.shares"}
 
 
-class Host:
-    """The files of containers, as the kernel would show them below `root`."""
-
-    def __init__(self, root: Path) -> None:
-        self.proc = root / "proc"
-        self._cpu, self._memory = root / "sys" / "cpu", root / "sys" / "memory"
-        mounts = [
-            f"32 31 0:29 / {self._cpu} rw - cgroup cgroup rw,cpu,cpuacct",
-            f"34 31 0:31 / {self._memory} rw - cgroup cgroup rw,memory",
-        ]
-        (self.proc / "self").mkdir(parents=True)
-        (self.proc / "self" / "mountinfo").write_text("\n".join(mounts) + "\n")
-
-    def add(self, pid: int, container: str) -> None:
-        """A process in a group of its own, with a sidecar's folder in its root."""
-        for folder, files in ((self._cpu, _CPU), (self._memory, _MEMORY)):
-            group = folder / _GROUP[1:] / container
-            group.mkdir(parents=True)
-            for name, text in files.items():
-                (group / name).write_text(f"{text}\n")
-        process = self.proc / str(pid)
-        self.metrics_file(pid).parent.mkdir(parents=True)
-        lines = (f"4:memory:{_GROUP}/{container}", f"1:cpu,cpuacct:{_GROUP}/{container}")
-        (process / "cgroup").write_text("\n".join(lines) + "\n")
-        (process / "stat").write_text(f"{pid} (python) S " + "1 " * 40 + "\n")
-
-    def metrics_file(self, pid: int) -> Path:
-        """Where that process reports."""
-        return self.proc / str(pid) / "root" / METRICS_FILE[1:]
-
-    def write(self, container: str, name: str, text: str) -> None:
-        """As the kernel does when something is counted or limited."""
-        (self._cpu / _GROUP[1:] / container / name).write_text(f"{text}\n")
-
-
-class InstantEngine(Engine):
+class InstantEngine(FakeEngine, Engine):
     """Running containers of these jobs; every call is answered from memory."""
 
-    def __init__(
-        self, host: Host, instance: str, specs: Iterable[JobSpec], sources: Mapping[str, str]
-    ) -> None:
-        super().__init__("instant", 10.0)
-        self._host = host
-        self._bodies: dict[str, Body] = {}
+    def __init__(self, root: Path, specs: Iterable[JobSpec], sources: Mapping[str, str]) -> None:
+        super().__init__(root)
         self._ended = threading.Event()
-        for pid, spec in enumerate(specs, 10_000):
-            labels = labels_of(spec, instance, sources[spec.name])
-            body = _body(spec, instance, pid, labels)
-            self._bodies[body["Id"]] = body
-            host.add(pid, body["Id"])
-
-    @property
-    def pids(self) -> Mapping[str, int]:
-        return {key: body["State"]["Pid"] for key, body in self._bodies.items()}
+        self.hosts: list[FakeHost] = []
+        for spec in specs:
+            labels = labels_of(spec, "loop", sources[spec.name])
+            name = container_name("loop", spec.name)
+            container = self.create(name, {"Image": spec.container.image, "Labels": labels})
+            self.start(container)
+            host = self.all[container].host
+            (self.proc / str(host.pid) / "stat").write_text(f"{host.pid} (p) S " + "1 " * 40 + "\n")
+            metrics_file(host).parent.mkdir(parents=True)
+            for file, text in _COUNTED.items():
+                host.write(file, text)
+            self.hosts.append(host)
 
     def containers(self, labels: Mapping[str, str]) -> list[Body]:
-        listed = [
-            {
-                "Id": key,
-                "Names": [body["Name"]],
-                "State": body["State"]["Status"],
-                "Labels": body["Config"]["Labels"],
-            }
-            for key, body in self._bodies.items()
-            if labels.items() <= body["Config"]["Labels"].items()
-        ]
-        return list(json.loads(json.dumps(listed)))
-
-    def inspect(self, container: str) -> Body:
-        if container not in self._bodies:
-            raise EngineRefused(404, "no such container")
-        return self._bodies[container]
-
-    def update(self, container: str, body: Body) -> None:
-        self._bodies[container]["HostConfig"].update(body)
-        for word, file in _WRITTEN.items():
-            if word in body:
-                self._host.write(container, file, str(body[word]))
-
-    def image(self, reference: str) -> Body:
-        return {"Id": reference, "Config": {"Labels": {}}}
-
-    def info(self) -> Body:
-        return {"ID": "instant", "NCPU": 2, "CgroupDriver": "cgroupfs", "CgroupVersion": "1"}
-
-    def version(self) -> Body:
-        """A runc of before 1.3.2."""
-        return {"Components": [{"Name": "runc", "Version": "1.1.5"}]}
+        """As an engine's answer, each time parsed."""
+        return list(json.loads(json.dumps(super().containers(labels))))
 
     def events(self, kinds: Iterable[str]) -> Any:
-        return _Silence(self._ended)
-
-    def close(self) -> None:
-        self._ended.set()
-
-
-class _Silence:
-    def __init__(self, ended: threading.Event) -> None:
-        self._ended = ended
+        return self
 
     def __iter__(self) -> Iterator[Body]:
+        """The stream of events: none, until it is closed."""
         self._ended.wait()
         return iter(())
 
@@ -167,14 +89,16 @@ class _Silence:
         self._ended.set()
 
 
+def metrics_file(host: FakeHost) -> Path:
+    """Where the container's process reports."""
+    return host.proc / str(host.pid) / "root" / METRICS_FILE[1:]
+
+
 def line(now_s: float, latencies_s: Iterable[float]) -> bytes:
     """A second's report of a service, as `dlsched.report` writes it."""
-    counts: dict[int, int] = {}
-    for latency_s in latencies_s:
-        index = bucket_index(latency_s)
-        counts[index] = counts.get(index, 0) + 1
+    counts = Counter(map(bucket_index, latencies_s))
     latency = {
-        "count": sum(counts.values()),
+        "count": counts.total(),
         "sum": sum(bucket_value_s(index) * count for index, count in counts.items()),
         "buckets": {str(index): count for index, count in sorted(counts.items())},
         "errors": 0,
@@ -182,19 +106,6 @@ def line(now_s: float, latencies_s: Iterable[float]) -> bytes:
         "oldest_s": 0.01,
     }
     return (json.dumps({"t": now_s, "w": "7", "latency": latency}) + "\n").encode()
-
-
-def _body(spec: JobSpec, instance: str, pid: int, labels: Mapping[str, str]) -> Body:
-    return {
-        "Id": hashlib.sha256(spec.name.encode()).hexdigest(),
-        "Name": f"/{container_name(instance, spec.name)}",
-        "Image": "sha256:0",
-        "RestartCount": 0,
-        "State": {"Status": "running", "Pid": pid, "StartedAt": _STARTED, "ExitCode": 0},
-        "Config": {"Image": spec.container.image, "Labels": dict(labels)},
-        "HostConfig": {"CpuQuota": 0, "CpuPeriod": 0, "CpuShares": 0, "NanoCpus": 0},
-        "NetworkSettings": {"Networks": {}},
-    }
 
 
 COUNTS = (10, 100, 1000)
@@ -245,11 +156,10 @@ class World:
             file.write_text(text)
             specs.append(parse_spec(text, file.name))
             sources[name] = str(file)
-        self._host = Host(root)
-        self._engine = InstantEngine(self._host, "loop", specs, sources)
+        self._engine = InstantEngine(root, specs, sources)
         self._files = [
-            os.open(self._host.metrics_file(pid), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-            for pid in self._engine.pids.values()
+            os.open(metrics_file(host), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+            for host in self._engine.hosts
         ]
         self._random = random.Random(1)
         self._used_ns = 10**9
@@ -273,8 +183,8 @@ class World:
             return
         self._used_ns += 10**8
         lines = [self._line() for _ in range(50)]
-        for container, file in zip(self._engine.pids, self._files, strict=True):
-            self._host.write(container, "cpuacct.usage", str(self._used_ns))
+        for host, file in zip(self._engine.hosts, self._files, strict=True):
+            host.write("cpuacct.usage", str(self._used_ns))
             os.write(file, self._random.choice(lines))
 
     def cycle(self) -> Cycle:
@@ -296,7 +206,7 @@ class World:
         return line(self.clock.now_s(), latencies_s)
 
     def _runtime(self, options: DockerOptions, clock: Clock, wake: Wake) -> DockerRuntime:
-        return DockerRuntime(options, clock, wake, engine=self._engine, proc=self._host.proc)
+        return DockerRuntime(options, clock, wake, engine=self._engine, proc=self._engine.proc)
 
 
 @contextmanager
@@ -325,7 +235,7 @@ def measure(jobs: int, case: str) -> dict[str, object]:
         for _ in range(WARM_CYCLES):
             one.second(reports=reports)
             one.cycle()
-        _settle()
+        until(_is_settled, "the end of the agent's calls", 60)
         cycles = []
         for _ in range(CYCLES):
             one.second(reports=reports)
@@ -353,13 +263,9 @@ def _ms(seconds: Iterable[float]) -> float:
     return round(1000 * statistics.median(seconds), 3)
 
 
-def _settle() -> None:
-    """Wait until no call is under way any more."""
-    end_s = time.monotonic() + 60
-    while any(one.name.startswith("dlsched-Remember") for one in threading.enumerate()):
-        if time.monotonic() > end_s:
-            raise RuntimeError("the agent's calls do not end")
-        time.sleep(0.05)
+def _is_settled() -> bool:
+    """Whether no call is under way any more."""
+    return not any(one.name.startswith("dlsched-Remember") for one in threading.enumerate())
 
 
 def main(arguments: list[str] | None = None) -> int:

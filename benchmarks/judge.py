@@ -222,7 +222,7 @@ def judged(
 def updates(reports: Iterable[CycleReport]) -> int:
     """How many changes of limits or shares the engine was asked for, and made."""
     return sum(
-        isinstance(outcome.action, Resize) and outcome.status in ("done", "begun")
+        isinstance(outcome.action, Resize) and outcome.ok
         for report in reports
         for outcome in report.outcomes
     )

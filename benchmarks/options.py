@@ -55,17 +55,3 @@ def end_on_terminate() -> None:
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) != signal.SIG_IGN:  # as nohup has it
             signal.signal(number, lambda number, _: sys.exit(128 + number))
-
-
-def told_if_it_fails(name: str, run: Callable[[], object]) -> int:
-    """Run it; the exit code. What ends it early is printed in one line, and leaves no container."""
-    end_on_terminate()
-    try:
-        run()
-    except KeyboardInterrupt:
-        print("interrupted; this run's containers are removed, whole runs are kept")
-        return 130
-    except (AssertionError, RuntimeError) as error:
-        print(f"{name}: {error}")
-        return 1
-    return 0

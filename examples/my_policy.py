@@ -20,6 +20,7 @@ from dlsched.policies import (
     JobView,
     LatencyTarget,
     Limits,
+    PolicyTraits,
     Snapshot,
     fair_shares,
     measured_s,
@@ -62,7 +63,7 @@ class SlowestFirst:
     # time then, and the capacity is 1. Nothing has to be written for that. To name the unit in a
     # reason, write `snapshot.resource.amount(0.5)`: "0.500 cores", or "0.500 of GPU 0's time".
     # Limits that are only passed on never sum to more than the capacity: say so, and it is kept.
-    reserves: ClassVar[bool] = True
+    traits: ClassVar[PolicyTraits] = PolicyTraits(reserves=True)
 
     def __init__(self, parameters: SlowestFirstParameters) -> None:
         self.parameters = parameters

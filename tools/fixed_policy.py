@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from dlsched.model.decision import Decision, PolicyMemory
+from dlsched.model.decision import Decision, PolicyMemory, PolicyTraits
 from dlsched.model.spec import Limits
 from dlsched.model.state import Snapshot
 
@@ -23,7 +23,7 @@ class FixedPolicy:
 
     Parameters: ClassVar[type[Any]] = FixedParameters
     Memory: ClassVar[type[Any] | None] = None
-    reserves: ClassVar[bool] = False
+    traits: ClassVar[PolicyTraits] = PolicyTraits()
 
     def __init__(self, parameters: FixedParameters) -> None:
         pairs = (item.partition("=") for item in parameters.cores.split(",") if item)

@@ -1,6 +1,6 @@
 """Moves of a training between two GPUs that are none: what is lost, how long it pauses.
 
-The daemon is whole and the engine real: a policy of the bench's own decides every move, and a real
+The daemon is whole and the engine real: a policy of the tests decides every move, and a real
 training saves itself, is stopped and goes on in a new container. The GPUs are stand-ins: a driver
 that tells of two, and device nodes that nothing computes on. So the times are those of saving,
 stopping, starting and importing PyTorch on the CPU, and say nothing of a GPU's own memory.
@@ -22,8 +22,7 @@ from benchmarks.options import options
 from benchmarks.publish import results
 from dlsched.model.actions import Move
 from dlsched.model.cycle import CycleReport
-from dlsched.model.decision import Decision, PolicyMemory
-from dlsched.model.state import JobState, Snapshot
+from dlsched.model.state import JobState
 from tests.nvml.library import Stub, build
 from tests.nvml.scenario import GIB, Gpu, Scenario
 from tools.session import Session, session, wait_for
@@ -46,35 +45,6 @@ NODES = {
 
 WAYS = {"told to end (SIGTERM)": "SIGTERM", "killed (SIGKILL)": "SIGKILL"}
 _LOST = "steps lost of an acknowledged checkpoint"
-
-
-@dataclass(frozen=True, slots=True)
-class WandersParameters:
-    """How long it stays."""
-
-    stay_s: float = STAY_S
-
-
-class Wanders:
-    """Every job goes to another GPU as soon as it has reported and stayed for a while."""
-
-    Parameters = WandersParameters
-    Memory = PolicyMemory
-    reserves = False
-    heeds_progress = False
-
-    def __init__(self, parameters: WandersParameters) -> None:
-        self.parameters = parameters
-
-    def decide(self, snapshot: Snapshot, memory: object) -> Decision:
-        """To the first that it is not on."""
-        gpus: dict[str, tuple[str, ...]] = {}
-        for job in snapshot.running:
-            began_s, told_s = job.started_at_s or 0.0, job.progress.as_of_s or 0.0
-            if told_s > began_s and snapshot.now_s >= began_s + self.parameters.stay_s:
-                others = (gpu.uuid for gpu in snapshot.node.gpus if gpu.uuid not in job.gpus)
-                gpus[job.name] = tuple(others)[:1]
-        return Decision(limits={}, why=dict.fromkeys(gpus, "it wanders"), gpus=gpus)
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +166,7 @@ def wander(stop_signal: str, count: int) -> list[Moved]:
         one.drop(JOB, job_file(saved, stop_signal, 1_000_000))
         gpus = {"injection": "nodes", "device_folder": str(one.root / "dev")}
         policy = {"stay_s": STAY_S}
-        one.start("benchmarks.gpu.move:Wanders", policy, more={"gpus": gpus})
+        one.start("tests.nvml.wanders:Wanders", policy, more={"gpus": gpus})
         for wanted in range(1, count + 1):
             wait_for(
                 lambda wanted=wanted: len(moves_in(one.reports(0))) >= wanted,

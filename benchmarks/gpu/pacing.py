@@ -17,11 +17,13 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import psutil
 
@@ -66,14 +68,6 @@ class Device:
 # ------------------------------------------------------------------------------ real processes
 
 
-@dataclass(frozen=True, slots=True)
-class Shared:
-    """What jobs that ran together have told, and the device of itself."""
-
-    told: tuple[Mapping[str, Any], ...]
-    busy_ratio: float | None
-
-
 def run_together(
     device: Device,
     chunks: int,
@@ -81,8 +75,8 @@ def run_together(
     shares: Sequence[float | None],
     seconds: float,
     turns: bool = True,
-) -> Shared:
-    """Let one job for each share compute for so long."""
+) -> tuple[list[Mapping[str, Any]], float | None]:
+    """Let one job for each share compute for so long: what each tells, and NVML's utilisation."""
     with running(device.python, PYTHONPATH=str(ROOT)) as start:
         length = (f"--chunks={chunks}", f"--seconds={seconds}")
         jobs = []
@@ -97,7 +91,7 @@ def run_together(
                     Path(f"/proc/{jobs[-1].pid}/autogroup").write_text("-20")
         go(*jobs)
         busy = _utilisation(seconds) if device.gpu else None
-        return Shared(tuple(job.answer() for job in jobs), busy)
+        return [job.answer() for job in jobs], busy
 
 
 def ask(device: Device, *arguments: str, **allotted: Any) -> dict[str, Any]:
@@ -127,11 +121,11 @@ def measured(device: Device, seconds: float, kinds: Sequence[str]) -> list[Row]:
         for shares, turns in CASES:
             # Before and after: other work on the host comes and goes.
             around = [run_together(device, chunks, kind, (None,), seconds / 2)]
-            shared = run_together(device, chunks, kind, shares, seconds, turns)
+            shared, busy = run_together(device, chunks, kind, shares, seconds, turns)
             around.append(run_together(device, chunks, kind, (None,), seconds / 2))
-            alone = statistics.fmean(_rate(each.told[0]) for each in around)
-            got = [_rate(told) / alone for told in shared.told]
-            rows.append(_row(device.name, kind, shares, turns, got, shared.busy_ratio))
+            alone = statistics.fmean(_rate(told) for (told,), _ in around)
+            got = [_rate(told) / alone for told in shared]
+            rows.append(_row(device.name, kind, shares, turns, got, busy))
             print(rows[-1], flush=True)
     return rows
 
@@ -157,45 +151,34 @@ def simulated(seconds: float) -> list[Row]:
 
 
 def _simulate(kind: str, shares: Sequence[float], seconds: float, turns: bool) -> list[float]:
-    world = World()
-    before = sys.modules.get("torch")
-    sys.modules["torch"] = torch(world)
-    processes = []
-    with tempfile.TemporaryDirectory() as state:
+    world, processes = World(), []
+    with (
+        tempfile.TemporaryDirectory() as state,
+        mock.patch.dict(sys.modules, torch=torch(world)),
+        mock.patch.dict(os.environ),
+    ):
         for number, share in enumerate(shares):
             inside = job_dir(Path(state), f"job-{number}")
-            gpus = ("bench",) if turns else ()
-            write_allotment(inside, Allotment(gpu_share=share, gpus=gpus))
+            write_allotment(inside, Allotment(gpu_share=share, gpus=("bench",) if turns else ()))
             os.environ["DLSCHED_ALLOTMENT_FILE"] = str(inside / "allotment.json")
-            allotment = granted.allotment()
             chance = random.Random(number + 1)
-
-            def step_s(chance: random.Random = chance) -> float:
-                scale = 4 ** chance.uniform(-1, 1) if kind == "irregular" else 1.0
-                return STEPS_S[kind] * scale
-
-            def body(
-                process: Process,
-                allotment: granted.Allotment | None = allotment,
-                step_s: Callable[[], float] = step_s,
-            ) -> None:
-                pace = paced(process, lambda: allotment)
-                pace()
-                while True:
-                    process.step(step_s())
-                    pace()
-
-            processes.append(world.start(body))
+            processes.append(world.start(partial(_compute, granted.allotment(), kind, chance)))
         try:
             world.run(seconds)
         finally:
             world.end()
-            del os.environ["DLSCHED_ALLOTMENT_FILE"]
-            if before is None:
-                del sys.modules["torch"]
-            else:
-                sys.modules["torch"] = before
     return [process.busy_s / seconds for process in processes]
+
+
+def _compute(
+    allotment: granted.Allotment | None, kind: str, chance: random.Random, process: Process
+) -> None:
+    pace = paced(process, lambda: allotment)
+    pace()
+    while True:
+        scale = 4 ** chance.uniform(-1, 1) if kind == "irregular" else 1.0
+        process.step(STEPS_S[kind] * scale)
+        pace()
 
 
 # ------------------------------------------------------------------------------ figures

@@ -15,8 +15,7 @@ import heapq
 import random
 import statistics
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from operator import itemgetter
@@ -118,13 +117,6 @@ RULES: Mapping[str, tuple[Rule, PlacementOptions]] = {
 
 
 # ---------------------------------------------------------------------- one queue
-
-
-@contextmanager
-def placing(rule: Rule) -> Iterator[None]:
-    """The queue's GPUs are chosen by that rule meanwhile."""
-    with mock.patch.object(gpu_queue, "place", rule):
-        yield
 
 
 def least_ms(work: Callable[[], object]) -> float:
@@ -236,7 +228,7 @@ def simulated(seeds: Sequence[int]) -> list[dict[str, Any]]:
             coming = arrivals(count, on, load, seed)
             naive: dict[str, Begun] = {}
             for name, (rule, options) in RULES.items():
-                with placing(rule):
+                with mock.patch.object(gpu_queue, "place", rule):
                     begun = queued(coming, on, options)
                 naive = naive or begun
                 rows.append({"load": load, "seed": seed, "rule": name, **_figures(begun, naive)})
@@ -256,8 +248,7 @@ def _figures(begun: Mapping[str, Begun], naive: Mapping[str, Begun]) -> dict[str
     }
 
 
-def means(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> dict[str, float]:
-    return {column: statistics.fmean(row[column] for row in rows) for column in columns}
+_MEANS = ("mean wait s", "wait longer", "wait shorter", "mixed", "beside")
 
 
 def queue_table(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -267,7 +258,7 @@ def queue_table(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         here = [row for row in rows if (row["load"], row["rule"]) == (load, "first fit")]
         naive = {row["seed"]: row["mean wait s"] for row in here}
         ratios = [row["mean wait s"] / naive[row["seed"]] for row in mine]
-        of_all = means(mine, ("mean wait s", "wait longer", "wait shorter", "mixed", "beside"))
+        of_all = {name: statistics.fmean(row[name] for row in mine) for name in _MEANS}
         found.append({
             "load": load,
             "rule": rule,

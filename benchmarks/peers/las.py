@@ -9,7 +9,7 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
-from dlsched.model.decision import Decision, PolicyMemory
+from dlsched.model.decision import Decision, PolicyMemory, PolicyTraits
 from dlsched.model.spec import AccuracyTarget, Limits
 from dlsched.model.state import Snapshot
 
@@ -43,8 +43,7 @@ class LasPolicy:
 
     Parameters: ClassVar[type[LasParameters]] = LasParameters
     Memory: ClassVar[type[object] | None] = None
-    reserves: ClassVar[bool] = False
-    heeds_progress: ClassVar[bool] = False
+    traits: ClassVar[PolicyTraits] = PolicyTraits(heeds_progress=False)
 
     def __init__(self, parameters: LasParameters) -> None:
         self.parameters = parameters

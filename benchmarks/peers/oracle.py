@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import ClassVar
 
-from dlsched.model.decision import Decision, PolicyMemory
+from dlsched.model.decision import Decision, PolicyMemory, PolicyTraits
 from dlsched.model.spec import Limits
 from dlsched.model.state import JobView, Snapshot
 
@@ -54,8 +54,7 @@ class OraclePolicy:
 
     Parameters: ClassVar[type[OracleParameters]] = OracleParameters
     Memory: ClassVar[type[object] | None] = None
-    reserves: ClassVar[bool] = False
-    heeds_progress: ClassVar[bool] = False
+    traits: ClassVar[PolicyTraits] = PolicyTraits(heeds_progress=False)
 
     def __init__(self, parameters: OracleParameters) -> None:
         self.parameters = parameters

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from benchmarks.peers.proportional import lateness
-from dlsched.model.decision import Decision, PolicyMemory
+from dlsched.model.decision import Decision, PolicyMemory, PolicyTraits
 from dlsched.model.spec import LatencyTarget, Limits
 from dlsched.model.state import Snapshot
 from dlsched.policies.fair_share import fair_shares
@@ -61,7 +61,7 @@ class PartiesPolicy:
 
     Parameters: ClassVar[type[PartiesParameters]] = PartiesParameters
     Memory: ClassVar[type[PartiesMemory]] = PartiesMemory
-    reserves: ClassVar[bool] = False
+    traits: ClassVar[PolicyTraits] = PolicyTraits()
 
     def __init__(self, parameters: PartiesParameters) -> None:
         self.parameters = parameters

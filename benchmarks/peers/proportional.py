@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from dlsched.estimate.sketch import against_target_s
-from dlsched.model.decision import Decision, PolicyMemory
+from dlsched.model.decision import Decision, PolicyMemory, PolicyTraits
 from dlsched.model.spec import LatencyTarget, Limits
 from dlsched.model.state import JobView, Snapshot
 from dlsched.policies.fair_share import fair_shares
@@ -46,7 +46,7 @@ class ProportionalPolicy:
 
     Parameters: ClassVar[type[ProportionalParameters]] = ProportionalParameters
     Memory: ClassVar[type[ProportionalMemory]] = ProportionalMemory
-    reserves: ClassVar[bool] = False
+    traits: ClassVar[PolicyTraits] = PolicyTraits()
 
     def __init__(self, parameters: ProportionalParameters) -> None:
         self.parameters = parameters

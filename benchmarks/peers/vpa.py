@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from dlsched.model.decision import Decision, PolicyMemory
+from dlsched.model.decision import Decision, PolicyMemory, PolicyTraits
 from dlsched.model.spec import Limits
 from dlsched.model.state import Snapshot
 
@@ -53,8 +53,7 @@ class VpaPolicy:
 
     Parameters: ClassVar[type[VpaParameters]] = VpaParameters
     Memory: ClassVar[type[VpaMemory]] = VpaMemory
-    reserves: ClassVar[bool] = False
-    heeds_progress: ClassVar[bool] = False
+    traits: ClassVar[PolicyTraits] = PolicyTraits(heeds_progress=False)
 
     def __init__(self, parameters: VpaParameters) -> None:
         self.parameters = parameters

@@ -181,10 +181,9 @@ def _shown(policy: str) -> str:
 def draw_trainings(schedule: Schedule, runs: Sequence[Measured], path: Path) -> None:
     """Each job's metric by time since its arrival: a panel a job, a line a policy, both tiers as
     dashed lines; of the first seed that all policies ran. Without one, of the first seed."""
-    seeds: dict[str, set[int]] = {}
-    for one in runs:
-        seeds.setdefault(one.run.policy, set()).add(one.run.seed)
-    seed = min(set.intersection(*seeds.values()) or set.union(*seeds.values()))
+    by_policy = results.grouped(runs, lambda one: one.run.policy).values()
+    seeds = [{one.run.seed for one in mine} for mine in by_policy]
+    seed = min(set.intersection(*seeds) or set.union(*seeds))
     shown = [one for one in runs if one.run.seed == seed]
     jobs = schedule.jobs
     figure, axes = plt.subplots(

@@ -22,7 +22,7 @@ from benchmarks.judge import (
     foreign_cores,
     satisfied,
 )
-from benchmarks.options import options, stage, told_if_it_fails
+from benchmarks.options import options, stage
 from benchmarks.places import KEPT
 from benchmarks.publish import results
 from benchmarks.publish.results import grouped, verdict
@@ -36,6 +36,7 @@ from benchmarks.real.comparison import (
     targets_at,
 )
 from benchmarks.real.kept import KeptServices, load_services
+from benchmarks.real.scene import told_if_it_fails
 from dlsched.simulation.scoring import PLAIN
 from tools.session import Session, session
 

@@ -25,7 +25,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.options import options, stage, told_if_it_fails
+from benchmarks.options import options, stage
 from benchmarks.publish import results
 from benchmarks.real.scene import (
     CLIENT,
@@ -37,6 +37,7 @@ from benchmarks.real.scene import (
     quantile,
     stranger,
     takes,
+    told_if_it_fails,
     typed,
 )
 from dlsched.runtime.cgroup.limits import DEFAULT_SHARES, engine_cores

@@ -19,13 +19,14 @@ from typing import Any, TypeVar
 import docker
 
 from benchmarks.judge import satisfied
-from benchmarks.options import options, stage, told_if_it_fails
+from benchmarks.options import options, stage
 from benchmarks.places import ROOT
 from benchmarks.publish import results
 from benchmarks.real import http_services
 from benchmarks.real.comparison import MODELS, Plan, compare
 from benchmarks.real.http_services import POLICIES, Measured, Scenario, Service, harmed
 from benchmarks.real.kept import KeptServices
+from benchmarks.real.scene import told_if_it_fails
 from dlsched.model.spec import BAND_RATIO
 from tools.engine import CGROUP_PARENT
 from tools.session import Session, free_address, session

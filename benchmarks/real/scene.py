@@ -8,6 +8,9 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from docker.errors import ImageNotFound
+
+from benchmarks.options import end_on_terminate
 from benchmarks.places import ROOT
 from dlsched.runtime.cgroup.read import CgroupReader, CgroupReading
 from tools.session import STRANGER, Process, Session, launch, undivided
@@ -92,3 +95,20 @@ def quantile(ordered: Sequence[float], part: float) -> float:
 def ms(seconds: float | None) -> float | None:
     """As rows have it; None: never."""
     return None if seconds is None or math.isinf(seconds) else round(1000 * seconds, 1)
+
+
+def told_if_it_fails(name: str, run: Callable[[], object]) -> int:
+    """Run it; the exit code. What ends it early is printed in one line, and leaves no container."""
+    end_on_terminate()
+    try:
+        run()
+    except KeyboardInterrupt:
+        print("interrupted; this run's containers are removed, whole runs are kept")
+        return 130
+    except ImageNotFound as error:
+        print(f"{name}: {error.explanation}: run it through `.venv/bin/python -m tools.images --`")
+        return 1
+    except (AssertionError, RuntimeError) as error:
+        print(f"{name}: {error}")
+        return 1
+    return 0

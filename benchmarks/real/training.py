@@ -23,11 +23,12 @@ from typing import Any
 
 from benchmarks import places
 from benchmarks.judge import Measured, by_job, foreign_cores, judged, rows, works
-from benchmarks.options import options, stage, told_if_it_fails
+from benchmarks.options import options, stage
 from benchmarks.peers import oracle
 from benchmarks.publish import results
 from benchmarks.real import training_set
 from benchmarks.real.kept import RUN, KeptRun
+from benchmarks.real.scene import told_if_it_fails
 from benchmarks.real.training_set import Schedule
 from dlsched.model.spec import Tier
 from dlsched.model.state import JobState

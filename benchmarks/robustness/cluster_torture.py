@@ -185,7 +185,7 @@ def cut(world: World, one: Cut) -> Outcome:
     network = world.engines.network
     is_link = len(numbers) == 2
     world.move(target)
-    reached = _is(world, one.state)
+    reached = _comes(lambda: (now := world.record()) is not None and now.state is one.state)
     wrong: list[str] = []
     if reached:
         (network.cut_link if is_link else network.cut)(*numbers)
@@ -205,9 +205,7 @@ def kill_leader(world: World, state: RecordState) -> Outcome:
     pid = world.dockerd(leader)
     with world.order(leader, "cluster", Point(f"record {state}", "", 1), "after", pid):
         world.move(target)
-        end_s = time.monotonic() + STATE_WITHIN_S
-        while not (reached := is_dead(pid)) and time.monotonic() < end_s:
-            time.sleep(POLL_S)
+        reached = _comes(lambda: is_dead(pid))
     if reached:
         time.sleep(CUT_S)
         leader.node.engine.restart()
@@ -225,15 +223,12 @@ def _begin(world: World, state: RecordState) -> tuple[Host, Host, Host]:
     return world.leader(), source, target
 
 
-def _is(world: World, state: RecordState) -> bool:
-    """Wait until the record is in that state."""
+def _comes(condition: Callable[[], bool]) -> bool:
+    """Wait for it; whether it came."""
     end_s = time.monotonic() + STATE_WITHIN_S
-    while time.monotonic() < end_s:
-        record = world.record()
-        if record is not None and record.state is state:
-            return True
+    while not (come := condition()) and time.monotonic() < end_s:
         time.sleep(POLL_S)
-    return False
+    return come
 
 
 def _writes(world: World, leader: Host) -> list[str]:

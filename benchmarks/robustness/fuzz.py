@@ -13,7 +13,6 @@ import mmap
 import os
 import pwd
 import resource
-import select
 import signal
 import struct
 import subprocess
@@ -21,21 +20,20 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from hashlib import blake2b
 from importlib import import_module
 from pathlib import Path
 from random import Random
-from typing import Any
 
 from benchmarks.options import options
 from benchmarks.places import ROOT
 from benchmarks.publish import results
-from benchmarks.robustness.fuzzing.trial import Finding, Target, tried
+from benchmarks.robustness.fuzzing.trial import Target, tried
 from dlsched.config.metrics.loading import package_presets
 
 _FUZZING = "benchmarks.robustness.fuzzing"
@@ -69,10 +67,12 @@ AGAIN = 64
 """Of so many inputs one is asked again at the end: it must get the same answer."""
 AGAIN_MAX = 2000
 KINDS_MAX = 20
-"""Ways to break a promise that are told of one target."""
+"""Ways to break a promise that are reported of one target."""
 SILENT_S = 120.0
-"""A worker that tells nothing for so long hangs."""
-LOOK_S = 0.5
+"""A worker that reports nothing for so long hangs."""
+POLL_S = 0.5
+REPORTED_S = 5.0
+"""So often a worker writes its tally, and with each finding."""
 TOLD_EVERY = 100_000
 _KINDS_BYTES = 1 << 20
 _CODECS = ("utf-8-sig", "idna", "latin-1", "unicode_escape")
@@ -88,26 +88,28 @@ _stopped = threading.Event()
 
 @dataclass(slots=True)
 class Tally:
-    """What came of one target."""
+    """What came of one target, as JSON can carry it."""
 
     target: str
     executions: int = 0
     spent_s: float = 0.0
     slowest_s: float = 0.0
     slowest_input: int = 0
-    first: Mapping[str, int] = field(default_factory=dict)
+    first: dict[str, int] = field(default_factory=dict)
     """What the process held after the warm-up."""
-    last: Mapping[str, int] = field(default_factory=dict)
+    last: dict[str, int] = field(default_factory=dict)
+    """The same at the end; empty until then."""
     answers: int = 0
     """Answers of different kinds: how much of a reader the inputs reach."""
-    findings: list[Finding] = field(default_factory=list)
+    found: list[tuple[str, str, str]] = field(default_factory=list)
+    """Of each finding what it is, the input in hexadecimal, and more."""
 
     def row(self) -> dict[str, object]:
         held = {"first": self.first, "last": self.last}
         return {
             "target": self.target,
             "executions": self.executions,
-            "findings": len(self.findings),
+            "findings": len(self.found),
             "CPU s": round(self.spent_s, 1),
             "us an input": round(1e6 * self.spent_s / max(1, self.executions)),
             "slowest ms": round(1000 * self.slowest_s, 1),
@@ -116,10 +118,10 @@ class Tally:
             "kinds of answer": self.answers,
         }
 
-    def find(self, what: str, data: bytes, detail: str, tell: Callable[[str], None]) -> None:
+    def find(self, what: str, data: bytes = b"", detail: str = "") -> None:
         """One more way in which a promise was broken."""
-        self.findings.append(Finding(f"{self.target}: {what}", data, detail))
-        tell(f"{self.target}: {what}: {data[:200]!r}\n{detail}")
+        what = f"{self.target}: {what.removeprefix(f'{self.target}: ')}"
+        self.found.append((what, data.hex(), detail))
 
 
 def mark(seen: bytearray, text: str) -> None:
@@ -156,16 +158,17 @@ def input_of(target: Target, seed: int, number: int) -> bytes:
 
 
 def work(
-    target: Target, seed: int, first: int, last: int, slot: mmap.mmap | None = None
-) -> Iterator[dict[str, Any]]:
-    """Try inputs `first` to `last`; yields what there is to tell, as JSON can carry it."""
+    target: Target, seed: int, last: int, tally: Tally, slot: mmap.mmap | None = None
+) -> Iterator[None]:
+    """Try all inputs up to `last` that the tally does not have yet; yields where it has news."""
     kinds = bytearray(_KINDS_BYTES)
-    known: set[str] = set()
+    known = {what for what, _, _ in tally.found}
     again: list[tuple[int, bytes]] = []
+    first = tally.executions
     every = max(AGAIN, (last - first) // AGAIN_MAX)
     warm = first + max(1, int(WARM_UP * (last - first)))
-    slowest_s, spent_s, told_s = 0.0, 0.0, time.monotonic()
-    yield {"at": first}
+    reported_s = time.monotonic()
+    yield
     for number in range(first, last):
         data = input_of(target, seed, number)
         if slot is not None:
@@ -173,13 +176,9 @@ def work(
             slot.seek(0)
             slot.write(_SLOT.pack(number, len(shown)) + shown)
         answer, finding, took_s = tried(target, data)
-        spent_s += took_s
-        if finding is not None and finding.what not in known and len(known) < KINDS_MAX:
-            known.add(finding.what)
-            yield {"finding": _told(finding), "input": number}
-        if took_s > slowest_s:
-            slowest_s = took_s
-            yield {"slowest_s": took_s, "input": number}
+        tally.executions, tally.spent_s = number + 1, tally.spent_s + took_s
+        if took_s > tally.slowest_s:
+            tally.slowest_s, tally.slowest_input = took_s, number
         if answer is not None:
             mark(kinds, "".join("#" if char.isdigit() else char for char in answer[:400]))
             if number % every == 0:
@@ -187,24 +186,26 @@ def work(
         if number + 1 == warm:
             for large in target.largest() if last - first >= QUOTED_FROM else ():
                 tried(target, large)
-            yield {"first": _own_use()}
-        if time.monotonic() - told_s > 5.0:
-            told_s = time.monotonic()
-            yield {"at": number + 1, "spent_s": spent_s, "kinds": int.from_bytes(kinds).bit_count()}
-    yield {
-        "at": last,
-        "spent_s": spent_s,
-        "kinds": int.from_bytes(kinds).bit_count(),
-        "last": _own_use(),
-    }
+            tally.first = tally.first or _own_use()
+        news = time.monotonic() - reported_s > REPORTED_S
+        if finding is not None and finding.what not in known and len(tally.found) < KINDS_MAX:
+            news = True
+            known.add(finding.what)
+            tally.find(finding.what, finding.data, finding.detail)
+        if news:
+            reported_s = time.monotonic()
+            tally.answers = max(tally.answers, int.from_bytes(kinds).bit_count())
+            yield
+    tally.answers = max(tally.answers, int.from_bytes(kinds).bit_count())
+    tally.last = _own_use()
+    yield
     for number, digest in again:
         data = input_of(target, seed, number)
         answer, _, _ = tried(target, data)
         if answer is None or _digest(answer) != digest:
-            what = f"{target.name}: another answer to the same input"
-            finding = Finding(what, data, f"input {number}")
-            yield {"finding": _told(finding), "input": number}
+            tally.find("another answer to the same input", data, f"input {number}")
             break
+    yield
 
 
 def _digest(text: str) -> bytes:
@@ -217,16 +218,14 @@ def _own_use() -> dict[str, int]:
     return {"RSS": pages * mmap.PAGESIZE, "descriptors": descriptors}
 
 
-def _told(finding: Finding) -> dict[str, str]:
-    return {"what": finding.what, "data": finding.data.hex(), "detail": finding.detail}
-
-
-def _be_worker(maker: str, seed: int, first: int, last: int, slot_file: Path) -> None:
+def _be_worker(maker: str, seed: int, inputs: int, scratch: Path) -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_MAX_BYTES, MEMORY_MAX_BYTES))
-    with slot_file.open("r+b") as stream, mmap.mmap(stream.fileno(), _SLOT_BYTES) as slot:
-        for message in work(load(maker, powerless=True), seed, first, last, slot):
-            print(json.dumps(message), flush=True)
+    tally = Tally(**json.loads((scratch / "before").read_text()))
+    with (scratch / "slot").open("r+b") as stream, mmap.mmap(stream.fileno(), _SLOT_BYTES) as slot:
+        for _ in work(load(maker, powerless=True), seed, inputs, tally, slot):
+            (scratch / "fresh").write_text(json.dumps(asdict(tally)))
+            (scratch / "fresh").replace(scratch / "tally")
 
 
 # ------------------------------------------------------------------ the parent
@@ -249,70 +248,49 @@ def run(
     with _scratch() as scratch:
         slot = scratch / "slot"
         slot.write_bytes(bytes(_SLOT_BYTES))
-        while not _followed(tally, maker or TARGETS[name], seed, inputs, slot, tell, silent_s):
-            if _stopped.is_set():
+        words = [f"--worker={maker or TARGETS[name]}", f"--seed={seed}", f"--inputs={inputs}"]
+        while tally.executions < inputs and len(tally.found) < KINDS_MAX:
+            with _worker(words, scratch, tally) as worker:
+                tally, ended = _followed(worker, tally, scratch / "tally", tell, silent_s)
+            if ended or _stopped.is_set():
                 break
             content = slot.read_bytes()
             number, length = _SLOT.unpack_from(content)
             data = content[_SLOT.size : _SLOT.size + length]
-            tally.find("the process ended, or hung", data, f"input {number}", tell)
+            tally.find("the process ended, or hung", data, f"input {number}")
             tally.executions = number + 1
-            if len(tally.findings) >= KINDS_MAX or tally.executions >= inputs:
-                break
     grown = {what: tally.last[what] - tally.first[what] for what in tally.last if tally.first}
     if grown.get("RSS", 0) > GROWTH_MAX_BYTES:
-        tally.find(f"memory grew by {grown['RSS'] >> 20} MiB after warm-up", b"", "", tell)
+        tally.find(f"memory grew by {grown['RSS'] >> 20} MiB after warm-up")
     if grown.get("descriptors", 0) > 0:
-        tally.find(f"{grown['descriptors']} descriptors were left open", b"", "", tell)
+        tally.find(f"{grown['descriptors']} descriptors were left open")
+    for what, data, detail in tally.found:
+        tell(f"{what}: {bytes.fromhex(data)[:200]!r}\n{detail}")
     return tally
 
 
 def _followed(
+    worker: subprocess.Popen[bytes],
     tally: Tally,
-    maker: str,
-    seed: int,
-    inputs: int,
-    slot: Path,
+    file: Path,
     tell: Callable[[str], None],
     silent_s: float,
-) -> bool:
-    """Listen to one worker, from the first input that was not tried; whether it came to its end."""
-    spent_before_s = tally.spent_s
-    words = [f"--worker={maker}", f"--seed={seed}", f"--first={tally.executions}"]
-    begun = ended = False
-    with _worker([*words, f"--inputs={inputs}", f"--slot={slot}"], slot.parent) as worker:
-        assert worker.stdout is not None
-        waited_s = 0.0  # counted in looks: while all of it is paused, nobody is late
-        while not _stopped.is_set():
-            if not select.select([worker.stdout], [], [], LOOK_S)[0]:
-                waited_s += LOOK_S
-                if waited_s > (silent_s if begun else SILENT_S):
-                    return False
-                continue
-            waited_s = 0.0
-            line = worker.stdout.readline()
-            if not line and not begun:
-                raise RuntimeError(f"{tally.target}: the worker could not begin")
-            if not line:
-                return ended and worker.wait(60) == 0
-            begun = True
-            message = json.loads(line)
-            done = max(tally.executions, int(message.get("at", 0)))
-            if done // TOLD_EVERY > tally.executions // TOLD_EVERY:
-                tell(f"{tally.target}: {done} inputs, {len(tally.findings)} findings")
-            tally.executions = done
-            tally.spent_s = spent_before_s + message.get("spent_s", tally.spent_s - spent_before_s)
-            tally.answers = max(tally.answers, message.get("kinds", 0))
-            if message.get("slowest_s", 0.0) > tally.slowest_s:
-                tally.slowest_s, tally.slowest_input = message["slowest_s"], message["input"]
-            tally.first = tally.first or message.get("first", {})
-            tally.last = message.get("last", tally.last)
-            ended = ended or "last" in message
-            if "finding" in message:
-                found = message["finding"]
-                what = found["what"].removeprefix(f"{tally.target}: ")
-                tally.find(what, bytes.fromhex(found["data"]), found["detail"], tell)
-    return False
+) -> tuple[Tally, bool]:
+    """Watch one worker: its last tally, and whether it came to its end."""
+    silent_polls, written_ns, ended = 0, 0, False
+    # Counted in polls: while all of it is paused, nobody is late.
+    while not ended and silent_polls * POLL_S <= (silent_s if written_ns else SILENT_S):
+        if _stopped.wait(POLL_S):
+            break
+        silent_polls, ended = silent_polls + 1, worker.poll() is not None
+        if file.exists() and (now_ns := file.stat().st_mtime_ns) != written_ns:
+            silent_polls, written_ns, before = 0, now_ns, tally.executions
+            tally = Tally(**json.loads(file.read_text()))
+            if tally.executions // TOLD_EVERY > before // TOLD_EVERY:
+                tell(f"{tally.target}: {tally.executions} inputs, {len(tally.found)} findings")
+    if ended and not written_ns:
+        raise RuntimeError(f"{tally.target}: the worker could not begin")
+    return tally, worker.poll() == 0
 
 
 @contextmanager
@@ -339,23 +317,21 @@ def _scratch() -> Iterator[Path]:
 
 
 @contextmanager
-def _worker(words: Sequence[str], scratch: Path) -> Iterator[subprocess.Popen[str]]:
+def _worker(words: Sequence[str], scratch: Path, tally: Tally) -> Iterator[subprocess.Popen[bytes]]:
+    """One that goes on where that tally ends."""
+    (scratch / "before").write_text(json.dumps(asdict(tally)))
+    (scratch / "tally").unlink(missing_ok=True)
     worker = subprocess.Popen(
-        [sys.executable, "-m", "benchmarks", "run", "fuzz", *words],
+        [sys.executable, "-m", "benchmarks", "run", "fuzz", *words, f"--scratch={scratch}"],
         stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        text=True,
         cwd=ROOT,
         env={**os.environ, "TMPDIR": str(scratch)},
-        bufsize=1,
     )
     try:
         yield worker
     finally:
         worker.kill()
         worker.wait()
-        if worker.stdout is not None:
-            worker.stdout.close()
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -366,11 +342,10 @@ def main(arguments: list[str] | None = None) -> int:
         only=(tuple(TARGETS), "targets, such as spec,api"),
         seed=(1, "of all inputs"),
         worker=(str, None),
-        first=(0, None),
-        slot=(Path, None),
+        scratch=(Path, None),
     )
     if chosen.worker is not None:
-        _be_worker(chosen.worker, chosen.seed, chosen.first, chosen.inputs, chosen.slot)
+        _be_worker(chosen.worker, chosen.seed, chosen.inputs, chosen.scratch)
         return 0
     tell = partial(print, flush=True)
     with _ended_by_signals(), ThreadPoolExecutor(len(os.sched_getaffinity(0))) as lanes:
@@ -384,11 +359,11 @@ def main(arguments: list[str] | None = None) -> int:
         {
             **row,
             "slowest input": tally.slowest_input,
-            "found": [[finding.what, finding.data.hex()] for finding in tally.findings],
+            "found": [[what, data] for what, data, _ in tally.found],
         }
         for row, tally in zip(table, tallies, strict=True)
     ]
     whole = chosen.only == tuple(TARGETS) and chosen.inputs >= QUOTED_FROM
     whole = whole and not _stopped.is_set()
     results.finish("fuzz", "none", [chosen.seed], rows, {title: table}, whole=whole)
-    return 1 if any(tally.findings for tally in tallies) else 0
+    return 1 if any(tally.found for tally in tallies) else 0

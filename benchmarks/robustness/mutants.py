@@ -12,18 +12,19 @@ at the earlier one.
 from __future__ import annotations
 
 import ast
-import copy
 import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from queue import Queue
 from random import Random
+from typing import Any
 
 from benchmarks.options import options
 from benchmarks.places import ROOT
@@ -57,38 +58,32 @@ class Tried:
     survived: bool
 
 
-def faults(tree: ast.Module) -> Iterator[tuple[int, str]]:
-    """Put one fault after the other into the tree: its line and what it is, while it is there."""
+def faults(tree: ast.Module) -> Iterator[tuple[int, str, Callable[[], object]]]:
+    """Every fault that there can be: its line, what it is, and what puts it into the tree."""
     for node in ast.walk(tree):
         line = getattr(node, "lineno", 0)
         if isinstance(node, ast.Compare) and type(node.ops[0]) in _SWAPPED:
-            yield from _with(node.ops, 0, _SWAPPED[type(node.ops[0])](), line)
+            words, new = _swapped(node.ops[0])
+            yield line, words, partial(node.ops.__setitem__, 0, new)
         elif isinstance(node, (ast.BoolOp, ast.BinOp)) and type(node.op) in _SWAPPED:
-            old, new = node.op, _SWAPPED[type(node.op)]()
-            node.op = new  # type: ignore[assignment]
-            yield line, f"{type(old).__name__} becomes {type(new).__name__}"
-            node.op = old
+            words, new = _swapped(node.op)
+            yield line, words, partial(setattr, node, "op", new)
         elif isinstance(node, (ast.If, ast.IfExp, ast.While)):
-            old_test = node.test
-            node.test = ast.UnaryOp(ast.Not(), old_test)
-            yield line, f"the condition of {type(node).__name__} is reversed"
-            node.test = old_test
+            words = f"the condition of {type(node).__name__} is reversed"
+            yield line, words, partial(setattr, node, "test", ast.UnaryOp(ast.Not(), node.test))
         elif isinstance(node, ast.Constant) and type(node.value) in (bool, int, float):
-            old_value = node.value
-            node.value = not old_value if isinstance(old_value, bool) else old_value + 1
-            yield line, f"{old_value} becomes {node.value}"
-            node.value = old_value
+            value = not node.value if isinstance(node.value, bool) else node.value + 1
+            yield line, f"{node.value} becomes {value}", partial(setattr, node, "value", value)
         elif isinstance(node, (ast.FunctionDef, ast.For, ast.With)):
             for index, one in enumerate(node.body):
                 if isinstance(one, (ast.Expr, ast.AugAssign)) and not _is_text(one):
-                    yield from _with(node.body, index, ast.Pass(), one.lineno)
+                    words = f"{type(one).__name__} becomes Pass"
+                    yield one.lineno, words, partial(node.body.__setitem__, index, ast.Pass())
 
 
-def _with(places: list[ast.AST], index: int, new: ast.AST, line: int) -> Iterator[tuple[int, str]]:
-    old = places[index]
-    places[index] = new
-    yield line, f"{type(old).__name__} becomes {type(new).__name__}"
-    places[index] = old
+def _swapped(old: ast.AST) -> tuple[str, Any]:
+    new = _SWAPPED[type(old)]
+    return f"{type(old).__name__} becomes {new.__name__}", new()
 
 
 def _is_text(statement: ast.stmt) -> bool:
@@ -98,10 +93,9 @@ def _is_text(statement: ast.stmt) -> bool:
 def mutated(text: str, number: int) -> tuple[int, str, str]:
     """The line, the fault and the source with it."""
     tree = ast.parse(text)
-    for at, (line, fault) in enumerate(faults(tree)):
-        if at == number:
-            return line, fault, ast.unparse(ast.fix_missing_locations(copy.deepcopy(tree)))
-    raise ValueError(f"there is no fault {number}")
+    line, fault, put = list(faults(tree))[number]
+    put()
+    return line, fault, ast.unparse(ast.fix_missing_locations(tree))
 
 
 def drawn(folder: Path, files: Sequence[str], count: int, seed: int) -> list[Mutant]:

@@ -314,7 +314,7 @@ def _page_truth(series: Sequence[Series], unit_s: float, kind: str, baseline: bo
     return Numbers(exact, bounds, tuple(latencies[rank] for rank in ranks))
 
 
-def _read_pages(drawn: Drawn, numbers: Callable[[PageDelta], Numbers]) -> Iterator[Numbers | str]:
+def _read_pages(numbers: Callable[[PageDelta], Numbers], drawn: Drawn) -> Iterator[Numbers | str]:
     pages = Pages(named(MetricsEndpoint((1,), metrics=(drawn.setup,)), None), from_end=True)
     for number, part in enumerate(drawn.parts):
         delta = pages.take(part.given, START_S + number, AGE_S + number)
@@ -322,15 +322,8 @@ def _read_pages(drawn: Drawn, numbers: Callable[[PageDelta], Numbers]) -> Iterat
         yield refused or numbers(delta)
 
 
-def _read_page(drawn: Drawn) -> Iterator[Numbers | str]:
-    return _read_pages(drawn, lambda delta: _latency_numbers(delta.latency or LatencySketch()))
-
-
-def _read_gauge(drawn: Drawn) -> Iterator[Numbers | str]:
-    return _read_pages(drawn, lambda delta: Numbers((delta.value,)))
-
-
-def _latency_numbers(latency: LatencySketch) -> Numbers:
+def _latency_numbers(delta: PageDelta) -> Numbers:
+    latency = delta.latency or LatencySketch()
     exact = (latency.count, latency.sum_s, latency.errors)
     if not latency.spans:
         return Numbers(exact)
@@ -597,10 +590,11 @@ def _read_log(drawn: Drawn) -> Iterator[Numbers | str]:
 
 # ------------------------------------------------------------------ the run
 
+_read_latencies = partial(_read_pages, _latency_numbers)
 READERS = {
-    "histogram pages": Reader(partial(_draw_page, kind="histogram"), _read_page),
-    "sum and count pages": Reader(partial(_draw_page, kind="mean"), _read_page),
-    "gauge pages": Reader(_draw_gauge, _read_gauge),
+    "histogram pages": Reader(partial(_draw_page, kind="histogram"), _read_latencies),
+    "sum and count pages": Reader(partial(_draw_page, kind="mean"), _read_latencies),
+    "gauge pages": Reader(_draw_gauge, partial(_read_pages, lambda delta: Numbers((delta.value,)))),
     "sidecar lines": Reader(_draw_sidecar, _read_sidecar),
     "log lines": Reader(_draw_log, _read_log),
 }

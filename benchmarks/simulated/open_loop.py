@@ -20,15 +20,14 @@ from benchmarks.publish import results
 from benchmarks.publish.results import verdict
 from benchmarks.simulated.playing import compare_all, in_processes, judge_seeds, play
 from dlsched.control.decider import NamedPolicy
-from dlsched.model.decision import Decision, PolicyMemory
+from dlsched.model.decision import Decision, PolicyMemory, PolicyTraits
 from dlsched.model.spec import LatencyTarget, Limits
 from dlsched.model.state import Snapshot
 from dlsched.simulation.node.played import PlayedService, mean_or_quantile
 from dlsched.simulation.node.training import Training
 from dlsched.simulation.node.workloads import HostLoad, ServiceLoad, Shift, SimulatedJob, Trace
-from dlsched.simulation.node.world import Computation
 from dlsched.simulation.scoring import PLAIN
-from tests.worlds.harm import worse_jobs
+from tests.worlds.harm import Run, worse_jobs
 from tests.worlds.open_worlds import ARRIVING, CORES, DURATION_S, Scenario, world
 
 # ---------------------------------------------------------------------- a clairvoyant's policy
@@ -40,7 +39,7 @@ BEHIND = 1e-3
 class FixedPolicy:
     """No ceilings; those named weigh as they are given, the others next to nothing."""
 
-    reserves = False
+    traits = PolicyTraits()
 
     def __init__(self, weights: Mapping[str, float]) -> None:
         self._weights = dict(weights)
@@ -104,36 +103,32 @@ class Measured:
     training_cores: float
 
 
-@dataclass
-class Played:
-    """One run, as the world had it."""
-
-    loads: Mapping[str, Computation]
-    updates_per_min: float
-
-    def services(self) -> dict[str, PlayedService]:
-        return {name: one for name, one in self.loads.items() if isinstance(one, PlayedService)}
-
-    def training_cores(self, duration_s: float) -> float:
-        """What all trainings used in the mean."""
-        used = [one.usage_core_s for one in self.loads.values() if isinstance(one, Training)]
-        return sum(used) / duration_s
-
-
-def play_requests(trace: Trace, policy: str | NamedPolicy, seed: int) -> Played:
+def play_requests(trace: Trace, policy: str | NamedPolicy, seed: int) -> Run:
     """That world under that policy. Raises RuntimeError where a policy fails."""
-    found: dict[str, Computation] = {}
-    run = play(trace, policy, seed, inspect=lambda _, loads: found.update(loads))
-    return Played(found, 60.0 * run.updates / trace.duration_s)
+    run = Run()
+    run.updates = play(trace, policy, seed, inspect=run.watch).updates
+    return run
 
 
-def met_jobs(trace: Trace, played: Played, first: int = 1) -> float:
+def training_cores(trace: Trace, played: Run) -> float:
+    """What all trainings used in the mean."""
+    used = [one.usage_core_s for one in played.loads.values() if isinstance(one, Training)]
+    return sum(used) / trace.duration_s
+
+
+def updates_per_min(trace: Trace, played: Run) -> float:
+    return 60.0 * played.updates / trace.duration_s
+
+
+def met_jobs(trace: Trace, played: Run, first: int = 1) -> float:
     """How many services are not slower than their targets, in the mean of the stretches from the
     `first` on."""
     targets = {job.name: job.spec.target for job in trace.jobs}
     found = 0.0
-    for name, one in played.services().items():
+    for name, one in played.loads.items():
         target = targets[name]
+        if not isinstance(one, PlayedService):
+            continue
         assert isinstance(target, LatencyTarget)
         stretches = [took for at, took in one.stretches().items() if at >= first]
         met = [mean_or_quantile(took, target.quantile) <= target.seconds for took in stretches]
@@ -141,7 +136,7 @@ def met_jobs(trace: Trace, played: Played, first: int = 1) -> float:
     return found
 
 
-def clairvoyant(trace: Trace, seed: int, first: int = 1) -> Played:
+def clairvoyant(trace: Trace, seed: int, first: int = 1) -> Run:
     """The best of some fixed subsets, chosen knowing rates and work: the cheapest come first.
 
     Of a load that changes it knows what it changes to.
@@ -205,8 +200,8 @@ def compare(
             best_jobs=round(met["clairvoyant"], 4),
             plain_jobs=round(met[PLAIN], 4),
             worse_jobs=worse_jobs(trace, runs[0][1].loads, played.loads),
-            updates_per_min=round(played.updates_per_min, 2),
-            training_cores=round(played.training_cores(trace.duration_s), 4),
+            updates_per_min=round(updates_per_min(trace, played), 2),
+            training_cores=round(training_cores(trace, played), 4),
         )
         for policy, played in runs
     ]

@@ -64,10 +64,10 @@ def open_loops() -> Figures:
         kind = f"{scenario.arriving}, {scenario.name}"
         yield f"{kind}: met", open_loop.met_jobs(trace, played) / JOBS
         yield "open: slower than plain", worse_jobs(trace, plain.loads, played.loads) / JOBS
-        yield "open: updates a minute", played.updates_per_min
+        yield "open: updates a minute", open_loop.updates_per_min(trace, played)
         if scenario.trainings:
-            cores = played.training_cores(trace.duration_s)
-            yield f"{kind}: trainings' CPU of plain", cores / plain.training_cores(trace.duration_s)
+            used, base = (open_loop.training_cores(trace, one) for one in (played, plain))
+            yield f"{kind}: trainings' CPU of plain", used / base
 
 
 def trainings() -> Figures:

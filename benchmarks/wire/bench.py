@@ -18,9 +18,10 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
-from benchmarks.options import options, told_if_it_fails
+from benchmarks.options import options
 from benchmarks.publish import results
 from benchmarks.publish.results import grouped
+from benchmarks.real.scene import told_if_it_fails
 from benchmarks.wire import cells, cost, place, reader_faults, servers
 from dlsched.runtime.wire.tap import Tap
 

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -84,28 +85,23 @@ class Seen:
 
     whole: LatencySketch = field(default_factory=LatencySketch)
     first: LatencySketch = field(default_factory=LatencySketch)
-    gaps: LatencySketch = field(default_factory=LatencySketch)
-    arrivals: int = 0
     lost: int = 0
     dropped: int = 0
-    connections: dict[str, int] = field(default_factory=dict)
-    unmeasured: dict[str, int] = field(default_factory=dict)
+    connections: Counter[str] = field(default_factory=Counter)
+    unmeasured: Counter[str] = field(default_factory=Counter)
 
 
 def seen_by(watched: Watched) -> Seen:
     """All that it measured since the last call."""
     found = Seen()
     for one in watched.take(time.monotonic()):
-        for name in ("whole", "first", "gaps"):
+        for name in ("whole", "first"):
             sketches = [each.latency for each in getattr(one, name) if each.latency is not None]
             setattr(found, name, merge(getattr(found, name), *sketches))
-        found.arrivals += one.arrivals
         found.lost += one.lost
         found.dropped += one.dropped
-        for name in ("connections", "unmeasured"):
-            table = getattr(found, name)
-            for key, number in getattr(one, name).items():
-                table[key] = table.get(key, 0) + number
+        found.connections.update(one.connections)
+        found.unmeasured.update(one.unmeasured)
     return found
 
 

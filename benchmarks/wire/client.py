@@ -80,7 +80,6 @@ class Tally:
     sent: int = 0
     failed: int = 0
     unsent: int = 0
-    in_flight_most: int = 0
 
 
 class Connection:
@@ -164,7 +163,6 @@ class OpenLoop:
             return
         self.busy += 1
         self.tally.sent += 1
-        self.tally.in_flight_most = max(self.tally.in_flight_most, self.busy)
         while self.idle:
             connection = self.idle.pop()
             if connection.state == _IDLE:
@@ -346,8 +344,6 @@ def main() -> None:
         "sent": tally.sent,
         "failed": tally.failed,
         "unsent": tally.unsent,
-        "connections": tally.fresh,
-        "in_flight_most": tally.in_flight_most,
         "seconds": took_s,
         "whole_least": min(tally.whole, default=0) / 1e6,
         "whole_most": max(tally.whole, default=0) / 1e6,

@@ -91,7 +91,6 @@ def stand_in(
     *,
     environment: Mapping[str, str] | None = None,
     pair: int | None = None,
-    folder: Path | None = None,
 ) -> Iterator[StandIn]:
     """Run a command as a container would; it and all its children end with the context. `pair`: in
     a network of its own, on the pair of interfaces of that number."""
@@ -106,7 +105,6 @@ def stand_in(
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE if pair is not None else subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
-        cwd=folder,
         env={**os.environ, **(environment or {}), "GROUPS_TO_JOIN": " ".join(map(str, groups))},
     )
     assert process.stdin is not None

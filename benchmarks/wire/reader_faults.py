@@ -15,14 +15,15 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from benchmarks.publish import results
-from benchmarks.wire import cells, client, place, servers
+from benchmarks.wire import cells, place, servers
 from dlsched.model.facts import LatencySketch
 from dlsched.report.buckets import bucket_value_s
 from dlsched.runtime.wire.process import Child
@@ -94,7 +95,7 @@ class Taking:
     takes: int = 0
     requests: int = 0
     arrivals: int = 0
-    latencies: dict[int, int] = field(default_factory=dict)
+    latencies: Counter[int] = field(default_factory=Counter)
     """By bucket."""
     ended: bool = False
 
@@ -113,8 +114,7 @@ class Taking:
 
     def add(self, sketch: LatencySketch) -> None:
         self.requests += sketch.count
-        for index, number in sketch.buckets:
-            self.latencies[index] = self.latencies.get(index, 0) + number
+        self.latencies.update(dict(sketch.buckets))
 
 
 @contextmanager
@@ -143,24 +143,14 @@ class KnownTap(Tap):
 
 def rows(folder: Path, kills: int) -> Iterator[dict[str, Any]]:
     with servers.UVICORN.run(folder) as (one, port):
-        yield broken(one, port, f"killed {kills} times", kills, kill)
-        yield broken(one, port, "stopped 3 times", 3, stop)
+        yield broken(one, port, f"killed {kills} times", kills, signal.SIGKILL)
+        yield broken(one, port, "stopped 3 times", 3, signal.SIGSTOP)
         for what, program in NONSENSE.items():
             yield nonsense(one, port, what, program)
 
 
-def kill(child: Child) -> None:
-    with suppress(ProcessLookupError):
-        os.kill(child.pid, signal.SIGKILL)
-
-
-def stop(child: Child) -> None:
-    with suppress(ProcessLookupError):
-        os.kill(child.pid, signal.SIGSTOP)
-
-
 def broken(
-    one: place.StandIn, port: int, what: str, times: int, harm: Callable[[Child], None]
+    one: place.StandIn, port: int, what: str, times: int, harm: signal.Signals
 ) -> dict[str, Any]:
     """A row: that many harms under load; after each one it must measure again."""
     with (
@@ -169,10 +159,11 @@ def broken(
         loaded(one, port) as load,
         taking(watched) as taken,
     ):
-        until(lambda: bool(tap.children), "the process", BACK_WITHIN_S)
+        until(lambda: taken.requests > 0, "a first number", BACK_WITHIN_S)
         for _ in range(times):
-            before, number = taken.requests, len(tap.children)
-            harm(tap.children[-1])
+            number = len(tap.children)
+            with suppress(ProcessLookupError):
+                os.kill(tap.children[-1].pid, harm)
             until(lambda n=number: len(tap.children) > n, "another process", BACK_WITHIN_S)
             before = taken.requests
             until(lambda b=before: taken.requests > b, "a number again", BACK_WITHIN_S)
@@ -194,8 +185,8 @@ def broken(
 @contextmanager
 def loaded(one: place.StandIn, port: int) -> Iterator[subprocess.Popen[bytes]]:
     """A client that asks until it gets SIGTERM."""
-    plan = {"host": one.address, "port": port, "rate_per_s": RATE_PER_S, "count": 10**9}
-    command = [sys.executable, "-I", str(Path(client.__file__)), json.dumps(plan)]
+    cell = cells.Cell(servers.UVICORN, True, RATE_PER_S)
+    command = cells.asking(one.address, port, cell, 10**9)
     process = subprocess.Popen(command, stdout=subprocess.PIPE)
     try:
         yield process

@@ -10,6 +10,8 @@ from dataclasses import replace
 from dlsched.api.schema import CpuUserStatus, HostCpuStatus, JobStatus, Status
 from dlsched.estimate.tuning import ROOM_RATIO
 from dlsched.model.facts import NAMED_CORES, CpuUser, CpuUserKind, HostCpu
+from dlsched.model.forecast import ForecastKind
+from dlsched.model.state import JobState
 from dlsched.model.units import render_cores
 
 USERS_SHOWN = 3
@@ -17,7 +19,7 @@ USERS_SHOWN = 3
 _LOW_WEIGHT = 10
 """A tenth of systemd's default."""
 
-_UNREACHED = ("crowded", "unlikely")
+_UNREACHED = (ForecastKind.CROWDED, ForecastKind.UNLIKELY)
 """Forecasts of an accuracy target that more CPU could change."""
 
 
@@ -36,10 +38,10 @@ def host_cpu_status(host: HostCpu | None, cores: float) -> HostCpuStatus | None:
 def is_missed(job: JobStatus) -> bool:
     """Whether a running job misses its latency target, or is not expected to reach its accuracy
     while others use the CPU."""
-    if job.state != "running":
+    if job.state != JobState.RUNNING:
         return False
     if job.target is not None and job.target.kind == "accuracy":
-        ahead = next((one for one in job.outlook if one.kind != "met"), None)
+        ahead = next((one for one in job.outlook if one.kind != ForecastKind.MET), None)
         return ahead is not None and ahead.kind in _UNREACHED
     return job.satisfied_slo is False
 

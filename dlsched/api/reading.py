@@ -30,6 +30,9 @@ T = TypeVar("T")
 _Reader = Callable[[Any], Any]
 _CARRIED = frozenset((str, int, bool, types.NoneType))
 """Types that JSON has. Checked first, since a status of 1,000 jobs has 60,000 values."""
+_RESTART = "restart the daemon with this dlsched"
+"""What helps with an older daemon, whose status has fewer keys of the same version."""
+_ANY_VERSION = "(`--output json` prints any version)"
 
 
 class SchemaMismatch(DlschedError):
@@ -50,16 +53,16 @@ def read(kind: type[T], answer: Mapping[str, Any]) -> T:
     if found != SCHEMA_VERSION:
         has = "no version" if found is None else f"version {found!r:.20}"
         newer = isinstance(found, int) and found > SCHEMA_VERSION
-        remedy = "upgrade this dlsched" if newer else "restart the daemon with this dlsched"
         raise SchemaMismatch(
             f"the daemon's status schema has {has}, this dlsched reads version {SCHEMA_VERSION}: "
-            f"{remedy} (`--output json` prints any version)"
+            f"{'upgrade this dlsched' if newer else _RESTART} {_ANY_VERSION}"
         )
     try:
         result: T = _reader(cast(Any, kind))(answer)
     except _Misfit as misfit:
         place = ".".join(reversed(misfit.keys)).replace(".[", "[")
-        raise SchemaMismatch(f"the daemon's status: {place} {misfit.what}") from None
+        line = f"the daemon's status: {place} {misfit.what}: {_RESTART} {_ANY_VERSION}"
+        raise SchemaMismatch(line) from None
     return result
 
 

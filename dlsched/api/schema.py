@@ -59,6 +59,8 @@ class LatencyTargetStatus(Value):
     seconds: float
     quantile: float | None
     """None: the mean."""
+    timed: str
+    """What is timed: answer, first-byte or gap (between two parts of an answer)."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -252,6 +254,8 @@ class JobStatus(Value):
     ratio: float | None
     """Measured latency over target; of bounds, the one next to the target. None: unknown, or the
     target is between the bounds, or too many requests fail."""
+    judged: str | None
+    """How `ratio` compares with the target: on target, just above (by at most 10 %) or slow."""
     failing: str | None
     """Such as `60 % of requests fail, at most 1 % may`: then the target is not met, however quick
     the answers are. None: fewer fail, or too few requests came."""
@@ -270,6 +274,9 @@ class JobStatus(Value):
     sidecar: SidecarStatus
     blind: str | None
     """Why the progress of a job with a target is unknown."""
+    uncertain: str | None
+    """The word for why it is not judged: blind, unclear (its latency may be on either side of its
+    target) or idle."""
     idle: str | None
     """Since when a service gets no request, where that is longer than `blind_after`."""
     starts: int

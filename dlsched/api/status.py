@@ -43,8 +43,10 @@ from dlsched.control.gpus.placement import is_alone
 from dlsched.control.ledger.tiers import reached_text
 from dlsched.estimate.effect import Effect
 from dlsched.estimate.measured import (
+    Judged,
     bounds_of_latency,
     failing,
+    judged,
     lacking,
     lacking_in_full,
     latency_of,
@@ -146,6 +148,7 @@ def job_status(job: JobView, now_s: float, outlooks: Sequence[Forecast] = ()) ->
     if progress.lacks is not None and progress.lacks.reports < LACKING_REPORTS and not is_lacking:
         lacks = None
     latency_s, ratio = latency_of(job)
+    found = None if ratio is None else judged(ratio)
     fails = failing(job)
     within = bounds_of_latency(job)
     return JobStatus(
@@ -164,9 +167,10 @@ def job_status(job: JobView, now_s: float, outlooks: Sequence[Forecast] = ()) ->
         oldest_s=progress.oldest_s,
         metric=metric_of(job),
         ratio=ratio,
+        judged=None if found is None else found.value,
         failing=fails,
         satisfied_band=False if fails else _in_band(latency_s, ratio),
-        satisfied_slo=False if fails else None if ratio is None else ratio <= 1.0 + 1e-9,
+        satisfied_slo=False if fails else None if found is None else found is Judged.ON_TARGET,
         tiers=_tiers(job, now_s),
         diverged=None if job.diverged is None else str(job.diverged),
         outlook=tuple(_forecast(one, now_s) for one in outlooks if job.state.holds),
@@ -191,6 +195,7 @@ def job_status(job: JobView, now_s: float, outlooks: Sequence[Forecast] = ()) ->
             wire=wire_of(progress.wire, target),
         ),
         blind=lacks if is_lacking else job.blind,
+        uncertain=_uncertain(job, bounded=within is not None and latency_s is None and not fails),
         idle=None if job.idle is None else job.idle.text(now_s),
         starts=job.starts,
         owner=job.spec.owner,
@@ -198,6 +203,13 @@ def job_status(job: JobView, now_s: float, outlooks: Sequence[Forecast] = ()) ->
         background=job.spec.background,
         attained_core_s=job.attained_core_s,
     )
+
+
+def _uncertain(job: JobView, *, bounded: bool) -> str | None:
+    """`bounded`: its latency is known within bounds alone."""
+    if job.blind is None:
+        return None if job.idle is None else "idle"
+    return "unclear" if bounded else "blind"
 
 
 def _in_band(latency_s: float | None, ratio: float | None) -> bool | None:
@@ -275,7 +287,7 @@ def target_of(target: Target | None) -> LatencyTargetStatus | AccuracyTargetStat
         text = f"{render_quantile(quantile)} {render_seconds(target.seconds)}"
         if target.of != "answer":
             text = f"{target.of.replace('-', ' ')} {text}"
-        return LatencyTargetStatus("latency", text, target.seconds, quantile)
+        return LatencyTargetStatus("latency", text, target.seconds, quantile, target.of)
     if isinstance(target, AccuracyTarget):
         text = f"{target.metric} {target.deliver:g}, {target.finish:g}"
         return AccuracyTargetStatus(

@@ -12,9 +12,15 @@ from dlsched.api.stream_schema import (
     ShadowPoint,
 )
 from dlsched.api.wire_status import measurements
-from dlsched.estimate.measured import bounds_of_latency, failing, latency_of, metric_of
+from dlsched.estimate.measured import (
+    Judged,
+    bounds_of_latency,
+    failing,
+    judged,
+    latency_of,
+    metric_of,
+)
 from dlsched.model.cycle import CycleReport, Shadow
-from dlsched.model.spec import BAND_RATIO
 from dlsched.model.state import JobView
 from dlsched.model.units import render_within
 from dlsched.store.journal.changes import Reported, changes, events, last_reported
@@ -140,7 +146,8 @@ def _is_missed(job: JobView, *, was_missed: bool) -> bool:
     _, ratio = latency_of(job)
     if ratio is None:
         return was_missed
-    return ratio > (1.0 if was_missed else 1.0 + BAND_RATIO) + 1e-9
+    found = judged(ratio)
+    return found is Judged.SLOW or (was_missed and found is Judged.JUST_ABOVE)
 
 
 def _measured(job: JobView) -> str:

@@ -15,6 +15,7 @@ from dlsched.api.schema import (
 from dlsched.config.yaml import Path as Place
 from dlsched.control.gpus.placement import is_model, kinds_text
 from dlsched.estimate.evaluations import reaches
+from dlsched.model.forecast import ForecastKind
 from dlsched.model.spec import AccuracyTarget, JobSpec, LatencyTarget
 from dlsched.model.units import exceeds, render_bytes, render_cores, render_seconds, shown
 
@@ -79,7 +80,7 @@ def _latency_doubts(
         return
     best_s, needs_cores = forecast.best, forecast.needs_cores
     ceiling_cores = spec.bounds.ceiling_cores
-    if forecast.kind == "impossible" and best_s is not None and target.seconds < best_s:
+    if forecast.kind == ForecastKind.IMPOSSIBLE and best_s is not None and target.seconds < best_s:
         asked = render_seconds(target.seconds)
         yield f"target.latency: {asked}, at best {render_seconds(best_s)} as it runs now"
     elif needs_cores is None or ceiling_cores is None or target.seconds > before.seconds:
@@ -94,7 +95,7 @@ def _tier_doubts(
 ) -> Iterator[str]:
     best, tier = forecast.best, forecast.tier
     asked = {"deliver": target.deliver, "finish": target.finish}.get(tier)
-    short = forecast.kind in ("impossible", "unlikely")
+    short = forecast.kind in (ForecastKind.IMPOSSIBLE, ForecastKind.UNLIKELY)
     if before.metric != target.metric or not short or best is None:
         return
     if asked is not None and not reaches(target, asked, best):

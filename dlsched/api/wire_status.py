@@ -28,7 +28,8 @@ def wire_of(fact: WireFact | None, target: Target | None) -> WireStatus | None:
 
 def measurements(count: int, target: LatencyTargetStatus | AccuracyTargetStatus | None) -> str:
     """`1 request`; `2 gaps` where the target is about the gaps within answers."""
-    return counted(count, "gap" if target and target.text.startswith("gap ") else "request")
+    gaps = isinstance(target, LatencyTargetStatus) and target.timed == "gap"
+    return counted(count, "gap" if gaps else "request")
 
 
 def _text(fact: WireFact) -> str:

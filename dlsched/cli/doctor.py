@@ -141,9 +141,7 @@ def _unloaded(line: str) -> Finding:
 
 
 def _policy(name: str, policy: Policy) -> Finding:
-    from dlsched.policies.protocol import holds_at_target
-
-    if holds_at_target(policy):
+    if policy.traits.holds_at_target:
         line = (
             f"{name} holds every service at its target by a ceiling: where requests do "
             "not wait for answers (open loops: web clients, cameras) they queue up without bound"

@@ -44,7 +44,7 @@ STATE_STYLE = {
     "unmanaged": "yellow",
 }
 
-_OVER = ("stopping", "stopped", "finished")
+OVER = ("stopping", "stopped", "finished")
 """Jobs in these states are not counted in the last line."""
 
 
@@ -181,12 +181,6 @@ def latency(job: JobStatus) -> str:
     return "-" if job.lowest_s is None else render_within(job.lowest_s, job.highest_s)
 
 
-def is_unclear(job: JobStatus) -> bool:
-    """Whether its latency may be on either side of its target."""
-    unclear = job.failing is None and job.blind is not None
-    return unclear and job.measured_s is None and job.lowest_s is not None
-
-
 def result(job: JobStatus) -> Cell:
     """Whether the target is met: OK, LATE +63% or UNCLEAR; NOT YET, DIVERGED, DELIVERED or FINISHED
     for a training. A latency of which only a lower bound is known is LATE > +63%."""
@@ -201,7 +195,7 @@ def result(job: JobStatus) -> Cell:
     if job.failing is not None:
         return Cell("LATE", "bold red")
     if job.ratio is None:
-        return Cell("UNCLEAR", "yellow") if is_unclear(job) else Cell("-", "dim")
+        return Cell("UNCLEAR", "yellow") if job.uncertain == "unclear" else Cell("-", "dim")
     if job.satisfied_slo:
         return Cell("OK", "green")
     style = "yellow" if job.satisfied_band else "bold red"
@@ -233,12 +227,12 @@ def _reason(job: JobStatus, *, forecast_shown: bool) -> str:
         job.reason,
         blindness(job),
         *sources(job),
-        None if uncertain(job) else expectation(job, shown=forecast_shown),
+        None if job.uncertain else expectation(job, shown=forecast_shown),
         in_short(job.gpu),
     ]
     target = job.target
     if job.state == "running" and target is not None and target.kind == "latency":
-        parts.append(None if uncertain(job) else _missing_reports(job))
+        parts.append(None if job.uncertain else _missing_reports(job))
         if job.in_flight and job.oldest_s > target.seconds and job.ratio is None:
             parts.append(f"a request has waited {render_seconds(job.oldest_s)}")
     parts.append(job.failing)
@@ -268,17 +262,10 @@ def sources(job: JobStatus) -> list[str]:
 
 def blindness(job: JobStatus) -> str | None:
     """Why a job is blind, unclear or idle; None: it is none of these, or `failing` says why."""
-    kind, why = uncertain(job), job.blind or job.idle
+    kind, why = job.uncertain, job.blind or job.idle
     if job.failing is not None:
         return None
     return why if kind is None or kind == "unclear" else f"{kind}: {why}"
-
-
-def uncertain(job: JobStatus) -> str | None:
-    """Why a job is not judged: it is unclear, blind or idle; None: it is none of these."""
-    if job.blind is not None:
-        return "unclear" if is_unclear(job) else "blind"
-    return None if job.idle is None else "idle"
 
 
 def _missing_reports(job: JobStatus) -> str | None:
@@ -303,7 +290,7 @@ def delivered(job: JobStatus) -> str:
 
 def node_line(status: Status) -> str:
     node = status.node
-    present = [job for job in status.jobs if job.target and job.state not in _OVER]
+    present = [job for job in status.jobs if job.target and job.state not in OVER]
     services = [job for job in present if job.target and job.target.kind == "latency"]
     trainings = [job.tiers for job in present if job.tiers is not None]
     in_time = sum(job.satisfied_slo is True for job in services)
@@ -346,8 +333,8 @@ def forecast_cell(job: JobStatus) -> Cell:
     forecast = _next(job)
     if job.failing is not None:
         return Cell(job.failing.replace(" of requests fail", " fail").partition(",")[0], "bold red")
-    if (kind := uncertain(job)) is not None:
-        return Cell(kind, "dim" if kind == "idle" else "yellow")
+    if job.uncertain is not None:
+        return Cell(job.uncertain, "dim" if job.uncertain == "idle" else "yellow")
     if forecast is None:
         return Cell("-", "dim")
     return Cell(forecast.text, _style(forecast))

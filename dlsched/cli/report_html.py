@@ -344,7 +344,7 @@ def _estimate(found: Review) -> str:
     body = bullets(lines)
     if found.remarks:
         body += f"<h3>What limits this report</h3>{bullets(found.remarks)}"
-    return section("About the estimate of plain Docker", "", body)
+    return section("About the estimate of plain Docker", "", body, _TAG)
 
 
 def _foot(found: Review) -> str:
@@ -374,10 +374,12 @@ def _ticks(found: Review) -> list[tuple[float, str]]:
     ]
 
 
-def section(title: str, lead: str, body: str) -> str:
-    estimate = '<span class="tag">estimate</span>' if title.startswith("About the est") else ""
+_TAG = '<span class="tag">estimate</span>'
+
+
+def section(title: str, lead: str, body: str, tag: str = "") -> str:
     text = paragraph(lead, "lead") if lead else ""
-    return f"<section><h2>{escaped(title)}{estimate}</h2>{text}{body}</section>"
+    return f"<section><h2>{escaped(title)}{tag}</h2>{text}{body}</section>"
 
 
 def paragraph(text: str, kind: str) -> str:

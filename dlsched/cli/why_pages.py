@@ -12,7 +12,6 @@ from dlsched.cli.pages import (
     CPU_LABEL,
     blindness,
     delivered,
-    is_unclear,
     latency,
     print_forecasts,
     result,
@@ -74,7 +73,7 @@ def _headline(job: JobStatus) -> str:
         parts.append("background")
     if job.target is not None:
         parts.append(f"target {job.target.text}")
-    if job.ratio is not None or job.failing is not None or is_unclear(job):
+    if job.ratio is not None or job.failing is not None or job.uncertain == "unclear":
         measured = f"measured {latency(job)} over {measurements(job.requests, job.target)}"
         parts.append(f"{measured}: {result(job).text}")
     if reached := delivered(job):

@@ -17,7 +17,7 @@ from dlsched.api.cluster_schema import (
 from dlsched.api.status import target_of
 from dlsched.cluster.core.job_memory import DesiredJob
 from dlsched.cluster.core.ledger import ClusterFacts
-from dlsched.cluster.core.model import ALTERNATIVES_MAX, ClusterJob
+from dlsched.cluster.core.model import ALTERNATIVES_MAX, ClusterJob, NodeState
 from dlsched.cluster.core.occupancy import Occupancy, known_left
 from dlsched.cluster.core.records import Phase, Record, RecordState
 from dlsched.cluster.judging import MoveJudge
@@ -178,11 +178,11 @@ def _node(
     member: Member, here: Sequence[ClusterJob], occupancy: Occupancy, problem: str
 ) -> NodeRow:
     name = member.name
-    state = "drain" if member.draining else "silent"
+    state = NodeState.DRAINING if member.draining else NodeState.SILENT
     known = occupancy.nodes.get(name)
     used = ends = None
     if known is not None:
-        state = known.state.value
+        state = known.state
         used = known.foreign_cores + sum(job.granted_cores for job in here)
         ends = max(occupancy.ends(name, occupancy.loads(name)), default=None)
     return NodeRow(
@@ -238,11 +238,8 @@ def happened(record: Record, before: Record | None, failure: str, names: Mapping
             return f"nothing of it runs on {at(record.on)} any more"
         if record.exit_code is None:
             return f"ends on {at(record.on)}: {record.why or 'it is no longer desired'}"
-        code = f"exit code {record.exit_code}"
-        if record.why.startswith(code):  # an exit's reason begins with its code, but out of memory
-            return f"ended on {at(record.on)} with {record.why}"
-        why = f": {record.why}" if record.why else ""
-        return f"ended on {at(record.on)} with {code}{why}"
+        # The reason has the program's own code; the record's says only whether it succeeded.
+        return f"ended on {at(record.on)}: {record.why or f'exit code {record.exit_code}'}"
     if was is RecordState.MOVING:
         return f"has moved to {at(record.on)}"
     if was is RecordState.RETURNING:

@@ -24,20 +24,24 @@ _INTEGER = re.compile(r"[-+]?(?:0|[1-9][0-9]{0,17})")
 _FLOAT = re.compile(r"[-+]?(?:0|[1-9][0-9]{0,17}|(?=\.[0-9]))(?:\.[0-9]{0,17})")
 EXPONENT = re.compile(r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)[eE][-+]?[0-9]+")
 """Text to one reader of YAML, a number to another; kept as text, which is what commands want."""
-_TRAPS = (
-    (re.compile(r"yes|Yes|YES|on|On|ON"), "is true to some readers of YAML"),
-    (re.compile(r"no|No|NO|off|Off|OFF"), "is false to some readers of YAML"),
-    (re.compile(r"[-+]?0[0-9_]+"), "is octal to some readers of YAML"),
-    (re.compile(r"[-+]?0[xob][0-9a-fA-F_]+"), "is a number in another base to YAML"),
-    (re.compile(r"[-+]?[0-9][0-9_]*(?::[0-5]?[0-9])+(?:\.[0-9_]*)?"), "is base 60 to YAML"),
-    (re.compile(r"[-+]?(?=.*_)[0-9][0-9_]*(?:\.[0-9_]*)?"), "is a number to some readers of YAML"),
-    (re.compile(r"[-+]?(?:[0-9]{19,}\.?[0-9]*|[0-9]*\.[0-9]{18,})"), "has too many digits"),
-    (re.compile(r"[-+]?\.(?:inf|Inf|INF|nan|NaN|NAN)"), "is no number that can be meant"),
-    (re.compile(r"=|<<"), "is an operator of YAML"),
+_NUMBER = "a plain decimal number"
+_TRAPS = tuple(
+    (re.compile(pattern), why, instead)
+    for pattern, why, instead in (
+        (r"yes|Yes|YES|on|On|ON", "is true to some readers of YAML", "true"),
+        (r"no|No|NO|off|Off|OFF", "is false to some readers of YAML", "false"),
+        (r"[-+]?0[0-9_]+", "is octal to some readers of YAML", _NUMBER),
+        (r"[-+]?0[xob][0-9a-fA-F_]+", "is a number in another base to YAML", _NUMBER),
+        (r"[-+]?[0-9][0-9_]*(?::[0-5]?[0-9])+(?:\.[0-9_]*)?", "is base 60 to YAML", _NUMBER),
+        (r"[-+]?(?=.*_)[0-9][0-9_]*(?:\.[0-9_]*)?", "is a number to some readers of YAML", _NUMBER),
+        (r"[-+]?(?:[0-9]{19,}\.?[0-9]*|[0-9]*\.[0-9]{18,})", "has too many digits", _NUMBER),
+        (r"[-+]?\.(?:inf|Inf|INF|nan|NaN|NAN)", "is no number that can be meant", _NUMBER),
+        (r"=|<<", "is an operator of YAML", None),
+    )
 )
+"""Scalars that readers of YAML read differently: why, and what else to write than quoted text."""
 _SURROGATE = re.compile("[\ud800-\udfff]")
 """What an escape can make, but no file, journal or socket can hold."""
-_TRUTH = {"is true": "true", "is false": "false"}
 
 
 class WrittenInt(int):
@@ -62,9 +66,9 @@ def read_plain(text: str, *, is_flag: bool | None = None) -> Scalar:
         return None
     if text in _BOOLEANS:
         return _BOOLEANS[text]
-    for pattern, why in _TRAPS:
+    for pattern, why, instead in _TRAPS:
         if pattern.fullmatch(text):
-            raise ValueError(f"{shown(text)} {why}: {_remedy(text, why, is_flag)}")
+            raise ValueError(f"{shown(text)} {why}: {_remedy(text, instead, is_flag)}")
     if _INTEGER.fullmatch(text):
         number = WrittenInt(text)
         number.text = text
@@ -76,17 +80,16 @@ def read_plain(text: str, *, is_flag: bool | None = None) -> Scalar:
     return text
 
 
-def _remedy(text: str, why: str, is_flag: bool | None) -> str:
-    for start, boolean in _TRUTH.items():
-        if why.startswith(start):
-            if is_flag:
-                return f"write {boolean}"
-            either = "" if is_flag is False else f", or {boolean}"
-            return f'write "{text}" in quotes for the word{either}'
-    if "operator" in why:
+def _remedy(text: str, instead: str | None, is_flag: bool | None) -> str:
+    if instead is None:
         return f'write "{text}" in quotes for the text'
-    quoted = text if len(text) <= 30 else "it"
-    return f'write "{quoted}" in quotes for the text, or a plain decimal number'
+    if instead == _NUMBER:
+        quoted = text if len(text) <= 30 else "it"
+        return f'write "{quoted}" in quotes for the text, or {instead}'
+    if is_flag:
+        return f"write {instead}"
+    either = "" if is_flag is False else f", or {instead}"
+    return f'write "{text}" in quotes for the word{either}'
 
 
 DEPTH_MAX = 16

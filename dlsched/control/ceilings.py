@@ -117,7 +117,7 @@ class CeilingBudget:
     def take(self, outcome: Outcome) -> None:
         """Record an outcome. A change that is only begun counts as the larger of both ceilings."""
         action = outcome.action
-        if outcome.status not in ("done", "begun") or not isinstance(action, Start | Resize):
+        if not outcome.ok or not isinstance(action, Start | Resize):
             return
         has, wanted = self._ceilings.get(action.job, 0.0), self._wanted(action)
         now = wanted if outcome.status == "done" else max(wanted, has)

@@ -200,7 +200,7 @@ def execute(
     ceilings = CeilingBudget(
         applied_ceilings(first),
         first.node.capacity_cores,
-        reserves=answer.rules.reserves,
+        reserves=answer.traits.reserves,
         unbounded=frozenset(job.name for job in snapshot.jobs if job.spec.background),
     )
     outcomes: list[Outcome] = []

@@ -9,13 +9,13 @@ from dataclasses import dataclass, replace
 from dlsched.control.guards import GuardOptions, guard_limits, refuse_nonsense
 from dlsched.control.ledger.state import State
 from dlsched.model.cycle import Shadow
-from dlsched.model.decision import Answer, Decision, Failure, PolicyMemory, PolicyRules
+from dlsched.model.decision import Answer, Decision, Failure, PolicyMemory, PolicyTraits
 from dlsched.model.forecast import Forecast
 from dlsched.model.spec import JobSpec, Limits
 from dlsched.model.state import Snapshot
 from dlsched.model.units import render_cores
 from dlsched.policies.gpu_node import places
-from dlsched.policies.protocol import Policy, heeds_progress, observes_only
+from dlsched.policies.protocol import Policy
 
 ASKS_PER_MEASURE = 30
 """The size of a memory is checked once in this many asks, and when jobs come or go, since encoding
@@ -23,6 +23,9 @@ it takes as long as a decision."""
 
 FAILURES_UNTIL_PLAIN = 3
 """After this many failures in a row the policy is no longer asked, and ceilings are given back."""
+
+_AS_PLAIN_DOCKER = PolicyTraits(heeds_progress=False, observes_only=True)
+"""Of a policy that is no longer asked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +82,7 @@ class Decider:
         if self._failure is not None:
             self._failure = replace(self._failure, error=None)
         decision = self._decision(snapshot)
-        policy = self._named.policy
+        traits = self._named.policy.traits
         plain = self._failure is not None and self._failure.final
         return Answer(
             policy=self.name,
@@ -87,11 +90,7 @@ class Decider:
             why=self._why,
             weights=self._weights,
             forecasts=self._forecasts,
-            rules=PolicyRules(
-                reserves=policy.reserves and not plain,
-                heeds_progress=heeds_progress(policy) and not plain,
-                observes_only=observes_only(policy) or plain,
-            ),
+            traits=_AS_PLAIN_DOCKER if plain else traits,
             failure=self._failure,
         )
 
@@ -123,7 +122,7 @@ class Decider:
         these leave, without a ceiling: the planner gives them the least weight. A policy that only
         observes has them as all others."""
         policy = self._named.policy
-        if observes_only(policy):
+        if policy.traits.observes_only:
             return policy.decide(snapshot, self._memory)
         decision = policy.decide(snapshot.foreground, self._memory)
         last = [job for job in snapshot.running if job.spec.background]

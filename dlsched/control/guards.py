@@ -13,10 +13,7 @@ from dlsched.control.ledger.state import State
 from dlsched.model.decision import Answer, Decision
 from dlsched.model.errors import PolicyError
 from dlsched.model.forecast import Forecast, ForecastKind
-from dlsched.model.spec import Limits
-from dlsched.model.state import JobView
-from dlsched.model.units import on_grain, same_cores, shown
-from dlsched.policies.gpu_time import (
+from dlsched.model.gpu_time import (
     as_node,
     gpu_name,
     in_steps,
@@ -25,6 +22,9 @@ from dlsched.policies.gpu_time import (
     shared_gpus,
     starts_on,
 )
+from dlsched.model.spec import Limits
+from dlsched.model.state import JobView
+from dlsched.model.units import on_grain, same_cores, shown
 
 __all__ = ["Approved", "GuardOptions", "guard", "guard_limits", "refuse_nonsense"]
 
@@ -67,8 +67,8 @@ def guard_limits(state: State, answer: Answer, options: GuardOptions) -> Approve
         {name: limits.cpu_cores for name, limits in decision.limits.items()},
         options,
         notes,
-        reserves=answer.rules.reserves,
-        heeds_progress=answer.rules.heeds_progress,
+        reserves=answer.traits.reserves,
+        heeds_progress=answer.traits.heeds_progress,
         starts=state.starts,
     )
     shares = _gpu_shares(state, answer, options, notes)
@@ -92,7 +92,7 @@ def guard_limits(state: State, answer: Answer, options: GuardOptions) -> Approve
 
 def observed_only(job: JobView, answer: Answer) -> bool:
     """Whether the job's container stays as its owner made it, but for giving it back."""
-    return answer.rules.observes_only and job.adopted
+    return answer.traits.observes_only and job.adopted
 
 
 def _gpu_shares(
@@ -112,7 +112,7 @@ def _gpu_shares(
             share_options,
             said,
             reserves=True,
-            heeds_progress=answer.rules.heeds_progress,
+            heeds_progress=answer.traits.heeds_progress,
             starts=starts_on(uuid, state.starts, state.placements),
         )
         for job in node.running:

@@ -17,10 +17,10 @@ from dlsched.control.guards import Approved, observed_only
 from dlsched.control.ledger.state import State
 from dlsched.model.actions import Action, Move, Resize, Start
 from dlsched.model.decision import Answer
+from dlsched.model.gpu_time import as_node, in_steps, same_share, starts_on
 from dlsched.model.spec import AccuracyTarget, JobSpec, LatencyTarget, Limits
 from dlsched.model.state import JobView, Snapshot
 from dlsched.model.units import on_grain, same_cores
-from dlsched.policies.gpu_time import as_node, in_steps, same_share, starts_on
 
 DEFAULT_SHARES = 1024
 """The engine's weight of a container that asks for none."""
@@ -44,7 +44,7 @@ def plan(
     """All actions in order: removals, shrinks, growths, moves, starts. A moving job keeps its
     applied limits, except for GPU time that is not free at its destination. Background jobs and the
     trainings with the lowest weights enter the idle class if allowed."""
-    reserves = answer.rules.reserves
+    reserves = answer.traits.reserves
     shares = _shares(state, answer, approved)
     resizes = _resizes(state, answer, approved, options, shares)
     resizes.sort(key=lambda resize: (resize.grows, resize.job))
@@ -81,8 +81,8 @@ def _resizes(
     resizes: list[Resize] = []
     for job in running:
         wanted = approved.limits.get(job.name)
-        if wanted is None or job.container_id is None or job.reason is not None:
-            continue  # a reason on a running job names a running operation
+        if wanted is None or job.container_id is None or job.operation is not None:
+            continue
         if job.name in approved.moves:
             continue
         if observed_only(job, answer):
@@ -114,7 +114,7 @@ def _resizes(
             burst_before=job.burst_cores,
             idle_before=job.cpu_idle,
         )
-        if answer.rules.reserves and job.cpu_idle and not idle and resize.grows:
+        if answer.traits.reserves and job.cpu_idle and not idle and resize.grows:
             # Its weight needs no room.
             resizes.append(replace(resize, limits=job.actual))
             resize = replace(resize, shares_before=share, burst_before=burst, idle_before=False)
@@ -267,7 +267,7 @@ def _shares(state: State, answer: Answer, approved: Approved) -> dict[str, int]:
     weights are unchanged, so one changed weight does not change all shares. Background jobs weigh
     what is kept for them, or the least that the engine takes.
     """
-    only_observes = answer.rules.observes_only
+    only_observes = answer.traits.observes_only
     snapshot = state.snapshot if only_observes else state.snapshot.foreground
     last = [*(job.spec for job in state.snapshot.running), *state.starts]
     last = [spec for spec in last if spec.background and not only_observes]

@@ -4,16 +4,33 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from enum import StrEnum
 
 from dlsched.estimate.sketch import Bounds, against_target_s, bounds_of, quantile_bounds
 from dlsched.estimate.tuning import SIGMAS
 from dlsched.model.facts import LatencySketch
-from dlsched.model.spec import AccuracyTarget, LatencyTarget, Target
+from dlsched.model.spec import BAND_RATIO, AccuracyTarget, LatencyTarget, Target
 from dlsched.model.state import JobView, Progress
 from dlsched.model.units import closest, render_percent, render_quantile, render_seconds
 
 REQUESTS_MIN = 5
 """A latency of fewer requests is not compared with its target."""
+
+
+class Judged(StrEnum):
+    """How a latency compares with its target, in the words of pages."""
+
+    ON_TARGET = "on target"
+    JUST_ABOVE = "just above"
+    """Above it, but within its band."""
+    SLOW = "slow"
+
+
+def judged(ratio: float) -> Judged:
+    """`ratio`: latency over target."""
+    if ratio <= 1.0 + 1e-9:
+        return Judged.ON_TARGET
+    return Judged.JUST_ABOVE if ratio <= 1.0 + BAND_RATIO + 1e-9 else Judged.SLOW
 
 
 def is_failing(sketch: LatencySketch, max_failed_ratio: float) -> bool:

@@ -100,6 +100,9 @@ class Remove:
 Action = Start | Resize | Move | Remove
 
 
+CARRIED_OUT = ("done", "begun")
+
+
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """The result of one action. The end of a `begun` one appears in later observations."""
@@ -110,3 +113,8 @@ class Outcome:
     retryable: bool = True
     engine_s: float = 0.0
     """Time spent in engine calls."""
+
+    @property
+    def ok(self) -> bool:
+        """Whether it is done, or begun."""
+        return self.status in CARRIED_OUT

@@ -36,15 +36,20 @@ class Decision:
 
 
 @dataclass(frozen=True, slots=True)
-class PolicyRules:
-    """How the decider and the guards treat one policy's decisions."""
+class PolicyTraits:
+    """What a policy is like: how the decider and the guards treat its decisions."""
 
     reserves: bool = False
-    """Whether the sum of ceilings must stay within capacity."""
+    """Whether the sum of its ceilings stays within capacity. A guard sees to it."""
     heeds_progress: bool = True
-    """Whether a job that is not heard from gets an equal share instead of its decision."""
+    """Whether it decides by progress. A job that is not heard from then gets an equal share instead
+    of its decision."""
     observes_only: bool = False
     """Whether adopted containers stay as they are. What was changed before is given back."""
+    holds_at_target: bool = False
+    """Whether it slows services down to their targets: requests of open loops then queue up."""
+    divides_gpus: bool = True
+    """Whether it also divides the time of each GPU that jobs share."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +76,6 @@ class Answer:
     weights: Mapping[str, float] = field(default_factory=dict)
     forecasts: Mapping[str, tuple[Forecast, ...]] = field(default_factory=dict)
     """Empty while the policy fails."""
-    rules: PolicyRules = field(default_factory=PolicyRules)
+    traits: PolicyTraits = field(default_factory=PolicyTraits)
     failure: Failure | None = None
     """None: its last answer was valid."""

@@ -48,6 +48,8 @@ class Forecast:
     """For CROWDED: the jobs that would have to give it cores, and how many; fewest jobs first."""
     why: str = ""
     """The reason in one sentence, with numbers."""
+    why_has_numbers: bool = False
+    """Whether `why` says `needs_cores` with `lacks`, or `best`, which pages then do not repeat."""
 
 
 TURN_S = 60.0
@@ -140,10 +142,10 @@ def _sentence(outlook: Forecast, now_s: float) -> str:
             return _expected(outlook, now_s)
         case ForecastKind.CROWDED:
             as_it_is = f", as it is {_expected(outlook, now_s)}" if outlook.at_s else ""
-            needs = "" if any(name in outlook.why for name, _ in outlook.lacks) else _needs(outlook)
+            needs = "" if outlook.why_has_numbers else _needs(outlook)
             return f"not beside the other jobs{as_it_is}{needs}"
         case ForecastKind.IMPOSSIBLE:
-            known = outlook.best is None or _best(outlook) in outlook.why
+            known = outlook.best is None or outlook.why_has_numbers
             return "not on this node" + ("" if known else f", at best {_best(outlook)}")
         case ForecastKind.UNLIKELY:
             return "not expected"

@@ -13,6 +13,7 @@ from dlsched.model.facts import (
     HostCpu,
     LatencySketch,
     LogFact,
+    Operation,
     Sample,
     WireFact,
 )
@@ -229,6 +230,8 @@ class JobView:
     state: JobState
     reason: str | None = None
     """Why it is in this state, where that is not obvious."""
+    operation: Operation | None = None
+    """`ContainerFact.operation`; None: its limits may be changed."""
     adopted: bool = False
     """Whether someone else started its container, and ends it."""
     blind: str | None = None

@@ -6,7 +6,7 @@ Inside the program a name is imported from the module that defines it.
 
 from dlsched.estimate.evaluations import evaluations, reaches
 from dlsched.estimate.sketch import cv, measured_s
-from dlsched.model.decision import Decision, PolicyMemory
+from dlsched.model.decision import Decision, PolicyMemory, PolicyTraits
 from dlsched.model.errors import PolicyError
 from dlsched.model.facts import GpuFact, LatencySketch, Sample
 from dlsched.model.forecast import Forecast, ForecastKind
@@ -57,6 +57,7 @@ __all__ = [
     "Policy",
     "PolicyError",
     "PolicyMemory",
+    "PolicyTraits",
     "Progress",
     "Reached",
     "Resource",

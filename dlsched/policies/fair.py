@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import ClassVar
 
-from dlsched.model.decision import Decision, PolicyMemory
+from dlsched.model.decision import Decision, PolicyMemory, PolicyTraits
 from dlsched.model.spec import Limits
 from dlsched.model.state import Snapshot
 from dlsched.policies.fair_share import fair_shares
@@ -21,8 +21,7 @@ class FairPolicy:
 
     Parameters: ClassVar[type[NoParameters]] = NoParameters
     Memory: ClassVar[None] = None
-    reserves: ClassVar[bool] = True
-    heeds_progress: ClassVar[bool] = False
+    traits: ClassVar[PolicyTraits] = PolicyTraits(reserves=True, heeds_progress=False)
 
     def __init__(self, parameters: NoParameters) -> None:
         self.parameters = parameters

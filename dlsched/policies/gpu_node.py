@@ -1,6 +1,6 @@
 """Calls one policy for the node's cores and again for the time of each GPU that jobs share.
 
-The registry wraps every policy in this, unless its class variable `per_device` is False. Trials
+The registry wraps every policy in this, unless it divides cores alone. Trials
 measure how much CPU a job with a GPU can use (`estimate.response`); ceilings follow from them,
 which the policy sees and is held to.
 """
@@ -16,9 +16,7 @@ from dlsched.estimate.response import Phase, Response, followed
 from dlsched.model.decision import Decision, PolicyMemory
 from dlsched.model.facts import LatencySketch
 from dlsched.model.forecast import Forecast, ForecastKind
-from dlsched.model.spec import Limits
-from dlsched.model.state import JobView, Snapshot
-from dlsched.policies.gpu_time import (
+from dlsched.model.gpu_time import (
     as_node,
     foreign_share,
     gpu_name,
@@ -26,13 +24,9 @@ from dlsched.policies.gpu_time import (
     shared_gpus,
     shares_gpus,
 )
-from dlsched.policies.protocol import (
-    Policy,
-    divides_gpus,
-    heeds_progress,
-    holds_at_target,
-    observes_only,
-)
+from dlsched.model.spec import Limits
+from dlsched.model.state import JobView, Snapshot
+from dlsched.policies.protocol import Policy
 
 MEASURED_EVERY_S = 5.0
 """Longest time between two measurements of how the speed of GPU jobs responds to CPU."""
@@ -189,7 +183,7 @@ def memory_kind(policy: Policy, plain: object) -> Any:
 def per_device(policy: Policy) -> Policy:
     """The policy, wrapped for shared GPUs unless it divides cores only."""
     # mypy takes class variables of a protocol from classes only; the wrapper has its policy's.
-    return cast("Policy", PerDevice(policy)) if divides_gpus(policy) else policy
+    return cast("Policy", PerDevice(policy)) if policy.traits.divides_gpus else policy
 
 
 def places(snapshot: Snapshot) -> int:
@@ -207,10 +201,7 @@ class PerDevice:
     def __init__(self, policy: Policy) -> None:
         self.policy = policy
         self.Parameters, self.Memory = policy.Parameters, policy.Memory
-        self.reserves = policy.reserves
-        self.heeds_progress = heeds_progress(policy)
-        self.observes_only = observes_only(policy)
-        self.holds_at_target = holds_at_target(policy)
+        self.traits = policy.traits
 
     def decide(self, snapshot: Snapshot, memory: PolicyMemory | None) -> Decision:
         """Cores and shares of every running job; without GPU jobs, the policy's own decision."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from dlsched.model.decision import Decision, PolicyMemory
+from dlsched.model.decision import Decision, PolicyMemory, PolicyTraits
 from dlsched.model.spec import Limits
 from dlsched.model.state import JobView, Snapshot
 from dlsched.policies.protocol import NoParameters
@@ -20,10 +20,9 @@ class NonePolicy:
 
     Parameters: ClassVar[type[NoParameters]] = NoParameters
     Memory: ClassVar[None] = None
-    reserves: ClassVar[bool] = False
-    heeds_progress: ClassVar[bool] = False
-    observes_only: ClassVar[bool] = True
-    per_device: ClassVar[bool] = False
+    traits: ClassVar[PolicyTraits] = PolicyTraits(
+        heeds_progress=False, observes_only=True, divides_gpus=False
+    )
 
     def __init__(self, parameters: NoParameters) -> None:
         self.parameters = parameters

@@ -18,9 +18,10 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Any, cast
 
 from dlsched import policies
+from dlsched.model.decision import PolicyTraits
 from dlsched.model.errors import PolicyError
 from dlsched.policies.gpu_node import per_device
-from dlsched.policies.protocol import Policy, divides_gpus
+from dlsched.policies.protocol import Policy
 
 Fields = Mapping[str, dataclasses.Field[Any]]
 
@@ -46,13 +47,13 @@ def first_line(policy: type[Any]) -> str:
 
 
 def _node_summary(policy: type[Policy]) -> str:
-    divides = "CPU and shared GPUs" if divides_gpus(policy) else "CPU alone"
+    divides = "CPU and shared GPUs" if policy.traits.divides_gpus else "CPU alone"
     return f"{first_line(policy)} [{divides}]"
 
 
 NODE = Group(
     entry_points="dlsched.policies",
-    parts=("Parameters", "Memory", "reserves", "decide"),
+    parts=("Parameters", "Memory", "traits", "decide"),
     example="examples/my_policy.py",
     summary=_node_summary,
 )
@@ -168,6 +169,9 @@ def _find(name: str, group: Group) -> type[Any]:
     missing = [part for part in group.parts if not hasattr(found, part)]
     if missing:
         raise PolicyError(f"policy {name!r} has no {', '.join(missing)}; see {group.example}")
+    if "traits" in group.parts and not isinstance(found.traits, PolicyTraits):
+        line = f"policy {name!r}: traits is {found.traits!r}, must be PolicyTraits(...)"
+        raise PolicyError(f"{line}; see {group.example}")
     return cast("type[Any]", found)
 
 

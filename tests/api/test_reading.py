@@ -177,6 +177,7 @@ def test_a_key_that_is_missing_or_wrong_is_one_clear_line(
     with pytest.raises(SchemaMismatch) as caught:
         read(Status, answer)
     assert str(caught.value).startswith(f"the daemon's status: {line}")
+    assert ": restart the daemon with this dlsched (`--output json`" in str(caught.value)
 
 
 def test_a_number_that_is_not_finite_becomes_text() -> None:

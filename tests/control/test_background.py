@@ -77,7 +77,7 @@ def test_a_promised_minimum_is_kept_for_it(policy: str) -> None:
     assert isinstance(done, Resize)
     assert not done.cpu_idle and done.cpu_shares > LEAST_SHARES
     assert done.why == "background: 1 core as promised, and the CPU that no other job uses"
-    if load(policy).reserves:
+    if load(policy).traits.reserves:
         given = [one.limits.cpu_cores for one in actions(policy, seen).values()]
         assert sum(cores for cores in given if cores is not None) <= 3.0
 

@@ -18,7 +18,7 @@ from dlsched.control.ledger.state import State
 from dlsched.control.ports import Ports
 from dlsched.model.actions import Action, Move, Outcome, Remove, Resize, Start
 from dlsched.model.cycle import HookRun
-from dlsched.model.decision import Decision
+from dlsched.model.decision import Decision, PolicyTraits
 from dlsched.model.facts import Begun, ContainerState, NodeFact
 from dlsched.model.forecast import Forecast, ForecastKind
 from dlsched.model.spec import Bounds, Checkpoint, ContainerSpec, Limits
@@ -42,7 +42,7 @@ class Scripted:
 
     Parameters: ClassVar[type[Any]] = NoParameters
     Memory: ClassVar[type[Any] | None] = None
-    reserves: ClassVar[bool] = False
+    traits: ClassVar[PolicyTraits] = PolicyTraits()
 
     def __init__(self, *answers: Decision | Exception) -> None:
         self.answers = list(answers)
@@ -57,7 +57,7 @@ class Scripted:
 
 
 class Reserving(Scripted):
-    reserves: ClassVar[bool] = True
+    traits: ClassVar[PolicyTraits] = PolicyTraits(reserves=True)
 
 
 class World:

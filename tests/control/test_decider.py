@@ -17,7 +17,7 @@ from dlsched.control.decider import (
 from dlsched.control.guards import GuardOptions, guard_limits
 from dlsched.control.ledger.state import State
 from dlsched.model.cycle import Shadow
-from dlsched.model.decision import Decision
+from dlsched.model.decision import Decision, PolicyTraits
 from dlsched.model.forecast import Forecast, ForecastKind
 from dlsched.model.spec import Bounds, JobSpec, Limits
 from dlsched.model.state import GpuView, JobState, JobView, Snapshot
@@ -38,7 +38,7 @@ class Counting:
 
     Parameters: ClassVar[type[Any]] = object
     Memory: ClassVar[type[Any] | None] = Count
-    reserves: ClassVar[bool] = False
+    traits: ClassVar[PolicyTraits] = PolicyTraits()
 
     def __init__(self, *answers: Decision | Exception) -> None:
         self.answers = list(answers)
@@ -53,7 +53,7 @@ class Counting:
 
 
 class Reserving(Counting):
-    reserves: ClassVar[bool] = True
+    traits: ClassVar[PolicyTraits] = PolicyTraits(reserves=True)
 
 
 def at(passed_s: float, *jobs: Any, wakes: tuple[str, ...] = ()) -> Snapshot:
@@ -62,7 +62,7 @@ def at(passed_s: float, *jobs: Any, wakes: tuple[str, ...] = ()) -> Snapshot:
 
 
 class Heedless(Counting):
-    heeds_progress: ClassVar[bool] = False
+    traits: ClassVar[PolicyTraits] = PolicyTraits(heeds_progress=False)
 
 
 def decider(*answers: Decision | Exception) -> Decider:
@@ -90,20 +90,20 @@ def test_its_memory_is_its_own_last_one() -> None:
 
 
 def test_plain_docker_leaves_adopted_containers_as_they_are() -> None:
-    assert Decider(NamedPolicy("none", load("none"))).ask(at(0.0)).rules.observes_only
+    assert Decider(NamedPolicy("none", load("none"))).ask(at(0.0)).traits.observes_only
     one = decider(ValueError("broken"))
-    observes = [one.ask(at(0.0)).rules.observes_only for _ in range(FAILURES_UNTIL_PLAIN)]
+    observes = [one.ask(at(0.0)).traits.observes_only for _ in range(FAILURES_UNTIL_PLAIN)]
     assert observes == [False, False, True], "the policy has failed for good"
 
 
 def test_a_policy_heeds_progress_unless_it_says_otherwise_or_is_not_asked_any_more() -> None:
     one = decider(ValueError("broken"))
-    heeds = [one.ask(at(0.0)).rules.heeds_progress for _ in range(FAILURES_UNTIL_PLAIN)]
+    heeds = [one.ask(at(0.0)).traits.heeds_progress for _ in range(FAILURES_UNTIL_PLAIN)]
     assert heeds == [True, True, False], "plain Docker knows no progress"
     one.use(NamedPolicy("heedless", Heedless(decide(a=0.5))))
-    assert not one.ask(at(1.0)).rules.heeds_progress
+    assert not one.ask(at(1.0)).traits.heeds_progress
     one.use(NamedPolicy("counting", Counting(decide(a=0.5))))
-    assert one.ask(at(2.0)).rules.heeds_progress
+    assert one.ask(at(2.0)).traits.heeds_progress
 
 
 def test_an_onlooker_gives_the_blind_their_share_too() -> None:
@@ -150,7 +150,7 @@ def test_a_failure_is_told_and_the_third_in_a_row_ends_in_plain_docker(bad: Any)
         assert answer.decision is None
         assert answer.failure.error is not None
         assert answer.failure.text.startswith("policy counting failed: ")
-    assert (answer.why, answer.rules.reserves) == ({"a": "late"}, True)
+    assert (answer.why, answer.traits.reserves) == ({"a": "late"}, True)
     answer = one.ask(at(4.0))
     assert answer.decision is not None
     assert answer.failure is None
@@ -158,7 +158,7 @@ def test_a_failure_is_told_and_the_third_in_a_row_ends_in_plain_docker(bad: Any)
     for now_s in (5.0, 6.0, 7.0):
         answer = one.ask(at(now_s))
         assert answer.decision is None
-    assert (answer.failure.final, answer.rules.reserves) == (True, False)
+    assert (answer.failure.final, answer.traits.reserves) == (True, False)
     assert (one.asks, one.failures) == (7, 5)
     answer = one.ask(at(8.0))
     assert (answer.failure.error, answer.failure.in_a_row) == (None, FAILURES_UNTIL_PLAIN)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from dlsched.control.guards import Approved, GuardOptions, guard_limits, refuse_nonsense
 from dlsched.control.ledger.state import State
-from dlsched.model.decision import Answer, Decision, PolicyRules
+from dlsched.model.decision import Answer, Decision, PolicyTraits
 from dlsched.model.errors import PolicyError
 from dlsched.model.forecast import Forecast, ForecastKind
 from dlsched.model.spec import Bounds, JobSpec, Limits, OwnerCeilings
@@ -35,7 +35,7 @@ def guarded_by(
 ) -> Approved:
     """What the guards make of that decision."""
     state = State(seen, starts=tuple(starts), placements=placements or {})
-    answer = Answer(decision=decision, rules=PolicyRules(reserves, heeds_progress, observes_only))
+    answer = Answer(decision=decision, traits=PolicyTraits(reserves, heeds_progress, observes_only))
     return guard_limits(state, answer, options)
 
 

@@ -13,7 +13,8 @@ from dlsched.control.ledger.desired import Desired
 from dlsched.control.ledger.state import State
 from dlsched.control.planner import DEFAULT_SHARES, plan
 from dlsched.model.actions import Action, Move, Remove, Resize, Start
-from dlsched.model.decision import Answer, Failure, PolicyRules
+from dlsched.model.decision import Answer, Failure, PolicyTraits
+from dlsched.model.facts import Operation, OperationKind
 from dlsched.model.spec import (
     AccuracyTarget,
     Bounds,
@@ -54,7 +55,7 @@ def planned(
         Answer(
             why=why,
             weights=weights or {},
-            rules=PolicyRules(reserves=reserves, observes_only=observes_only),
+            traits=PolicyTraits(reserves=reserves, observes_only=observes_only),
         ),
         Approved(limits, moves=moves or {}),
         GuardOptions(**options),
@@ -92,7 +93,7 @@ def test_an_adopted_container_that_is_only_observed_is_changed_by_nothing_but_gi
 def test_what_a_failed_policy_changed_is_given_back_for_that_reason():
     seen = snapshot(replace(view("a", actual=0.5), adopted=True, altered=True))
     failure = Failure("policy p failed: KeyError: 'a'", 3, final=True)
-    answer = Answer("p", None, rules=PolicyRules(observes_only=True), failure=failure)
+    answer = Answer("p", None, traits=PolicyTraits(observes_only=True), failure=failure)
     approved = Approved({"a": Limits(None)})
     (back,) = plan(State(seen, Desired()), answer, approved, GuardOptions())
     assert isinstance(back, Resize) and back.why == f"given back: {failure.text}"
@@ -107,7 +108,7 @@ def test_a_job_with_an_operation_under_way_is_left_alone():
         spec=job_spec("a"),
         state=JobState.RUNNING,
         container_id="id-a",
-        reason="updating",
+        operation=Operation(OperationKind.UPDATING, "updating"),
         actual=Limits(1.0),
     )
     assert planned(snapshot(busy), {"a": Limits(2.0)}, {}) == ()

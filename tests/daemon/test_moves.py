@@ -149,7 +149,7 @@ def test_it_makes_room_for_one_that_fits_nowhere_else_where_moves_are_allowed(
 def wanders(host: Host, saved: Path) -> None:
     """Under a policy that moves it again and again, it is on its way."""
     settings = {"injection": "nodes", "device_folder": str(host.folder)}
-    policy = "benchmarks.gpu.move:Wanders"
+    policy = "tests.nvml.wanders:Wanders"
     host.node.start(policy, {"stay_s": 0.5}, more={"gpus": settings, "period": "100ms"})
     host.node.drop("trains", trains(saved, "1", restart="unless-stopped"))
     wait_for(lambda: row(host.node, "trains")["state"] == "moving", 30, "a move")

@@ -19,7 +19,7 @@ LINK = re.compile(r"\]\((?!https?:|#|mailto:)([^)#\s]+)(?:#[^)]*)?\)")
 
 
 def test_readme_is_short() -> None:
-    assert len((ROOT / "README.md").read_text().splitlines()) <= 220
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 160
 
 
 @pytest.mark.parametrize(

@@ -104,12 +104,19 @@ def test_in_short(outlook: Forecast, words: str) -> None:
         ),
         (IMPOSSIBLE, "not on this node, at best 64 ms"),
         (
-            replace(IMPOSSIBLE, why="64 ms at best, 50 ms asked"),
+            replace(IMPOSSIBLE, why="64 ms at best, 50 ms asked", why_has_numbers=True),
             "not on this node: 64 ms at best, 50 ms asked",
         ),
         (
-            replace(CROWDED, why="it would be met if vgg-2 gave 0.8"),
+            replace(CROWDED, why="it would be met if vgg-2 gave 0.8", why_has_numbers=True),
             "not beside the other jobs: it would be met if vgg-2 gave 0.8",
+        ),
+        (  # whatever the names of jobs, which may be parts of the reason
+            replace(CROWDED, lacks=(("s", 0.8),), why="it is 12 s late"),
+            (
+                "not beside the other jobs, needs 2.45 cores, would be met with 0.8 cores from "
+                "s: it is 12 s late"
+            ),
         ),
         (Forecast(ForecastKind.IMPOSSIBLE, "finish", why="it falls"), "not on this node: it falls"),
         (Forecast(ForecastKind.UNLIKELY, "finish", why="it falls"), "not expected: it falls"),

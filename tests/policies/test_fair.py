@@ -3,7 +3,6 @@ from __future__ import annotations
 import pytest
 
 from dlsched.model.spec import Bounds
-from dlsched.policies.protocol import heeds_progress
 from dlsched.policies.registry import load
 from tests.policies.plant import job, snapshot
 
@@ -17,5 +16,5 @@ def test_the_policy_divides_by_weight_and_says_so() -> None:
         {"a": 1.5, "b": 0.5, "c": 0.2}
     )
     assert decision.why["a"] == "weight 3 of 5 on 2.20 cores: 1.500 cores"
-    assert load("fair").reserves
-    assert not heeds_progress(load("fair"))
+    assert load("fair").traits.reserves
+    assert not load("fair").traits.heeds_progress

@@ -27,6 +27,7 @@ EVERY = 10
 """One cycle in so many is kept, and every one of the first."""
 SEED = 1
 DIGITS = 4
+_WORDS = ("why", "why_has_numbers")
 
 
 SERVICES = generate(
@@ -73,7 +74,7 @@ def _told(report: CycleReport) -> dict[str, Any]:
             "limit": _rounded(limits.cpu_cores),
             "weight": _rounded(decision.weights.get(name)),
             "outlooks": [
-                {key: _rounded(value) for key, value in asdict(one).items() if key != "why"}
+                {key: _rounded(value) for key, value in asdict(one).items() if key not in _WORDS}
                 for one in decision.outlooks.get(name, ())
             ],
         }

@@ -18,10 +18,11 @@ from dlsched.control.ledger.state import State
 from dlsched.estimate.latency.law import LatencyModel
 from dlsched.estimate.response import STEP_DOWN, Level, Phase, Response
 from dlsched.estimate.tuning import MARGIN
-from dlsched.model.decision import Answer, Decision, PolicyRules
+from dlsched.model.decision import Answer, Decision, PolicyTraits
 from dlsched.model.errors import PolicyError
 from dlsched.model.facts import GpuProcess
 from dlsched.model.forecast import Forecast, ForecastKind
+from dlsched.model.gpu_time import GRAIN_SHARE
 from dlsched.model.spec import Bounds, LatencyTarget, Limits
 from dlsched.model.state import GpuView, JobView, NodeView, Progress, Snapshot, Usage
 from dlsched.policies.adaptive.policy import AdaptiveMemory
@@ -35,7 +36,6 @@ from dlsched.policies.gpu_node import (
     per_device,
     places,
 )
-from dlsched.policies.gpu_time import GRAIN_SHARE
 from dlsched.policies.registry import load
 from dlsched.store.memory import memory_size_check, memory_text, recalled
 from tests.doubles import gpu_fact, sketch, view
@@ -57,7 +57,7 @@ class Scripted:
 
     Parameters: ClassVar[None] = None
     Memory: ClassVar[type[Noted]] = Noted
-    reserves: ClassVar[bool] = True
+    traits: ClassVar[PolicyTraits] = PolicyTraits(reserves=True)
 
     def __init__(self, answer: Callable[[Snapshot], Decision]) -> None:
         self.answer = answer
@@ -70,7 +70,7 @@ class Scripted:
 
 
 class AsItIs(Scripted):
-    per_device: ClassVar[bool] = False
+    traits: ClassVar[PolicyTraits] = PolicyTraits(divides_gpus=False)
 
 
 def sharer(name: str, share: float | None = 0.4, *gpus: str) -> JobView:
@@ -122,9 +122,7 @@ def test_without_a_gpu_everything_is_exactly_as_without_the_wrapper(
         assert through == plain
         assert memory_text(through.memory) == memory_text(plain.memory)
         guarded = [
-            guard_limits(
-                State(seen), Answer(decision=one, rules=PolicyRules(bare.reserves)), GuardOptions()
-            )
+            guard_limits(State(seen), Answer(decision=one, traits=bare.traits), GuardOptions())
             for one in (through, plain)
         ]
         assert guarded[0] == guarded[1]

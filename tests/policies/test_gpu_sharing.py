@@ -10,7 +10,7 @@ import pytest
 from dlsched.control.decider import NamedPolicy
 from dlsched.control.guards import GuardOptions
 from dlsched.estimate.response import STEP_DOWN
-from dlsched.model.decision import Decision
+from dlsched.model.decision import Decision, PolicyTraits
 from dlsched.model.spec import Limits
 from dlsched.model.state import Snapshot
 from dlsched.policies.gpu_node import per_device
@@ -82,7 +82,7 @@ class KeepsWhatItWanted:
 
     Parameters: ClassVar[None] = None
     Memory: ClassVar[None] = None
-    reserves: ClassVar[bool] = False
+    traits: ClassVar[PolicyTraits] = PolicyTraits()
 
     def __init__(self, silent: bool) -> None:
         self.silent = silent

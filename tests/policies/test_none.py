@@ -13,7 +13,7 @@ def test_every_running_job_loses_its_ceiling_and_no_other_job_is_decided() -> No
     decision = load("none").decide(snapshot(job("a", cores=0.5), waiting), None)
     assert dict(decision.limits) == {"a": Limits(None)}
     assert "plain Docker" in decision.why["a"]
-    assert not load("none").reserves
+    assert not load("none").traits.reserves
 
 
 def test_a_container_that_is_still_changed_does_not_have_its_owners_limits_yet() -> None:

@@ -102,7 +102,7 @@ def test_any_input_gives_a_sound_decision(
                 assert math.isfinite(cores)
                 assert bounds.floor_cores - 1e-9 <= cores
                 assert bounds.ceiling_cores is None or cores <= bounds.ceiling_cores + 1e-9
-        if policy.reserves:
+        if policy.traits.reserves:
             floors = math.fsum(view.spec.bounds.floor_cores for view in running.values())
             whole = math.fsum(
                 math.inf if one.cpu_cores is None else one.cpu_cores

@@ -14,7 +14,7 @@ import pytest
 from dlsched.control.decider import NamedPolicy
 from dlsched.control.guards import GuardOptions
 from dlsched.model.cycle import CycleReport
-from dlsched.model.decision import Decision
+from dlsched.model.decision import Decision, PolicyTraits
 from dlsched.model.errors import DlschedError
 from dlsched.model.spec import Limits
 from dlsched.policies.registry import known, load
@@ -103,7 +103,7 @@ class Fixed:
     answer: Any
     Parameters: ClassVar[type[Any]] = object
     Memory: ClassVar[type[Any] | None] = None
-    reserves: ClassVar[bool] = False
+    traits: ClassVar[PolicyTraits] = PolicyTraits()
 
     def decide(self, seen: Any, memory: object) -> Decision:
         if isinstance(self.answer, Exception):

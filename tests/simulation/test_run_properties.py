@@ -80,7 +80,7 @@ def test_limits_hold_and_no_core_idles_that_somebody_may_use(policy: str, recipe
         for job in running:
             ceiling = job.actual.cpu_cores
             assert ceiling is None or ceiling >= job.spec.bounds.floor_cores - 1e-9
-        if loaded.reserves:
+        if loaded.traits.reserves:
             ceilings = [job.actual.cpu_cores or math.inf for job in running]
             assert math.fsum(ceilings) <= recipe.cores + 1e-6
         world = seen[0].world

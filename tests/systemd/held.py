@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from dlsched.model.decision import Decision, PolicyMemory
+from dlsched.model.decision import Decision, PolicyMemory, PolicyTraits
 from dlsched.model.spec import Limits
 from dlsched.model.state import Snapshot
 
@@ -25,7 +25,7 @@ class HeldPolicy:
 
     Parameters: ClassVar[type[Any]] = HeldParameters
     Memory: ClassVar[type[Any] | None] = None
-    reserves: ClassVar[bool] = False
+    traits: ClassVar[PolicyTraits] = PolicyTraits()
 
     def __init__(self, parameters: HeldParameters) -> None:
         """Every policy is made from its parameters."""

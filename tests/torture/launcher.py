@@ -19,7 +19,7 @@ from dlsched.cli.release import release
 from dlsched.config.settings import Settings, load_settings
 from dlsched.daemon import main as daemon
 from dlsched.runtime import clock
-from dlsched.runtime.machine import limits
+from dlsched.runtime.machine import container
 from tests.torture.points import Points
 from tests.torture.wrapping import Names, wrap_everything
 
@@ -31,7 +31,7 @@ def run_agent(settings_file: str, orders: str, log: str) -> None:
     """Run the agent under these settings; the process ends with its exit code."""
     settings = _begin(settings_file, orders, log)
     # Only at the start: in the middle of an act it would come now and then.
-    limits.SWEEP_S = 3600.0
+    container.SWEEP_S = 3600.0
     raise SystemExit(daemon.run(settings, reload=lambda: _load(settings_file)))
 
 

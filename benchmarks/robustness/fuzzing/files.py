@@ -19,9 +19,7 @@ from random import Random
 
 import yaml
 
-from benchmarks.robustness.fuzzing.mutation import NUMBERS, TEXTS, mutated
 from benchmarks.robustness.fuzzing.trial import (
-    Broken,
     InFolder,
     Refused,
     Target,
@@ -47,6 +45,7 @@ from dlsched.runtime.docker.identity.labels import labels_of
 from dlsched.runtime.progress.log_lines import LogLines
 from dlsched.runtime.progress.sources import read_sources
 from tests.config.yaml_grammar import document
+from tests.mutation import ODD, Broken, mutated
 
 # ------------------------------------------------------------------ job files
 
@@ -163,7 +162,7 @@ def make_job(rng: Random) -> bytes:
 def _hurt(rng: Random, block: bytes) -> bytes:
     """A key with a value of another kind."""
     key, colon, value = block.partition(b":")
-    odd = rng.choice((*NUMBERS, *TEXTS)).encode()
+    odd = rng.choice(ODD)
     match rng.randrange(6):
         case 0:
             value = b" " + odd + b"\n"
@@ -223,7 +222,7 @@ class JobFile(InFolder):
 
         def read() -> JobSpec:
             text = read_job_file(self.folder, "job.yaml", stamp).text
-            return parse_spec(text, "job.yaml", _Beside(beside))
+            return parse_spec(text, "job.yaml", partial(_beside, beside))
 
         try:
             spec = refusable(read, meant=(SpecError, ValueError))
@@ -232,16 +231,11 @@ class JobFile(InFolder):
         return _described(spec) + _of_a_user(spec)
 
 
-class _Beside:
-    """The env_files: all hold the same, but one that is not there."""
-
-    def __init__(self, content: bytes) -> None:
-        self._content = content
-
-    def __call__(self, name: str) -> str:
-        if name == "b.env":
-            raise FileNotFoundError(2, "No such file or directory")
-        return self._content.decode()
+def _beside(content: bytes, name: str) -> str:
+    """An env_file: all hold the same, but one that is not there."""
+    if name == "b.env":
+        raise FileNotFoundError(2, "No such file or directory")
+    return content.decode()
 
 
 def _described(spec: JobSpec) -> str:
@@ -341,7 +335,7 @@ def make_settings(rng: Random) -> bytes:
     else:
         data = mutated(rng, b"".join(lines), _LINES, _SETTING_WORDS)
     for _ in range(rng.choice((0, 0, 1, 2))):
-        value = rng.choice((*_VALUES, *(odd.encode() for odd in (*NUMBERS, *TEXTS))))
+        value = rng.choice((*_VALUES, *ODD))
         if rng.random() < 0.5:
             value = mutated(rng, value, _VALUES, _SETTING_WORDS)
         data += _NEXT + rng.choice(_VARIABLES) + b"=" + value
@@ -410,7 +404,7 @@ def make_presets(rng: Random) -> bytes:
     data = rng.choice(files)
     if rng.random() < 0.2:
         data += rng.choice(files).replace(b"a:\n", b"b:\n", 1)
-    words = (*_PRESET_WORDS, *(odd.encode() for odd in (*NUMBERS, *TEXTS)))
+    words = (*_PRESET_WORDS, *ODD)
     return mutated(rng, data, files, words) if rng.random() < 0.95 else rng.randbytes(64)
 
 

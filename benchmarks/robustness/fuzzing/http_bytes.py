@@ -16,10 +16,10 @@ from random import Random
 
 from uvicorn.server import ServerState
 
-from benchmarks.robustness.fuzzing.mutation import WORDS, mutated
-from benchmarks.robustness.fuzzing.trial import Broken, InFolder, Target, told_line
+from benchmarks.robustness.fuzzing.trial import InFolder, Target, told_line
 from dlsched.api.access import Caller
 from dlsched.api.server import CONNECTIONS_MAX, ApiServer, HttpProtocol
+from tests.mutation import WORDS, Broken, mutated
 from tests.status_source import FakeSource, example_report
 
 _PATHS = (

@@ -15,9 +15,7 @@ from random import Random
 from types import SimpleNamespace
 from typing import Any
 
-from benchmarks.robustness.fuzzing.mutation import NUMBERS, TEXTS, mutated, mutated_json
 from benchmarks.robustness.fuzzing.trial import (
-    Broken,
     InFolder,
     Refused,
     Target,
@@ -42,9 +40,10 @@ from dlsched.runtime.machine.inspected import Inspected
 from dlsched.runtime.originals import Originals
 from dlsched.runtime.progress.sources import read_sources
 from dlsched.store.adoptions import Adopted, Adoptions
-from tests.runtime.docker.identity.test_claims import stranger
+from tests.mutation import NUMBERS, TEXTS, Broken, mutated, mutated_json
+from tests.runtime.docker.fake_engine import FakeEngine
 from tests.runtime.docker.making import instance_of
-from tests.runtime.docker.test_listing import FakeEngine
+from tests.runtime.docker.test_listing import stranger
 
 # ------------------------------------------------------------------ containers
 
@@ -124,15 +123,20 @@ def _body(labels: dict[str, str]) -> dict[str, Any]:
     }  # fmt: skip
 
 
+_ASKED = tuple(one.encode() for one in ASKING.values())
+
+
+def _hurt(rng: Random, value: str) -> str:
+    return mutated(rng, value.encode(), _ASKED, _ASKED).decode("utf-8", "replace")
+
+
 def make_labels(rng: Random) -> bytes:
     labels = dict(_LABELS) if rng.random() < 0.5 else {"dlsched.enable": "true"}
     for name in rng.sample(list(ASKING), rng.randrange(5)):
         labels[name] = ASKING[name]
     for _ in range(rng.randrange(4)):
         value = rng.choice(VALUES)
-        if rng.random() < 0.4:
-            words = tuple(one.encode() for one in ASKING.values())
-            value = mutated(rng, value.encode(), words, words).decode("utf-8", "replace")
+        value = _hurt(rng, value) if rng.random() < 0.4 else value
         labels[rng.choice(KEYS)] = value
     if rng.random() < 0.01:
         labels |= {f"dlsched.{number}": "x" for number in range(rng.randrange(3000))}
@@ -223,11 +227,7 @@ def make_adoption(rng: Random) -> bytes:
         # Mostly another value of a label that is there: what the target allows depends on all.
         key = rng.choice(list(labels) if rng.random() < 0.7 else KEYS)
         value = rng.choice(VALUES)
-        if rng.random() < 0.5:
-            words = tuple(one.encode() for one in ASKING.values())
-            hurt = mutated(rng, labels.get(key, value).encode(), words, words)
-            value = hurt.decode("utf-8", "replace")
-        labels[key] = value
+        labels[key] = _hurt(rng, labels.get(key, value)) if rng.random() < 0.5 else value
     if rng.random() < 0.01:
         labels |= {f"dlsched.{number}": "x" for number in range(rng.randrange(200))}
     labels.pop("dlsched.enable", None) if rng.random() < 0.9 else None
@@ -236,8 +236,7 @@ def make_adoption(rng: Random) -> bytes:
         body = mutated_json(rng, body, KEYS)
     data = json.dumps(body, ensure_ascii=rng.random() < 0.5).encode("utf-8", "surrogatepass")
     if rng.random() < 0.15:
-        others = tuple(one.encode() for one in ASKING.values())
-        data = mutated(rng, data, others, (*_WORDS, *others))
+        data = mutated(rng, data, _ASKED, (*_WORDS, *_ASKED))
     number = rng.randrange(len(_NAMES)) if rng.random() < 0.3 else 0
     return bytes([number, rng.randrange(len(_LIMITS))]) + data
 
@@ -250,8 +249,8 @@ class AdoptionBody(InFolder):
         self._adoptions = Adoptions(self.folder)
         self._limit_cores: float | None = None
         self._presets = package_presets()
-        self._engine = FakeEngine()
-        stranger(self._engine, _ID, {})
+        self._engine: Any = FakeEngine(self.folder / "host")
+        stranger(self._engine, "web", {}, _ID)
         writer: Any = SimpleNamespace(claims=ExclusiveClaims(None))
         originals = SimpleNamespace(
             cores_before=lambda *_: self._limit_cores, of=Originals(self.folder).of
@@ -269,13 +268,11 @@ class AdoptionBody(InFolder):
 
     def answer(self, data: bytes) -> str:
         number, limit = (*data[:2], 0, 0)[:2]
-        self._engine.names[_ID] = f"/{_NAMES[number % len(_NAMES)]}"
+        self._engine.all[_ID].name = _NAMES[number % len(_NAMES)]
         self._limit_cores = _LIMITS[limit % len(_LIMITS)]
         labels = labels_in_body(data[2:])
         if labels is None:
             return "no labels"
-        self._engine.inspected.clear()
-        self._engine.images_asked.clear()
         try:
             taken = refusable(self._commands.adopt, _ID, labels, meant=AdoptionRefused)
         except Refused:

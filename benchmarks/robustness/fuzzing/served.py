@@ -14,8 +14,7 @@ from functools import cache
 from random import Random
 from typing import get_args
 
-from benchmarks.robustness.fuzzing.mutation import NUMBERS, TEXTS, mutated
-from benchmarks.robustness.fuzzing.trial import Broken, Target, check_latency, refusable, told_line
+from benchmarks.robustness.fuzzing.trial import Target, check_latency, refusable, told_line
 from dlsched.config.metrics.loading import package_presets
 from dlsched.config.metrics.resolving import Contradiction
 from dlsched.control.ledger.tiers import TierProgress, advanced, settled
@@ -33,6 +32,7 @@ from dlsched.runtime.progress.page_lines import LINE_BYTES, MOST_LINES
 from dlsched.runtime.progress.scrape import named
 from dlsched.runtime.progress.sidecar import READ_BYTES, READ_LINES
 from dlsched.runtime.progress.sources import read_sources
+from tests.mutation import ODD, Broken, mutated
 
 # ------------------------------------------------------------------ pages
 
@@ -87,7 +87,7 @@ def make_pages(rng: Random) -> bytes:
     for _ in range(rng.randrange(1, 3)):
         lines = [line for _ in range(rng.randrange(1, 4)) for line in _lines(rng, metrics[0])]
         pages.append("\n".join([*lines, "up 1", ""]).encode())
-    words = (*_PAGE_WORDS, *(odd.encode() for odd in (*NUMBERS, *TEXTS)))
+    words = (*_PAGE_WORDS, *ODD)
     for _ in range(rng.randrange(1, 4)):
         page = rng.choice(pages)
         pages.append(page if rng.random() < 0.3 else mutated(rng, page, tuple(pages), words))
@@ -176,7 +176,7 @@ _TARGET = AccuracyTarget("accuracy", 0.5, 0.9)
 def make_lines(rng: Random) -> bytes:
     which = rng.randrange(len(_PATTERNS))
     pattern, log = _PATTERNS[which], _LOGS[which] * rng.choice((1, 1, 1, 3))
-    odd = (*_LOG_WORDS, *(one.encode() for one in (*NUMBERS, *TEXTS)))
+    odd = (*_LOG_WORDS, *ODD)
     if rng.random() < 0.3:
         pattern = mutated(rng, pattern, _PATTERNS, (*_PATTERN_WORDS, *odd))
     if rng.random() < 0.9:

@@ -14,9 +14,7 @@ from dataclasses import asdict
 from pathlib import Path
 from random import Random
 
-from benchmarks.robustness.fuzzing.mutation import mutated, mutated_json
 from benchmarks.robustness.fuzzing.trial import (
-    Broken,
     InFolder,
     Target,
     check_latency,
@@ -28,6 +26,7 @@ from dlsched.estimate.sketch import cv, quantile_s
 from dlsched.model.facts import ContainerFact, ContainerState, Report
 from dlsched.runtime.progress.sidecar import READ_BYTES, READ_LINES, SidecarReader
 from dlsched.runtime.progress.sidecar_line import BadLine, parse_line
+from tests.mutation import Broken, mutated, mutated_json
 
 _OBJECTS = (
     {"t": 1760000000.1, "step": 1200, "loss": 0.31, "accuracy": 0.912},

@@ -22,6 +22,7 @@ from typing import Any, TypeVar
 
 from benchmarks.places import ROOT
 from dlsched.model.facts import LatencySketch
+from tests.mutation import Broken
 
 Read = TypeVar("Read")
 Meant = type[Exception] | tuple[type[Exception], ...]
@@ -33,10 +34,6 @@ SLOW_TRIES = 3
 
 FIXTURES = ROOT / "tests" / "fixtures" / "fuzz"
 """One folder a target; in each, the inputs that once broke a promise."""
-
-
-class Broken(Exception):
-    """A promise that was not kept."""
 
 
 class Refused(Exception):

@@ -22,15 +22,16 @@ from dlsched.api.schema import JobStatus
 from dlsched.cli.layout import GAP, Cell, Column, columns_of, cropped
 from dlsched.cli.pages import (
     FORECAST_COLUMNS,
+    OVER,
     STATE_STYLE,
     cpu_and_limit,
     forecast_cell,
     measured_against_target,
     result,
-    uncertain,
 )
 from dlsched.cli.top.curves import BUCKETS, bar
 from dlsched.cli.top.feed import View
+from dlsched.estimate.measured import Judged, judged
 from dlsched.model.units import render_bytes
 
 Part = tuple[str, str]
@@ -147,8 +148,8 @@ def _trend(job: JobStatus, trend: Sequence[float | None] | None, width: int) -> 
 def _no_trend(job: JobStatus) -> str:
     if job.failing is not None:
         return "requests fail"
-    if (kind := uncertain(job)) is not None:
-        return kind
+    if job.uncertain is not None:
+        return job.uncertain
     if job.target is None:
         return "background" if job.background else "no target"
     if job.target.kind == "accuracy":
@@ -157,9 +158,7 @@ def _no_trend(job: JobStatus) -> str:
 
 
 def _ratio_style(ratio: float | None) -> str:
-    if ratio is None or ratio <= 1:
-        return "green"
-    return "yellow" if ratio <= BAND else "bold red"
+    return "green" if ratio is None else _JUDGED[judged(ratio)][0]
 
 
 def _gpu_cells(job: JobStatus, gpu_numbers: Mapping[str, int]) -> Mapping[str, Cell]:
@@ -317,11 +316,6 @@ def _line(texts: Sequence[Sequence[Part]], columns: Sequence[Column]) -> list[Pa
 
 ORDERS = ("worst first", "by name", "by CPU")
 
-BAND = 1.1
-"""Up to 10 % above the target a latency is within its band."""
-
-_OVER = ("finished", "stopped", "stopping")
-
 
 def ordered(view: View, order: str, wanted: str) -> Sequence[JobStatus]:
     """The jobs whose name or state has `wanted` in it."""
@@ -348,17 +342,23 @@ class _Rank(IntEnum):
     OTHER = 6
 
 
+_JUDGED: Mapping[Judged, tuple[str, _Rank]] = {
+    Judged.ON_TARGET: ("green", _Rank.MET),
+    Judged.JUST_ABOVE: ("yellow", _Rank.IN_BAND),
+    Judged.SLOW: ("bold red", _Rank.MISSED),
+}
+
+
 def _badness(job: JobStatus, mean: float | None) -> tuple[_Rank, float]:
     """State of the target, then how far above it the job was in the last 30 s."""
     if job.state == "failed" or job.diverged is not None:
         return _Rank.FAILED, 0.0
-    if job.state in _OVER:
+    if job.state in OVER:
         return _Rank.OTHER, 0.0
     if job.failing is not None:
         return _Rank.MISSED, 0.0
     if mean is not None:
-        rank = _Rank.MISSED if mean > BAND else _Rank.IN_BAND if mean > 1 else _Rank.MET
-        return rank, -mean
+        return _JUDGED[judged(mean)][1], -mean
     if job.state != "running" or job.blind is not None:
         return _Rank.UNKNOWN, 0.0
     return (_Rank.OTHER if job.target is None else _Rank.OPEN), 0.0

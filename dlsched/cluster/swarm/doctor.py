@@ -4,8 +4,8 @@ Changes nothing."""
 from __future__ import annotations
 
 import asyncio
-import errno
 import os
+import ssl
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -34,7 +34,6 @@ EXPIRES_SOON_S = 86_400.0
 """Of an operator's certificate: Swarm renews its own ones."""
 _JOBS_MAX = 5
 """Named in one line."""
-_REFUSED = os.strerror(errno.ECONNREFUSED)
 _AS_ROOT = "run this as root"
 _JOIN = "docker swarm init on the first manager, docker swarm join on the other hosts"
 _CONTROLLER = "systemctl enable --now dlsched-cluster; journalctl -u dlsched-cluster"
@@ -142,7 +141,7 @@ class ClusterDoctor:
     def _node(self, to: Destination, found: Probe, label: str) -> Finding:
         where = f"{label}: {render_address(to.address, to.port)}"
         if found.problem:
-            state: State = "warn" if _REFUSED in found.problem else "fail"
+            state: State = "warn" if isinstance(found.cause, ConnectionRefusedError) else "fail"
             return Finding("node", state, f"{label}: {found.problem}", _node_remedy(found, to.port))
         if found.instance and found.instance != self.settings.instance:
             line = f"{where} answers for instance {found.instance}, not {self.settings.instance}"
@@ -221,9 +220,9 @@ def _managers(store: SwarmStore, members: Mapping[str, Member]) -> Finding:
 
 
 def _node_remedy(found: Probe, port: int) -> str:
-    if _REFUSED in found.problem:
+    if isinstance(found.cause, ConnectionRefusedError):
         return "if it is to take jobs: cluster.enabled: true there, and dlsched running"
-    if "certificate" in found.problem or "TLS" in found.problem:
+    if isinstance(found.cause, ssl.SSLError | CertificateError):
         return "dlsched cluster doctor on that host"
     return f"open port {port} between the nodes; dlsched cluster doctor on that host"
 
@@ -281,6 +280,8 @@ class Probe:
     version: str = ""
     """Of its dlsched; empty: it did not say."""
     instance: str = ""
+    cause: BaseException | None = None
+    """What broke the connection; None: nothing did, or it took too long."""
 
 
 def probe(certificates: Certificates, nodes: Iterable[Destination]) -> Sequence[Probe]:
@@ -298,7 +299,7 @@ async def _probe(client: HttpsClient, nodes: Sequence[Destination]) -> Sequence[
         except TimeoutError:
             return Probe(to.node, f"no answer within {TIMEOUT_S:g} s")
         except NotAnswered as error:
-            return Probe(to.node, str(error))
+            return Probe(to.node, str(error), cause=error.__cause__)
         problem = "" if answer.status in _EXPECTED else refusal(answer.status, body)
         return Probe(to.node, problem, answer.version, answer.instance)
 

@@ -51,20 +51,23 @@ def metrics_of(groups: Iterable[str]) -> frozenset[str]:
     return frozenset(groups) - LATENCIES_S.keys() - {STEP}
 
 
-def check_use(groups: Iterable[str], step: str | None, when: tuple[str, str] | None) -> None:
-    """Raise ValueError, in one line, where a pattern with these groups lacks what `step` and `when`
-    need."""
+def misuse(
+    groups: Iterable[str], step: str | None, when: tuple[str, str] | None
+) -> tuple[str, str] | None:
+    """Which of the keys `step` and `when` needs what a pattern with these groups lacks, and why in
+    one line; None: neither."""
     metrics = metrics_of(groups)
     if when is not None:
         for name in when:
             if name not in metrics:
-                raise ValueError(f"when: {shown(name)}: the pattern has no such group")
+                return "when", f"{shown(name)}: the pattern has no such group"
         if metrics <= set(when):
-            raise ValueError("when: the pattern has no other metric")
+            return "when", "the pattern has no other metric"
     if step in ("carried", "follows") and STEP not in groups:
-        raise ValueError(f"step: {step}: the pattern has no group step")
+        return "step", f"{step}: the pattern has no group step"
     if step == "evaluations" and STEP in groups:
-        raise ValueError("step: evaluations: the pattern has a group step")
+        return "step", "evaluations: the pattern has a group step"
+    return None
 
 
 def pattern_of(text: str) -> tuple[Any, dict[str, int]]:

@@ -17,7 +17,7 @@ from dlsched.config.metrics.keys import (
     filters_of,
     groups_of,
 )
-from dlsched.config.metrics.pattern import LATENCIES_S, STEP, check_use, metrics_of, pattern_of
+from dlsched.config.metrics.pattern import LATENCIES_S, STEP, metrics_of, misuse, pattern_of
 from dlsched.model.sources import (
     DEFAULT_HTTP_PATH,
     LogPattern,
@@ -207,11 +207,8 @@ def _check(given: Mapping[str, Any]) -> None:
         groups = {name: one for name, one in groups.items() if name not in given.get("failed", ())}
         if not groups:
             raise Contradiction("pattern", "has no group but those of failed")
-        try:
-            check_use(groups, given.get("step"), when)
-        except ValueError as error:
-            key, _, what = str(error).partition(": ")
-            raise Contradiction(key, what) from None
+        if wrong := misuse(groups, given.get("step"), when):
+            raise Contradiction(*wrong)
     if given.get("via") is True:
         raise Contradiction("via", "true: give the name of the proxy's container")
 

@@ -51,7 +51,7 @@ def _refusal(
     begun: Sequence[Holder],
 ) -> str | None:
     spec = job.spec
-    if not job.runs or job.reason is not None:
+    if not job.runs or job.operation is not None:
         return job.reason or f"it is {job.state}"
     if job.adopted:
         return "it is adopted, and not ours to stop"

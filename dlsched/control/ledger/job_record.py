@@ -110,6 +110,7 @@ def view_of(
         spec=record.spec,
         state=status.state,
         reason=status.reason,
+        operation=fact.operation if fact else None,
         adopted=fact is not None and fact.adopted is not None,
         blind=condition.blind,
         idle=condition.idle,

@@ -129,10 +129,9 @@ class Ledger:
             if (record := self._records.get(outcome.action.job)) is None:
                 continue
             if isinstance(outcome.action, Start):
-                done = outcome.status in ("done", "begun")
-                record.refusal = None if done else outcome.detail
+                record.refusal = None if outcome.ok else outcome.detail
                 record.forgiven = None
-            if outcome.status in ("done", "begun") and isinstance(outcome.action, Resize | Start):
+            if outcome.ok and isinstance(outcome.action, Resize | Start):
                 changed = record.measures.limited(outcome.action.limits, now_s)
                 if changed and isinstance(outcome.action, Start):
                     record.desired = outcome.action.limits

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from dlsched.control.ledger.desired import Desired
 from dlsched.model.alarms import Alarm, AlarmKey
-from dlsched.model.facts import Begun, ContainerFact, Observation
+from dlsched.model.facts import Begun, ContainerFact, ContainerState, Observation
 from dlsched.model.spec import JobSpec
 from dlsched.model.state import JobView
 
@@ -28,7 +28,7 @@ def _by_job(
 
     def rank(fact: ContainerFact) -> tuple[bool, bool, str]:
         new = known(fact.job) != fact.container_id
-        return new, fact.state != "running", fact.container_id
+        return new, fact.state is not ContainerState.RUNNING, fact.container_id
 
     for fact in sorted(containers, key=lambda fact: (fact.job, rank(fact))):
         if fact.job in facts:

@@ -18,7 +18,7 @@ from dlsched.estimate.tuning import (
     ROOM_RATIO,
     SETTLED_S,
 )
-from dlsched.model.decision import Decision, PolicyMemory
+from dlsched.model.decision import Decision, PolicyMemory, PolicyTraits
 from dlsched.model.forecast import ForecastKind
 from dlsched.model.spec import AccuracyTarget, LatencyTarget, Limits
 from dlsched.model.state import JobView, Snapshot
@@ -159,8 +159,7 @@ class AdaptivePolicy:
 
     Parameters: ClassVar[type[AdaptiveParameters]] = AdaptiveParameters
     Memory: ClassVar[type[AdaptiveMemory]] = AdaptiveMemory
-    reserves: ClassVar[bool] = False
-    heeds_progress: ClassVar[bool] = False
+    traits: ClassVar[PolicyTraits] = PolicyTraits(heeds_progress=False)
 
     def __init__(self, parameters: AdaptiveParameters) -> None:
         self.parameters = parameters

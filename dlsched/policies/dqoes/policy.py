@@ -10,9 +10,9 @@ from typing import ClassVar
 from dlsched.estimate.latency.law import Clients
 from dlsched.estimate.sketch import against_target_s, cv
 from dlsched.estimate.tuning import MOSTLY
-from dlsched.model.decision import Decision, PolicyMemory
+from dlsched.model.decision import Decision, PolicyMemory, PolicyTraits
 from dlsched.model.resource import Resource
-from dlsched.model.spec import LatencyTarget, Limits
+from dlsched.model.spec import BAND_RATIO, LatencyTarget, Limits
 from dlsched.model.state import OFTEN_S, JobView, Snapshot
 from dlsched.model.units import render_quantile, render_seconds
 from dlsched.policies.fair_share import Claim, claim, fair_shares, water_fill
@@ -30,7 +30,7 @@ from dlsched.policies.ranges import (
 class DqoesParameters:
     """The published band, and a parameter for each correction of the published rule."""
 
-    alpha: float = 0.10
+    alpha: float = BAND_RATIO
     """Half width of the satisfied band, as a ratio of the target: the paper's 10 %."""
     aim_ratio: float = 1.0
     """The aim as a ratio of the target: 1 is the middle of the band; about 0.9 where only "not
@@ -163,8 +163,7 @@ class DqoesPolicy:
 
     Parameters: ClassVar[type[DqoesParameters]] = DqoesParameters
     Memory: ClassVar[type[DqoesMemory]] = DqoesMemory
-    reserves: ClassVar[bool] = True
-    holds_at_target: ClassVar[bool] = True
+    traits: ClassVar[PolicyTraits] = PolicyTraits(reserves=True, holds_at_target=True)
 
     def __init__(self, parameters: DqoesParameters) -> None:
         self.parameters = parameters

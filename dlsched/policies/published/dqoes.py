@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import ClassVar
 
 from dlsched.estimate.sketch import against_target_s
-from dlsched.model.decision import Decision, PolicyMemory
+from dlsched.model.decision import Decision, PolicyMemory, PolicyTraits
 from dlsched.model.spec import LatencyTarget, Limits
 from dlsched.model.state import JobView, Snapshot
 from dlsched.policies.fair_share import claim, fair_shares
@@ -84,8 +84,7 @@ class DqoesPublishedPolicy:
 
     Parameters: ClassVar[type[DqoesPublishedParameters]] = DqoesPublishedParameters
     Memory: ClassVar[type[DqoesPublishedMemory]] = DqoesPublishedMemory
-    reserves: ClassVar[bool] = False
-    holds_at_target: ClassVar[bool] = True
+    traits: ClassVar[PolicyTraits] = PolicyTraits(holds_at_target=True)
 
     def __init__(self, parameters: DqoesPublishedParameters) -> None:
         self.parameters = parameters

@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import ClassVar
 
 from dlsched.estimate.growth import Point, efficiency, levels, points, usage_ratio
-from dlsched.model.decision import Decision, PolicyMemory
+from dlsched.model.decision import Decision, PolicyMemory, PolicyTraits
 from dlsched.model.spec import AccuracyTarget, LatencyTarget, Limits
 from dlsched.model.state import JobView, Snapshot
 from dlsched.policies.fair_share import claim, fair_shares
@@ -94,7 +94,7 @@ class FlowConPolicy:
 
     Parameters: ClassVar[type[FlowConParameters]] = FlowConParameters
     Memory: ClassVar[type[FlowConMemory]] = FlowConMemory
-    reserves: ClassVar[bool] = False
+    traits: ClassVar[PolicyTraits] = PolicyTraits()
 
     def __init__(self, parameters: FlowConParameters) -> None:
         self.parameters = parameters

@@ -46,7 +46,7 @@ from dlsched.runtime.machine.calls import (
     GiveBack,
     Kill,
     Pulls,
-    Release,
+    ReleaseContainer,
     Remember,
     RemoveContainer,
     SetLimits,
@@ -104,7 +104,7 @@ class EngineCalls:
                 self._set_limits(call)
             case Tidy() if self.writer.forget_if_gone(call.container) or call.original.given_back:
                 return None
-            case Release() | GiveBack():
+            case ReleaseContainer() | GiveBack():
                 return self.writer.give_back(call.original)
             case Remember():
                 self.writer.remember(call.container, call.own)

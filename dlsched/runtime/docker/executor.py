@@ -25,7 +25,7 @@ from dlsched.runtime.machine.calls import (
     GiveBack,
     Instruction,
     Pulls,
-    Release,
+    ReleaseContainer,
     Say,
     SetLimits,
     StartJob,
@@ -67,7 +67,7 @@ class Executor:
             case Call():
                 gate = None
                 if one.forks:
-                    gate = self._returns if isinstance(one, Release) else self._calls.forks
+                    gate = self._returns if isinstance(one, ReleaseContainer) else self._calls.forks
                 self._watch(one, begin(partial(self._run, one), type(one).__name__, gate))
             case Abandon():
                 self._abandoned.add(one.call)
@@ -100,7 +100,7 @@ class Executor:
             while True:
                 one = self._ended.get_nowait()
                 if isinstance(one, Ended):
-                    del self._open[one.call]
+                    self._open.pop(one.call, None)
                     self._abandoned.discard(one.call)
                 yield one
 

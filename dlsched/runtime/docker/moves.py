@@ -225,7 +225,7 @@ class Moves:
             self._left(job, archive)
 
     def _left(self, job: str, archive: Path, *, lost: bool = False) -> Departure:
-        departure = Departure(job, archive, leaving=Leaving(LeavingPhase.AWAY), lost=lost)
+        departure = Departure(archive, leaving=Leaving(LeavingPhase.AWAY), lost=lost)
         self.turn(job, lambda turn: turn.leave(departure))
         return departure
 
@@ -246,7 +246,7 @@ class Moves:
         settled = before is not None and before.leaving.phase in _OVER and before.reported
         if before is not None and not (settled or before.over):
             return
-        departure = Departure(job, archive, checkpoint, most_bytes, limits)
+        departure = Departure(archive, checkpoint, most_bytes, limits)
         described, ended = self.watches.of_job(job), LeavingPhase.ENDED
         if described is None or described.state in (ContainerState.EXITED, ContainerState.DEAD):
             self.turn(job, lambda turn: turn.refuse(departure, ended, "it ended by itself"))
@@ -264,8 +264,7 @@ class Moves:
         return departure.leaving
 
     def give_back(self, job: str) -> None:
-        if (departure := self.machine.job(job).departure) is not None:
-            self._end(departure, withdrawn=True)
+        self.turn(job, partial(Turn.change, held=self.holds(job), cleared=False))
 
     def clear(self, job: str, *, keeps: bool = False) -> None:
         self._clear(job, keeps=keeps and self.has_volume(job))
@@ -276,10 +275,7 @@ class Moves:
         if not keeps:
             with suppress(OSError):
                 self.arrivals.forget(job)
-        if (departure := self.machine.job(job).departure) is not None:
-            self._end(departure, cleared=True)
-        else:
-            self.turn(job, Turn.sweep)
+        self.turn(job, partial(Turn.change, held=self.holds(job), cleared=True))
 
     def has_volume(self, job: str) -> bool:
         brought, now_s = self.arrivals.of(job), self.instance.clock.now_s()
@@ -330,11 +326,6 @@ class Moves:
         if self.holds(described.job):
             return "what an earlier move left of it is not removed yet"
         return self.bars(described)
-
-    def _end(self, departure: Departure, **how: bool) -> None:
-        """Nothing of it is under way: forget it. Else its next step sees what is wanted."""
-        held = self.holds(departure.job)
-        self.turn(departure.job, lambda turn: turn.change(departure, held=held, **how))
 
 
 def _heir_of(listing: Listing, job: str, old: Inspected) -> Inspected | None:

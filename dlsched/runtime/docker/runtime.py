@@ -50,6 +50,7 @@ from dlsched.runtime.docker.reading import Outside
 from dlsched.runtime.docker.watch import Watch, Watches
 from dlsched.runtime.gpu import Inventory, UserNames
 from dlsched.runtime.host import NodeReader
+from dlsched.runtime.machine.calls import SetLimits
 from dlsched.runtime.machine.container import Machine, Unwanted
 from dlsched.runtime.machine.inspected import Inspected, Listing
 from dlsched.runtime.machine.outcomes import GivenBack
@@ -161,6 +162,10 @@ class DockerRuntime:
         self._allotments = Allotments(options.state_dir, read_only=options.read_only)
         self._untold: tuple[Alarm, ...] = ()
         self._facts: tuple[ContainerFact, ...] = ()
+        self._managed: Set[str] | None = None
+        """The containers that belong to a job; None: not known yet."""
+        self.held: str | None = None
+        """Why nothing may be changed, since everything was given back; None: changes are made."""
         self._changed: set[str] = set()
         """Containers whose limits were changed since."""
         self._swept: Listing | None = None
@@ -235,7 +240,7 @@ class DockerRuntime:
             self._allotments.sweep(listing.named | starting)
         self._group.follow(self._watches.all(), again=is_new)
         self._machine.take(self._executor.ended())
-        self._changes.settle(listing, self.moves.moving)
+        self._changes.settle(listing, self.moves.moving, self._managed, held=self.held is not None)
         self.moves.advance(listing, self._facts, now_s)
         # A change of this cycle has notified its job already, and the facts are from before it.
         same = [fact for fact in self._facts if fact.container_id not in self._changed]
@@ -250,8 +255,9 @@ class DockerRuntime:
             return self.apply_all([action], now_s)[0]
         watch = self._watches.get(action.container_id)
         one = self._machine.of(action.container_id)
-        if one.updating:
-            return Outcome(action, "failed", "operation under way: updating")
+        kind = Unwanted if isinstance(action, Remove) else SetLimits
+        if (operation := one.bars(now_s, kind)) is not None:
+            return Outcome(action, "failed", f"operation under way: {operation}")
         if isinstance(action, Remove):
             if watch is not None and watch.described.adopted is not None:
                 return Outcome(action, "failed", "adopted: it is not ours to end", retryable=False)
@@ -259,8 +265,6 @@ class DockerRuntime:
             return self._remove(action, None if watch is None else watch.described, now_s)
         if watch is None:
             return Outcome(action, "failed", _NOT_THERE)
-        if (operation := one.bars(now_s)) is not None:
-            return Outcome(action, "failed", f"operation under way: {operation}")
         return self.moves.begin(action, watch.described, now_s)
 
     def apply_all(self, actions: Sequence[Resize], now_s: float) -> tuple[Outcome, ...]:
@@ -279,7 +283,7 @@ class DockerRuntime:
         made = self._changes.make([(action, watch.described) for action, watch in changes])
         for (action, watch), outcome in zip(changes, made, strict=True):
             outcomes[action.job] = outcome
-            if outcome.status in ("done", "begun"):
+            if outcome.ok:
                 self._changed.add(action.container_id)
             if outcome.status == "done" and not (action.only_notifies or action.gives_back):
                 watch.gave(action.cpu_shares)
@@ -315,18 +319,13 @@ class DockerRuntime:
 
         An adopted container that belongs to none any more is given back.
         """
-        self._changes.managed = managed
+        self._managed = managed
         if self.held is None:
             self._changes.keep_true(ceilings, self._watches.own())
 
     def hold(self, why: str | None) -> None:
         """Change nothing from now on, since everything was given back; None: make changes again."""
-        self._changes.held = why
-
-    @property
-    def held(self) -> str | None:
-        """Why nothing may be changed; None: changes are made."""
-        return self._changes.held
+        self.held = why
 
     def alarms(self) -> tuple[Alarm, ...]:
         """What is wrong with limits, with giving them back, with moves, and with GPUs."""

@@ -77,7 +77,7 @@ class GiveBack(Call):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Release(Call):
+class ReleaseContainer(Call):
     """Give it back what it had, as everything is given back; results in a `GivenBack`."""
 
     original: Original
@@ -86,8 +86,9 @@ class Release(Call):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Tidy(Release):
-    """Drop its record where it is gone; else give it back what it had."""
+class Tidy(ReleaseContainer):
+    """Ask the engine for it: where it is gone, its record is dropped; else its limits are changed
+    back to what it had, unless that was done."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

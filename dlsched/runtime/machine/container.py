@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from functools import partial
 
 from dlsched.model.actions import Outcome, Remove, Start
@@ -17,8 +17,13 @@ from dlsched.runtime.machine.calls import (
     Call,
     Ended,
     Examine,
+    GiveBack,
     Instruction,
     Pulls,
+    ReleaseContainer,
+    Remember,
+    Say,
+    SetLimits,
     SetRestart,
     StartJob,
     Tidy,
@@ -29,11 +34,11 @@ from dlsched.runtime.machine.move import Job, Turn
 from dlsched.runtime.machine.stop import Sign, Stop
 from dlsched.runtime.originals import Original
 
+SWEEP_S = 30.0
+"""Time between two checks of a container that has a record and is not managed."""
+
 POLICY_AFTER_S = 5.0
 """A stop that is still wanted has begun again by then. Also the time between two attempts."""
-
-STORY = 1000
-"""Transitions that are kept for people."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +75,28 @@ class Listed:
 
 
 Event = Unwanted | Call | Listed | Ended
-"""A call as an event is to be made: that nothing bars it was asked before."""
+"""A call as an event is to be made."""
+
+
+class Busy(StrEnum):
+    """What may be under way with a container."""
+
+    UPDATE = "a call that updates it"
+    STOP = "its stop"
+
+
+BARRED_BY: Mapping[type[Unwanted | Call], frozenset[Busy]] = {
+    SetLimits: frozenset(Busy),
+    GiveBack: frozenset(Busy),
+    SetRestart: frozenset(Busy),
+    Remember: frozenset({Busy.UPDATE}),
+    Unwanted: frozenset({Busy.UPDATE}),
+    Examine: frozenset(),
+    Tidy: frozenset(),
+    ReleaseContainer: frozenset(),
+}
+"""Beside what each is not begun. The last three may begin beside anything: the first reads, and the
+other two wait for the writer's lock of the container, which a call that updates it holds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +111,9 @@ class Container:
     """Why it is left as it is."""
     strays_since_s: float | None = None
     """Since when its restart policy is not that of its spec, and nothing else is done to it."""
-    missing_s: float | None = None
-    """Since when it has a record and is not managed; later where its record was just settled."""
+    settle_after_s: float | None = None
+    """Its record is settled by a listing that was asked for after this, if it is still not managed;
+    None: it has no record, or is managed."""
 
     @property
     def at_rest(self) -> bool:
@@ -97,11 +124,14 @@ class Container:
     def updating(self) -> bool:
         return any(call.updates for call in self.calls)
 
-    def bars(self, now_s: float) -> Operation | None:
-        """What is being done to it, so that nothing else may be; None: it may be changed."""
-        if self.updating:
+    def bars(self, now_s: float, what: type[Unwanted | Call] = SetLimits) -> Operation | None:
+        """What is being done to it, so that this may not begin; None: it may."""
+        barred_by = BARRED_BY[what]
+        if self.updating and Busy.UPDATE in barred_by:
             return Operation(OperationKind.UPDATING, "updating")
-        return None if self.stop is None else stops.operation(self.stop, now_s)
+        if self.stop is not None and Busy.STOP in barred_by:
+            return stops.operation(self.stop, now_s)
+        return None
 
     def operation(self, described: Inspected, now_s: float) -> Operation | None:
         """What is being done to it, or why nothing is; None: it may be changed."""
@@ -112,11 +142,15 @@ class Container:
         return self.bars(now_s)
 
 
-Handled = tuple[Container, tuple[Call, ...]]
+Handled = tuple[Container, tuple[Instruction, ...]]
 
 
 def handle(one: Container, event: Event, now_s: float) -> Handled:
-    """The container after that event, and the calls to be made."""
+    """The container after that event, and what is to be done. What is barred is not begun, and
+    changes nothing."""
+    if isinstance(event, Unwanted | Call) and (why := one.bars(now_s, type(event))) is not None:
+        text = f"{type(event).__name__} of {one.container_id[:12]} is not begun: {why}"
+        return one, (Say(text, warns=True),)
     match event:
         case Unwanted(action, described):
             return _stopped(one, one.stop or stops.begin(action, described, now_s))
@@ -144,7 +178,9 @@ def _with(one: Container, call: Call) -> Handled:
 def _ended(one: Container, event: Ended) -> Handled:
     left = tuple(call for call in one.calls if call is not event.call)
     if len(left) == len(one.calls):
-        raise ValueError(f"{event.call} is not under way")
+        name = type(event.call).__name__
+        text = f"the end of {name} of {one.container_id[:12]} is ignored: it is not under way"
+        return one, (Say(text, warns=True),)
     one = replace(one, calls=left, refused=limits.refused_after(one.refused, event))
     if one.stop is not None and one.stop.call is event.call:
         sign = Sign.DONE if event.error is None else Sign.FAILED
@@ -160,7 +196,7 @@ def _stopped(one: Container, stop: Stop | None) -> Handled:
 
 
 def _listed(one: Container, event: Listed, now_s: float) -> Handled:
-    made: tuple[Call, ...] = ()
+    made: tuple[Instruction, ...] = ()
     for part in (_stop_listed, _refusal_listed, _record_listed, _policy_listed):
         one, calls = part(one, event, now_s)
         made += calls
@@ -193,16 +229,16 @@ def _record_listed(one: Container, event: Listed, now_s: float) -> Handled:
     original = event.original
     if not event.answers:
         return one, ()
-    missing_s = None
+    after_s = None
     if original is not None and not event.managed:
-        missing_s = now_s if one.missing_s is None else one.missing_s
-    one = replace(one, missing_s=missing_s)
+        after_s = now_s if one.settle_after_s is None else one.settle_after_s
+    one = replace(one, settle_after_s=after_s)
     if original is None or any(isinstance(call, Tidy) for call in one.calls):
         return one, ()
     # A listing older than the container does not show it.
-    missing = missing_s is not None and missing_s < event.listed_s
+    missing = after_s is not None and after_s < event.listed_s
     if missing or (event.held and event.altered):
-        one = replace(one, missing_s=None if event.managed else now_s + limits.SWEEP_S)
+        one = replace(one, settle_after_s=None if event.managed else now_s + SWEEP_S)
         return _with(one, Tidy(one.container_id, original))
     return one, ()
 
@@ -232,33 +268,26 @@ class Machine:
         """The containers that are not at rest, by id."""
         self.jobs: dict[str, Job] = {}
         """The jobs that are not at rest, by name."""
-        self._story: deque[tuple[float, str, object, object]] = deque(maxlen=STORY)
 
     def post(self, container: str, event: Event, now_s: float) -> Container:
-        """Handle an event, and have its calls made; returns the container after it."""
-        before = self.of(container)
-        one, calls = handle(before, event, now_s)
+        """Handle an event, and do what it asks for; returns the container after it."""
+        one, made = handle(self.of(container), event, now_s)
         if one.at_rest:
             self.busy.pop(container, None)
         else:
             self.busy[container] = one
-        if one != before:
-            self._story.append((now_s, container, event, one))
-        for call in calls:
-            self.do(call)
+        for instruction in made:
+            self.do(instruction)
         return one
 
     def turn(self, job: str, now_s: float, take: Callable[[Turn], None]) -> Job:
         """Have a job take a turn, and do what it asks for; returns the job after it."""
-        before = self.job(job)
-        turn = Turn(before, now_s)
+        turn = Turn(self.job(job), now_s)
         take(turn)
         if turn.job == Job(job):
             self.jobs.pop(job, None)
         else:
             self.jobs[job] = turn.job
-        if turn.job != before:
-            self._story.append((now_s, job, take, turn.job))
         for one in turn.made:
             self.do(one)
         return turn.job
@@ -293,9 +322,3 @@ class Machine:
 
     def job(self, name: str) -> Job:
         return self.jobs.get(name) or Job(name)
-
-    def story(self, name: str) -> Iterator[str]:
-        """The last transitions of a container or a job, one a line, for people."""
-        for now_s, whose, event, one in self._story:
-            if whose == name:
-                yield f"{now_s:.3f} {event} -> {one}"

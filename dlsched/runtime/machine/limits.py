@@ -14,9 +14,6 @@ from dlsched.runtime.machine.outcomes import GivenBack, Untouchable, Waits
 AGAIN_S = 10.0
 """A container that could not be changed is retried after this time, or after a restart."""
 
-SWEEP_S = 30.0
-"""Time between two checks of an unlisted container."""
-
 
 @dataclass(frozen=True, slots=True)
 class Refused:

@@ -102,7 +102,6 @@ SAVING = Leaving(LeavingPhase.SAVING)
 class Departure:
     """A job that leaves for another node."""
 
-    job: str
     archive: Path
     """Where its checkpoint is packed."""
     checkpoint: Checkpoint | None = None
@@ -340,7 +339,7 @@ class Turn:
             return
         if call.act == "poll":
             self._set(polls=False)
-        elif call is move.call:
+        elif call is move.call and move.ended is None:
             self._set(ended=ended, called_s=ended.at_s)
             if call.act in ("end", "end_old") and ended.error is None:
                 # Not before: it may have waited for other calls, or long for the engine.
@@ -351,26 +350,25 @@ class Turn:
         move = self._move
         if not move.shown_by(listed_s):
             if move.departure is not None:
-                self.change(move.departure, held=True, withdrawn=True)
+                self._departure(move.departure, withdrawn=True)
+                self._abandon()
             return
         forsaken = self.job.forsaken | {move.old.container_id}
         self.job = replace(self.job, move=None, forsaken=forsaken)
         if move.departure is not None:
             self._stays(move.departure, LeavingPhase.ENDED, "it was removed")
 
-    def change(
-        self, departure: Departure, *, held: bool, withdrawn: bool = False, cleared: bool = False
-    ) -> None:
-        """It is to return, or to be removed. `held`: something of it is under way, or may turn out
-        to be; else it is forgotten."""
-        departure = self._departure(
-            departure,
-            withdrawn=departure.withdrawn or withdrawn,
-            cleared=departure.cleared or cleared,
-        )
-        self._abandon()
-        if not held:
-            self.drop(departure)
+    def change(self, *, held: bool, cleared: bool) -> None:
+        """What leaves, or has left, is to be removed where it is cleared; else it is to return.
+        `held`: something of it is under way, or may turn out to be; else it is forgotten."""
+        if (departure := self.job.departure) is not None:
+            how = {"cleared": True} if cleared else {"withdrawn": True}
+            departure = self._departure(departure, **how)
+            self._abandon()
+            if not held:
+                self.drop(departure)
+        elif cleared:
+            self.sweep()
 
     def refuse(self, departure: Departure, phase: LeavingPhase, why: str) -> None:
         """It does not leave."""

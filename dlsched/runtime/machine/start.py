@@ -64,8 +64,8 @@ def surplus(attempts: Mapping[str, Attempt]) -> list[str]:
 
 
 def after(one: Attempt, event: Pulls | Ended) -> Attempt:
-    """The attempt after that; an earlier attempt's call changes nothing."""
-    if event.call is not one.call:
+    """The attempt after that; an earlier attempt's call changes nothing, nor one that has ended."""
+    if event.call is not one.call or one.ended is not None:
         return one
     if isinstance(event, Pulls):
         return replace(one, stage=TABLE[one.stage, "pulls"], progress=event.progress)

@@ -30,6 +30,10 @@ class Unanswered(Exception):
     """Why there is no page, in one line."""
 
 
+class OtherStatus(Unanswered):
+    """The program answers, but with another status than 200."""
+
+
 def fetch(
     address: str,
     port: int,
@@ -88,7 +92,7 @@ def _fetch(
         )
         with connection.getresponse() as response:
             if response.status != http.HTTPStatus.OK:
-                raise Unanswered(f"answers with status {response.status}")
+                raise OtherStatus(f"answers with status {response.status}")
             encoding = response.headers.get("Content-Encoding", "identity")
             if encoding.strip().lower() != "identity":
                 raise Unanswered(f"answers in encoding {shown(encoding)}, which was not asked for")

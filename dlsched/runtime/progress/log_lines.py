@@ -20,7 +20,7 @@ from dataclasses import replace
 from enum import Enum
 from typing import Any
 
-from dlsched.config.metrics.pattern import LATENCIES_S, STEP, check_use, compiled, pattern_of
+from dlsched.config.metrics.pattern import LATENCIES_S, STEP, compiled, misuse, pattern_of
 from dlsched.estimate.sketch import from_latencies
 from dlsched.model.facts import LogFact, Report, Sample
 from dlsched.model.sources import LabelFilter, Step, When
@@ -251,7 +251,8 @@ def check_pattern(
     """The valid pattern. Raises ValueError, in one line, for an invalid one, or where it lacks what
     `step` and `only` need."""
     pattern = Pattern(text, failed)
-    check_use(tuple(pattern.groups), step, only)
+    if wrong := misuse(tuple(pattern.groups), step, only):
+        raise ValueError(": ".join(wrong))
     return pattern
 
 

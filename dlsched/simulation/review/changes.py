@@ -21,6 +21,7 @@ from dlsched.estimate.effect import (
     effect,
     not_judged,
 )
+from dlsched.model.actions import CARRIED_OUT
 from dlsched.model.cycle import CycleReport
 from dlsched.model.spec import LatencyTarget
 from dlsched.store.journal.rows import Change
@@ -34,7 +35,6 @@ _REASONS_KEPT = 5000
 """Different reasons that are counted; later ones count together."""
 _OTHER = "other reasons"
 _NUMBER = re.compile(r"\d+(?:\.\d+)?(?:e-?\d+)?")
-_CARRIED_OUT = ("done", "begun")
 
 
 @dataclass(slots=True)
@@ -67,11 +67,11 @@ class ChangesReview:
         self.by_job: Counter[str] = Counter()
         for change in changes:
             self._add(change)
-        self._all_s = [change.now_s for change in changes if change.status in _CARRIED_OUT]
-        self._all_jobs = [change.job for change in changes if change.status in _CARRIED_OUT]
+        self._all_s = [change.now_s for change in changes if change.status in CARRIED_OUT]
+        self._all_jobs = [change.job for change in changes if change.status in CARRIED_OUT]
 
     def _add(self, change: Change) -> None:
-        if change.status not in _CARRIED_OUT:
+        if change.status not in CARRIED_OUT:
             self._failed += 1
             return
         self._kinds[change.kind] += 1

@@ -17,7 +17,7 @@ from dlsched.api.review_schema import Estimate, PlainDocker
 from dlsched.control.decider import NamedPolicy
 from dlsched.control.guards import GuardOptions
 from dlsched.estimate.tuning import FEW_REQUESTS
-from dlsched.model.decision import Decision, PolicyMemory
+from dlsched.model.decision import Decision, PolicyMemory, PolicyTraits
 from dlsched.model.errors import DlschedError
 from dlsched.model.spec import AccuracyTarget, LatencyTarget, Limits, Tier
 from dlsched.model.state import Snapshot
@@ -41,8 +41,7 @@ class Playback:
 
     Parameters: ClassVar[type[PlaybackParameters]] = PlaybackParameters
     Memory: ClassVar[type[Any] | None] = None
-    reserves: ClassVar[bool] = False
-    heeds_progress: ClassVar[bool] = False
+    traits: ClassVar[PolicyTraits] = PolicyTraits(heeds_progress=False)
 
     def __init__(
         self,

@@ -111,7 +111,7 @@ def _expected_s(report: CycleReport, outcome: Outcome) -> float | None:
     action, decision = outcome.action, report.decision
     if decision is None or not isinstance(action, Resize) or action.gives_back:
         return None
-    if outcome.status not in ("done", "begun") or action.job in report.guarded:
+    if not outcome.ok or action.job in report.guarded:
         return None
     return decision.expected_s.get(action.job)
 

@@ -17,6 +17,7 @@ from dlsched.estimate.effect import (
     effect,
     not_judged,
 )
+from dlsched.model.actions import CARRIED_OUT
 from dlsched.store.journal.reader import JournalReader
 from dlsched.store.journal.rows import Change
 
@@ -121,7 +122,7 @@ class Effects:
 
 
 def _has_effect(change: Change) -> bool:
-    return change.kind == "resize" and change.status in ("done", "begun")
+    return change.kind == "resize" and change.status in CARRIED_OUT
 
 
 def _question(reader: JournalReader, change: Change) -> _Question:

@@ -1,7 +1,7 @@
 // What is said in words: headline, banner, alarms, rejected files, GPUs, and what to do when there is no job.
 
 import { $, el, setData, setHidden, setText } from "./dom.js";
-import { BAND, clock, cores, gib, headline, idleTime, plural, share } from "./words.js";
+import { clock, cores, gib, headline, idleTime, plural, share } from "./words.js";
 
 const SPOKEN_EVERY_MS = 10000; // a screen reader is not told more often
 
@@ -34,7 +34,7 @@ export class Notices {
     this.#once("gpus", status.node.gpus, () => this.#gpus(status.node.gpus));
     setHidden($("empty"), status.jobs.length > 0);
     if (!status.jobs.length) this.#once("empty", this.app.store.about, () => $("empty").replaceChildren(...noJobs(this.app.store.about)));
-    document.title = `${status.jobs.filter((job) => job.ratio > 1 + BAND).length ? "▲ " : ""}dlsched: ${plural(status.jobs.length, "job")}`;
+    document.title = `${status.jobs.some((job) => job.judged === "slow") ? "▲ " : ""}dlsched: ${plural(status.jobs.length, "job")}`;
   }
 
   // How old what is shown is; told by the age of the last message.

@@ -1,7 +1,7 @@
 // The table of jobs: pinned ones, then worst first, its order held while the pointer is on it.
 
 import { $, drawing, el, setData, setHidden, setStyle, setText } from "./dom.js";
-import { BAND, cores, latency, metric, outlookOf, stateOf, uncertain } from "./words.js";
+import { BAND, cores, latency, metric, outlookOf, stateOf } from "./words.js";
 
 const SPARK_S = 300;
 const SORTED_EVERY_MS = 3000; // rows that move each second cannot be read
@@ -74,7 +74,7 @@ export class Table {
   #sort(status, store) {
     const key = (job) => {
       const ratio = store.meanRatio(job.name) ?? job.ratio;
-      return [stateOf(job, ratio).severity, -(ratio ?? 0), job.name];
+      return [stateOf(job).severity, -(ratio ?? 0), job.name];
     };
     const keys = new Map(status.jobs.map((job) => [job.name, key(job)]));
     const compared = (a, b) => a[0] - b[0] || a[1] - b[1] || (a[2] < b[2] ? -1 : 1);
@@ -131,7 +131,7 @@ export class Table {
     if (row.pin.getAttribute("aria-pressed") !== pinned) row.pin.setAttribute("aria-pressed", pinned);
     setText(row.shape, said.shape);
     setText(row.word, said.word);
-    const doubt = uncertain(job), why = job.blind ?? job.idle ?? "";
+    const doubt = job.uncertain, why = job.blind ?? job.idle ?? "";
     const title = job.reason ?? job.diverged ?? why;
     if (row.state.title !== title) row.state.title = title;
     setText(row.target, job.target?.text ?? "–");

@@ -1,7 +1,7 @@
 // The panel that says why: what the daemon answers to `dlsched why NAME`.
 
 import { $, el, setData, setHidden } from "./dom.js";
-import { afterwards, changed, cores, gib, isUnclear, latency, plural, share, stateOf, uncertain } from "./words.js";
+import { afterwards, changed, cores, gib, latency, plural, share, stateOf } from "./words.js";
 
 const ASK_EVERY_MS = 3000;
 
@@ -62,10 +62,10 @@ export class Why {
     if (job) {
       const state = stateOf(job);
       line("state", `${state.shape} ${state.word}${job.reason ? `: ${job.reason}` : ""}`, state.key);
-      line("target", job.target && `${job.target.text}${job.ratio === null && !isUnclear(job) ? "" : `, measured ${latency(job)} over ${plural(job.requests, "request")}`}`);
+      line("target", job.target && `${job.target.text}${job.ratio === null && job.uncertain !== "unclear" ? "" : `, measured ${latency(job)} over ${plural(job.requests, "request")}`}`);
       line("diverged", job.diverged, "failed");
       line("failing", job.failing, "failed");
-      line(uncertain(job), job.failing ? null : job.blind ?? job.idle, job.blind ? "failed" : "");
+      line(job.uncertain, job.failing ? null : job.blind ?? job.idle, job.blind ? "failed" : "");
     } else line("state", "gone: only its history is left");
     line("last cycle", now.why);
     line("guard", now.guard, "guard");

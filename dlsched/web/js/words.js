@@ -1,6 +1,6 @@
 // How values read: units, states by word and shape, the headline.
 
-export const BAND = 0.1; // half width of the band around a target
+export const BAND = 0.1; // half width of the band around a target, as it is drawn
 const S = { day: 86400, hour: 3600, minute: 60 };
 
 export function seconds(value) {
@@ -17,18 +17,12 @@ export function latency({ measured_s: measured, lowest_s: lowest, highest_s: hig
   return lowest ? `${seconds(lowest)} to ${seconds(highest)}` : `< ${seconds(highest)}`;
 }
 
-// Whether its latency may be on either side of its target.
-export const isUnclear = (job) => !job.failing && Boolean(job.blind) && job.measured_s === null && job.lowest_s !== null;
-
 // A time that is never rounded up: whole seconds, minutes or hours.
 export function idleTime(value) {
   const [scale, unit] = value < 2 * S.minute ? [1, "s"] : value < 2 * S.hour ? [S.minute, "min"]
     : value < 2 * S.day ? [S.hour, "h"] : [S.day, "days"];
   return `${Math.floor(value / scale)} ${unit}`;
 }
-
-// The one word for what keeps a job from being judged, or "", as `dlsched ps` has it.
-export const uncertain = (job) => (isUnclear(job) ? "unclear" : job.blind ? "blind" : job.idle ? "idle" : "");
 
 const digits = (value) => (value >= 100 ? value.toFixed(0) : value >= 10 ? value.toFixed(1) : value.toFixed(2))
   .replace(/(\.\d*?)0+$/, "$1").replace(/\.$/, "");
@@ -57,24 +51,21 @@ const DOUBT = {
 const SLOW = state("bad", "slow", "▲", 1);
 const NEAR = state("near", "just above", "△", 3);
 const FINE = state("ok", "on target", "●", 7);
+const JUDGED = { slow: SLOW, "just above": NEAR, "on target": FINE };
 
-function byRatio(ratio) {
-  return ratio > 1 + BAND + 1e-9 ? SLOW : ratio > 1 + 1e-9 ? NEAR : FINE;
-}
-
-// What a job's row says of its state. `ratio`: of its latency to its target, the present or a mean one.
-export function stateOf(job, ratio = job.ratio) {
+// What a job's row says of its state.
+export function stateOf(job) {
   if (job.state !== "running") return OTHER[job.state] ?? state("wait", job.state, "?", 5);
   if (job.diverged) return state("bad", "diverged", "✕", 0);
   if (job.gpu?.lost) return state("bad", "GPU lost", "✕", 0);
   if (job.failing) return FAILS;
-  if (DOUBT[uncertain(job)]) return DOUBT[uncertain(job)];
+  if (DOUBT[job.uncertain]) return DOUBT[job.uncertain];
   if (!job.target) return state("plain", job.background ? "background" : "running", "–", 8);
   if (job.target.kind === "accuracy") {
     if (job.tiers?.finished) return state("ok", "finished", "✓", 7);
     return job.tiers?.delivered ? state("ok", "delivered", "●", 7) : state("train", "training", "◐", 6);
   }
-  return ratio === null || ratio === undefined ? state("wait", "no requests", "○", 5) : byRatio(ratio);
+  return JUDGED[job.judged] ?? state("wait", "no requests", "○", 5);
 }
 
 const OVER = ["stopping", "stopped", "finished"]; // as `dlsched ps` counts

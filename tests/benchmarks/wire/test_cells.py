@@ -15,7 +15,7 @@ from benchmarks.places import ROOT
 from benchmarks.publish.results import verdict
 from benchmarks.wire import bench, cells, client, first_minute, reader_faults
 from benchmarks.wire.cells import NOT_MEASURED, WITHIN, Seen
-from benchmarks.wire.first_minute import KINDS, headline, is_reached
+from benchmarks.wire.first_minute import KINDS, headline, is_reached, target_ms
 from dlsched.estimate.sketch import from_latencies
 from tools.steps import SetupError
 
@@ -160,3 +160,12 @@ def test_one_server_that_cannot_be_brought_is_enough_to_miss() -> None:
 def test_a_program_that_the_host_lacks_is_one_line() -> None:
     with pytest.raises(SetupError, match="no program no-such-server on this host"):
         first_minute.contained(["no-such-server", "1"])
+
+
+def test_target_is_twice_what_the_server_needs_alone() -> None:
+    assert [target_ms(alone_ms) for alone_ms in (3.0, 25.0, 25.1, 58.0)] == [
+        50.0,
+        50.0,
+        60.0,
+        120.0,
+    ]

@@ -271,6 +271,18 @@ def test_a_node_where_nothing_listens_is_a_warning(host: Host) -> None:
     assert "cluster.enabled: true there" in remedy
 
 
+def test_a_node_whose_certificate_is_refused_is_to_be_examined_there(
+    host: Host, authority: Authority
+) -> None:
+    at = "127.0.0.2"
+    with serving(
+        FakeAgent("node2"), authority.files("node3"), host.port, at, host.settings.instance
+    ):
+        state, line, remedy = host.node()
+    assert (state, "its certificate is refused" in line) == ("fail", True)
+    assert remedy == "dlsched cluster doctor on that host"
+
+
 def test_a_node_that_hangs_fails_after_the_time_limit(
     host: Host, monkeypatch: pytest.MonkeyPatch
 ) -> None:

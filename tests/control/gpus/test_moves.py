@@ -10,7 +10,7 @@ from dlsched.control.gpus.moves import moving
 from dlsched.control.gpus.placement import PlacementOptions
 from dlsched.control.ledger.state import State
 from dlsched.model.decision import Decision
-from dlsched.model.facts import CheckpointAck, GpuFact
+from dlsched.model.facts import CheckpointAck, GpuFact, Operation, OperationKind
 from dlsched.model.spec import Bounds, Checkpoint, ContainerSpec, Limits
 from dlsched.model.state import GpuView, JobState, JobView, NodeView, Progress, Snapshot
 from tests.control.test_planner import planned
@@ -70,7 +70,16 @@ def test_where_it_is_already_it_is_not_moved_to() -> None:
         ),
         (job("train", "a", adopted=True), "b", "it is adopted, and not ours to stop"),
         (job("train", "a", state=JobState.PAUSED), "b", "it is paused"),
-        (job("train", "a", reason="updating"), "b", "updating"),
+        (
+            job(
+                "train",
+                "a",
+                reason="updating",
+                operation=Operation(OperationKind.UPDATING, "updating"),
+            ),
+            "b",
+            "updating",
+        ),
         (job("train", "a"), "b,c", "it needs 1 GPUs, not b, c"),
         (job("train", "a"), "", "it needs 1 GPUs, not none"),
         (job("train", "a"), "z", "there is no GPU z"),

@@ -139,14 +139,30 @@ class EngineContract:
                 act(name, body)
             assert caught.value.status == 409, caught.value
 
-    def test_dialects_of_a_limit_exclude_each_other(self, world: World) -> None:
-        quota = world.runs(CpuQuota=50_000, CpuPeriod=100_000)
-        nano = world.runs(NanoCpus=500_000_000)
-        for container, other in ((quota, {"NanoCpus": 10**9}), (nano, {"CpuQuota": 90_000})):
-            with pytest.raises(EngineRefused) as caught:
-                world.engine.update(container, other)
-            assert caught.value.status == 409
-            assert world.quota_us(container) == 50_000
+    @pytest.mark.parametrize(
+        ("made", "words", "status", "quota_us"),
+        [
+            ({"CpuQuota": 50_000, "CpuPeriod": 100_000}, {"NanoCpus": 10**9}, 409, 50_000),
+            ({"NanoCpus": 500_000_000}, {"CpuQuota": 90_000, "CpuPeriod": 100_000}, 409, 50_000),
+            ({}, {"CpuQuota": 999, "CpuPeriod": 100_000}, 400, -1),
+        ],
+        ids=["--cpus of quota", "quota of --cpus", "under 1 ms"],
+    )
+    def test_an_update_that_is_refused_changes_nothing(
+        self,
+        world: World,
+        made: dict[str, int],
+        words: dict[str, int],
+        status: int,
+        quota_us: int,
+    ) -> None:
+        container = world.runs(**made)
+        before = world.engine.inspect(container)["HostConfig"]
+        with pytest.raises(EngineRefused) as caught:
+            world.engine.update(container, words)
+        assert caught.value.status == status
+        assert world.engine.inspect(container)["HostConfig"] == before
+        assert world.quota_us(container) == quota_us
 
     def test_zero_changes_nothing_and_minus_one_lifts_a_quota(self, world: World) -> None:
         container = world.runs(CpuQuota=50_000)

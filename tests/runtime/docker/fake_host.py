@@ -123,7 +123,7 @@ class FakeHost:
         """Its process, and its group."""
         self.pid = pid
         group = f"/docker/{self.container}"
-        groups = (f"0::{group}",) if self.v2 else (f"4:memory:{group}", f"1:cpu:{group}")
+        groups = (f"0::{group}",) if self.v2 else (f"4:memory:{group}", f"1:cpu,cpuacct:{group}")
         (self.proc / str(pid)).mkdir(parents=True, exist_ok=True)
         (self.proc / str(pid) / "cgroup").write_text("\n".join(groups) + "\n")
         self._begin_cgroup()
@@ -158,6 +158,8 @@ class FakeHost:
         quota = self.words["CpuQuota"] > 0 or self.words["CpuPeriod"] > 0
         if (body.get("NanoCpus") and quota) or (body.get("CpuQuota") and self.words["NanoCpus"]):
             raise EngineRefused(409, "Conflicting options")
+        if 0 < body.get("CpuQuota", 0) < 1000:
+            raise EngineRefused(400, "CPU cfs quota cannot be less than 1ms (i.e. 1000)")
         self._set(body)
 
     def info(self) -> Body:
@@ -212,7 +214,7 @@ class FakeHost:
             mounts = [f"29 23 0:26 / {root}/sys rw - cgroup2 cgroup2 rw"]
         else:
             mounts = [
-                f"32 31 0:29 / {root}/sys/cpu rw - cgroup cgroup rw,cpu",
+                f"32 31 0:29 / {root}/sys/cpu rw - cgroup cgroup rw,cpu,cpuacct",
                 f"34 31 0:31 / {root}/sys/memory rw - cgroup cgroup rw,memory",
             ]
         (self.proc / "self").mkdir(parents=True, exist_ok=True)

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import threading
-import time
+from concurrent.futures import Future
 from functools import partial
+from types import SimpleNamespace
 
 import pytest
 
 from dlsched.model.errors import EngineUnavailable
+from dlsched.runtime.docker import background
 from dlsched.runtime.docker.background import Patience, begin, begin_all
+from dlsched.simulation.clock import VirtualClock
 from tests.waiting import until
 
-pytestmark = pytest.mark.timed
 
-
+@pytest.mark.usefixtures("without_threads")
 def test_a_result_and_an_error_come_back() -> None:
     def fails() -> None:
         raise ValueError("no")
@@ -42,6 +44,7 @@ def test_without_a_thread_the_result_is_an_error(monkeypatch: pytest.MonkeyPatch
             call.result(0)
 
 
+@pytest.mark.timed
 def test_what_waits_at_the_gate_can_be_cancelled() -> None:
     gate = threading.Lock()
     ran = threading.Event()
@@ -52,39 +55,36 @@ def test_what_waits_at_the_gate_can_be_cancelled() -> None:
     assert not ran.is_set()
 
 
-def test_one_long_wait_uses_up_the_patience_for_all_others() -> None:
-    hangs = threading.Event()
-    patience = Patience(wait_s=1.0, pause_s=600)
-    call = begin(hangs.wait, "test")
+def test_one_long_wait_uses_up_the_patience_for_all_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock, waits = VirtualClock(100.0), []
+
+    def wait(calls: list[Future[int]], left_s: float) -> SimpleNamespace:
+        waits.append(left_s)
+        done = [one for one in calls if one.done()]
+        clock.advance(0.0 if done else left_s)
+        return SimpleNamespace(done=done)
+
+    monkeypatch.setattr(background, "futures", SimpleNamespace(wait=wait))
+    patience = Patience(wait_s=1.0, pause_s=600.0, now_s=clock.now_s)
+    hangs: Future[int] = Future()
     assert not patience.lost
-    assert not patience.wait(call)
+    assert not patience.wait(hangs)
     assert patience.lost
-    began_s = time.monotonic()
-    assert not any(patience.wait(begin(hangs.wait, "test")) for _ in range(20))
-    assert time.monotonic() - began_s < 10  # and not twenty waits of a second
-    hangs.set()
-    assert call.result(60)
-    assert patience.wait(call)
+    assert not any(patience.wait(hangs) for _ in range(20))
+    assert waits == [1.0], "and not twenty waits of a second"
+    clock.advance(600.0)
+    assert not patience.lost
+    assert not patience.wait(hangs, since_s=clock.now_s() - 61.0), "it already took its time"
+    assert waits == [1.0, 0.0]
+    hangs.set_result(7)
+    assert patience.wait(hangs)
+    clock.advance(600.0)
+    assert patience.wait(hangs) and not patience.lost
 
 
-def test_patience_returns() -> None:
-    hangs = threading.Event()
-    patience = Patience(wait_s=0.01, pause_s=0.01)
-    assert not patience.wait(begin(hangs.wait, "test"))
-    until(lambda: not patience.lost, "the patience is back", every_s=0.001)
-    assert patience.wait(begin(lambda: None, "test")) or patience.lost
-    hangs.set()
-
-
-def test_a_call_that_already_took_its_time_is_not_waited_for() -> None:
-    hangs = threading.Event()
-    patience = Patience(wait_s=60)
-    began_s = time.monotonic()
-    assert not patience.wait(begin(hangs.wait, "test"), since_s=began_s - 61)
-    assert time.monotonic() - began_s < 30
-    hangs.set()
-
-
+@pytest.mark.timed
 def test_calls_run_in_their_order_and_only_so_many_at_once() -> None:
     begun: list[int] = []
     go_on, most, now = threading.Event(), 0, 0
@@ -109,6 +109,7 @@ def test_calls_run_in_their_order_and_only_so_many_at_once() -> None:
     assert (sorted(begun), most) == (list(range(11)), 3)
 
 
+@pytest.mark.usefixtures("without_threads")
 def test_one_that_fails_does_not_keep_the_others_from_being_made() -> None:
     calls = begin_all([lambda: 1, lambda: 1 // 0, lambda: 3], "test", 1)
     assert calls[0].result(60) == 1 and calls[2].result(60) == 3

@@ -35,6 +35,7 @@ from dlsched.runtime.docker.instance import BusyContainers
 from dlsched.runtime.machine.outcomes import Packed
 from tests.doubles import job_spec
 from tests.runtime.docker.create.test_containers import AROUND
+from tests.runtime.docker.fake_engine import FakeEngine
 from tests.runtime.docker.making import instance_of
 from tests.runtime.docker.test_archives import TOP, cut, entry, packed
 
@@ -110,35 +111,9 @@ def test_what_breaks_off_leaves_nothing(archive: Path) -> None:
     assert files(archive) == []
 
 
-class Volumes:
-    """An engine of nothing but volumes."""
-
-    def __init__(self) -> None:
-        self.there: dict[str, Any] = {}
-        self.used: set[str] = set()
-        self.unpacked: list[tuple[str, str, bytes]] = []
-        self.shown: dict[str, PathStat] = {}
-
-    def volumes(self, labels: dict[str, str]) -> list[dict[str, Any]]:
-        return [{"Name": name} for name, one in self.there.items() if one == labels]
-
-    def remove_volume(self, name: str) -> None:
-        if name in self.used:
-            raise EngineRefused(409, "in use")
-        self.there.pop(name, None)
-
-    def stat(self, container: str, path: str) -> PathStat:
-        if path not in self.shown:
-            raise EngineRefused(404, "no such file")
-        return self.shown[path]
-
-    def unpack(self, container: str, path: str, archive: Iterator[bytes]) -> None:
-        self.unpacked.append((container, path, b"".join(archive)))
-
-
 @pytest.fixture
-def engine() -> Any:
-    return Volumes()
+def engine(tmp_path: Path) -> FakeEngine:
+    return FakeEngine(tmp_path)
 
 
 @pytest.fixture
@@ -148,7 +123,7 @@ def copied() -> list[str]:
 
 
 @pytest.fixture
-def arrivals(engine: Any, tmp_path: Path, copied: list[str]) -> Arrivals:
+def arrivals(engine: FakeEngine, tmp_path: Path, copied: list[str]) -> Arrivals:
     return Arrivals(instance_of(engine, tmp_path, busy=BusyContainers(copied.append)))
 
 
@@ -173,7 +148,7 @@ def job(*volumes: str, path: str = "/data/ckpt", **more: Any) -> JobSpec:
 
 
 def test_what_is_brought_outlives_the_agent_and_a_later_epoch_replaces_it(
-    engine: Any, arrivals: Arrivals, tmp_path: Path
+    engine: FakeEngine, arrivals: Arrivals, tmp_path: Path
 ) -> None:
     assert arrivals.of("job") is None
     arrivals.bring("job", 2, tmp_path / "a")
@@ -242,17 +217,17 @@ def test_another_job_of_its_name_gets_nothing_of_it(arrivals: Arrivals) -> None:
 
 
 def test_a_volume_that_somebody_has_removed_is_forgotten(
-    engine: Any, arrivals: Arrivals, monkeypatch: pytest.MonkeyPatch, archive: Path
+    engine: FakeEngine, arrivals: Arrivals, monkeypatch: pytest.MonkeyPatch, archive: Path
 ) -> None:
     monkeypatch.setattr(carrying, "time", Mock())
     pack(cut(WHOLE), archive, MOST)
     bring(arrivals, archive)
     arrivals.sweep("job")
     arrivals.fill("container", job(), arrived(arrivals))
-    engine.there = {"dlsched-i-job-e2": MINE}
+    engine.kept = {"dlsched-i-job-e2": MINE}
     arrivals.sweep("job")
     assert arrivals.of("job") is not None
-    engine.there = {}
+    engine.kept = {}
     arrivals.sweep("job")
     assert arrivals.of("job") is None
 
@@ -270,7 +245,7 @@ def test_a_volume_that_somebody_has_removed_is_forgotten(
     ],
 )
 def test_the_place_where_it_is_unpacked(
-    engine: Any,
+    engine: FakeEngine,
     arrivals: Arrivals,
     copied: list[str],
     archive: Path,
@@ -307,33 +282,34 @@ def test_one_that_is_not_filled_stays_so(
 
 
 def test_volumes_of_earlier_epochs_are_removed_and_no_others(
-    engine: Any, arrivals: Arrivals, monkeypatch: pytest.MonkeyPatch
+    engine: FakeEngine, arrivals: Arrivals, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(carrying, "time", Mock())
     names = [f"dlsched-i-job-e{epoch}" for epoch in range(4)]
     others = {**MINE, "dlsched.instance": "j"}
-    engine.there = {**dict.fromkeys(names, MINE), "dlsched-j-job-e1": others, "data": {}}
-    engine.used = {names[1]}
+    engine.kept = {**dict.fromkeys(names, MINE), "dlsched-j-job-e1": others, "data": {}}
+    host = {"Mounts": [{"Source": names[1]}]}
+    engine.put("has it", "has-it", {"Image": "x", "HostConfig": host})
     arrivals.bring("job", 3, Path("a"))
     arrivals.sweep("job")
-    assert sorted(engine.there) == sorted([names[1], names[3], "dlsched-j-job-e1", "data"])
+    assert sorted(engine.kept) == sorted([names[1], names[3], "dlsched-j-job-e1", "data"])
     arrivals.forget("job")
-    engine.used = set()
+    engine.discard("has it")
     arrivals.sweep("job")
-    assert sorted(engine.there) == ["data", "dlsched-j-job-e1"]
+    assert sorted(engine.kept) == ["data", "dlsched-j-job-e1"]
 
 
 def test_a_volume_goes_once_its_container_is_removed(
-    engine: Any, arrivals: Arrivals, monkeypatch: pytest.MonkeyPatch
+    engine: FakeEngine, arrivals: Arrivals, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(carrying, "time", Mock())
-    engine.there = {"dlsched-i-job-e1": MINE}
+    engine.kept = {"dlsched-i-job-e1": MINE}
     engine.remove_volume = Mock(side_effect=[EngineRefused(409, "in use"), None])
     arrivals.sweep("job")
     assert engine.remove_volume.call_count == 2
 
 
-def test_a_broken_record_is_an_alarm(engine: Any, tmp_path: Path) -> None:
+def test_a_broken_record_is_an_alarm(engine: FakeEngine, tmp_path: Path) -> None:
     (tmp_path / "arrivals").mkdir()
     (tmp_path / "arrivals" / "job.json").write_text("{")
     (alarm,) = Arrivals(instance_of(engine, tmp_path)).alarms
@@ -354,7 +330,7 @@ def test_containers_are_left_alone_while_their_files_are_copied() -> None:
 
 
 def test_an_archive_that_another_host_changed_is_checked_again(
-    engine: Any, arrivals: Arrivals, archive: Path
+    engine: FakeEngine, arrivals: Arrivals, archive: Path
 ) -> None:
     archive.parent.mkdir()
     archive.write_bytes(packed(TOP, entry("ckpt/dev", tarfile.BLKTYPE)))
@@ -368,7 +344,7 @@ FOLDER, LINK = 1 << 31, 1 << 27
 
 
 def test_shared_checkpoint_is_only_checked_once(
-    engine: Any, arrivals: Arrivals, copied: list[str]
+    engine: FakeEngine, arrivals: Arrivals, copied: list[str]
 ) -> None:
     arrivals.expect("job", 2, "/ckpt/7.pt", 4096)
     brought = arrived(arrivals)
@@ -393,7 +369,7 @@ def test_shared_checkpoint_is_only_checked_once(
     ],
 )
 def test_one_that_the_storage_here_does_not_show(
-    engine: Any, arrivals: Arrivals, shown: dict[str, PathStat], why: str
+    engine: FakeEngine, arrivals: Arrivals, shown: dict[str, PathStat], why: str
 ) -> None:
     engine.shown = shown
     for epoch in (2, 4):
@@ -408,7 +384,7 @@ def test_one_that_the_storage_here_does_not_show(
         assert arrivals.of("job") == brought, "it is not filled"
 
 
-def test_the_size_of_what_a_job_saved(engine: Any) -> None:
+def test_the_size_of_what_a_job_saved(engine: FakeEngine) -> None:
     engine.shown = {
         "/ckpt/folder": PathStat(4096, FOLDER | 0o755, ""),
         "/ckpt/last": PathStat(4, LINK | 0o777, "/ckpt/7.pt"),

@@ -16,14 +16,16 @@ from dlsched.model.facts import Observation
 from dlsched.model.spec import Stop
 from dlsched.runtime.docker import watch
 from dlsched.runtime.docker.events import Events
+from dlsched.runtime.docker.moves import Moves
 from dlsched.runtime.docker.options import DockerOptions
 from dlsched.runtime.docker.runtime import DockerRuntime
 from dlsched.runtime.dry_run import DryRun
 from dlsched.runtime.gpu import GpuSnapshot
 from dlsched.simulation.clock import VirtualClock
 from tests.doubles import texts
-from tests.runtime.docker.engine_contract import EngineContract, World
+from tests.runtime.docker.engine_contract import OBEYS, EngineContract, World
 from tests.runtime.docker.fake_engine import FakeEngine, Faulty
+from tests.runtime.docker.rig import job_spec
 
 CYCLES = 100
 
@@ -67,16 +69,18 @@ def in_process(monkeypatch: pytest.MonkeyPatch, without_threads: None) -> None:
     monkeypatch.setattr(watch, "time", SimpleNamespace(time=lambda: 0.0))
 
 
+@pytest.fixture
+def world(tmp_path: Path, in_process: None) -> Iterator[FakeWorld]:
+    made = FakeWorld(tmp_path)
+    yield made
+    made.runtime.close()
+
+
 class TestFake(EngineContract):
-    @pytest.fixture
-    def world(self, tmp_path: Path, in_process: None) -> Iterator[World]:
-        made = FakeWorld(tmp_path)
-        yield made
-        made.runtime.close()
+    """On the fake one."""
 
 
-def test_no_more_is_removed_than_what_is_there_and_ours(tmp_path: Path, in_process: None) -> None:
-    world = FakeWorld(tmp_path)
+def test_no_more_is_removed_than_what_is_there_and_ours(world: FakeWorld) -> None:
     theirs = world.adopted(world.runs())
     gone = Remove("job", "f" * 64, Stop("SIGTERM", 1.0), None, "a test")
     for action, outcome in (
@@ -90,14 +94,44 @@ def test_no_more_is_removed_than_what_is_there_and_ours(tmp_path: Path, in_proce
         assert (told.status, told.detail) == outcome
     world.cycle()
     assert (world.state(theirs.container_id), world.runtime._machine.busy) == ("running", {})
-    world.runtime.close()
+
+
+@pytest.mark.parametrize("held", [False, True])
+def test_what_belongs_to_no_job_and_what_is_held_is_given_back(
+    world: FakeWorld, held: bool
+) -> None:
+    own, theirs = world.started(job_spec("job", OBEYS)).container_id, world.runs()
+    assert world.resize(world.adopted(theirs), 0.25) == ("done", "")
+
+    def cycles() -> list[int | None]:
+        """The quotas after some cycles."""
+        for _ in range(5):
+            world.clock.advance(0.5)
+            world.cycle()
+        return [world.quota_us(one) for one in (own, theirs)]
+
+    world.runtime.expect({}, {theirs})
+    assert cycles() == [50_000, 25_000]
+    if held:
+        world.runtime.hold("a test")
+        assert cycles() == [-1, -1]
+    else:
+        world.runtime.expect({}, set())
+        assert cycles() == [50_000, -1], "an own one is its job's, if that is known or not"
+
+
+def test_the_gpus_of_a_job_that_is_away_are_observed(
+    world: FakeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Moves, "gpus_away", lambda _: {"train": ("GPU-0",)})
+    assert world.cycle().gpus_away == {"train": ("GPU-0",)}
 
 
 def test_a_dry_run_examines_what_is_left_alone_again(tmp_path: Path, in_process: None) -> None:
     world = FakeWorld(tmp_path, read_only=True)
     dry = DryRun(world.runtime)
     world.runtime.advance = dry.advance  # type: ignore[method-assign]
-    host = world.engine.engine._find(world.runs())[1].host
+    host = world.engine.all[world.runs()].host
     for shares, words in (("3", "its shares was written past the engine"), ("1024", "")):
         host.write("cpu.shares", shares)
         seen = world.until(lambda seen, had=words: bool(texts(dry.alarms())) == bool(had))

@@ -7,9 +7,9 @@ import gc
 import grp
 import json
 import os
-import secrets
 import socket
 import socketserver
+import stat
 import struct
 import threading
 from collections.abc import Iterator
@@ -25,7 +25,6 @@ from dlsched.model.errors import EngineUnavailable
 from dlsched.report.lines import LINE_BYTES
 from dlsched.runtime.docker.doctor.engine import require
 from dlsched.runtime.docker.engine import (
-    Body,
     Engine,
     EngineFacts,
     EngineRefused,
@@ -35,6 +34,7 @@ from dlsched.runtime.docker.engine import (
 )
 from dlsched.runtime.docker.remedy import out_of_reach, remedy
 from dlsched.runtime.machine.outcomes import one_line
+from tests.runtime.docker.fake_engine import FakeEngine, Faulty
 
 
 def open_descriptors() -> int:
@@ -259,58 +259,14 @@ def test_a_call_without_a_method_here(docker_host: str) -> None:
         assert caught.value.status == 404
 
 
-@pytest.mark.contract
-@pytest.mark.engine
-@pytest.mark.parametrize(
-    ("made", "words", "status"),
-    [
-        ({"NanoCpus": 500_000_000}, {"CpuQuota": 30_000, "CpuPeriod": 100_000}, 409),
-        ({"CpuQuota": 50_000}, {"NanoCpus": 300_000_000}, 409),
-        ({}, {"CpuQuota": 999, "CpuPeriod": 100_000}, 400),
-    ],
-    ids=["quota of --cpus", "--cpus of quota", "under 1 ms"],
-)
-def test_an_update_that_is_refused_changes_nothing(
-    docker_host: str, base_image: str, made: dict[str, int], words: dict[str, int], status: int
-) -> None:
-    with closing(Engine(docker_host, 60.0)) as engine:
-        host = {"NetworkMode": "none", **made}
-        body = {"Image": base_image, "Cmd": ["sleep", "600"], "HostConfig": host}
-        container = engine.create(f"refuses-{secrets.token_hex(4)}", body)
-        try:
-            engine.start(container)
-            before = engine.inspect(container)["HostConfig"]
-            with pytest.raises(EngineRefused) as caught:
-                engine.update(container, words)
-            assert caught.value.status == status
-            assert engine.inspect(container)["HostConfig"] == before
-        finally:
-            engine.discard(container)
+@pytest.fixture
+def engine(tmp_path: Path) -> Faulty:
+    return Faulty(FakeEngine(tmp_path))
 
 
-class FakeEngine:
-    """Counts what it is asked."""
-
-    def __init__(self, version: str = "1.1.5+ds1", **info: Any) -> None:
-        self.told: Body = {"NCPU": 4, "ID": "one", "CgroupVersion": "2", **info}
-        self.runc = version
-        self.asked = 0
-        self.away = False
-
-    def info(self) -> Body:
-        self.asked += 1
-        if self.away:
-            raise EngineUnavailable("away")
-        return self.told
-
-    def version(self) -> Body:
-        self.asked += 1
-        return {"Components": [{"Name": "Engine"}, {"Name": "runc", "Version": self.runc}]}
-
-
-def facts(engine: FakeEngine) -> EngineFacts:
-    anything: Any = engine
-    return EngineFacts(anything)
+@pytest.fixture
+def facts(engine: Any) -> EngineFacts:
+    return EngineFacts(engine)
 
 
 @pytest.mark.parametrize(
@@ -318,36 +274,39 @@ def facts(engine: FakeEngine) -> EngineFacts:
     [("1.1.5+ds1", "2", False, 2598), ("1.3.2", "2", True, 1024), ("1.1.5", "1", False, 1024)],
 )
 def test_default_shares_are_on_the_scale_of_its_runc(
-    version: str, cgroup: str, newer: bool, shares: int
+    engine: Faulty, facts: EngineFacts, version: str, cgroup: str, newer: bool, shares: int
 ) -> None:
-    found = facts(FakeEngine(version, CgroupVersion=cgroup))
-    assert (found.has_newer_runc(), found.default_shares()) == (newer, shares)
+    runc = {"Name": "runc", "Version": version}
+    engine.answers = {
+        "version": {"Components": [{"Name": "Engine"}, runc]},
+        "info": {"CgroupVersion": cgroup},
+    }
+    assert (facts.has_newer_runc(), facts.default_shares()) == (newer, shares)
 
 
-def test_it_is_asked_once() -> None:
-    engine = FakeEngine()
-    found = facts(engine)
+def test_it_is_asked_once(engine: Faulty, facts: EngineFacts) -> None:
     for _ in range(3):
-        assert (found.cores(), found.identity(), found.has_newer_runc()) == (4, "one", False)
-    assert engine.asked == 3
+        assert (facts.cores(), facts.identity(), facts.has_newer_runc()) == (2, "fake", False)
+    assert len(engine.asked) == 3
 
 
-def test_who_it_is_can_be_asked_anew_and_may_not_be_known() -> None:
-    engine = FakeEngine()
-    found = facts(engine)
-    assert found.identity() == "one"
-    engine.told["ID"] = "two"
-    assert (found.identity(), found.identity(fresh=True), found.identity()) == ("one", "two", "two")
+def test_who_it_is_can_be_asked_anew_and_may_not_be_known(
+    engine: Faulty, facts: EngineFacts
+) -> None:
+    assert facts.identity() == "fake"
+    engine.answers["info"] = {"ID": "two"}
+    known = (facts.identity(), facts.identity(fresh=True), facts.identity())
+    assert known == ("fake", "two", "two")
     engine.away = True
-    assert found.identity(fresh=True) == ""
+    assert facts.identity(fresh=True) == ""
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Iterator[Path]:
+def path(tmp_path: Path) -> Path:
     """A socket's file where nobody listens."""
-    with socket.socket(socket.AF_UNIX) as one:
-        one.bind(str(tmp_path / "d.sock"))
-        yield tmp_path / "d.sock"
+    made = tmp_path / "d.sock"
+    os.mknod(made, 0o700 | stat.S_IFSOCK)
+    return made
 
 
 @pytest.fixture
@@ -360,7 +319,7 @@ def barred(path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def owned(path: Path, gid: int, mode: int, monkeypatch: pytest.MonkeyPatch) -> str:
     """Its host, when the file seems to have that group and mode."""
     facts = list(path.stat())
-    facts[0], facts[5] = 0o140000 | mode, gid
+    facts[0], facts[5] = stat.S_IFSOCK | mode, gid
     monkeypatch.setattr(Path, "stat", lambda *_, **__: os.stat_result(facts))
     return f"unix://{path}"
 
@@ -370,14 +329,12 @@ def test_without_a_socket_docker_is_to_be_installed_or_started(tmp_path: Path) -
     assert text.startswith("install or start Docker (systemctl start docker), or name another")
 
 
-@pytest.mark.timed
 def test_where_nobody_listens_it_is_to_be_started(path: Path) -> None:
     assert out_of_reach(f"unix://{path}") is None
     assert remedy(f"unix://{path}").startswith("start it (systemctl start docker)")
     assert remedy("tcp://10.0.0.1:2375").startswith("start it ")
 
 
-@pytest.mark.timed
 def test_the_group_of_the_socket_is_named(barred: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     group = next(one for one in grp.getgrall() if one.gr_gid != 0)
     host = owned(barred, group.gr_gid, 0o660, monkeypatch)
@@ -387,7 +344,6 @@ def test_the_group_of_the_socket_is_named(barred: Path, monkeypatch: pytest.Monk
     )
 
 
-@pytest.mark.timed
 def test_a_group_without_a_name_is_told_by_its_number(
     barred: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -396,7 +352,6 @@ def test_a_group_without_a_name_is_told_by_its_number(
 
 
 @pytest.mark.parametrize(("gid", "mode"), [(0, 0o660), (1, 0o600)])
-@pytest.mark.timed
 def test_nobody_is_sent_into_a_group_that_does_not_help(
     barred: Path, gid: int, mode: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -23,7 +23,7 @@ from dlsched.runtime.machine.calls import (
     AskToEnd,
     GiveBack,
     Kill,
-    Release,
+    ReleaseContainer,
     RemoveContainer,
     SetRestart,
     Tidy,
@@ -140,18 +140,29 @@ def test_an_error_that_is_kept_keeps_no_answers_of_the_engine(engine: Any, kind:
     assert (kept == (None, None, None)) == (kind is not KeyError)
 
 
-@pytest.mark.timed
+@pytest.mark.usefixtures("without_threads")
 def test_end_of_a_call_is_kept_for_the_loop_and_its_container_inspected(engine: Any) -> None:
     wanted: list[str | None] = []
     executor = executor_of(engine, wanted.append)
     engine.refuses = True
     call = RemoveContainer("c")
     executor.do(call)
-    ended = executor.over(call).result(60)
+    ended = executor.wait(call)
     assert (ended.call, ended.at_s, wanted) == (call, 7.0, ["c"])
     assert isinstance(ended.error, EngineRefused)
     assert list(executor.ended()) == [ended]
     assert list(executor.ended()) == []
+
+
+@pytest.mark.usefixtures("without_threads")
+def test_a_call_whose_end_cannot_be_passed_on_costs_the_loop_nothing(engine: Any) -> None:
+    executor = executor_of(engine, Mock(side_effect=OSError("closed")))
+    call = RemoveContainer("c")
+    executor.do(call)
+    assert [(one.call, str(one.error)) for one in executor.ended()] == [
+        (call, "None"),
+        (call, "closed"),
+    ]
 
 
 @pytest.mark.timed
@@ -161,7 +172,7 @@ def test_what_is_given_back_does_not_wait_for_slow_removals(engine: Any) -> None
     executor = executor_of(engine)
     for number in range(CONCURRENT_FORKS + 1):
         executor.do(RemoveContainer(f"c{number}"))
-    back = Release("c", Original("c", "job", adopted=True))
+    back = ReleaseContainer("c", Original("c", "job", adopted=True))
     executor.do(back)
     assert executor.wait(back, 60.0).error is None
     may_end.set()

@@ -2,36 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from concurrent.futures import Future
-from contextlib import closing
-from pathlib import Path
 
 import pytest
 
 from dlsched.model.errors import EngineUnavailable
-from dlsched.runtime.docker.events import Events
 from dlsched.runtime.docker.limits.changes import Changes
 from dlsched.runtime.docker.limits.group import ParentGroup
 from dlsched.runtime.docker.moves import Moves
 from dlsched.runtime.docker.runtime import DockerRuntime
-from tests.runtime.docker.test_contract import FakeWorld
+from tests.runtime.docker.test_contract import FakeWorld, in_process, world
+
+__all__ = ["in_process", "world"]
 
 
 @pytest.fixture
-def world(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, without_threads: None
-) -> Iterator[FakeWorld]:
+def runtime(world: FakeWorld, monkeypatch: pytest.MonkeyPatch) -> DockerRuntime:
     """With a move that never ends."""
-    monkeypatch.setattr(Events, "start", lambda _: None)
     monkeypatch.setattr(Moves, "unsettled", True)
-    made = FakeWorld(tmp_path)
-    with closing(made.runtime):
-        yield made
-
-
-@pytest.fixture
-def runtime(world: FakeWorld) -> DockerRuntime:
     return world.runtime
 
 

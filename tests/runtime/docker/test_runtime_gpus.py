@@ -11,7 +11,6 @@ import pytest
 from dlsched.model.facts import GpuFact, NodeFact, Observation
 from dlsched.runtime.clock import SystemClock
 from dlsched.runtime.docker.gpus.injection import GpuOptions
-from dlsched.runtime.docker.moves import Moves
 from dlsched.runtime.docker.options import DockerOptions
 from dlsched.runtime.docker.runtime import DockerRuntime
 from tests.doubles import texts
@@ -93,10 +92,3 @@ def test_a_lost_gpu_is_an_alarm_of_its_own(runtime: DockerRuntime, nvml: Stub) -
     node = loop.alarmed("gpu: GPU 1 (GPU-b): fell off the bus (GPU is lost) (look for Xid")
     assert [one.trouble is None for one in node.gpus] == [True, False]
     assert len(texts(runtime.alarms())) == 1
-
-
-def test_the_gpus_of_a_job_that_is_away_are_observed(
-    runtime: DockerRuntime, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(Moves, "gpus_away", lambda _: {"train": ("GPU-0",)})
-    assert runtime.observe(1.0).gpus_away == {"train": ("GPU-0",)}

@@ -50,6 +50,7 @@ from dlsched.runtime.progress.sources import SourceReading
 from dlsched.runtime.wire.reader import OWN_SILENT_S
 from dlsched.runtime.wire.tap import Tap
 from dlsched.runtime.wire.traffic import Watched
+from dlsched.simulation.clock import VirtualClock
 from tests.doubles import doing, job_spec
 from tests.runtime.cgroup.test_read import tree
 from tests.runtime.progress.fake_log import FakeLog
@@ -618,9 +619,15 @@ def container(number: int) -> dict[str, Any]:
     }
 
 
-def test_a_proxy_is_inspected_again_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
-    now_s, asked = [100.0], []
-    monkeypatch.setattr(reading.time, "monotonic", lambda: now_s[0])
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> VirtualClock:
+    made = VirtualClock(100.0)
+    monkeypatch.setattr(reading, "time", SimpleNamespace(monotonic=made.now_s))
+    return made
+
+
+def test_a_proxy_is_inspected_again_after_a_while(clock: VirtualClock) -> None:
+    asked = []
 
     def inspect(name: str) -> dict[str, Any]:
         asked.append(name)
@@ -628,11 +635,11 @@ def test_a_proxy_is_inspected_again_after_a_while(monkeypatch: pytest.MonkeyPatc
 
     proxy = _Other("edge", Outside(FOLLOW, inspect))
     assert [proxy.locate(80), proxy.locate(80)] == ["10.0.0.1", "10.0.0.1"]
-    now_s[0] += reading.PROXY_KEPT_S
+    clock.advance(reading.PROXY_KEPT_S)
     assert (proxy.locate(80), asked) == ("10.0.0.2", ["edge", "edge"])
 
 
-@pytest.mark.timed
+@pytest.mark.usefixtures("clock")
 def test_a_proxy_in_the_hosts_network_is_asked_where_it_listens_itself(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -657,7 +664,6 @@ def test_a_proxy_in_the_hosts_network_is_asked_where_it_listens_itself(
         (5, True, False, "the socket that listens there is not the container's"),
     ],
 )
-@pytest.mark.timed
 def test_in_anothers_network_its_address_is_asked_for_own_sockets(
     monkeypatch: pytest.MonkeyPatch, owner: int, same: bool, own: bool, answer: str
 ) -> None:
@@ -685,7 +691,7 @@ def test_in_anothers_network_its_address_is_asked_for_own_sockets(
         (None, "its description is not understood"),
     ],
 )
-@pytest.mark.timed
+@pytest.mark.usefixtures("clock")
 def test_a_proxy_that_is_not_found_is_said(error: Exception | None, why: str) -> None:
     def inspect(_: str) -> dict[str, Any]:
         if error is not None:

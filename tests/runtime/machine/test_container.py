@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -19,16 +20,25 @@ from dlsched.runtime.machine.calls import (
     Examine,
     GiveBack,
     Kill,
-    Release,
+    ReleaseContainer,
     Remember,
     RemoveContainer,
+    Say,
     SetLimits,
     SetRestart,
     Tidy,
 )
-from dlsched.runtime.machine.container import Container, Event, Listed, Unwanted
+from dlsched.runtime.machine.container import (
+    BARRED_BY,
+    SWEEP_S,
+    Busy,
+    Container,
+    Event,
+    Listed,
+    Unwanted,
+)
 from dlsched.runtime.machine.inspected import RUNS, Inspected
-from dlsched.runtime.machine.limits import AGAIN_S, SWEEP_S
+from dlsched.runtime.machine.limits import AGAIN_S
 from dlsched.runtime.machine.outcomes import GivenBack, Own, Untouchable
 from dlsched.runtime.originals import Original
 from tests.runtime.machine.described import EXITED, RUNNING
@@ -44,8 +54,8 @@ def table() -> Table:
     return Table()
 
 
-def resize(table: Table) -> None:
-    table.post(SetLimits("c", RESIZE, RUNNING))
+def resize(table: Table) -> Container:
+    return table.post(SetLimits("c", RESIZE, RUNNING))
 
 
 def test_one_that_dies_in_the_middle_of_a_change_while_the_engine_hangs(table: Table) -> None:
@@ -68,7 +78,8 @@ def test_one_that_must_not_be_changed_shows_why_until_its_next_start(table: Tabl
     table.end(100.0, Untouchable("left as it is: no record"))
     assert table.operation == "left as it is: no record"
     again = replace(RUNNING, started_at="later")
-    assert table.machine.of("c").operation(again, 100.0) is None
+    for described in (again, replace(RUNNING, state=ContainerState.EXITED)):
+        assert table.machine.of("c").operation(described, 100.0) is None
     table.see(again, 101.0)
     assert not table.machine.busy
 
@@ -89,7 +100,8 @@ def test_record_is_settled_once_a_while(table: Table) -> None:
     for at_s in (100.0, 101.0):
         table.see(None, at_s, managed=False, original=RECORD)
     table.end(error=EngineUnavailable("no answer"))
-    table.see(None, 101.0 + SWEEP_S, managed=False, original=RECORD)
+    for at_s in (102.0, 101.0 + SWEEP_S):
+        table.see(None, at_s, managed=False, original=RECORD)
     assert table.calls == ["Tidy"]
     table.see(None, 102.0 + SWEEP_S, managed=False, original=RECORD)
     assert table.calls == ["Tidy", "Tidy"]
@@ -145,6 +157,36 @@ def test_what_was_not_given_back_is_tried_again_by_the_plan_alone(table: Table) 
     assert not table.machine.busy
 
 
+BEGUN: Mapping[type, Call | Unwanted] = {
+    type(one): one
+    for one in (
+        SetLimits("c", RESIZE, RUNNING),
+        GiveBack("c", RUNNING, RECORD),
+        SetRestart("c", Restart("always")),
+        Remember("c", Own("job", 2.0)),
+        Unwanted(REMOVE, RUNNING),
+        Examine("c", RUNNING),
+        Tidy("c", RECORD),
+        ReleaseContainer("c", RECORD),
+    )
+}
+
+
+@pytest.mark.parametrize("busy", Busy)
+@pytest.mark.parametrize("what", BARRED_BY)
+def test_what_is_barred_is_said_and_changes_nothing(what: type, busy: Busy, table: Table) -> None:
+    before = resize(table) if busy is Busy.UPDATE else table.post(Unwanted(REMOVE, RUNNING))
+    first = list(table.calls)
+    after = table.post(BEGUN[what])
+    if busy in BARRED_BY[what]:
+        assert after == before
+        assert table.calls == [*first, "Say"]
+    elif what is Unwanted:  # the stop goes on
+        assert (after, table.calls) == (before, first)
+    else:
+        assert table.calls == [*first, what.__name__]
+
+
 class Life:
     """Listings, wishes and ends of calls in any order, with what may be asked for on each."""
 
@@ -168,6 +210,9 @@ class Life:
         """Whether that event, which shows that, may lead to that call."""
         runs, now_s = shown is not None and shown.state in RUNS, self.table.now_s
         match call:
+            case Say():
+                assert "not begun" in call.text
+                assert self.one == before
             case AskToEnd():
                 assert runs and isinstance(event, Unwanted)
                 self.signalled_s = None
@@ -200,16 +245,18 @@ class Life:
     def wished(self) -> None:
         theirs: Any = replace(RUNNING, adopted=object())
         described = self.draw.choice((RUNNING, theirs))
-        match self.draw.randrange(4):
-            case 0 if not self.one.updating:
+        match self.draw.randrange(5):
+            case 0:
                 shown = self.draw.choice((RUNNING, EXITED))
                 self.post(Unwanted(REMOVE, shown), shown)
-            case 1 if self.one.bars(self.table.now_s) is None:
+            case 1:
                 self.post(SetLimits("c", RESIZE, described))
-            case 2 if self.one.bars(self.table.now_s) is None:
+            case 2:
                 self.post(GiveBack("c", described, RECORD))
-            case 3 if self.draw.random() < 0.2:
-                self.post(Release("c", RECORD))
+            case 3:
+                self.post(Remember("c", Own("job", 2.0)))
+            case 4 if self.draw.random() < 0.2:
+                self.post(ReleaseContainer("c", RECORD))
 
     def ended(self, error: Exception | None = None, result: object = None) -> None:
         """One of the calls under way, not always the oldest."""

@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from dlsched.model.errors import EngineUnavailable
+from dlsched.runtime.machine.calls import Act, Ended
 from dlsched.runtime.machine.move import TABLE, Job, Move, Step, Turn
 from tests.runtime.machine.described import RUNNING
 
@@ -20,6 +22,15 @@ def test_no_other_step_follows_than_the_tables(before: Step, after: Step) -> Non
         return
     with pytest.raises(ValueError, match="does not follow"):
         turn._enter(after)
+
+
+def test_a_second_end_of_a_call_changes_nothing() -> None:
+    call = Act("c", "job", "end_old")
+    turn = Turn(Job("job", Move(RUNNING, Step.ENDING, 100.0, call=call)), 101.0)
+    turn.end(Ended(call, 101.0))
+    before = turn.job
+    turn.end(Ended(call, 102.0, EngineUnavailable("no answer")))
+    assert turn.job is before
 
 
 def test_every_step_but_the_first_ones_is_reached() -> None:

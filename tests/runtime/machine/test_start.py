@@ -40,6 +40,12 @@ def test_each_stage_takes_what_its_call_can_report(stage: Any, name: Any) -> Non
     }[name]
 
 
+@pytest.mark.parametrize("name", EVENTS)
+def test_a_call_that_has_ended_changes_nothing(name: str) -> None:
+    ended = after(Attempt(CALL), EVENTS["done"])
+    assert after(ended, EVENTS[name]) is ended
+
+
 def test_an_earlier_attempts_call_changes_nothing() -> None:
     one = begin(None, CALL.action)
     assert isinstance(one, Attempt)

@@ -1,4 +1,4 @@
-"""Drawn conversations and bytes of a fixed seed, as in the fuzz of the wire."""
+"""Drawn conversations and bytes of a fixed seed; the fuzz of the wire draws many more."""
 
 from __future__ import annotations
 
@@ -6,15 +6,16 @@ from random import Random
 
 import pytest
 
-from benchmarks.robustness.fuzzing import wire
-from benchmarks.robustness.fuzzing.trial import Broken
 from dlsched.runtime.wire.connection import Connection
+from tests.mutation import Broken
+from tests.runtime.wire.drawn_blocks import make_blocks, read_blocks
+from tests.runtime.wire.drawn_talks import read_talk
 
 SEED, TALKS = 5, 250
 
 
 def answers(number: int) -> str:
-    return wire.read_talk(wire.make_talk(Random(f"{SEED}:{number}")))
+    return read_talk(Random(f"{SEED}:{number}").randbytes(8))
 
 
 def test_what_is_counted_of_drawn_talks_is_true() -> None:
@@ -24,7 +25,7 @@ def test_what_is_counted_of_drawn_talks_is_true() -> None:
 
 def test_any_bytes_are_read_within_bounds() -> None:
     for number in range(TALKS):
-        assert wire.read_blocks(wire.make_blocks(Random(f"{SEED}:{number}")))
+        assert read_blocks(make_blocks(Random(f"{SEED}:{number}")))
 
 
 @pytest.mark.parametrize("name", ["client_missed", "server_missed", "server_ends", "_chunks"])

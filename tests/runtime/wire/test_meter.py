@@ -8,7 +8,21 @@ from typing import Any
 
 import pytest
 
-from benchmarks.robustness.fuzzing.packets import (
+from dlsched.runtime.wire import meter as meters
+from dlsched.runtime.wire.connection import (
+    BEFORE,
+    EARLY,
+    HTTP2,
+    HTTP2_IN_TLS,
+    NO_REQUEST,
+    PIPELINED,
+    SHORT_TLS,
+    STARTTLS,
+    TUNNEL,
+    UPGRADED,
+)
+from dlsched.runtime.wire.meter import Meter
+from tests.runtime.wire.packets import (
     ACK,
     CLIENT,
     SERVER,
@@ -25,20 +39,6 @@ from benchmarks.robustness.fuzzing.packets import (
     tcp,
     whole,
 )
-from dlsched.runtime.wire import meter as meters
-from dlsched.runtime.wire.connection import (
-    BEFORE,
-    EARLY,
-    HTTP2,
-    HTTP2_IN_TLS,
-    NO_REQUEST,
-    PIPELINED,
-    SHORT_TLS,
-    STARTTLS,
-    TUNNEL,
-    UPGRADED,
-)
-from dlsched.runtime.wire.meter import Meter
 
 GET = b"GET /predict HTTP/1.1\r\nHost: a\r\n\r\n"
 LONG_GET = b"GET /predict HTTP/1.1\r\nHost: a\r\nCookie: " + b"c" * 400 + b"\r\n\r\n"

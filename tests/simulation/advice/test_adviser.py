@@ -13,7 +13,7 @@ import pytest
 from dlsched.control.decider import NamedPolicy
 from dlsched.estimate.sketch import from_latencies, measured_s, merge
 from dlsched.model.cycle import CycleReport
-from dlsched.model.decision import Decision, PolicyMemory
+from dlsched.model.decision import Decision, PolicyMemory, PolicyTraits
 from dlsched.model.facts import LatencySketch
 from dlsched.model.forecast import Forecast, ForecastKind
 from dlsched.model.spec import AccuracyTarget, Bounds, ContainerSpec, JobSpec, LatencyTarget, Limits
@@ -188,8 +188,7 @@ class _Weights:
     weights: Mapping[str, float]
     Parameters: ClassVar[type[Any]] = PlaybackParameters
     Memory: ClassVar[type[Any] | None] = None
-    reserves: ClassVar[bool] = False
-    heeds_progress: ClassVar[bool] = False
+    traits: ClassVar[PolicyTraits] = PolicyTraits(heeds_progress=False)
 
     def decide(self, snapshot: Snapshot, memory: PolicyMemory | None) -> Decision:
         return Decision(limits=dict(self.limits), weights=dict(self.weights))

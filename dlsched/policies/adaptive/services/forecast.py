@@ -173,7 +173,14 @@ def crowded_outlook(
         why += f"with which other services meet theirs; it would be met if {givers}"
     else:
         why += "more than is free now"
-    return why, Forecast(ForecastKind.CROWDED, "latency", needs_cores=needs, lacks=lacks, why=why)
+    return why, Forecast(
+        ForecastKind.CROWDED,
+        "latency",
+        needs_cores=needs,
+        lacks=lacks,
+        why=why,
+        why_has_numbers=True,
+    )
 
 
 @lru_cache(maxsize=_KEPT)
@@ -201,7 +208,9 @@ def impossible_outlook(
             f"{_target(asked, quantile)} cannot be kept here: {_s(best)} at best, {how}, "
             "and single requests vary"
         )
-    return why, Forecast(ForecastKind.IMPOSSIBLE, "latency", best=best, why=why)
+    return why, Forecast(
+        ForecastKind.IMPOSSIBLE, "latency", best=best, why=why, why_has_numbers=True
+    )
 
 
 @lru_cache(maxsize=_KEPT)

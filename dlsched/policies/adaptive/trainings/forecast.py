@@ -200,7 +200,7 @@ def _of_job(
             why = f"by its curve so far {target.metric} levels off at {level:.4g}, short of {goal}"
             if not endless and kind is ForecastKind.UNLIKELY:
                 why += f", with a chance of {render_percent(round(chance, 2))} to reach it"
-            found.append(Forecast(kind, tier, best=level, why=why))
+            found.append(Forecast(kind, tier, best=level, why=why, why_has_numbers=True))
             continue
         if reach.chance < MOSTLY:
             why = f"{goal} is reached with a chance of {render_percent(round(reach.chance, 2))}"

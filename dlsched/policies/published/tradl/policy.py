@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import ClassVar
 
 from dlsched.estimate.growth import Levels, efficiency, levels, points, usage_ratio
-from dlsched.model.decision import Decision, PolicyMemory
+from dlsched.model.decision import Decision, PolicyMemory, PolicyTraits
 from dlsched.model.spec import AccuracyTarget, Limits
 from dlsched.model.state import JobView, Snapshot, Tiers
 from dlsched.policies.fair_share import Claim, claim, fair_shares, water_fill
@@ -203,7 +203,7 @@ class TradlPolicy:
 
     Parameters: ClassVar[type[TradlParameters]] = TradlParameters
     Memory: ClassVar[type[TradlMemory]] = TradlMemory
-    reserves: ClassVar[bool] = False
+    traits: ClassVar[PolicyTraits] = PolicyTraits()
 
     def __init__(self, parameters: TradlParameters) -> None:
         self.parameters = parameters

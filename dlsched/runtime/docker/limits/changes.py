@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence, Set
+from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 
 from dlsched.model.actions import Outcome, Resize
 from dlsched.model.alarms import Alarm, AlarmKey
@@ -14,17 +17,27 @@ from dlsched.runtime.docker.instance import Instance
 from dlsched.runtime.docker.limits.writer import LimitWriter
 from dlsched.runtime.docker.listing import Listings
 from dlsched.runtime.machine import limits
-from dlsched.runtime.machine.calls import Call, Examine, GiveBack, Release, Remember, SetLimits
+from dlsched.runtime.machine.calls import (
+    Call,
+    Ended,
+    Examine,
+    GiveBack,
+    ReleaseContainer,
+    Remember,
+    SetLimits,
+)
 from dlsched.runtime.machine.container import Listed, Machine
 from dlsched.runtime.machine.inspected import Inspected, Listing
 from dlsched.runtime.machine.outcomes import GivenBack, Own, Untouchable
 from dlsched.runtime.originals import Original
 
+_log = logging.getLogger(__name__)
+
 NO_ANSWER = "the Docker Engine is not answering"
 BUSY = "the Docker Engine is busy; tried again in the next cycle"
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Changes:
     """The changes of limits on one engine; only for the loop's thread."""
 
@@ -34,10 +47,6 @@ class Changes:
     writer: LimitWriter
     listings: Listings
     patience: Patience
-    managed: Set[str] | None = None
-    """The containers that belong to a job; None: not known yet."""
-    held: str | None = None
-    """Why nothing may be changed any more, since everything was given back; None: it may."""
 
     def _now_s(self) -> float:
         return self.instance.clock.now_s()
@@ -97,6 +106,7 @@ class Changes:
             return self._not_asked(action)
         # A listing shows whether only this call is slow, or the whole engine.
         self.listings.want(call.container)
+        over.add_done_callback(partial(_log_failure, action))
         return Outcome(action, "begun", "the engine is slow", engine_s=self._now_s() - began_s)
 
     def keep_true(self, ceilings: Mapping[str, float | None], own: Mapping[str, str]) -> None:
@@ -106,9 +116,10 @@ class Changes:
             kept = self.instance.originals.of(own[job])
             if kept is not None and (kept.given_back or kept.ceiling_cores == ceilings[job]):
                 continue
-            if not self.machine.of(own[job]).updating:
+            now_s = self._now_s()
+            if self.machine.of(own[job]).bars(now_s, Remember) is None:
                 call = Remember(own[job], Own(job, ceilings[job]))
-                self.machine.post(own[job], call, self._now_s())
+                self.machine.post(own[job], call, now_s)
 
     def release(
         self, ceilings: Mapping[str, float | None], own: Mapping[str, str], until_s: float
@@ -118,14 +129,16 @@ class Changes:
             # If that cannot be recorded, the container gets its last recorded ceiling.
             with suppress(Untouchable):
                 self.writer.remember(own[job], Own(job, ceilings[job]))
-        calls = [Release(one.container_id, one) for one in self.instance.originals.changed()]
+        calls = [
+            ReleaseContainer(one.container_id, one) for one in self.instance.originals.changed()
+        ]
         for call in calls:
             self.machine.post(call.container, call, self._now_s())
         backs = tuple(self._back(call, until_s) for call in calls)
         self.machine.take(self.executor.ended())
         return backs
 
-    def _back(self, call: Release, until_s: float) -> GivenBack:
+    def _back(self, call: ReleaseContainer, until_s: float) -> GivenBack:
         original = call.original
         try:
             ended = self.executor.wait(call, max(0.0, until_s - self._now_s()))
@@ -151,36 +164,37 @@ class Changes:
             event = Listed(described, listing.at_s, held=True, answers=answers)
             self.machine.post(container, event, self._now_s())
 
-    def settle(self, listing: Listing, moving: Set[str]) -> None:
+    def settle(
+        self, listing: Listing, moving: Set[str], managed: Set[str] | None, *, held: bool
+    ) -> None:
         """Show the machine every container with which something was begun, or is to be. `moving`:
-        jobs."""
+        jobs; `managed`: the containers that belong to one (None: not known yet); `held`: nothing
+        may be changed any more."""
         # Not the cycle's time: that is from before the listing, which may not show a new container.
         records, now_s = self.instance.originals.all(), self._now_s()
         answers = self.listings.problem is None
         if answers:
             self._claim(records)
         there = listing.containers
+        # A job file may have taken the name of an adopted one.
+        managed = there.keys() if managed is None else managed
+        kept = {key for key, one in there.items() if one.adopted is None or key in managed}
         # One that is being started has a record before it can be described.
-        managed = {key for key, one in there.items() if one.adopted is None or self._manages(key)}
-        managed |= listing.set_aside.keys() | listing.undescribed
+        kept |= listing.set_aside.keys() | listing.undescribed
         strays = {key for key, one in there.items() if one.restart_strays}
-        owed = records.keys() if self.held else records.keys() - managed
+        owed = records.keys() if held else records.keys() - kept
         for container in {*self.machine.busy, *strays, *owed}:
             described = there.get(container)
             event = Listed(
                 described,
                 listing.at_s,
                 moves=described is not None and described.job in moving,
-                managed=container in managed,
+                managed=container in kept,
                 original=records.get(container),
-                held=self.held is not None,
+                held=held,
                 answers=answers,
             )
             self.machine.post(container, event, now_s)
-
-    def _manages(self, container: str) -> bool:
-        """Whether an adopted one belongs to a job: a job file may have taken its name."""
-        return self.managed is None or container in self.managed
 
     def _claim(self, records: Mapping[str, Original]) -> None:
         """Claim adopted containers that are changed, also by an agent that was killed, and no
@@ -209,3 +223,10 @@ class Changes:
             *(Alarm(job, AlarmKey.LIMITS_REFUSED, text) for job, text in sorted(refused)),
             *(Alarm("node", key, text) for key, text in node.items() if text is not None),
         )
+
+
+def _log_failure(action: Resize, over: Future[Ended]) -> None:
+    """Log why a change has failed whose outcome was that it is begun."""
+    outcome = limits.outcome(action, over.result())
+    if outcome.status == "failed":
+        _log.warning("resize %s: failed %s", action.job, outcome.detail)

@@ -38,7 +38,7 @@ from dlsched.runtime.gpu.inventory import Inventory
 from dlsched.runtime.machine.inspected import Inspected
 from dlsched.runtime.machine.outcomes import one_line
 from dlsched.runtime.progress.exposition import PageDelta, Pages
-from dlsched.runtime.progress.http_page import ANSWER_S, Unanswered, fetch
+from dlsched.runtime.progress.http_page import ANSWER_S, OtherStatus, Unanswered, fetch
 from dlsched.runtime.progress.listening import listening_of, shows_sockets
 from dlsched.runtime.progress.scrape import named
 from dlsched.runtime.progress.sidecar import READ_BYTES
@@ -345,7 +345,7 @@ class _Sample:
                     fetch(address, port, path, extract.feed, within_s)
                 except Unanswered as error:
                     why = why or f"port {port}: {error}"
-                    if "status" not in str(error):
+                    if not isinstance(error, OtherStatus):
                         break  # another path of the same port answers no better
                     continue
                 if lines := extract.lines():

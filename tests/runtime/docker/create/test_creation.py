@@ -17,7 +17,7 @@ from dlsched.runtime.allotment import Allotment, job_dir, read_allotment
 from dlsched.runtime.confinement import Confinement
 from dlsched.runtime.docker.carrying import CHECKS, Arrivals
 from dlsched.runtime.docker.create.creation import Creation, StartFailed
-from dlsched.runtime.docker.engine import Body, EngineRefused, PathStat
+from dlsched.runtime.docker.engine import Body, PathStat
 from dlsched.runtime.docker.gpus.injection import GpuOptions, Injector
 from dlsched.runtime.docker.identity.labels import inspected
 from dlsched.runtime.docker.limits.group import ParentGroup
@@ -45,7 +45,6 @@ class Bench:
         injection: Any = "auto",
         confined: Confinement | None = None,
         pipes: Path | None = None,
-        arrivals: Arrivals | None = None,
         jobs_cores: float | None = None,
     ) -> None:
         self.root = root
@@ -71,12 +70,13 @@ class Bench:
             self.ran.append(container)
 
         self.engine.start = begin  # type: ignore[method-assign]
+        self.arrivals = Arrivals(instance)
         self.creation = Creation(
             instance,
             ParentGroup("i", ""),
             self.hands,
             injector,
-            arrivals or Arrivals(instance_of(engine, state)),
+            self.arrivals,
             lambda: jobs_cores,
             lambda: pipes,
         )
@@ -105,7 +105,7 @@ class Bench:
 
     @property
     def host(self) -> FakeHost:
-        return self.engine.host_of(self.container)
+        return self.engine.all[self.container].host
 
     @property
     def allotment(self) -> Allotment:
@@ -264,23 +264,9 @@ def test_one_that_runs_already_waits_for_the_canary_and_is_tried_again(tmp_path:
     assert bench.there
 
 
-class Storage:
-    """An engine that shows files, and nothing else."""
-
-    def __init__(self) -> None:
-        self.sizes: dict[str, int] = {}
-
-    def stat(self, container: str, path: str) -> PathStat:
-        if path not in self.sizes:
-            raise EngineRefused(404, "no such file")
-        return PathStat(self.sizes[path], 0o644, "")
-
-
 def test_it_starts_once_its_checkpoint_shows(tmp_path: Path) -> None:
-    storage: Any = Storage()
-    arrivals = Arrivals(instance_of(storage, tmp_path))
-    arrivals.expect("job", 2, "/data/7.pt", 700)
-    bench = Bench(tmp_path, arrivals=arrivals)
+    bench = Bench(tmp_path)
+    bench.arrivals.expect("job", 2, "/data/7.pt", 700)
     spec = job(volumes=("/mnt/nfs:/data",))
     retryable = []
     for _ in range(CHECKS):
@@ -292,20 +278,18 @@ def test_it_starts_once_its_checkpoint_shows(tmp_path: Path) -> None:
         assert not bench.there, "the container that it made is removed"
         assert bench.ran == []
     assert retryable == [True] * (CHECKS - 1) + [False]
-    storage.sizes["/data/7.pt"] = 700
+    bench.engine.shown["/data/7.pt"] = PathStat(700, 0o644, "")
     mounts = bench.start(spec)["HostConfig"]["Mounts"]
     assert ("/mnt/nfs", "/data") in [(one["Source"], one["Target"]) for one in mounts]
     assert bench.host.pid != 0
-    storage.sizes.clear()
+    bench.engine.shown.clear()
     bench.engine.discard(bench.container)
     bench.start(spec)  # it is checked once
 
 
 def test_a_job_of_the_node_s_own_does_not_get_the_volume_of_one_of_its_name(tmp_path: Path) -> None:
-    storage: Any = Storage()
-    arrivals = Arrivals(instance_of(storage, tmp_path))
-    arrivals.expect("job", 2, "/data/7.pt", 700, "/state/cluster/jobs/job.json")
-    bench = Bench(tmp_path, arrivals=arrivals)
+    bench = Bench(tmp_path)
+    bench.arrivals.expect("job", 2, "/data/7.pt", 700, "/state/cluster/jobs/job.json")
     # Else it would wait for that file.
     bench.start(job(volumes=("mine:/data",)), source="/etc/dlsched/jobs.d/job.yaml")
     assert bench.host.pid != 0

@@ -5,9 +5,10 @@ from __future__ import annotations
 import base64
 import json
 import secrets
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 from unittest.mock import Mock
 
 import pytest
@@ -19,6 +20,7 @@ from dlsched.model.spec import ContainerSpec, Limits
 from dlsched.runtime.docker.create.images import ASKED_S, LISTED_S, ImageMissing, Images
 from dlsched.runtime.docker.engine import Body, EngineRefused
 from tests.runtime.docker.conftest import Background
+from tests.runtime.docker.fake_engine import FakeEngine, Faulty
 from tests.runtime.docker.registry import PASSWORD, USER, Registry, serving
 from tests.runtime.docker.rig import Rig, job_spec, options_for
 from tools.steps import SetupError
@@ -26,54 +28,24 @@ from tools.steps import SetupError
 MIB = 1 << 20
 
 
-class FakeEngine:
-    """An engine whose pulls say what the test wants, and end when they are let."""
-
-    def __init__(self, messages: Iterable[Body] = (), refusal: Exception | None = None) -> None:
-        self.messages = messages
-        self.refusal = refusal
-        self.there: set[str] = set()
-        self.pulls: list[tuple[str, str, bytes | None]] = []
-        self.pulling: Callable[[], object] = bool
-        """Called in the middle of a pull."""
-        self.listed: list[Body] = []
-        self.listings = 0
-        self.asked = 0
-        self.down = False
-
-    def images(self) -> list[Body]:
-        self.listings += 1
-        if self.down:
-            raise EngineUnavailable("the engine is away")
-        return self.listed
-
-    def image(self, reference: str) -> Body:
-        self.asked += 1
-        if self.down:
-            raise EngineUnavailable("the engine is away")
-        if not {reference, f"{reference}:latest"} & self.there:
-            raise EngineRefused(404, "No such image")
-        return {"Config": {}}
-
-    def pull(self, repository: str, tag: str, auth: bytes | None) -> Iterator[Body]:
-        self.pulls.append((repository, tag, auth))
-        yield from self.messages
-        self.pulling()
-        if self.refusal is not None:
-            raise self.refusal
-        self.there.add(f"{repository}:{tag}")
-
-
 def layer(name: str, status: str, current: int = 0, total: int = 0) -> Body:
     figures = {"current": current, "total": total} if total else {}
     return {"id": name, "status": status, "progressDetail": figures}
 
 
-def images_of(engine: FakeEngine, file: Path | None = None) -> Images:
-    return Images(engine, file, lambda: 0.0)  # type: ignore[arg-type]
+@pytest.fixture
+def engine(tmp_path: Path) -> Faulty:
+    """One without images."""
+    fake = FakeEngine(tmp_path / "host")
+    fake.there = set()
+    return Faulty(fake)
 
 
-def test_progress_is_the_part_of_what_is_downloaded() -> None:
+def images_of(engine: Any, file: Path | None = None) -> Images:
+    return Images(engine, file, lambda: 0.0)
+
+
+def test_progress_is_the_part_of_what_is_downloaded(engine: Faulty) -> None:
     seen: list[str] = []
     progress: list[Callable[[], str]] = []
 
@@ -88,9 +60,9 @@ def test_progress_is_the_part_of_what_is_downloaded() -> None:
             yield message
             seen.append(progress[0]())
 
-    engine = FakeEngine(messages())
+    engine.engine.pulling = messages
     images_of(engine).require("thing", "missing", progress.append)
-    assert engine.pulls == [("thing", "latest", None)]
+    assert engine.of("pull") == [("thing", "latest", None)]
     assert seen == [
         "asking the registry",
         "10 % of 100 MiB",
@@ -100,22 +72,23 @@ def test_progress_is_the_part_of_what_is_downloaded() -> None:
     ]
 
 
-def test_jobs_of_one_image_share_its_pull() -> None:
-    engine, joined = FakeEngine(), Mock(side_effect=InterruptedError)
+def test_jobs_of_one_image_share_its_pull(engine: Faulty) -> None:
+    joined = Mock(side_effect=InterruptedError)
     images = images_of(engine)
 
-    def another() -> None:
+    def another() -> tuple[()]:
         with pytest.raises(InterruptedError):  # or it would wait for this pull
             images.require("x", "missing", joined)
+        return ()
 
-    engine.pulling = another
-    assert images.require("x", "missing", lambda _: None) == {"Config": {}}
+    engine.engine.pulling = another
+    assert "Config" in images.require("x", "missing", lambda _: None)
     joined.assert_called_once()
-    assert len(engine.pulls) == 1
+    assert len(engine.of("pull")) == 1
     engine.there.clear()
-    engine.pulling = bool
+    engine.engine.pulling = tuple
     images.require("x", "missing", lambda _: None)
-    assert len(engine.pulls) == 2, "one that is over is shared no more"
+    assert len(engine.of("pull")) == 2, "one that is over is shared no more"
 
 
 @pytest.mark.parametrize(
@@ -128,29 +101,33 @@ def test_jobs_of_one_image_share_its_pull() -> None:
         ("Get https://registry.example/v2/: net/http: TLS handshake timeout", True),
     ],
 )
-def test_a_refusal_is_one_line_and_says_whether_to_try_again(reason: str, retryable: bool) -> None:
-    engine = FakeEngine((), EngineRefused(500, reason))
+def test_a_refusal_is_one_line_and_says_whether_to_try_again(
+    engine: Faulty, reason: str, retryable: bool
+) -> None:
+    engine.refused["pull"] = EngineRefused(500, reason)
     with pytest.raises(ImageMissing) as caught:
         images_of(engine).require("x:2", "missing", lambda _: None)
     assert str(caught.value) == f"image x:2 cannot be pulled: {reason}"
     assert caught.value.retryable is retryable
 
 
-def test_an_error_in_the_middle_of_a_pull_counts() -> None:
-    engine = FakeEngine([layer("a", "Downloading", 1, 2), {"error": "unexpected\n EOF"}])
+def test_an_error_in_the_middle_of_a_pull_counts(engine: Faulty) -> None:
+    engine.engine.pulling = lambda: [
+        layer("a", "Downloading", 1, 2),
+        {"error": "unexpected\n EOF"},
+    ]
     with pytest.raises(ImageMissing, match="cannot be pulled: unexpected EOF"):
         images_of(engine).require("x", "always", lambda _: None)
 
 
-def test_an_image_that_is_there_is_pulled_only_where_always_is_wanted() -> None:
-    engine = FakeEngine()
-    engine.there = {"x:1"}
+def test_an_image_that_is_there_is_pulled_only_where_always_is_wanted(engine: Faulty) -> None:
+    engine.there.add("x:1")
     images = images_of(engine)
     images.require("x:1", "missing", lambda _: None)
     images.require("x:1", "never", lambda _: None)
-    assert engine.pulls == []
+    assert engine.of("pull") == []
     images.require("x:1", "always", lambda _: None)
-    assert [pull[:2] for pull in engine.pulls] == [("x", "1")]
+    assert engine.of("pull") == [("x", "1", None)]
     engine.there.clear()
     with pytest.raises(ImageMissing, match=r"is not on this host, and pull_policy is never$"):
         images.require("x:1", "never", lambda _: None)
@@ -160,15 +137,14 @@ def test_an_image_that_is_there_is_pulled_only_where_always_is_wanted() -> None:
     ("content", "reason"), [(None, "No such file or directory"), ('{"auths": {"x": 1}}', "x")]
 )
 def test_a_credentials_file_that_cannot_be_used(
-    tmp_path: Path, content: str | None, reason: str
+    engine: Faulty, tmp_path: Path, content: str | None, reason: str
 ) -> None:
     file = tmp_path / "config.json"
     if content is not None:
         file.write_text(content)
-    engine = FakeEngine()
     with pytest.raises(ImageMissing, match=f"credentials.*{reason}"):
         images_of(engine, file).require("x", "missing", lambda _: None)
-    assert engine.pulls == []
+    assert engine.of("pull") == []
 
 
 @pytest.fixture
@@ -223,24 +199,19 @@ JOB = ContainerSpec("train:2")
 
 
 @pytest.fixture
-def engine() -> FakeEngine:
-    return FakeEngine([layer("layer", "Downloading", 1 * MIB, 4 * MIB)])
-
-
-@pytest.fixture
 def now() -> list[float]:
     return [0.0]
 
 
 @pytest.fixture
-def images(engine: FakeEngine, now: list[float], without_threads: Background) -> Images:
-    return Images(engine, None, lambda: now[0])  # type: ignore[arg-type]
+def images(engine: Any, now: list[float], without_threads: Background) -> Images:
+    return Images(engine, None, lambda: now[0])
 
 
 def test_names_are_listed_now_and_then(
-    images: Images, engine: FakeEngine, now: list[float], without_threads: Background
+    images: Images, engine: Faulty, now: list[float], without_threads: Background
 ) -> None:
-    engine.listed = [
+    engine.tagged[:] = [
         {"RepoTags": ["train:1", "train:2"], "RepoDigests": ["train@sha256:aa"]},
         {"RepoTags": ["<none>:<none>"]},
         {"RepoTags": None, "RepoDigests": ["serve@sha256:bb"]},
@@ -249,21 +220,26 @@ def test_names_are_listed_now_and_then(
     assert images.names() == frozenset()
     without_threads.go_on()
     assert images.names() == {"train:1", "train:2"}
-    engine.listed = [{"RepoTags": ["train:2"]}]
-    assert len(images.names()) == 2 and engine.listings == 1
+    engine.tagged[:] = [{"RepoTags": ["train:2"]}]
+    assert len(images.names()) == 2 and len(engine.of("images")) == 1
     now[0] = LISTED_S
     assert images.names() == {"train:2"}
-    engine.down = True
+    engine.away = True
     now[0] = 2 * LISTED_S
     assert images.names() == {"train:2"}, "the last that is known"
-    assert engine.listings == 3
+    assert len(engine.of("images")) == 3
 
 
 def test_an_image_is_pulled_meanwhile(
-    images: Images, engine: FakeEngine, without_threads: Background
+    images: Images, engine: Faulty, without_threads: Background
 ) -> None:
     seen: list[str | None] = []
-    engine.pulling = lambda: seen.extend([images.progress(JOB), images.fetch(JOB)])
+
+    def pulling() -> Iterator[Body]:
+        yield layer("layer", "Downloading", 1 * MIB, 4 * MIB)
+        seen.extend([images.progress(JOB), images.fetch(JOB)])
+
+    engine.engine.pulling = pulling
     without_threads.held = {"fetch"}
     assert images.fetch(JOB) is None
     assert images.progress(JOB) == ""
@@ -274,32 +250,33 @@ def test_an_image_is_pulled_meanwhile(
 
 
 def test_result_that_nobody_asked_for_is_too_old(
-    images: Images, engine: FakeEngine, now: list[float], without_threads: Background
+    images: Images, engine: Faulty, now: list[float], without_threads: Background
 ) -> None:
-    engine.refusal = EngineRefused(500, "denied")
+    engine.refused["pull"] = EngineRefused(500, "denied")
     without_threads.held = {"fetch"}
     assert images.fetch(JOB) is None
     without_threads.go_on()
-    engine.refusal = None
+    engine.refused.clear()
     engine.there.add("train:2")
     now[0] = ASKED_S + 1.0
     assert images.fetch(JOB) == ""
 
 
-def test_reason_why_an_image_cannot_be_had(images: Images, engine: FakeEngine) -> None:
-    engine.refusal = EngineRefused(500, "denied: who are you?")
+def test_reason_why_an_image_cannot_be_had(images: Images, engine: Faulty) -> None:
+    engine.refused["pull"] = EngineRefused(500, "denied: who are you?")
     assert images.fetch(JOB) == "image train:2 cannot be pulled: denied: who are you?"
 
 
 @pytest.mark.parametrize("cut_off", [False, True])
 def test_lost_engine_says_nothing_of_the_image(
-    images: Images, engine: FakeEngine, cut_off: bool
+    images: Images, engine: Faulty, cut_off: bool
 ) -> None:
     if cut_off:
-        engine.refusal = EngineUnavailable("the engine is away")
+        engine.refused["pull"] = EngineUnavailable("the engine is away")
     else:
         engine.there.add("train:2")
-        engine.down = True
+        engine.away = True
     assert [images.fetch(JOB) for _ in range(4)] == [None] * 4
-    engine.down, engine.refusal = False, None
+    engine.away = False
+    engine.refused.clear()
     assert images.fetch(JOB) == ""

@@ -13,7 +13,8 @@ from dlsched.model.facts import ContainerFact, ContainerState
 from dlsched.model.spec import Limits, Restart
 from dlsched.runtime.docker.carrying import Arrivals
 from dlsched.runtime.docker.create.creation import Creation
-from dlsched.runtime.docker.engine import Body, EngineRefused
+from dlsched.runtime.docker.create.images import Images
+from dlsched.runtime.docker.engine import EngineRefused
 from dlsched.runtime.docker.gpus.injection import GpuOptions, Injector
 from dlsched.runtime.docker.limits.group import ParentGroup
 from dlsched.runtime.docker.limits.writer import LimitWriter
@@ -172,24 +173,11 @@ def steps_of(found: ContainerFact) -> list[int | None]:
     return [report.sample.step for report in found.reports if report.sample]
 
 
-class Pulling:
-    """Images that are there, or take a pull."""
-
-    def __init__(self) -> None:
-        self.there = True
-
-    def require(self, reference: str, policy: str, report: Callable[[Any], None]) -> Body:
-        if not self.there:
-            report(lambda: "7 %")
-        return {}
-
-
 class Bench:
     """Starts on a fake engine."""
 
     def __init__(self, state_dir: Path) -> None:
         self.engine: Any = Faulty(FakeEngine(state_dir))
-        self.images = Pulling()
         self.now_s = 0.0
         self.woken: list[str] = []
         instance = instance_of(self.engine, state_dir, originals=Originals(state_dir))
@@ -201,7 +189,7 @@ class Bench:
             Arrivals(instance),
             lambda: None,
         )
-        calls = calls_of(self.engine, None, self.images, creation)
+        calls = calls_of(self.engine, None, Images(self.engine, None, lambda: self.now_s), creation)
         self.executor = making(calls, [], lambda: self.now_s, self.woken.append)
         self.machine = Machine(self.executor.do)
 
@@ -249,16 +237,15 @@ def test_start_under_way_is_not_begun_twice(bench: Bench) -> None:
 
 
 def test_after_a_pull_its_limits_are_decided_again(bench: Bench) -> None:
-    bench.images.there = False
+    bench.engine.engine.there = set()
     bench.begin("a")
     assert (bench.created, bench.begun(Listing(10.0))) == ([], [("job", "pulled")])
-    bench.images.there = True
     bench.begin("a")
     assert bench.created == [digest("a")]
 
 
 def test_a_pull_for_an_older_spec_makes_no_container(bench: Bench) -> None:
-    bench.executor.held, bench.images.there = True, False
+    bench.executor.held, bench.engine.engine.there = True, set()
     bench.begin("a")
     (older,) = bench.executor._open
     assert isinstance(older, StartJob)
@@ -267,10 +254,8 @@ def test_a_pull_for_an_older_spec_makes_no_container(bench: Bench) -> None:
     assert bench.begin("a").detail == "pulling already"
     assert bench.begin("b").status == "begun"
     bench.go_on()
-    assert (bench.created, bench.begun()) == ([], [("job", "pulled")])
-    bench.images.there = True
-    bench.begin("b")
     assert bench.created == [digest("b")]
+    assert bench.begun(Listing(0.0)) == [("job", "starting")], "by the newer spec, not only pulled"
 
 
 @pytest.mark.parametrize(

@@ -47,7 +47,7 @@ def starting(
         if (error := errors.get(engine.made[-1]["Image"])) is not None:
             raise error
         start(container)
-        after(engine.host_of(container))
+        after(engine.all[container].host)
 
     engine.start = begin  # type: ignore[method-assign]
 

@@ -17,20 +17,23 @@ from dlsched.model.actions import Start
 from dlsched.model.sources import MetricsEndpoint, MetricsFile
 from dlsched.model.spec import JobSpec, LatencyTarget, Limits
 from dlsched.runtime.docker.background import Patience
+from dlsched.runtime.docker.engine import EngineRefused
 from dlsched.runtime.docker.identity.claims import REASONS_MOST
 from dlsched.runtime.docker.identity.labels import labels_of
 from dlsched.runtime.docker.listing import EVERY_S, Listings
 from dlsched.simulation.clock import VirtualClock
+from tests.runtime.docker.fake_engine import Faulty
 from tests.runtime.docker.making import instance_of
 from tests.runtime.docker.rig import SLEEP, Rig, fact, job_spec
 from tests.runtime.docker.test_listing import (
-    FakeEngine,
     clock,
     engine,
     left_alone,
     listings_of,
+    ours,
     refreshed,
     seen,
+    stranger,
 )
 
 __all__ = ["clock", "engine"]
@@ -45,31 +48,28 @@ def image(labels: Mapping[str, Any] | None) -> dict[str, Any]:
 
 
 def test_labels_from_the_image_do_not_count_and_the_image_is_looked_at_once(
-    engine: FakeEngine, clock: VirtualClock, caplog: pytest.LogCaptureFixture
+    engine: Faulty, clock: VirtualClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     spec = job_spec("job-a")
     committed, plain = labels(spec), labels(spec)
-    engine.states = {"copy": "running", "own": "running", "plain": "running"}
-    engine.names = {"copy": "/brave_newton", "own": "/dlsched-i-job-a", "plain": "/dlsched-i-job-b"}
-    engine.labels = {
-        "copy": {**committed, "dlsched.job": "job-c"},
-        "own": labels(spec),  # made by us, from the committed image
-        "plain": {**plain, "dlsched.job": "job-b"},
-    }
-    engine.images = {
-        "image-of-copy": image(committed),
-        "image-of-own": image(committed),
-        "image-of-plain": image(None),
+    stranger(engine, "brave_newton", {**committed, "dlsched.job": "job-c"}, "copy")
+    # Made by us, from the committed image.
+    stranger(engine, "dlsched-i-job-a", labels(spec), "own")
+    stranger(engine, "dlsched-i-job-b", {**plain, "dlsched.job": "job-b"}, "plain")
+    engine.answers = {
+        "image image-of-copy": image(committed),
+        "image image-of-own": image(committed),
+        "image image-of-plain": image(None),
     }
     listings = listings_of(engine, clock)
     assert seen(listings) == {"own", "plain"}
     assert seen(refreshed(listings)) == {"own", "plain"}
-    assert sorted(engine.images_asked) == sorted(engine.images)
+    assert sorted(f"image {one}" for one in engine.of("image")) == sorted(engine.answers)
     assert caplog.messages == ["container copy is left alone: its labels came with its image"]
 
 
 def test_other_presets_are_applied_to_containers_that_are_adopted_already(
-    engine: FakeEngine, clock: VirtualClock, tmp_path: Path
+    engine: Faulty, clock: VirtualClock, tmp_path: Path
 ) -> None:
     enabled = {"dlsched.enable": "true", "dlsched.instance": "i"}
     stranger(engine, "web", {**enabled, "dlsched.metrics": "asr"})
@@ -84,34 +84,32 @@ def test_other_presets_are_applied_to_containers_that_are_adopted_already(
 
 
 def test_of_two_for_a_job_the_one_with_its_name_is_its_container(
-    engine: FakeEngine, clock: VirtualClock
+    engine: Faulty, clock: VirtualClock
 ) -> None:
     mine = {"dlsched.instance": "i", "dlsched.job": "job"}
-    engine.states = {"a": "running"}
-    engine.labels = {"a": mine, "b": mine}
-    engine.names = {"a": "/dlsched-i-job", "b": "/copy"}
+    stranger(engine, "dlsched-i-job", mine, "a")
     listings = listings_of(engine, clock)
     assert seen(listings) == {"a"}
-    engine.states["b"] = "running"
+    stranger(engine, "copy", mine, "b")
     assert seen(refreshed(listings)) == {"a"}
-    engine.names["a"] = "/renamed"
+    engine.all["a"].name = "renamed"
     assert seen(refreshed(listings)) == {"a", "b"}, (
         "neither has the name: the job that asks decides"
     )
-    del engine.states["b"]
+    del engine.all["b"]
     assert seen(refreshed(listings)) == {"a"}, "a renamed one stays ours"
 
 
 @pytest.mark.parametrize("job", ["..", "a/b", "", "x" * 80, "job\n\x1b[2J", "Job"])
 def test_a_label_that_names_no_job_is_told_once_in_plain_characters(
-    engine: FakeEngine, clock: VirtualClock, caplog: pytest.LogCaptureFixture, job: str
+    engine: Faulty, clock: VirtualClock, caplog: pytest.LogCaptureFixture, job: str
 ) -> None:
-    engine.states = {"a": "running", "bad": "running"}
-    engine.labels = {"bad": {"dlsched.instance": "i", "dlsched.job": job}}
+    ours(engine, a="running")
+    stranger(engine, "bad", {"dlsched.instance": "i", "dlsched.job": job})
     listings = listings_of(engine, clock)
     assert seen(listings) == {"a"}
     assert seen(refreshed(listings)) == {"a"}
-    assert "bad" not in engine.inspected
+    assert "bad" not in engine.of("inspect")
     (line,) = caplog.messages
     assert line.startswith("container bad is left alone: no job can be named")
     assert line.isprintable()
@@ -122,19 +120,10 @@ def test_a_label_that_names_no_job_is_told_once_in_plain_characters(
 ENABLE = {"dlsched.enable": "true", "dlsched.instance": "i"}
 
 
-def stranger(engine: FakeEngine, name: str, labels: Mapping[str, str], **limits: int) -> None:
-    """Somebody starts a container of a plain image."""
-    engine.states[name] = "running"
-    engine.names[name] = f"/{name}"
-    engine.labels[name] = labels
-    engine.limits[name] = limits
-    engine.images.setdefault(f"image-of-{name}", image(None))
-
-
 def test_a_labelled_container_is_listed_beside_ours_and_called_as_it_is_called(
-    engine: FakeEngine, clock: VirtualClock
+    engine: Faulty, clock: VirtualClock
 ) -> None:
-    engine.states["a"] = "running"
+    ours(engine, a="running")
     stranger(
         engine,
         "web",
@@ -172,7 +161,7 @@ def test_a_labelled_container_is_listed_beside_ours_and_called_as_it_is_called(
     ],
 )
 def test_a_pattern_that_cannot_read_the_target_is_refused(
-    engine: FakeEngine, clock: VirtualClock, labels: dict[str, str], why: str
+    engine: Faulty, clock: VirtualClock, labels: dict[str, str], why: str
 ) -> None:
     asked = {f"dlsched.{name}": value for name, value in labels.items()}
     pattern = {"dlsched.metrics.pattern": r"(?P<step>\d+) (?P<acc>\S+)"}
@@ -185,7 +174,7 @@ def test_a_pattern_that_cannot_read_the_target_is_refused(
 
 
 def test_the_ceiling_is_what_it_came_with_whatever_its_limit_is_now(
-    engine: FakeEngine, clock: VirtualClock
+    engine: Faulty, clock: VirtualClock
 ) -> None:
     stranger(engine, "web", ENABLE, CpuQuota=20_000, CpuPeriod=100_000)
     originals = SimpleNamespace(cores_before=lambda _, cores: 10 * cores)
@@ -212,7 +201,7 @@ _NO_INSTANCE = (
     ],
 )
 def test_without_an_instance_it_is_the_default_ones(
-    engine: FakeEngine,
+    engine: Faulty,
     clock: VirtualClock,
     instance: str,
     labels: dict[str, str],
@@ -230,14 +219,14 @@ def test_without_an_instance_it_is_the_default_ones(
 
 
 def test_of_labels_that_came_with_the_image_none_counts(
-    engine: FakeEngine, clock: VirtualClock, caplog: pytest.LogCaptureFixture
+    engine: Faulty, clock: VirtualClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     stranger(engine, "vendors", {**ENABLE, "dlsched.weight": "2"})
     stranger(engine, "mine", {**ENABLE, "dlsched.weight": "2", "dlsched.cpus.max": "1"})
-    engine.images["image-of-vendors"] = image(ENABLE)
-    engine.images["image-of-mine"] = image({"dlsched.weight": "2", "dlsched.cpus.max": "9"})
+    engine.answers["image image-of-vendors"] = image(ENABLE)
+    engine.answers["image image-of-mine"] = image({"dlsched.weight": "2", "dlsched.cpus.max": "9"})
     stranger(engine, "lost", ENABLE)
-    del engine.images["image-of-lost"]
+    engine.refused["image image-of-lost"] = EngineRefused(404, "No such image")
     listings = listings_of(engine, clock)
     assert seen(listings) == {"mine"}
     adopted = listings.last.containers["mine"].adopted
@@ -248,18 +237,18 @@ def test_of_labels_that_came_with_the_image_none_counts(
 
 
 def test_one_from_a_jobs_committed_container_can_be_adopted(
-    engine: FakeEngine, clock: VirtualClock
+    engine: Faulty, clock: VirtualClock
 ) -> None:
     committed = labels(job_spec("job-a"))
     stranger(engine, "copy", {**committed, **ENABLE})
-    engine.images["image-of-copy"] = image(committed)
+    engine.answers["image image-of-copy"] = image(committed)
     listings = listings_of(engine, clock, instance="default")
     assert seen(listings) == {"copy"}, "the instance, too, came with the image"
     assert listings.last.containers["copy"].job == "copy"
 
 
 def test_wrong_labels_are_told_in_every_listing_and_read_once_until_something_happens(
-    engine: FakeEngine, clock: VirtualClock, caplog: pytest.LogCaptureFixture
+    engine: Faulty, clock: VirtualClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     stranger(engine, "web", {**ENABLE, "dlsched.cpus.max": "lots\x1b[2J"})
     stranger(engine, "_loud", ENABLE)
@@ -271,40 +260,40 @@ def test_wrong_labels_are_told_in_every_listing_and_read_once_until_something_ha
         why = r"label dlsched.cpus.max: 'lots\x1b[2J' is not a number"
         assert web == f"container web (web) is left alone: {why}"
         clock.advance(EVERY_S)
-    assert sorted(engine.inspected) == ["_loud", "web"]
-    engine.labels["web"] = ENABLE
+    assert sorted(engine.of("inspect")) == ["_loud", "web"]
+    engine.all["web"].body["Labels"] = ENABLE
     listings.want("web")
     assert seen(listings) == {"web"}
     assert len(caplog.messages) == 2
 
 
 def test_one_that_is_renamed_is_a_job_of_another_name_without_any_event(
-    engine: FakeEngine, clock: VirtualClock
+    engine: Faulty, clock: VirtualClock
 ) -> None:
     stranger(engine, "web", ENABLE)
     listings = listings_of(engine, clock)
     assert seen(listings) == {"web"}
-    engine.names["web"] = "/front"
+    engine.all["web"].name = "front"
     clock.advance(EVERY_S)
     assert seen(listings) == {"web"}
     assert listings.last.containers["web"].job == "front"
 
 
 def test_under_the_name_of_a_job_of_ours_none_is_adopted(
-    engine: FakeEngine, clock: VirtualClock
+    engine: Faulty, clock: VirtualClock
 ) -> None:
-    engine.states["a"] = "running"
+    ours(engine, a="running")
     stranger(engine, "job-a", ENABLE)
     listings = listings_of(engine, clock)
     assert seen(listings) == {"a"}
     line = "container job-a (job-a) is left alone: a job has its name"
     assert left_alone(listings) == (line,)
-    del engine.states["a"]
+    del engine.all["a"]
     assert seen(refreshed(listings)) == {"job-a"}
 
 
 def test_of_many_that_are_left_alone_only_the_number_is_told(
-    engine: FakeEngine, clock: VirtualClock
+    engine: Faulty, clock: VirtualClock
 ) -> None:
     for number in range(REASONS_MOST + 3):
         stranger(engine, f"web{number}", {**ENABLE, "dlsched.weight": "-1"})
@@ -357,27 +346,24 @@ def test_a_start_does_not_take_over_a_container_of_a_committed_image(rig: Rig) -
 
 
 def test_one_that_is_set_aside_is_kept_apart_once_another_has_taken_its_place(
-    engine: FakeEngine, clock: VirtualClock
+    engine: Faulty, clock: VirtualClock
 ) -> None:
     labels = {"dlsched.instance": "i", "dlsched.job": "train"}
-    engine.states = {"old": "exited"}
-    engine.labels = {"old": labels, "new": labels}
-    engine.names = {"old": "/dlsched-i-train.BEFORE-MOVE", "new": "/dlsched-i-train"}
+    stranger(engine, "dlsched-i-train.BEFORE-MOVE", labels, "old")
+    ours(engine, old="exited")
     listings = listings_of(engine, clock)
     assert seen(listings) == {"old"}, "alone, it stands for its job"
-    engine.states["new"] = "running"
+    stranger(engine, "dlsched-i-train", labels, "new")
     assert seen(refreshed(listings)) == {"new"}
     assert listings.last.set_aside.keys() == {"old"}
     assert left_alone(listings) == ()
 
 
-def test_a_name_of_ours_that_changes_is_looked_at_anew(
-    engine: FakeEngine, clock: VirtualClock
-) -> None:
-    engine.states = {"a": "running"}
+def test_a_name_of_ours_that_changes_is_looked_at_anew(engine: Faulty, clock: VirtualClock) -> None:
+    ours(engine, a="running")
     listings = listings_of(engine, clock)
     listings.refresh()
-    engine.names = {"a": "/dlsched-i-job-a.BEFORE-MOVE"}
+    engine.all["a"].name = "dlsched-i-job-a.BEFORE-MOVE"
     clock.advance(EVERY_S)
     assert seen(listings) == {"a"}
     assert listings.last.containers["a"].name == "dlsched-i-job-a.BEFORE-MOVE"

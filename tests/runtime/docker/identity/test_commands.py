@@ -13,13 +13,17 @@ import pytest
 from dlsched.model.errors import AdoptionRefused
 from dlsched.runtime.cgroup.exclusive import ExclusiveClaims
 from dlsched.runtime.docker.background import Patience
+from dlsched.runtime.docker.engine import EngineRefused
+from dlsched.runtime.docker.identity import commands
 from dlsched.runtime.docker.identity.commands import AdoptionCommands
 from dlsched.runtime.docker.listing import Listings
+from dlsched.simulation.clock import VirtualClock
 from dlsched.store.adoptions import Adopted, Adoptions
+from tests.runtime.docker.fake_engine import FakeEngine, Faulty
 from tests.runtime.docker.fake_host import FakeHost
-from tests.runtime.docker.identity.test_claims import image, stranger
+from tests.runtime.docker.identity.test_claims import image
 from tests.runtime.docker.making import instance_of
-from tests.runtime.docker.test_listing import FakeEngine, seen
+from tests.runtime.docker.test_listing import seen, stranger
 
 pytestmark = pytest.mark.usefixtures("without_threads")
 
@@ -37,7 +41,7 @@ class Node:
     """The commands of instance `i` on an engine with containers of strangers."""
 
     def __init__(self, state: Path) -> None:
-        self.engine = FakeEngine()
+        self.engine = Faulty(FakeEngine(state / "host"))
         self.adoptions = Adoptions(state)
         self.host = FakeHost(state / "host").claimable()
         writer: Any = SimpleNamespace(claims=ExclusiveClaims(self.host.proc))
@@ -53,8 +57,7 @@ class Node:
 
     def run(self, container: str, name: str, labels: Mapping[str, str]) -> None:
         """Somebody starts that container."""
-        stranger(self.engine, container, labels)
-        self.engine.names[container] = f"/{name}"
+        stranger(self.engine, name, labels, container)
 
     def jobs(self, changed: str | None = None) -> dict[str, str]:
         """The listed containers' jobs by id, after an event of that one, or of any."""
@@ -112,7 +115,7 @@ def test_labels_of_the_image_do_not_keep_a_container_from_being_adopted_by_comma
 ) -> None:
     enable = {"dlsched.enable": "true"}
     node.run(WEB, "web", enable)
-    node.engine.images[f"image-of-{WEB}"] = image(enable)
+    node.engine.answers[f"image image-of-{WEB}"] = image(enable)
     with pytest.raises(AdoptionRefused, match="not adopted, so nothing is dropped"):
         node.commands.drop(WEB)
     node.commands.adopt(WEB, {"dlsched.weight": "2"})
@@ -164,7 +167,7 @@ def test_only_a_container_that_serves_takes_the_place_of_a_services_adopted_one(
     node.run(WEB, "shop-web-1", COMPOSE)
     assert node.commands.adopt(WEB, {"dlsched.weight": "2"}).successors == "shop/web"
     assert node.jobs() == {WEB: "shop-web-1"}
-    del node.engine.states[WEB]
+    del node.engine.all[WEB]
     node.run(OTHER, "task", labels)
     assert node.jobs() == {}
     node.run("c" * 64, "shop-web-2", COMPOSE)
@@ -177,18 +180,18 @@ def test_other_replicas_are_inspected_only_when_the_adopted_one_is_gone(node: No
         node.run(container, f"shop-web-{number}", {**COMPOSE, NUMBER: str(number)})
     node.commands.adopt(WEB, {"dlsched.weight": "2"})
     assert node.jobs() == {WEB: "shop-web-1"}
-    node.engine.inspected.clear()
+    node.engine.asked.clear()
     for _ in range(3):
         assert node.jobs("elsewhere") == {WEB: "shop-web-1"}
-    assert node.engine.inspected == []
-    del node.engine.states[WEB]
+    assert node.engine.of("inspect") == []
+    del node.engine.all[WEB]
     assert node.jobs("elsewhere") == {OTHER: "shop-web-1"}
-    assert node.engine.inspected == [OTHER, third]
+    assert node.engine.of("inspect") == [OTHER, third]
     node.jobs("elsewhere")
-    node.engine.inspected.clear()
+    node.engine.asked.clear()
     assert node.jobs("elsewhere") == {OTHER: "shop-web-1"}
-    assert node.engine.inspected == []
-    del node.engine.states[OTHER]
+    assert node.engine.of("inspect") == []
+    del node.engine.all[OTHER]
     assert node.jobs("elsewhere") == {third: "shop-web-1"}
 
 
@@ -208,11 +211,13 @@ def test_the_drop_of_a_namesake_leaves_the_adoption_of_the_other(tmp_path: Path)
     assert adoptions.by_id(WEB) is not None
 
 
-@pytest.mark.timed
 def test_only_containers_that_no_instance_manages_are_listed_as_others(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dlsched.runtime.docker.identity.commands.USE_S", 0.0)
+    clock = VirtualClock()
+    monkeypatch.setattr(
+        commands, "time", SimpleNamespace(monotonic=clock.now_s, sleep=clock.advance)
+    )
     node.run(WEB, "web", {})
     node.commands.adopt(WEB, {"dlsched.background": "true"})
     node.run(OTHER, "other", {})
@@ -221,9 +226,9 @@ def test_only_containers_that_no_instance_manages_are_listed_as_others(
     node.run("2" * 64, "of-another", {"dlsched.enable": "true", "dlsched.instance": "x"})
     node.run("3" * 64, "job-of-another", {"dlsched.instance": "x", "dlsched.job": "j"})
     node.run("4" * 64, "ended", {})
-    node.engine.states["4" * 64] = "exited"
+    node.engine.all["4" * 64].status = "exited"
     node.run("5" * 64, "gone", {})
-    node.engine.gone.add("5" * 64)
+    node.engine.refused[f"inspect {'5' * 64}"] = EngineRefused(404, "No such container")
     node.run("6" * 64, "claimed", {})
     node.jobs()
     with closing(ExclusiveClaims(node.host.proc)) as other:
@@ -236,7 +241,7 @@ def test_only_containers_that_no_instance_manages_are_listed_as_others(
 def test_an_adoption_whose_container_is_gone_is_listed(node: Node) -> None:
     node.run(WEB, "web", {})
     node.commands.adopt(WEB, {"dlsched.background": "true"})
-    del node.engine.states[WEB]
+    del node.engine.all[WEB]
     node.jobs()
     assert [(one.name, one.image) for one in node.commands.found().adopted] == [("web", "")]
     assert node.commands.drop(WEB).container_id == WEB

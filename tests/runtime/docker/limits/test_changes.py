@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +14,7 @@ import pytest
 
 from dlsched.model.actions import Outcome, Resize
 from dlsched.model.errors import EngineUnavailable
-from dlsched.model.facts import ContainerState, GpuAccess
+from dlsched.model.facts import GpuAccess
 from dlsched.model.spec import JobSpec, Limits
 from dlsched.runtime.allotment import job_dir, read_allotment
 from dlsched.runtime.cgroup.exclusive import ExclusiveClaims
@@ -25,11 +25,11 @@ from dlsched.runtime.docker.limits.changes import BUSY, NO_ANSWER, Changes
 from dlsched.runtime.docker.limits.writer import LimitWriter
 from dlsched.runtime.machine.container import Machine
 from dlsched.runtime.machine.inspected import Inspected, Listing
-from dlsched.runtime.machine.limits import AGAIN_S, SWEEP_S
+from dlsched.runtime.machine.limits import AGAIN_S
 from dlsched.runtime.machine.outcomes import Waits
 from dlsched.runtime.originals import Originals
 from tests.doubles import job_spec, texts
-from tests.runtime.docker.fake_host import CONTAINER, PID, FakeHost, full_disk
+from tests.runtime.docker.fake_host import CONTAINER, PID, FakeHost
 from tests.runtime.docker.making import Waiting, calls_of, instance_of, making
 from tests.runtime.machine.described import RUNNING
 
@@ -53,6 +53,8 @@ class Bench:
     def __init__(self, root: Path) -> None:
         self.host = FakeHost(root).claimable()
         self.now_s = 100.0
+        self.managed: Set[str] | None = None
+        self.held = False
         self.wanted: list[str | None] = []
         self.originals = Originals(root / "state")
         clock: Any = SimpleNamespace(now_s=lambda: self.now_s, wall_time=lambda: "now")
@@ -101,7 +103,7 @@ class Bench:
     def sweep(self, *listed: Inspected, **more: Any) -> None:
         """One cycle, whose listing began at this moment."""
         listing = Listing(self.now_s, {one.container_id: one for one in listed}, **more)
-        self.changes.settle(listing, frozenset())
+        self.changes.settle(listing, frozenset(), self.managed, held=self.held)
         self.machine.take(self.executor.ended())
 
 
@@ -163,6 +165,15 @@ def test_a_slow_engine_is_not_waited_for(bench: Bench) -> None:
     assert bench.host.words["CpuQuota"] == 25_000
 
 
+def test_a_slow_change_that_fails_is_logged(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+    bench.host.raises.append(EngineRefused(409, "is restarting"))
+    bench.executor.held = True
+    assert bench.begin(resize(), described()).status == "begun"
+    bench.go_on()
+    assert bench.operation() == ""
+    assert caplog.messages == ["resize theirs: failed is restarting"]
+
+
 @pytest.mark.parametrize(
     ("error", "detail"),
     [
@@ -193,25 +204,6 @@ def test_a_refused_one_shows_its_reason_until_it_is_cured(bench: Bench) -> None:
     bench.until_free()
     assert texts(bench.changes.alarms) == ()
     assert bench.begin(resize(), described()).status == "done"
-
-
-def test_own_container_without_a_record_is_tried_again_later(bench: Bench) -> None:
-    own = described(adopted=None)
-    with full_disk():
-        outcome = bench.begin(resize(), own)
-    assert outcome.detail.endswith("cannot be recorded: No space left on device")
-    assert bench.operation(own) == outcome.detail
-    bench.now_s += AGAIN_S + 1
-    assert bench.operation(own) == ""
-    assert bench.begin(resize(), own).status == "done"
-
-
-def test_a_new_start_is_looked_at_anew_and_an_ended_one_has_no_operation(bench: Bench) -> None:
-    bench.host.write("cpu.shares", "3")
-    for again in (described(started_at="later"), described(state=ContainerState.EXITED, pid=0)):
-        bench.begin(resize(), described())
-        assert bench.operation() != ""
-        assert bench.operation(again) == ""
 
 
 def test_who_asks_to_be_adopted_is_examined_before_anything_is_decided(bench: Bench) -> None:
@@ -288,14 +280,14 @@ def test_one_that_is_not_listed_any_more_is_given_back_once(bench: Bench) -> Non
 
 def test_one_that_a_job_is_about_to_have_keeps_its_limits(bench: Bench) -> None:
     # Its first change comes in the cycle that lists it first; that it has a job is known later.
-    bench.changes.managed = set()
+    bench.managed = set()
     bench.sweep(described())
     bench.now_s += 1.0
     listing = Listing(bench.now_s, {CONTAINER: described()})
     bench.now_s += 0.1
     bench.begin(resize(), described())
-    bench.changes.settle(listing, frozenset())
-    bench.changes.managed = {CONTAINER}
+    bench.changes.settle(listing, frozenset(), bench.managed, held=False)
+    bench.managed = {CONTAINER}
     bench.now_s += 5.0
     bench.sweep(described())
     assert bench.host.words["CpuQuota"] == 25_000
@@ -338,23 +330,11 @@ def test_one_that_is_there_otherwise_keeps_what_it_has(bench: Bench, how: dict[s
 def test_one_whose_name_a_job_has_taken_is_given_back(bench: Bench) -> None:
     bench.begin(resize(), described())
     for managed, quota in (({CONTAINER}, 25_000), (set(), -1)):
-        bench.changes.managed = managed
+        bench.managed = managed
         for _ in range(2):
             bench.sweep(described())
             bench.now_s += 5
         assert bench.host.words["CpuQuota"] == quota
-
-
-def test_without_an_engine_a_stray_is_tried_again(bench: Bench) -> None:
-    bench.begin(resize(), described())
-    bench.sweep()
-    bench.now_s += 5
-    bench.host.raises.append(EngineUnavailable("no answer"))
-    bench.sweep()
-    assert bench.host.words["CpuQuota"] == 25_000
-    bench.now_s += SWEEP_S + 5
-    bench.sweep()
-    assert bench.host.words["CpuQuota"] == -1
 
 
 # ---------------------------------------------------------------------- what own ones go back to
@@ -405,7 +385,7 @@ def test_release_does_not_wait_for_ever(bench: Bench) -> None:
 
 def test_while_it_is_held_what_was_under_way_is_given_back_too(bench: Bench) -> None:
     bench.changes.release({}, {}, bench.now_s)
-    bench.changes.held = "a test"
+    bench.held = True
     bench.begin(resize(), described())  # begun before, and slow
     bench.sweep(described())
     assert bench.host.words["CpuQuota"] == -1

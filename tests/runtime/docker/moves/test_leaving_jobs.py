@@ -3,7 +3,7 @@ do it on an engine is in test_leaving_engine."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Set
+from collections.abc import Callable, Set
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -25,6 +25,7 @@ from dlsched.runtime.docker.instance import BusyContainers
 from dlsched.runtime.machine.inspected import Inspected, Listing
 from dlsched.runtime.machine.move import REST_S
 from dlsched.runtime.machine.outcomes import Packed
+from tests.runtime.docker.fake_engine import FakeEngine, Faulty
 from tests.runtime.docker.making import instance_of
 from tests.runtime.docker.moves.test_moves import (
     ACK,
@@ -474,6 +475,15 @@ def test_cleared(node: Node) -> None:
     assert node.machine.job("job").move is None
 
 
+@pytest.mark.parametrize(("word", "done"), [("clear", ["forget", "sweep"]), ("give_back", [])])
+def test_of_one_that_does_not_leave_only_volumes_are_cleared(
+    node: Node, word: str, done: list[str]
+) -> None:
+    getattr(node.jobs, word)("job")
+    node.take()
+    assert (node.acts.done, node.arrivals.done, node.machine.jobs) == ([], done, {})
+
+
 def test_cleared_while_it_ends_it_does_not_return(node: Node) -> None:
     node.ending()
     node.jobs.clear("job")
@@ -622,25 +632,7 @@ def test_job_whose_container_is_gone_may_start_again(tmp_path: Path, word: str, 
 # ---------------------------------------------------------------------- one act, and the protocol
 
 
-class PackingEngine:
-    """Has one folder to pack, and fails in the middle of it where it should."""
-
-    def __init__(self, error: Exception | None = None) -> None:
-        self.error = error
-        self.updates: list[Any] = []
-        self.open = 0
-
-    def update(self, container: str, body: Any) -> None:
-        self.updates.append((container, body))
-
-    def archive(self, container: str, path: str) -> Iterator[bytes]:
-        self.open += 1
-        try:
-            yield from cut(packed(TOP, entry("ckpt/a", text=b"a" * 3000)))
-            if self.error is not None:
-                raise self.error
-        finally:
-            self.open -= 1
+FOLDER = packed(TOP, entry("ckpt/a", text=b"a" * 3000))
 
 
 def acts_on(
@@ -665,7 +657,7 @@ def test_one_that_leaves_saves_itself_without_the_ceiling_that_the_policy_gave(
         if failure is not None:
             raise failure
 
-    acts = acts_on(PackingEngine(), tmp_path, BusyContainers(lambda _: None), lift)
+    acts = acts_on(FakeEngine(tmp_path / "host"), tmp_path, BusyContainers(lambda _: None), lift)
     asked = replace(CHECKPOINT, signal=None)
     acts.ask(OLD, asked, Limits(2.0))
     assert lifted == [(OLD.container_id, Limits(2.0))]
@@ -675,23 +667,25 @@ def test_one_that_leaves_saves_itself_without_the_ceiling_that_the_policy_gave(
 
 
 def test_the_engine_starts_no_container_that_is_packed(tmp_path: Path) -> None:
-    engine = PackingEngine()
-    over: list[str] = []
+    engine, over = Faulty(FakeEngine(tmp_path / "host")), list[str]()
+    engine.put("old", "old", {"Image": "x"})
+    engine.engine.packed = cut(FOLDER)
     acts = acts_on(engine, tmp_path, BusyContainers(over.append))
     old = replace(GONE, gpu_access=GpuAccess.LEGACY)
     done = acts.pack(old, "/ckpt", tmp_path / "a.tar", 1 << 20, lambda: False)
     assert done.size_bytes == (tmp_path / "a.tar").stat().st_size
-    assert engine.updates == [("old", NO_RESTART)]
+    assert engine.of("update") == [("old", NO_RESTART)]
     assert over == ["old"]
 
 
 def test_the_engine_is_not_left_waiting_for_a_reader(tmp_path: Path) -> None:
-    engine = PackingEngine()
+    engine = FakeEngine(tmp_path / "host")
+    engine.packed = chunks = cut(FOLDER)
     with pytest.raises(Unfit) as caught:
         acts_on(engine, tmp_path, BusyContainers()).pack(
             GONE, "/ckpt", tmp_path / "a.tar", 100, lambda: False
         )
-    assert engine.open == 0, f"although {caught.value!r} is still there"
+    assert not list(chunks), f"although {caught.value!r} is still there"
 
 
 def test_a_start_that_failed_does_not_count_against_the_next_epoch(node: Node) -> None:

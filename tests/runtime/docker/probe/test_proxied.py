@@ -17,6 +17,8 @@ from tests.runtime.docker.probe.test_sampling import Fetch, PlayedEngine, body, 
 
 __all__ = ["pages"]
 
+pytestmark = pytest.mark.usefixtures("without_threads")
+
 COMPOSE = {
     "com.docker.compose.project": "my_shop",
     "com.docker.compose.service": "web",
@@ -57,7 +59,6 @@ def serve(pages: list[Fetch], *answers: bytes, address: str = "10.9.0.1", port: 
     pages.append(answer)
 
 
-@pytest.mark.timed
 def test_its_requests_are_read_at_the_proxy_and_so_it_is_adopted(pages: list[Fetch]) -> None:
     first, second = ({"c001@docker": n, "c003@docker": 5, "x@file": 9} for n in (1000, 1040))
     serve(pages, traefik(first), traefik(second))
@@ -75,7 +76,6 @@ def test_its_requests_are_read_at_the_proxy_and_so_it_is_adopted(pages: list[Fet
     assert not any(source.startswith("via=") for source in found["edge"].sources)
 
 
-@pytest.mark.timed
 def test_what_is_proposed_is_what_was_read(pages: list[Fetch]) -> None:
     """The keys of the proposal name the series that were read."""
     serve(pages, traefik({"web-my-shop@docker": 30}), port=80)
@@ -91,7 +91,6 @@ def test_what_is_proposed_is_what_was_read(pages: list[Fetch]) -> None:
     assert str(where) == "service: web-my-shop@docker"
 
 
-@pytest.mark.timed
 def test_what_exports_something_itself_is_read_there(pages: list[Fetch]) -> None:
     def answer(at: str, port: int, path: str, _: float) -> bytes:
         if (port, path) == (8080, "/metrics") and at == "10.9.0.1":
@@ -106,7 +105,6 @@ def test_what_exports_something_itself_is_read_there(pages: list[Fetch]) -> None
     assert (found["c001"].preset, found["c002"].preset) == ("fastapi", "nanogpt")
 
 
-@pytest.mark.timed
 def test_a_proxy_that_was_not_asked_for_tells_of_what_was(pages: list[Fetch]) -> None:
     serve(pages, traefik({"c001@docker": 0, "c002@docker": 3}))
     engine = PlayedEngine(edge(), body(1), body(2), body(3))
@@ -131,7 +129,6 @@ def test_traefik_calls_compose_containers_by_service_and_project() -> None:
 
 
 @pytest.mark.parametrize("second", [b"", b"# nothing\n"])
-@pytest.mark.timed
 def test_a_proxy_that_does_not_answer_again_has_told_what_it_had(
     pages: list[Fetch], second: bytes
 ) -> None:

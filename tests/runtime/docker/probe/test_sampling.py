@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Mapping
 from ipaddress import ip_address
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
@@ -22,12 +22,12 @@ from dlsched.runtime.docker.probe import (
     probe,
     sampling,
 )
-from dlsched.runtime.progress.http_page import Unanswered
+from dlsched.runtime.progress.http_page import OtherStatus, Unanswered
 from dlsched.runtime.progress.listening import ListeningSocket
 from dlsched.runtime.wire.traffic import Watched
 from dlsched.simulation.clock import VirtualClock
 
-pytestmark = pytest.mark.timed
+pytestmark = pytest.mark.usefixtures("without_threads")
 
 Fetch = Callable[[str, int, str, float], bytes]
 
@@ -55,7 +55,7 @@ class PlayedEngine:
         self.bodies = {one["Id"]: one for one in bodies}
         self.printed = dict(logs)
         self.calls: list[str] = []
-        self.now_s = time.monotonic
+        self.clock = VirtualClock(100.0)
 
     def containers(self, labels: Mapping[str, str]) -> list[dict[str, Any]]:
         self.calls.append("containers")
@@ -74,7 +74,9 @@ class PlayedEngine:
 
     def stats(self, container: str) -> dict[str, Any]:
         self.calls.append("stats")
-        used = one if (one := self.bodies[container].get("used")) is not None else self.now_s()
+        used = (
+            one if (one := self.bodies[container].get("used")) is not None else self.clock.now_s()
+        )
         return {"cpu_stats": {"cpu_usage": {"total_usage": used * 1e9}}}
 
     def logs(self, container: str, tail: int, follow: bool) -> Iterator[bytes]:
@@ -96,13 +98,20 @@ def pages(monkeypatch: pytest.MonkeyPatch) -> list[Fetch]:
         feed(answers[-1](address, port, path, within_s))
 
     monkeypatch.setattr(sampling, "fetch", fetch)
+    show_gpus(monkeypatch)
     return answers
+
+
+def show_gpus(monkeypatch: pytest.MonkeyPatch, *gpus: GpuFact) -> None:
+    played = SimpleNamespace(poll=lambda _: SimpleNamespace(devices=gpus), close=lambda: None)
+    monkeypatch.setattr(sampling, "Inventory", lambda **_: played)
 
 
 def probed(engine: PlayedEngine, *names: str, **more: Any) -> dict[str, Probed]:
     managed = more.pop("managed", None)
-    options = ProbeOptions(names, **{"over_s": 0.05, **more})
-    found = probe(engine, package_presets(), options, managed, engine.now_s)  # type: ignore[arg-type]
+    options, clock = ProbeOptions(names, **more), engine.clock
+    with patch.object(sampling, "time", SimpleNamespace(sleep=clock.advance, time=lambda: 0.0)):
+        found = probe(engine, package_presets(), options, managed, clock.now_s)  # type: ignore[arg-type]
     return {one.name: one for one in found}
 
 
@@ -119,7 +128,6 @@ def page(count: int, mean_s: float = 0.07, name: str = "http_request_duration_se
     ).encode()
 
 
-@pytest.mark.long
 def test_of_containers_that_never_answer_each_port_is_waited_for_once(
     pages: list[Fetch],
 ) -> None:
@@ -128,7 +136,7 @@ def test_of_containers_that_never_answer_each_port_is_waited_for_once(
 
     pages.append(hang)
     engine = PlayedEngine(*[body(number) for number in range(50)])
-    assert len(probed(engine, over_s=2.0)) == 50
+    assert len(probed(engine)) == 50
     # None is asked twice: a port that hangs once has had its two seconds.
     assert engine.calls.count("inspect") == 50
 
@@ -166,7 +174,7 @@ def test_another_port_or_path_stands_beside_the_preset(pages: list[Fetch]) -> No
     def there(_: str, port: int, path: str, __: float) -> bytes:
         if (port, path) == (9100, "/metrics/"):
             return page(5)
-        raise Unanswered("answers with status 307")
+        raise OtherStatus("answers with status 307")
 
     pages.append(there)
     config = {"Image": "acme/app", "Labels": {}, "ExposedPorts": {"9100/tcp": {}, "53/udp": {}}}
@@ -243,14 +251,9 @@ def test_what_is_managed_already_says_how(pages: list[Fetch]) -> None:
     ]
 
 
-def test_cpu_comes_from_the_engine_where_the_kernel_cannot_be_read(
-    pages: list[Fetch], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_cpu_comes_from_the_engine_where_the_kernel_cannot_be_read(pages: list[Fetch]) -> None:
     limited = body(1, HostConfig={"CpuQuota": 30_000})
-    clock, engine = VirtualClock(100.0), PlayedEngine(limited, body(2, used=5.0))
-    monkeypatch.setattr(sampling, "time", SimpleNamespace(sleep=clock.advance, time=time.time))
-    monkeypatch.setattr(engine, "now_s", clock.now_s)
-    found = probed(engine)
+    found = probed(PlayedEngine(limited, body(2, used=5.0)))
     # The first one's CPU time goes on like the clock: one core.
     assert found["c001"].cpu_cores == pytest.approx(1.0)
     assert found["c002"].cpu_cores == 0.0
@@ -345,12 +348,8 @@ class NeverRead:
 
 @pytest.mark.parametrize("says", [True, False])
 def test_sockets_that_are_not_read_cost_no_other_reading(
-    pages: list[Fetch],
-    listens: dict[str, list[ListeningSocket]],
-    monkeypatch: pytest.MonkeyPatch,
-    says: bool,
+    pages: list[Fetch], listens: dict[str, list[ListeningSocket]], says: bool
 ) -> None:
-    monkeypatch.setattr(sampling, "WHOLE_S", 60.0 if says else 0.2)
     tap, why = NeverRead(), "no right to read packets"
     if not says:
         tap.watch = lambda pid, container, **_: Watched(  # type: ignore[method-assign]
@@ -379,18 +378,14 @@ def test_a_port_bound_inside_the_container_says_where(
 
 
 def test_a_port_that_never_answers_leaves_time_for_the_next(
-    pages: list[Fetch],
-    listens: dict[str, list[ListeningSocket]],
-    monkeypatch: pytest.MonkeyPatch,
+    pages: list[Fetch], listens: dict[str, list[ListeningSocket]]
 ) -> None:
-    clock, engine = VirtualClock(100.0), PlayedEngine(body(1))
-    monkeypatch.setattr(sampling, "time", SimpleNamespace(sleep=clock.advance, time=time.time))
-    monkeypatch.setattr(engine, "now_s", clock.now_s)
+    engine = PlayedEngine(body(1))
 
     def hang(_: str, port: int, __: str, within_s: float) -> bytes:
         if port == 18999:
             return page(40)
-        clock.advance(within_s)
+        engine.clock.advance(within_s)
         raise Unanswered("no whole answer")
 
     pages.append(hang)
@@ -425,11 +420,10 @@ def test_memory_on_gpus_is_added_up_by_container(
 ) -> None:
     first, second = body(1)["Id"], body(2)["Id"]
     on_b = (GpuProcess(8, first, 1 << 30), GpuProcess(9, None, 5), GpuProcess(5, second))
-    gpus = [
+    gpus = (
         GpuFact("a", 0, "H100", 80 << 30, processes=(GpuProcess(7, first, 3 << 30),)),
         GpuFact("b", 1, "H100", 80 << 30, processes=on_b),
-    ]
-    played = SimpleNamespace(poll=lambda _: SimpleNamespace(devices=gpus), close=lambda: None)
-    monkeypatch.setattr(sampling, "Inventory", lambda **_: played)
+    )
+    show_gpus(monkeypatch, *gpus)
     found = probed(PlayedEngine(body(1), body(2)))
     assert [one.gpu_memory_bytes for one in found.values()] == [4 << 30, None]

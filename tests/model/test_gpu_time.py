@@ -7,10 +7,7 @@ from dataclasses import replace
 import pytest
 
 from dlsched.model.facts import GpuProcess
-from dlsched.model.resource import CPU, GpuTime
-from dlsched.model.spec import Bounds, Limits
-from dlsched.model.state import GpuView, JobState, JobView, NodeView, Snapshot, Usage
-from dlsched.policies.gpu_time import (
+from dlsched.model.gpu_time import (
     as_node,
     foreign_share,
     gpu_name,
@@ -21,6 +18,9 @@ from dlsched.policies.gpu_time import (
     shares_gpus,
     starts_on,
 )
+from dlsched.model.resource import CPU, GpuTime
+from dlsched.model.spec import Bounds, Limits
+from dlsched.model.state import GpuView, JobState, JobView, NodeView, Snapshot, Usage
 from tests.doubles import gpu_fact, job_spec, view
 
 FACT = gpu_fact(3)

@@ -12,6 +12,11 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any
 
+
+class Broken(Exception):
+    """A promise of a reader that was not kept."""
+
+
 NUMBERS = (
     "0", "-0", "1", "-1", "1.5", ".5", "5.", "007", "0x1F", "0o17", "0b1", "1_000", "1e3", "1e999",
     "-1e999", "1e-999", "NaN", "Infinity", "-Infinity", ".inf", ".nan", "1:30", "9" * 19, "9" * 400,
@@ -34,7 +39,8 @@ TEXTS = (
 BROKEN = (b"\xff", b"\xfe\xff", b"\xc0\x80", b"\xed\xa0\x80", b"\xf4\x90\x80\x80", b"\xe2\x28\xa1")
 """Bytes that are no UTF-8."""
 
-WORDS = tuple(one.encode() for one in (*NUMBERS, *TEXTS)) + BROKEN
+ODD = tuple(one.encode() for one in (*NUMBERS, *TEXTS))
+WORDS = ODD + BROKEN
 _DIGITS = re.compile(rb"[0-9][0-9.]*")
 _SCALAR = re.compile(rb"(?<=[:\[, ])[^\s:\[\]{},]+")
 
