@@ -71,6 +71,13 @@ BENCHES = {
         "yes",
         "HTTP services under Poisson clients beside a hopeless one, and beside trainings",
     ),
+    "threads": Bench(
+        "benchmarks.real.threads",
+        "real",
+        "25 min",
+        "yes",
+        "libraries with pools of threads in own jobs: throughput, of that with the best number",
+    ),
     "exporter-real": Bench(
         "benchmarks.real.exporter",
         "real",
@@ -249,7 +256,7 @@ BENCHES = {
     "soak": Bench(
         "benchmarks.robustness.soak",
         "robustness",
-        "40 min",
+        "25 min",
         "its own",
         "that nothing grows in half an hour of churn and in a simulated month",
     ),

@@ -229,6 +229,7 @@ def _container(
         healthcheck=_healthcheck(keys),
         logging=_logging(keys),
         pull_policy=keys.pull_policy,
+        threads=keys.threads,
     )
 
 

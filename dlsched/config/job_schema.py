@@ -342,6 +342,12 @@ class JobKeys(Keys):
         (), description="[[address:]host port:]container port[/tcp|udp]; write them in quotes."
     )
     network: Network | None = Field(None, description="Network's name, or host, bridge, none.")
+    threads: Annotated[Literal["fit", "own"], choice("fit", "own")] = Field(
+        "fit",
+        description="fit (default): OpenMP, BLAS, ONNX Runtime and llama.cpp take as many threads "
+        "as cpus.max allows and wait without spinning, unless the image or environment says "
+        "otherwise; own: nothing is set.",
+    )
     user: User | None = Field(None, description="User or user:group of the process.")
     working_dir: AbsolutePath | None = Field(None, description="Directory to start in.")
     shm_size: Annotated[int, size(1)] | None = Field(None, description="Size of /dev/shm.")

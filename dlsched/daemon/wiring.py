@@ -127,7 +127,8 @@ def confinement(spec: JobSpec, settings: Settings) -> Confinement | None:
     if spec.owner is None or is_operator(spec.owner):
         return None
     rules = resolve(settings.tenants).rules_of(spec.owner) or Rules()
-    return Confinement(rules.pids, allowed_roots(rules, owner_of(spec.owner)), kept_out(settings))
+    roots = allowed_roots(rules, owner_of(spec.owner))
+    return Confinement(rules.pids, roots, kept_out(settings), rules.cpu_cores)
 
 
 def placement_options(settings: Settings) -> PlacementOptions:

@@ -187,6 +187,8 @@ class ContainerSpec:
     healthcheck: Healthcheck | None = None
     logging: Logging = Logging()
     pull_policy: Literal["missing", "always", "never"] = "missing"
+    threads: Literal["fit", "own"] = "fit"
+    """Whether dlsched sets the variables by which libraries choose their threads, or the job."""
 
     @property
     def discreet(self) -> ContainerSpec:

@@ -31,6 +31,8 @@ class Confinement:
     """Folders that it may bind, with all in them."""
     kept_out: tuple[str, ...] = ()
     """Places that no bind may lead to, into or around."""
+    cpu_cores: float | None = None
+    """CPU that all containers of its owner can have together; None: no maximum."""
 
     def check(self, volumes: tuple[str, ...]) -> None:
         """Raise ValueError, one line, for the first bind that may not be made."""

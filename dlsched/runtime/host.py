@@ -102,6 +102,8 @@ class NodeReader:
         self.close = inventory.close
         self.gpus: tuple[GpuFact, ...] = ()
         self.gpu_problem: str | None = None
+        self.jobs_cores: float | None = None
+        """CPU that containers can have together; None: not read yet."""
 
     def read(
         self,
@@ -118,6 +120,8 @@ class NodeReader:
         self._outside.sample(now_s, around.outside_s)
         grain_cores = SYSTEMD_GRAIN_CORES if cgroup_driver == "systemd" else GRAIN_CORES
         fact = node(grain_cores, around=around)
+        if fact is not None:
+            self.jobs_cores = fact.cores if fact.jobs_cores is None else fact.jobs_cores
         return fact and replace(
             fact,
             gpus=polled.devices,

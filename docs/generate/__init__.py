@@ -21,6 +21,7 @@ from docs.generate import (
     presets,
     settings,
     status,
+    threads,
     what_reads_what,
 )
 
@@ -32,6 +33,7 @@ PARTS: Mapping[str, Callable[[], str]] = {
     "job-file": job_file.markdown,
     "labels": labels.markdown,
     "presets": presets.markdown,
+    "threads": threads.markdown,
     "what-reads-what": what_reads_what.markdown,
     "policies": policies.markdown,
     "status": status.markdown,

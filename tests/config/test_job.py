@@ -502,6 +502,17 @@ def test_a_job_goes_into_the_background_without_a_new_container() -> None:
     assert before.digest == parsed("background: false\n").digest
 
 
+def test_threads_of_its_own_need_a_new_container_and_the_default_changes_no_digest() -> None:
+    before, fit, own = parsed(""), parsed("threads: fit\n"), parsed("threads: own\n")
+    assert (fit.container.threads, own.container.threads) == ("fit", "own")
+    assert (fit.digest, fit.container_digest) == (before.digest, before.container_digest)
+    assert own.container_digest != before.container_digest
+    with pytest.raises(SpecError) as caught:
+        parsed("threads: 4\n")
+    (problem,) = caught.value.problems
+    assert (problem.path, problem.what) == ("threads", "4 is not one of fit, own")
+
+
 @pytest.mark.parametrize(
     ("more", "line"),
     [

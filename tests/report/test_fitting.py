@@ -59,9 +59,9 @@ def grant(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Grant:
 
 @pytest.mark.parametrize(
     ("cores", "threads"),
-    [(0.0, 1), (0.3, 1), (1.0, 1), (1.01, 1), (1.49, 1), (1.5, 2), (2.0, 2), (3.7, 4)],
+    [(0.0, 1), (0.3, 1), (1.0, 1), (1.5, 1), (1.89, 1), (1.9, 2), (2.0, 2), (3.7, 3), (3.95, 4)],
 )
-def test_threads_are_the_cores_to_the_nearest(cores: float, threads: int) -> None:
+def test_every_thread_has_nearly_a_whole_core(cores: float, threads: int) -> None:
     assert threads_for(cores) == threads
 
 
@@ -126,6 +126,54 @@ def test_torch_that_comes_later_is_fitted_then(
     monkeypatch.setitem(sys.modules, "torch", torch)
     fit_to_allotment()
     assert torch.told == [2]
+
+
+class Pool:
+    """A library that threadpoolctl finds."""
+
+    def __init__(self, name: str, threads: int) -> None:
+        self.filepath, self.num_threads = name, threads
+
+    def set_num_threads(self, threads: int) -> None:
+        self.num_threads = threads
+
+
+@pytest.fixture
+def pools(monkeypatch: pytest.MonkeyPatch) -> list[Pool]:
+    """An OpenMP of eight threads, and a BLAS that the program holds to two."""
+    found = [Pool("libgomp.so.1", 8), Pool("libopenblas.so.0", 2)]
+    module = ModuleType("threadpoolctl")
+    module.ThreadpoolController = lambda: SimpleNamespace(  # type: ignore[attr-defined]
+        lib_controllers=found
+    )
+    monkeypatch.setitem(sys.modules, "threadpoolctl", module)
+    return found
+
+
+def test_openmp_and_blas_follow_too_up_to_what_the_program_chose(
+    pools: list[Pool], grant: Grant
+) -> None:
+    for cores, threads in ((1.0, [1, 1]), (4.0, [4, 2]), (None, [8, 2])):
+        grant(cores)
+        fit_to_allotment()
+        assert [pool.num_threads for pool in pools] == threads
+
+
+def test_what_dlsched_set_is_no_choice_of_the_program_s(
+    torch: Torch, pools: list[Pool], grant: Grant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The ceiling of a running job was raised; its environment is from before."""
+    monkeypatch.setenv("DLSCHED_THREADS", "2")
+    torch.threads = 2
+    grant(6.0)
+    assert fit_to_allotment().threads == torch.threads == 6
+    assert [pool.num_threads for pool in pools] == [6, 6]
+
+
+def test_a_library_that_refuses_is_not_the_jobs_trouble(pools: list[Pool], grant: Grant) -> None:
+    pools[0].set_num_threads = None  # type: ignore[assignment, method-assign]
+    grant(1.0)
+    assert fit_to_allotment() == Fit(1, 1.0, 0)
 
 
 class Cuda:

@@ -123,6 +123,7 @@ class DockerRuntime:
             writer,
             injector,
             self._arrivals,
+            lambda: self._node.jobs_cores,
         )
         self._calls = EngineCalls(instance, writer, creation, self.images, self._arrivals)
         self._executor = Executor(self._calls, self._listings.want, wake, clock.now_s)

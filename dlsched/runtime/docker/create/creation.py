@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -26,8 +26,10 @@ from dlsched.runtime.allotment import (
     job_dir,
     write_allotment,
 )
+from dlsched.runtime.confinement import Confinement
 from dlsched.runtime.docker.carrying import Arrivals, Brought, NotShared
 from dlsched.runtime.docker.create.containers import Surroundings, create_body, restart_update
+from dlsched.runtime.docker.create.threads import fitting_threads
 from dlsched.runtime.docker.engine import Body, EngineRefused
 from dlsched.runtime.docker.gpus.injection import Injector, NotInjectable
 from dlsched.runtime.docker.gpus.mps import MpsClient, client_of, paced, running_pipes
@@ -43,6 +45,7 @@ from dlsched.runtime.docker.identity.labels import (
 from dlsched.runtime.docker.instance import Instance
 from dlsched.runtime.docker.limits.group import ParentGroup
 from dlsched.runtime.docker.limits.writer import LimitWriter
+from dlsched.runtime.host import physical_cores
 from dlsched.runtime.machine.outcomes import Own, Untouchable, Waits, one_line
 
 _PASSING = (
@@ -119,6 +122,8 @@ class Creation:
     injector: Injector
     arrivals: Arrivals
     """Jobs that came with a checkpoint."""
+    jobs_cores: Callable[[], float | None]
+    """CPU that containers can have together; None: unknown."""
     mps_pipes: Callable[[], Path | None] = lambda: running_pipes(os.environ)
     """Where clients find MPS; None: it does not run."""
     _installing: threading.Lock = field(default_factory=threading.Lock)
@@ -230,6 +235,7 @@ class Creation:
         pipes = self.mps_pipes() if gpus.access is not None and confined is None else None
         mps = None if pipes is None else client_of(action.spec, pipes, self._gpus(action))
         own = dict(action.spec.container.environment)
+        threads = self._threads(action.spec, confined, own.keys() | variables.keys())
         # The operator may override it; a user could reach others' GPUs by it.
         added = gpus.environment
         if not action.gpus and confined is None:
@@ -238,7 +244,7 @@ class Creation:
             environment=container_environment(
                 action.job,
                 variables.get("PYTHONPATH"),
-                {**own, **added, **({} if mps is None else mps.environment)},
+                {**threads, **own, **added, **({} if mps is None else mps.environment)},
             ),
             labels={
                 **labels_of(action.spec, self.instance.name, action.source),
@@ -251,6 +257,19 @@ class Creation:
             gpus=gpus,
             mps=mps,
         )
+
+    def _threads(
+        self, spec: JobSpec, confined: Confinement | None, owned: Set[str]
+    ) -> dict[str, str]:
+        """The variables of its libraries' threads."""
+        if spec.container.threads == "own":
+            return {}
+        cpus = os.cpu_count() or 1
+        # Its ceiling, not its present limit: that changes, and these last as long as it runs.
+        owner_cores = None if confined is None else confined.cpu_cores
+        bounds = (spec.bounds.ceiling_cores, owner_cores, self.jobs_cores(), float(cpus))
+        may_use_cores = min(cores for cores in bounds if cores is not None)
+        return fitting_threads(may_use_cores, cpus, physical_cores(), owned)
 
     def _reporter(self) -> Path:
         # Concurrent installations would remove each other's unfinished files.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -43,6 +45,7 @@ class Bench:
         injection: Any = "auto",
         confined: Confinement | None = None,
         pipes: Path | None = None,
+        jobs_cores: float | None = None,
     ) -> None:
         self.root = root
         self.engine = FakeEngine(root)
@@ -74,6 +77,7 @@ class Bench:
             self.hands,
             injector,
             self.arrivals,
+            lambda: jobs_cores,
             lambda: pipes,
         )
 
@@ -84,10 +88,11 @@ class Bench:
         share: float | None = None,
         cores: float = 0.25,
         source: str = "",
+        image: Sequence[str] = (),
     ) -> Body:
-        """The body that the container is made from."""
+        """The body that the container is made from; `image`: its own environment."""
         action = Start(spec, Limits(cores, share), 512, gpus=gpus, source=source)
-        self.container = self.creation.start(action, {"Config": {}})
+        self.container = self.creation.start(action, {"Config": {"Env": image}})
         return self.body
 
     @property
@@ -153,6 +158,43 @@ def test_a_job_without_gpus_hears_of_none_unless_the_operator_says_so(tmp_path: 
     bench = Bench(tmp_path / "d", runtimes=("runc",))
     bench.start(job())
     assert VISIBLE not in bench.environment
+
+
+@pytest.mark.parametrize(
+    ("jobs_cores", "spec", "image", "threads"),
+    [
+        (None, job(), (), "1"),
+        (None, replace(job(), bounds=Bounds(ceiling_cores=6.0)), (), "6"),
+        (2.0, replace(job(), bounds=Bounds(ceiling_cores=6.0)), (), "2"),
+        (1.0, job(environment=(("OMP_NUM_THREADS", "6"),)), (), "6"),
+        (1.0, job(), ("OMP_NUM_THREADS=6",), None),
+        (1.0, job(threads="own"), (), None),
+        (None, replace(job(), bounds=Bounds()), (), None),
+    ],
+)
+def test_libraries_take_as_many_threads_as_the_job_may_ever_use(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    jobs_cores: float | None,
+    spec: JobSpec,
+    image: Sequence[str],
+    threads: str | None,
+) -> None:
+    """Its limit of a quarter of a core is of this moment; the ceiling is 1.5."""
+    monkeypatch.setattr(os, "cpu_count", lambda: 16)
+    bench = Bench(tmp_path, jobs_cores=jobs_cores)
+    bench.start(spec, image=image)
+    assert bench.environment.get("OMP_NUM_THREADS") == threads
+    assert ("OMP_WAIT_POLICY" in bench.environment) == (spec.container.threads == "fit")
+
+
+def test_a_user_s_jobs_have_no_more_threads_than_the_user_s_cores(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: 16)
+    bench = Bench(tmp_path, confined=Confinement(pids=64, cpu_cores=3.0))
+    bench.start(replace(job(), bounds=Bounds()))
+    assert bench.environment["OMP_NUM_THREADS"] == "3"
 
 
 def test_in_the_legacy_mode_the_engine_is_told_the_ceiling_and_the_kernel_the_limit(

@@ -187,6 +187,7 @@ class Bench:
             LimitWriter(instance),
             Injector(GpuOptions(), tuple),
             Arrivals(instance),
+            lambda: None,
         )
         calls = calls_of(self.engine, None, Images(self.engine, None, lambda: self.now_s), creation)
         self.executor = making(calls, [], lambda: self.now_s, self.woken.append)
