@@ -122,7 +122,7 @@ def test_a_policy_that_fails_is_said_and_counted(
     result = program("replay", str(journal), "-p", "broken_policy:Broken")
     assert result.exit_code == 0
     assert result.stderr == (
-        "failed 3 times, the last: no longer asked: policy broken_policy:Broken failed:"
+        "failed 3 times, the last: no longer used: policy broken_policy:Broken failed:"
         " ValueError: boom \n"
     )
     assert "asked 3 times, failed 3" in result.stdout

@@ -196,7 +196,7 @@ def test_wrong_words_say_what_is_wrong(
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda place, _: os.mkfifo(place), "no regular file"),
+        (lambda place, _: os.mkfifo(place), "not a regular file"),
         (lambda place, other: place.symlink_to(other), "a link"),
         (lambda place, _: place.symlink_to("absent"), "a link"),
     ],
@@ -240,7 +240,7 @@ def test_a_journal_that_may_not_be_read_is_one_line(
     result = program("report", str(journal))
     assert result.exit_code == 1
     assert result.stderr == (
-        f"error: {journal}: this user may not read the journal, which has every job's whole "
+        f"error: {journal}: this user may not read the journal, which holds every job's whole "
         "specification: use sudo, or let root write a page with `dlsched report --html FILE`; "
         "`dlsched usage` and `dlsched why JOB` ask the daemon\n"
     )

@@ -73,7 +73,7 @@ def test_a_cycle_that_raises_is_an_alarm_and_the_next_one_runs_as_usual(
     ((key, text),) = alarms(agent)
     assert key is AlarmKey.CYCLE_FAILED
     assert text.startswith(
-        "2 control cycles in a row failed; limits stay as they are. "
+        "2 control cycles in a row failed; limits are not changed. "
         "Last failure: ValueError: chr() arg not in range, "
     )
     assert agent.source.totals().report.raised == agent.source.last_report().raised

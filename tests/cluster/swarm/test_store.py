@@ -99,13 +99,21 @@ def edit(swarm: PlayedSwarm, name: str, key: str, value: object) -> None:
 EDITS: list[tuple[str, object, str]] = [
     ("state", None, "label dlsched.value: state: Field required"),
     ("state", "flying", "label dlsched.value: state: Input should be"),
-    ("state", "leaving", "label dlsched.value: target is missing, as it is leaving"),
-    ("state", "moving", "label dlsched.value: source is missing, as it is moving"),
-    ("target", "node-b", "label dlsched.value: target does not belong there, as it is placed"),
+    (
+        "state",
+        "leaving",
+        "label dlsched.value: target is missing in the record of a job that is leaving",
+    ),
+    ("state", "moving", "label dlsched.value: source is missing, as the job is moving already"),
+    (
+        "target",
+        "node-b",
+        "label dlsched.value: target is not allowed in the record of a job that is placed",
+    ),
     ("epoch", "1", "label dlsched.value: epoch: Input should be a valid integer"),
     ("saved", {"step": "5"}, "label dlsched.value: saved.step: Input should be a valid integer"),
     ("pinned", "yes", "label dlsched.value: pinned: Unexpected keyword"),
-    ("job", "bert", "its labels are another's"),
+    ("job", "bert", "its labels name another config"),
     ("dlsched.value", "{", "label dlsched.value: Invalid JSON"),
     ("dlsched.value", None, "label dlsched.value: Invalid JSON"),
     ("dlsched.v", "1", "label dlsched.v is '1', must be '2'"),
@@ -331,7 +339,7 @@ def test_an_answer_that_is_no_swarms_is_a_store_error(answer: object) -> None:
     store = SwarmStore(Odd(), "lab")
     reading = [store.own_id, lambda: store.put(RECORD, 1), *([store.nodes] if answer else [])]
     for call in reading:
-        with pytest.raises(StoreError, match="an answer of the engine that is no Swarm's"):
+        with pytest.raises(StoreError, match="the engine's answer is not that of a Swarm"):
             call()
 
 
