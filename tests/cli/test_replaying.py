@@ -78,7 +78,7 @@ def test_guards_are_the_settings_unless_a_flag_says_otherwise(
     ("words", "told"),
     [
         (("-p", "ghost"), "no policy 'ghost'; known are adaptive, dqoes, dqoes-published, "),
-        (("-p", "dqoes?gian=1"), "no parameter 'gian'; it has "),
+        (("-p", "dqoes?gian=1"), "no parameter 'gian'; known are "),
         (("-p", "none", "--from", "yesterday"), "'yesterday' is neither a cycle's number nor a"),
         ((), "Missing option '--policy'"),
     ],

@@ -182,7 +182,7 @@ def test_hostile_text_is_shown_and_nothing_more(program: Program, folders: Path)
         ("nowhere.db", "error: nowhere.db: no such journal"),
         ("/dev/null", "error: /dev/null: not a file"),
         ("--html nowhere/page.html", "no folder nowhere"),
-        ("--html .", ". is no regular file: it is not replaced"),
+        ("--html .", ". is not a regular file: the file is not replaced"),
     ],
 )
 def test_wrong_words_say_what_is_wrong(
@@ -214,7 +214,7 @@ def test_what_is_no_file_is_not_replaced(
     before = place.lstat().st_ino
     result = program("report", "--html", str(place))
     assert result.exit_code == 2
-    assert f"is {message}: it is not replaced" in result.stderr
+    assert f"is {message}: the file is not replaced" in result.stderr
     assert (place.lstat().st_ino, other.read_text()) == (before, "mine")
 
 

@@ -299,7 +299,7 @@ def test_what_the_program_needs_is_said_where_it_does_not_answer(server: Server)
     server.serve = answer(b"", "404 Not Found")
     assert str(answered(reader, 1.0).problem).endswith("status 404; it needs --enable-metrics")
     server.serve = answer(b"other 1\n")
-    assert str(answered(reader, 2.0).problem).endswith("its metrics; it needs --enable-metrics")
+    assert str(answered(reader, 2.0).problem).endswith("no metric m; it needs --enable-metrics")
     server.serve = answer(b"m_sum 1\nm_count 10\n")
     assert answered(reader, 3.0).problem is None
 
