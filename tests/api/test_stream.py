@@ -246,7 +246,9 @@ def test_too_many_followers_are_refused_and_freed_again(
             assert followed.status_code == 200
             refused = client.get("/v1/stream")
             assert refused.status_code == 503
-            assert refused.json() == {"error": "the most streams, 1, are being followed already"}
+            assert refused.json() == {
+                "error": "1 streams are being followed already, the most at a time"
+            }
             assert client.head("/v1/stream").status_code == 503
         assert until(lambda: source.stream.followers[str(server.status_path)] == 0, "no follower")
         answer = client.head("/v1/stream")

@@ -121,7 +121,7 @@ class Refusing(MemoryStore):
 
     def put(self, record, version):  # type: ignore[no-untyped-def]
         if record.job == "liar":
-            raise StaleRecord("liar: config dlsched.lab.job.liar is left as it is")
+            raise StaleRecord("liar: config dlsched.lab.job.liar is not touched")
         return super().put(record, version)
 
 

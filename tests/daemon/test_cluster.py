@@ -255,7 +255,7 @@ def test_a_waiting_job_says_what_it_waits_for(site: Site) -> None:
     (site.watch / "a.yaml").write_text(RESNET + "cpus: {min: 64}\n")
     (waiting,) = site.steps().queue
     assert waiting.name == "resnet"
-    assert "its floor is 64.00 cores" in waiting.why
+    assert "the job's floor is 64.00 cores" in waiting.why
 
 
 def test_a_store_that_does_not_answer_leaves_the_last_status_with_its_time(

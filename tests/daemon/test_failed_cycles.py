@@ -111,7 +111,7 @@ def test_ten_in_a_row_give_everything_back_and_only_a_reload_lets_it_act_again(
     for _ in range(3):
         agent.cycle()
         assert given_back == [hold], "once, and held before"
-    assert "alpha: its limits are not given back: it does not answer" in caplog.messages
+    assert "alpha: the container's limits are not given back: it does not answer" in caplog.messages
     fails(None)
     for _ in range(2):
         assert agent.cycle() is not None

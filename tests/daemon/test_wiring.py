@@ -172,7 +172,7 @@ def test_a_dry_run_refuses_every_command(agent: Make, settings: Settings) -> Non
         source.release,
         source.resume,
     ):
-        with pytest.raises(NotOurs, match="dry run"):
+        with pytest.raises(NotOurs, match="--dry-run"):
             command()
     assert tree(settings.state_dir) == {}
 
@@ -225,7 +225,7 @@ def test_a_dry_run_leaves_the_state_directory_byte_for_byte(
     assert tree(state) == before
     for path in broken:
         (text,) = [alarm for alarm in alarms if alarm.startswith(str(path))]
-        assert f"{path} is no record: left there; " in text
+        assert f"{path} is not a valid record: left there; " in text
 
 
 def test_a_dry_run_makes_no_state_directory(

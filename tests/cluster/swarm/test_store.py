@@ -104,7 +104,11 @@ EDITS: list[tuple[str, object, str]] = [
         "leaving",
         "label dlsched.value: target is missing in the record of a job that is leaving",
     ),
-    ("state", "moving", "label dlsched.value: source is missing, as the job is moving already"),
+    (
+        "state",
+        "moving",
+        "label dlsched.value: source is missing in the record of a job that is moving",
+    ),
     (
         "target",
         "node-b",
@@ -135,7 +139,7 @@ def test_an_edited_record_is_left_as_it_is(
     assert set(store.records()) == set(store.submissions()) == {"bert"}
     problem = store.problems()["resnet"]
     assert line in problem
-    assert f"config {RECORD_NAME} is left as it is" in problem
+    assert f"config {RECORD_NAME} is not touched" in problem
     assert "\n" not in problem
     present = swarm.exchange("GET", f"/configs/{RECORD_NAME}")["Version"]["Index"]
     for known in (None, version, present):

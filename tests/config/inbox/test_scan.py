@@ -325,10 +325,10 @@ def test_what_is_no_regular_file_is_refused_and_never_waited_for(desk: Desk) -> 
         scan = desk.settle()
     assert {entry.file: entry.problems[0].split(": ")[1] for entry in scan.rejected} == {
         "broken.yaml": "is a symbolic link",
-        "fifo.yaml": "is no regular file",
-        "folder.yaml": "is no regular file",
+        "fifo.yaml": "is not a regular file",
+        "folder.yaml": "is not a regular file",
         "link.yaml": "is a symbolic link",
-        "socket.yaml": "is no regular file",
+        "socket.yaml": "is not a regular file",
     }
 
 

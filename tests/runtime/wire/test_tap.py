@@ -128,7 +128,7 @@ def test_a_child_that_is_killed_is_started_again(
 @pytest.mark.parametrize(
     ("says", "why"),
     [
-        ("print('nonsense', flush=True)", "no JSON"),
+        ("print('nonsense', flush=True)", "not JSON"),
         ("print('[]', flush=True)", "without ports"),
         ("pass", "ended"),
     ],
