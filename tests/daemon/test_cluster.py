@@ -183,7 +183,7 @@ def test_a_job_file_becomes_a_placement_and_its_removal_an_end(
         "resnet: submitted",
         "resnet: placed on gpu-1",
         "resnet: withdrawn, as its file was removed",
-        "resnet: ends on gpu-1: it is no longer desired",
+        "resnet: ends on gpu-1: the job was withdrawn",
         "resnet: no container of the job runs on gpu-1 any more",
     ]
 

@@ -145,7 +145,7 @@ def test_an_edited_record_is_left_as_it_is(
     for known in (None, version, present):
         with pytest.raises(StaleRecord, match="resnet"):
             store.put(RECORD, known)
-    with pytest.raises(StaleRecord, match="is left as it is"):
+    with pytest.raises(StaleRecord, match="is not touched"):
         store.remove("resnet", present)
     assert repr(swarm.configs) == before
 
@@ -177,7 +177,7 @@ def test_a_job_with_an_edited_submission_is_not_taken_for_one_no_longer_desired(
         lambda: store.submit(replace(SUBMISSION, job=job, text="name: other\n")),
         lambda: store.withdraw(job, SUBMISSION.by),
     ):
-        with pytest.raises(StaleRecord, match="is left as it is"):
+        with pytest.raises(StaleRecord, match="is not touched"):
             change()
     assert repr(swarm.configs) == before
 
@@ -192,9 +192,9 @@ def test_an_edited_request_is_left_as_it_is(swarm: PlayedSwarm, store: SwarmStor
         edit(swarm, name, label, value)
         before = repr(swarm.configs)
         assert store.requests() == [pause]
-        assert "is left as it is" in store.problems()[name]
+        assert "is not touched" in store.problems()[name]
         for change in (store.ask, store.done):
-            with pytest.raises(StaleRecord, match="is left as it is"):
+            with pytest.raises(StaleRecord, match="is not touched"):
                 change(move)
         assert repr(swarm.configs) == before
         swarm.edited(name, whole)
